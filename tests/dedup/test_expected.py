@@ -14,6 +14,7 @@ from tamis.dedup.expected import conditions, forecast, profile_key
 from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
 from tamis.dedup.planning import DedupPlan
 from tamis.forecast import profiles
+from tamis.forecast.experience import Experience
 
 MB = 10**6
 
@@ -62,7 +63,7 @@ def test_fuzzy_settings_are_recorded_beside_those_of_the_last_pass(place: Path) 
 def test_the_first_forecast_is_the_plan() -> None:
     plan = DedupPlan(1, 10**9, 500_000, 20, 20, 1, 148 * MB, 10**11, 26 * MB, 1, 512 * MB, 10**9)
     asked = conditions(plan, 2, 10**9)
-    found = forecast(plan, asked, [])
+    found = forecast(plan, asked, Experience("never"))
     assert (found.scratch_bytes.low, found.scratch_bytes.expected, found.scratch_bytes.high) == (
         74 * MB,
         148 * MB,

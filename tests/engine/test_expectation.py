@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tamis.backends.local import LocalExecutor
-from tamis.engine.run.budget.expectation import compared, models_of, profile_key, stage_names
+from tamis.engine.run.budget.expectation import profile_key, stage_names
 from tamis.forecast import profiles
+from tamis.forecast.experience import compared, models_of
 from tamis.forecast.prediction import Conditions, Measured, runs_of
 from tamis.memory.predictor import MIB, Predictor
 from tamis.pipeline import Pipeline

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.errors import TamisError
-from tamis.forecast import profiles, ranges, shipped_table
-from tamis.forecast.prediction import MAX_RUNS, Conditions, Forecast, Interval, Measured, predict, runs_of
+from tamis.forecast import shipped_table
+from tamis.forecast.experience import Experience, compared
+from tamis.forecast.prediction import Conditions, Forecast, Interval, Measured
 
 if TYPE_CHECKING:
     from tamis.dedup.planning import DedupPlan
@@ -51,30 +52,26 @@ def conditions(plan: DedupPlan, n_workers: int, decoded_bytes: int) -> Condition
     )  # fmt: skip
 
 
-def forecast(
-    plan: DedupPlan, asked: Conditions, past: list[Measured], *, elsewhere: bool = False, nodes: int = 1
-) -> Forecast:
+def forecast(plan: DedupPlan, asked: Conditions, known: Experience, **more: Any) -> Forecast:
+    """`more`: as `predict` takes it."""
     kind = "fuzzy" if plan.n_bands else "exact"
     passes = 1 + _MORE_PASSES * (plan.n_key_passes - 1)
-    found = predict(
-        asked, [], past, passes / shipped_table.DEDUP_RATES[kind] / 1e6, start_s=shipped_table.DEDUP_START_S[kind], elsewhere=elsewhere,
-        nodes=nodes, kind=ranges.PROFILE if past else ranges.TABLE, ranges=ranges.load(),
-    )  # fmt: skip
-    if past:
+    s_per_byte = passes / shipped_table.DEDUP_RATES[kind] / 1e6
+    found = known.forecast(asked, [], s_per_byte, start_s=shipped_table.DEDUP_START_S[kind], **more)
+    if known.past:
         return found
     expected = float(plan.scratch_bytes)
     return replace(found, scratch_bytes=Interval(expected / 2, expected, expected * 2))
 
 
-class DedupExpectation:
+class DedupExpectation(Experience):
     """`begin` before the first pass, `end` after the last."""
 
     def __init__(self, workflow: Workflow) -> None:
+        super().__init__(profile_key(workflow.passes.name, workflow.passes.identity))
         self._workflow = workflow
-        self._key = profile_key(workflow.passes.name, workflow.passes.identity)
         self._plan: DedupPlan | None = None
         self._asked: Conditions | None = None
-        self.prediction: dict[str, Any] = {}
 
     def begin(self) -> None:
         with contextlib.suppress(TamisError, OSError, KeyError, ValueError, TypeError):
@@ -82,7 +79,6 @@ class DedupExpectation:
 
     def _predict(self) -> None:
         from tamis.dedup.planning import make_plan
-        from tamis.engine.run.budget.expectation import as_prediction, basis_of
 
         w = self._workflow
         sketch = w.passes.identity.get("sketch") or {}
@@ -93,9 +89,7 @@ class DedupExpectation:
         )  # fmt: skip
         workers = w.settings.get("workers") or len(os.sched_getaffinity(0))
         self._asked = conditions(self._plan, int(workers), shipped_table.decoded_bytes(files.paths, files.sizes))
-        past = runs_of(profiles.load(self._key))
-        found = forecast(self._plan, self._asked, past)
-        self.prediction = as_prediction(found, self._asked, basis_of(past))
+        self.expect(self._asked, forecast(self._plan, self._asked, self))
         write_json(os.path.join(w.run_dir, FILE), self.prediction)
 
     def end(self, seconds: float, summary: Mapping[str, Any], removed: Any) -> None:
@@ -106,8 +100,6 @@ class DedupExpectation:
             self._note(summary)
 
     def _compare(self, seconds: float, summary: Mapping[str, Any], removed: Any) -> None:
-        from tamis.engine.run.budget.expectation import compared
-
         if self._asked is None:
             return
         w = self._workflow
@@ -119,11 +111,7 @@ class DedupExpectation:
         )  # fmt: skip
         self.prediction = compared(self.prediction, took)
         write_json(os.path.join(w.run_dir, FILE), self.prediction)
-        earlier = [m.to_dict() for m in runs_of(profiles.load(self._key))]
-        profiles.save(
-            self._key, {"name": w.passes.name, "segments": [], "runs": [*earlier, took.to_dict()][-MAX_RUNS:]}
-        )
-        ranges.learn(self.prediction)
+        self.keep({"name": w.passes.name, "segments": []}, took)
 
     def _note(self, summary: Mapping[str, Any]) -> None:
         """Beside the settings of the last pass in settings.json: those of the deduplication itself."""

@@ -9,15 +9,15 @@ deciding: 4 bytes per document for the union-find, and the keys of one part of o
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.errors import BudgetError
+from tamis.forecast.shipped_table import PACKED, decoded_bytes
 from tamis.sizes import format_size
+from tamis.stores.homes import free_at
 from tamis.stores.opening import open_buffered
-from tamis.stores.urls import is_bucket
 
 STORE_BYTES = 70_000_000  # the library for stores, connections, and the ranges that are under way
 SOLVER_BASE_BYTES = 130_000_000  # Python, numpy, Arrow and the kernels before the first key
@@ -32,7 +32,6 @@ _SAMPLE_BYTES = 1 << 18
 _SAMPLED_FILES = 8
 _WITHOUT_BOUND = 1 << 62  # bytes free in a bucket
 _USUAL_DOCUMENT_BYTES = 2000  # where a sample cannot tell without decoding
-_PACKED = {".gz": 3.0, ".zst": 3.5, ".bz2": 4.0, ".xz": 4.0, ".parquet": 2.0}
 _DISK_SHARE = 0.5  # of the free disk, for the keys: output and texts need the rest
 
 
@@ -69,7 +68,8 @@ def make_plan(
 ) -> DedupPlan:
     """`bands` is 0 for exact deduplication."""
     n_documents = estimate_documents(paths, sizes)
-    free = _free(scratch)
+    room = free_at(scratch)
+    free = _WITHOUT_BOUND if room is None else room
     chosen = per_pass or choose_bands(n_documents, bands, free)
     room = solver_room(budget_bytes)
     key_bytes = BYTES_PER_KEY if bands else BYTES_PER_HASH
@@ -113,7 +113,7 @@ def estimate_documents(paths: Sequence[str], sizes: Sequence[int]) -> int:
     n_bytes = n_lines = 0
     step = max(1, len(paths) // _SAMPLED_FILES)
     for path in list(paths)[::step][:_SAMPLED_FILES]:
-        if _codec(path) is None:
+        if not path.lower().endswith(tuple(PACKED)):
             try:
                 with open_buffered(path) as file:
                     data = file.read(_SAMPLE_BYTES)
@@ -121,21 +121,7 @@ def estimate_documents(paths: Sequence[str], sizes: Sequence[int]) -> int:
                 continue
             n_bytes, n_lines = n_bytes + len(data), n_lines + data.count(b"\n")
     per_document = n_bytes / n_lines if n_lines else _USUAL_DOCUMENT_BYTES
-    decoded = sum(size * _PACKED.get(_codec(path) or "", 1.0) for path, size in zip(paths, sizes, strict=True))
-    return max(1, round(decoded / per_document))
-
-
-def _codec(path: str) -> str | None:
-    return next((end for end in _PACKED if path.lower().endswith(end)), None)
-
-
-def _free(folder: str) -> int:
-    if is_bucket(folder):
-        return _WITHOUT_BOUND
-    while not os.path.isdir(folder):
-        folder = os.path.dirname(folder) or "/"
-    stat = os.statvfs(folder)
-    return stat.f_bavail * stat.f_frsize
+    return max(1, round(decoded_bytes(paths, sizes) / per_document))
 
 
 def solver_room(budget_bytes: int, is_far: bool = False) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 
 from tamis.stores.urls import is_bucket, output_url, split_s3
 
@@ -36,6 +37,16 @@ def settle(url: str, folder: str) -> None:
 def local_of(output: str) -> str:
     """The folder of an output on this machine: itself, or the one that stands for a bucket's."""
     return (_settled.get(output_url(output)) or home_of(output)) if is_bucket(output) else output
+
+
+def free_at(path: str) -> int | None:
+    """Bytes that are free where something will lie, which need not be there yet; None in a bucket."""
+    if is_bucket(path):
+        return None
+    path = os.path.abspath(path)
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return shutil.disk_usage(path).free
 
 
 def present(output: str) -> str:

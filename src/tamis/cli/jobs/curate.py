@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tamis.cli.jobs.request import Request, path_in_recipe
@@ -14,10 +14,7 @@ from tamis.errors import TamisError, UsageError
 from tamis.stores.homes import local_of
 
 if TYPE_CHECKING:
-    from tamis.cli.plan.command import Dataset
-    from tamis.cli.plan.machine import Machine
     from tamis.curation import Curation, CurationResult
-    from tamis.curation.planner import CurationPlan
 
 
 def curate(
@@ -73,6 +70,8 @@ def curate(
     if found is None or not hasattr(found[0], "steps"):
         raise UsageError(f"{preset} has no 'steps:'; tamis run runs it. For a curation: {', '.join(_presets())}")
     if plan:
+        from tamis.cli.plan.curation import show_plan
+
         show_plan(found[0], work.as_json, work.memory)
         return
     raise Exit(perform(request, work.as_json, work.quiet))
@@ -179,81 +178,3 @@ def print_result(about: dict[str, Any]) -> None:
         read, written = format_size(made["read_bytes"]), format_size(made["written_bytes"])
         print_lines([f"pass {made['name']}: {made['seconds']:.1f} s, read {read}, wrote {written}"])
     print_lines([f"scratch: {format_size(about['scratch_bytes'])}", *alert_lines(about.get("alerts"))])
-
-
-def show_passes(curation: Curation, as_json: bool) -> None:
-    """The passes of a curation alone: what it comes to in documents and bytes is a question of texts."""
-    from tamis.cli.terminal.show import print_json, print_lines, print_table
-
-    made = curation.plan()
-    if as_json:
-        print_json({**made.to_dict(), "output": curation.output_path})
-        return
-    print_table(f"{curation.name}: {made.n_reads} passes over the input", ["pass", "", ""], plan_rows(made))
-    print_lines([*(f"look: {remark}" for remark in made.remarks), f"output: {curation.output_path}"])
-
-
-# -- planning -------------------------------------------------------------------------------------------------------------
-def show_plan(
-    curation: Curation,
-    as_json: bool,
-    memory: str | None = None,
-    where: Machine | None = None,
-    asked: Dataset | None = None,
-) -> None:
-    """The passes of a curation. Reads the names of the input files, and a little of some of them to guess how many documents there are.
-
-    `where`: for other machines than this one; `asked`: for data that is only imagined.
-    """
-    from tamis.cli.plan.curation_costs import costs_of, imagined
-    from tamis.cli.plan.machine import this_machine
-    from tamis.cli.terminal.show import print_json, print_lines, print_table
-    from tamis.memory.budget import find_budget
-    from tamis.sizes import format_size
-
-    made, sizes, where = curation.plan(), curation.sizes(), where or this_machine()
-    sizes = sizes if asked is None else imagined(sizes, asked)
-    budget_bytes = find_budget(memory, os.environ).bytes if memory is not None or where.is_here else where.budget_bytes
-    costs = costs_of(curation, made, sizes, budget_bytes, where, asked)
-    if as_json:
-        told = {
-            "costs": [asdict(c) for c in costs],
-            "output": curation.output_path,
-            "machine": str(where),
-            "nodes": where.nodes,
-        }
-        print_json({**made.to_dict(), **sizes, **told})
-        return
-    rows = plan_rows(made, [cost.told(where) for cost in costs])
-    print_table(f"{curation.name}: {made.n_reads} passes over the input", ["pass", "", ""], rows)
-    count = f" in {sizes['n_files']:,} files" if asked is None else ""
-    files = f"{format_size(sizes['input_bytes'])}{count}, about {sizes['n_documents']:,} documents"
-    keys = [f"keys of {name}: at most {format_size(n)} on the disk" for name, n in sizes["key_bytes"].items()]
-    more = (
-        "then files are put together anew: one more read and write of what stays" if curation.writing.is_packed else ""
-    )
-    remarks = [f"look: {remark}" for remark in made.remarks]
-    if where.nodes > 1:
-        remarks.append(
-            "rates are those of the shipped table, taken to hold on every node; deciding between passes is done by one process on the driver's node "
-            "(docs/cluster.md), and is not in these times"
-        )
-    print_lines([f"input: {files}", *keys, *([more] if more else []), *remarks, f"output: {curation.output_path}"])
-
-
-def plan_rows(made: CurationPlan, costs: Sequence[str] = ()) -> list[tuple[str, str, str]]:
-    rows: list[tuple[str, str, str]] = []
-    for i, one in enumerate(made.passes, 1):
-        facts = [
-            ("runs", ", ".join(one.runs)),
-            ("goes by what it remembers of", ", ".join(one.remembers)),
-            ("does again", ", ".join(one.redoes)),
-            ("reads", one.reads),
-            ("writes", one.writes),
-            ("holds", one.holds),
-            ("why", one.why),
-            ("costs", costs[i - 1] if costs else ""),
-        ]
-        told = [(what, text) for what, text in facts if text]
-        rows += [(f"{i}. {one.name}" if not k else "", what, text) for k, (what, text) in enumerate(told)]
-    return rows

@@ -59,7 +59,7 @@ def images(
 
     Example: tamis images pictures/ clean/ --preset clean --memory 1GB
     """
-    from tamis.cli.jobs.curate import perform, show_passes
+    from tamis.cli.jobs.curate import perform
     from tamis.cli.jobs.request import Request, path_in_recipe
 
     if preset not in PRESETS:
@@ -75,6 +75,8 @@ def images(
     changes |= {"input": path_in_recipe(source), "output": path_in_recipe(target)}
     request = Request(f"images-{preset}", changes, (), work.settings(), work.alerts)
     if plan:
+        from tamis.cli.plan.curation import show_passes
+
         found = request.workflow()
         assert found is not None
         show_passes(found[0], work.as_json)

@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tamis.cli.plan.machine import Machine
+from tamis.cli.plan.machine import Dataset, Machine
 from tamis.errors import UsageError
 from tamis.sizes import format_size
 from tamis.stores.urls import absolute
 
 if TYPE_CHECKING:
-    from tamis.cli.plan.command import Dataset
     from tamis.dedup.planning import DedupPlan
 
 _USUAL_BYTES = 2000  # what the planner assumes of a document it cannot look at
@@ -52,29 +51,24 @@ def show(
     from tamis.cli.plan.show import range_words, sizes, times
     from tamis.cli.terminal.show import print_json, print_lines, print_table
     from tamis.dedup.expected import conditions, forecast, profile_key
-    from tamis.engine.run.budget.expectation import basis_of
-    from tamis.forecast import profiles, ranges, shipped_table
-    from tamis.forecast.prediction import runs_of
+    from tamis.forecast import ranges, shipped_table
+    from tamis.forecast.experience import Experience
     from tamis.formats.input_files.passed_over import passed_lines
 
     if not hasattr(workflow, "plan"):
         raise UsageError(f"{type(workflow).__name__} has no plan; run it")
     found = _plan(workflow, memory, where, asked, scratch)
+    known = Experience(profile_key(*_identity(workflow)))
     decoded = asked.decoded_bytes if asked is not None else found.input_bytes
-    n_workers = workers or where.cores
-    past = runs_of(profiles.load(profile_key(*_identity(workflow))))
-    expected = forecast(
-        found, conditions(found, n_workers, decoded), past, elsewhere=not where.is_here, nodes=where.nodes
-    )
-    made = ranges.with_command(expected.to_dict(), ranges.load()) if where.is_here else expected.to_dict()
-    basis = basis_of(past)
-    guide = shipped_table.fuzzy_bands(found.input_bytes)
+    asked_for = conditions(found, workers or where.cores, decoded)
+    made = forecast(found, asked_for, known, elsewhere=not where.is_here, nodes=where.nodes).to_dict()
+    made = ranges.with_command(made, ranges.load()) if where.is_here else made
     row = shipped_table.text_sizing(found.input_bytes)
+    guide = {"nodes": row.nodes, "gpus": row.gpus, "memory": row.memory}
+    if found.n_bands:
+        guide["bands_per_iteration"] = shipped_table.fuzzy_bands(found.input_bytes).bands_per_iteration
     if as_json:
-        about = {"basis": basis, "machine": str(where), "nodes": where.nodes, "forecast": made}
-        about |= {"guide": {"nodes": row.nodes, "gpus": row.gpus, "memory": row.memory}}
-        if found.n_bands:
-            about["guide"]["bands_per_iteration"] = guide.bands_per_iteration  # type: ignore[index]
+        about = {"basis": known.basis, "machine": str(where), "nodes": where.nodes, "forecast": made, "guide": guide}
         print_json({**found.to_dict(), **about})
         return
     each = " on each node" if where.nodes > 1 else ""
@@ -97,10 +91,10 @@ def show(
         shown = format_size(found.original_formula_bytes)
         rows.append(("8 bytes x hashes x documents x bands per pass / bands", f"{shown} (the original's GPU memory)"))
     print_table("Plan", ["", ""], rows)
-    bands = f", bands_per_iteration {guide.bands_per_iteration}" if found.n_bands else ""
+    bands = f", bands_per_iteration {guide['bands_per_iteration']}" if found.n_bands else ""
     print_lines(
         [
-            f"from {basis}; {range_words(made)}",
+            f"from {known.basis}; {range_words(made)}",
             f"the original's guide for {row.size}: nodes {row.nodes}, GPUs {row.gpus}, memory {row.memory}{bands} "
             "(a starting table, not a measurement)",
             *passed_lines(found.passed_over),

@@ -38,6 +38,17 @@ class Machine:
         return each if self.nodes == 1 else f"{self.nodes:,} nodes of {each} each"
 
 
+@dataclass(frozen=True)
+class Dataset:
+    """What a plan is made for. `n_files` is 0 for one that is only imagined."""
+
+    n_files: int
+    kinds: dict[str, int]
+    input_bytes: int
+    decoded_bytes: int
+    document_bytes: int | None = None
+
+
 def this_machine() -> Machine:
     return Machine(1, None, len(os.sched_getaffinity(0)))
 

@@ -11,7 +11,7 @@ from tamis.formats.input_files.passed_over import passed_lines
 from tamis.sizes import format_size
 
 if TYPE_CHECKING:
-    from tamis.cli.plan.command import Plan
+    from tamis.cli.plan.stages import Plan
 
 
 def sizes(span: Mapping[str, float]) -> str:

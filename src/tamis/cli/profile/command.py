@@ -66,7 +66,7 @@ def try_(
     if sample is not None and limit_bytes is not None:
         raise UsageError("give --sample or --limit-bytes, not both")
     _check_plot(plot)
-    tried = configurations(budgets, blocksizes, repeat)
+    asked = configurations(budgets, blocksizes, repeat)
     path = find_recipe(recipe)
     if write:
         from tamis.recipe.edit import check_writable
@@ -74,12 +74,12 @@ def try_(
         check_writable(path)
     request = Request(recipe, options.parse_sets(set_), tuple(allow_module or ()), options.given(workers=workers))
 
-    def on_row(n: int, text: str) -> None:
+    def tell(text: str) -> None:
         if not quiet and not as_json:
-            echo(f"[{n}/{len(tried)}] {text}" if n else text, err=True)
+            echo(text, err=True)
 
     with sigterm_interrupts():
-        rows, n_bytes = try_all(request, tried, sample, limit_bytes, on_row)
+        rows, n_bytes = try_all(request, asked, repeat, sample, limit_bytes, tell)
     best, why = recommend(rows)
     if plot is not None:
         _write_plot(plot, rows, os.path.basename(path))

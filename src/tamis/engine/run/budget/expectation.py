@@ -20,16 +20,13 @@ from tamis.engine.run.budget.shares import Shares
 from tamis.engine.run.inputs import Inputs
 from tamis.engine.supervisor.state import Config
 from tamis.engine.supervisor.units import Kind
-from tamis.errors import TamisError
-from tamis.forecast import profiles, ranges, shipped_table
-from tamis.forecast.prediction import MAX_RUNS, Conditions, Forecast, Measured, predict, runs_of
+from tamis.forecast import shipped_table
+from tamis.forecast.experience import Experience, compared, models_of
+from tamis.forecast.prediction import Conditions, Measured
 from tamis.memory.predictor import Predictor
 
-VERSION = 1
-_MEASURED = ("peak_bytes", "scratch_bytes", "output_bytes", "seconds")
 
-
-class Expectation:
+class Expectation(Experience):
     """One run's prediction, from the machine profile at its start to what is remembered at its end."""
 
     def __init__(
@@ -42,12 +39,10 @@ class Expectation:
     ) -> None:
         """`began_s`: on the monotonic clock; without the time that compiling took, which happens once (and then the run is not a
         usual one: nothing is learned of its time and memory)."""
-        self.job, self.stages, self.key = job, stages, profile_key(stages)
-        self.profile = profiles.load(self.key)
-        self.past = runs_of(self.profile)
+        super().__init__(profile_key(stages))
+        self.job, self.stages = job, stages
         self.outcome = Outcome()
         self.from_profile: list[bool] = []
-        self.prediction: dict[str, Any] = {}
         self._asked: Conditions | None = None
         self._took: Measured | None = None
         self._before = (0, 0, 0)
@@ -64,11 +59,8 @@ class Expectation:
         """Everything is known now, and nothing has been done yet (but by earlier attempts: `before`)."""
         self._before = (before.read_bytes, before.written_bytes, before.records.n)
         self._asked = conditions(self.job, inputs, config, shares, self.past, passes, before.read_bytes)
-        found = predict(
-            self._asked, predictors, self.past, shipped_table.seconds_per_byte(stage_names(self.stages)), learned=any(self.from_profile),
-            kind=ranges.PROFILE if self.past else ranges.TABLE, ranges=ranges.load(),
-        )  # fmt: skip
-        self.prediction = as_prediction(found, self._asked, basis_of(self.past))
+        s_per_byte = shipped_table.seconds_per_byte(stage_names(self.stages))
+        self.expect(self._asked, self.forecast(self._asked, predictors, s_per_byte, learned=any(self.from_profile)))
 
     def end(self, peak_bytes: int, total: Ledger) -> None:
         """All is done: what it took."""
@@ -85,28 +77,10 @@ class Expectation:
     def save(self, predictors: Sequence[Predictor]) -> None:
         """Keep what was learned, also by a run that failed."""
         took = self._took if self._took is not None and self._took.conditions.decoded_bytes and self._is_usual else None
-        profiles.save(self.key, remembered(self.job, self.profile, predictors, took))
-        if took is not None and not self._is_part:
-            ranges.learn(self.prediction)
-            if (plan := ranges.planned(self.key, vars(took.conditions))) is not None:
-                ranges.learn(compared(plan, took))
-
-
-def models_of(
-    profile: Mapping[str, Any] | None, n_segments: int, max_block_bytes: int
-) -> tuple[list[Predictor], list[bool]]:
-    """Partition models as a profile keeps them, or new ones; and which come from the profile."""
-    kept = (profile or {}).get("segments")
-    made, known = [], []
-    for i in range(n_segments):
-        data = kept[i] if isinstance(kept, list) and i < len(kept) else None
-        try:
-            model = Predictor.from_dict(data, max_block_bytes) if isinstance(data, dict) else None
-        except TamisError:
-            model = None
-        made.append(model or Predictor(max_block_bytes))
-        known.append(model is not None)
-    return made, known
+        stages = [s.name[:200] for s in (self.job.reader, *self.job.stages, self.job.writer) if s is not None]
+        segments = [p.to_dict() for p in predictors]
+        about = {"name": self.job.name[:1000], "stages": stages[:1000], "segments": segments}
+        self.keep(about, took, not self._is_part)
 
 
 def profile_key(stages: Sequence[Mapping[str, Any]]) -> str:
@@ -150,51 +124,9 @@ def conditions(
         n_workers=shares.n_workers,
         fixed_bytes=shares.fixed_bytes,
         worker_bytes=shares.worker_bytes,
-        cap_bytes=max(0, shares.pool_bytes // shares.n_workers - shares.worker_bytes),
+        cap_bytes=shares.cap_bytes,
         input_bytes=int(stored * left / decoded) if decoded else 0,
         decoded_bytes=left,
         max_block_bytes=config.max_block_bytes,
         handover_bytes=0 if not handed else decoded if config.mode == "batch" else config.queue_bytes,
     )
-
-
-def as_prediction(found: Forecast, asked: Conditions, basis: str) -> dict[str, Any]:
-    """As prediction.json holds it."""
-    return {"version": VERSION, "basis": basis, "conditions": vars(asked).copy(), **found.to_dict()}
-
-
-def basis_of(past: Sequence[Measured]) -> str:
-    if not past:
-        return "starting table: this pipeline has not run on this machine yet"
-    return f"machine profile: {len(past)} earlier run{'s' if len(past) > 1 else ''} of this pipeline on this machine"
-
-
-def compared(predicted: Mapping[str, Any], took: Measured) -> dict[str, Any]:
-    """The prediction with what was measured beside each interval, and whether it lies inside."""
-    values = {
-        "peak_bytes": took.peak_bytes, "scratch_bytes": took.scratch_bytes, "output_bytes": took.written_bytes,
-        "seconds": round(took.seconds, 2),
-    }  # fmt: skip
-    made = dict(predicted)
-    for name in _MEASURED:
-        if isinstance(span := made.get(name), dict):
-            value = values[name]
-            made[name] = {**span, "measured": value, "inside": bool(span["low"] <= value <= span["high"])}
-    made["cpu_s"] = {"expected": made.get("cpu_s"), "measured": round(took.cpu_s, 2)}
-    return made
-
-
-def remembered(
-    job: Job, profile: Mapping[str, Any] | None, predictors: Sequence[Predictor], took: Measured | None
-) -> dict[str, Any]:
-    """What the profile keeps: the partition models, and the last runs."""
-    runs = [m.to_dict() for m in runs_of(profile)]
-    if took is not None:
-        runs.append(took.to_dict())
-    stages = [s.name for s in (job.reader, *job.stages, job.writer) if s is not None]
-    return {
-        "name": job.name[:1000],
-        "stages": [name[:200] for name in stages[:1000]],
-        "segments": [p.to_dict() for p in predictors],
-        "runs": runs[-MAX_RUNS:],
-    }

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tamis.engine.job import Job
 from tamis.engine.run.settings import Record, RunSettings
@@ -46,6 +46,11 @@ class Shares:
     n_workers: int
     shared_bytes: int = 0  # what a worker's use may count of pages that others have too
 
+    @property
+    def cap_bytes(self) -> int:
+        """What a worker may use beyond what it starts with."""
+        return max(0, self.pool_bytes // self.n_workers - self.worker_bytes)
+
 
 def share_budget(budget_bytes: int, server: Server, settings: RunSettings, record: Record, job: Job) -> Shares:
     """Raises BudgetError, naming the smallest budget that works, when this one does not."""
@@ -63,12 +68,9 @@ def share_budget(budget_bytes: int, server: Server, settings: RunSettings, recor
             f"forking server, {format_size(worker + MIN_CAP_BYTES)} to one worker, and loading takes {format_size(loading)} for a moment; "
             f"the smallest that works here is {named // 10**6}MB"
         )
-    pool = int(budget_bytes * USABLE) - fixed
     cores = server.n_cores or len(os.sched_getaffinity(0))
-    n = settings.workers or cores
-    asked = int(max((s.resources.memory_gb for s in job.segments), default=0.0) * 1e9)
-    wanted = max(asked, MIN_CAP_BYTES if settings.workers else GOOD_CAP_BYTES)
-    n = count_workers(n, pool, worker, wanted)
+    shares, wanted = share_pool(budget_bytes, fixed, worker, job, settings.workers, cores)
+    pool, n, asked = shares.pool_bytes, shares.n_workers, asked_bytes(job)
     if asked > pool - worker:
         raise BudgetError(
             f"a stage asks for {format_size(asked)} of memory (Resources.memory_gb), one worker can get {format_size(pool - worker)} "
@@ -83,7 +85,7 @@ def share_budget(budget_bytes: int, server: Server, settings: RunSettings, recor
         f"{cores} cores; each worker gets {format_size(pool // n - worker)} beyond the {format_size(worker)} it starts with",
         {"cores": cores, "asked": settings.workers, "least_cap_bytes": wanted, "pool_bytes": pool},
     )  # fmt: skip
-    return Shares(fixed, worker, pool, n, server.anon_bytes // 2 + LIBRARY_BYTES)
+    return replace(shares, shared_bytes=server.anon_bytes // 2 + LIBRARY_BYTES)
 
 
 def refuse_too_large(budget_bytes: int, stages: Sequence[tuple[str, int]]) -> None:
@@ -99,12 +101,20 @@ def refuse_too_large(budget_bytes: int, stages: Sequence[tuple[str, int]]) -> No
     )
 
 
-def count_workers(wanted: int, pool_bytes: int, worker_bytes: int, least_cap_bytes: int) -> int:
-    """As many as wanted, as long as each gets a cap it can work with."""
-    n = wanted
-    while n > 1 and pool_bytes // n - worker_bytes < least_cap_bytes:
+def share_pool(
+    budget_bytes: int, fixed_bytes: int, worker_bytes: int, job: Job, workers: int | None, cores: int
+) -> tuple[Shares, int]:
+    """As many workers as asked for, or as there are cores, as long as each gets a cap it can work with; and that cap."""
+    pool, n = int(budget_bytes * USABLE) - fixed_bytes, workers or cores
+    least = max(asked_bytes(job), MIN_CAP_BYTES if workers else GOOD_CAP_BYTES)
+    while n > 1 and pool // n - worker_bytes < least:
         n -= 1
-    return n
+    return Shares(fixed_bytes, worker_bytes, pool, n), least
+
+
+def asked_bytes(job: Job) -> int:
+    """What the stages of a worker ask for."""
+    return int(max((s.resources.memory_gb for s in job.segments), default=0.0) * 1e9)
 
 
 def smallest_budget(fixed_bytes: int, worker_bytes: int, loading_bytes: int = 0) -> int:

@@ -1,0 +1,131 @@
+"""The plan of a curation: its passes, and what each will cost: bytes read and written, what it holds, seconds.
+
+From the names of the input files, a little of some of them to guess how many documents there are, and the shipped table of rates.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tamis.cli.plan.machine import Dataset, Machine, this_machine
+from tamis.cli.terminal.show import print_json, print_lines, print_table
+from tamis.curation import Curation
+from tamis.curation.planner import EXACT, FUZZY, LINES, SEMANTIC, CurationPlan
+from tamis.forecast import shipped_table
+from tamis.memory.budget import find_budget
+from tamis.sizes import format_size
+
+_KEYS = {EXACT: "tamis.dedup.exact.", FUZZY: "tamis.dedup.fuzzy.", LINES: "tamis.dedup.", SEMANTIC: "tamis.dedup."}
+_READER, _WRITER = "tamis.stages.text.io.reader.", "tamis.stages.text.io.writer."
+_NUMBER_BYTES = 24  # of each document, where sources have max_documents
+_TEXT_SHARE = 0.05  # of the texts, which are compressed, where candidates are compared
+_PARTITION_BYTES = 32 << 20
+_HELD = 3  # what a worker holds of its partition: text, columns and what stages make of them
+_ON_NODES = (
+    "rates are those of the shipped table, taken to hold on every node; deciding between passes is done by one process on the driver's node "
+    "(docs/cluster.md), and is not in these times"
+)
+
+
+@dataclass(frozen=True)
+class PassCost:
+    """At most, where every document is left. `cpu_s`: of one core; `seconds`: on all of them. `held_bytes`: of memory, all processes of a node."""
+
+    name: str
+    read_bytes: int
+    written_bytes: int
+    held_bytes: int
+    cpu_s: float
+    seconds: float
+
+    def told(self, where: Machine) -> str:
+        each, nodes = (" on each node", f"{where.nodes:,} nodes of ") if where.nodes > 1 else ("", "")
+        return (
+            f"reads {format_size(self.read_bytes)}, writes at most {format_size(self.written_bytes)}, holds {format_size(self.held_bytes)}{each}, about "
+            f"{self.seconds:,.1f} s on {nodes}{where.cores} cores"
+        )
+
+
+def show_passes(curation: Curation, as_json: bool) -> None:
+    """The passes alone: what a curation comes to in documents and bytes is a question of texts."""
+    _show(curation, curation.plan(), {"output": curation.output_path}, [], [], as_json)
+
+
+def show_plan(
+    curation: Curation, as_json: bool, memory: str | None = None, where: Machine | None = None, asked: Dataset | None = None
+) -> None:  # fmt: skip
+    """`where`: for other machines than this one; `asked`: for data that is only imagined."""
+    made, sizes, where = curation.plan(), curation.sizes(), where or this_machine()
+    files = f" in {sizes['n_files']:,} files"
+    if asked is not None:  # keys grow with the documents
+        n = max(1, asked.decoded_bytes // max(1, asked.document_bytes or shipped_table.DOCUMENT_BYTES))
+        keys = {name: n_bytes * n // max(1, int(sizes["n_documents"])) for name, n_bytes in sizes["key_bytes"].items()}
+        sizes |= {"n_files": 0, "input_bytes": asked.decoded_bytes, "n_documents": n, "key_bytes": keys}
+        files = ""
+    budget_bytes = find_budget(memory, os.environ).bytes if memory is not None or where.is_here else where.budget_bytes
+    costs = _costs(curation, made, sizes, budget_bytes, where, asked)
+    lines = [f"input: {format_size(sizes['input_bytes'])}{files}, about {sizes['n_documents']:,} documents"]
+    lines += [f"keys of {name}: at most {format_size(n)} on the disk" for name, n in sizes["key_bytes"].items()]
+    if curation.writing.is_packed:
+        lines.append("then files are put together anew: one more read and write of what stays")
+    figures = {**sizes, "costs": [asdict(c) for c in costs], "output": curation.output_path}
+    figures |= {"machine": str(where), "nodes": where.nodes}
+    told = [cost.told(where) for cost in costs]
+    _show(curation, made, figures, told, lines, as_json, [_ON_NODES] if where.nodes > 1 else [])
+
+
+def _show(
+    curation: Curation, made: CurationPlan, figures: dict[str, Any], costs: Sequence[str], lines: Sequence[str], as_json: bool,
+    remarks: Sequence[str] = (),
+) -> None:  # fmt: skip
+    if as_json:
+        print_json({**made.to_dict(), **figures})
+        return
+    rows: list[tuple[str, str, str]] = []
+    for i, one in enumerate(made.passes):
+        facts = [
+            ("runs", ", ".join(one.runs)), ("goes by what it remembers of", ", ".join(one.remembers)), ("does again", ", ".join(one.redoes)),
+            ("reads", one.reads), ("writes", one.writes), ("holds", one.holds), ("why", one.why), ("costs", costs[i] if costs else ""),
+        ]  # fmt: skip
+        told = [(what, text) for what, text in facts if text]
+        rows += [(f"{i + 1}. {one.name}" if not k else "", what, text) for k, (what, text) in enumerate(told)]
+    print_table(f"{curation.name}: {made.n_reads} passes over the input", ["pass", "", ""], rows)
+    print_lines([*lines, *(f"look: {remark}" for remark in made.remarks), *remarks, f"output: {curation.output_path}"])
+
+
+def _costs(
+    curation: Curation, plan: CurationPlan, sizes: dict[str, Any], budget_bytes: int, where: Machine, asked: Dataset | None
+) -> list[PassCost]:  # fmt: skip
+    """One entry per pass of the plan."""
+    files, n_cores = curation.files(), where.cores
+    decoded = shipped_table.decoded_bytes([os.fsdecode(p) for p in files.paths], files.sizes)
+    decoded = asked.decoded_bytes if asked is not None else decoded
+    held = shipped_table.WORKER_BYTES + _HELD * min(_PARTITION_BYTES, max(1, decoded // max(1, n_cores)))
+    held = min(budget_bytes, shipped_table.FIXED_BYTES + n_cores * held)
+    kinds = {step.name: _class_of(step) for step in curation.steps}
+    keys, groups = iter(sizes["key_bytes"].values()), iter(plan.groups)
+    found = []
+    for one in plan.passes:
+        names = [_READER, *(kinds[name] for name in (*one.runs, *one.redoes))]
+        if one.name.startswith("keys for "):
+            names.append(_class_of(curation.steps[next(groups).decides[-1]]))
+            written = int(next(keys))
+        elif one.name.startswith("texts for "):
+            written = int(decoded * _TEXT_SHARE)
+        elif one.name == "write":
+            names.append(_WRITER)
+            written = decoded
+        else:
+            written = int(sizes["n_documents"]) * _NUMBER_BYTES
+        cpu_s = decoded * shipped_table.seconds_per_byte(names)
+        seconds = round(cpu_s / n_cores / where.nodes, 2)
+        found.append(PassCost(one.name, decoded, written, held, round(cpu_s, 2), seconds))
+    return found
+
+
+def _class_of(step: Any) -> str:
+    """As the shipped table knows it."""
+    return _KEYS[step.kind] if hasattr(step, "kind") else f"{type(step).__module__}.{type(step).__qualname__}"

@@ -1,0 +1,174 @@
+"""The plan of a recipe with stages: what its run would take, as intervals.
+
+Where the figures come from, best first: earlier runs of the same pipeline on this machine (the machine profile); a probe, which
+runs the recipe's stages on the beginning of some input files with real workers under the real budget; the shipped table.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tamis.cli.jobs.request import Request, file_source, output_of
+from tamis.cli.plan.cluster import cluster_figures
+from tamis.cli.plan.machine import Dataset, Machine
+from tamis.cli.plan.probe import Probe, kind_of, probe
+from tamis.engine.job import Job, make_job
+from tamis.engine.run.budget.expectation import profile_key, stage_names
+from tamis.engine.run.budget.shares import budget_to_name, share_pool
+from tamis.engine.run.identity import describe_job
+from tamis.engine.run.inputs import files_of
+from tamis.engine.run.preparing import DEFAULT_BLOCK_BYTES
+from tamis.engine.run.settings import DEFAULT_MAX_RECORD
+from tamis.errors import UsageError
+from tamis.forecast import ranges, shipped_table
+from tamis.forecast.experience import Experience, models_of
+from tamis.forecast.prediction import Conditions, Measured
+from tamis.formats.input_files.listing import FileList
+from tamis.memory.budget import find_budget
+from tamis.sizes import parse_size
+from tamis.stores.homes import free_at, local_of
+
+_PLAIN = ("jsonl", "json")  # kinds of files that are read without being handed on
+
+
+@dataclass
+class Plan:
+    """Sizes in bytes. Everything but the files is an estimate; `forecast` holds the intervals."""
+
+    n_files: int
+    kinds: dict[str, int]
+    input_bytes: int
+    decoded_bytes: int
+    output: str
+    budget_bytes: int
+    smallest_budget_bytes: int
+    fits: bool
+    n_workers: int
+    block_bytes: int
+    n_partitions: int
+    peak_bytes: int
+    output_bytes: int
+    free_bytes: int | None  # None: it is another machine's disk, or a bucket
+    scratch_free_bytes: int | None
+    seconds: float
+    kept_share: float | None
+    probe_bytes: int
+    probe_documents: int
+    basis: str
+    machine: str
+    nodes: int
+    gpu_seconds: float
+    forecast: dict[str, Any]
+    guide: dict[str, str]
+    passed_over: list[dict[str, Any]] = field(default_factory=list)
+    cluster: dict[str, Any] = field(default_factory=dict)  # ClusterFigures, for several nodes
+
+
+def make_plan(
+    request: Request, probe_bytes: int, where: Machine, asked: Dataset | None, may_probe: bool | None
+) -> Plan:
+    """`asked`: data that is only imagined. `may_probe`: None where it is tried only what has not run here."""
+    pipeline, settings = request.build()
+    flat = pipeline.build()
+    source, output = file_source(flat, "plan"), output_of(pipeline, settings)
+    job = make_job(pipeline.name, flat, str(settings.get("mode", "streaming")))
+    stages = describe_job(job, {"max_record": parse_size(settings.get("max_record", DEFAULT_MAX_RECORD))})
+    names = stage_names(stages)
+    most = settings.get("blocksize") or source.blocksize
+    block = parse_size(most) if most else DEFAULT_BLOCK_BYTES
+    here = find_budget(settings.get("memory"), os.environ).bytes
+    budget = here if where.is_here or settings.get("memory") else where.budget_bytes
+
+    known = Experience(profile_key(stages))
+    past, basis = known.past, known.basis
+    models, from_profile = models_of(known.profile, len(job.segments), block)
+    files = None if asked is not None else files_of(source, output)
+    tried: Probe | None = None
+    more: dict[str, Any] = {"ranges": ranges.load()}
+    if may_probe and files is None:
+        raise UsageError("--probe needs data, and --dataset-bytes plans without: leave one of them out")
+    if files is not None and (may_probe or (may_probe is None and not past)):
+        with tempfile.TemporaryDirectory(prefix="tamis-plan-") as folder:
+            bounded = budget if where.is_here else min(budget, here)
+            tried = probe(pipeline, settings, files, probe_bytes, folder, bounded, block)
+        if not past:
+            past, models, more["kind"] = [tried.measured], [tried.model], ranges.PROBE
+            basis = "a probe: this pipeline has not run on this machine yet"
+    data = asked or _dataset(files or FileList(), tried, past)
+    conditions = _conditions(job, settings, data, past, budget, where, block)
+    found = known.forecast(
+        conditions, models, shipped_table.seconds_per_byte(names), past=past, elsewhere=not where.is_here, nodes=where.nodes,
+        learned=any(from_profile), **more,
+    )  # fmt: skip
+    told = found.to_dict()
+    if found.kind == ranges.PROBE and where.is_here:  # the run will tell how far this was off
+        ranges.plan_of(known.key, {"conditions": vars(conditions).copy(), **told})
+    if where.is_here:
+        told = ranges.with_command(told, more["ranges"])
+    smallest = budget_to_name(conditions.fixed_bytes, conditions.worker_bytes)
+    fits = budget >= smallest
+    if tried is not None and where.is_here:
+        fits, smallest = tried.fits, tried.smallest_bytes
+    gpu = shipped_table.gpu_seconds_per_document(names) * data.decoded_bytes / _document_bytes(data, past)
+    seconds = float(told["seconds"]["expected"])
+    if gpu and where.gpus:  # GPU and CPU work overlap: the slower one decides
+        seconds = max(seconds, gpu / (where.gpus * where.nodes))
+    cluster: dict[str, Any] = {}
+    if where.nodes > 1:
+        cluster = asdict(cluster_figures(where.nodes, seconds, data.decoded_bytes, found.n_partitions))
+        seconds = float(cluster["seconds"])
+    row = shipped_table.text_sizing(data.decoded_bytes)
+    scratch = str(settings.get("scratch") or local_of(output))
+    return Plan(
+        n_files=data.n_files, kinds=data.kinds, input_bytes=data.input_bytes, decoded_bytes=data.decoded_bytes, output=output,
+        budget_bytes=budget, smallest_budget_bytes=smallest, fits=fits, n_workers=conditions.n_workers, block_bytes=found.block_bytes,
+        n_partitions=found.n_partitions, peak_bytes=int(found.peak_bytes.expected), output_bytes=int(found.output_bytes.expected),
+        free_bytes=free_at(output) if where.is_here else None, scratch_free_bytes=free_at(scratch) if where.is_here else None,
+        seconds=round(seconds, 1), kept_share=round(tried.n_written / max(tried.measured.n_documents, 1), 4) if tried else None,
+        probe_bytes=tried.measured.conditions.decoded_bytes if tried else 0,
+        probe_documents=tried.measured.n_documents if tried else 0, basis=basis, machine=str(where), nodes=where.nodes,
+        gpu_seconds=round(gpu, 1), forecast=told,
+        guide={"size": row.size, "nodes": row.nodes, "gpus": row.gpus, "memory": row.memory, "notes": row.notes},
+        passed_over=files.passed.to_list() if files is not None else [], cluster=cluster,
+    )  # fmt: skip
+
+
+def _dataset(files: FileList, tried: Probe | None, past: Sequence[Measured]) -> Dataset:
+    """What is decoded is told by the probe, else by the last run, else by the shipped table."""
+    kinds = Counter(kind_of(path) for path in files.paths)
+    last = past[-1].conditions if past else None
+    sizes = [max(size, 0) for size in files.sizes]
+    stored = sum(sizes)
+    if tried is not None:
+        ratios = [tried.ratios.get(kind_of(path), 1.0) for path in files.paths]
+        decoded = sum(size * ratio for size, ratio in zip(sizes, ratios, strict=True))
+    elif last is not None and last.input_bytes and any(kind not in _PLAIN for kind in kinds):
+        decoded = stored * last.decoded_bytes / last.input_bytes
+    else:
+        decoded = shipped_table.decoded_bytes(files.paths, sizes)
+    return Dataset(len(files), dict(kinds), stored, int(decoded))
+
+
+def _conditions(
+    job: Job, settings: dict[str, Any], data: Dataset, past: Sequence[Measured], budget: int, where: Machine, block: int
+) -> Conditions:
+    last = past[-1].conditions if past else None
+    fixed = last.fixed_bytes if last else shipped_table.FIXED_BYTES
+    worker = last.worker_bytes if last else shipped_table.WORKER_BYTES
+    shares, _ = share_pool(budget, fixed, worker, job, settings.get("workers"), where.cores)
+    streams = any(kind not in _PLAIN for kind in data.kinds)
+    queue = data.decoded_bytes if settings.get("mode") == "batch" else parse_size(settings.get("queue", "256MB"))
+    return Conditions(
+        budget, shares.n_workers, fixed, worker, shares.cap_bytes, data.input_bytes, data.decoded_bytes, block,
+        queue if streams or len(job.segments) > 1 else 0,
+    )  # fmt: skip
+
+
+def _document_bytes(data: Dataset, past: Sequence[Measured]) -> float:
+    known = [m.conditions.decoded_bytes / m.n_documents for m in past if m.n_documents and m.conditions.decoded_bytes]
+    return data.document_bytes or (known[-1] if known else shipped_table.DOCUMENT_BYTES)

@@ -1,0 +1,85 @@
+"""What this machine knows of one pipeline or deduplication: its earlier runs, what they say of the next one, and what is kept of that one.
+
+Conditions and measured figures come from whoever runs it (engine/run/budget/expectation.py, dedup/expected.py) or asks what it would take
+(`tamis plan`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tamis.errors import TamisError
+from tamis.forecast import profiles, ranges
+from tamis.forecast.prediction import MAX_RUNS, Conditions, Forecast, Measured, predict, runs_of
+from tamis.memory.predictor import Predictor
+
+VERSION = 1
+
+
+class Experience:
+    """By the key of its profile. `prediction`: of the run in hand, as prediction.json holds it."""
+
+    def __init__(self, key: str) -> None:
+        self.key, self.profile = key, profiles.load(key)
+        self.past = runs_of(self.profile)
+        self.prediction: dict[str, Any] = {}
+
+    @property
+    def basis(self) -> str:
+        if not self.past:
+            return "starting table: this pipeline has not run on this machine yet"
+        runs = f"{len(self.past)} earlier run{'s' if len(self.past) > 1 else ''}"
+        return f"machine profile: {runs} of this pipeline on this machine"
+
+    def forecast(self, asked: Conditions, models: Sequence[Predictor], s_per_byte: float, **more: Any) -> Forecast:
+        """`more`: as `predict` takes it."""
+        kind = ranges.PROFILE if self.past else ranges.TABLE
+        more = {"past": self.past, "kind": kind, "ranges": ranges.load(), **more}
+        return predict(asked, models, start_s_per_byte=s_per_byte, **more)
+
+    def expect(self, asked: Conditions, found: Forecast) -> None:
+        """A run begins."""
+        about = {"version": VERSION, "basis": self.basis, "conditions": vars(asked).copy()}
+        self.prediction = {**about, **found.to_dict()}
+
+    def keep(self, about: Mapping[str, Any], took: Measured | None, is_whole: bool = True) -> None:
+        """Into the profile: `about`, and the last runs with this one; None where there is nothing to learn of it. Of one that was a whole, and not a
+        part of another run, it is learned how far its prediction, and that of a plan before it, were off."""
+        runs = [m.to_dict() for m in ([*self.past, took] if took is not None else self.past)]
+        profiles.save(self.key, {**about, "runs": runs[-MAX_RUNS:]})
+        if took is not None and is_whole:
+            ranges.learn(self.prediction)
+            if (plan := ranges.planned(self.key, vars(took.conditions))) is not None:
+                ranges.learn(compared(plan, took))
+
+
+def compared(predicted: Mapping[str, Any], took: Measured) -> dict[str, Any]:
+    """The prediction with what was measured beside each interval, and whether it lies inside."""
+    values = {
+        "peak_bytes": took.peak_bytes, "scratch_bytes": took.scratch_bytes, "output_bytes": took.written_bytes,
+        "seconds": round(took.seconds, 2),
+    }  # fmt: skip
+    made = dict(predicted)
+    for name, value in values.items():
+        if isinstance(span := made.get(name), dict):
+            made[name] = {**span, "measured": value, "inside": bool(span["low"] <= value <= span["high"])}
+    made["cpu_s"] = {"expected": made.get("cpu_s"), "measured": round(took.cpu_s, 2)}
+    return made
+
+
+def models_of(
+    profile: Mapping[str, Any] | None, n_segments: int, max_block_bytes: int
+) -> tuple[list[Predictor], list[bool]]:
+    """Partition models as a profile keeps them, or new ones; and which come from the profile."""
+    kept = (profile or {}).get("segments")
+    made, known = [], []
+    for i in range(n_segments):
+        data = kept[i] if isinstance(kept, list) and i < len(kept) else None
+        try:
+            model = Predictor.from_dict(data, max_block_bytes) if isinstance(data, dict) else None
+        except TamisError:
+            model = None
+        made.append(model or Predictor(max_block_bytes))
+        known.append(model is not None)
+    return made, known
