@@ -1,7 +1,7 @@
 """Rows of string columns, taken and replaced by copying bytes once.
 
 Arrow's own `take` and `replace_with_mask` build their result value by value in a buffer that grows: ten times as slow for long texts.
-For string, binary and their large kinds; everything else is Arrow's.
+For string, binary and their large kinds; everything else is Arrow's, by way of the large kinds for views.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ def take(array: pa.Array, rows: NDArray[Any]) -> pa.Array:
     """The values of these rows, null where a row is -1."""
     is_absent = rows < 0
     at = np.maximum(rows, 0) if is_absent.any() else rows
-    if not _is_plain(array.type) or not len(array):
-        return array.take(pa.array(at, mask=is_absent) if at is not rows else pa.array(rows))
+    if not _is_plain(array) or not len(array):
+        indices = pa.array(at, mask=is_absent) if at is not rows else pa.array(rows)
+        large = large_of_view(array.type)  # Arrow cannot take views
+        return array.take(indices) if large is None else array.cast(large).take(indices).cast(array.type)
     source = string_buffers(array)
     starts, ends = source.spans(at)
     lens = ends - starts
@@ -39,7 +41,7 @@ def take(array: pa.Array, rows: NDArray[Any]) -> pa.Array:
 
 def replace(array: pa.Array, mask: NDArray[np.bool_], values: pa.Array) -> pa.Array:
     """The column with these values, of its own type, where `mask` is true: one for each such row."""
-    if not _is_plain(array.type) or array.type != values.type or len(values) != int(np.count_nonzero(mask)):
+    if not _is_plain(array) or array.type != values.type or len(values) != int(np.count_nonzero(mask)):
         return pc.replace_with_mask(array, pa.array(mask), values)
     stay, come = string_buffers(array), string_buffers(values)
     starts, ends = stay.spans()
@@ -83,6 +85,13 @@ class _Made:
         return pa.Array.from_buffers(self._kind, n, buffers, n_nulls)
 
 
-def _is_plain(kind: pa.DataType) -> bool:
+def _is_plain(array: pa.Array | pa.ChunkedArray) -> bool:
     kinds = pa.types.is_large_string, pa.types.is_string, pa.types.is_large_binary, pa.types.is_binary
-    return any(is_kind(kind) for is_kind in kinds)
+    return isinstance(array, pa.Array) and any(is_kind(array.type) for is_kind in kinds)
+
+
+def large_of_view(kind: pa.DataType) -> pa.DataType | None:
+    """The large kind for a kind of views; None for what is none."""
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    return pa.large_binary() if pa.types.is_binary_view(kind) else None

@@ -173,11 +173,15 @@ def replaced(array: pa.Array, mask: Array, values: pa.Array) -> pa.Array:
         array = pa.nulls(len(array), values.type)
     elif pa.types.is_null(values.type):
         values = pa.nulls(len(values), array.type)
-    if pa.types.is_string_view(array.type):
-        array, values = array.cast(pa.large_string()), values.cast(pa.large_string())
+    if (large := text_rows.large_of_view(array.type)) is not None:
+        array, values = array.cast(large), values.cast(large)
     if is_json(array.type):
         return json_column(pc.replace_with_mask(array.storage, pa.array(mask), values.storage))
-    if pa.types.is_nested(array.type) or pa.types.is_dictionary(array.type):
+    if (
+        pa.types.is_nested(array.type)
+        or pa.types.is_dictionary(array.type)
+        or isinstance(array.type, pa.BaseExtensionType)
+    ):
         at = np.arange(len(array))
         at[mask] = len(array) + np.arange(len(values))
         return pa.concat_arrays([array, values]).take(pa.array(at))
