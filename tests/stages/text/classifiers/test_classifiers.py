@@ -383,7 +383,10 @@ class FakeCard:
     def is_full(self, exc: BaseException) -> bool:
         return isinstance(exc, FullDevice)
 
-    def release(self) -> None:
+    def release(self, thorough: bool = False) -> None:
+
+    def room(self) -> float | None:
+        return None
         self.n_released += 1
 
     @contextmanager

@@ -35,7 +35,7 @@ class FakeDevice:
     def is_full(self, exc: BaseException) -> bool:
         return isinstance(exc, Full)
 
-    def release(self) -> None:
+    def release(self, thorough: bool = False) -> None:
         self.n_released += 1
 
     def room(self) -> float | None:
@@ -180,7 +180,7 @@ class Card:
     def is_full(self, exc: BaseException) -> bool:
         return isinstance(exc, Full)
 
-    def release(self) -> None:
+    def release(self, thorough: bool = False) -> None:
         self.most = 0.0
 
     def room(self) -> float | None:

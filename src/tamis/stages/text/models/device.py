@@ -32,7 +32,7 @@ _GROWTH, _GROWTH_AT_FIRST = 1.05, 1.25
 _MOST_PATIENT = 7  # so often that doubles
 _BELOW_FAILURE = 0.95
 _OF_ROOM = 0.85  # of what would fit if memory had no gaps
-_MOST_LEAPS = 3  # failures of a length after which it only grows with care
+_MOST_FAILURES = 3  # of a length: after so many it stays as it is for long
 
 
 class DeviceMemory(TamisError):
@@ -47,8 +47,8 @@ class Device(Protocol):
     def is_full(self, exc: BaseException) -> bool:
         """Whether an exception says that the device has no memory left."""
 
-    def release(self) -> None:
-        """Give back what nobody uses any more."""
+    def release(self, thorough: bool = False) -> None:
+        """Give back what nobody uses any more; `thorough`: look for it everywhere, however long that takes."""
 
     def room(self) -> float | None:
         """How many times as large as the batches since the last `release` a batch could be; None where nobody can tell."""
@@ -111,12 +111,14 @@ class Allowance:
         self._clean[key] += 1
         has_failed = key in self._failed_at
         most = self._most(key)
-        if is_first and self._n_failed[key] < _MOST_LEAPS and (times := room()) is not None:
+        if is_first and self._n_failed[key] < _MOST_FAILURES and (times := room()) is not None:
             leap = batch.n_tokens * times * _OF_ROOM
             # What failed had room, too: memory has gaps, and how many only trying tells.
             self._tokens[key] = max(self._tokens[key], leap if leap < most else (batch.n_tokens + most) / 2)
             return
-        patience = 2 ** min(self._n_ever, _MOST_PATIENT)  # the more often anything failed, the less is to be gained
+        patience = 2 ** (
+            _MOST_PATIENT if self._n_failed[key] >= _MOST_FAILURES else min(self._n_ever, _MOST_PATIENT)
+        )  # the more often anything failed, the less is to be gained
         if self._clean[key] >= (_CLEAN if has_failed else _CLEAN_AT_FIRST) * patience:
             grown = self._tokens[key] * (_GROWTH if has_failed else _GROWTH_AT_FIRST)
             self._tokens[key] = max(self._tokens[key], min(grown, most))
@@ -140,7 +142,7 @@ def run_batches(
     `cut` makes the text at a position shorter, where that text does not fit alone, and returns its new length (the old one: it cannot be
     cut any further); without it that is an error. `lengths` is changed accordingly.
     """
-    order, begin = ordered(lengths, allowance.shape), 0
+    order, begin, failed_last = ordered(lengths, allowance.shape), 0, False
     while begin < len(order):
         batch = next_batch(lengths, order, begin, allowance.shape)
         allowed = allowance.of(batch)
@@ -149,10 +151,11 @@ def run_batches(
         result = _try(run, batch, device)
         if result is not None:
             allowance.fitted(batch, device.room)
-            begin += len(batch.at)
+            begin, failed_last = begin + len(batch.at), False
             yield batch.at, result[0]
             continue
-        device.release()
+        device.release(failed_last)
+        failed_last = True
         if allowance.failed(batch):
             continue
         shorter = cut(order[begin]) if cut is not None else lengths[order[begin]]
@@ -232,8 +235,10 @@ class TorchDevice:
             yield work
             work.wait_for_all_but_one()
 
-    def release(self) -> None:
-        gc.collect(1)  # what the last batches left; all that a process with torch holds takes a fifth of a second
+    def release(self, thorough: bool = False) -> None:
+        gc.collect(
+            2 if thorough else 1
+        )  # what the last batches left; all that a process with torch holds takes a fifth of a second
         if self.kind != "cpu":
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
