@@ -384,10 +384,10 @@ class FakeCard:
         return isinstance(exc, FullDevice)
 
     def release(self, thorough: bool = False) -> None:
+        self.n_released += 1
 
     def room(self) -> float | None:
         return None
-        self.n_released += 1
 
     @contextmanager
     def turn(self) -> Iterator[Work]:
