@@ -207,8 +207,9 @@ class Workflow(WorkFolder):
         return dict(summary)
 
     def _same_room(self) -> None:
-        """What is decided so far lies in files cut for the memory of that time: with other memory it is decided again."""
-        room, earlier = self._solver_room(), self._told("room.json")
+        """What is decided so far lies in files cut for the memory of that time, and as that version wrote them: with other memory, or by
+        a version that writes them otherwise, it is decided again."""
+        room, earlier = {"room_bytes": self._solver_room(), "layout": _LAYOUT}, self._told("room.json")
         if earlier not in (None, room):
             for name in os.listdir(self.work):
                 if name not in _NOT_DECIDED and not name.startswith("keys-"):
@@ -365,6 +366,9 @@ class Workflow(WorkFolder):
 
 
 _ALL_BANDS = 1 << 30
+_LAYOUT = (
+    2  # of files between the steps of a decision; without a number they were 00000.bin where they are 00000.0.bin now
+)
 _NOT_DECIDED = {
     "identity.json",
     "inputs.json",
