@@ -32,6 +32,7 @@ MAX_EXPORT_BYTES = 100_000_000
 RANGES = "ranges"  # not of a pipeline: how far predictions on this machine were off (ranges.py)
 _FORMAT = 1
 _EXPORT = "tamis-profiles"
+_ANEW = "; delete it, the next run makes a new one"
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _NAME = re.compile(r"([0-9a-f]{12})-(" + _KEY.pattern + r")\.json")
 
@@ -58,6 +59,10 @@ class Profile:
     def is_here(self) -> bool:
         """Whether it is of this machine."""
         return self.machine == machine_id()
+
+    @property
+    def path(self) -> Path:
+        return profile_dir() / f"{self.machine}-{self.key}.json"
 
 
 def profile_dir() -> Path:
@@ -96,58 +101,49 @@ def load(key: str) -> dict[str, Any] | None:
 
     TAMIS_PROFILES=off neither reads nor writes profiles.
     """
-    if _is_off():
-        return None
-    try:
-        return _read(_path(key), key).numbers
-    except TamisError:
-        return None
+    there = None if is_off() else _read(_checked(key), machine_id())
+    return None if there is None or there.damage else there.numbers
 
 
 def save(key: str, numbers: Mapping[str, Any]) -> bool:
     """Keep `numbers` (plain JSON) under `key`; whole or not at all. False when that was not possible, or it is pinned."""
-    if _is_off():
+    if is_off() or _read(_checked(key), machine_id()).pinned:
         return False
-    path = _path(key)
-    try:
-        if _read(path, key).pinned:
-            return False
-    except TamisError:
-        pass
-    return _write(path, Profile(key, machine_id(), dict(numbers), False, time.time(), machine_facts()))
+    return _write(Profile(key, machine_id(), dict(numbers), False, time.time(), machine_facts()))
 
 
-def _write(path: Path, profile: Profile) -> bool:
+def _checked(key: str) -> str:
+    if _KEY.fullmatch(key) is None:  # a programming error: keys are hashes or plain names, never paths
+        raise ValueError(
+            f"profile key: expected 1 to 100 letters, digits, dots, dashes or underscores, got {key!r:.120}"
+        )
+    return key
+
+
+def _write(profile: Profile) -> bool:
     about = {"format": _FORMAT, "key": profile.key, "saved_at": profile.saved_at, "machine": profile.facts}
     try:
         text = json.dumps(about | {"pinned": profile.pinned, "numbers": profile.numbers}, allow_nan=False)
         if len(text) > MAX_PROFILE_BYTES:
             return False
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        files.write_text(path, text, 0o600, sync=False)
+        profile.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        files.write_text(profile.path, text, 0o600, sync=False)
     except (OSError, ValueError, TypeError, RecursionError):
         return False
     return True
 
 
-def _is_off() -> bool:
+def is_off() -> bool:
     return os.environ.get("TAMIS_PROFILES", "").lower() == "off"
 
 
 def list_profiles() -> list[Profile]:
     """Every profile in the cache folder, of all machines, sorted by key, then machine; also damaged ones."""
     try:
-        entries = list(os.scandir(profile_dir()))
+        names = [_NAME.fullmatch(name) for name in os.listdir(profile_dir())]
     except OSError:
         return []
-    found = []
-    for entry in entries:
-        match = _NAME.fullmatch(entry.name)
-        if match is not None and match[2] != RANGES:
-            try:
-                found.append(_read(Path(entry.path), match[2]))
-            except UsageError as exc:
-                found.append(Profile(match[2], match[1], damage=str(exc)))
+    found = [_read(name[2], name[1]) for name in names if name is not None and name[2] != RANGES]
     return sorted(found, key=lambda profile: (profile.key, profile.machine))
 
 
@@ -168,8 +164,8 @@ def find(wanted: str) -> Profile:
 def pin(key: str, pinned: bool = True) -> Profile:
     """Keep a profile as it is: runs read it and do not change it. `pinned=False` undoes that."""
     changed = replace(find(key), pinned=pinned)
-    if not _write(_path(changed.key), changed):
-        raise TamisError(f"{_path(changed.key)} cannot be written; is the folder yours, is there room?")
+    if not _write(changed):
+        raise TamisError(f"{changed.path} cannot be written; is the folder yours, is there room?")
     return changed
 
 
@@ -198,16 +194,12 @@ def import_all(data: Any, *, here: bool = False, overwrite: bool = False) -> lis
     checked = [_imported(entry, i, here) for i, entry in enumerate(entries)]
     written: list[str] = []
     for profile in checked:
-        path = profile_dir() / f"{profile.machine}-{profile.key}.json"
-        try:
-            there: Profile | None = _read(path, profile.key)
-        except TamisError:
-            there = None
-        if there is not None and (there.pinned or not overwrite):
-            continue
-        if not _write(path, profile):
-            raise TamisError(f"{path} cannot be written; {len(written)} of {len(checked)} profiles were imported")
-        written.append(profile.key)
+        there = _read(profile.key, profile.machine)
+        if there.damage or (overwrite and not there.pinned):
+            if not _write(profile):
+                where = f"{profile.path} cannot be written"
+                raise TamisError(f"{where}; {len(written)} of {len(checked)} profiles were imported")
+            written.append(profile.key)
     return written
 
 
@@ -217,7 +209,7 @@ def _imported(entry: Any, i: int, here: bool) -> Profile:
 
     if not isinstance(entry, dict):
         raise bad("expected a mapping")
-    key, machine, numbers, facts = (entry.get(k) for k in ("key", "machine", "numbers", "facts"))
+    key, machine, numbers = (entry.get(k) for k in ("key", "machine", "numbers"))
     if not isinstance(key, str) or _KEY.fullmatch(key) is None:
         raise bad(f"key: expected letters, digits, dots, dashes or underscores, got {key!r:.60}")
     if not isinstance(machine, str) or re.fullmatch(r"[0-9a-f]{12}", machine) is None:
@@ -228,9 +220,7 @@ def _imported(entry: Any, i: int, here: bool) -> Profile:
         check_numbers(numbers)
     except UsageError as exc:
         raise bad(str(exc)) from None
-    pinned, at = entry.get("pinned") is True, entry.get("saved_at")
-    saved_at = float(at) if isinstance(at, (int, float)) and 0 <= at < 1e11 else 0.0
-    return Profile(key, machine_id() if here else machine, numbers, pinned, saved_at, _facts(facts))
+    return _profile(key, machine_id() if here else machine, entry, "facts", 0.0)
 
 
 def check_numbers(numbers: Mapping[str, Any]) -> None:
@@ -256,43 +246,43 @@ def check_numbers(numbers: Mapping[str, Any]) -> None:
         raise UsageError("stages: expected a list of names")
 
 
-def _facts(value: Any) -> dict[str, Any]:
-    known = machine_facts()
-    given = value if isinstance(value, dict) else {}
-    return {k: v for k, v in given.items() if k in known and isinstance(v, (str, int)) and len(str(v)) < 100}
+def _profile(key: str, machine: str, found: Mapping[str, Any], facts: str, saved_at: float) -> Profile:
+    """From what is in a file or an export; what is odd beside the numbers is left out. `facts`: by which name it has those of its machine;
+    `saved_at`: where it does not tell."""
+    at, about, known = found.get("saved_at"), found.get(facts), machine_facts()
+    kept = {
+        k: v
+        for k, v in (about.items() if isinstance(about, dict) else ())
+        if k in known and isinstance(v, (str, int)) and len(str(v)) < 100
+    }
+    saved_at = float(at) if isinstance(at, (int, float)) and 0 < at < 1e11 else saved_at
+    return Profile(key, machine, found["numbers"], found.get("pinned") is True, saved_at, kept)
 
 
-def _read(path: Path, key: str) -> Profile:
-    """UsageError, with the reason, where the file is absent, oversized, foreign or damaged."""
+def _read(key: str, machine: str) -> Profile:
+    """With its damage where the file is absent, oversized, foreign or damaged."""
+    none = Profile(key, machine)
+
+    def damaged(why: str) -> Profile:
+        return replace(none, damage=f"{none.path} {why}")
+
     try:
-        with open(path, "rb") as file:
+        with open(none.path, "rb") as file:
             raw, changed_at = file.read(MAX_PROFILE_BYTES + 1), os.fstat(file.fileno()).st_mtime
     except OSError as exc:
-        raise UsageError(f"{path} cannot be read: {exc.strerror}") from None
+        return damaged(f"cannot be read: {exc.strerror}")
     if len(raw) > MAX_PROFILE_BYTES:
-        raise UsageError(f"{path} is larger than {MAX_PROFILE_BYTES:,} bytes and not a profile; delete it")
+        return damaged(f"is larger than {MAX_PROFILE_BYTES:,} bytes and not a profile; delete it")
     try:
         # RecursionError: deeply nested brackets; the file may hold anything.
         whole = json.loads(raw, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as exc:
-        raise UsageError(f"{path} is damaged ({type(exc).__name__}); delete it, the next run makes a new one") from None
-    numbers = whole.get("numbers") if isinstance(whole, dict) else None
+        return damaged(f"is damaged ({type(exc).__name__}){_ANEW}")
     if not isinstance(whole, dict) or whole.get("format") != _FORMAT or whole.get("key") != key:
-        raise UsageError(f"{path} is not a profile of this version; delete it, the next run makes a new one")
-    if not isinstance(numbers, dict):
-        raise UsageError(f"{path} holds no numbers; delete it, the next run makes a new one")
-    at = whole.get("saved_at")
-    saved_at = float(at) if isinstance(at, (int, float)) and 0 < at < 1e11 else changed_at
-    machine = path.name[:12]
-    return Profile(key, machine, numbers, whole.get("pinned") is True, saved_at, _facts(whole.get("machine")))
-
-
-def _path(key: str) -> Path:
-    if _KEY.fullmatch(key) is None:  # a programming error: keys are hashes or plain names, never paths
-        raise ValueError(
-            f"profile key: expected 1 to 100 letters, digits, dots, dashes or underscores, got {key!r:.120}"
-        )
-    return profile_dir() / f"{machine_id()}-{key}.json"
+        return damaged(f"is not a profile of this version{_ANEW}")
+    if not isinstance(whole.get("numbers"), dict):
+        return damaged(f"holds no numbers{_ANEW}")
+    return _profile(key, machine, whole, "machine", changed_at)
 
 
 def _refuse_constant(name: str) -> None:

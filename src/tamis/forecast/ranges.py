@@ -24,7 +24,7 @@ from tamis.memory.machine import age_s
 
 KEY = profiles.RANGES
 PEAK, SECONDS, COMMAND = FIGURES = ("peak_bytes", "seconds", "command_seconds")
-TABLE, PROBE, PROFILE = "table", "probe", "profile"  # what a forecast came from
+TABLE, PROBE, PROFILE = KINDS = ("table", "probe", "profile")  # what a forecast came from
 KEPT = 80  # of each figure and kind
 _ENOUGH = 30  # own ones: then the shipped ones are not needed
 _MAX_OFF = 30.0
@@ -91,21 +91,14 @@ class Ranges:
         some = sorted(self.command_s)
         return percentile(some, 0.5) if some else COMMAND_S
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"off": self.off, "held": self.held, "command_s": self.command_s, "planned": self.planned}
-
     @classmethod
     def from_dict(cls, data: Any) -> Ranges:
-        """UsageError for anything but what to_dict() makes: it comes from a file."""
+        """UsageError for anything but what `vars` tells of one: it comes from a file."""
         try:
             off = {f: {k: _numbers(v, _MAX_OFF) for k, v in kinds.items()} for f, kinds in data["off"].items()}
             held = {f: values[-KEPT:] for f, values in data["held"].items()}
             command_s, planned = _numbers(data.get("command_s", []), 1e6), data.get("planned", {})
-            known = {*off, *held} <= {*FIGURES} and {k for kinds in off.values() for k in kinds} <= {
-                TABLE,
-                PROBE,
-                PROFILE,
-            }
+            known = {*off, *held} <= {*FIGURES} and {k for kinds in off.values() for k in kinds} <= {*KINDS}
             flags, plans = [v for values in held.values() for v in values], list(planned.values())
             if not known or not all(isinstance(v, bool) for v in flags) or not all(isinstance(p, dict) for p in plans):
                 raise ValueError
@@ -136,7 +129,7 @@ def load() -> Ranges:
 
 
 def save(ranges: Ranges) -> bool:
-    return profiles.save(KEY, {"name": "how far predictions were off", KEY: ranges.to_dict()})
+    return profiles.save(KEY, {"name": "how far predictions were off", KEY: vars(ranges)})
 
 
 def with_command(prediction: Mapping[str, Any], known: Ranges) -> dict[str, Any]:
@@ -154,17 +147,17 @@ def with_command(prediction: Mapping[str, Any], known: Ranges) -> dict[str, Any]
 
 
 def learn(prediction: Mapping[str, Any]) -> None:
-    """Add a run whose prediction (expectation.py) was compared with what it took."""
-    centres, kind = prediction.get("centres"), prediction.get("kind")
-    if not isinstance(centres, dict) or kind not in (TABLE, PROBE, PROFILE):
+    """Add a run whose prediction (experience.py) was compared with what it took."""
+    centres = _centres(prediction)
+    if not centres:
         return
     known = load()
     for figure in (PEAK, SECONDS):
-        span, centre = prediction.get(figure), _two_numbers(centres.get(figure))
-        if isinstance(span, dict) and span.get("measured") and centre is not None:
-            middle, half = centre
+        span = prediction.get(figure)
+        if isinstance(span, dict) and span.get("measured") and figure in centres:
+            middle, half = centres[figure]
             off = math.log(float(span["measured"]) / middle) / half
-            known.note(figure, kind, off, bool(span.get("inside")))
+            known.note(figure, prediction["kind"], off, bool(span.get("inside")))
     save(known)
 
 
@@ -189,29 +182,28 @@ def planned(key: str, asked: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def learn_command(run_s: float, prediction: Mapping[str, Any]) -> None:
     """Called at the end of a command whose run took so long and was predicted so: the rest of its time is Python, imports, the report."""
-    whole_s, centres = age_s(), prediction.get("centres")
-    kind, centre = prediction.get("kind"), _two_numbers(centres.get(SECONDS)) if isinstance(centres, dict) else None
+    whole_s, centres = age_s(), _centres(prediction)
     if whole_s is None or not 0 < run_s < whole_s:
         return
     known = load()
-    if centre is not None and kind in (TABLE, PROBE, PROFILE):
-        middle, half = centre[0] + known.start_of_command_s, centre[1]
-        off = math.log(whole_s / middle) / half
-        low, _, high = known.reach(COMMAND, str(kind))
-        known.note(COMMAND, str(kind), off, low <= off <= high)
+    if SECONDS in centres:
+        kind, (middle, half) = prediction["kind"], centres[SECONDS]
+        off = math.log(whole_s / (middle + known.start_of_command_s)) / half
+        low, _, high = known.reach(COMMAND, kind)
+        known.note(COMMAND, kind, off, low <= off <= high)
     known.command_s = [*known.command_s, round(whole_s - run_s, 3)][-_MAX_COMMANDS:]
     save(known)
 
 
-def _two_numbers(pair: Any) -> tuple[float, float] | None:
-    """Profiles are files, and may hold anything."""
-    if (
-        not isinstance(pair, list)
-        or len(pair) != 2
-        or not all(type(v) in (int, float) and 0 < v < math.inf for v in pair)
-    ):
-        return None
-    return float(pair[0]), float(pair[1])
+def _centres(prediction: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+    """Centre and spread by figure, of a prediction of a known kind; those that are in order, for plans are kept in a file and may hold anything."""
+    given = prediction.get("centres")
+    if prediction.get("kind") not in KINDS or not isinstance(given, dict):
+        return {}
+    pairs = {figure: pair for figure, pair in given.items() if isinstance(pair, list) and len(pair) == 2}
+    return {
+        f: (a, b) for f, (a, b) in pairs.items() if all(type(v) in (int, float) and 0 < v < math.inf for v in (a, b))
+    }
 
 
 def _numbers(values: Any, most: float) -> list[float]:

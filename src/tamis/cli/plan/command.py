@@ -66,8 +66,6 @@ def plan(
 
     Example: tamis plan recipe.yaml --memory 2GB
     """
-    from tamis.cli.plan import dedup
-
     if machine is not None and cluster is not None:
         raise UsageError("give --machine or --cluster, not both")
     if avg_doc_bytes is not None and dataset_bytes is None:
@@ -78,6 +76,8 @@ def plan(
     asked = _imagined(dataset_bytes, avg_doc_bytes) if dataset_bytes is not None else None
     overrides = options.parse_sets(set_)
     if recipe == "dedup":
+        from tamis.cli.plan import dedup
+
         workflow = dedup.workflow_of(rest or [], overrides, asked is not None)
         dedup.show(workflow, memory, workers, where, asked, as_json, scratch)
         return
@@ -95,6 +95,8 @@ def plan(
 
         show_plan(found[0], as_json, memory, where, asked)
     elif found is not None:
+        from tamis.cli.plan import dedup
+
         given = found[1]
         dedup.show(found[0], given.get("memory"), given.get("workers"), where, asked, as_json, given.get("scratch"))
     else:

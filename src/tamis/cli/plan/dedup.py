@@ -5,15 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis.cli.plan.machine import Dataset, Machine
+from tamis.cli.plan.show import range_words, sizes, times
+from tamis.cli.terminal.show import print_json, print_lines, print_table
+from tamis.dedup import planning
+from tamis.dedup.exact.workflow import RemoveExactDuplicates
+from tamis.dedup.expected import conditions, forecast, profile_key
+from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
 from tamis.errors import UsageError
+from tamis.forecast import ranges, shipped_table
+from tamis.forecast.experience import Experience
+from tamis.formats.input_files.passed_over import passed_lines
+from tamis.memory.budget import find_budget
+from tamis.recipe.yaml_text import plain_scalar
 from tamis.sizes import format_size
 from tamis.stores.urls import absolute
-
-if TYPE_CHECKING:
-    from tamis.dedup.planning import DedupPlan
 
 _USUAL_BYTES = 2000  # what the planner assumes of a document it cannot look at
 _AMPLE = 1 << 60  # the disk of a machine that is only imagined
@@ -21,10 +29,6 @@ _AMPLE = 1 << 60  # the disk of a machine that is only imagined
 
 def workflow_of(words: Sequence[str], overrides: Mapping[str, str], imagined: bool) -> Any:
     """The workflow that `dedup WORDS` names; `overrides` are its parameters."""
-    from tamis.dedup.exact.workflow import RemoveExactDuplicates
-    from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
-    from tamis.recipe.yaml_text import plain_scalar
-
     kinds: dict[str, Any] = {"exact": RemoveExactDuplicates, "fuzzy": RemoveFuzzyDuplicates}
     if not words or words[0] not in kinds or len(words) > 2:
         raise UsageError("expected: tamis plan dedup exact|fuzzy IN, or without IN and with --dataset-bytes")
@@ -48,13 +52,6 @@ def show(
     scratch: str | os.PathLike[str] | None = None,
 ) -> None:
     """What a deduplication would take, with the original's formula and guide beside. `scratch`: where its keys will lie."""
-    from tamis.cli.plan.show import range_words, sizes, times
-    from tamis.cli.terminal.show import print_json, print_lines, print_table
-    from tamis.dedup.expected import conditions, forecast, profile_key
-    from tamis.forecast import ranges, shipped_table
-    from tamis.forecast.experience import Experience
-    from tamis.formats.input_files.passed_over import passed_lines
-
     if not hasattr(workflow, "plan"):
         raise UsageError(f"{type(workflow).__name__} has no plan; run it")
     found = _plan(workflow, memory, where, asked, scratch)
@@ -104,15 +101,11 @@ def show(
 
 def _plan(
     workflow: Any, memory: Any, where: Machine, asked: Dataset | None, scratch: str | os.PathLike[str] | None
-) -> DedupPlan:
-    from tamis.dedup import planning
-
+) -> planning.DedupPlan:
     budget = memory if memory is not None else None if where.is_here else where.budget_bytes
     if asked is None:
-        made: DedupPlan = workflow.plan(budget, absolute(scratch) if scratch else None)
+        made: planning.DedupPlan = workflow.plan(budget, absolute(scratch) if scratch else None)
         return made
-    from tamis.memory.budget import find_budget
-
     n_documents = max(1, asked.decoded_bytes // (asked.document_bytes or _USUAL_BYTES))
     bands, rows = getattr(workflow, "num_bands", 0), getattr(workflow, "minhashes_per_band", 0)
     per_pass = getattr(workflow, "bands_per_iteration", None)

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tamis.cli.plan.cluster import ClusterFigures, cluster_lines
+from tamis.cli.terminal.show import count
 from tamis.formats.input_files.passed_over import passed_lines
 from tamis.sizes import format_size
+from tamis.terminal import clock
 
 if TYPE_CHECKING:
     from tamis.cli.plan.stages import Plan
@@ -49,8 +51,6 @@ def range_words(forecast: Mapping[str, Any]) -> str:
 
 
 def lines(p: Plan) -> list[str]:
-    from tamis.cli.terminal.show import count
-
     found: dict[str, Any] = p.forecast
     kinds = ", ".join(f"{n:,} {kind}" for kind, n in sorted(p.kinds.items()))
     files = f"{count(p.n_files, 'file')} ({kinds}), {format_size(p.input_bytes)}, about " if p.n_files else ""
@@ -106,8 +106,6 @@ def format_time(seconds: float) -> str:
     >>> format_time(4.26), format_time(75)
     ('4.3 s', '1:15')
     """
-    from tamis.terminal import clock
-
     return clock(seconds) if seconds >= 60 else f"{seconds:.1f} s"
 
 
@@ -121,6 +119,4 @@ def _free(n_bytes: int | None) -> str:
 
 
 def _probed(p: Plan) -> str:
-    from tamis.cli.terminal.show import count
-
     return f" ({format_size(p.probe_bytes)}, {count(p.probe_documents, 'document')})" if p.probe_bytes else ""
