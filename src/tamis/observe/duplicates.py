@@ -22,6 +22,7 @@ from tamis.formats.input_files.names import path_of, path_text
 from tamis.formats.registry import holds_rows, table_name
 from tamis.later import pa, pc
 from tamis.observe.record_at import line_at
+from tamis.observe.snapshot import read_object
 from tamis.observe.verdicts import Verdict, find, input_paths, read_plan, run_folder
 from tamis.stores.homes import local_of
 
@@ -147,11 +148,9 @@ def _pair(output: str, gone: tuple[str, int], kept: tuple[str, int], similarity:
 def _settings(output: str) -> dict[str, Any]:
     """What the deduplication was asked for; nothing for a pipeline of one's own."""
     for name in ("dedup.json", "curation.json"):
-        try:
-            identity = json.loads((Path(local_of(str(output))) / "_tamis" / name).read_bytes())["identity"]
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-        return identity if isinstance(identity, dict) else {}
+        told = read_object(Path(local_of(str(output))) / "_tamis" / name, [])
+        if "identity" in told:
+            return told["identity"] if isinstance(told["identity"], dict) else {}
     return {}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,11 +9,11 @@ from typing import Any, TypeVar
 
 from tamis.observe.points import GpuPoint, NodePoint, ProcessPoint, StagePoint, Total
 from tamis.observe.series import Series, SeriesError, open_series
+from tamis.observe.snapshot import read_object
 
 RECENT_S = 10.0
 STALE_S = 10.0  # a run samples every second; after this long without one it is not running
 Moment = TypeVar("Moment", Total, StagePoint)
-_NAME_BYTES = 64 << 20  # of a plan.json; larger ones are not opened for a name
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,8 @@ def read_live(folder: Path, n_history: int = 60, now: float | None = None) -> Li
             found = {**_totals(series, n_history, time.time() if now is None else now), **_details(series)}
     except SeriesError as exc:
         return Live(status=str(exc))
-    found["name"] = found["name"] or _name(folder)
+    if not found["name"]:  # databases of earlier versions do not have it
+        found["name"] = str(read_object(folder / "plan.json", []).get("name", ""))[:200]
     if (folder / "run.sqlite").exists() and (folder / "manifest.json").exists():
         found["status"] = "finished"
     return Live(**found)
@@ -116,15 +116,3 @@ def _stage(last: StagePoint, recent: list[StagePoint]) -> Stage:
 
 def _sentence(facts: dict[str, object]) -> str:
     return str(facts.get("text") or facts.get("error") or facts.get("reason") or "")[:200]
-
-
-def _name(folder: Path) -> str:
-    """From the plan, for databases of earlier versions."""
-    try:
-        path = folder / "plan.json"
-        if path.stat().st_size > _NAME_BYTES:
-            return ""
-        plan = json.loads(path.read_text(encoding="utf-8"))
-        return str(plan.get("name", ""))[:200] if isinstance(plan, dict) else ""
-    except (OSError, ValueError, RecursionError):
-        return ""

@@ -8,18 +8,18 @@ be read gives tamis_up 0 and tamis_readable 0.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tamis.observe.exposition import Family, render
 from tamis.observe.passes import find_place
-from tamis.observe.points import AlertPoint, Cell, GpuPoint, StagePoint, Total
+from tamis.observe.points import AlertPoint, Cell, Total
 from tamis.observe.series import Series, SeriesError, open_series
 
 STALE_S = 15.0  # a run samples every second; after this long without one it is not running
 _MAX_ALERTS = 5000
-_INFO = ("run_id", "name")
 
 
 class Metrics:
@@ -42,11 +42,18 @@ class Metrics:
         except SeriesError:
             return render([*_state(False, finished, readable=False)])
         running = last is not None and not finished and at - last.at < STALE_S
-        info = {k: str(about.get(k, "")) for k in _INFO} | {"pass": place.doing}
-        families = [*_state(running, finished, readable=True), _info(info), *_start(about.get("began_at"))]
+        labels = {k: str(about.get(k, "")) for k in ("run_id", "name")} | {"pass": place.doing}
+        info = Family("tamis_run_info", "Always 1. The run, and the pass of a deduplication.").add(1, labels)
+        began_at = about.get("began_at")
+        start = Family("tamis_run_start_time_seconds", "When the last attempt began, in Unix time.")
+        start.add(began_at if isinstance(began_at, (int, float)) and not isinstance(began_at, bool) else None)
+        families = [*_state(running, finished, readable=True), info, start]
         if last is not None:
             families += _totals(last)
-        return render([*families, *_stages(stages), *_partitions(cells), *_gpus(gpus), *self._alerts.families()])
+        families += _families(_STAGES, [({"stage": p.stage}, vars(p)) for p in stages])
+        families += _partitions(cells)
+        families += _families(_GPUS, [({"gpu": str(p.gpu), "name": p.name}, vars(p)) for p in gpus])
+        return render([*families, *self._alerts.families()])
 
 
 def _state(running: bool, finished: bool, readable: bool) -> Iterable[Family]:
@@ -55,19 +62,9 @@ def _state(running: bool, finished: bool, readable: bool) -> Iterable[Family]:
     yield Family("tamis_readable", "0 if the run database is damaged.").add(int(readable))
 
 
-def _info(labels: dict[str, str]) -> Family:
-    family = Family("tamis_run_info", "Always 1. The run, and the pass of a deduplication.")
-    return family.add(1, labels)
-
-
-def _start(began_at: object) -> Iterable[Family]:
-    known = isinstance(began_at, (int, float)) and not isinstance(began_at, bool)
-    family = Family("tamis_run_start_time_seconds", "When the last attempt began, in Unix time.")
-    yield family.add(float(began_at) if known else None)  # type: ignore[arg-type]
-
-
-# Families of the totals: name, what it is, the label, and column by value of that label.
-_TOTALS: tuple[tuple[str, str, str, dict[str, str]], ...] = (
+# Families: name, what it is, a label, and column by value of that label ("": the family has none).
+Table = tuple[tuple[str, str, str, dict[str, str]], ...]
+_TOTALS: Table = (
     ("tamis_sample_time_seconds", "When these figures were taken, in Unix time.", "", {"": "at"}),
     ("tamis_memory_used_bytes", "Memory of all processes of the run together.", "", {"": "used_bytes"}),
     ("tamis_memory_budget_bytes", "The budget, which is never exceeded.", "", {"": "budget_bytes"}),
@@ -78,7 +75,7 @@ _TOTALS: tuple[tuple[str, str, str, dict[str, str]], ...] = (
         "",
         {"": "level"},
     ),
-    ("tamis_worker_memory_bytes", "Memory of each worker process.", "worker", {}),
+    ("tamis_worker_memory_bytes", "Memory of each worker process.", "worker", {}),  # as many as there are
     (
         "tamis_process_memory_bytes", "Memory of the processes that are no workers.", "role",
         {"supervisor": "supervisor_bytes", "server": "server_bytes"},
@@ -108,77 +105,56 @@ _NOT_ZERO = (
 )  # fmt: skip
 
 
+_STAGES: Table = (
+    (
+        "tamis_stage_documents_total", "Documents that went into a stage, came out, were dropped, quarantined.", "direction",
+        {"in": "n_in", "out": "n_out", "dropped": "n_dropped", "quarantined": "n_quarantined"},
+    ),
+    ("tamis_stage_read_bytes_total", "Bytes of the records that went into a stage.", "", {"": "in_bytes"}),
+    ("tamis_stage_seconds_total", "Time that workers spent in a stage.", "", {"": "seconds"}),
+    ("tamis_stage_cpu_seconds_total", "CPU time that workers spent in a stage.", "", {"": "cpu_s"}),
+    ("tamis_stage_peak_bytes", "The most memory that one partition took in a stage.", "", {"": "peak_bytes"}),
+)  # fmt: skip
+_STATES = ("waiting", "running", "committed", "quarantined")
+_PARTITIONS: Table = (
+    ("tamis_partitions", "The input in at most 1000 equal stretches, by what most of each is.", "state", {s: f"n_{s}" for s in _STATES}),
+    ("tamis_input_bytes", "Input as it lies on disk, by what has become of it.", "state", {s: s for s in _STATES}),
+    ("tamis_splits", "How often a partition was cut in two because it did not fit.", "", {"": "split"}),
+)  # fmt: skip
+_GPUS: Table = (
+    ("tamis_gpu_memory_used_bytes", "Memory in use on a GPU, whoever uses it.", "", {"": "used_bytes"}),
+    ("tamis_gpu_memory_run_bytes", "Memory in use on a GPU by this run.", "", {"": "ours_bytes"}),
+    ("tamis_gpu_memory_total_bytes", "Memory of a GPU.", "", {"": "total_bytes"}),
+    ("tamis_gpu_busy_ratio", "Share of the time that a GPU works, 0 to 1.", "", {"": "busy"}),
+    ("tamis_gpu_temperature_celsius", "Temperature of a GPU.", "", {"": "temperature_c"}),
+)
+
+
+def _families(table: Table, rows: Sequence[tuple[Mapping[str, str], Mapping[str, Any]]]) -> Iterable[Family]:
+    """`rows`: labels and values of each stage, each GPU, or of the whole run."""
+    for name, help_, label, columns in table:
+        family = Family(name, help_)
+        for labels, values in rows:
+            for value, column in columns.items():
+                family.add(values[column], {**labels, label: value} if label else labels)
+        yield family
+
+
 def _totals(last: Total) -> Iterable[Family]:
     values: dict[str, Any] = {k: v or None if k in _NOT_ZERO else v for k, v in vars(last).items()}
     values["dropped"] = max(0, last.dropped - last.duplicates)
     if not last.cgroup_limit_bytes:
         values["cgroup_used_bytes"] = None
-    for name, help_, label, columns in _TOTALS:
-        family = Family(name, help_)
-        for value, column in columns.items():
-            family.add(values[column], {label: value} if label else None)
-        if label == "worker":
-            for worker, used in last.workers.items():
-                family.add(used, {label: worker})
-        yield family
+    workers = {worker: f"worker {worker}" for worker in last.workers}
+    values |= {workers[worker]: used for worker, used in last.workers.items()}
+    return _families(tuple((*row[:3], row[3] or workers) for row in _TOTALS), [({}, values)])
 
 
-def _stages(stages: Iterable[StagePoint]) -> Iterable[Family]:
-    documents = Family(
-        "tamis_stage_documents_total",
-        "Documents that went into a stage, came out, were dropped, quarantined.",
-    )
-    families = {
-        "in_bytes": Family("tamis_stage_read_bytes_total", "Bytes of the records that went into a stage."),
-        "seconds": Family("tamis_stage_seconds_total", "Time that workers spent in a stage."),
-        "cpu_s": Family("tamis_stage_cpu_seconds_total", "CPU time that workers spent in a stage."),
-        "peak_bytes": Family("tamis_stage_peak_bytes", "The most memory that one partition took in a stage."),
-    }
-    for point in stages:
-        for direction in ("in", "out", "dropped", "quarantined"):
-            documents.add(getattr(point, f"n_{direction}"), {"stage": point.stage, "direction": direction})
-        _add(families, point, {"stage": point.stage})
-    return documents, *families.values()
-
-
-def _add(families: Mapping[str, Family], point: object, labels: dict[str, str]) -> None:
-    """The figures of one point, each to the family of its name."""
-    for name, family in families.items():
-        family.add(getattr(point, name), labels)
-
-
-def _partitions(cells: Iterable[Cell]) -> Iterable[Family]:
-    states = ("waiting", "running", "committed", "quarantined")
-    n, n_bytes, n_splits = dict.fromkeys(states, 0), dict.fromkeys(states, 0), 0
-    for cell in cells:
-        sizes = {state: getattr(cell, state) for state in states}
-        n[max(states, key=lambda state: sizes[state])] += 1
-        for state in states:
-            n_bytes[state] += sizes[state]
-        n_splits += cell.split
-    if not sum(n.values()):
-        return
-    partitions = Family("tamis_partitions", "The input in at most 1000 equal stretches, by what most of each is.")
-    of_input = Family("tamis_input_bytes", "Input as it lies on disk, by what has become of it.")
-    for state in states:
-        partitions.add(n[state], {"state": state})
-        of_input.add(n_bytes[state], {"state": state})
-    yield partitions
-    yield of_input
-    yield Family("tamis_splits", "How often a partition was cut in two because it did not fit.").add(n_splits)
-
-
-def _gpus(gpus: Iterable[GpuPoint]) -> Iterable[Family]:
-    families = {
-        "used_bytes": Family("tamis_gpu_memory_used_bytes", "Memory in use on a GPU, whoever uses it."),
-        "ours_bytes": Family("tamis_gpu_memory_run_bytes", "Memory in use on a GPU by this run."),
-        "total_bytes": Family("tamis_gpu_memory_total_bytes", "Memory of a GPU."),
-        "busy": Family("tamis_gpu_busy_ratio", "Share of the time that a GPU works, 0 to 1."),
-        "temperature_c": Family("tamis_gpu_temperature_celsius", "Temperature of a GPU."),
-    }
-    for point in gpus:
-        _add(families, point, {"gpu": str(point.gpu), "name": point.name})
-    return families.values()
+def _partitions(cells: Sequence[Cell]) -> Iterable[Family]:
+    most = Counter(f"n_{max(_STATES, key=lambda state: getattr(cell, state))}" for cell in cells)
+    sums = {name: sum(getattr(cell, name) for cell in cells) for name in (*_STATES, "split")}
+    counts = {f"n_{state}": most[f"n_{state}"] for state in _STATES}
+    return _families(_PARTITIONS, [({}, {**counts, **sums})] if cells else [])
 
 
 class _Alerts:

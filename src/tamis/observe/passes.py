@@ -20,19 +20,10 @@ _NAMES = {"keys": "reading documents, making keys", "texts": "collecting the tex
 
 
 @dataclass(frozen=True)
-class Pass:
-    name: str
-    run_dir: Path
-    changed_at: float  # 0: it has no database yet
-    finished: bool
-
-
-@dataclass(frozen=True)
 class Place:
     """What there is to be shown. `run_dir`: the newest pass. `doing`: a sentence on a deduplication, "" for other runs."""
 
     run_dir: Path
-    passes: tuple[Pass, ...] = ()
     doing: str = ""
 
 
@@ -49,17 +40,16 @@ def find_run(output: str) -> Path:
 
 
 def find_place(run_dir: Path, scratch: str | None = None) -> Place:
-    found = [made for work in _works(run_dir, scratch) for made in _passes_in(work)]
+    found = [folder for work in _works(run_dir, scratch) for folder in _passes_in(work)]
     if not found:
         return Place(run_dir)
-    found.sort(key=lambda p: p.changed_at)
-    last = _pass("removal", run_dir)
-    if last.changed_at > found[-1].changed_at:
+    newest = max(found, key=_changed_at)
+    if _changed_at(run_dir) > _changed_at(newest):
         is_curation = (run_dir / "curation").is_dir()
-        return Place(run_dir, (*found, last), "writing what stays" if is_curation else "removing duplicates")
-    newest = found[-1]
-    doing = _NAMES.get(newest.name.partition("-")[0], newest.name)
-    return Place(newest.run_dir, tuple(found), "deciding which ones go" if newest.finished else doing)
+        return Place(run_dir, "writing what stays" if is_curation else "removing duplicates")
+    name = newest.parent.name
+    is_finished = (newest / "manifest.json").exists()
+    return Place(newest, "deciding which ones go" if is_finished else _NAMES.get(name.partition("-")[0], name))
 
 
 def _works(run_dir: Path, scratch: str | None) -> list[Path]:
@@ -79,19 +69,20 @@ def _work_of(run_dir: Path, scratch: str | None) -> Path:
     return run_dir / "dedup"
 
 
-def _passes_in(work: Path) -> list[Pass]:
-    found: list[Pass] = []
+def _passes_in(work: Path) -> list[Path]:
+    """Their run directories."""
+    found: list[Path] = []
     with contextlib.suppress(OSError), os.scandir(work) as entries:  # no deduplication, or one that has ended
         for entry in entries:
             folder = Path(entry.path) / "_tamis"
             if len(found) < MAX_PASSES and folder.is_dir():
-                found.append(_pass(entry.name, folder))
+                found.append(folder)
     return found
 
 
-def _pass(name: str, folder: Path) -> Pass:
+def _changed_at(folder: Path) -> float:
+    """0: it has no database yet."""
     try:
-        changed_at = (folder / "run.sqlite").stat().st_mtime
+        return (folder / "run.sqlite").stat().st_mtime
     except OSError:
-        changed_at = 0.0
-    return Pass(name, folder, changed_at, (folder / "manifest.json").exists())
+        return 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -62,8 +62,8 @@ def choose(folder: Path) -> list[Sheet]:
         paths = input_paths(folder)
     except TamisError:
         paths = []
-    kept = Sheet(pictures=list(_kept(outputs(folder, ".tar"))))
-    return [sheet for sheet in (kept, *_dropped(folder, paths)) if sheet.pictures]
+    sheets = {("", ""): list(_kept(outputs(folder, ".tar"))), **by_rule(_dropped(folder, paths))}
+    return [Sheet(*key, pictures) for key, pictures in sheets.items() if pictures]
 
 
 def spread(items: Sequence[T], n: int) -> list[T]:
@@ -122,21 +122,24 @@ def first_rows(path: str | Path, columns: Sequence[str]) -> Iterator[dict[str, A
         return
 
 
-def _dropped(folder: Path, paths: list[str]) -> list[Sheet]:
-    sheets: dict[tuple[str, str], Sheet] = {}
+def by_rule(found: Iterable[tuple[tuple[str, str], T]]) -> dict[tuple[str, str], list[T]]:
+    """By stage and rule: the first few of each of the first rules."""
+    some: dict[tuple[str, str], list[T]] = {}
+    for key, one in found:
+        if (key in some or len(some) < MAX_RULES) and len(some.setdefault(key, [])) < MAX_PER_RULE:
+            some[key].append(one)
+    return some
+
+
+def _dropped(folder: Path, paths: list[str]) -> Iterator[tuple[tuple[str, str], Chosen]]:
     for path in spread(sorted((folder / "verdicts").glob("*.parquet")), _MAX_TABLES):
         for row in first_rows(path, _COLUMNS):
             if len(row) < len(_COLUMNS):
                 break  # no table of verdicts
-            key = (str(row["stage"]), str(row["rule"]))
-            if key not in sheets and len(sheets) >= MAX_RULES:
-                continue
-            sheet = sheets.setdefault(key, Sheet(*key))
             file = row["file"]
-            if len(sheet.pictures) < MAX_PER_RULE and isinstance(file, int) and 0 <= file < len(paths):
-                value, partner = _value(row["value"])
-                sheet.pictures.append(Chosen(paths[file], int(row["offset"]), str(row["id"] or ""), value, partner))
-    return list(sheets.values())
+            if isinstance(file, int) and 0 <= file < len(paths):
+                chosen = Chosen(paths[file], int(row["offset"]), str(row["id"] or ""), *_value(row["value"]))
+                yield (str(row["stage"]), str(row["rule"])), chosen
 
 
 def _value(told: Any) -> tuple[str, tuple[str, int] | None]:

@@ -15,15 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tamis.errors import TamisError
-from tamis.observe.contact.choose import (
-    MAX_KEPT,
-    MAX_PER_RULE,
-    MAX_RULES,
-    first_rows,
-    is_about_pictures,
-    outputs,
-    spread,
-)
+from tamis.observe.contact.choose import MAX_KEPT, by_rule, first_rows, is_about_pictures, outputs, spread
 
 SIDE = 112
 _READER = "tamis.stages.video.io.video_reader."
@@ -52,7 +44,7 @@ def clip_sheets(folder: Path) -> list[dict[str, Any]]:
     until = time.monotonic() + _WORK_S
     kept = [_figure(row, _score(row), films, until) for row in _kept(folder)]
     sheets = [{"stage": "", "rule": "", "pictures": kept}] if kept else []
-    for (stage, rule), rows in _dropped(folder / "rejected").items():
+    for (stage, rule), rows in by_rule(_dropped(folder / "rejected")).items():
         drawn = [_figure(row, _shown(row["_tamis_rejected"].get("value")), films, until) for row in rows]
         sheets.append({"stage": stage, "rule": rule, "pictures": drawn})
     return sheets
@@ -65,19 +57,12 @@ def _kept(folder: Path) -> list[dict[str, Any]]:
     return spread([row for row in rows if _is_clip(row)], MAX_KEPT)
 
 
-def _dropped(folder: Path) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+def _dropped(folder: Path) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
     for path in spread(sorted(folder.glob("*.jsonl")), _MAX_TABLES):
         for row in _lines(path):
             told = row.get("_tamis_rejected")
-            if not isinstance(told, Mapping) or not _is_clip(row):
-                continue
-            key = (str(told.get("stage") or ""), str(told.get("rule") or ""))
-            if key in found or len(found) < MAX_RULES:
-                rows = found.setdefault(key, [])
-                if len(rows) < MAX_PER_RULE:
-                    rows.append(row)
-    return found
+            if isinstance(told, Mapping) and _is_clip(row):
+                yield (str(told.get("stage") or ""), str(told.get("rule") or "")), row
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
