@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from tamis.dedup.records import Records
-from tamis.formats.jsonl import known_records
+from tamis.formats.jsonl import known_records, stretches
 from tamis.formats.jsonl.block import JsonlBlock
-from tamis.formats.jsonl.known_records import KnownRecords, known_columns
+from tamis.formats.jsonl.encode import encode_jsonl
+from tamis.formats.jsonl.known_records import DroppedWriter, KnownRecords, known_columns
+from tamis.formats.jsonl.stretches import Stretch, Stretches
 from tamis.tasks import DocumentBatch
 
 
@@ -125,3 +128,73 @@ def test_a_record_file_that_ends_early_is_not_believed(tmp_path: Path) -> None:
     with open(tmp_path / "0-0.arrow", "r+b") as file:
         file.truncate(300)
     assert told.find(0, 0, len(data), len(data)) is None
+
+
+def test_records_of_documents_that_stayed_and_that_were_dropped_cover_a_file_together(tmp_path: Path) -> None:
+    files = {i: b"".join(_record(10 * i + k, 520 + 31 * k) + b"\n" for k in range(9)) for i in (2, 5)}
+    stayed = {2: [1, 2, 7], 5: []}
+    paths, dropped = [], DroppedWriter(str(tmp_path / "known"))
+    for file, data in files.items():
+        block = JsonlBlock.parse(np.frombuffer(data, np.uint8))
+        block.is_open = True
+        batch = DocumentBatch.over(block, np.arange(block.n_rows))
+        batch.identify(*block.identity())
+        gone = np.setdiff1d(np.arange(9), stayed[file])
+        for part in (gone[:4], gone[4:]):  # two units
+            dropped.add({"file": np.full(len(part), file), "offset": block.start[part]} | known_columns(batch, part))
+        if stayed[file]:
+            kept = np.array(stayed[file])
+            columns = {"file": np.full(len(kept), file, np.int32), "offset": block.start[kept]}
+            table = pa.table({k: pa.array(v) for k, v in (columns | known_columns(batch, kept)).items()})
+            paths.append(str(tmp_path / f"{file}.arrow"))
+            with pa.OSFile(paths[-1], "wb") as out, pa.ipc.new_file(out, table.schema) as writer:
+                writer.write_table(table)
+    dropped.close()
+    Records(paths).write_known(str(tmp_path / "known"))
+    told = KnownRecords(str(tmp_path / "known"))
+    for file, data in files.items():
+        lines, block = data.split(b"\n")[:-1], JsonlBlock.parse(np.frombuffer(data, np.uint8))
+        for cut in range(0, len(data), 613):
+            seen: list[bytes] = []
+            for a, b in ((0, cut), (cut, len(data))):
+                if (found := told.find(file, a, b, len(data))) is not None:
+                    seen += [data[s:e] for s, e in zip(found.start, found.end, strict=True)]
+                    rows = np.searchsorted(block.start, found.start)
+                    assert np.array_equal(found.identity[0], block.identity()[0][rows])
+                    assert np.array_equal(found.identity[1], block.identity()[1][rows])
+            assert seen == lines, (file, cut)
+
+
+def test_a_block_of_which_few_documents_are_left_is_read_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes of the documents that are left is the same, whether or not the others were read; and they were not."""
+    lines = [b'{"id":"d%d","text":"%s"}' % (i, b"word \\u00e9 " * 900) for i in range(20)]
+    data = b"".join(line + b"\n" for line in lines)
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(data)
+    info = path.stat()
+    whole = JsonlBlock.parse(np.frombuffer(data, np.uint8), ["text"])
+    n_read: list[int] = []
+    read_at = stretches.read_at
+
+    def counted(file: Any, view: memoryview, offset: int) -> int:
+        n_read.append(len(view))
+        return read_at(file, view, offset)
+
+    monkeypatch.setattr(stretches, "read_at", counted)
+    for rows in ([3], [0, 1, 2, 11, 19], list(range(14)), list(range(19))):
+        left = np.array(rows)
+        parts = [Stretch(str(path), 0, len(data), (info.st_size, info.st_mtime_ns))]
+        block = JsonlBlock.known(Stretches(parts), whole.start, whole.end, whole.identity())
+        block.narrow(left)
+        n_read.clear()
+        batch, twin = (DocumentBatch.over(b, left) for b in (block, whole))
+        assert batch.texts("text").equals(twin.texts("text"))
+        assert batch.get_columns() == ["id", "text"]
+        assert batch.values("id") == [f"d{i}" for i in rows]
+        changed = [b.with_column("text", pa.array([f"new {i}" for i in rows])) for b in (batch, twin)]
+        assert encode_jsonl(changed[0]).data.tobytes() == encode_jsonl(changed[1]).data.tobytes()
+        assert encode_jsonl(batch).data.tobytes() == b"".join(lines[i] + b"\n" for i in rows)
+        assert sum(n_read) == (len(data) if len(rows) > 15 else sum(len(lines[i]) + 1 for i in rows))
+        assert [block.raw(i) for i in rows] == [lines[i] for i in rows]

@@ -58,6 +58,9 @@ def test_runs_are_copied_whatever_the_window(
         assert b"".join(views) == expected
         assert all(len(view) <= window for view in views)
         assert lying.gather(runs).tobytes() == expected
+        spread = lying.spread(runs)
+        assert len(spread) == len(whole)
+        assert b"".join(spread[a:b].tobytes() for a, b in runs) == expected
     assert lying.gather([(0, len(whole))]).tobytes() == whole
     assert list(lying.windows([])) == []
 

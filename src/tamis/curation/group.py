@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -133,12 +133,23 @@ def make_group(run: CurationRun, number: int) -> GroupWorkflow:
         task["equal_apart"] = os.path.join(folder, "_tamis", _EQUAL)
         identity["exact"] = steps[0].parameters()
     passes = replace(
-        passes, source=run.curation.source, task=task, writer=None, identity={"steps": [s.name for s in steps], **identity},
+        passes, source=_source(run), task=task, writer=None, identity={"steps": [s.name for s in steps], **identity},
         step=StepOf(run.output, before, ["remember"], group.is_as_read),
         choose=_choose(run, workflow) if passes.choose is not None else None,
     )  # fmt: skip
     made = GroupWorkflow(run, number, passes, steps, labels)
     return made
+
+
+def _source(run: CurationRun) -> Callable[[], Any]:
+    """Makes the reader of each pass, whose verdicts are to tell later passes where records lie."""
+
+    def make() -> Any:
+        source: Any = run.curation.source()
+        source.tells_records = True
+        return source
+
+    return make
 
 
 def _choose(run: CurationRun, workflow: Any) -> Any:

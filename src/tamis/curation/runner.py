@@ -224,6 +224,7 @@ class CurationRun(HeldOutput):
         if self.groups:
             self.groups[-1].check_inputs()
             source.checked = self.groups[0].is_clean()
+            source.known = next((k for g in self.groups if (k := g.known_records()) is not None), None)
         last = [self.curation.steps[i] for i in self.plan.last]
         if (mix := self.curation.mix()) is not None:
             if any(mix.most):

@@ -78,6 +78,7 @@ def solve(folder: str) -> None:
                 os.path.join(folder, "remembered"),
                 read_json(task["paths"]),
                 task.get("judges", ()),
+                os.path.join(folder, "known"),
             )
             write_json(os.path.join(folder, "remembered.json"), counts)
         elif step == "index":

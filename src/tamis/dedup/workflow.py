@@ -352,11 +352,15 @@ class Workflow(WorkFolder):
         )
         source: Any = self._source()
         source.checked = bool(self._told("checked.json"))
-        known = os.path.join(self.work, "known")
-        source.known = known if os.path.isdir(known) else None
+        source.known = self.known_records()
         pipeline = Pipeline(f"{self.passes.name}: removal", stages=[source, remove, self.passes.writer()])
         self.check_inputs()
         return self._execute(pipeline, "removal")
+
+    def known_records(self) -> str | None:
+        """The folder that tells where the records of the input lie (formats/jsonl/known_records.py); None where nobody wrote it."""
+        folder = os.path.join(self.work, "known")
+        return folder if os.path.exists(os.path.join(folder, "kept-runs.npy")) else None
 
     def check_inputs(self) -> None:
         """Documents are removed by their place: the files must be those that were compared."""

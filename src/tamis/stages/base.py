@@ -30,12 +30,14 @@ _REGISTRY: dict[str, type] = {}
 
 
 class DropNote(NamedTuple):
-    """Documents that one rule dropped. `threshold`: parameters of the rule with their values, or a sentence."""
+    """Documents that one rule dropped. `threshold`: parameters of the rule with their values, or a sentence. `ids`: the documents' own, as
+    text, where the stage knows them; otherwise their records are asked."""
 
     serials: Any
     reason: str
     values: Any
     threshold: Mapping[str, Any] | str
+    ids: Sequence[str | None] | None = None
 
 
 class Rule(NamedTuple):
@@ -250,13 +252,20 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
         return []
 
     # -- why documents went -------------------------------------------------------------------------------------------
-    def _note_drops(self, serials: Any, reason: str, values: Any, threshold: Mapping[str, Any] | str) -> None:
+    def _note_drops(
+        self,
+        serials: Any,
+        reason: str,
+        values: Any,
+        threshold: Mapping[str, Any] | str,
+        ids: Sequence[str | None] | None = None,
+    ) -> None:
         """Say why documents do not come out of this call: `batch.serial` of each, the rule, what was measured, the limit.
 
         Optional: documents that go without a note are counted under the name of the stage.
         """
         if len(serials):
-            self.__dict__.setdefault("_drops", []).append(DropNote(serials, reason, values, threshold))
+            self.__dict__.setdefault("_drops", []).append(DropNote(serials, reason, values, threshold, ids))
 
     def _consume_drops(self) -> list[DropNote]:
         return list(self.__dict__.pop("_drops", ()))

@@ -18,7 +18,10 @@ class Reader(ProcessingStage[FileGroupTask, DocumentBatch]):
     fields: Sequence[str] | None = None
     batch: ClassVar[type[DocumentBatch]] = DocumentBatch  # what its documents flow as
     checked = False  # set by a workflow whose earlier pass found every record of the same files to be valid
-    known: str | None = None  # ... and the folder where that pass told where they lie (formats/jsonl/known_records.py)
+    known: str | None = None  # the folder where an earlier pass told where records lie (formats/jsonl/known_records.py)
+    tells_records = (
+        False  # set by a workflow whose later passes ask that of this one: verdicts tell the hashes of records, too
+    )
 
     def process(self, task: FileGroupTask) -> list[DocumentBatch]:
         """Whole files at once, for use outside of a run; a run reads ranges that fit its budget."""

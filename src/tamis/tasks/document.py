@@ -34,6 +34,7 @@ from tamis.tasks.names import MISSING, ROW_ID, SCORES, TEXT
 from tamis.tasks.traced import TracedBatch
 
 _FEW = 4  # a part below this share of a column (one in four) is copied at once
+_LOOKED_AT = 8  # records, before all are
 
 
 class DocumentBatch(TracedBatch):
@@ -176,6 +177,10 @@ class DocumentBatch(TracedBatch):
     def has_field(self, name: str) -> bool:
         """Whether any document has the field (a column that the input declares, it has)."""
         if self._origin is not None and not self._origin.is_typed and self._is_read(name):
+            if not self._origin.is_parsed and self._is_plain(name) and self.num_items:
+                few = self.column_of(name, np.arange(min(_LOOKED_AT, self.num_items)))
+                if few.null_count < len(few):  # most have what a stage asks for: no need to look into all records
+                    return True
             return bool((self.kinds(name) != MISSING).any())
         return name in self.get_columns()
 

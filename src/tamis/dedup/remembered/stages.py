@@ -12,6 +12,7 @@ from tamis.dedup.removal import ByPlace, without
 from tamis.later import np
 from tamis.stages.base import Rule
 from tamis.stores.opening import open_input, read_at
+from tamis.stores.scratch_files import exists
 from tamis.tasks import DocumentBatch
 
 if TYPE_CHECKING:
@@ -29,33 +30,40 @@ class Remembered(ByPlace):
     name: str = "remembered"
     told: Sequence[Rule] = ()
     _reasons: list[list[str]] = field(default_factory=list, init=False)
+    _has_ids: bool = field(default=False, init=False)
 
     def rules(self) -> list[Rule]:
         return list(self.told)
 
     def setup(self, worker_metadata: Any = None) -> None:
         self._reasons = _reasons(self.table)
+        self._has_ids = exists(os.path.join(self.table, "id_bytes.npy"))  # a table of an earlier version has none
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        rows, (reason, at, size) = self.listed(batch, "reason", "value_at", "value_bytes")
+        wanted = ("reason", "value_at", "value_bytes", *(["id_bytes"] if self._has_ids else []))
+        rows, (reason, at, size, *id_size) = self.listed(batch, *wanted)
         if not len(rows):
             return batch
-        values = self._values(at, size)
+        values, ids = self._told_of(at, size, id_size[0] if id_size else None)
         serials = batch.serial[rows]
         for k in np.unique(reason).tolist():
             mine = np.flatnonzero(reason == k)
             rule, threshold = self._reasons[k]
-            self._note_drops(serials[mine], rule, [values[i] for i in mine.tolist()], threshold)
+            told = [None if t is None else [t[i] for i in mine.tolist()] for t in (values, ids)]
+            self._note_drops(serials[mine], rule, told[0], threshold, told[1])
         return without(batch, rows)
 
-    def _values(self, at: Array, size: Array) -> list[str | None]:
-        """What was measured of each, as verdicts have it. Those of neighbours lie together."""
-        first, end = int(at.min()), int((at + np.maximum(size, 0)).max())
+    def _told_of(
+        self, at: Array, size: Array, id_size: Array | None
+    ) -> tuple[list[str | None], list[str | None] | None]:
+        """What was measured of each, as verdicts have it, and its id behind it. Those of neighbours lie together."""
+        first, id_at = int(at.min()), at + np.maximum(size, 0)
+        end = int((id_at if id_size is None else id_at + np.maximum(id_size, 0)).max())
         data = bytearray(end - first)
         with open_input(os.path.join(self.table, "values.bin")) as file:
             read_at(file, memoryview(data), first)
-        pairs = zip((at - first).tolist(), size.tolist(), strict=True)
-        return [None if n < 0 else data[a : a + n].decode("utf-8", "surrogatepass") for a, n in pairs]
+        ids = None if id_size is None else _texts(data, id_at - first, id_size)
+        return _texts(data, at - first, size), ids
 
 
 @dataclass(repr=False)
@@ -83,6 +91,11 @@ class OnlyListed(ByPlace):
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         return batch.take(self.listed(batch)[0])
+
+
+def _texts(data: bytearray, at: Array, size: Array) -> list[str | None]:
+    pairs = zip(at.tolist(), size.tolist(), strict=True)
+    return [None if n < 0 else data[a : a + n].decode("utf-8", "surrogatepass") for a, n in pairs]
 
 
 def _reasons(table: str) -> Any:

@@ -3,7 +3,7 @@
 Made in the deciding process from the run directory of the pass: `verdicts/*.parquet` (one row per dropped document) and
 `quarantine/*.jsonl`. Documents that stayed take no room. Files of verdicts cover ranges of the input and rarely overlap; they are
 merged in the order of the input, so that no more is held than what a few of them hold. A table is a PlaceTable (place_table.py) with, for
-each document, the number of its reason in reasons.json and where its measured value lies in values.bin.
+each document, the number of its reason in reasons.json and where its measured value and its id lie in values.bin.
 """
 
 from __future__ import annotations
@@ -20,34 +20,55 @@ import pyarrow.compute as pc
 from tamis.dedup.place_table import PlaceTable
 from tamis.errors import FormatError
 from tamis.formats.input_files.names import path_text
+from tamis.formats.jsonl.known_records import RECORD_HASH, DroppedWriter
 from tamis.formats.parquet import format as parquet
 from tamis.stores.scratch_files import open_to_write, placed
 
 ASIDE = "aside"  # the table of documents on which a stage failed
-_COLUMNS = {"file": "<i4", "offset": "<i8", "reason": "<u4", "value_at": "<i8", "value_bytes": "<i4"}
-_WANTED = ["file", "offset", "stage", "rule", "value", "threshold"]
+_COLUMNS = {
+    "file": "<i4", "offset": "<i8", "reason": "<u4", "value_at": "<i8", "value_bytes": "<i4", "id_bytes": "<i4",
+}  # fmt: skip
+_WANTED = ["file", "offset", "id", "stage", "rule", "value", "threshold", "bytes"]
 Array = np.ndarray[Any, Any]
 
 
 def write_remembered(
-    run_dir: str, labels: Sequence[str], folder: str, paths: Sequence[str], judges: Sequence[str] = ()
+    run_dir: str,
+    labels: Sequence[str],
+    folder: str,
+    paths: Sequence[str],
+    judges: Sequence[str] = (),
+    known: str | None = None,
 ) -> dict[str, Any]:
     """Tables of what each stage dropped (folder/0, folder/1, ... in the order of `labels`) and of what was set aside.
 
-    `paths`: the input files by number. `judges`: stages that make keys, and whose quarantine holds for all passes. Returns how many
-    documents each table has.
+    `paths`: the input files by number. `judges`: stages that make keys, and whose quarantine holds for all passes. `known`: the folder
+    that gets where the records of all dropped documents lie (formats/jsonl/known_records.py), as far as verdicts tell it. Returns
+    how many documents each table has.
     """
+    dropped = None if known is None else DroppedWriter(known)
     tables = [_Table(os.path.join(folder, str(k))) for k in range(len(labels))]
     number = {label: k for k, label in enumerate(labels)}
-    for rows in in_input_order(os.path.join(run_dir, "verdicts")):
+    for rows in in_input_order(os.path.join(run_dir, "verdicts"), [*_WANTED, *RECORD_HASH]):
+        if dropped is not None:
+            dropped.add(_records_of(rows))
         for label in pc.unique(rows["stage"]).to_pylist():
             if label in number:
                 tables[number[label]].add(rows.filter(pc.equal(rows["stage"], label)))
+    if dropped is not None:
+        dropped.close()
     counts: dict[str, Any] = {label: tables[k].close() for label, k in number.items()}
     counts[ASIDE] = _write_aside(
         os.path.join(run_dir, "quarantine"), [*labels, *judges], os.path.join(folder, ASIDE), paths
     )
     return counts
+
+
+def _records_of(rows: pa.Table) -> dict[str, Array]:
+    """Where the records of these documents lie, of those whose hashes were told."""
+    told = rows.filter(pc.is_valid(rows["record_hi"]))
+    columns = {"file": "file", "offset": "offset", "record_bytes": "bytes"} | {name: name for name in RECORD_HASH}
+    return {name: told[column].to_numpy() for name, column in columns.items()}
 
 
 class _Table:
@@ -62,16 +83,20 @@ class _Table:
     def add(self, rows: pa.Table) -> None:
         values = pc.fill_null(rows["value"].combine_chunks(), "")
         sizes = pc.binary_length(values).to_numpy(zero_copy_only=False).astype(np.int64)
-        ends = self._at + np.cumsum(sizes)
+        ids = pc.fill_null(rows["id"].combine_chunks(), "")
+        id_sizes = pc.binary_length(ids).to_numpy(zero_copy_only=False).astype(np.int64)
+        ends = self._at + np.cumsum(sizes + id_sizes)
         sizes_told = np.where(rows["value"].is_null().to_numpy(), -1, sizes)
         rules, limits = rows["rule"].to_pylist(), rows["threshold"].to_pylist()
         reasons = [self._reasons.setdefault(r, len(self._reasons)) for r in zip(rules, limits, strict=True)]
         self._places.add(
             file=rows["file"].to_numpy(), offset=rows["offset"].to_numpy(), reason=np.array(reasons, np.uint32),
-            value_at=ends - sizes, value_bytes=sizes_told,
+            value_at=ends - sizes - id_sizes, value_bytes=sizes_told,
+            id_bytes=np.where(rows["id"].is_null().to_numpy(), -1, id_sizes),
         )  # fmt: skip
-        self._values.write("".join(values.to_pylist()).encode("utf-8", "surrogatepass"))
-        self._at += int(sizes.sum())
+        both = pc.binary_join_element_wise(values, ids, pa.scalar("", values.type))
+        self._values.write("".join(both.to_pylist()).encode("utf-8", "surrogatepass"))
+        self._at += int((sizes + id_sizes).sum())
         self._n += len(rows)
 
     def close(self) -> int:
@@ -110,7 +135,11 @@ def in_input_order(folder: str, columns: Sequence[str] = _WANTED) -> Iterator[pa
 
 def _read(path: str, columns: list[str]) -> pa.Table:
     try:
-        return parquet.open_file(path).read(columns=columns, use_threads=False)
+        rows = parquet.open_file(path).read(columns=columns, use_threads=False)
+        for name in RECORD_HASH:  # of a pass that did not tell it, or that an earlier version began
+            if name in columns and name not in rows.column_names:
+                rows = rows.append_column(name, pa.nulls(len(rows), pa.uint64()))
+        return rows.select(columns)
     except (pa.ArrowException, OSError) as exc:
         raise FormatError(f"{path} cannot be read ({exc}); start over with fresh (--fresh)") from None
 

@@ -40,6 +40,7 @@ _PLACES = {
     "leave_out",
     "path",
 }  # of sources and writers: inputs are compared by themselves
+_BY_WORKFLOW = {"checked", "known", "tells_records"}  # of readers, set by workflows: how a pass reads, never what
 _DEPTH = 6
 _FILES = "model files"
 _OWN_CLASS = re.compile(r"(tamis\.)(?:[a-z0-9_]+\.)+(_*[A-Z][\w.]*:?)")
@@ -78,6 +79,8 @@ def comparable(stages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     found = []
     for entry in secrets.redacted(stages):
         there = {"params": _without_modules(entry["params"])} if "params" in entry else {}
+        if there and str(entry.get("stage")).startswith("tamis."):  # earlier versions kept these, too
+            there = {"params": {k: v for k, v in there["params"].items() if k not in _BY_WORKFLOW}}
         found.append({**entry, **there, "stage": _class_name(str(entry.get("stage")))})
     return found
 
@@ -98,7 +101,8 @@ def _without_modules(value: Any) -> Any:
 
 def _describe_stage(stage: ProcessingStage[Any, Any]) -> dict[str, Any]:
     # A user's stage may call a threshold "limit": only where Tamis reads and writes do these names mean execution.
-    left_out = _EXECUTION | _PLACES if isinstance(stage, (FilePartitioningStage, Reader, Writer)) else _EXECUTION
+    reads_or_writes = isinstance(stage, (FilePartitioningStage, Reader, Writer))
+    left_out = _EXECUTION | _PLACES | _BY_WORKFLOW if reads_or_writes else _EXECUTION
     cls = type(stage)
     params = {k: _named(k, v, _DEPTH) for k, v in vars(stage).items() if k not in left_out and not k.startswith("_")}
     if files := stage.model_files():

@@ -210,8 +210,9 @@ def _run_chunk(
                 notes.aside(batch.take(at), label, [bad[s] for s in serials.tolist()])
     for serials, note in _account(book, label, before, documents, drops, list(bad)):
         identity = hash128.sum128(*before, serials)
-        book.drop(note.reason, len(serials), identity, seen.n_bytes(serials), seen.examples(serials))
-        notes.rejections.add(seen.batches, serials, label, note.reason, note.values, note.threshold)
+        # In this order: examples are some of those whose ids were looked up.
+        notes.rejections.add(seen.batches, serials, label, note.reason, note.values, note.threshold, note.ids)
+        book.drop(note.reason, len(serials), identity, seen.n_bytes(serials), seen.examples(serials, note.ids))
     return list(results or ())
 
 
@@ -284,7 +285,8 @@ def _account(
         for note in notes:  # a document goes once, for the first reason given, and only if it is really gone
             serials = np.asarray(note.serials, np.int64)
             chosen = np.flatnonzero(gone[serials])
-            dropped.append((serials[chosen], note._replace(values=_values_at(note.values, chosen))))
+            values, ids = (_values_at(told, chosen) for told in (note.values, note.ids))
+            dropped.append((serials[chosen], note._replace(values=values, ids=ids)))
             gone[serials] = False
         dropped.append((np.flatnonzero(gone), DropNote((), label, None, "")))
     ordinal = 0

@@ -46,8 +46,9 @@ class Seen:
             self._sizes = np.concatenate([record_bytes(b) for b in self._copies])
         return int(self._sizes[serials].sum())
 
-    def examples(self, serials: Array) -> list[Example]:
-        """The first of these documents; those that have neither an id nor a place are left out."""
+    def examples(self, serials: Array, ids: Sequence[str | None] | None = None) -> list[Example]:
+        """The first of these documents; those that have neither an id nor a place are left out. `ids`: of each, where they are known."""
+        told = None if ids is None else dict(zip(serials.tolist(), ids, strict=True))
         if len(serials) > MAX_EXAMPLES:
             serials = np.partition(serials, MAX_EXAMPLES - 1)[:MAX_EXAMPLES]
         by_batch: dict[int, list[int]] = {}
@@ -56,7 +57,9 @@ class Seen:
             by_batch.setdefault(k, []).append(serial - self._first[k])
         found = []
         for k, rows in by_batch.items():
-            for at, name in zip(rows, self._ids(k, rows), strict=True):
+            first = self._first[k]
+            names = self._ids(k, rows) if told is None else [_short(told[first + row]) for row in rows]
+            for at, name in zip(rows, names, strict=True):
                 file, offset = _place(self._copies[k], at)
                 if name is not None or file >= 0:
                     found.append((file, offset, name))
@@ -76,8 +79,11 @@ def _name(value: Any) -> str | None:
     if not value.is_valid:
         return None
     plain = value if pa.types.is_integer(value.type) or _is_text(value.type) else value.cast(pa.large_string())
-    name = str(plain.as_py())
-    return name if 0 < len(name) <= _MAX_ID_CHARS else None
+    return _short(str(plain.as_py()))
+
+
+def _short(name: str | None) -> str | None:
+    return name if name is not None and 0 < len(name) <= _MAX_ID_CHARS else None
 
 
 def _is_same(given: DocumentBatch, copy: DocumentBatch) -> bool:

@@ -170,7 +170,8 @@ class UnitRunner:
         doing.note(READING)
         ledger = Ledger(stages=[StageBook(label) for label in self.job.labels[part.first : part.last]])
         quarantine: list[Bad] = []
-        rejections, kept = Rejections(self.place.keep_rejected), Kept(self._bounded)
+        tells = self.job.reader is not None and self.job.reader.tells_records
+        rejections, kept = Rejections(self.place.keep_rejected, tells), Kept(self._bounded)
         probe = StageProbe(base + ".probe") if unit.probe else None
 
         def aside(batch: DocumentBatch, stage: str, reasons: list[str]) -> None:
@@ -223,7 +224,7 @@ class UnitRunner:
             return [FileGroupTask(self.job.name, [p.path for p in unit.pieces])], Contents(covered=covered)
         reader = self.job.reader
         checked = reader is not None and reader.checked
-        if checked and self._known is None and reader is not None and reader.known is not None:
+        if self._known is None and reader is not None and reader.known is not None:
             self._known = KnownRecords(reader.known)
         limits = Limits(
             self.place.max_record_bytes, unit.block_bytes, self.place.expected, self._columns(), checked, self._known,

@@ -74,7 +74,7 @@ class Limits:
     expected: dict[str, tuple[int, int]] = field(default_factory=dict)  # path -> (size, mtime_ns) when planned
     columns: tuple[str, ...] | None = None  # of Parquet files: only these are read
     checked: bool = False  # an earlier pass over these files found every record of JSONL to be valid
-    known: KnownRecords | None = None  # ... and told where they lie
+    known: KnownRecords | None = None  # what an earlier pass told of where records lie
     # Told of a large record before it is read, which may fail: how many records there are (-1: not known), where to cut, its size.
     on_large: Callable[[int, int, int], None] | None = None
 

@@ -22,6 +22,7 @@ from tamis.engine.messages import StagedFile
 from tamis.engine.worker.dropped import record_bytes
 from tamis.formats.columns.casting import widen
 from tamis.formats.jsonl.encode import encode_jsonl
+from tamis.formats.jsonl.known_records import RECORD_HASH, known_columns
 from tamis.formats.parquet import format as parquet
 from tamis.tasks import SCORES, DocumentBatch
 
@@ -33,8 +34,9 @@ _TEXT = pa.large_string()
 class Rejections:
     """Collects the drops of one unit."""
 
-    def __init__(self, keep_documents: bool) -> None:
-        self.keep_documents = keep_documents
+    def __init__(self, keep_documents: bool, tells_records: bool = False) -> None:
+        """`tells_records`: verdicts have the hash of each record, by which a later pass need not read it (formats/jsonl/known_records.py)."""
+        self.keep_documents, self._tells_records = keep_documents, tells_records
         self._tables: list[pa.Table] = []
         self._documents: list[bytes] = []
         self._known: tuple[DocumentBatch, Any, Any, Any] | None = None
@@ -47,11 +49,13 @@ class Rejections:
         rule: str,
         values: Any,
         threshold: Mapping[str, Any] | str,
+        ids: Sequence[str | None] | None = None,
     ) -> None:
-        """`gone`: serials of the dropped documents; `values`: what was measured for each of them, or None."""
+        """`gone`: serials of the dropped documents; `values`: what was measured for each of them, or None; `ids`: theirs, None: asked for."""
         order = np.argsort(gone)
         gone = np.asarray(gone)[order]
         texts: list[str | None] = [None] * len(gone) if values is None else _texts([values[i] for i in order.tolist()])
+        names = None if ids is None else [ids[i] for i in order.tolist()]
         limit = threshold if isinstance(threshold, str) else json.dumps(dict(threshold), default=str)
         for batch in parents:
             inside = (
@@ -59,8 +63,10 @@ class Rejections:
             )
             if inside.any():
                 at = gone[inside] - batch.serial[0]
-                mine = texts if inside.all() else [t for t, yes in zip(texts, inside.tolist(), strict=True) if yes]
-                self._add(batch, at, stage, rule, mine, limit)
+                chosen = None if inside.all() else np.flatnonzero(inside).tolist()
+                mine, own = (t if t is None or chosen is None else [t[i] for i in chosen] for t in (texts, names))
+                assert mine is not None
+                self._add(batch, at, stage, rule, mine, limit, own)
 
     def _add(
         self,
@@ -70,16 +76,23 @@ class Rejections:
         rule: str,
         values: list[str | None],
         threshold: str,
+        own_ids: list[str | None] | None,
     ) -> None:
         n = len(at)
         file, offset, sizes = self._facts(batch)
-        ids = widen(batch.column_of(ID_FIELD, at), _TEXT)  # the documents' own, as text; null where there is none
+        # The documents' own, as text; null where there is none.
+        ids = widen(batch.column_of(ID_FIELD, at), _TEXT) if own_ids is None else pa.array(own_ids, _TEXT)
         same = [pa.repeat(pa.scalar(text, _TEXT), n) for text in (stage, rule, threshold)]
         columns = [
             pa.array(file[at]), pa.array(offset[at]), ids, same[0], same[1], pa.array(values, _TEXT), same[2],
             pa.array(sizes[at]),
         ]  # fmt: skip
-        self._tables.append(pa.table(columns, names=list(_COLUMNS)))
+        names = list(_COLUMNS)
+        if self._tells_records:
+            told = known_columns(batch, at)
+            columns += [pa.array(told[name]) if told else pa.nulls(n, pa.uint64()) for name in RECORD_HASH]
+            names += RECORD_HASH
+        self._tables.append(pa.table(columns, names=names))
         if self.keep_documents:
             verdicts = [{"stage": stage, "rule": rule, "value": v, "threshold": threshold} for v in values]
             rejected = batch.take(at)

@@ -37,7 +37,8 @@ BAD_RECORD = {
     json_scan.TOO_LARGE: "larger than max_record",
 }
 _MISSING, _NULL, _FALSE, _TRUE, _INT, _FLOAT, _STRING, _ESCAPED, _OBJECT, _ARRAY = range(10)
-_FEW = 4  # of a block that was not read, less than this share (one in four) is read by itself
+_FEW = 4  # less than this share of the records (one in four) is copied together to be scanned
+_MOST = 4 / 3  # of a block that was not read, up to three in four of its bytes are read by themselves
 _KINDS = np.array([MISSING, NULL, OTHER, OTHER, OTHER, OTHER, TEXT, TEXT, OTHER, OTHER], np.uint8)
 
 
@@ -61,6 +62,8 @@ class JsonlBlock:
         self.n_rows = self._found.n_records
         self._names: tuple[Array | None, list[str]] | None = None  # of the rows that were asked for last
         self._wanted: Array | None = None  # records that are looked into from now on, in order; None: all
+        self._is_part = False  # whether only those were read
+        self._asked: tuple[str, Array, pa.Array] | None = None  # a field of some records, as it was last read
         self._identity: tuple[Array, Array] | None = None
         self.places: tuple[Array, Array] | None = None  # number of the input file and offset in it, by row
 
@@ -96,8 +99,21 @@ class JsonlBlock:
     def buf(self) -> Array:
         if self._buf is None:
             assert self.lying is not None
-            self._buf = self.lying.gather([(0, self.lying.n_bytes)])
+            rows = self._wanted
+            if rows is not None and _MOST * int((self.end[rows] - self.start[rows]).sum()) < self.lying.n_bytes:
+                self._buf, self._is_part = self.lying.spread(self.stretches(rows)), True
+            else:
+                self._buf = self.lying.gather([(0, self.lying.n_bytes)])
         return self._buf
+
+    def stretches(self, rows: Array) -> list[tuple[int, int]]:
+        """Records (ascending) that follow each other, together, each with the one byte behind it."""
+        if not len(rows):
+            return []
+        start, end = self.start[rows], self.end[rows]
+        first = np.flatnonzero(np.concatenate([[True], start[1:] != end[:-1] + 1]))
+        last = np.concatenate([first[1:], [len(rows)]]) - 1
+        return list(zip(start[first].tolist(), (end[last] + 1).tolist(), strict=True))
 
     @property
     def is_read(self) -> bool:
@@ -106,15 +122,16 @@ class JsonlBlock:
     @property
     def _scan(self) -> json_scan.Scan:
         if self._found is None:
-            if self._wanted is not None and len(self._wanted) * _FEW <= self.n_rows:
+            buf = self.buf  # decides what is read, perhaps
+            if self._wanted is not None and (self._is_part or len(self._wanted) * _FEW <= self.n_rows):
                 self._found = self._scan_of(self._wanted)
             else:
-                self._found = _valid(json_scan.scan_records(self.buf, [], 1 << 62), self.n_rows)
+                self._found = _valid(json_scan.scan_records(buf, [], 1 << 62), self.n_rows)
         return self._found
 
     def narrow(self, rows: Array) -> None:
         """From now on only these records (-1: none) are looked into: the others, which nobody has any more, need not be scanned."""
-        if self._found is None:
+        if self._found is None and not self._is_part:
             self._wanted = np.unique(rows[rows >= 0])
 
     def _scan_of(self, rows: Array) -> json_scan.Scan:
@@ -142,10 +159,13 @@ class JsonlBlock:
     def column_of(self, name: str, rows: Array) -> pa.Array:
         """One field of some records, of which alone the inside is looked at."""
         start, end = self.start[rows], self.end[rows] + 1
-        if self._buf is None and self.lying is not None and int((end - start).sum()) * _FEW < self.lying.n_bytes:
-            order = np.argsort(start, kind="stable")
-            runs = list(zip(start[order].tolist(), end[order].tolist(), strict=True))
-            column = JsonlBlock.parse(self.lying.gather(runs), [name]).column(name)
+        if self._buf is None and self.lying is not None and int((end - start).sum()) * _MOST < self.lying.n_bytes:
+            if self._asked is not None and self._asked[0] == name and bool(np.isin(rows, self._asked[1]).all()):
+                return self._asked[2].take(pa.array(np.searchsorted(self._asked[1], rows)))
+            order = np.argsort(rows, kind="stable")
+            data = self.lying.gather(list(zip(start[order].tolist(), end[order].tolist(), strict=True)))
+            column = JsonlBlock.parse(data, [name]).column(name)
+            self._asked = name, rows[order], column
             return column.take(pa.array(np.argsort(order)))
         if (found := self._found_in(name, rows)) is not None:
             return found
@@ -207,6 +227,11 @@ class JsonlBlock:
     def known_identity(self) -> tuple[Array, Array] | None:
         """`identity`, where it was found already."""
         return self._identity
+
+    @property
+    def mean_bytes(self) -> float:
+        """Of a record; 0 where there is none."""
+        return float((self.end - self.start).sum()) / self.n_rows if self.n_rows else 0.0
 
     def sizes(self, rows: Array) -> Array:
         at = np.maximum(rows, 0)

@@ -52,7 +52,7 @@ def written_lines(batch: DocumentBatch) -> Written:
         origin, rows = lineage.origin, lineage.rows
         hashes, lengths = _known(origin, rows), origin.end[rows] - origin.start[rows]
         if hashes is not None and origin.lying is not None and not origin.is_read and _ascending(rows):
-            return Written(origin.lying.windows(_stretches(origin, rows)), hashes, lengths)
+            return Written(origin.lying.windows(origin.stretches(rows)), hashes, lengths)
         runs = _runs(origin, rows)
         if hashes is not None and runs is not None:
             return Written([origin.buf[a:b] for a, b in runs], hashes, lengths)
@@ -68,16 +68,8 @@ def _runs(origin: JsonlBlock, rows: Array) -> list[tuple[int, int]] | None:
     start, end = origin.start[rows], origin.end[rows]
     if not len(rows) or int(end.max()) >= len(origin.buf) or not bool((origin.buf[end] == 10).all()):
         return None
-    runs = _stretches(origin, rows)
+    runs = origin.stretches(rows)
     return None if len(runs) > 1 + int((end - start).sum()) // _RUN_BYTES else runs
-
-
-def _stretches(origin: JsonlBlock, rows: Array) -> list[tuple[int, int]]:
-    """Records that follow each other, together, each with the one byte behind it."""
-    start, end = origin.start[rows], origin.end[rows]
-    first = np.flatnonzero(np.concatenate([[True], start[1:] != end[:-1] + 1]))
-    last = np.concatenate([first[1:], [len(rows)]]) - 1
-    return list(zip(start[first].tolist(), (end[last] + 1).tolist(), strict=True))
 
 
 def _ascending(rows: Array) -> bool:

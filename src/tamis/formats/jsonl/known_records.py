@@ -1,7 +1,7 @@
 """Records of plain JSONL files that an earlier pass found: where each lies, how long it is, and its hash.
 
 The pass writes three columns beside what else it tells of documents, by their `file` and `offset` (Arrow files, one record batch
-per unit). A later pass over the same files takes the records of a range from there, without reading the file. It trusts them
+per unit); those of documents that it dropped lie in a file of their own (`DroppedWriter`). A later pass over the same files takes the records of a range from there, without reading the file. It trusts them
 only where they cover the range without a gap, line feeds included: then there is neither a blank line nor a record
 that the first pass set aside.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +19,12 @@ import numpy as np
 from tamis.errors import FormatError
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.formats.scratch.stored_arrays import npy, read_into
+from tamis.stores.scratch_files import open_to_write, placed
 from tamis.tasks import DocumentBatch
 
 COLUMNS = ("record_bytes", "record_hi", "record_lo")
+RECORD_HASH = ("record_hi", "record_lo")
+KEPT, DROPPED = "kept", "dropped"
 _LEAST_BYTES = 512  # on average: finding and hashing shorter records again costs no more than keeping this of them
 _MOST_BYTES = 1 << 30  # of a record: a longer one is not read at once
 _READ = ("file", "offset", *COLUMNS)
@@ -32,18 +35,25 @@ _RUN = np.dtype(
 Array = np.ndarray[Any, Any]
 
 
-def known_columns(batch: DocumentBatch) -> dict[str, Array]:
-    """What a later pass needs to know of these documents' records; nothing where they do not lie open in a file."""
+def known_columns(batch: DocumentBatch, at: Array | None = None) -> dict[str, Array]:
+    """What a later pass needs to know of these documents' records (`at`: of some rows); nothing where they do not lie open in a file.
+
+    Whether records are long enough is asked of their block, so that it is the same for documents that stay and those that go.
+    """
     lineage = batch.lineage
     if lineage is None or not batch.is_identified or not batch.num_items:
         return {}
-    origin, rows, identity = lineage.origin, lineage.rows, batch.identity
-    if not isinstance(origin, JsonlBlock) or not origin.is_open:
+    origin, rows, (hi, lo) = lineage.origin, lineage.rows, batch.identity
+    if not isinstance(origin, JsonlBlock) or not origin.is_open or origin.mean_bytes < _LEAST_BYTES:
+        return {}
+    if at is not None:
+        rows, hi, lo = rows[at], hi[at], lo[at]
+    if not len(rows) or bool((rows < 0).any()):
         return {}
     sizes = origin.end[rows] - origin.start[rows]
-    if bool((rows < 0).any()) or int(sizes.max()) > _MOST_BYTES or int(sizes.sum()) < _LEAST_BYTES * len(sizes):
+    if int(sizes.max()) > _MOST_BYTES:
         return {}
-    return {"record_bytes": sizes.astype(np.uint32), "record_hi": identity[0], "record_lo": identity[1]}
+    return {"record_bytes": sizes.astype(np.uint32), "record_hi": hi, "record_lo": lo}
 
 
 @dataclass(frozen=True)
@@ -56,18 +66,51 @@ class Run:
     places: dict[str, int]
 
 
-def write_index(folder: str, runs: Sequence[Run]) -> None:
-    """Where the columns of each record batch lie (64 bytes each). `runs` in the order of the input."""
-    runs = [run for run in runs if all(name in run.places for name in _READ)]
+def write_index(folder: str, runs: Sequence[Run], name: str = KEPT) -> None:
+    """Where the columns of each record batch lie (64 bytes each). `runs` in the order of the input; `name`: KEPT or DROPPED."""
+    runs = [run for run in runs if all(column in run.places for column in _READ)]
     paths = list(dict.fromkeys(run.path for run in runs))
     number = {path: i for i, path in enumerate(paths)}
     table = np.empty(len(runs), _RUN)
     for i, run in enumerate(runs):
-        table[i] = (*run.first, number[run.path], run.n_rows, *(run.places[name] for name in _READ))
+        table[i] = (*run.first, number[run.path], run.n_rows, *(run.places[column] for column in _READ))
     os.makedirs(folder, exist_ok=True)
-    with open(os.path.join(folder, "paths.json"), "w", encoding="utf-8") as file:
+    with open(os.path.join(folder, f"{name}-paths.json"), "w", encoding="utf-8") as file:
         json.dump(paths, file)
-    np.save(os.path.join(folder, "runs.npy"), table)
+    np.save(os.path.join(folder, f"{name}-runs.npy"), table)
+
+
+class DroppedWriter:
+    """Records of the documents that a pass dropped, 36 bytes each, and where they lie: what `KnownRecords` reads beside those that stayed.
+
+    `add` in the order of the input; `close` writes the index.
+    """
+
+    def __init__(self, folder: str) -> None:
+        os.makedirs(folder, exist_ok=True)
+        self._folder = folder
+        self._path = placed(os.path.join(folder, f"{DROPPED}.bin"))
+        self._file = open_to_write(self._path)
+        self._runs: list[Run] = []
+        self._at = 0
+
+    def add(self, columns: Mapping[str, Array]) -> None:
+        """`file`, `offset` and COLUMNS, all of one length."""
+        n = len(columns["file"])
+        if not n:
+            return
+        places = {}
+        for name in _READ:
+            places[name] = self._at
+            data = np.ascontiguousarray(columns[name], _TYPES[name]).tobytes()
+            self._file.write(data)
+            self._at += len(data)
+        first = (int(columns["file"][0]), int(columns["offset"][0]))
+        self._runs.append(Run(self._path, first, n, places))
+
+    def close(self) -> None:
+        self._file.close()
+        write_index(self._folder, self._runs, DROPPED)
 
 
 @dataclass
@@ -80,19 +123,18 @@ class Found:
 
 
 class KnownRecords:
-    """What `write_index` told of."""
+    """What `write_index` told of: the records of documents that stayed and, where somebody wrote them, of those that were dropped."""
 
     def __init__(self, folder: str) -> None:
-        self._runs = npy(os.path.join(folder, "runs.npy"))
-        with open(os.path.join(folder, "paths.json"), encoding="utf-8") as file:
-            self._paths: list[str] = json.load(file)
-        self._read: dict[int, dict[str, Array]] = {}  # the record batch that was read last
+        names = [n for n in (KEPT, DROPPED) if os.path.exists(os.path.join(folder, f"{n}-runs.npy"))]
+        self._told = [_Told(folder, name) for name in names]
 
     def find(self, file: int, start: int, end: int, size: int) -> Found | None:
         """The records that begin in [start, end) of a file of `size` bytes; None where they must be looked for in the file."""
         end = min(end, size)
-        columns = self._near(file, start, end)
-        if columns is None:
+        try:
+            columns = _in_order([told.near(file, start, end) for told in self._told])
+        except (OSError, FormatError):
             return None
         first, last = np.searchsorted(columns["offset"], [start, end]).tolist()
         at, sizes = columns["offset"][:last], columns["record_bytes"][:last].astype(np.int64)
@@ -105,18 +147,23 @@ class KnownRecords:
             at[first:], stop[first:], (columns["record_hi"][first:last].copy(), columns["record_lo"][first:last].copy())
         )
 
-    def _near(self, file: int, start: int, end: int) -> dict[str, Array] | None:
+
+class _Told:
+    """One index, and the record batch that was read last."""
+
+    def __init__(self, folder: str, name: str) -> None:
+        self._runs = npy(os.path.join(folder, f"{name}-runs.npy"))
+        with open(os.path.join(folder, f"{name}-paths.json"), encoding="utf-8") as file:
+            self._paths: list[str] = json.load(file)
+        self._read: dict[int, dict[str, Array]] = {}
+
+    def near(self, file: int, start: int, end: int) -> dict[str, Array]:
         """Columns of the record batches with the records of a range, and the one before them."""
-        try:
-            first = max(0, self._runs.search((file, start), right=True, key=_first_place) - 2)
-            last = self._runs.search((file, end), key=_first_place)
-            batches = {i: self._read[i] if i in self._read else self._columns(i) for i in range(first, last)}
-        except (OSError, FormatError):
-            return None
-        if not batches:
-            return None
+        first = max(0, self._runs.search((file, start), right=True, key=_first_place) - 2)
+        last = self._runs.search((file, end), key=_first_place)
+        batches = {i: self._read[i] if i in self._read else self._columns(i) for i in range(first, last)}
         self._read = dict(list(batches.items())[-1:])  # small files that follow each other lie in one
-        parts = []
+        parts = [{name: np.empty(0, kind) for name, kind in _TYPES.items()}]
         for columns in batches.values():
             a, b = np.searchsorted(columns["file"], [file, file + 1]).tolist()
             parts.append({name: values[a:b] for name, values in columns.items()})
@@ -128,6 +175,16 @@ class KnownRecords:
         for name, values in columns.items():
             read_into(self._paths[int(run["path"])], int(run[f"at_{name}"]), values)
         return columns
+
+
+def _in_order(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
+    """Columns of several indexes as those of one, ascending by offset."""
+    parts = [part for part in parts if len(part["offset"])] or list(parts[:1])
+    if len(parts) == 1:
+        return parts[0]
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in _READ}
+    order = np.argsort(joined["offset"], kind="stable")
+    return {name: values[order] for name, values in joined.items()}
 
 
 def _first_place(run: Any) -> tuple[int, int]:

@@ -14,8 +14,11 @@ import numpy as np
 
 from tamis.errors import FormatError
 from tamis.stores.opening import open_input, read_at, state_of_open
+from tamis.stores.urls import is_remote
 
 WINDOW_BYTES = 1 << 18
+_FAR_WINDOW = 8 << 20  # of files in a store: what is asked for at once there
+_GAP, _FAR_GAP = 1 << 12, 1 << 20  # bytes that nobody needs and that are read rather than asking once more
 _LINE_FEED = 10
 Array = np.ndarray[Any, Any]
 Run = tuple[int, int]
@@ -45,20 +48,46 @@ class Stretches:
         at = 0
         for part, mine in self._by_part(runs):
             with _Opened(part) as file:
-                for a, b in mine:
-                    file.read_into(view[at : at + b - a], a)
-                    at += b - a
+                for some in _near(mine, _gap_of(part)):
+                    first, last = some[0][0], some[-1][1]
+                    if len(some) == 1:
+                        file.read_into(view[at : at + last - first], first)
+                        at += last - first
+                        continue
+                    held = memoryview(bytearray(last - first))
+                    file.read_into(held, first)
+                    for a, b in some:
+                        view[at : at + b - a] = held[a - first : b - first]
+                        at += b - a
+        return out
+
+    def spread(self, runs: Sequence[Run]) -> Array:
+        """Everything as one buffer in which only these runs (ascending) were read, each at its place. What lies between may be anything;
+        pages that nobody wrote to take no memory."""
+        out = np.empty(self.n_bytes, np.uint8)
+        view: memoryview = memoryview(out)  # type: ignore[arg-type]
+        for part, shift, mine in self._with_shifts(runs):
+            with _Opened(part) as file:
+                for some in _near(mine, _gap_of(part)):
+                    first, last = some[0][0], some[-1][1]
+                    file.read_into(view[first - shift : last - shift], first)
         return out
 
     def windows(self, runs: Sequence[Run]) -> Iterator[memoryview]:
         """The bytes of runs of whole lines (ascending), a window at a time. A view is overwritten by the next."""
-        room = memoryview(bytearray(WINDOW_BYTES))
+        room = memoryview(bytearray(0))
         for part, mine in self._by_part(runs):
+            if len(room) < (wanted := _FAR_WINDOW if is_remote(part.path) else WINDOW_BYTES):
+                room = memoryview(bytearray(wanted))
             with _Opened(part) as file:
                 yield from _windows(file, mine, room)
 
     def _by_part(self, runs: Sequence[Run]) -> Iterator[tuple[Stretch, list[Run]]]:
         """The runs in each file, by their places there."""
+        return ((part, mine) for part, _, mine in self._with_shifts(runs))
+
+    def _with_shifts(self, runs: Sequence[Run]) -> Iterator[tuple[Stretch, int, list[Run]]]:
+        """The same, with what a place in the file is more than the place here."""
         i, at = 0, 0
         for part in self._parts:
             end, mine = at + part.end - part.start, []
@@ -70,8 +99,24 @@ class Stretches:
                     break
                 i += 1
             if mine:
-                yield part, mine
+                yield part, shift, mine
             at = end
+
+
+def _gap_of(part: Stretch) -> int:
+    return _FAR_GAP if is_remote(part.path) else _GAP
+
+
+def _near(runs: Sequence[Run], gap: int) -> Iterator[list[Run]]:
+    """Runs that are read together: no more than `gap` bytes lie between two of them, and all take no more than a large read."""
+    some: list[Run] = []
+    for run in runs:
+        if some and (run[0] - some[-1][1] > gap or run[1] - some[0][0] > _FAR_WINDOW):
+            yield some
+            some = []
+        some.append(run)
+    if some:
+        yield some
 
 
 def _windows(file: _Opened, runs: list[Run], room: memoryview) -> Iterator[memoryview]:

@@ -61,6 +61,7 @@ class FileReader(CompositeStage[EmptyTask, DocumentBatch]):
     read_kwargs: dict[str, Any] | None = None
     checked: bool = field(default=False, init=False, repr=False)  # as in Reader
     known: str | None = field(default=None, init=False, repr=False)
+    tells_records: bool = field(default=False, init=False, repr=False)
     leave_out: tuple[str, ...] = field(default=(), init=False, repr=False)  # as in FilePartitioningStage
     reader: ClassVar[type[FileReaderStage]]
 
@@ -95,7 +96,7 @@ class FileReader(CompositeStage[EmptyTask, DocumentBatch]):
     def _parts(self) -> list[ProcessingStage[Any, Any]]:
         of: Any = self
         reader = self.reader(self.fields, self.read_kwargs)
-        reader.checked, reader.known = self.checked, self.known
+        reader.checked, reader.known, reader.tells_records = self.checked, self.known, self.tells_records
         files = FilePartitioningStage(
             self.file_paths,
             files_per_partition=self.files_per_partition,

@@ -1,0 +1,152 @@
+"""The last pass of a curation reads what is left, by the places that the first one told; the output is as if it read everything."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from small_corpus import MEMORY, write
+
+from tamis.backends.local import InProcessExecutor
+from tamis.curation import Curation, ExactDuplicates, FuzzyDuplicates
+from tamis.curation.group import GroupWorkflow
+from tamis.engine.worker import read as reading
+from tamis.errors import Incomplete
+from tamis.formats.jsonl import stretches
+from tamis.stages.text.filters import ScoreFilter
+from tamis.stages.text.filters.has_text import HasText
+from tamis.stages.text.filters.heuristic import WordCountFilter
+from tamis.stages.text.modifiers import Modify
+
+
+class Killed(BaseException):
+    """Stands for kill -9: nobody catches it."""
+
+
+def cut_last(value: Any) -> Any:
+    return value[:-1] if isinstance(value, str) and value.endswith(".") else value
+
+
+def run(source: Path, output: Path, **more: Any) -> Any:
+    steps = [HasText(), ScoreFilter(WordCountFilter(min_words=300)), ExactDuplicates(), FuzzyDuplicates()]
+    made = Curation([*steps, Modify(cut_last, "text")], str(source), str(output))
+    settings = {"memory": MEMORY, "quarantine_limit": "5%", "blocksize": "20kB", **more}
+    return made.run(InProcessExecutor(), **settings)
+
+
+def output_of(folder: Path) -> bytes:
+    return b"".join(p.read_bytes() for p in sorted(folder.glob("*.jsonl")))
+
+
+def verdicts_of(folder: Path) -> list[dict[str, Any]]:
+    rows = pq.read_table(folder / "_tamis" / "verdicts").to_pylist()
+    return sorted(rows, key=lambda row: (row["file"], row["offset"]))
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
+    """Files of the units that a pass asked for by their places, and whether these were known."""
+    found: list[tuple[str, bool]] = []
+    take = reading._take_known
+
+    def watched(pieces: Any, limits: Any, contents: Any) -> bool:
+        done = take(pieces, limits, contents)
+        if limits.known is not None:
+            found.extend((Path(piece.path).name, done) for piece in pieces)
+        return done
+
+    monkeypatch.setattr(reading, "_take_known", watched)
+    return found
+
+
+def test_the_same_with_and_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: list[tuple[str, bool]]
+) -> None:
+    source = write(tmp_path / "in")
+    n_read: list[int] = []
+    read_at = stretches.read_at
+    monkeypatch.setattr(stretches, "read_at", lambda f, v, o: n_read.append(len(v)) or read_at(f, v, o))
+    ranges = run(source, tmp_path / "ranges")
+    assert {done for _, done in taken} == {
+        True,
+        False,
+    }  # the file with a line that is no document has units that are read whole
+    assert {name for name, done in taken if done} == {"0.jsonl", "1.jsonl", "2.jsonl"}
+    assert 0 < sum(n_read) < sum(p.stat().st_size for p in source.iterdir()) * 0.7
+    taken.clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(GroupWorkflow, "known_records", lambda self: None)
+        whole = run(source, tmp_path / "whole")
+    assert taken == []
+    assert output_of(tmp_path / "ranges") == output_of(tmp_path / "whole")
+    assert verdicts_of(tmp_path / "ranges") == verdicts_of(tmp_path / "whole")
+    assert {"first", "d1"} & {row["id"] for row in verdicts_of(tmp_path / "ranges")}
+    times = ("seconds", "peak_bytes")
+    about = [{k: v for k, v in r.about.items() if k not in times} for r in (ranges, whole)]
+    assert about[0] == about[1]
+    for ours, twin in zip(ranges.run.ledger.stages, whole.run.ledger.stages, strict=True):
+        assert (ours.name, ours.into, ours.out) == (twin.name, twin.into, twin.out)
+        assert ours.dropped == twin.dropped  # numbers, hashes, bytes and examples
+    assert ranges.run.ledger.lengths == whole.run.ledger.lengths
+
+
+def test_killed_in_the_last_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: list[tuple[str, bool]]
+) -> None:
+    source, out = write(tmp_path / "in"), tmp_path / "out"
+    run(source, tmp_path / "whole")
+    units = len(taken)
+    taken.clear()
+    for n in (1, units - 2):
+        seen = reading._take_known
+
+        def kill(pieces: Any, limits: Any, contents: Any, seen: Any = seen, n: int = n) -> bool:
+            if limits.known is not None and len(taken) >= n:
+                raise Killed
+            return bool(seen(pieces, limits, contents))
+
+        with monkeypatch.context() as patched:
+            patched.setattr(reading, "_take_known", kill)
+            with pytest.raises(Killed):
+                run(source, out)
+    done = len(taken)
+    assert run(source, out).status == "finished"
+    assert len(taken) < done + units  # what was committed was not done again
+    assert output_of(out) == output_of(tmp_path / "whole")
+    assert verdicts_of(out) == verdicts_of(tmp_path / "whole")
+
+
+def test_compressed_input_is_read_whole(tmp_path: Path, taken: list[tuple[str, bool]]) -> None:
+    source = write(tmp_path / "in", 90)
+    run(source, tmp_path / "plain")
+    taken.clear()
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    for path in source.iterdir():
+        (packed / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+    result = run(packed, tmp_path / "out")
+    assert not any(done for _, done in taken)
+    plain = json.loads((tmp_path / "plain" / "_tamis" / "curation.json").read_text())["about"]
+    assert result.about["content_hash"] == plain["content_hash"]
+
+
+def test_a_file_that_changes_in_the_last_pass_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write(tmp_path / "in", 90)
+    take = reading._take_known
+
+    def changing(pieces: Any, limits: Any, contents: Any) -> bool:
+        if limits.known is not None:
+            (source / "2.jsonl").write_text('{"text": "other"}\n')
+        return take(pieces, limits, contents)
+
+    monkeypatch.setattr(reading, "_take_known", changing)
+    with pytest.raises(Incomplete, match="changed during the run"):
+        run(source, tmp_path / "out")
+    entries = [
+        json.loads(x) for p in (tmp_path / "out/_tamis/quarantine").glob("*.jsonl") for x in p.read_text().splitlines()
+    ]
+    assert any("changed during the run" in e["reason"] for e in entries if e["file"].endswith("2.jsonl"))
