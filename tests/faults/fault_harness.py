@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import bz2
+import functools
 import gzip
 import json
 import lzma
@@ -70,6 +71,7 @@ def write_lines(path: Path, lines: Iterable[bytes], end: bytes = b"\n") -> Path:
     return path
 
 
+@functools.lru_cache(maxsize=16)
 def compress(data: bytes, codec: str) -> bytes:
     if codec == "gz":
         return gzip.compress(data, 6, mtime=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
@@ -24,6 +25,7 @@ class InlineWorkers:
         self._job, self._place = job, place
         self._events: deque[Event] = deque()
         self._work: deque[tuple[int, Assign]] = deque()
+        self._woken = threading.Event()
 
     def open(self) -> None:
         from tamis.backends.preload import expected_inputs, keep_copies_in
@@ -52,7 +54,11 @@ class InlineWorkers:
         self._events.append(Died(worker, "stopped", 9))
 
     def poll(self, timeout_s: float) -> list[Event]:
-        if not self._events and self._work:
+        """What was said. Where there is nothing to do but to wait for a commit, this waits, too."""
+        if not self._events and not self._work:
+            self._woken.wait(timeout_s)
+            self._woken.clear()
+        elif not self._events:
             worker, message = self._work.popleft()
 
             def say(news: UnitNews) -> None:
@@ -69,7 +75,8 @@ class InlineWorkers:
         return {0: (0, {})}
 
     def wake(self) -> None:
-        """Polling here never blocks."""
+        """Ends a `poll` that waits: called by the thread that commits."""
+        self._woken.set()
 
     def close(self) -> None:
         if hasattr(self, "_runner"):

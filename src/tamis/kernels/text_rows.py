@@ -65,7 +65,11 @@ class _Made:
         self._kind, self._lens, self._valid = kind, lens, valid
         self._offsets = np.zeros(len(lens) + 1, np.int64)
         np.cumsum(lens, out=self._offsets[1:])
-        self._data = np.empty(int(self._offsets[-1]), np.uint8)
+        n_bytes = int(self._offsets[-1])
+        self._is_short = pa.types.is_string(kind) or pa.types.is_binary(kind)
+        if self._is_short and n_bytes > _MAX_32:  # before they are copied
+            raise pa.ArrowCapacityError(f"{n_bytes:,} bytes do not fit into a column of type {kind}")
+        self._data = np.empty(n_bytes, np.uint8)
 
     def put(self, source: StringBuffers, starts: NDArray[np.int64], to: Any) -> None:
         """Values that begin there in the source, to these rows."""
@@ -76,11 +80,7 @@ class _Made:
         if self._valid is not None and not self._valid.all():
             n_nulls = n - int(np.count_nonzero(self._valid))
             bitmap = pa.py_buffer(np.packbits(self._valid, bitorder="little"))
-        offsets: NDArray[Any] = self._offsets
-        if pa.types.is_string(self._kind) or pa.types.is_binary(self._kind):
-            if len(self._data) > _MAX_32:
-                raise pa.ArrowCapacityError(f"{len(self._data):,} bytes do not fit into a column of type {self._kind}")
-            offsets = offsets.astype(np.int32)
+        offsets: NDArray[Any] = self._offsets.astype(np.int32) if self._is_short else self._offsets
         buffers = [bitmap, pa.py_buffer(offsets), pa.py_buffer(self._data)]
         return pa.Array.from_buffers(self._kind, n, buffers, n_nulls)
 

@@ -14,6 +14,8 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Literal
 
 from tamis import files
@@ -130,8 +132,9 @@ class RunDatabase:
 
     def replace(self, table: Literal["cells", "nodes"], rows: Iterable[Sequence[Any]]) -> None:
         """Cells of the partition map or nodes of a cluster, in the order of their columns; those not given stay as they are."""
+        statement = _INSERT[table].replace("INSERT", "INSERT OR REPLACE", 1)
         for row in rows:
-            self._put(_INSERT[table].replace("INSERT", "INSERT OR REPLACE", 1), row)
+            self._put(statement, row)
 
     def clear(self, table: Literal["cells", "nodes"]) -> None:
         self._put(f"DELETE FROM {table}", ())
@@ -196,8 +199,8 @@ class RunDatabase:
             return
         try:
             self._db.execute("BEGIN IMMEDIATE")
-            for statement, values in self._pending:
-                self._db.execute(statement, values)
+            for statement, rows in groupby(self._pending, itemgetter(0)):
+                self._db.executemany(statement, (values for _, values in rows))
             if now - self._thinned_s > _THIN_S:
                 self._thinned_s = now
                 self.thin(time.time())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 from typing import Any
 
 from tamis.observe.pictures.funnel import Step, funnel_picture
@@ -86,7 +86,9 @@ def gpus_of(run: Snapshot) -> str:
 
 def map_of(run: Snapshot) -> str:
     """Counts below zero, which no run has, are drawn as none."""
-    return map_picture([c if min(astuple(c)) >= 0 else Cell(*(max(n, 0) for n in astuple(c))) for c in run.cells])
+    return map_picture(
+        [c if min(vars(c).values()) >= 0 else Cell(*(max(n, 0) for n in vars(c).values())) for c in run.cells]
+    )
 
 
 def funnel_of(run: Snapshot) -> str:
