@@ -13,7 +13,7 @@ import numpy as np
 
 from tamis.dedup.records import runs_of
 from tamis.formats.arrow.column_places import BatchPlaces
-from tamis.formats.scratch.stored_arrays import read_into
+from tamis.formats.scratch.stored_arrays import StoredArray, read_into
 from tamis.stores.ahead import N_AHEAD, ahead
 from tamis.stores.urls import is_bucket
 
@@ -39,7 +39,7 @@ class UnitRecords:
         self.n_documents = sum(run.n_documents for run in self._runs)
         self.bases = np.concatenate([[0], np.cumsum([run.n_keys for run in self._runs])]).astype(np.int64)
         self.n_keys = int(self.bases[-1])
-        self._known: tuple[int, dict[str, Array]] = (-1, {})
+        self._known: tuple[int, dict[str, Array], Any] = (-1, {}, None)  # a batch, its facts, its numbers of units
 
     def iter_keys(self, most: int) -> Iterator[tuple[Array, Array]]:
         """(keys, numbers of their units), at most so many at a time, in the order of the input."""
@@ -72,11 +72,11 @@ class UnitRecords:
         i = int(np.searchsorted(self.bases, unit, side="right")) - 1
         local = unit - int(self.bases[i])
         if self._known[0] != i:
-            self._known = i, self.documents(i) | ({"numbers": self.unit_numbers(i)} if self._is_far else {})
-        facts = self._known[1]
+            run = self._runs[i]
+            self._known = i, self.documents(i), StoredArray(run.path, *run.at["numbers"], run.n_keys)
+        _, facts, numbers = self._known
         k = int(np.searchsorted(facts["bounds"], local, side="right")) - 1
-        number = facts["numbers"][local] if self._is_far else _read(self._runs[i], "numbers", 1, local)[0]
-        return int(facts["file"][k]), int(facts["offset"][k]), int(number)
+        return int(facts["file"][k]), int(facts["offset"][k]), int(numbers[local])
 
 
 def _run_of(batch: BatchPlaces, first: tuple[int, int]) -> _Run:
