@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import json
 import re
 import subprocess
 import sys
@@ -494,6 +495,19 @@ def test_every_format_is_a_folder_and_a_line() -> None:
     listed = [*(of.module for of in [*registry.LINES.values(), *registry.TABLES.values()]), *registry.PACKERS.values()]
     folders = {path.parent.name for path in (ROOT / "formats").glob("*/format.py")}
     assert sorted(listed) == sorted(f"tamis.formats.{name}.format" for name in folders)
+
+
+def test_files_are_called_by_what_is_in_them_but_where_users_know_another_name() -> None:
+    """`utils.py` and the like are paths of the original's, and stay only for these."""
+    known = json.loads((ROOT.parents[1] / "tests" / "surface" / "surface.json").read_text())
+    public = {part for name in known["names"] for part in _with_parents(name["module"])}
+    nameless = {m for m in MODULES if m.rpartition(".")[2] in ("utils", "util", "common", "helpers", "misc")}
+    assert nameless - public == set()
+
+
+def _with_parents(module: str) -> list[str]:
+    parts = module.split(".")
+    return [".".join(parts[:n]) for n in range(1, len(parts) + 1)]
 
 
 def test_no_folder_is_too_crowded_to_be_looked_over() -> None:
