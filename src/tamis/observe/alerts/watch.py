@@ -15,7 +15,7 @@ from tamis.observe.alerts.choose import Chosen
 from tamis.observe.alerts.delivery import Delivery
 from tamis.observe.alerts.measures import Place, numbers
 from tamis.observe.alerts.rules import RESOLVED, Alert, Rulebook
-from tamis.observe.alerts.sinks import LOG_NAME, LogSink, Sink, TerminalSink
+from tamis.observe.alerts.sinks import LOG_NAME, LogSink, TerminalSink
 
 Record = Callable[[str, str, str, Mapping[str, Any]], None]
 SAME_DISK_BYTES = 256_000_000  # what others may have freed since the sample was taken
@@ -34,15 +34,14 @@ class Watch:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self.run_dir, self.name = run_dir, name
+        run = {"name": name, "output": place.output, "run_dir": run_dir}
+        self._run = {**run, "host": os.uname().nodename, "pid": os.getpid()}
         self.counts: Counter[str] = Counter()  # alerts by rule; resolved ones are no new alerts
-        self.log = os.path.join(run_dir, LOG_NAME)
         self._book = Rulebook(chosen.rules, place, chosen.every_s, chosen.to)
-        self._clock, self._wall, self._place, self._show = clock, wall, place, show
+        self._clock, self._wall, self._show, self._run_dir = clock, wall, show, run_dir
         self._record: Record | None = None
-        log = LogSink(self.log)
-        sinks: list[Sink] = [log, TerminalSink(show), *chosen.sinks.values()]
-        self._delivery = Delivery(sinks, lambda text: self._complain(log, text))
+        self._log = LogSink(os.path.join(run_dir, LOG_NAME))
+        self._delivery = Delivery([self._log, TerminalSink(show), *chosen.sinks.values()], self._complain)
         self._paused_until_s = float("-inf")
 
     def attach(self, record: Record) -> None:
@@ -59,28 +58,21 @@ class Watch:
             data = alert.to_dict()
             if self._record is not None:
                 self._record(alert.rule, alert.level, alert.text, data)
-            self._delivery.send({**data, **self._about()}, alert.sinks)
+            self._delivery.send({**data, "run": self._run}, alert.sinks)
             remedies += [self._meant(remedy, alert, sample, now_s) for remedy in alert.remedies]
         return list(dict.fromkeys(remedies))
 
     def close(self, timeout_s: float = 10.0) -> None:
         self._delivery.close(timeout_s)
 
-    @property
-    def n_alerts(self) -> int:
-        return self.counts.total()
-
     def summary(self) -> dict[str, Any]:
         """How many alerts there were, by rule, and how many did not arrive, by sink."""
-        return {"n": self.n_alerts, "rules": dict(self.counts), "undelivered": self._delivery.failures, "log": self.log}
+        n = self.counts.total()
+        return {"n": n, "rules": dict(self.counts), "undelivered": self._delivery.failures, "log": self._log.path}
 
-    def _about(self) -> dict[str, Any]:
-        run = {"name": self.name, "output": self._place.output, "run_dir": self.run_dir}
-        return {"run": {**run, "host": os.uname().nodename, "pid": os.getpid()}}
-
-    def _complain(self, log: LogSink, text: str) -> None:
+    def _complain(self, text: str) -> None:
         self._show(text)
-        log.deliver({"at": self._wall(), "level": "failed", "rule": "alerts", "text": text})
+        self._log.deliver({"at": self._wall(), "level": "failed", "rule": "alerts", "text": text})
 
     def _completed(self, sample: Mapping[str, Any], now_s: float) -> dict[str, Any]:
         """With the size of the disk; and a pause that was ordered is no lack of progress."""
@@ -94,7 +86,7 @@ class Watch:
     def _disk_bytes(self, free_bytes: float | None) -> int | None:
         """The size of the disk that `free_bytes` is about; None where that is another one (scratch may lie elsewhere)."""
         try:
-            found = os.statvfs(self.run_dir)
+            found = os.statvfs(self._run_dir)
         except OSError:
             return None
         if free_bytes is None or free_bytes < 0.98 * found.f_bavail * found.f_frsize - SAME_DISK_BYTES:
