@@ -23,7 +23,7 @@ from tamis.backends.ray_data import RayDataExecutor
 from tamis.backends.xenna import XennaExecutor
 from tamis.cli.jobs.executors import chosen
 from tamis.cli.main import app
-from tamis.cli.plan.cluster import cluster_figures, cluster_lines
+from tamis.cli.plan.machine import cluster_figures, cluster_lines
 from tamis.core import client
 from tamis.core.client import RayClient, SlurmRayClient
 from tamis.errors import UsageError

@@ -11,7 +11,7 @@ import pytest
 
 from tamis.errors import UsageError
 from tamis.forecast import prediction as forecast
-from tamis.forecast.fitting import Line
+from tamis.forecast.fitting import PEAK, Line, spread, student
 from tamis.forecast.prediction import (
     MAX_RUNS,
     Conditions,
@@ -22,7 +22,6 @@ from tamis.forecast.prediction import (
     raw_seconds,
     runs_of,
 )
-from tamis.forecast.spread import PEAK, spread, student
 from tamis.memory.predictor import Predictor
 
 MB = 10**6

@@ -17,8 +17,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Protocol
 
 from tamis.errors import UsageError
-from tamis.forecast.fitting import Line, Point, fit
-from tamis.forecast.spread import OUTPUT, PEAK, SCRATCH, SECONDS, Prior, spread
+from tamis.forecast.fitting import OUTPUT, PEAK, SCRATCH, SECONDS, Line, Point, Prior, fit, spread
 from tamis.memory.predictor import Predictor
 
 CONFIDENCE = 0.9
@@ -45,8 +44,8 @@ class Interval:
     def holds(self, value: float) -> bool:
         return self.low <= value <= self.high
 
-    def within(self, least: float, most: float) -> Interval:
-        return Interval(*(min(max(v, least), most) for v in (self.low, self.expected, self.high)))
+    def at_most(self, bound: float) -> Interval:
+        return Interval(*(min(v, bound) for v in (self.low, self.expected, self.high)))
 
     def to_dict(self, digits: int = 0) -> dict[str, float]:
         found = {k: round(v, digits) for k, v in asdict(self).items()}
@@ -147,7 +146,6 @@ def predict(
     start_s_per_byte: float,
     *,
     start_s: float = START_S,
-    start_output_share: float = 1.0,
     learned: bool = True,
     kind: str = "table",
     ranges: Reaches,
@@ -164,76 +162,46 @@ def predict(
         _alike(asked, m.conditions) * _AGEING**age * (1.0 if m.learned else _UNLEARNED)
         for age, m in enumerate(reversed(past))
     ][::-1]
-    share = _mean(
-        [m.written_bytes / m.conditions.decoded_bytes for m in past if m.conditions.decoded_bytes], start_output_share
-    )
-    cpu = _mean([m.cpu_s / m.conditions.decoded_bytes for m in past if m.conditions.decoded_bytes], start_s_per_byte)
-
     centres: dict[str, list[float]] = {}
 
     def interval(
-        raw: float,
-        prior: Prior,
-        pairs: Sequence[tuple[float, float]],
+        figure: str, prior: Prior, raw: float, pairs: Sequence[tuple[float, float]], floor: float = 0.0, most: float = math.inf,
         extra: float = 0.0,
-        figure: str = "",
-        most: float = math.inf,
-    ) -> Interval:
-        ratios = [math.log(took / expected) for took, expected in pairs if took > 0 and expected > 0]
-        used = [w for w, (took, expected) in zip(weights, pairs, strict=True) if took > 0 and expected > 0]
-        centre, half = spread(ratios, used, prior, extra)
-        middle = min(raw * math.exp(centre), most)
-        if figure:
-            centres[figure] = [round(middle, 3), round(half, 6)]
-        return Interval(*(middle * math.exp(reach * half) for reach in ranges.reach(figure, kind)))
+    ) -> Interval:  # fmt: skip
+        """`raw`: what the plain model says; `pairs`: what each earlier run took, and what the model says of it."""
+        known = [(took + floor, said + floor, w) for (took, said), w in zip(pairs, weights, strict=True)]
+        known = [one for one in known if one[0] > 0 and one[1] > 0]
+        centre, half = spread(
+            [math.log(took / said) for took, said, _ in known], [w for _, _, w in known], prior, extra
+        )
+        middle = min((raw + floor) * math.exp(centre), most)
+        centres[figure] = [round(middle, 3), round(half, 6)]
+        ends = (middle * math.exp(reach * half) - floor for reach in ranges.reach(figure, kind))
+        return Interval(*(min(max(end, 0.0), most) for end in ends))
 
     each = partition_line(past, weights, models)
-    peak_raw, block = raw_peak(asked, models, each, learned)
-    peak = interval(
-        peak_raw, PEAK, [(m.peak_bytes, raw_peak(m.conditions, models, each, m.learned)[0]) for m in past], 0.0, "peak_bytes",
-        asked.budget_bytes,
-    )  # fmt: skip
     times = time_line(past, weights, Line(start_s, start_s_per_byte))
-    seconds = interval(
-        raw_seconds(asked, times, nodes),
-        SECONDS,
-        [(m.seconds, raw_seconds(m.conditions, times)) for m in past],
-        ELSEWHERE if elsewhere else 0.0,
-        "seconds",
-    )
-    return Forecast(
-        peak_bytes=peak.within(0, asked.budget_bytes),
-        scratch_bytes=_scratch(asked, past, interval),
-        output_bytes=_output(asked, past, share, interval),
-        seconds=seconds.within(0, math.inf),
-        block_bytes=block,
-        n_partitions=max(1, math.ceil(asked.decoded_bytes / block)),
-        cpu_s=cpu * asked.decoded_bytes,
-        n_runs=len(past),
-        kind=kind,
-        centres=centres,
-    )
-
-
-def _scratch(asked: Conditions, past: Sequence[Measured], interval: Any) -> Interval:
-    """Nothing where nothing is handed over. Otherwise between nothing and the bound: who waits for whom is known only by trying."""
-    if not asked.handover_bytes:
-        return Interval(0.0, 0.0, 0.0)
-    most = raw_scratch(asked)
-    if not past:
-        return Interval(0.0, most / 2, most)
-    pairs = [(m.scratch_bytes + _FLOOR, raw_scratch(m.conditions) + _FLOOR) for m in past]
-    # A block that is being written when the bound is reached still comes on top of it.
-    return _less(interval(most + _FLOOR, SCRATCH, pairs), _FLOOR).within(0, most + asked.cap_bytes)
-
-
-def _output(asked: Conditions, past: Sequence[Measured], share: float, interval: Any) -> Interval:
-    """Anything from nothing to a little more than the input, until a run has shown how much stays."""
-    decoded = asked.decoded_bytes
-    if not past:
-        return Interval(0.0, share * decoded, 1.2 * decoded)
-    pairs = [(m.written_bytes + _FLOOR, share * m.conditions.decoded_bytes + _FLOOR) for m in past]
-    return _less(interval(share * decoded + _FLOOR, OUTPUT, pairs), _FLOOR)
+    told = [m for m in past if m.conditions.decoded_bytes]
+    share = _mean([m.written_bytes / m.conditions.decoded_bytes for m in told], 1.0)
+    cpu = _mean([m.cpu_s / m.conditions.decoded_bytes for m in told], start_s_per_byte)
+    raw, block = raw_peak(asked, models, each, learned)
+    pairs = [(float(m.peak_bytes), raw_peak(m.conditions, models, each, m.learned)[0]) for m in past]
+    peak = interval("peak_bytes", PEAK, raw, pairs, most=asked.budget_bytes)
+    pairs = [(m.seconds, raw_seconds(m.conditions, times)) for m in past]
+    other = ELSEWHERE if elsewhere else 0.0
+    seconds = interval("seconds", SECONDS, raw_seconds(asked, times, nodes), pairs, extra=other)
+    # Until a run has shown how much stays, and who waits for whom, anything between nothing and the bound.
+    decoded, bound = asked.decoded_bytes, raw_scratch(asked)
+    output, scratch = Interval(0.0, share * decoded, 1.2 * decoded), Interval(0.0, bound / 2, bound)
+    if past:
+        pairs = [(m.written_bytes, share * m.conditions.decoded_bytes) for m in past]
+        output = interval("output_bytes", OUTPUT, share * decoded, pairs, _FLOOR)
+        pairs = [(m.scratch_bytes, raw_scratch(m.conditions)) for m in past]
+        found = interval("scratch_bytes", SCRATCH, bound, pairs, _FLOOR)
+        # A block that is being written when the bound is reached still comes on top of it.
+        scratch = found.at_most(bound + asked.cap_bytes if asked.handover_bytes else 0.0)
+    n_partitions, widened = max(1, math.ceil(decoded / block)), {f: centres[f] for f in ("peak_bytes", "seconds")}
+    return Forecast(peak, scratch, output, seconds, block, n_partitions, cpu * decoded, len(past), kind, widened)
 
 
 def partition_line(past: Sequence[Measured], weights: Sequence[float], models: Sequence[Predictor]) -> Line:
@@ -322,10 +290,6 @@ def _alike(a: Conditions, b: Conditions) -> float:
 
 def _mean(values: Sequence[float], otherwise: float) -> float:
     return sum(values) / len(values) if values else otherwise
-
-
-def _less(interval: Interval, by: float) -> Interval:
-    return Interval(*(max(0.0, v - by) for v in (interval.low, interval.expected, interval.high)))
 
 
 def _number(data: Mapping[str, Any], name: str, kind: Any) -> Any:

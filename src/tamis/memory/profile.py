@@ -64,6 +64,7 @@ class profile:
         self._cpu: PeakWatch | None = None
         self._sampler: _Sampler | None = None
         self._gpu = _GpuWatch()
+        self._gpu_before_bytes = 0
         self._began_s = 0.0
         self._of: profile | None = None  # that of a decorated function, one call of which this measures
 
@@ -74,7 +75,7 @@ class profile:
                 f"{kind} {self.name!r}: entered again while open; make a new one with {kind}({self.name!r})"
             )
         self.before_bytes = release().after_bytes if self._releases_first else resident_bytes()
-        self._gpu.start()
+        self._gpu_before_bytes = self._gpu.start().peak_bytes
         self._cpu = PeakWatch().start()
         self.exact = PeakWatch._unreset_bytes == 0
         self._sampler = None if self.exact else _Sampler()
@@ -96,22 +97,17 @@ class profile:
         except (OSError, MemoryError):
             if error is None:  # the block's own error says more than a failed measurement
                 raise
-        self._note_gpu()
+        if _cuda() is not None:
+            before_bytes = self.gpu_before_bytes = self._gpu_before_bytes
+            self.gpu_peak_bytes = max(self._gpu.peak_bytes, before_bytes)
+            self.gpu_growth_bytes = self.gpu_peak_bytes - before_bytes
+            self.gpu_retained_bytes = self._gpu.now_bytes() - before_bytes
         self.n_calls += 1
         if self._of is not None:
             for name in _FIELDS:
                 setattr(self._of, name, getattr(self, name))
             self._of.n_calls += 1
         _log.log(self._level, "%s", self)
-
-    def _note_gpu(self) -> None:
-        held = self._gpu.held_bytes()
-        if held is None:
-            return
-        self.gpu_before_bytes = self._gpu.before_bytes
-        self.gpu_peak_bytes = max(self._gpu.peak_bytes, self._gpu.before_bytes)
-        self.gpu_growth_bytes = self.gpu_peak_bytes - self._gpu.before_bytes
-        self.gpu_retained_bytes = held - self._gpu.before_bytes
 
     def __call__(self, function: F) -> F:
         """The function, measured at every call."""
@@ -212,47 +208,31 @@ class _Sampler:
         return self._peak_bytes
 
 
-class _GpuWatch:
-    """Peak of CUDA memory between start() and stop(): torch keeps one per device, which open watches share as in PeakWatch.
-
-    Sums over devices: an upper bound where several have their peaks at different times.
-    """
+class _GpuWatch(PeakWatch):
+    """Peak of CUDA memory, of which torch keeps one per device. Sums over devices: an upper bound where several have their peaks at
+    different times."""
 
     _lock = threading.Lock()
-    _open: list[_GpuWatch] = []
+    _open: list[PeakWatch] = []
 
-    def __init__(self) -> None:
-        self.before_bytes = self.peak_bytes = 0
+    @classmethod
+    def _reset(cls) -> None:
+        for device, cuda in _devices():
+            cuda.reset_peak_memory_stats(device)
 
-    def start(self) -> None:
-        with _GpuWatch._lock:
-            _GpuWatch._fold()
-            cuda = _cuda()
-            for device in range(cuda.device_count()) if cuda is not None else ():
-                cuda.reset_peak_memory_stats(device)
-            self.before_bytes = self.peak_bytes = self.held_bytes() or 0
-            _GpuWatch._open.append(self)
+    @classmethod
+    def _seen_bytes(cls) -> int:
+        return sum(cuda.max_memory_allocated(device) for device, cuda in _devices())
 
-    def stop(self) -> None:
-        with _GpuWatch._lock:
-            _GpuWatch._fold()
-            if self in _GpuWatch._open:
-                _GpuWatch._open.remove(self)
+    @classmethod
+    def now_bytes(cls) -> int:
+        return sum(cuda.memory_allocated(device) for device, cuda in _devices())
 
-    @staticmethod
-    def held_bytes() -> int | None:
-        """Bytes in tensors now; None where torch does not use CUDA."""
-        cuda = _cuda()
-        return None if cuda is None else sum(cuda.memory_allocated(d) for d in range(cuda.device_count()))
 
-    @staticmethod
-    def _fold() -> None:
-        cuda = _cuda()
-        if cuda is None or not _GpuWatch._open:
-            return
-        seen_bytes = sum(cuda.max_memory_allocated(d) for d in range(cuda.device_count()))
-        for watch in _GpuWatch._open:
-            watch.peak_bytes = max(watch.peak_bytes, seen_bytes)
+def _devices() -> list[tuple[int, Any]]:
+    """Each with torch.cuda; none where torch does not use CUDA."""
+    cuda = _cuda()
+    return [] if cuda is None else [(device, cuda) for device in range(cuda.device_count())]
 
 
 def _cuda() -> Any:

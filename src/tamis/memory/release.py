@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Self
 
 from tamis.memory import meter
 from tamis.memory.lookout import marked
@@ -92,7 +93,8 @@ class PeakWatch:
     """The highest resident bytes between start() and stop(), nested and across threads.
 
     The kernel keeps one peak per process. Whoever resets it first hands the old value to every open watch, so an inner
-    measurement never hides an outer one's peak. Every peak measured inside a process must go through this class.
+    measurement never hides an outer one's peak. Every peak measured inside a process must go through this class; a subclass
+    watches another counter of that kind.
     """
 
     _lock = threading.Lock()
@@ -102,30 +104,41 @@ class PeakWatch:
     def __init__(self) -> None:
         self.peak_bytes = 0
 
-    def start(self) -> PeakWatch:
-        with PeakWatch._lock:
-            PeakWatch._fold()
-            PeakWatch._unreset_bytes = 0 if meter.reset_peak() else meter.peak_rss() or 0
-            self.peak_bytes = resident_bytes()
-            PeakWatch._open.append(self)
+    def start(self) -> Self:
+        with self._lock:
+            self._fold()
+            self._reset()
+            self.peak_bytes = self.now_bytes()
+            self._open.append(self)
         return self
 
     def stop(self) -> int:
-        with PeakWatch._lock:
-            PeakWatch._fold()
-            if self in PeakWatch._open:
-                PeakWatch._open.remove(self)
+        with self._lock:
+            self._fold()
+            if self in self._open:
+                self._open.remove(self)
         return self.peak_bytes
 
-    @staticmethod
-    def _fold() -> None:
-        if not PeakWatch._open:
-            return
+    @classmethod
+    def _fold(cls) -> None:
+        if cls._open:
+            seen_bytes = cls._seen_bytes()
+            for watch in cls._open:
+                watch.peak_bytes = max(watch.peak_bytes, seen_bytes)
+
+    @classmethod
+    def _reset(cls) -> None:
+        cls._unreset_bytes = 0 if meter.reset_peak() else meter.peak_rss() or 0
+
+    @classmethod
+    def _seen_bytes(cls) -> int:
+        """The highest since the last reset; where an old peak could not be cleared only the present is known."""
         seen_bytes = meter.peak_rss() or 0
-        if seen_bytes <= PeakWatch._unreset_bytes:  # an old peak that could not be cleared: only the present is known
-            seen_bytes = resident_bytes()
-        for watch in PeakWatch._open:
-            watch.peak_bytes = max(watch.peak_bytes, seen_bytes)
+        return seen_bytes if seen_bytes > cls._unreset_bytes else cls.now_bytes()
+
+    @classmethod
+    def now_bytes(cls) -> int:
+        return resident_bytes()
 
     @staticmethod
     def _after_fork() -> None:

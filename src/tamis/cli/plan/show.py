@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tamis.cli.plan.cluster import ClusterFigures, cluster_lines
+from tamis.cli.plan.machine import ClusterFigures, cluster_lines
 from tamis.cli.terminal.show import count
 from tamis.formats.input_files.passed_over import passed_lines
 from tamis.sizes import format_size

@@ -14,9 +14,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tamis.cli.jobs.request import Request, file_source, output_of
-from tamis.cli.plan.cluster import cluster_figures
-from tamis.cli.plan.machine import Dataset, Machine
-from tamis.cli.plan.probe import Probe, kind_of, probe
+from tamis.cli.plan.machine import Dataset, Machine, cluster_figures
+from tamis.cli.plan.trial import Probe, kind_of, probe
 from tamis.engine.job import Job, make_job
 from tamis.engine.run.budget.expectation import profile_key, stage_names
 from tamis.engine.run.budget.shares import budget_to_name, share_pool
