@@ -134,9 +134,7 @@ class Forker:
             self._leave()
             doing.note_in(page)
             status = self._become(request, fd)
-        except (
-            BaseException
-        ):  # reported, and the end of this child: raised further it would run what the parent has on its stack
+        except BaseException:  # the end of this child: raised further it would run what the parent has on its stack
             traceback.print_exc()
         finally:
             with contextlib.suppress(OSError):
