@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import tamis
-from tamis.errors import FormatError
+from tamis.errors import FormatError, StoreError
 from tamis.formats.arrow.column_places import batches_of
 from tamis.formats.scratch.stored_arrays import NpyWriter, StoredArray, npy, read_into
 
@@ -134,3 +134,17 @@ def test_nothing_of_ours_maps_data() -> None:
     root = Path(tamis.__file__).parent
     found = {str(p.relative_to(root)) for p in root.rglob("*.py") if any(word in p.read_text() for word in maps)}
     assert found <= {"kernels/text/fasttext_file.py"}  # one model for all workers
+
+
+@pytest.mark.parametrize(
+    "error", [StoreError("s3://b/a.arrow: no answer"), pa.ArrowMemoryError("malloc of size 64 failed")]
+)
+def test_a_store_that_does_not_answer_and_memory_that_is_short_make_no_damaged_file(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opened(path: str) -> None:
+        raise error
+
+    monkeypatch.setattr("tamis.formats.arrow.column_places.open_arrow", opened)
+    with pytest.raises((StoreError, MemoryError), match=r"no answer|malloc"):
+        batches_of("s3://b/a.arrow")

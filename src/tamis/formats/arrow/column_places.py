@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tamis.errors import FormatError
+from tamis.errors import FormatError, StoreError
 from tamis.formats.arrow.messages import Batch, read_layout
+from tamis.formats.faults import is_memory_failure
 from tamis.formats.scratch.stored_arrays import StoredArray
 from tamis.later import np, pa
 from tamis.stores.opening import open_arrow
@@ -61,7 +62,11 @@ def batches_of(path: str) -> list[BatchPlaces]:
         with open_arrow(path) as source:
             schema = pa.ipc.open_file(source).schema
         batches = read_layout(path, with_buffers=True).batches
+    except StoreError:  # a store that does not answer says nothing of the file
+        raise
     except (pa.ArrowException, ValueError, OSError) as exc:
+        if is_memory_failure(exc):
+            raise MemoryError(str(exc)) from exc
         raise FormatError(f"{path}: not an Arrow file, or a damaged one ({exc})") from None
     types = dict(zip(schema.names, schema.types, strict=True))
     return [BatchPlaces(path, b.n_rows, types, _by_column(path, types, b)) for b in batches if b.n_rows]
