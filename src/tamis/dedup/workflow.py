@@ -173,8 +173,6 @@ class Workflow(WorkFolder):
             index.check_pins(p.against, pins)
 
     def _add_to_index(self) -> None:
-        from tamis.engine.run.output.directory import RunDir
-
         p = self.passes
         if p.index is None:
             return

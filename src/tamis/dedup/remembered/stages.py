@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.removal import ByPlace, without
+from tamis.formats.scratch.stored_arrays import read_into
 from tamis.later import np
 from tamis.stages.base import Rule
-from tamis.stores.opening import open_input, read_at
+from tamis.stores.opening import open_input
 from tamis.stores.scratch_files import exists
 from tamis.tasks import DocumentBatch
 
@@ -59,9 +60,9 @@ class Remembered(ByPlace):
         """What was measured of each, as verdicts have it, and its id behind it. Those of neighbours lie together."""
         first, id_at = int(at.min()), at + np.maximum(size, 0)
         end = int((id_at if id_size is None else id_at + np.maximum(id_size, 0)).max())
-        data = bytearray(end - first)
-        with open_input(os.path.join(self.table, "values.bin")) as file:
-            read_at(file, memoryview(data), first)
+        held = np.empty(end - first, np.uint8)
+        read_into(os.path.join(self.table, "values.bin"), first, held)
+        data = held.tobytes()
         ids = None if id_size is None else _texts(data, id_at - first, id_size)
         return _texts(data, at - first, size), ids
 
@@ -93,7 +94,7 @@ class OnlyListed(ByPlace):
         return batch.take(self.listed(batch)[0])
 
 
-def _texts(data: bytearray, at: Array, size: Array) -> list[str | None]:
+def _texts(data: bytes, at: Array, size: Array) -> list[str | None]:
     pairs = zip(at.tolist(), size.tolist(), strict=True)
     return [None if n < 0 else data[a : a + n].decode("utf-8", "surrogatepass") for a, n in pairs]
 

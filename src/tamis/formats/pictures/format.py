@@ -17,6 +17,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from tamis.errors import FormatError
@@ -111,8 +112,6 @@ def iter_rows(
 
 def stored_bytes(table: pa.Table) -> Any:
     """Of each picture: what reports count as the size of a document. Asked for by name (engine/worker/read.py)."""
-    import numpy as np
-
     if "length" not in table.column_names:
         return np.zeros(len(table), np.int64)
     return table["length"].to_numpy().astype(np.int64)
