@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -191,7 +190,7 @@ class Curation:
     # -- what it will do --------------------------------------------------------------------------------------------------
     def plan(self) -> CurationPlan:
         """Passes, and why there are so many. Nothing is read but the names of the input files."""
-        plain = all(ends_in(os.fsdecode(path), JSONL_SUFFIXES) for path in self.files().paths)
+        plain = all(ends_in(path, JSONL_SUFFIXES) for path in self.files().paths)
         return make_plan(facts_of(self.steps), plain, any(s.max_documents for s in self.sources))
 
     def sizes(self) -> dict[str, Any]:
@@ -200,7 +199,7 @@ class Curation:
         from tamis.dedup.planning import KEY_BYTES, META_BYTES, estimate_documents
 
         found = self.files()
-        n = estimate_documents([os.fsdecode(p) for p in found.paths], list(found.sizes))
+        n = estimate_documents(found)
         keys = {}
         for group in self.plan().groups:
             last = self.steps[group.decides[-1]]

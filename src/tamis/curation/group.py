@@ -160,9 +160,8 @@ def _choose(run: CurationRun, workflow: Any) -> Any:
     def choose(work: str) -> int:
         found = run.curation.files()
         budget = find_budget(run.settings.get("memory"), os.environ).bytes
-        paths = [os.fsdecode(p) for p in found.paths]
         bands, rows, per_pass = workflow.bands()
-        return planning.make_plan(paths, list(found.sizes), bands, rows, per_pass, budget, work).bands_per_pass
+        return planning.make_plan(found, bands, rows, per_pass, budget, work).bands_per_pass
 
     return choose
 

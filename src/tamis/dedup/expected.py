@@ -84,7 +84,7 @@ class DedupExpectation(Experience):
         sketch = w.passes.identity.get("sketch") or {}
         files = w._files()
         self._plan = make_plan(
-            files.paths, files.sizes, int(sketch.get("bands", 0)), int(sketch.get("rows", 0)),
+            files, int(sketch.get("bands", 0)), int(sketch.get("rows", 0)),
             w.passes.identity.get("bands_per_iteration"), w.budget_bytes(), w.work,
         )  # fmt: skip
         workers = w.settings.get("workers") or len(os.sched_getaffinity(0))

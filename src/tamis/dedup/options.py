@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
@@ -86,11 +86,7 @@ class Input:
         from tamis.dedup import planning
         from tamis.memory.budget import find_budget
 
-        files = self.files()
-        paths = [os.fsdecode(p) for p in files.paths]
-        budget = find_budget(memory, os.environ).bytes
-        made = planning.make_plan(paths, list(files.sizes), bands, rows, per_pass, budget, work)
-        return replace(made, passed_over=files.passed.to_list())
+        return planning.make_plan(self.files(), bands, rows, per_pass, find_budget(memory, os.environ).bytes, work)
 
 
 WriterFactory = Callable[[], Writer]

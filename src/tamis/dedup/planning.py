@@ -9,15 +9,17 @@ deciding: 4 bytes per document for the union-find, and the keys of one part of o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tamis.errors import BudgetError
 from tamis.forecast.shipped_table import PACKED, decoded_bytes
 from tamis.sizes import format_size
 from tamis.stores.homes import free_at
 from tamis.stores.opening import open_buffered
+
+if TYPE_CHECKING:
+    from tamis.formats.input_files.listing import FileList
 
 STORE_BYTES = 70_000_000  # the library for stores, connections, and the ranges that are under way
 SOLVER_BASE_BYTES = 130_000_000  # Python, numpy, Arrow and the kernels before the first key
@@ -31,7 +33,7 @@ BYTES_PER_KEY = 48  # ... edges (8) and slack (bands.py)
 _SAMPLE_BYTES = 1 << 18
 _SAMPLED_FILES = 8
 _WITHOUT_BOUND = 1 << 62  # bytes free in a bucket
-_USUAL_DOCUMENT_BYTES = 2000  # where a sample cannot tell without decoding
+USUAL_DOCUMENT_BYTES = 2000  # where a sample cannot tell without decoding
 _DISK_SHARE = 0.5  # of the free disk, for the keys: output and texts need the rest
 
 
@@ -53,29 +55,19 @@ class DedupPlan:
     original_formula_bytes: int
     passed_over: list[dict[str, Any]] = field(default_factory=list)  # found and not read: reason, n, examples
 
-    def to_dict(self) -> dict[str, Any]:
-        return dict(vars(self))
-
 
 def make_plan(
-    paths: Sequence[str],
-    sizes: Sequence[int],
-    bands: int,
-    rows: int,
-    per_pass: int | None,
-    budget_bytes: int,
-    scratch: str,
+    files: FileList, bands: int, rows: int, per_pass: int | None, budget_bytes: int, scratch: str
 ) -> DedupPlan:
     """`bands` is 0 for exact deduplication."""
-    n_documents = estimate_documents(paths, sizes)
-    room = free_at(scratch)
-    free = _WITHOUT_BOUND if room is None else room
+    n_documents, free = estimate_documents(files), free_at(scratch)
+    free = _WITHOUT_BOUND if free is None else free
     chosen = per_pass or choose_bands(n_documents, bands, free)
     room = solver_room(budget_bytes)
     key_bytes = BYTES_PER_KEY if bands else BYTES_PER_HASH
     return DedupPlan(
-        n_files=len(paths),
-        input_bytes=sum(sizes),
+        n_files=len(files),
+        input_bytes=files.total_bytes,
         n_documents=n_documents,
         n_bands=bands,
         bands_per_pass=chosen,
@@ -86,6 +78,7 @@ def make_plan(
         n_parts_per_band=max(1, -(-n_documents * key_bytes // room)),
         budget_bytes=budget_bytes,
         original_formula_bytes=8 * bands * rows * n_documents * chosen // bands if bands else 0,
+        passed_over=files.passed.to_list(),
     )
 
 
@@ -108,11 +101,11 @@ def choose_bands(n_documents: int, bands: int, free_bytes: int) -> int:
     return chosen
 
 
-def estimate_documents(paths: Sequence[str], sizes: Sequence[int]) -> int:
+def estimate_documents(files: FileList) -> int:
     """From the line feeds in the beginning of a few plain files; others count as documents of the usual size."""
     n_bytes = n_lines = 0
-    step = max(1, len(paths) // _SAMPLED_FILES)
-    for path in list(paths)[::step][:_SAMPLED_FILES]:
+    step = max(1, len(files) // _SAMPLED_FILES)
+    for path in files.paths[::step][:_SAMPLED_FILES]:
         if not path.lower().endswith(tuple(PACKED)):
             try:
                 with open_buffered(path) as file:
@@ -120,8 +113,8 @@ def estimate_documents(paths: Sequence[str], sizes: Sequence[int]) -> int:
             except OSError:
                 continue
             n_bytes, n_lines = n_bytes + len(data), n_lines + data.count(b"\n")
-    per_document = n_bytes / n_lines if n_lines else _USUAL_DOCUMENT_BYTES
-    return max(1, round(decoded_bytes(paths, sizes) / per_document))
+    per_document = n_bytes / n_lines if n_lines else USUAL_DOCUMENT_BYTES
+    return max(1, round(decoded_bytes(files.paths, files.sizes) / per_document))
 
 
 def solver_room(budget_bytes: int, is_far: bool = False) -> int:

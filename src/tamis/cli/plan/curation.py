@@ -101,7 +101,7 @@ def _costs(
 ) -> list[PassCost]:  # fmt: skip
     """One entry per pass of the plan."""
     files, n_cores = curation.files(), where.cores
-    decoded = shipped_table.decoded_bytes([os.fsdecode(p) for p in files.paths], files.sizes)
+    decoded = shipped_table.decoded_bytes(files.paths, files.sizes)
     decoded = asked.decoded_bytes if asked is not None else decoded
     held = shipped_table.WORKER_BYTES + _HELD * min(_PARTITION_BYTES, max(1, decoded // max(1, n_cores)))
     held = min(budget_bytes, shipped_table.FIXED_BYTES + n_cores * held)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,13 +18,13 @@ from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
 from tamis.errors import UsageError
 from tamis.forecast import ranges, shipped_table
 from tamis.forecast.experience import Experience
+from tamis.formats.input_files.listing import FileList
 from tamis.formats.input_files.passed_over import passed_lines
 from tamis.memory.budget import find_budget
 from tamis.recipe.yaml_text import plain_scalar
 from tamis.sizes import format_size
 from tamis.stores.urls import absolute
 
-_USUAL_BYTES = 2000  # what the planner assumes of a document it cannot look at
 _AMPLE = 1 << 60  # the disk of a machine that is only imagined
 
 
@@ -66,7 +67,7 @@ def show(
         guide["bands_per_iteration"] = shipped_table.fuzzy_bands(found.input_bytes).bands_per_iteration
     if as_json:
         about = {"basis": known.basis, "machine": str(where), "nodes": where.nodes, "forecast": made, "guide": guide}
-        print_json({**found.to_dict(), **about})
+        print_json({**vars(found), **about})
         return
     each = " on each node" if where.nodes > 1 else ""
     place = f" in {scratch}" if scratch else ""
@@ -106,18 +107,13 @@ def _plan(
     if asked is None:
         made: planning.DedupPlan = workflow.plan(budget, absolute(scratch) if scratch else None)
         return made
-    n_documents = max(1, asked.decoded_bytes // (asked.document_bytes or _USUAL_BYTES))
-    bands, rows = getattr(workflow, "num_bands", 0), getattr(workflow, "minhashes_per_band", 0)
-    per_pass = getattr(workflow, "bands_per_iteration", None)
-    # A file that is not there counts as documents of the usual size.
+    usual = planning.USUAL_DOCUMENT_BYTES  # as a file counts that is not there
+    n_documents = max(1, asked.decoded_bytes // (asked.document_bytes or usual))
+    files = FileList(["planned"], array("q", [n_documents * usual]))
+    bands, rows, per_pass = workflow.bands()
+    per_pass = per_pass or (bands if not where.is_here else None)
     made = planning.make_plan(
-        ["planned"],
-        [n_documents * _USUAL_BYTES],
-        bands,
-        rows,
-        per_pass or (bands if not where.is_here else None),
-        find_budget(budget, os.environ).bytes,
-        absolute(scratch or "."),
+        files, bands, rows, per_pass, find_budget(budget, os.environ).bytes, absolute(scratch or ".")
     )
     free = made.free_bytes if where.is_here else _AMPLE
     return replace(made, input_bytes=asked.decoded_bytes, free_bytes=free)
