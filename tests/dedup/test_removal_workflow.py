@@ -143,8 +143,9 @@ def test_input_that_changed_after_the_ids_were_sorted(tmp_path: Path, monkeypatc
     [
         ({"id_generator_path": "ids.json"}, "no id generator can be read there"),
         ({"drop_id_field": True, "id_field": None}, "there is no field to drop"),
-        ({"input_kwargs": {"lines": 1, "x": 1}}, "read_kwargs has"),
-        ({"duplicate_id_read_kwargs": {"x": 1}}, "read_kwargs has"),
+        ({"input_kwargs": {"lines": 1, "x": 1}}, ": input_kwargs has"),
+        ({"duplicate_id_read_kwargs": {"x": 1}}, "duplicate_id_read_kwargs has"),
+        ({"duplicate_id_read_kwargs": {"compression": "gz"}}, "duplicate_id_read_kwargs: compression is told"),
         ({"output_filetype": "csv"}, "output_filetype must be"),
         ({"output_mode": "anew"}, "output_mode must be"),
         ({"id_field": 7}, "id_field=.*expected the name of a field"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import stat
@@ -220,6 +221,17 @@ def test_a_deduplication_finds_its_folder_in_scratch_again(tmp_path: Path) -> No
     made.fresh = True
     with made._locked():
         assert list((tmp_path / "b").iterdir()) == [Path(made.work)] != [second]
+
+
+def test_a_deduplication_of_an_earlier_version_goes_on_in_scratch(tmp_path: Path) -> None:
+    old = tmp_path / "scratch" / old_name(tmp_path / "out", "tamis-dedup-")
+    old.mkdir(parents=True, mode=0o700)
+    (old / "identity.json").write_text(json.dumps({"name": "x"}))
+    made = workflow(tmp_path / "out", tmp_path / "scratch")
+    with made._locked():
+        assert made.work == str(old)
+        made.remove_work()
+        assert not old.exists()
 
 
 # -- blocks ---------------------------------------------------------------------------------------------------------------

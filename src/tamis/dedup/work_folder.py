@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -120,6 +121,16 @@ class WorkFolder(HeldOutput):
         told = (read_json(self._pointer) or {}).get("path", "")
         if isinstance(told, str) and _WORK_NAME.fullmatch(os.path.basename(told)):
             return told if files.check_own_folder(told, _OTHER_SCRATCH) else None
+        scratch = self.settings.get("scratch")
+        if scratch is None:
+            return None
+        # Earlier versions gave it a name that could be guessed: what others have put there is not ours.
+        key = hashlib.blake2b(os.path.abspath(self.output).encode("utf-8", "surrogateescape"), digest_size=8)
+        old = os.path.join(os.path.abspath(str(scratch)), f"tamis-dedup-{key.hexdigest()}")
+        with contextlib.suppress(RunConflict):
+            if files.check_own_folder(old, _OTHER_SCRATCH):
+                write_json(self._pointer, {"path": old})  # so that it is removed as any other
+                return old
         return None
 
     def remove_work(self) -> None:

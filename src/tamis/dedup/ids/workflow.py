@@ -73,8 +73,8 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
         self.id_field = input_id_field or self.id_field
         self.duplicate_id_field = ids_to_remove_duplicate_id_field or self.duplicate_id_field
         self.duplicate_id_read_kwargs = ids_to_remove_read_kwargs or self.duplicate_id_read_kwargs
-        read_options(_WHO, self.duplicate_id_read_kwargs)
-        _, columns = read_options(_WHO, self.input_kwargs)
+        read_options(_WHO, self.duplicate_id_read_kwargs, "duplicate_id_read_kwargs")
+        _, columns = read_options(_WHO, self.input_kwargs, "input_kwargs")
         self.output_path, self.ids_to_remove_path = absolute(self.output_path), absolute(self.ids_to_remove_path)
         check_field("id_field", self.id_field, optional=True)
         check_field("duplicate_id_field", self.duplicate_id_field)

@@ -27,13 +27,15 @@ _CODECS = {"gzip": "gz", "gz": "gz", "zstd": "zst", "zst": "zst", "bz2": "bz2", 
 _READ = (*_ANYWAY, "columns", "engine", "compression", "storage_options")
 
 
-def read_options(stage: str, given: Mapping[str, Any] | None) -> tuple[dict[str, Any], list[str] | None]:
-    """What was given, checked, and the fields that it chooses (`columns`)."""
+def read_options(
+    stage: str, given: Mapping[str, Any] | None, called: str = "read_kwargs"
+) -> tuple[dict[str, Any], list[str] | None]:
+    """What was given (as the parameter `called` so), checked, and the fields that it chooses (`columns`)."""
     options = dict(given or {})
-    _check(stage, "read_kwargs", options, _READ)
+    _check(stage, called, options, _READ)
     if options.get("compression", "infer") not in ("infer", None):
         raise UsageError(
-            f"{stage}: read_kwargs: compression is told by the name of a file (.gz, .zst, .bz2, .xz); leave it out"
+            f"{stage}: {called}: compression is told by the name of a file (.gz, .zst, .bz2, .xz); leave it out"
         )
     columns = options.get("columns")
     return options, list(columns) if columns is not None else None
