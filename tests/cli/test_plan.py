@@ -183,6 +183,7 @@ def test_deduplication_is_planned_too(place: Path) -> None:
         (["copy", "--dataset-bytes", "lots"], "--dataset-bytes: cannot read 'lots'"),
         (["copy", "--dataset-bytes", "1GB", "--probe"], "--probe needs data"),
         (["copy", "more"], "one recipe at a time"),
+        (["copy", "--set", "input=in", "--set", "output=out", "--scratch", "in"], "scratch: in lies in the input"),
         (["dedup"], "expected: tamis plan dedup exact|fuzzy IN"),
         (["dedup", "exact"], "give the input"),
         (["dedup", "fuzzy", "in", "--set", "nonsense=1"], "unexpected keyword argument 'nonsense'"),

@@ -86,7 +86,7 @@ def make_plan(
     known = Experience(profile_key(stages))
     past, basis = known.past, known.basis
     models, from_profile = models_of(known.profile, len(job.segments), block)
-    files = None if asked is not None else files_of(source, output)
+    files = None if asked is not None else files_of(source, output, settings.get("scratch"))
     tried: Probe | None = None
     more: dict[str, Any] = {"ranges": ranges.load()}
     if may_probe and files is None:
