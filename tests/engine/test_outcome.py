@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import time
+
+from tamis.engine.job import Job, Segment
+from tamis.engine.ledger import Ledger
+from tamis.engine.run.budget.expectation import Expectation
 from tamis.engine.run.budget.outcome import Outcome
 from tamis.engine.run.settings import Record
+from tamis.forecast.prediction import Conditions
 from tamis.memory.predictor import Predictor
+from tamis.stages.resources import Resources
 
 MB = 10**6
 
@@ -24,6 +31,19 @@ def test_partitions_are_summed() -> None:
     assert (outcome.n_partitions, outcome.busy_s, outcome.cpu_s) == (3, 5.0, 1.5)
     assert (outcome.first_bytes, outcome.largest_bytes, outcome.last_bytes) == (1 * MB, 4 * MB, 2 * MB)
     assert (outcome.largest_peak, outcome.peak_of_largest, outcome.n_by_kind) == (12 * MB, 12 * MB, {})
+
+
+def test_what_a_run_took_is_that_of_its_partitions() -> None:
+    job = Job("p", None, None, [], None, [Segment(0, 0, Resources())])
+    expected = Expectation(job, [], time.monotonic() - 2, is_usual=True, is_part=False)
+    expected.outcome.saw("unit", unit(4 * MB, 9 * MB))
+    expected._asked = Conditions(10**9, 2, 1, 1, 1, 4 * MB, 4 * MB, 32 * MB)
+    expected.from_profile = [True]
+    expected.end(100 * MB, Ledger())
+    took = expected._took
+    assert took is not None
+    assert 2.0 <= took.seconds == round(took.seconds, 3)
+    assert (took.busy_s, took.cpu_s, took.n_partitions, took.learned, took.peak_bytes) == (1.0, 0.5, 1, True, 100 * MB)
 
 
 def test_what_the_run_changed_by_itself_is_noted_with_its_evidence() -> None:

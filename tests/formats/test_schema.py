@@ -96,6 +96,13 @@ def test_join_is_associative_over_all_scalars() -> None:
     assert wrong == []
 
 
+def test_the_schema_of_a_run_holds_the_columns_of_all_parts_each_joined() -> None:
+    a, b = pa.schema({"x": pa.int64(), "a": pa.string()}), pa.schema({"n": pa.bool_(), "x": pa.float64()})
+    for parts in ((a, b), (b, a)):
+        found = run_schema([(part, {}) for part in parts], ["x", "a"])
+        assert found == pa.schema({"x": pa.float64(), "a": TEXT, "n": pa.bool_()})
+
+
 @given(SCHEMAS, SCHEMAS, SCHEMAS)
 def test_the_schema_of_a_run_does_not_depend_on_the_order_of_partitions(
     a: pa.Schema, b: pa.Schema, c: pa.Schema

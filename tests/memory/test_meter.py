@@ -98,6 +98,17 @@ def test_cpu_seconds_and_parent_of_a_process_with_an_odd_name(child, monkeypatch
     ticks = os.sysconf("SC_CLK_TCK")
     assert meter.cpu_s(12) == (300 / ticks, 1025 / ticks)
     assert meter.parent(12) == 7
+    for short in (b"", b"12 (short) S 7 12", b"no brackets"):
+        monkeypatch.setattr(meter, "_read", lambda path, text=short: text)
+        assert (meter.cpu_s(12), meter.parent(12)) == (None, None)
+
+
+def test_a_process_that_has_ended_has_no_parent_and_no_cpu_seconds():
+    with subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) as child:
+        assert meter.parent(child.pid) == os.getpid()
+        child.communicate(b"\n")
+    assert meter.parent(child.pid) is None
+    assert meter.cpu_s(child.pid) is None
 
 
 def test_data_limit_is_cut_to_the_hard_limit(child):
