@@ -11,6 +11,8 @@ import pytest
 
 from tamis import InProcessExecutor, Pipeline
 from tamis.dedup.exact.workflow import RemoveExactDuplicates
+from tamis.dedup.workflow import Workflow
+from tamis.engine.run.output.directory import RunDir
 from tamis.errors import BudgetError, RunConflict, TamisError, UsageError
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.io.reader import JsonlReader
@@ -87,3 +89,36 @@ def test_a_run_that_wrote_nothing_can_be_followed_by_another(tmp_path: Path, sou
     assert execute(AddId(id_field="a")).ledger.written.n == 6
     with pytest.raises(RunConflict, match="holds a run of something else"):
         execute(AddId(id_field="b"))
+
+
+def test_a_last_pass_that_wrote_nothing_leaves_those_before_it_alone(
+    tmp_path: Path, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its stages are described otherwise when the same command goes on, as by another version: the decisions are still there."""
+    output, scratch = tmp_path / "out", tmp_path / "scratch"
+    write_json = RunDir.write_json
+
+    def stopped(self: RunDir, name: str, value: Any) -> None:
+        write_json(self, name, value)
+        if name == "steps.json" and self.target == str(output):  # of the last pass: its plan is there
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunDir, "write_json", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            run(source, output, {"scratch": str(scratch)})
+    (work,) = scratch.iterdir()
+    decided = (work / "summary.json").stat().st_mtime_ns
+    plan = output / "_tamis" / "plan.json"
+    about = json.loads(plan.read_text())
+    about["stages"][-3]["params"]["of another version"] = 1
+    plan.write_text(json.dumps(about))
+    seen: list[int] = []
+    remove_work = Workflow.remove_work
+    monkeypatch.setattr(
+        Workflow, "remove_work",
+        lambda self: (seen.append((work / "summary.json").stat().st_mtime_ns), remove_work(self))[1],
+    )  # fmt: skip
+    assert run(source, output, {"scratch": str(scratch)}).n_duplicates == 2
+    assert seen == [decided]
+    assert list(scratch.iterdir()) == []

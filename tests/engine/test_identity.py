@@ -13,10 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tamis.curation.mixing import Mix
 from tamis.dedup.index.options import SignedSketches
+from tamis.dedup.remembered.stages import Remembered
 from tamis.engine.job import make_job
 from tamis.engine.run.identity import describe_job, differences
 from tamis.observe.diff import setting_changes
+from tamis.stages import base
 from tamis.stages.base import ProcessingStage
 from tamis.stages.resources import Resources
 from tamis.stages.text.filters import ScoreFilter
@@ -180,3 +183,29 @@ def test_a_stage_of_the_user_is_known_by_its_whole_path() -> None:
     now = described(Keep(0.5, rule=Colour.RED))
     assert differences(moved(now, {f"{__name__}.Keep": "tamis_like.Keep"}), now)[0].startswith("the stages were ")
     assert "rule was" in differences(moved(now, {f"{__name__}.Colour": "mine.Colour"}), now)[0]
+
+
+def test_what_is_told_of_a_stage_is_no_parameter(tmp_path: Path) -> None:
+    (tmp_path / "starts.npy").touch()
+
+    def remembered(**more: Any) -> list[dict[str, Any]]:
+        return described(
+            Remembered(str(tmp_path), "language", [base.Rule("lang_id", "lang_id", {"least": 0.65}, **more)])
+        )
+
+    assert differences(remembered(), remembered(at_least="least")) == []
+
+
+def test_a_parameter_that_another_version_does_not_know_counts_where_it_was_used() -> None:
+    now = described(Mix([0, 3], [1.0, 2.0], "text"))
+    before = json.loads(json.dumps(now))
+    del before[-3]["params"]["each"]
+    assert differences(before, now) == differences(now, before) == []
+    asked = described(Mix([0, 3], [1.0, 2.0], "text", each=[1, 3]))
+    assert differences(before, asked) == ["tamis.Mix: each was None and is [1, 3]"]
+    before[-3]["params"]["weights"] = None
+    assert differences(before, now)[0].startswith("tamis.Mix: weights was None")
+    mine = described(Keep(0.5, set()))  # whoever wrote it knows what an empty one means
+    older = json.loads(json.dumps(mine))
+    del older[-3]["params"]["words"]
+    assert differences(older, mine) != []

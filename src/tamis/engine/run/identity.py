@@ -43,6 +43,9 @@ _PLACES = {
 _BY_WORKFLOW = {"checked", "known", "tells_records"}  # of readers, set by workflows: how a pass reads, never what
 _DEPTH = 6
 _FILES = "model files"
+_EXPLAINS = {
+    "told"
+}  # of stages of Tamis: what those who ask why are told of them, which changes nothing that is written
 _OWN_CLASS = re.compile(r"(tamis\.)(?:[a-z0-9_]+\.)+(_*[A-Z][\w.]*:?)")
 
 
@@ -60,15 +63,26 @@ def differences(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list
     if [e["stage"] for e in before] != [e["stage"] for e in now]:
         return [f"the stages were {[e['stage'] for e in before]} and are {[e['stage'] for e in now]}"]
     for old, new in zip(before, now, strict=True):
+        is_own = str(new["stage"]).startswith("tamis.")
         for key in sorted(set(old["params"]) | set(new["params"])):
             a, b = old["params"].get(key), new["params"].get(key)
             if key == _FILES and None in (a, b):  # fetched since, or by a version that did not look
+                continue
+            if is_own and (key in _EXPLAINS or _is_new_and_unused(key, old["params"], new["params"])):
                 continue
             if a != b:
                 found.append(f"{new['stage']}: {key} was {a!r} and is {b!r}")
         if old["source"] != new["source"]:
             found.append(f"{new['stage']}: its source code changed")
     return found
+
+
+def _is_new_and_unused(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether one of two versions does not know a parameter, and the other was not asked for anything by it."""
+    if key in old and key in new:
+        return False
+    value = old.get(key, new.get(key))
+    return value is None or value is False or value in ("", [], {})
 
 
 def comparable(stages: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -43,6 +43,8 @@ from tamis.stores.urls import is_bucket, is_remote
 
 NAME = "_tamis"
 VERSION = 1
+# Of a deduplication or curation, whose last run is this one: the folders between its passes, or where these are, and what it decided; and its command.
+_OF_WORKFLOWS = {"dedup", "curation", "work.json", "duplicates", "dedup_prediction.json", "command.json"}
 _FINGERPRINTED_FILES = 256
 _FINGERPRINT_BYTES = 1 << 16
 
@@ -311,11 +313,13 @@ class RunDir:
             return f"{path} was committed by this run and is gone"
         return "" if size == about["bytes"] else f"{path} was committed with {about['bytes']} bytes and has {size}"
 
-    def forget(self) -> None:
-        """--fresh: remove what the log says Tamis wrote, and the run directory; nothing else."""
-        told_scratch.remove_below(
-            self.path
-        )  # before the files go that say where it lies; also of passes, whoever made them
+    def forget(self, everything: bool = True) -> None:
+        """--fresh: remove what the log says Tamis wrote, and the run directory; nothing else. Not `everything`: of this run alone, and
+        what a workflow keeps beside its last run stays."""
+        if everything:  # before the files go that say where it lies; also of passes, whoever made them
+            told_scratch.remove_below(self.path)
+        else:
+            told_scratch.remove_told(os.path.join(self.path, "scratch.json"))
         past_files: set[str] = set()
         with contextlib.suppress(RunConflict):
             for record in self.log.read():
@@ -332,7 +336,7 @@ class RunDir:
                 os.unlink(path)
         for entry in os.listdir(self.path):
             full = os.path.join(self.path, entry)
-            if entry in ("lock", "dedup.lock"):
+            if entry in ("lock", "dedup.lock") or (entry in _OF_WORKFLOWS and not everything):
                 continue
             if os.path.isdir(full) and not os.path.islink(full):
                 shutil.rmtree(full, ignore_errors=True)
