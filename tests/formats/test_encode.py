@@ -17,6 +17,7 @@ from tamis.formats.columns.literals import literals_of
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.formats.jsonl.encode import encode_jsonl, written_lines
 from tamis.formats.table_block import TableBlock
+from tamis.kernels.records import hash128
 from tamis.tasks import DocumentBatch
 
 RECORDS = [
@@ -331,4 +332,40 @@ def test_records_as_they_are_keep_their_hash() -> None:
     assert known.hashes is not None
     assert [h.tolist() for h in known.content_hash()] == [h.tolist() for h in plain]
     changed = encode_jsonl(batch.with_column("b", pa.array([1, 2, 3, 4])))
-    assert changed.hashes is None
+    lines = changed.data.tobytes().splitlines()
+    twin = JsonlBlock.parse(changed.data).identity()  # records that were edited have another
+    assert (len(lines), [h.tolist() for h in changed.content_hash()]) == (4, [h.tolist() for h in twin])
+
+
+def test_what_a_stage_says_it_left_alone_is_written_as_it_was() -> None:
+    """With and without being told which values changed: the same bytes and hashes, those of records where nothing is new."""
+    lines = [b'{"a":%d, "text":"caf\\u00e9 %d" }' % (i, i) for i in range(12)] + [
+        b'{"a":12}',
+        b'{"text":null}',
+        b'{"text":5}',
+    ]
+    block = JsonlBlock.parse(np.frombuffer(b"\n".join(lines) + b"\n", np.uint8))
+    block.identity()
+    batch = DocumentBatch.over(block, np.arange(15))
+    texts = batch.texts("text").to_pylist()
+    new = [*texts[:2], "new", *texts[3:7], "caf\u00e9 7", *texts[8:]]  # the eighth is written again, and is what it was
+    changed = np.zeros(15, bool)
+    changed[[2, 7]] = True
+    told = batch.with_texts("text", pa.array(new, pa.large_string()), changed=changed)
+    plain = batch.with_texts("text", pa.array(new, pa.large_string()))
+    expected = [*lines[:2], b'{"a":2, "text":"new" }', *lines[3:]]
+    for made in (told, plain, told.take(np.arange(15)), told.with_texts("text", told.texts("text"))):
+        encoded = encode_jsonl(made)
+        assert encoded.data.tobytes().splitlines() == expected
+        starts = encoded.offsets[:-1]
+        fresh = hash128.hash_spans(encoded.data, starts, encoded.offsets[1:] - starts - 1)
+        assert all(np.array_equal(a, b) for a, b in zip(encoded.content_hash(), fresh, strict=True))
+    few = told.take(np.array([2, 3, 11]))
+    assert encode_jsonl(few).data.tobytes().splitlines() == [expected[i] for i in (2, 3, 11)]
+    again = told.with_texts("text", pa.array(["other", *new[1:]], pa.large_string()), changed=np.arange(15) == 0)
+    assert encode_jsonl(again).data.tobytes().splitlines() == [b'{"a":0, "text":"other" }', *expected[1:]]
+    added = told.with_column("n", pa.array([None, 1, *[None] * 13]), np.zeros(15, bool))
+    assert encode_jsonl(added).data.tobytes().splitlines()[:2] == [
+        expected[0],
+        b'{"a":1, "text":"caf\\u00e9 1" ,"n":1}',
+    ]

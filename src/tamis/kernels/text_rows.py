@@ -34,9 +34,17 @@ def take(array: pa.Array, rows: NDArray[Any]) -> pa.Array:
     if at is not rows:
         lens[is_absent] = 0
         valid = ~is_absent if valid is None else valid & ~is_absent
+    if at is rows and len(rows) and _is_dense(starts, ends, source.data.size):
+        offsets = np.concatenate([starts, ends[-1:]]).astype(source.offsets.dtype)
+        return _array(array.type, offsets, source.data, valid)
     made = _Made(array.type, lens, valid)
     made.put(source, starts, slice(None))
     return made.array()
+
+
+def _is_dense(starts: NDArray[np.int64], ends: NDArray[np.int64], n_bytes: int) -> bool:
+    """Whether values lie one behind the other, those between them being empty, and are most of the bytes: then none need be copied."""
+    return int(ends[-1] - starts[0]) * 2 >= n_bytes and bool((starts[1:] == ends[:-1]).all())
 
 
 def replace(array: pa.Array, mask: NDArray[np.bool_], values: pa.Array) -> pa.Array:
@@ -76,13 +84,18 @@ class _Made:
         copy_spans(source.data, starts, self._lens[to], self._data, self._offsets[:-1][to])
 
     def array(self) -> pa.Array:
-        n, n_nulls, bitmap = len(self._lens), 0, None
-        if self._valid is not None and not self._valid.all():
-            n_nulls = n - int(np.count_nonzero(self._valid))
-            bitmap = pa.py_buffer(np.packbits(self._valid, bitorder="little"))
         offsets: NDArray[Any] = self._offsets.astype(np.int32) if self._is_short else self._offsets
-        buffers = [bitmap, pa.py_buffer(offsets), pa.py_buffer(self._data)]
-        return pa.Array.from_buffers(self._kind, n, buffers, n_nulls)
+        return _array(self._kind, offsets, self._data, self._valid)
+
+
+def _array(
+    kind: pa.DataType, offsets: NDArray[Any], data: NDArray[np.uint8], valid: NDArray[np.bool_] | None
+) -> pa.Array:
+    n, n_nulls, bitmap = len(offsets) - 1, 0, None
+    if valid is not None and not valid.all():
+        n_nulls = n - int(np.count_nonzero(valid))
+        bitmap = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(kind, n, [bitmap, pa.py_buffer(offsets), pa.py_buffer(data)], n_nulls)
 
 
 def _is_plain(array: pa.Array | pa.ChunkedArray) -> bool:

@@ -82,7 +82,7 @@ class DocumentBatch(TracedBatch):
             behind.handed = self.handed  # what this frame was made of
             self._behind = behind
         self._table, self._origin, self._rows, self._serial, self._identity = data, None, None, None, None
-        self._columns, self._cache, self._pending, self.measured = {}, {}, {}, {}
+        self._columns, self._changed, self._cache, self._pending, self.measured = {}, {}, {}, {}, {}
         self._hidden, self._only = frozenset(), None
 
     def _settled(self) -> DocumentBatch:
@@ -241,7 +241,11 @@ class DocumentBatch(TracedBatch):
         return [*names, *(n for n in self.expected if n not in names)]
 
     # -- changing (each returns a new batch; the lineage of rows is kept) ---------------------------------------------
-    def with_column(self, name: str, values: pa.Array | Sequence[Any]) -> DocumentBatch:
+    def with_column(
+        self, name: str, values: pa.Array | Sequence[Any], changed: np.ndarray[Any, Any] | None = None
+    ) -> DocumentBatch:
+        """A column, new or instead of the one that is there. `changed`: by row, whether it may have another value than before (None:
+        any may): whoever writes does not look at the others again."""
         array = values if isinstance(values, pa.Array) else combined(values)  # of Python values, each as it is
         if len(array) != self.num_items:
             raise UsageError(f"with_column({name!r}): {len(array)} values for {self.num_items} documents")
@@ -255,6 +259,10 @@ class DocumentBatch(TracedBatch):
             child._table = table.append_column(name, array) if at < 0 else table.set_column(at, name, array)
         else:
             child._columns = {**self._columns, name: array}
+            before = np.zeros(len(array), bool) if name not in self._columns else self._changed.get(name)
+            child._changed.pop(name, None)
+            if changed is not None and before is not None and name not in self._hidden:
+                child._changed[name] = before | changed
             if child._only is not None and name not in child._only:  # what a stage adds comes out, whatever was read
                 child._only = (*child._only, name)
         return child
@@ -266,10 +274,19 @@ class DocumentBatch(TracedBatch):
         column, array = self.exact_column(field), values if isinstance(values, pa.Array) else combined(values)
         if self.is_declared(field):
             array = fitted(array, column.type)
-        return self.with_column(field, replaced(column, mask, array))
+        return self.with_column(field, replaced(column, mask, array), mask)
 
-    def with_texts(self, field: str, texts: pa.Array, at: np.ndarray[Any, Any] | None = None) -> DocumentBatch:
-        """Other texts in a field, of all documents or of those at these positions. Values that are no text stay as they are."""
+    def with_texts(
+        self,
+        field: str,
+        texts: pa.Array,
+        at: np.ndarray[Any, Any] | None = None,
+        changed: np.ndarray[Any, Any] | None = None,
+    ) -> DocumentBatch:
+        """Other texts in a field, of all documents or of those at these positions. Values that are no text stay as they are.
+
+        `changed`: by document, whether its text is another than before (None: any may be).
+        """
         mask = self.kinds(field) == TEXT
         if not mask.any():
             return self
@@ -278,7 +295,7 @@ class DocumentBatch(TracedBatch):
             chosen[at] = True
             texts, mask = texts.filter(as_indices(mask[at])), mask & chosen
         elif mask.all():
-            return self.with_column(field, texts)
+            return self.with_column(field, texts, changed)
         else:
             texts = texts.filter(as_indices(mask))
         return self.with_values(field, mask, texts)
@@ -289,6 +306,7 @@ class DocumentBatch(TracedBatch):
             return self.drop_columns([name])
         child = self._child()
         del child._columns[name]
+        child._changed.pop(name, None)
         return child
 
     def drop_columns(self, names: Iterable[str]) -> DocumentBatch:
@@ -302,6 +320,7 @@ class DocumentBatch(TracedBatch):
             child._table = table.drop_columns([n for n in table.column_names if n in gone])
         else:
             child._columns = {k: v for k, v in self._columns.items() if k not in gone}
+            child._changed = {k: v for k, v in self._changed.items() if k not in gone}
             child._hidden = self._hidden | gone
             for name in gone:
                 child._cache.pop(name, None)
@@ -332,6 +351,7 @@ class DocumentBatch(TracedBatch):
         assert self._rows is not None
         child._rows, child._serial = self._rows[indices], self.serial[indices]
         child._columns = {k: take_rows(v, indices) for k, v in self._columns.items()}
+        child._changed = {k: v[indices] for k, v in self._changed.items()}
         child._cache, child._pending = {}, {k: (v, at[indices]) for k, (v, at) in self._pending.items()}
         for name, array in self._cache.items():
             if len(indices) * _FEW < len(array):  # a small part is cheap to copy, and holding all for it is not

@@ -84,13 +84,15 @@ class Origin(Protocol):
 @dataclass(frozen=True)
 class Lineage:
     """Documents as rows of an origin. `columns`: fields that stages changed or added; `hidden`: fields that they removed; `only`: fields
-    that come out at all, in this order (None: all)."""
+    that come out at all, in this order (None: all). `changed`: of some of these columns, which rows may have another value than their
+    record: the others have that of the record."""
 
     origin: Origin
     rows: Array
     columns: Mapping[str, pa.Array] = field(default_factory=dict)
     hidden: frozenset[str] = frozenset()
     only: tuple[str, ...] | None = None
+    changed: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def is_untouched(self) -> bool:

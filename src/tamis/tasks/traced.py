@@ -46,6 +46,7 @@ class TracedBatch(Task["pa.Table"]):
         self._origin: Origin | None = None
         self._rows: Array | None = None
         self._columns: dict[str, pa.Array] = {}
+        self._changed: dict[str, Array] = {}  # as in Lineage
         self._hidden: frozenset[str] = frozenset()
         self._only: tuple[str, ...] | None = None
         self._serial: Array | None = None
@@ -94,7 +95,7 @@ class TracedBatch(Task["pa.Table"]):
         child = object.__new__(type(self))
         child.__dict__.update(self.__dict__)
         child._columns, child._cache, child.measured = dict(self._columns), dict(self._cache), dict(self.measured)
-        child._pending, child.handed = dict(self._pending), {}
+        child._pending, child._changed, child.handed = dict(self._pending), dict(self._changed), {}
         return child
 
     @property
@@ -102,7 +103,7 @@ class TracedBatch(Task["pa.Table"]):
         """How its documents stand to the records they came from; None for a batch that is only a table or frame so far."""
         if self._origin is None or self._rows is None:
             return None
-        return Lineage(self._origin, self._rows, self._columns, self._hidden, self._only)
+        return Lineage(self._origin, self._rows, self._columns, self._hidden, self._only, self._changed)
 
     @property
     def identity(self) -> Identity:
@@ -155,7 +156,7 @@ class TracedBatch(Task["pa.Table"]):
 
     def _put_lineage(self, lineage: Lineage) -> None:
         self._origin, self._rows, self._columns = lineage.origin, lineage.rows, dict(lineage.columns)
-        self._hidden, self._only = lineage.hidden, lineage.only
+        self._hidden, self._only, self._changed = lineage.hidden, lineage.only, dict(lineage.changed)
         self._cache, self._pending = {}, {}
 
     def places(self) -> tuple[Array, Array]:

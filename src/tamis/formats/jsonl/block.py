@@ -63,6 +63,7 @@ class JsonlBlock:
         self._names: tuple[Array | None, list[str]] | None = None  # of the rows that were asked for last
         self._wanted: Array | None = None  # records that are looked into from now on, in order; None: all
         self._is_part = False  # whether only those were read
+        self._spans: tuple[list[str], tuple[Array, Array, Array]] | None = None  # as they were last looked for
         self._asked: tuple[str, Array, pa.Array] | None = None  # a field of some records, as it was last read
         self._identity: tuple[Array, Array] | None = None
         self.places: tuple[Array, Array] | None = None  # number of the input file and offset in it, by row
@@ -193,11 +194,15 @@ class JsonlBlock:
     def spans(self, names: Sequence[str]) -> tuple[Array, Array, Array]:
         """(types, start, length) of these fields, each (n_rows, len(names)); strings without their quotes."""
         names = list(names)
+        if self._spans is not None and self._spans[0] == names:
+            return self._spans[1]
         known = list(self._scan.keys)
         if all(n in known for n in names):
             at = [known.index(n) for n in names]
             return self._scan.types[:, at], self._scan.val_start[:, at], self._scan.val_len[:, at]
-        return json_scan.rescan(self.buf, self._scan, names)
+        # A modifier asks for what it reads, and the writer for the same again.
+        self._spans = names, json_scan.rescan(self.buf, self._scan, names)
+        return self._spans[1]
 
     def kinds(self, name: str) -> Array:
         """What stands in this field of every record: tasks.MISSING, NULL, TEXT or OTHER."""

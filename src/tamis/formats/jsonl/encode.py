@@ -27,6 +27,7 @@ from tamis.kernels.records import hash128, join, json_text, splice
 from tamis.tasks import NULL, ROW_ID, DocumentBatch
 
 Array = np.ndarray[Any, Any]
+_FEW = 4  # less than one in four
 _RUN_BYTES = 16_384  # on average; a shorter piece costs more to write than to copy
 
 
@@ -90,7 +91,7 @@ def encode_jsonl(batch: DocumentBatch) -> Encoded:
     if lineage.only is not None or lineage.hidden:
         return _rebuilt(batch, origin, rows, lineage.columns)
     if lineage.columns:
-        return _spliced(origin, rows, lineage.columns)
+        return _spliced(origin, rows, lineage.columns, lineage.changed)
     return Encoded(*splice.assemble_plain(origin.buf, origin.start, origin.end, rows), _known(origin, rows))
 
 
@@ -113,8 +114,8 @@ def _known(origin: JsonlBlock, rows: Array) -> tuple[Array, Array] | None:
     return None if known is None else (known[0][rows], known[1][rows])
 
 
-def _spliced(origin: JsonlBlock, rows: Array, columns: Mapping[str, pa.Array]) -> Encoded:
-    """Replace values that changed, insert fields that are new."""
+def _spliced(origin: JsonlBlock, rows: Array, columns: Mapping[str, pa.Array], told: Mapping[str, Array]) -> Encoded:
+    """Replace values that changed, insert fields that are new. `told`: as Lineage.changed."""
     names = list(columns)
     _, start, length = origin.literals(names)
     edits = []  # (row, from, to, order, literal bytes start, literal length) per edit, as arrays
@@ -123,25 +124,31 @@ def _spliced(origin: JsonlBlock, rows: Array, columns: Mapping[str, pa.Array]) -
     close, n_fields = origin.close[rows], origin.n_fields[rows].copy()
     for k, name in enumerate(names):
         column = columns[name]
-        data, offsets = literals_of(column)
         present = length[rows, k] >= 0
-        changed = present & ~_unchanged(column, origin, name, rows) if present.any() else present
-        at = np.flatnonzero(changed)
+        at = np.flatnonzero(present & told[name] if name in told else present)
+        if len(at):  # what a stage wrote may be what was there
+            at = at[~_unchanged(column if len(at) == len(rows) else taken(column, at), origin, name, rows[at])]
+        changed = np.zeros(len(rows), bool)
+        changed[at] = True
+        absent = np.flatnonzero(~present & np.asarray(column.is_valid()))  # an absent field and null mean the same
+        new = np.flatnonzero(changed | ~present)  # of these alone the literals are needed
+        data, offsets = literals_of(column if len(new) == len(rows) else taken(column, new))
+        at_new = np.searchsorted(new, at)
         edits.append(
             (
                 at,
                 start[rows[at], k],
                 start[rows[at], k] + length[rows[at], k],
                 k,
-                base + offsets[at],
-                np.diff(offsets)[at],
+                base + offsets[at_new],
+                np.diff(offsets)[at_new],
             )
         )
         base += len(data)
         extra.append(data)
-        absent = np.flatnonzero(~present & np.asarray(column.is_valid()))  # an absent field and null mean the same
         if len(absent):
-            with_key, key_offsets = _with_prefix(data, offsets, absent, _key(name), n_fields[absent] > 0)
+            absent_new = np.searchsorted(new, absent)
+            with_key, key_offsets = _with_prefix(data, offsets, absent_new, _key(name), n_fields[absent] > 0)
             edits.append((absent, close[absent], close[absent], k, base + key_offsets[:-1], np.diff(key_offsets)))
             base += len(with_key)
             extra.append(with_key)
@@ -154,12 +161,22 @@ def _spliced(origin: JsonlBlock, rows: Array, columns: Mapping[str, pa.Array]) -
     np.cumsum(np.bincount(row, minlength=len(rows)), out=ptr[1:])
     # assemble() wants one contiguous run of edit bytes in edit order
     edit_data, edit_off = json_text.gather(_joined(extra), lit[by], lit_len[by])
-    return Encoded(
-        *splice.assemble(
-            origin.buf, origin.start, origin.end, rows, ptr,
-            np.ascontiguousarray(start_at[by]), np.ascontiguousarray(stop_at[by]), edit_off, edit_data,
-        )
+    data, offsets = splice.assemble(
+        origin.buf, origin.start, origin.end, rows, ptr,
+        np.ascontiguousarray(start_at[by]), np.ascontiguousarray(stop_at[by]), edit_off, edit_data,
     )  # fmt: skip
+    return Encoded(data, offsets, _hashes(data, offsets, _known(origin, rows), np.flatnonzero(np.diff(ptr))))
+
+
+def _hashes(
+    data: Array, offsets: Array, known: tuple[Array, Array] | None, edited: Array
+) -> tuple[Array, Array] | None:
+    """Of lines of which only some were edited: those of the others are known."""
+    if known is None:
+        return None
+    starts = offsets[:-1][edited]
+    known[0][edited], known[1][edited] = hash128.hash_spans(data, starts, offsets[1:][edited] - starts - 1)
+    return known
 
 
 def _rebuilt(batch: DocumentBatch, origin: JsonlBlock, rows: Array, columns: Mapping[str, pa.Array]) -> Encoded:
@@ -251,8 +268,11 @@ def _unchanged(new: pa.Array, origin: JsonlBlock, name: str, rows: Array) -> Arr
         return _same_nested(new, taken(origin.column(name), rows))
     if not is_text(new.type):
         return same_values(new, origin.exact(name, rows))
-    texts = texts_of_column(origin.column(name))
     same: Array = np.asarray(new.is_null()) & (origin.kinds(name)[rows] == NULL)
+    if len(rows) * _FEW < origin.n_rows and len(np.unique(rows)) == len(rows):  # decoded by themselves
+        texts, rows = texts_of_column(origin.exact(name, rows)), np.arange(len(rows))
+    else:
+        texts = texts_of_column(origin.column(name))
     old_bytes, new_bytes = (pc.fill_null(pc.binary_length(t), -1).to_numpy(zero_copy_only=False) for t in (texts, new))
     alike = np.flatnonzero((new_bytes >= 0) & (old_bytes[rows] == new_bytes))
     same[alike] = same_values(taken(new, alike), taken(texts, rows[alike]))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tamis.errors import UsageError
-from tamis.later import pa
+from tamis.later import np, pa, pc
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.modifiers.doc_modifier import DocumentModifier
 from tamis.tasks import DocumentBatch
@@ -89,10 +89,24 @@ def _modify_texts(batch: DocumentBatch, modifier: DocumentModifier, field: str, 
     if len(after) != len(texts):
         raise UsageError(f"{modifier.name}.modify_batch returned {len(after)} texts for {len(texts)}")
     if output == field:
-        return batch if after is texts or after.equals(texts) else batch.with_texts(field, after)
+        if after is texts:
+            return batch
+        changed = _changed(texts, after)
+        if changed is None:
+            return batch if after.equals(texts) else batch.with_texts(field, after)
+        return batch.with_texts(field, after, changed=changed) if changed.any() else batch
     if texts.null_count and after.null_count < len(after):  # a batch method of a user may have forgotten nulls
         after = replaced(after, texts.is_null().to_numpy(zero_copy_only=False), pa.nulls(texts.null_count))
     return batch.with_column(output, after)
+
+
+def _changed(before: pa.Array, after: pa.Array) -> Any:
+    """By row, whether a text is another; None where the modifier made something else than texts."""
+    if before.type != after.type:
+        return None
+    valid = [np.asarray(texts.is_valid()) for texts in (before, after)]
+    differ = np.asarray(pc.fill_null(pc.not_equal(before, after), False))
+    return differ | (valid[0] != valid[1])
 
 
 def _call(batch: DocumentBatch, function: Callable[..., Any], fields: list[str], output: str) -> DocumentBatch:
