@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tamis.dedup.planning import SOLVER_BASE_BYTES, DedupPlan, make_plan
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.errors import TamisError
 from tamis.forecast import shipped_table
@@ -23,7 +24,6 @@ from tamis.forecast.experience import Experience, compared
 from tamis.forecast.prediction import Conditions, Forecast, Interval, Measured
 
 if TYPE_CHECKING:
-    from tamis.dedup.planning import DedupPlan
     from tamis.dedup.workflow import Workflow
 
 FILE = "dedup_prediction.json"
@@ -42,8 +42,6 @@ def profile_key(name: str, identity: Mapping[str, Any]) -> str:
 
 
 def conditions(plan: DedupPlan, n_workers: int, decoded_bytes: int) -> Conditions:
-    from tamis.dedup.planning import SOLVER_BASE_BYTES
-
     peak = max(_PASS_BYTES + _WORKER_BYTES * n_workers, SOLVER_BASE_BYTES + plan.decision_bytes)
     return Conditions(
         budget_bytes=plan.budget_bytes, n_workers=n_workers, fixed_bytes=min(peak, plan.budget_bytes), worker_bytes=0,
@@ -78,8 +76,6 @@ class DedupExpectation(Experience):
             self._predict()
 
     def _predict(self) -> None:
-        from tamis.dedup.planning import make_plan
-
         w = self._workflow
         sketch = w.passes.identity.get("sketch") or {}
         files = w._files()
@@ -115,7 +111,6 @@ class DedupExpectation(Experience):
 
     def _note(self, summary: Mapping[str, Any]) -> None:
         """Beside the settings of the last pass in settings.json: those of the deduplication itself."""
-        from tamis.dedup.planning import SOLVER_BASE_BYTES
         from tamis.engine.run.settings import Record
 
         w, plan = self._workflow, self._plan

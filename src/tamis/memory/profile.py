@@ -16,7 +16,8 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -26,10 +27,6 @@ from tamis.sizes import format_size
 
 _log = logging.getLogger("tamis.memory")
 _SAMPLE_S = 0.005
-_FIELDS = (
-    "before_bytes", "peak_bytes", "growth_bytes", "retained_bytes", "seconds", "exact",
-    "gpu_before_bytes", "gpu_peak_bytes", "gpu_growth_bytes", "gpu_retained_bytes",
-)  # fmt: skip
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -66,7 +63,6 @@ class profile:
         self._gpu = _GpuWatch()
         self._gpu_before_bytes = 0
         self._began_s = 0.0
-        self._of: profile | None = None  # that of a decorated function, one call of which this measures
 
     def __enter__(self) -> profile:
         if self._cpu is not None:
@@ -103,10 +99,6 @@ class profile:
             self.gpu_growth_bytes = self.gpu_peak_bytes - before_bytes
             self.gpu_retained_bytes = self._gpu.now_bytes() - before_bytes
         self.n_calls += 1
-        if self._of is not None:
-            for name in _FIELDS:
-                setattr(self._of, name, getattr(self, name))
-            self._of.n_calls += 1
         _log.log(self._level, "%s", self)
 
     def __call__(self, function: F) -> F:
@@ -115,11 +107,16 @@ class profile:
         made.profile = self
         return made  # type: ignore[no-any-return]
 
-    def _one_call(self) -> profile:
-        """For one call of the decorated function: calls may recurse, and overlap in threads."""
-        made = type(self)(self.name)
-        made._of = self
-        return made
+    @contextmanager
+    def _one_call(self) -> Iterator[None]:
+        """Around one call of the decorated function, by a profile of its own: calls may recurse, and overlap in threads."""
+        one = type(self)(self.name)
+        try:
+            with one:
+                yield
+        finally:
+            figures = {name: value for name, value in vars(one).items() if not name.startswith("_")}
+            vars(self).update(figures, n_calls=self.n_calls + 1)
 
     def __repr__(self) -> str:
         return f"profile({self.name!r})"

@@ -16,8 +16,10 @@ from typing import Annotated
 from tamis.cli.jobs.request import Request, find_recipe
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, Exit, Option
-from tamis.cli.plan.machine import Dataset, Machine, parse_machine, this_machine
+from tamis.cli.plan.machine import Dataset, parse_machine, this_machine
+from tamis.cli.terminal.show import print_json, print_lines
 from tamis.errors import BudgetError, UsageError
+from tamis.sizes import parse_size
 
 MachineSpec = Annotated[
     str | None, Option("--machine", metavar="SPEC", help="Plan for another machine, e.g. 64GB,32cores,4gpus.")
@@ -100,28 +102,19 @@ def plan(
         given = found[1]
         dedup.show(found[0], given.get("memory"), given.get("workers"), where, asked, as_json, given.get("scratch"))
     else:
-        _show(request, int(probe_mb * 1e6), where, asked, True if probe else False if no_probe else None, as_json)
+        from tamis.cli.plan.stages import make_plan
 
-
-def _show(
-    request: Request, probe_bytes: int, where: Machine, asked: Dataset | None, may_probe: bool | None, as_json: bool
-) -> None:
-    from tamis.cli.plan.show import lines
-    from tamis.cli.plan.stages import make_plan
-    from tamis.cli.terminal.show import print_json, print_lines
-
-    made = make_plan(request, probe_bytes, where, asked, may_probe)
-    if as_json:
-        print_json(asdict(made))
-    else:
-        print_lines(lines(made))
-    if not made.fits:
-        raise Exit(BudgetError.exit_code)
+        made = make_plan(request, int(probe_mb * 1e6), where, asked, True if probe else False if no_probe else None)
+        if as_json:
+            print_json(asdict(made))
+        else:
+            print_lines(made.lines())
+        if not made.fits:
+            raise Exit(BudgetError.exit_code)
 
 
 def _imagined(dataset_bytes: str, document_bytes: str | None) -> Dataset:
     from tamis.forecast.shipped_table import DOCUMENT_BYTES
-    from tamis.sizes import parse_size
 
     size = parse_size(dataset_bytes, "--dataset-bytes")
     each = parse_size(document_bytes, "--avg-doc-bytes") if document_bytes else DOCUMENT_BYTES

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from tamis.cli.plan.machine import Dataset, Machine
-from tamis.cli.plan.show import range_words, sizes, times
+from tamis.cli.plan.show import free_words, guide_line, range_words, sizes, times
 from tamis.cli.terminal.show import print_json, print_lines, print_table
 from tamis.dedup import planning
 from tamis.dedup.exact.workflow import RemoveExactDuplicates
@@ -66,12 +66,12 @@ def show(
     if found.n_bands:
         guide["bands_per_iteration"] = shipped_table.fuzzy_bands(found.input_bytes).bands_per_iteration
     if as_json:
-        about = {"basis": known.basis, "machine": str(where), "nodes": where.nodes, "forecast": made, "guide": guide}
-        print_json({**vars(found), **about})
+        told = {"basis": known.basis, "machine": str(where), "nodes": where.nodes, "forecast": made, "guide": guide}
+        print_json({**vars(found), **told})
         return
     each = " on each node" if where.nodes > 1 else ""
     place = f" in {scratch}" if scratch else ""
-    free = "" if found.free_bytes >= _AMPLE else f"{place}; {format_size(found.free_bytes)} free"
+    free = "" if found.free_bytes >= _AMPLE else place + free_words(found.free_bytes)
     n_passes = found.n_key_passes + (2 if found.n_bands else 1)
     rows = [
         ("input", format_size(found.input_bytes) + (f" in {found.n_files:,} files" if asked is None else "")),
@@ -89,15 +89,8 @@ def show(
         shown = format_size(found.original_formula_bytes)
         rows.append(("8 bytes x hashes x documents x bands per pass / bands", f"{shown} (the original's GPU memory)"))
     print_table("Plan", ["", ""], rows)
-    bands = f", bands_per_iteration {guide['bands_per_iteration']}" if found.n_bands else ""
-    print_lines(
-        [
-            f"from {known.basis}; {range_words(made)}",
-            f"the original's guide for {row.size}: nodes {row.nodes}, GPUs {row.gpus}, memory {row.memory}{bands} "
-            "(a starting table, not a measurement)",
-            *passed_lines(found.passed_over),
-        ]
-    )
+    about = [f"from {known.basis}; {range_words(made)}", guide_line(row.size, guide)]
+    print_lines([*about, *passed_lines(found.passed_over)])
 
 
 def _plan(

@@ -6,6 +6,7 @@ runs the recipe's stages on the beginning of some input files with real workers 
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from collections import Counter
@@ -14,8 +15,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tamis.cli.jobs.request import Request, file_source, output_of
-from tamis.cli.plan.machine import Dataset, Machine, cluster_figures
+from tamis.cli.plan.machine import ClusterFigures, Dataset, Machine, cluster_figures, cluster_lines
+from tamis.cli.plan.show import format_time, free_words, guide_line, range_words, sizes, times
 from tamis.cli.plan.trial import Probe, kind_of, probe
+from tamis.cli.terminal.show import count
 from tamis.engine.job import Job, make_job
 from tamis.engine.run.budget.expectation import profile_key, stage_names
 from tamis.engine.run.budget.shares import budget_to_name, share_pool
@@ -28,8 +31,9 @@ from tamis.forecast import ranges, shipped_table
 from tamis.forecast.experience import Experience, models_of
 from tamis.forecast.prediction import Conditions, Measured
 from tamis.formats.input_files.listing import FileList
+from tamis.formats.input_files.passed_over import passed_lines
 from tamis.memory.budget import find_budget
-from tamis.sizes import parse_size
+from tamis.sizes import format_size, parse_size
 from tamis.stores.homes import free_at, local_of
 
 _PLAIN = ("jsonl", "json")  # kinds of files that are read without being handed on
@@ -66,6 +70,59 @@ class Plan:
     guide: dict[str, str]
     passed_over: list[dict[str, Any]] = field(default_factory=list)
     cluster: dict[str, Any] = field(default_factory=dict)  # ClusterFigures, for several nodes
+
+    def lines(self) -> list[str]:
+        """For people."""
+        found, each = self.forecast, " on each node" if self.nodes > 1 else ""
+        kinds = ", ".join(f"{n:,} {kind}" for kind, n in sorted(self.kinds.items()))
+        files = (
+            f"{count(self.n_files, 'file')} ({kinds}), {format_size(self.input_bytes)}, about " if self.n_files else ""
+        )
+        kept = f"; {self.kept_share:.1%} of the documents" if self.kept_share is not None else ""
+        place = f" in {self.output}{free_words(self.free_bytes)}" if self.free_bytes is not None else ""
+        scratch = each + free_words(self.scratch_free_bytes) if found["scratch_bytes"]["high"] else ""
+        time = times(found["seconds"])
+        if self.cluster.get("limited_by") == "driver":  # it is slower than all workers together: its time counts
+            time = f"about {format_time(self.seconds)}, which one driver takes (the workers: {time})"
+        smallest = f"the smallest that works is {format_size(self.smallest_budget_bytes)}"
+        rows = [
+            ("input", f"{files}{format_size(self.decoded_bytes)} decoded"),
+            ("machine", self.machine),
+            ("budget", f"{format_size(self.budget_bytes)}{each}; {smallest}"),
+        ]
+        if self.fits:
+            workers = f"on {count(self.n_workers, 'worker')}{each}"
+            rows += [
+                ("partitions", f"about {self.n_partitions:,} of {format_size(self.block_bytes)}, {workers}"),
+                ("peak memory", sizes(found["peak_bytes"]) + each),
+                ("scratch", sizes(found["scratch_bytes"]) + scratch),
+                ("output", sizes(found["output_bytes"]) + kept + place),
+                ("time", f"{time}; {format_time(found['cpu_s'])} of CPU"),
+            ]
+        if self.fits and self.gpu_seconds:
+            rows.append(("GPU time", f"about {format_time(self.gpu_seconds)} of one GPU (starting table)"))
+        made = [f"{name:<12} {value}" for name, value in rows]
+        if self.cluster and self.fits:
+            made += cluster_lines(ClusterFigures(**self.cluster), f"rates: from {self.basis}")
+        probed = (
+            f" ({format_size(self.probe_bytes)}, {count(self.probe_documents, 'document')})" if self.probe_bytes else ""
+        )
+        made += [
+            "",
+            f"from {self.basis}{probed}",
+            range_words(found),
+            guide_line(f"{self.guide['size']} of text", self.guide),
+        ]
+        made += passed_lines(self.passed_over)
+        if not self.fits:
+            made.append(
+                f"the budget is too small: give --memory {math.ceil(self.smallest_budget_bytes / 1e6)}MB or more"
+            )
+        if self.free_bytes is not None and self.output_bytes > self.free_bytes:
+            made.append("the disk is too small for the output: make room, or use --sample")
+        if self.scratch_free_bytes is not None and found["scratch_bytes"]["expected"] > self.scratch_free_bytes:
+            made.append("the disk is too small for scratch: make room, or give another folder with --scratch")
+        return made
 
 
 def make_plan(
