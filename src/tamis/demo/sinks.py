@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ _BUFFER_BYTES = 1 << 20
 _ROW_GROUP_BYTES = 4_000_000
 
 
-class Sink:
+class Sink(ABC):
     """Counts documents and decoded bytes; subclasses write them."""
 
     def __init__(self) -> None:
@@ -25,12 +26,13 @@ class Sink:
         self.n_documents += 1
         self.write_line(json.dumps(record, ensure_ascii=False).encode("utf-8"))
 
+    @abstractmethod
     def write_line(self, line: bytes) -> None:
         """Any line, without its end."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
-        raise NotImplementedError
+        """Whole and on the disk."""
 
     def __enter__(self) -> Sink:
         return self

@@ -12,9 +12,10 @@ import signal
 import subprocess
 import tempfile
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from tamis import files
@@ -31,16 +32,19 @@ class SinkError(Exception):
         self.again = again
 
 
-class Sink:
+class Sink(Protocol):
+    """Where alerts go."""
+
     name: str
     retries: int = 0
 
+    @abstractmethod
     def deliver(self, alert: Mapping[str, Any]) -> None:
         """`alert` is the JSON object of an alert (watch.py). Raises SinkError."""
-        raise NotImplementedError
 
     def abandon(self) -> None:
         """Called from another thread when nobody waits for a delivery under way any more."""
+        return
 
 
 def printable(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -44,8 +45,9 @@ class _ModelFilter(DocumentFilter):
             )
         self.load_model()
 
+    @abstractmethod
     def load_model(self) -> None:
-        raise NotImplementedError
+        """Have the model in memory, as this kind of filter uses it."""
 
     def score_document(self, text: str) -> Any:
         return self.score_batch(pa.array([text], pa.large_string()))[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 from tamis.errors import UsageError
@@ -20,9 +21,9 @@ class RuleSet(CompositeStage[DocumentBatch, DocumentBatch]):
         super().__init__()
         self.decompose()  # a wrong parameter is said now
 
+    @abstractmethod
     def filters(self) -> list[DocumentFilter]:
         """The rules in their order. A rule whose limit is None is left out."""
-        raise NotImplementedError
 
     def decompose(self) -> list[ProcessingStage[Any, Any]]:
         filters = self.filters()

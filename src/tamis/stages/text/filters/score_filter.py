@@ -11,6 +11,7 @@ import hashlib
 import logging
 import os
 import re
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -39,8 +40,9 @@ class _Filters(ProcessingStage[DocumentBatch, DocumentBatch]):
         # The engine compares public settings when a run is resumed; filters often keep theirs in private attributes.
         self.filter_settings = [_settings_of(f) for f in filters if isinstance(f, DocumentFilter)]
 
+    @abstractmethod
     def _objects(self) -> list[DocumentFilter]:
-        raise NotImplementedError
+        """The filters that are objects; functions have no life cycle."""
 
     def _readers(self) -> list[tuple[DocumentFilter, str]]:
         """Filters that score texts, with the field they read."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 from tamis.errors import UsageError
@@ -30,8 +31,9 @@ class WordsFilter(StatisticsFilter):
     def statistics(self) -> tuple[str, ...]:
         return () if is_segmented(self.lang) else self.compares
 
+    @abstractmethod
     def score_words(self, text: str, words: list[str]) -> float:
-        raise NotImplementedError(f"{type(self).__name__} has no score for words of a segmented language")
+        """The score of a text of a language without spaces, by the words that its segmenter found."""
 
     def score_batch(self, texts: pa.Array) -> Any:
         split = word_splitter(self.lang)
