@@ -13,7 +13,7 @@ from small_corpus import MEMORY
 
 from tamis.backends.local import InProcessExecutor
 from tamis.curation import Curation, ExactDuplicates, Source
-from tamis.errors import RecipeError, UsageError
+from tamis.errors import RecipeError, RunConflict, UsageError
 from tamis.recipe.load import load_recipe
 from tamis.stages.text.filters.has_text import HasText
 
@@ -73,6 +73,11 @@ def test_what_is_chosen_of_a_source_is_written_several_times(place: Path, tmp_pa
         counts = Counter(i.partition("-")[0] for i in times)
         assert (counts["thrice"], counts["plain"]) == (30, 200)
         assert 70 < counts["half"] < 130
+    other = Curation([HasText()], output_path=str(out), sources=[*sources[:2], {**sources[2], "upsample": 5}])
+    with pytest.raises(RunConflict, match=r"'upsample': \[2, 3, 4\]"):  # all was written, and otherwise than asked for
+        other.run(InProcessExecutor(), memory=MEMORY)
+    plain: Any = Curation([HasText()], output_path=str(out), sources=[{"path": str(place / "half"), "weight": 0.5}])
+    assert plain.mix().each == []  # as a version says that does not know it
 
 
 def test_from_a_recipe_and_what_is_wrong_with_one(place: Path, tmp_path: Path) -> None:

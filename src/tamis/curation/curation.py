@@ -184,7 +184,7 @@ class Curation:
             [s.weight for s in self.sources],
             self.text_field,
             most=[s.max_documents for s in self.sources],
-            each=[s.upsample for s in self.sources],
+            each=[s.upsample for s in self.sources] if any(s.upsample != 1 for s in self.sources) else [],
         )
 
     # -- what it will do --------------------------------------------------------------------------------------------------

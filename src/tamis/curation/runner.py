@@ -182,8 +182,12 @@ class CurationRun(HeldOutput):
         }
 
     def _most(self) -> dict[str, Any]:
-        found = [s.max_documents for s in self.curation.sources]
-        return {"max_documents": found} if any(found) else {}
+        """What sources ask for beside their weights; nothing where they ask for nothing, as versions say who do not know it."""
+        sources = self.curation.sources
+        most, each = [s.max_documents for s in sources], [s.upsample for s in sources]
+        return ({"max_documents": most} if any(most) else {}) | (
+            {"upsample": each} if any(n != 1 for n in each) else {}
+        )
 
     def _same(self, earlier: dict[str, Any] | None, now: dict[str, Any]) -> None:
         now = json.loads(json.dumps(now))
