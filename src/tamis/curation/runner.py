@@ -194,7 +194,10 @@ class CurationRun(HeldOutput):
         if earlier is None or earlier == now or (not self.has_commits() and self._done() is None):
             return
         if earlier.get("steps") != now["steps"]:
-            changed = f"its steps were {earlier.get('steps')} and are {now['steps']}"
+            changed = (
+                f"its steps were {earlier.get('steps')} and are {now['steps']}; a recipe that has the earlier ones goes on with it "
+                "(presets may change from version to version)"
+            )
         elif found := differences(earlier["stages"], now["stages"]):
             changed = found[0]
         elif earlier.get("deduplications") != now["deduplications"]:
