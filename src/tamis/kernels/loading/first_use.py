@@ -105,7 +105,7 @@ class Compilation:
             if self._errors is not None:
                 self._errors.seek(0)
                 said = self._errors.read()[-2000:].decode(errors="replace").strip()
-            raise TamisError(f"kernels cannot be compiled: {said or f'exit code {process.returncode}'}")
+            raise TamisError(f"kernels cannot be compiled: {_reason(said) or f'exit code {process.returncode}'}")
         return True
 
 
@@ -124,6 +124,18 @@ def compiled_elsewhere(group: str, level: Level) -> Iterator[Path]:
         if path is None:
             raise TamisError(f"kernels: group {group!r} was compiled, and is not there")
         yield path
+
+
+def _reason(said: str) -> str:
+    """What a process that failed said, its last words first: commands show one line, logs all.
+
+    >>> _reason("kernels: compiling them needs numba: pip install 'tamis[compile]'")
+    "compiling them needs numba: pip install 'tamis[compile]'"
+    >>> _reason("Traceback (most recent call last):\\nImportError: no numba")
+    'ImportError: no numba\\nTraceback (most recent call last):'
+    """
+    *before, last = said.split("\n")
+    return "\n".join([last.removeprefix("kernels: "), *before])
 
 
 def announcement(compilation: Compilation) -> str:
