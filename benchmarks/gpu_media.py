@@ -39,7 +39,7 @@ def main() -> int:
     parser.add_argument("--wheels", help="Folder of wheels that are unpacked first.")
     parser.add_argument("--small", action="store_true", help="Little data and small networks: does it run?")
     parser.add_argument("--place", help="Where data lie while it runs (default: a temporary folder).")
-    parser.add_argument("--pictures", type=int, default=24_000)
+    parser.add_argument("--pictures", type=int, default=60_000)
     parser.add_argument("--film-seconds", type=int, default=60)
     parser.add_argument("--films", type=int, default=16)
     parser.add_argument("--limit", type=float, default=_LIMIT_S, help="Seconds for one part.")

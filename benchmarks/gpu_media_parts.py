@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from gpu_parts.end_to_end import from_database
+
 try:
     import cloudpickle  # noqa: F401
 except ImportError:  # all stages here can be imported: plain pickle is enough
@@ -218,13 +220,14 @@ def _run_pictures(folder: Path, given: argparse.Namespace, filters: list[Any]) -
     return {
         **_timed(Pipeline("pictures", stages=stages), n // n_tars * n_tars, lambda: [
             (p.stat().st_mtime, pq.ParquetFile(p).metadata.num_rows) for p in out.glob("*.parquet")
-        ]),
+        ], out / "_tamis"),
         "on_gpu": bool(count_gpus()), "batch": stages[1].model_inference_batch_size,
     }  # fmt: skip
 
 
-def _timed(pipeline: Any, n: int, written: Any) -> dict[str, Any]:
-    """A run: documents a second from the first to the last moment, and between the first and the last tenth of what was written."""
+def _timed(pipeline: Any, n: int, written: Any, run_dir: Path) -> dict[str, Any]:
+    """A run: documents a second from the first to the last moment, between the first and the last tenth of what was written, and, as its database
+    tells (`warm`), from when every worker on a GPU was warm."""
     busy = Busy()
     busy.start()
     began = time.perf_counter()
@@ -241,7 +244,7 @@ def _timed(pipeline: Any, n: int, written: Any) -> dict[str, Any]:
         steady = (inside[-1][1] - inside[0][1]) / (inside[-1][0] - inside[0][0])
     return {
         "n": n, "written": result.ledger.written.n, "seconds": round(seconds, 1), "per_s": round(n / seconds, 1),
-        "per_s_steady": round(steady, 1), **busy.end(),
+        "per_s_steady": round(steady, 1), **busy.end(), "warm": from_database(run_dir),
     }  # fmt: skip
 
 
@@ -414,7 +417,7 @@ def _run_films(folder: Path, films: Path, n_films: int, seconds: float) -> dict[
         VideoReader(str(films)), TransNetV2ClipExtractionStage(str(folder), threshold=0.95), ClipTranscodingStage(encoder="copy"),
         ClipWriterStage(str(out), str(films), True, False, False, False, False),
     ]  # fmt: skip
-    told = _timed(Pipeline("films", stages=stages), n_films, lambda: [(p.stat().st_mtime, 1) for p in (out / "clips").glob("*")])  # fmt: skip
+    told = _timed(Pipeline("films", stages=stages), n_films, lambda: [(p.stat().st_mtime, 1) for p in (out / "clips").glob("*")], out / "_tamis")  # fmt: skip
     last = max((p.stat().st_mtime for p in (out / "clips").glob("*")), default=0.0)
     first = min((p.stat().st_mtime for p in (out / "clips").glob("*")), default=0.0)
     return {"run": {**told, "films_s": n_films * seconds, "times_real_time": round(n_films * seconds / told["seconds"], 1), "clips_written_within_s": round(last - first, 1)}}  # fmt: skip

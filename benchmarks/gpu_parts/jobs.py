@@ -63,10 +63,10 @@ class Job:
 JOBS = {
     job.name: job
     for job in (
-        Job("quality", "Quality (DeBERTa-v3-base, 1,024 tokens)", "deberta", 1024, 6000, 50_000, 3000, 1300, 430),
-        Job("domain", "Domain (DeBERTa-v3-base, 512 tokens)", "deberta", 512, 2000, 80_000, 6000, 3000, 995),
-        Job("fineweb-edu", "FineWeb-Edu (BERT-base, 512 tokens)", "bert", 512, None, 100_000, 12_000, 4500, 4532),
-        Job("minilm", "MiniLM embeddings (256 tokens)", "minilm", 256, None, 300_000, 40_000, 25_000, 41_481),
-        Job("aegis", "Aegis (Llama-7B prefill, 1,536 tokens)", "llama", 1536, 6000, 1500, 300, 40, 40, "64GB", "1MB"),
+        Job("quality", "Quality (DeBERTa-v3-base, 1,024 tokens)", "deberta", 1024, 6000, 120_000, 3000, 1300, 430),
+        Job("domain", "Domain (DeBERTa-v3-base, 512 tokens)", "deberta", 512, 2000, 180_000, 6000, 3000, 995),
+        Job("fineweb-edu", "FineWeb-Edu (BERT-base, 512 tokens)", "bert", 512, None, 250_000, 12_000, 4500, 4532),
+        Job("minilm", "MiniLM embeddings (256 tokens)", "minilm", 256, None, 800_000, 40_000, 25_000, 41_481),
+        Job("aegis", "Aegis (Llama-7B prefill, 1,536 tokens)", "llama", 1536, 6000, 1500, 120, 40, 40, "64GB", "1MB"),
     )
 }

@@ -105,7 +105,7 @@ def run(texts: list[str], device: str, tiny: bool) -> dict[str, Any]:
     fixed: dict[str, float] = {}
     for share in _SHARES[:2] if tiny else _SHARES:
         rate(int(whole // 2 * share), 0, min(n, _PARTITION))  # what a first batch of a shape takes is no part of it
-        found = rate(int(whole // 2 * share), 0, n // 4)
+        found = rate(int(whole // 2 * share), 0, n // 8)
         print(
             f"   fixed {int(whole // 2 * share):,} tokens: {found:,.0f} documents/s, {sum(events.values())} events",
             flush=True,

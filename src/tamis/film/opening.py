@@ -40,11 +40,16 @@ def opened(path: str | bytes) -> Iterator[Any]:
     av = library()
     with nullcontext(io.BytesIO(path)) if isinstance(path, bytes) else local_or_open(path) as source:
         with faults(av, "no film that can be opened"):
-            container = av.open(source, options=dict(_OPTIONS), metadata_errors="replace")
+            container = av.open(source, options=dict(_OPTIONS), **_of_titles(av))
         try:
             yield container
         finally:
             container.close()
+
+
+def _of_titles(av: Any) -> dict[str, str]:
+    """Titles that are no UTF-8 end nothing: asked for up to PyAV 18, and always so since."""
+    return {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
 
 
 @contextmanager

@@ -20,9 +20,16 @@ def command(*arguments: str) -> list[str]:
 
 
 def environment(level: Level, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What a process that compiles needs: numba reads the CPU from here, and hashes of strings must not vary."""
+    """What a process that compiles needs: numba reads the CPU from here, hashes of strings must not vary, and numpy's OpenBLAS must not take memory
+    for every core (16 of them took all that such a process may have)."""
     given = {name: value for name, value in environ.items() if not name.startswith("NUMBA_")}
-    return {**given, "PYTHONHASHSEED": "0", "NUMBA_CPU_NAME": level.cpu, "NUMBA_CPU_FEATURES": level.features}
+    own = {
+        "PYTHONHASHSEED": "0",
+        "OPENBLAS_NUM_THREADS": "1",
+        "NUMBA_CPU_NAME": level.cpu,
+        "NUMBA_CPU_FEATURES": level.features,
+    }
+    return {**given, **own}
 
 
 def n_kernels(module: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -33,7 +34,8 @@ def _ask(folder: Path) -> list[Any]:
     command = [sys.executable, "-m", "tamis.observe.contact", str(folder)]
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=_TIMEOUT_S, check=True
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=_TIMEOUT_S, check=True,
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # memory for every core would be all that it may have
         )  # fmt: skip
         found = json.loads(done.stdout) if len(done.stdout) <= _MAX_BYTES else []
     except (OSError, ValueError, subprocess.SubprocessError):

@@ -246,7 +246,8 @@ class TorchDevice:
     def room(self) -> float | None:
         if self.kind == "cpu":
             return None
-        resting, most = torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()
+        # What was taken from the device, with the gaps between what is in use: a larger batch has them, too.
+        resting, most = torch.cuda.memory_allocated(), torch.cuda.max_memory_reserved()
         free, total = torch.cuda.mem_get_info()
         mine = free + torch.cuda.memory_reserved()  # others may hold the rest
         limit = min(mine, total * torch.cuda.get_per_process_memory_fraction())

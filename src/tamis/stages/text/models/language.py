@@ -15,7 +15,7 @@ from tamis.errors import UsageError
 from tamis.later import F, np, torch
 from tamis.stages.text.models.batching import Batch
 from tamis.stages.text.models.folder import ModelFolder, read_json
-from tamis.stages.text.models.networks import explained, linear, load, need_torch, padded
+from tamis.stages.text.models.networks import explained, linear, load, need_torch, padded, pool
 
 if TYPE_CHECKING:
     from tamis.stages.text.models.device import TorchDevice
@@ -63,7 +63,8 @@ def add(model: Any, adapter: Adapter) -> None:
 
 
 class _Causal:
-    """A causal model with its adapter. Texts are padded on the left: all of them end in the same place."""
+    """A causal model with its adapter. Texts are padded behind their end: no token looks at what is behind it, so that reading them needs no mask,
+    and attention takes its fastest way."""
 
     packs = False
 
@@ -75,25 +76,39 @@ class _Causal:
         self._model = self._model.to(device.kind)
         self._device, self.width = device, int(self._model.config.hidden_size)
 
+    def _read(self, texts: Sequence[np.ndarray[Any, Any]], batch: Batch, cache: Any = None) -> tuple[Any, torch.Tensor]:
+        """The last layer's state of the last token of each text, and which tokens are theirs; `cache` (of transformers) keeps what answers need."""
+        ids, mask = padded(texts, batch, self._device.kind)
+        hidden = self._model.model(input_ids=ids, past_key_values=cache, use_cache=cache is not None).last_hidden_state
+        return pool(hidden, mask, "last"), mask
+
 
 class AnsweringModel(_Causal):
     """What the model says to each text: token ids, -1 behind the end of an answer. Always its likeliest answer."""
 
     def __call__(self, texts: Sequence[np.ndarray[Any, Any]], batch: Batch) -> np.ndarray[Any, Any]:
-        ids, mask = padded(texts, batch, self._device.kind, "left")
-        with torch.inference_mode():
-            made = self._model.generate(
-                input_ids=ids, attention_mask=mask, max_new_tokens=MAX_NEW_TOKENS, do_sample=False, temperature=None, top_p=None,
-                pad_token_id=0,
-            )  # fmt: skip
-        new = made[: len(texts), batch.length :].cpu().numpy().astype(np.int32)
+        from transformers import DynamicCache
+
+        given = self._model.generation_config.eos_token_id
+        ends = torch.tensor([] if given is None else given, dtype=torch.long, device=self._device.kind).reshape(-1)
         out = np.full((len(texts), MAX_NEW_TOKENS), -1, np.int32)
-        out[:, : new.shape[1]] = new
-        ends = self._model.generation_config.eos_token_id
-        for row in out:
-            stop = np.flatnonzero(np.isin(row, [] if ends is None else ends))
-            if len(stop):
-                row[stop[0] :] = -1
+        with torch.inference_mode():
+            cache, answers = DynamicCache(config=self._model.config), []
+            state, mask = self._read(texts, batch, cache)
+            at = mask.sum(1, keepdim=True)
+            is_done = torch.arange(batch.n_rows, device=mask.device) >= len(texts)  # rows that only fill the batch
+            while True:
+                token = self._model.get_output_embeddings()(state).argmax(-1)
+                is_done = is_done | torch.isin(token, ends)
+                answers.append(token.masked_fill(is_done, -1))
+                if len(answers) == MAX_NEW_TOKENS or bool(is_done.all()):
+                    break
+                mask = torch.cat([mask, torch.ones_like(at)], 1)
+                state = self._model.model(
+                    input_ids=token[:, None], attention_mask=mask, position_ids=at + len(answers) - 1, past_key_values=cache, use_cache=True
+                ).last_hidden_state[:, -1]  # fmt: skip
+        said = torch.stack(answers, 1)[: len(texts)].cpu().numpy()
+        out[:, : said.shape[1]] = said
         return out
 
 
@@ -112,11 +127,9 @@ class GuardedModel(_Causal):
         self._layers = [tuple(t.to(device.kind) for t in linear(found, name, own)) for name in _GUARD_LAYERS]
 
     def __call__(self, texts: Sequence[np.ndarray[Any, Any]], batch: Batch) -> torch.Tensor:
-        ids, mask = padded(texts, batch, self._device.kind, "left")
-        positions = (mask.cumsum(1) - 1).clamp(min=0)
         with torch.inference_mode():
-            hidden = self._model.model(input_ids=ids, attention_mask=mask, position_ids=positions).last_hidden_state
-            x = F.normalize(hidden[: len(texts), -1].float(), dim=-1)
+            state, _ = self._read(texts, batch)
+            x = F.normalize(state[: len(texts)].float(), dim=-1)
             for layer in self._layers[:-1]:
                 x = F.relu(F.linear(x, *layer))
             return torch.sigmoid(F.linear(x, *self._layers[-1]))
