@@ -153,6 +153,21 @@ class DocumentBatch(TracedBatch):
         is_own = self._rows is None or field in self._columns
         return texts_of_column(self._own(field) if is_own else self.column(field))
 
+    def texts_in_place(self, field: str) -> tuple[pa.Array, np.ndarray[Any, Any] | None]:
+        """The texts of a field as a column that may hold others, too, and the rows of it that are these documents' (None: all, in order).
+
+        For whoever can look at some rows of a column: documents that were dropped lie between, and nothing is copied.
+        """
+        if (
+            field in self._pending
+            and field not in {*self._columns, *self._cache, *self._hidden}
+            and self._is_read(field)
+        ):
+            array, at = self._pending[field]
+            if pa.types.is_large_string(array.type):
+                return array, at
+        return self.texts(field), None
+
     def values(self, field: str, at: np.ndarray[Any, Any] | None = None) -> list[Any]:
         """A field as Python values, each as JSON said it, of all documents or of those at these positions."""
         from tamis.formats.columns.exact import values_of

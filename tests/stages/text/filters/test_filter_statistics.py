@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from tamis.formats.jsonl.block import JsonlBlock
+from tamis.kernels import text_rows
 from tamis.stages.text.filters.statistics import TOGETHER, Measured, known_statistics, measure, pass_of
 from tamis.tasks import DocumentBatch
 
@@ -65,3 +68,24 @@ def test_a_number_among_texts_is_no_text() -> None:
     block = JsonlBlock.parse(np.frombuffer(raw, np.uint8), ["text"])
     batch = DocumentBatch.over(block, np.arange(block.n_rows))
     assert batch.texts("text").to_pylist() == ["5", None, None, None, None]
+
+
+def test_documents_that_are_left_are_measured_where_their_texts_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a filter, the next measures the rest without copying texts together, and finds what it would find in a copy."""
+    texts = [f"one {'word ' * i}\nline {i}." if i % 7 else None for i in range(40)]
+    lines = "".join(json.dumps({"text": t}) + "\n" for t in texts).encode()
+    batch = DocumentBatch.over(JsonlBlock.parse(np.frombuffer(lines, np.uint8)), np.arange(40))
+    batch.texts("text")
+    for keep in (np.arange(40) % 3 > 0, np.arange(26) % 5 > 0):
+        batch = batch.filter(keep)
+        with monkeypatch.context() as patched:
+            patched.setattr(text_rows, "take", lambda *_: pytest.fail("texts were copied"))
+            rows = np.arange(0, batch.num_items, 2)
+            measured = Measured(batch, "text")
+            some = measured.get(["words", "chars", "sentences"], rows)
+            found = measured.get(["words", "chars", "sentences", "is_null"], np.arange(batch.num_items))
+        twin = measure(pa.array(batch.copy().values("text"), pa.large_string()), list(found))
+        assert {name: values.tolist() for name, values in found.items()} == {n: v.tolist() for n, v in twin.items()}
+        assert all(some[name].tolist() == twin[name][rows].tolist() for name in some)
+        assert Measured(batch.copy(), "text").texts.to_pylist() == batch.values("text")
+        batch.measured.clear()

@@ -71,8 +71,13 @@ class Measured:
 
     def __init__(self, batch: DocumentBatch, field: str) -> None:
         self.batch, self.field = batch, field
-        self.texts = batch.texts(field)
+        self._column, self._at = batch.texts_in_place(field)
         self._partly: dict[str, tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = {}
+
+    @property
+    def texts(self) -> pa.Array:
+        """Those of the batch alone, for filters that look at texts themselves."""
+        return self.batch.texts(self.field)
 
     def get(self, wanted: Iterable[str], rows: np.ndarray[Any, Any], also: Iterable[str] = ()) -> Numbers:
         """The wanted statistics of `rows` (ascending). `also`: what later filters will ask of the same rows or fewer."""
@@ -84,7 +89,8 @@ class Measured:
                 missing |= {name for name in TOGETHER if not self._has(name, rows)}
             whole = len(rows) == self.batch.num_items
             known = {name: self._of(name, rows) for name in TOGETHER if self._has(name, rows)}
-            for name, values in measure(self.texts, missing, None if whole else rows, known).items():
+            at = (None if whole else rows) if self._at is None else self._at[rows]
+            for name, values in measure(self._column, missing, at, known).items():
                 if whole:
                     self.batch.measured[self.field, name] = values
                 else:
