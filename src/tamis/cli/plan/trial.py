@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import signal
 import subprocess
 import sys
 import time
@@ -20,9 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tamis
-from tamis.cli.jobs.request import Request, reader_formats, redirect
+from tamis.cli.jobs.request import Request, find_recipe, reader_formats, redirect
 from tamis.errors import BudgetError, TamisError
 from tamis.forecast.prediction import Conditions, Measured
+from tamis.memory.ending import end_within
 from tamis.memory.predictor import Predictor
 
 if TYPE_CHECKING:
@@ -52,12 +52,8 @@ def ask(module: str, asked: dict[str, Any], **env: str) -> Any:
     try:
         out, err = process.communicate(json.dumps(asked))
     except BaseException:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.communicate(timeout=_STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
+        process.terminate()
+        end_within(process, _STOP_S)
         raise
     if process.returncode:
         raise TamisError((err.strip().splitlines() or [f"status {process.returncode}"])[-1][:500])
@@ -133,7 +129,8 @@ def probe(
     ratios: dict[str, list[float]] = {}
     for head in heads:
         ratios.setdefault(kind_of(head["path"]), []).append(head["ratio"])
-    copies, output, settings = [head["copy"] for head in heads], os.path.join(folder, "out"), {**settings, "quarantine_limit": "100%"}  # fmt: skip
+    copies, output = [head["copy"] for head in heads], os.path.join(folder, "out")
+    settings = {**settings, "quarantine_limit": "100%"}
     fits = True
     with _without_profiles():
         try:
@@ -206,8 +203,6 @@ def tried(request: Request, paths: list[str], output: str, **how: Any) -> dict[s
 
     It begins with small partitions and no experience: what one configuration learns must not help the next.
     """
-    from tamis.cli.jobs.request import find_recipe
-
     asked = {
         "request": [os.path.abspath(find_recipe(request.recipe)), request.overrides, list(request.allow), request.settings],
         "paths": paths, "output": output, "how": how, "parent": os.getpid(),
