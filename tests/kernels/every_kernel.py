@@ -31,6 +31,8 @@ from tamis.kernels.records.record_lines import record_lines
 from tamis.kernels.records.splice import assemble, assemble_plain
 from tamis.kernels.sketch import band_keys, components, similarity, sorting
 from tamis.kernels.text import fasttext_kernels, long_repetition, split_lines, text_stats, word_stats
+from tamis.kernels.tokens.word_ids import Cut, Wanted, word_ids
+from tamis.kernels.tokens.word_table import WordTable
 from tamis.stages.text.models.fasttext_model import FastTextModel
 from tamis.stages.text.models.fasttext_training import TrainingOptions, train_classifier
 
@@ -147,6 +149,20 @@ def pixels() -> Iterator[Any]:
         yield scaled_square(picture, side, lambda name, n: np.zeros(n, np.uint8))
 
 
+def tokens() -> Iterator[Any]:
+    parts, table, long = buffers(), WordTable(), WordTable()
+    words = sorted({w.encode() for document in DOCUMENTS[1:] for w in document.split()})
+    for some in (words[::2], words[1::2]):
+        table.add([w for w in some if len(w) < 100], [[*w[:3]] for w in some if len(w) < 100])
+        long.add([w for w in some if len(w) >= 100], [[*w[:3]] for w in some if len(w) >= 100])
+        wanted = Wanted(20, 24, 60, 110, np.array([1], np.int32), np.array([2, 3], np.int32))
+        found = word_ids(parts.data, *parts.spans(), Cut(" \n\u3000", ".", ["#t"], True), wanted, table, long, 100)
+        yield list(found)
+        yield [table.ids_of(w) for w in words]
+    table.forget(1000)
+    yield [table.ids_of(w) for w in words]
+
+
 def plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return plain(value.tolist())
@@ -166,7 +182,7 @@ def main() -> None:
             return call(self, *arguments)
 
         kind.__call__ = noted  # type: ignore[method-assign]
-    groups = {"records": records, "text": text, "sketch": sketch, "pixels": pixels}
+    groups = {"records": records, "text": text, "sketch": sketch, "pixels": pixels, "tokens": tokens}
     found = {name: [plain(one) for one in of()] for name, of in groups.items()}
     modules = [sys.modules[name] for group in all_groups() for name in import_all(group)]
     every = {k.name for m in modules for k in vars(m).values() if isinstance(k, native.Kernel | native.PythonKernel)}

@@ -37,6 +37,8 @@ from tamis.kernels.text.long_repetition import long_fractions
 from tamis.kernels.text.split_lines import line_table
 from tamis.kernels.text.text_stats import STATISTICS, statistics
 from tamis.kernels.text.word_stats import Wanted
+from tamis.kernels.tokens import word_ids
+from tamis.kernels.tokens.word_table import WordTable
 from tamis.stages.text.models.fasttext_model import FastTextModel
 
 ALPHABETS = (
@@ -128,6 +130,17 @@ def sketch(seed: int) -> None:
     roots(parents)
 
 
+def tokens(seed: int) -> None:
+    parts, table, long = documents(seed), WordTable(), WordTable()
+    cut = word_ids.Cut(" \n\u3000", ".{", ["lorem", "\u2003", "😀😀"], seed % 2 == 1)
+    for _ in range(2):
+        found = word_ids.word_ids(parts.data, *parts.spans(), cut, word_ids.Wanted(40, 50, 30), table, long, 20)
+        words = {parts.data[a:b].tobytes() for a, b in zip(found.told_starts, found.told_ends, strict=True)}
+        table.add([w for w in words if len(w) < 20], [[7] * (w[0] % 4) for w in words if len(w) < 20])
+        long.add([w for w in words if len(w) >= 20], [[8] * (w[0] % 4) for w in words if len(w) >= 20])
+    table.forget(5)
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         shapes: list[dict[str, Any]] = [{"loss": HS, "word_ngrams": 2}, {"loss": OVA, "quantised": True, "pruned": 20}]
@@ -139,6 +152,7 @@ def main() -> None:
             if seed < 150:
                 text(seed, models)
                 sketch(seed)
+                tokens(seed)
     print("inside")
 
 

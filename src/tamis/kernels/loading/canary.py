@@ -18,7 +18,7 @@ _LINES = b'{"id": 1, "text": "caf\\u00e9 \\n' + b"the cat sat on the mat " * 8 +
 def check(group: str) -> None:
     """Load every kernel of a group and call some. TamisError where an answer is wrong."""
     load_all(group)
-    known = {RECORDS: _records, "text": _text, "sketch": _sketch, "pixels": _pixels}
+    known = {RECORDS: _records, "text": _text, "sketch": _sketch, "pixels": _pixels, "tokens": _tokens}
     got, expected = known.get(group, lambda: ((), ()))()
     if got != expected:
         raise TamisError(f"kernels: group {group!r} answers {got}, expected {expected}")
@@ -72,4 +72,19 @@ def _pixels() -> tuple[object, object]:
         [92, 134, 177],
         [120, 158, 201],
         408410,
+    )
+
+
+def _tokens() -> tuple[object, object]:
+    from tamis.kernels.tokens.word_ids import Cut, Wanted, word_ids
+    from tamis.kernels.tokens.word_table import WordTable
+
+    text = "the cat sat on the caf\u00e9's mat\u3000" * 8
+    buf, table = np.frombuffer(text.encode(), np.uint8), WordTable()
+    table.add([b"the", b"cat", b"'"], [[1], [2, 3], [4]])
+    wanted, spans = Wanted(9, 9), (np.array([0, 0]), np.array([8, buf.size]))
+    found = word_ids(buf, *spans, Cut(" \u3000", "'", ["<"]), wanted, table, WordTable(), 100)
+    told = {buf[a:b].tobytes().decode() for a, b in zip(found.told_starts, found.told_ends, strict=True)}
+    return (found.ids.tolist(), found.status.tolist(), sorted(told)), (
+        *([1, 2, 3], [1, 2], ["caf\u00e9", "on", "s", "sat"]),
     )

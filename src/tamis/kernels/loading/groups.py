@@ -1,4 +1,4 @@
-"""Kernels come in groups, one per folder (records/, text/, sketch/, pixels/): what a run needs is imported and loaded by group."""
+"""Kernels come in groups, one per folder (records/, text/, sketch/, pixels/, tokens/): what a run needs is imported and loaded by group."""
 
 from __future__ import annotations
 

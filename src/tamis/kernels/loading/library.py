@@ -1,6 +1,6 @@
 """Where the compiled kernels of a group are, and whether they are there. Imports neither numpy nor numba.
 
-Kernels come in groups, one per folder: "records", which every job needs, and others ("text", "sketch", "pixels"), so that a run
+Kernels come in groups, one per folder: "records", which every job needs, and others ("text", "sketch", "pixels", "tokens"), so that a run
 compiles and loads only what its stages need. A group is one shared library per CPU level (levels.py). Its file name holds a hash of
 all sources that its machine code is made of, so that a library is found exactly while the sources are those it was made from.
 Installed packages have the libraries in `built/`, beside the sources. In a checkout whose kernels were edited they are compiled at first use

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -87,28 +89,81 @@ def test_ids_are_those_of_the_tokenizer(texts: list[str]) -> None:
 
 
 def test_a_full_cache_forgets_what_nobody_asks_for_and_stays_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(word_cache, "MAX_WORDS", 20)
+    monkeypatch.setattr(word_cache, "MAX_WORDS", 40)
     made = word_cache.cache_of(WORDPIECE, encoder(WORDPIECE))
     assert made is not None
     rng = random.Random(0)
     for _ in range(50):
         texts = [
-            " ".join(rng.choice("abcdefgh") * rng.randint(1, 40) for _ in range(rng.randint(0, 9))) for _ in range(3)
+            " ".join(["ab", *(rng.choice("abcdefgh") * rng.randint(1, 40) for _ in range(rng.randint(0, 9)))])
+            for _ in range(3)
         ]
         assert made.encode(texts) == encoder(WORDPIECE)(texts)
-        assert len(made._ids) <= 20
-        assert len(made._older) <= 40
+        assert made.words.n_words <= 40
+        assert made.words.ids_of(b"ab") is not None
 
 
 def test_words_as_long_as_paragraphs_are_not_kept() -> None:
     """As texts without blanks have them: Chinese, Japanese, Thai, base64."""
     made = word_cache.cache_of(WORDPIECE, encoder(WORDPIECE))
     assert made is not None
-    texts = ["x" * 300, "ab " + "y" * 400, "ab cd"]
+    n_before = made.words.n_words
+    texts = ["x" * 300, "abcd " + "y" * 400, "abcd cdef"]
     for _ in range(2):
         assert made.encode(texts) == encoder(WORDPIECE)(texts)
-    assert "ab" in made._ids
-    assert max(map(len, made._ids)) <= word_cache._LONGEST
+    assert made.words.n_words == n_before + 2
+    assert made.words.ids_of(b"x" * 300) is None
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def folders_of_tokenizers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tokenizer")
+    KINDS[request.param].save_pretrained(path)
+    (path / "config.json").write_text("{}")
+    return path
+
+
+def whole_column(own: Tokenizer, texts: list[str | None], max_chars: int | None) -> list[list[int] | None]:
+    """What the tokenizer says of each text as a whole, cut to what is wanted."""
+    return [None if t is None else own._cut(own._whole([t[:max_chars]])[0]) for t in texts]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.none() | st.lists(PIECES, max_size=30).map("".join), max_size=6), st.sampled_from([None, 1, 7, 40]), st.integers(0, 3)
+)  # fmt: skip
+@pytest.mark.parametrize("max_tokens", [3, 20])
+def test_columns_are_those_of_the_tokenizer(
+    folders_of_tokenizers: Path, max_tokens: int, texts: list[str | None], max_chars: int | None, begin: int
+) -> None:
+    made = tokenizer_of(folders_of_tokenizers, max_tokens)
+    wanted = whole_column(made, texts, max_chars)
+    for kind in (pa.large_string(), pa.string()):
+        column = made.column(pa.array(texts, kind), max_chars)
+        assert column.to_pylist() == wanted
+        assert column.type == pa.large_list(pa.int32())
+        assert made.column(pa.array(texts, kind).slice(begin, 2), max_chars).to_pylist() == wanted[begin : begin + 2]
+
+
+def test_a_beginning_with_too_few_tokens_is_taken_longer(folders_of_tokenizers: Path) -> None:
+    made = tokenizer_of(folders_of_tokenizers, 20)
+    blank = " " * 3000
+    texts: list[str | None] = [
+        blank + "the quick fox " * 40,
+        "the quick" * 500 + " fox",
+        "the [SEP] " + blank + "fox " * 90,
+        blank,
+        "",
+    ]
+    assert made.column(pa.array(texts)).to_pylist() == whole_column(made, texts, None)
+    assert made.column(pa.array(texts), 2500).to_pylist() == whole_column(made, texts, 2500)
+
+
+@functools.cache
+def tokenizer_of(path: Path, max_tokens: int) -> Tokenizer:
+    made = Tokenizer(path, max_tokens)
+    assert made._words is not None
+    return made
 
 
 def test_others_are_asked_about_whole_texts() -> None:
@@ -130,4 +185,4 @@ def test_the_real_tokenizer_of_minilm_has_a_cache_and_gives_its_own_ids() -> Non
     made = Tokenizer(path, 256)
     assert made._words is not None
     texts = [*CORPUS[:3], "", "a [SEP] b", "x" * 300, "1.5\n\n* item_one\n"]
-    assert made._encode(texts) == made._whole(texts)
+    assert made.column(pa.array(texts)).to_pylist() == made._whole(texts)

@@ -122,6 +122,7 @@ class PostProcessAegisResponsesStage(ProcessingStage[DocumentBatch, DocumentBatc
     aegis_prompt_field: str = PROMPT
     keep_aegis_prompt_field: bool = False
     base_model: str = PRETRAINED_MODEL_NAME_OR_PATH
+    kernel_groups: ClassVar[tuple[str, ...]] = TokenizerStage.kernel_groups
     name: str = "postprocess_aegis_responses"
     columns_in = ("raw_output_field",)
 

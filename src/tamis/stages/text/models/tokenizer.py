@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tamis.errors import TamisError, UsageError, optional
 from tamis.later import np, pa, pc
@@ -14,12 +14,15 @@ from tamis.secrets import Secret
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.utils import TOKENS, format_name_with_suffix
-from tamis.stages.text.models.word_cache import cache_of
 from tamis.tasks import DocumentBatch
+
+if TYPE_CHECKING:  # kernels bring numpy, which whoever only plans does not load
+    from tamis.kernels.buffers import StringBuffers
+    from tamis.stages.text.models.id_lists import IdLists
 
 _CHARS_PER_TOKEN = 5  # of a text so many characters are looked at first, for each token that is wanted
 _BESIDE = 32  # tokens near a cut may differ from those of the whole text: so many more than wanted must be there
-_CHUNK = 256  # texts tokenized at once: lists of Python numbers are large
+_CHUNK = 256  # texts tokenized at once: words that nobody knows yet, and lists of Python numbers, are large
 _LONGEST = 1 << 20  # a tokenizer that knows no limit says 10**30
 _DEFAULT_TOKENS = 512
 
@@ -34,6 +37,7 @@ class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     """
 
     only_adds: ClassVar[bool] = True
+    kernel_groups: ClassVar[tuple[str, ...]] = ("tokens",)
 
     model_identifier: str
     cache_dir: str | None = None
@@ -93,6 +97,8 @@ class Tokenizer:
         trust_remote_code: bool = False,
         settings: dict[str, Any] | None = None,
     ) -> None:
+        from tamis.stages.text.models.word_cache import cache_of
+
         # Whatever the user set: threads that it starts here are not there in the workers, which would wait for them for ever.
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         tokenizers = optional("transformers", "a tokenizer of transformers", "models").AutoTokenizer
@@ -118,7 +124,8 @@ class Tokenizer:
 
         self._specials = self._whole([""])[0]
         self._n_behind = _behind(self._specials, self._whole(["a"])[0])
-        self._n_before = len(self._specials) - self._n_behind
+        n_before = len(self._specials) - self._n_behind
+        self._around = self._specials[:n_before], self._specials[n_before:]
         self._words = cache_of(self._own, lambda texts: self._whole(texts, specials=False))
         if self.max_tokens <= len(self._specials):
             raise UsageError(
@@ -127,26 +134,43 @@ class Tokenizer:
 
     def column(self, texts: pa.Array, max_chars: int | None = None) -> pa.Array:
         """Token ids as a column of lists; null where there is no text."""
+        from tamis.kernels.buffers import string_buffers
+        from tamis.stages.text.models.id_lists import joined
+
         known = np.asarray(texts.is_valid())
-        lengths = np.zeros(len(texts), np.int64)
-        parts: list[Any] = [np.empty(0, np.int32)]
+        buffers = string_buffers(texts)
+        found: list[IdLists] = []
         for begin in range(0, len(texts), _CHUNK):
-            for i, ids in enumerate(self._tokens(texts.slice(begin, _CHUNK), max_chars)):
-                parts.append(np.asarray(ids, np.int32))
-                lengths[begin + i] = len(ids)
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(np.concatenate(parts)), mask=pa.array(~known))
+            found += self._some(texts, buffers, begin + np.flatnonzero(known[begin : begin + _CHUNK]), max_chars)
+        offsets, ids = joined(found, len(texts))
+        return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(ids), mask=pa.array(~known))
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of some tokens, without special ones."""
         return str(self._own.decode(list(ids), skip_special_tokens=True))
 
+    def _some(
+        self, texts: pa.Array, buffers: StringBuffers, rows: np.ndarray[Any, Any], max_chars: int | None
+    ) -> list[IdLists]:
+        """The tokens of the texts of these rows, none of them null: those of known words, those of others by the tokenizer itself."""
+        from tamis.kernels.tokens.word_ids import ALL_CHARS, Wanted
+        from tamis.stages.text.models.id_lists import IdLists
+
+        found: list[IdLists] = []
+        if self._words is not None:
+            most = self.max_tokens - len(self._specials)
+            before, behind = (np.array(ids, np.int32) for ids in self._around)
+            chars = _CHARS_PER_TOKEN * (self.max_tokens + _BESIDE), max_chars or ALL_CHARS
+            found, rows = self._words.look_up(buffers, rows, Wanted(most, most + _BESIDE, *chars, before, behind))
+        if rows.size:
+            found.append(IdLists.of(rows, self._tokens(texts.take(pa.array(rows)), max_chars)))
+        return found
+
     def _tokens(self, texts: pa.Array, max_chars: int | None) -> list[list[int]]:
-        """The tokens of some texts, none of a null. A beginning that turns out to be too short for `max_tokens` is taken longer."""
-        lengths = pc.utf8_length(texts).to_pylist()
-        wanted = [0 if n is None else min(n, max_chars or n) for n in lengths]
-        left = [i for i, n in enumerate(lengths) if n is not None]
-        found: list[list[int]] = [[] for _ in lengths]
+        """The tokens of some texts, by the tokenizer itself. A beginning that turns out to be too short for `max_tokens` is taken longer."""
+        wanted = [min(n, max_chars or n) for n in pc.utf8_length(texts).to_pylist()]
+        left = list(range(len(wanted)))
+        found: list[list[int]] = [[] for _ in wanted]
         n_chars = _CHARS_PER_TOKEN * (self.max_tokens + _BESIDE)
         while left:
             some = pc.utf8_slice_codeunits(texts.take(left), 0, min(n_chars, max_chars or n_chars)).to_pylist()
@@ -163,8 +187,8 @@ class Tokenizer:
         """The ids of some texts, with the special ones."""
         if self._words is None:
             return self._whole(texts)
-        before, behind = self._specials[: self._n_before], self._specials[self._n_before :]
-        return [[*before, *ids, *behind] for ids in self._words.encode(texts)]
+        before, behind = self._around
+        return [[*before, *ids, *behind] for ids in self._whole(texts, specials=False)]
 
     def _whole(self, texts: Sequence[str], specials: bool = True) -> list[list[int]]:
         """The same from the tokenizer itself."""

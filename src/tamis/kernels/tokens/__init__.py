@@ -1,0 +1,1 @@
+"""Token ids of texts, from words whose ids are known."""

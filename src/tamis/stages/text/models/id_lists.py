@@ -1,0 +1,45 @@
+"""Lists of token ids, of some rows of a column each, put together into one column. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+from tamis.later import np
+
+
+class IdLists(NamedTuple):
+    """The lists of some rows: `lengths` of each, `ids` (int32) of all, one list behind the other."""
+
+    rows: np.ndarray[Any, Any]
+    lengths: np.ndarray[Any, Any]
+    ids: np.ndarray[Any, Any]
+
+    @classmethod
+    def of(cls, rows: np.ndarray[Any, Any], lists: Sequence[Sequence[int]]) -> IdLists:
+        """Lists of Python numbers, one for each row."""
+        lengths = np.fromiter(map(len, lists), np.int64, len(lists))
+        return cls(rows, lengths, np.fromiter(chain.from_iterable(lists), np.int32, int(lengths.sum())))
+
+
+def joined(parts: Sequence[IdLists], n_rows: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """(offsets, ids) of a column. A row may be in several parts, with a list that is not empty in one of them; in none: it is empty."""
+    from tamis.kernels.records.json_text import copy_spans
+
+    offsets = np.zeros(n_rows + 1, np.int64)
+    for part in parts:
+        offsets[1:][part.rows] += part.lengths
+    np.cumsum(offsets, out=offsets)
+    made = np.empty(int(offsets[-1]), np.int32)
+    for part in parts:
+        size, n_bytes = made.itemsize, part.lengths * made.itemsize
+        starts = np.cumsum(n_bytes) - n_bytes
+        copy_spans(part.ids.view(np.uint8), starts, n_bytes, made.view(np.uint8), size * offsets[:-1][part.rows])
+    return offsets, made
+
+
+def as_lists(parts: Sequence[IdLists], n_rows: int) -> list[list[int]]:
+    """The same as lists of Python numbers."""
+    offsets, ids = joined(parts, n_rows)
+    return [ids[a:b].tolist() for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
