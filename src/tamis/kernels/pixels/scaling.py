@@ -19,6 +19,7 @@ from tamis.kernels.language.intrinsics import at, pointer, put
 from tamis.kernels.language.jit import kernel
 from tamis.kernels.language.lanes import AT_ONCE, LANES, POINT_BITS, store_weighted, turn_eight
 from tamis.kernels.language.types import I16_IN, I16_OUT, I64_IN, U8_IN, U8_OUT
+from tamis.kernels.text._fasttext_rows import prefetch
 
 _SHARPNESS = -0.5  # of the cubic: what Pillow and torch take where they antialias
 _ONE = 1 << 14
@@ -43,9 +44,13 @@ def _scale(pixels, first, row_bytes, n_columns, starts, weights_in, n_taps, rows
         n_rows = min(LANES, side - top)
         for y in range(n_rows):  # whole rows: memory is read ahead of them
             begin = first + at(starts, top + y) * row_bytes
+            ahead = begin + n_taps * row_bytes
             x = np.int64(0)
             while x < width:
                 x = min(x, width - AT_ONCE)  # the last ones once more, rather than what lies behind them
+                for place in (ahead + x, ahead + x + row_bytes):  # two rows that the next one needs first
+                    prefetch(source, place)
+                    prefetch(source, place + 64)
                 store_weighted(rows, y * padded + x, source, begin + x, row_bytes, weights, (top + y) * n_taps, n_taps)
                 x += AT_ONCE
         for x in range(0, padded, 8):
@@ -80,10 +85,11 @@ def scaled_square(
     starts, weights, n_taps = weights_of(short, side)
     n_columns = max(short, LANES)
     n = LANES * (n_columns * 3 + 8)
-    rows, turned, tiles = (room(*asked).view(np.int16) for asked in (("rows", 2 * n), ("turned", 2 * n), ("tiles", 4 * LANES * AT_ONCE)))  # fmt: skip
+    space = room("scaling", 4 * n + 4 * LANES * AT_ONCE).view(np.int16)
     made = np.empty((side, side, 3), np.uint8)
     _scale(
-        pixels.reshape(-1), top * row_bytes + left * 3, row_bytes, n_columns, starts, weights, n_taps, rows, turned, tiles, made.reshape(-1)
+        pixels.reshape(-1), top * row_bytes + left * 3, row_bytes, n_columns, starts, weights, n_taps,
+        space[:n], space[n : 2 * n], space[2 * n :], made.reshape(-1),
     )  # fmt: skip
     return made
 
