@@ -47,8 +47,9 @@ def picture_rows(figures: Mapping[str, Any]) -> list[Row]:
         ("quality", "the same with aesthetic and NSFW filters"),
     ):
         if r := _good(figures, part):
-            rate = r["warm"].get("documents_per_s") or r["per_s"]
-            busy = 100 * r["warm"]["gpu_busy"] if "gpu_busy" in r["warm"] else r["busy_after_warm_up"]
+            warm = r.get("warm", {})  # figures that were measured before runs told it have none
+            rate = warm.get("documents_per_s") or r["per_s"]
+            busy = 100 * warm["gpu_busy"] if "gpu_busy" in warm else r["busy_after_warm_up"]
             rows.append(("run", f"{r['n']:,} pictures, {what}", f"{rate:,.0f}/s, GPU busy {busy:.0f} %; {r['seconds']:.0f} s with the start", "yes" if rate >= _GOAL else "NO"))  # fmt: skip
             if heads := r.get("heads_alone_per_s"):
                 rows.append(("heads", "by themselves, one core", ", ".join(f"{k.removesuffix('_score')} {v:,.0f}/s" for k, v in heads.items()), ""))  # fmt: skip

@@ -14,7 +14,10 @@ import figures  # noqa: E402
 import gpu_media  # noqa: E402
 import gpu_media_page  # noqa: E402
 
-RUN = {"n": 24_000, "per_s": 900.0, "per_s_steady": 1600.0, "busy": 80.0, "busy_after_warm_up": 91.0, "seconds": 26.0}
+RUN = {
+    "n": 24_000, "per_s": 900.0, "per_s_steady": 1580.0, "busy": 80.0, "busy_after_warm_up": 88.0, "seconds": 26.0,
+    "warm": {"documents_per_s": 1600.0, "gpu_busy": 0.91},
+}  # fmt: skip
 FIGURES = {
     "machine": {"gpu": "a card", "cores": 16, "torch": "2.11"}, "clip": RUN, "quality": {"error": "RuntimeError: no"},
     "decode": {"pictures": "640 x 480", "cores": 16, "squares_per_s": 700.0, "squares_per_s_all_cores": 9000.0, "simplejpeg_per_s": 800.0},
