@@ -191,10 +191,11 @@ def _llama(folder: Path, texts: list[str], tiny: bool, device: str) -> None:
             made = transformers.LlamaForCausalLM(config)
     finally:
         torch.set_default_dtype(torch.float32)
-    made.generation_config = transformers.GenerationConfig(
-        bos_token_id=1, eos_token_id=list(range(config.vocab_size)), pad_token_id=0
-    )
     made.save_pretrained(folder, max_shard_size=_SHARD_BYTES)
+    ends = {"bos_token_id": 1, "eos_token_id": list(range(config.vocab_size)), "pad_token_id": 0}
+    (folder / "generation_config.json").write_text(
+        json.dumps(ends)
+    )  # whatever a version of the library makes of so many ends
     adapter = folder.parent / "adapter"
     adapter.mkdir(exist_ok=True)
     width = config.hidden_size
