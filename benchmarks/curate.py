@@ -26,6 +26,7 @@ from measuring import TAMIS, measure
 OUT = Path(os.environ.get("TAMIS_BENCH_OUT", data.DATA / "out")) / "curate"
 MEMORY = "512MB"
 BUDGET_MB = 512
+TIMES = 4
 MARKS = ("", "very", "quite", "rather", "often", "perhaps", "indeed", "always", "mostly", "hardly")
 FUZZY = ["--word-ngrams", "5", "--bands", "14", "--rows", "8"]
 STEP = """
@@ -124,11 +125,20 @@ def apart(source: Path) -> tuple[dict[str, float], str]:
     return total, str(json.loads((here / "_tamis" / "manifest.json").read_text())["content_hash"])
 
 
+def _cpu_of(measured: Any) -> float:
+    """Of one command, or of those that `apart` measured."""
+    return float((measured[0] if isinstance(measured, tuple) else measured)["cpu_s"])
+
+
 def whole(quick: bool) -> None:
     source = marked(1 if quick else 10)
     target = OUT / "whole"
-    shutil.rmtree(target, ignore_errors=True)
-    once = tamis("curate", source, target, "--preset", "web-english", "--no-card", "--fresh")
+    both = []
+    for _ in range(1 if quick else TIMES):  # in turn, so that a busy moment of the machine hits either
+        shutil.rmtree(target, ignore_errors=True)
+        one = tamis("curate", source, target, "--preset", "web-english", "--no-card", "--fresh")
+        both.append((one, apart(source)))
+    once, (sums, content) = (min((b[side] for b in both), key=_cpu_of) for side in (0, 1))
     said, (read, written) = once["said"], flow(once)
     n, kept = said["n_records"], said["n_written"]
     part = f"web-english, {size_of(source) / 1000:.1f} GB"
@@ -140,12 +150,13 @@ def whole(quick: bool) -> None:
     )
     note(part, "peak, all processes (outside)", f"{once['peak_pss_mb']:.0f} MB", once["peak_pss_mb"] <= BUDGET_MB)
     note(part, "scratch at most", f"{said['scratch_bytes'] / 1e6:.1f} MB")
-    sums, content = apart(source)
     figure = f"{sums['wall_s']:.1f} s wall, {sums['cpu_s']:.1f} s CPU, {sums['read_mb']:,.0f} MB read, {sums['written_mb']:,.0f} MB written"
     note(part, "the same steps as 9 commands", figure)
     note(part, "the same content hash", said["content_hash"][:12], content == said["content_hash"])
     note(part, "faster, by CPU time", f"{sums['cpu_s'] / once['cpu_s']:.2f} x", sums["cpu_s"] / once["cpu_s"] >= 1.8)
     note(part, "faster, by the clock", f"{sums['wall_s'] / once['wall_s']:.2f} x")
+    turns = ", ".join(f"{_cpu_of(many) / _cpu_of(one):.2f}" for one, many in both)
+    note(part, "faster, by CPU time, in each turn of which the above are the best", f"{turns} x")
     single(source, part, once["cpu_s"])
 
 

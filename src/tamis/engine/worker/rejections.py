@@ -31,6 +31,9 @@ _COLUMNS = ("file", "offset", "id", "stage", "rule", "value", "threshold", "byte
 _TEXT = pa.large_string()
 
 
+_OFTEN_THE_SAME = ["file", "stage", "rule", "threshold"]  # a dictionary of the others would be as large as they are
+
+
 class Rejections:
     """Collects the drops of one unit."""
 
@@ -136,7 +139,9 @@ class Rejections:
         files = []
         if self._tables:
             table = pa.concat_tables(self._tables)
-            parquet.write_table(table, own_files.fresh(base + ".verdicts"), compression="zstd")
+            parquet.write_table(
+                table, own_files.fresh(base + ".verdicts"), compression="zstd", use_dictionary=_OFTEN_THE_SAME
+            )
             files.append(StagedFile(base + ".verdicts", "verdicts", len(table), extension="parquet"))
         if self._documents:
             with own_files.create(base + ".rejected") as out:

@@ -84,9 +84,8 @@ def replace_regex(texts: pa.Array, pattern: str, replacement: str, needs: str | 
     """RE2's global replacement, where the pattern (or the string that it `needs`) occurs: searching is 5 times as fast."""
     from tamis.kernels import text_rows
 
-    found = (
-        pc.match_substring_regex(texts, pattern=pattern) if needs is None else pc.match_substring(texts, pattern=needs)
-    )
+    # RE2 finds plain text, too, and jumps to where it begins: many times as fast as Arrow's own search.
+    found = pc.match_substring_regex(texts, pattern=pattern if needs is None else rf"\Q{needs}\E")
     at = np.flatnonzero(pc.fill_null(found, False).to_numpy(zero_copy_only=False))
     if not len(at):
         return texts

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from tamis.errors import UsageError
 from tamis.later import np, pa, pc
@@ -18,7 +18,8 @@ from tamis.stages.text.modifiers.pii.contacts import find_emails, find_phones
 from tamis.stages.text.modifiers.pii.numbers import IBAN_LENGTHS, find_cards, find_ibans
 
 # kind -> how it is found, and what RE2 finds in every text that holds one. In this order: what has a check digit goes before
-# telephone numbers, which may seem to go on with the next number.
+# telephone numbers, which may seem to go on with the next number. RE2 jumps from one byte to the next where all that it looks for begins with that
+# one (_JUMPS), ten times as fast as it reads.
 _KINDS: dict[str, tuple[Callable[[str], Iterator[tuple[int, int]]], str]] = {
     "email": (find_emails, "@"),
     "iban": (
@@ -26,10 +27,11 @@ _KINDS: dict[str, tuple[Callable[[str], Iterator[tuple[int, int]]], str]] = {
         f"(?i:(?:^|[^0-9A-Z])(?:{'|'.join(IBAN_LENGTHS)})[0-9]{{2}}(?:[ -]?[0-9A-Z]{{4}}){{2}}[ -]?[0-9A-Z]{{3}})",
     ),
     "ipv6": (find_ipv6, ":[0-9A-Fa-f]{0,4}:"),
-    "ipv4": (find_ipv4, r"[0-9]\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]"),
+    "ipv4": (find_ipv4, r"\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]"),
     "credit_card": (find_cards, "[0-9]{4}[ -]?[0-9]{4}[0-9 -]{5}"),
     "phone": (find_phones, r"\+[1-9]|[0-9]{3}\)?[ .-]?[0-9]{3}[ .-][0-9]{4}"),
 }
+_JUMPS = ("email", "ipv6", "ipv4")
 KINDS = ("email", "ipv4", "ipv6", "phone", "credit_card", "iban")
 _TAG, _HASH_TAG = "<{KIND}>", "<{KIND}:{HASH}>"
 _DIGEST_BYTES = 8
@@ -71,8 +73,7 @@ class PiiRedactor(DocumentModifier):
         """RE2 tells which texts may hold which kinds; only there the finders look, which are slower."""
         from tamis.kernels import text_rows
 
-        any_kind = pc.match_substring_regex(texts, pattern="|".join(_KINDS[k][1] for k in self._order))
-        rows = np.flatnonzero(pc.fill_null(any_kind, False).to_numpy(zero_copy_only=False))
+        rows = np.flatnonzero(self._may_hold_any(texts))
         few = text_rows.take(texts, rows)
         has = [pc.match_substring_regex(few, pattern=_KINDS[k][1]).to_pylist() for k in self._order]
         at, results = [], []
@@ -83,6 +84,12 @@ class PiiRedactor(DocumentModifier):
                 at.append(row)
                 results.append(after)
         return with_texts(texts, at, results)
+
+    def _may_hold_any(self, texts: pa.Array) -> np.ndarray[Any, Any]:
+        others = "|".join(_KINDS[k][1] for k in self._order if k not in _JUMPS)
+        patterns = [_KINDS[k][1] for k in self._order if k in _JUMPS] + ([others] if others else [])
+        found = [pc.fill_null(pc.match_substring_regex(texts, pattern=p), False) for p in patterns]
+        return np.logical_or.reduce([np.asarray(one) for one in found])
 
     def modify_document(self, text: str) -> str:
         return self._redacted(text, self._order)
