@@ -89,7 +89,7 @@ class PiiRedactor(DocumentModifier):
         others = "|".join(_KINDS[k][1] for k in self._order if k not in _JUMPS)
         patterns = [_KINDS[k][1] for k in self._order if k in _JUMPS] + ([others] if others else [])
         found = [pc.fill_null(pc.match_substring_regex(texts, pattern=p), False) for p in patterns]
-        return np.logical_or.reduce([np.asarray(one) for one in found])
+        return np.any([np.asarray(one) for one in found], axis=0)
 
     def modify_document(self, text: str) -> str:
         return self._redacted(text, self._order)
