@@ -89,7 +89,8 @@ class PiiRedactor(DocumentModifier):
         others = "|".join(_KINDS[k][1] for k in self._order if k not in _JUMPS)
         patterns = [_KINDS[k][1] for k in self._order if k in _JUMPS] + ([others] if others else [])
         found = [pc.fill_null(pc.match_substring_regex(texts, pattern=p), False) for p in patterns]
-        return np.any([np.asarray(one) for one in found], axis=0)
+        any_kind: np.ndarray[Any, Any] = np.any([np.asarray(one) for one in found], axis=0)
+        return any_kind
 
     def modify_document(self, text: str) -> str:
         return self._redacted(text, self._order)
