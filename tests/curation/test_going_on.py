@@ -166,3 +166,15 @@ def test_what_cannot_be_is_said_at_once(tmp_path: Path) -> None:
         with pytest.raises(error, match=message):
             given()  # type: ignore[no-untyped-call]
     assert not Path(out).exists()
+
+
+def test_a_source_that_would_be_lost_stops_it_and_the_step_says_that_it_may_go(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    lines = "".join(f'{{"id":{i},"text":"document number {i} of three times as many"}}\n' for i in range(150))
+    for name in "ab":
+        (source / f"{name}.jsonl").write_text(lines)
+    with pytest.raises(TamisError, match="1 of 2 sources would lose.*`max_source_loss: 1` in this step of the recipe"):
+        run(source, tmp_path / "out", [ExactDuplicates()])
+    told = run(source, tmp_path / "out", [ExactDuplicates(max_source_loss=1)])
+    assert told.about["n_written"] == 150

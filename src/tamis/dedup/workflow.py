@@ -333,10 +333,15 @@ class Workflow(WorkFolder):
         lost = {s: g / n for s, (n, g) in totals.items() if n >= MIN_SOURCE_DOCUMENTS and g / n > limit}
         if lost:
             worst = max(lost, key=lambda s: lost[s])
+            how = (
+                "with max_source_loss=1 (--max-source-loss 100%)"
+                if self.passes.step is None
+                else "with `max_source_loss: 1` in this step of the recipe (a preset: tamis recipe show NAME > mine.yaml, then --preset ./mine.yaml)"
+            )
             raise Incomplete(
                 f"nothing was removed: {len(lost)} of {len(totals)} sources would lose more than {limit:.0%} of their {self.passes.counted} "
                 f"({worst}: {lost[worst]:.1%} of {totals[worst][0]:,}). Look at {self.duplicates}; if that is right, run the same "
-                "with max_source_loss=1 (--max-source-loss 100%): it goes on from here"
+                f"{how}: it goes on from here"
             )
 
     def _remove(self) -> Any:
