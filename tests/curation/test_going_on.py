@@ -174,7 +174,7 @@ def test_a_source_that_would_be_lost_stops_it_and_the_step_says_that_it_may_go(t
     lines = "".join(f'{{"id":{i},"text":"document number {i} of three times as many"}}\n' for i in range(150))
     for name in "ab":
         (source / f"{name}.jsonl").write_text(lines)
-    with pytest.raises(TamisError, match="1 of 2 sources would lose.*`max_source_loss: 1` in this step of the recipe"):
+    with pytest.raises(TamisError, match=r"1 of 2 sources would lose.*`max_source_loss: 1` in this step of the recipe"):
         run(source, tmp_path / "out", [ExactDuplicates()])
     told = run(source, tmp_path / "out", [ExactDuplicates(max_source_loss=1)])
     assert told.about["n_written"] == 150
