@@ -232,6 +232,19 @@ def test_a_card_that_tells_what_a_batch_took_is_soon_as_full_as_it_can_be(fits: 
     assert best.seconds / (card.seconds - 0.25 * sum(card.full.values())) >= 0.8
 
 
+def test_a_device_is_asked_for_its_room_once_after_each_failure() -> None:
+    asked: list[int] = []
+
+    class Asked(Card):
+        def room(self) -> float | None:
+            asked.append(len(self.full))
+            return None
+
+    card = Asked(3000, 0.0, True)
+    list(run_batches([64] * 60_000, card.run, Allowance(Shape(4096, 10**6, 64)), card))
+    assert len(asked) == sum(card.full.values()) == 2  # at 4096, and once more while it grew, which it did many times
+
+
 def test_a_narrow_model_takes_more_tokens_at_once_on_a_gpu_and_no_more_on_a_core() -> None:
     pytest.importorskip("torch", reason="the extra `models` is not installed")
     device = TorchDevice("cpu")

@@ -72,6 +72,7 @@ class Allowance:
     _fitted_at: dict[int, int] = field(default_factory=dict)
     _clean: dict[int, int] = field(default_factory=dict)
     _n_failed: Counter[int] = field(default_factory=Counter)
+    _just_failed: set[int] = field(default_factory=set)  # and nothing of that length was done since
 
     def of(self, batch: Batch) -> Shape:
         """The shape for texts such as those of this batch."""
@@ -94,6 +95,7 @@ class Allowance:
         self.n_failures += 1
         self._n_ever += 1
         self._n_failed[key] += 1
+        self._just_failed.add(key)
         good = self._fitted_at.pop(key, 0)  # once: where that fails, too, somebody else has taken memory
         self._failed_at[key], self._clean[key] = batch.n_tokens, 0
         self._tokens[key] = max(good if 0 < good < batch.n_tokens else batch.n_tokens // 2, batch.least_tokens)
@@ -104,7 +106,8 @@ class Allowance:
     def fitted(self, batch: Batch, room: Callable[[], float | None] = lambda: None) -> None:
         """A batch fitted. After enough of them it may be larger, up to just below where it failed last. `room`: as `Device.room`."""
         key = self.shape.key(batch)
-        is_first = self._clean.get(key) == 0 and self._failed_at.get(key, 0) > batch.n_tokens
+        is_first = key in self._just_failed
+        self._just_failed.discard(key)
         self._fitted_at[key] = max(self._fitted_at.get(key, 0), batch.n_tokens)
         if key not in self._tokens:
             return
