@@ -43,6 +43,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "headed": small.headed_deberta(root / "headed", LABELS),
         "prompt": small.prompt_deberta(root / "prompt"),
         "llama": base,
+        "mistral": small.llama(root / "mistral", kind="Mistral"),
         "adapter": small.adapter(root / "adapter", base),
         "guard": small.data_guard(root / "guard"),
     }
@@ -131,8 +132,9 @@ def test_prompts_get_a_task_and_dimensions_that_add_up(folders: dict[str, Path])
     assert len({row["task_type_1"] for row in made}) > 1
 
 
-def test_aegis_answers_are_those_of_the_model_with_its_adapter(folders: dict[str, Path]) -> None:
-    paths = {"aegis_variant": str(folders["adapter"]), "base_model": str(folders["llama"])}
+@pytest.mark.parametrize("kind", ["llama", "mistral"])
+def test_aegis_answers_are_those_of_the_model_with_its_adapter(folders: dict[str, Path], kind: str) -> None:
+    paths = {"aegis_variant": str(folders["adapter"]), "base_model": str(folders[kind])}
     stage = classifiers.AegisClassifier(**paths, keep_raw_output=True, policy="O1: Violence.", max_chars=40)
     made = run(stage, [*TEXTS[:3], None]).to_pylist()
     assert [row["aegis_pred"] for row in made] == ["unknown"] * 3 + [None]  # random weights say nothing
@@ -141,16 +143,16 @@ def test_aegis_answers_are_those_of_the_model_with_its_adapter(folders: dict[str
     from tamis.stages.text.models.folder import open_folder
     from tamis.stages.text.models.language import adapter_of, add
 
-    model = transformers.AutoModelForCausalLM.from_pretrained(folders["llama"]).eval()
+    model = transformers.AutoModelForCausalLM.from_pretrained(folders[kind]).eval()
     add(model, adapter_of(folders["adapter"]))
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folders["llama"])
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folders[kind])
     for row, text in zip(made, TEXTS[:3], strict=False):
         ids = tokenizer(format_aegis(text[:40], "O1: Violence."), return_tensors="pt", return_token_type_ids=False)
         answer = model.generate(**ids, max_new_tokens=100, do_sample=False, pad_token_id=0)[
             0, ids["input_ids"].shape[1] :
         ]
         assert row["_aegis_raw_pred"] == tokenizer.decode(answer, skip_special_tokens=True)
-    plain = transformers.AutoModelForCausalLM.from_pretrained(folders["llama"])
+    plain = transformers.AutoModelForCausalLM.from_pretrained(folders[kind])
     changed = dict(model.named_parameters())["model.layers.0.self_attn.q_proj.weight"]
     from safetensors.torch import load_file
 
@@ -158,7 +160,7 @@ def test_aegis_answers_are_those_of_the_model_with_its_adapter(folders: dict[str
     stem = "base_model.model.model.layers.0.self_attn.q_proj.lora_"
     wanted = plain.model.layers[0].self_attn.q_proj.weight + 2 * low[stem + "B.weight"] @ low[stem + "A.weight"]
     assert torch.allclose(changed, wanted, atol=1e-5)
-    assert open_folder(folders["llama"]).n_bytes > 0
+    assert open_folder(folders[kind]).n_bytes > 0
 
 
 def test_the_data_guard_looks_at_the_last_token_whatever_lies_beside_it(folders: dict[str, Path]) -> None:

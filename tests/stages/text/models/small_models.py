@@ -166,16 +166,17 @@ def prompt_deberta(folder: Path, seed: int = 0) -> Path:
     return folder
 
 
-def llama(folder: Path, seed: int = 0) -> Path:
+def llama(folder: Path, seed: int = 0, kind: str = "Llama") -> Path:
+    """`kind`: "Mistral" is the same but for its name, and runs with padding."""
     import torch
     import transformers
 
     torch.manual_seed(seed)
-    config = transformers.LlamaConfig(
-        vocab_size=400, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, max_position_embeddings=4096,
+    config = getattr(transformers, f"{kind}Config")(
+        vocab_size=400, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=4096,
         bos_token_id=2, eos_token_id=3, pad_token_id=None,
     )  # fmt: skip
-    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    getattr(transformers, f"{kind}ForCausalLM")(config).save_pretrained(folder)
     save_tokenizer(folder, padding=False, causal=True, max_length=4096)
     return folder
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from tamis.errors import UsageError
 from tamis.later import np, pa, pc
 from tamis.stages.base import ProcessingStage
-from tamis.stages.text.classifiers.aegis_utils import format_aegis, parse_answer
+from tamis.stages.text.classifiers.aegis_utils import common_beginning, format_aegis, parse_answer
 from tamis.stages.text.classifiers.base import Classifier
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.device import TorchDevice
@@ -31,6 +31,7 @@ INSTRUCTION_DATA_GUARD_MODEL_IDENTIFIER = "nvidia/instruction-data-guard"
 PROMPT = "_tamis_aegis_prompt"
 MAX_SEQ_LENGTH = 4096
 POISONED = 0.5
+_MESSAGES = ("", "a", " a", "Z.", "1", "\n", "\u4e00", "\u0416")  # that have nothing in common
 
 
 @dataclass(repr=False)
@@ -75,6 +76,7 @@ class AegisModelStage(ModelStage):
         tokens_field: str = TOKENS,
         base_model: str = PRETRAINED_MODEL_NAME_OR_PATH,
         guard_model: str = INSTRUCTION_DATA_GUARD_MODEL_IDENTIFIER,
+        policy: str | None = None,
     ) -> None:
         self.base_model = base_model  # first: how large it is decides what this stage asks for
         super().__init__(
@@ -83,6 +85,7 @@ class AegisModelStage(ModelStage):
         )  # fmt: skip
         self.label_field, self.score_field = label_field, score_field
         self.add_instruction_data_guard, self.guard_model = add_instruction_data_guard, guard_model
+        self.policy = policy  # of the prompts that were made: what all of them begin with is read once
 
     def outputs(self) -> Any:
         return ["data"], [self.label_field] + ([self.score_field] if self.add_instruction_data_guard else [])
@@ -99,9 +102,19 @@ class AegisModelStage(ModelStage):
 
         adapter = adapter_of(folders.fetch(self.model_identifier, self.cache_dir, self.hf_token))
         if not self.add_instruction_data_guard:
-            return AnsweringModel(folder, adapter, device)
+            return AnsweringModel(folder, adapter, device, self._head(folder))
         guard = folders.fetch(self.guard_model, self.cache_dir, self.hf_token)
         return GuardedModel(folder, adapter, guard, device)
+
+    def _head(self, folder: folders.ModelFolder) -> list[int]:
+        """The tokens that every prompt begins with, whatever the message."""
+        prompts = pa.array([format_aegis(message, self.policy) for message in _MESSAGES], pa.large_string())
+        tokenizer = Tokenizer(folder.path, self._max_tokens, self.trust_remote_code)
+        return common_beginning(tokenizer.column(prompts).to_pylist())
+
+    def _n_tokens(self, text: np.ndarray[Any, Any]) -> int:
+        network: Any = self._network
+        return int(network.n_tokens(text))
 
     def columns(self, rows: np.ndarray[Any, Any]) -> Mapping[str, Any]:
         if not self.add_instruction_data_guard:
@@ -203,8 +216,8 @@ class AegisClassifier(Classifier):
 
     def model_stage(self) -> ModelStage:
         return AegisModelStage(
-            self.aegis_variant, label_field=self.raw_output_field, base_model=self.base_model, **self.settings()
-        )
+            self.aegis_variant, label_field=self.raw_output_field, base_model=self.base_model, policy=self.policy, **self.settings()
+        )  # fmt: skip
 
     def model_stages(self) -> list[ProcessingStage[Any, Any]]:
         answers = PostProcessAegisResponsesStage(

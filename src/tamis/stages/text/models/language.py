@@ -16,6 +16,7 @@ from tamis.later import F, np, torch
 from tamis.stages.text.models.batching import Batch
 from tamis.stages.text.models.folder import ModelFolder, read_json
 from tamis.stages.text.models.networks import explained, linear, load, need_torch, padded, pool
+from tamis.stages.text.models.packed_llama import PackedLlama, Reading, rotation_of, why_not
 
 if TYPE_CHECKING:
     from tamis.stages.text.models.device import TorchDevice
@@ -63,52 +64,73 @@ def add(model: Any, adapter: Adapter) -> None:
 
 
 class _Causal:
-    """A causal model with its adapter. Texts are padded behind their end: no token looks at what is behind it, so that reading them needs no mask,
-    and attention takes its fastest way."""
+    """A causal model with its adapter. `head`: token ids that texts begin with; a Llama reads them once (packed_llama.py)."""
 
-    packs = False
-
-    def __init__(self, folder: ModelFolder, adapter: Adapter, device: TorchDevice) -> None:
+    def __init__(self, folder: ModelFolder, adapter: Adapter, device: TorchDevice, head: Sequence[int] = ()) -> None:
         need_torch(f"the model {folder.path}")
         # 7 billion weights in float32 are 28 GB of this machine's memory, on their way to a card where they are 14.
         self._model = load(folder, "AutoModelForCausalLM", half=device.kind == "cuda")
         add(self._model, adapter)
         self._model = self._model.to(device.kind)
         self._device, self.width = device, int(self._model.config.hidden_size)
+        self._packed: PackedLlama | None = None
+        if not why_not(self._model.config, rotation_of(self._model.model)):
+            packed = PackedLlama(self._model.model, head)
+            self._packed = packed if device.kind == "cpu" or not packed.not_fused else None
+        self.packs = self._packed is not None
 
-    def _read(self, texts: Sequence[np.ndarray[Any, Any]], batch: Batch, cache: Any = None) -> tuple[Any, torch.Tensor]:
-        """The last layer's state of the last token of each text, and which tokens are theirs; `cache` (of transformers) keeps what answers need."""
-        ids, mask = padded(texts, batch, self._device.kind)
-        hidden = self._model.model(input_ids=ids, past_key_values=cache, use_cache=cache is not None).last_hidden_state
-        return pool(hidden, mask, "last"), mask
+    def n_tokens(self, text: np.ndarray[Any, Any]) -> int:
+        """So many tokens of a text go through the model."""
+        return len(text) if self._packed is None else self._packed.n_own(text)
+
+    def _read(self, texts: Sequence[np.ndarray[Any, Any]], batch: Batch, answers: bool = False) -> Reading | _Padded:
+        if self._packed is None:
+            return _Padded(self._model, *padded(texts, batch, self._device.kind), answers=answers)
+        return self._packed.read(texts, batch.n_tokens if self._device.kind == "cuda" else 0, answers)
+
+
+class _Padded:
+    """Texts that were read by the code of transformers, as `Reading` (packed_llama.py). They are padded behind their end: no token looks at what is behind
+    it, so that reading them needs no mask, and attention takes its fastest way."""
+
+    def __init__(self, model: Any, ids: torch.Tensor, mask: torch.Tensor, answers: bool) -> None:
+        from transformers import DynamicCache
+
+        self._model, self._mask, self._at = model.model, mask, mask.sum(1, keepdim=True)
+        self._cache = DynamicCache(config=model.config) if answers else None
+        hidden = self._model(input_ids=ids, past_key_values=self._cache, use_cache=answers).last_hidden_state
+        self.last = pool(hidden, mask, "last")
+
+    def follow(self, tokens: torch.Tensor) -> torch.Tensor:
+        self._mask = torch.cat([self._mask, torch.ones_like(self._at)], 1)
+        state = self._model(
+            input_ids=tokens[:, None], attention_mask=self._mask, position_ids=self._at, past_key_values=self._cache, use_cache=True
+        ).last_hidden_state[:, -1]  # fmt: skip
+        self._at = self._at + 1
+        return state
 
 
 class AnsweringModel(_Causal):
     """What the model says to each text: token ids, -1 behind the end of an answer. Always its likeliest answer."""
 
     def __call__(self, texts: Sequence[np.ndarray[Any, Any]], batch: Batch) -> np.ndarray[Any, Any]:
-        from transformers import DynamicCache
-
         given = self._model.generation_config.eos_token_id
         ends = torch.tensor([] if given is None else given, dtype=torch.long, device=self._device.kind).reshape(-1)
         out = np.full((len(texts), MAX_NEW_TOKENS), -1, np.int32)
         with torch.inference_mode():
-            cache, answers = DynamicCache(config=self._model.config), []
-            state, mask = self._read(texts, batch, cache)
-            at = mask.sum(1, keepdim=True)
-            is_done = torch.arange(batch.n_rows, device=mask.device) >= len(texts)  # rows that only fill the batch
+            said: list[torch.Tensor] = []
+            reading = self._read(texts, batch, answers=True)
+            state = reading.last
+            is_done = torch.arange(len(state), device=state.device) >= len(texts)  # rows that only fill the batch
             while True:
                 token = self._model.get_output_embeddings()(state).argmax(-1)
                 is_done = is_done | torch.isin(token, ends)
-                answers.append(token.masked_fill(is_done, -1))
-                if len(answers) == MAX_NEW_TOKENS or bool(is_done.all()):
+                said.append(token.masked_fill(is_done, -1))
+                if len(said) == MAX_NEW_TOKENS or bool(is_done.all()):
                     break
-                mask = torch.cat([mask, torch.ones_like(at)], 1)
-                state = self._model.model(
-                    input_ids=token[:, None], attention_mask=mask, position_ids=at + len(answers) - 1, past_key_values=cache, use_cache=True
-                ).last_hidden_state[:, -1]  # fmt: skip
-        said = torch.stack(answers, 1)[: len(texts)].cpu().numpy()
-        out[:, : said.shape[1]] = said
+                state = reading.follow(token)
+        rows = torch.stack(said, 1)[: len(texts)].cpu().numpy()
+        out[:, : rows.shape[1]] = rows
         return out
 
 
@@ -128,8 +150,7 @@ class GuardedModel(_Causal):
 
     def __call__(self, texts: Sequence[np.ndarray[Any, Any]], batch: Batch) -> torch.Tensor:
         with torch.inference_mode():
-            state, _ = self._read(texts, batch)
-            x = F.normalize(state[: len(texts)].float(), dim=-1)
+            x = F.normalize(self._read(texts, batch).last[: len(texts)].float(), dim=-1)
             for layer in self._layers[:-1]:
                 x = F.relu(F.linear(x, *layer))
             return torch.sigmoid(F.linear(x, *self._layers[-1]))

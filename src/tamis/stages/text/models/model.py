@@ -216,6 +216,10 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         rows = [new.get(i, known[i]) for i in tokens.at.tolist()]
         return np.stack(rows) if rows else made
 
+    def _n_tokens(self, text: np.ndarray[Any, Any]) -> int:
+        """How many tokens of a text go through the network."""
+        return len(text)
+
     def _rows(self, texts: list[Any]) -> np.ndarray[Any, Any]:
         """What the network gives for each text, in their order. Results stay on the device until all batches are on their way."""
         assert self._network is not None
@@ -228,10 +232,10 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
                 n = max(_LEAST_TOKENS, len(texts[i]) // 2)
                 texts[i] = np.concatenate([texts[i][: n - 1], texts[i][-1:]])  # the last one may be a mark of the end
                 was_cut.add(i)
-            return len(texts[i])
+            return self._n_tokens(texts[i])
 
         batches = run_batches(
-            [len(t) for t in texts],
+            [self._n_tokens(t) for t in texts],
             lambda batch: network([texts[i] for i in batch.at], batch),
             self._allowance,
             self._device,

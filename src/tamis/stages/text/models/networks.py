@@ -15,6 +15,7 @@ from tamis.stages.text.models import packed_bert, packed_deberta
 from tamis.stages.text.models.batching import Batch
 from tamis.stages.text.models.device import GPU_WIDTH
 from tamis.stages.text.models.folder import ModelFolder
+from tamis.stages.text.models.pinned import moved
 
 if TYPE_CHECKING:
     from tamis.stages.text.models.device import TorchDevice
@@ -69,11 +70,11 @@ class Encoder:
         if self.pooling == "mean":  # sums of neighbouring rows: those of a text, those up to the next, ...
             starts = [a for a, _ in packed.spans] + [len(hidden)]
             lengths = [n for i, (a, own) in enumerate(packed.spans) for n in (own, starts[i + 1] - a - own)]
-            of = _on(hidden.device, lengths)
+            of = moved(lengths, hidden.device)
             sums = torch.segment_reduce(hidden.float(), "sum", lengths=of, axis=0, unsafe=True)
             return sums[::2] / of[::2, None]
         at = [a if self.pooling == "first" else a + n - 1 for a, n in packed.spans]
-        return hidden[_on(hidden.device, at)].float()
+        return hidden[moved(at, hidden.device)].float()
 
 
 def packing(config: Any) -> tuple[Any, Any] | None:
@@ -83,12 +84,6 @@ def packing(config: Any) -> tuple[Any, Any] | None:
     if not packed_bert.why_not(config):
         return packed_bert.pack, packed_bert.PackedBert
     return None
-
-
-def _on(device: torch.device, numbers: list[int]) -> torch.Tensor:
-    """Numbers on a device without waiting for the work that it still has: from pinned memory."""
-    made = torch.tensor(numbers)
-    return made if device.type == "cpu" else made.pin_memory().to(device, non_blocking=True)
 
 
 def padded(texts: Tokens, batch: Batch, device: str, side: str = "right") -> tuple[torch.Tensor, torch.Tensor]:
@@ -102,10 +97,7 @@ def padded(texts: Tokens, batch: Batch, device: str, side: str = "right") -> tup
         at = slice(0, len(text)) if side == "right" else slice(batch.length - len(text), batch.length)
         ids[row, at], mask[row, at] = text, 1
     mask[len(texts) :, 0 if side == "right" else -1] = 1
-    both = (torch.from_numpy(ids), torch.from_numpy(mask))
-    if device == "cpu":
-        return both
-    return both[0].pin_memory().to(device, non_blocking=True), both[1].pin_memory().to(device, non_blocking=True)
+    return moved(ids, device), moved(mask, device)
 
 
 def pool(hidden: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor:
