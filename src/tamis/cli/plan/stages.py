@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -16,8 +15,8 @@ from typing import Any
 
 from tamis.cli.jobs.request import Request, file_source, output_of
 from tamis.cli.plan.machine import ClusterFigures, Dataset, Machine, cluster_figures, cluster_lines
+from tamis.cli.plan.probe import Probe, kind_of, probe
 from tamis.cli.plan.show import format_time, free_words, guide_line, range_words, sizes, times
-from tamis.cli.plan.trial import Probe, kind_of, probe
 from tamis.cli.terminal.show import count
 from tamis.engine.job import Job, make_job
 from tamis.engine.run.budget.expectation import profile_key, stage_names
@@ -149,9 +148,7 @@ def make_plan(
     if may_probe and files is None:
         raise UsageError("--probe needs data, and --dataset-bytes plans without: leave one of them out")
     if files is not None and (may_probe or (may_probe is None and not past)):
-        with tempfile.TemporaryDirectory(prefix="tamis-plan-") as folder:
-            bounded = budget if where.is_here else min(budget, here)
-            tried = probe(pipeline, settings, files, probe_bytes, folder, bounded, block)
+        tried = probe(request, files, probe_bytes, budget if where.is_here else min(budget, here), block)
         if not past:
             past, models, more["kind"] = [tried.measured], [tried.model], ranges.PROBE
             basis = "a probe: this pipeline has not run on this machine yet"

@@ -7,10 +7,9 @@ import shutil
 import statistics
 import tempfile
 from collections.abc import Callable
-from typing import Any
 
 from tamis.cli.jobs.request import Request, file_source
-from tamis.cli.plan.trial import copied, spread, tried
+from tamis.cli.plan.trial import Trial, copied, spread, tried
 from tamis.errors import TamisError, UsageError
 from tamis.observe.profiling import Row
 from tamis.sizes import format_size, parse_fraction, parse_size
@@ -59,8 +58,8 @@ def try_all(
         _compile(request)
         rows, n = [], 0
         for budget, block in asked:
-            found: list[dict[str, Any]] = []
-            while len(found) < repeat and (not found or found[-1]["status"] == "ok"):
+            found: list[Trial] = []
+            while len(found) < repeat and (not found or found[-1].status == "ok"):
                 n += 1
                 tell(f"[{n}/{len(asked) * repeat}] {format_size(budget)}, {block or 'auto'} on {format_size(n_bytes)}")
                 # Not 100%: that would also switch off the early end of a run whose stage fails on everything.
@@ -109,18 +108,20 @@ def _compile(request: Request) -> None:
     compile_missing(job.kernel_groups(), find_budget(None, os.environ).bytes, count_caller=False)
 
 
-def _row(found: list[dict[str, Any]], budget: int, block: str) -> Row:
-    if found[-1]["status"] != "ok":
-        return Row(budget, block, found[-1]["status"], message=found[-1]["message"])
-    middle = statistics.median_low([f["seconds"] for f in found])
-    one = next(f for f in found if f["seconds"] == middle)
+def _row(found: list[Trial], budget: int, block: str) -> Row:
+    last = found[-1]
+    if last.status != "ok":
+        return Row(budget, block, last.status, message=last.message)
+    middle = statistics.median_low([f.seconds for f in found])
+    one = next(f for f in found if f.seconds == middle)
 
     def most(*names: str) -> int:
         """Of what went wrong, the worst run counts."""
-        return max(sum(int(f["counters"].get(name, 0)) for name in names) for f in found)
+        return max(sum(f.counters.get(name, 0) for name in names) for f in found)
 
+    n_workers = one.prediction.get("conditions", {}).get("n_workers", 0)
     return Row(
-        budget, block, "ok", max(f["peak_bytes"] for f in found), round(middle, 3), round(one["read_bytes"] / 1e6 / one["work_s"], 2),
-        round(one["cpu_s"], 3), one["n_workers"], one["counters"].get("committed", 0), most("splits"), most("recycled"),
-        most("memory_failures", "kills", "crashes"), repeats=[round(f["seconds"], 3) for f in found],
+        budget, block, "ok", max(f.peak_bytes for f in found), round(middle, 3), round(one.read_bytes / 1e6 / one.work_s, 2),
+        round(one.cpu_s, 3), n_workers, one.counters.get("committed", 0), most("splits"), most("recycled"),
+        most("memory_failures", "kills", "crashes"), repeats=[round(f.seconds, 3) for f in found],
     )  # fmt: skip

@@ -1,0 +1,97 @@
+"""What `tamis plan` learns of a pipeline that has not run here: its stages, tried on the beginning of some input files."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+
+from tamis.cli.jobs.request import Request
+from tamis.cli.plan.trial import Trial, copied, spread, tried
+from tamis.errors import TamisError
+from tamis.forecast.prediction import Conditions, Measured
+from tamis.formats.input_files.listing import FileList
+from tamis.memory.predictor import Predictor
+from tamis.observe.points import UnitPoint
+from tamis.observe.series import open_series
+
+_FILES = 6
+_ENOUGH = "1GB"  # of memory, where the budget itself is too small to try anything
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What a run over the copies took, and what it found out about the machine."""
+
+    measured: Measured
+    model: Predictor  # of what partitions take
+    smallest_bytes: int
+    fits: bool
+    n_written: int
+    ratios: dict[str, float]  # decoded bytes per stored byte, by kind of file
+
+
+def probe(request: Request, files: FileList, n_bytes: int, budget_bytes: int, block_bytes: int) -> Probe:
+    """Try the stages under the budget if that is possible at all. `block_bytes`: the largest that partitions may be."""
+    with tempfile.TemporaryDirectory(prefix="tamis-plan-") as folder:
+        heads = copied(request.build()[0], _chosen(files), folder, n_bytes)
+        ratios = defaultdict(list)
+        for head in heads:
+            ratios[kind_of(head["path"])].append(head["ratio"])
+        copies, output = [head["copy"] for head in heads], os.path.join(folder, "out")
+        found = tried(request, copies, output, memory=budget_bytes, quarantine_limit="100%")
+        fits = found.status != "infeasible"
+        if not fits:
+            found = tried(request, copies, output, memory=_ENOUGH, quarantine_limit="100%", fresh=True)
+        if not found.run_dir:
+            failure = TamisError(found.message)
+            failure.exit_code = found.exit_code
+            raise failure
+        with open(os.path.join(found.run_dir, "settings.json"), "rb") as file:
+            smallest = next(int(e["value"]) for e in json.load(file)["settings"] if e["name"] == "smallest budget")
+        with open_series(Path(found.run_dir)) as series:
+            units = [u for u in series.units(100_000) if u.decoded_bytes > 0]
+    model = Predictor(block_bytes)
+    for u in units:
+        model.observe(u.decoded_bytes, u.largest_record, u.peak_bytes)
+    means = {kind: fmean(values) for kind, values in ratios.items()}
+    fits = fits and budget_bytes >= smallest
+    return Probe(_measured(found, units), model, smallest, fits, found.n_written, means)
+
+
+def _measured(found: Trial, units: Sequence[UnitPoint]) -> Measured:
+    # The first partitions pay for set-up and cold caches; the faster half is what a long run sees.
+    timed = sorted(units, key=lambda u: u.seconds / u.decoded_bytes)[: (len(units) + 1) // 2]
+    rate = sum(u.seconds for u in timed) / max(sum(u.decoded_bytes for u in timed), 1)
+    largest = max(((u.decoded_bytes, u.largest_record, u.peak_bytes) for u in units), default=(0, 0, 0))
+    told, read = found.prediction, found.read_bytes
+    return Measured(
+        replace(Conditions(**told["conditions"]), input_bytes=read, decoded_bytes=read), found.peak_bytes, told["seconds"]["measured"],
+        rate * read, told["cpu_s"]["measured"], told["scratch_bytes"]["measured"], found.written_bytes, found.n_documents, len(units),
+        time.time(), False, largest[0], largest[2],
+    )  # fmt: skip
+
+
+def _chosen(files: FileList) -> list[str]:
+    """A few files of every kind, spread evenly over the list."""
+    by_kind = defaultdict(list)
+    for path, size in zip(files.paths, files.sizes, strict=True):
+        if size > 0:
+            by_kind[kind_of(path)].append(path)
+    per_kind = max(1, _FILES // max(len(by_kind), 1))
+    return [path for paths in by_kind.values() for path in spread(paths, per_kind)]
+
+
+def kind_of(path: str) -> str:
+    """
+    >>> kind_of("a/b.jsonl.gz"), kind_of("c.parquet")
+    ('jsonl.gz', 'parquet')
+    """
+    name = os.path.basename(path).lower()
+    return ".".join(name.split(".")[-2:]) if name.endswith((".gz", ".zst", ".bz2", ".xz")) else name.rpartition(".")[2]
