@@ -79,14 +79,14 @@ def _append(pool, record, out, to, n_ids, most):
 @kernel(
     types.int64(
         *(U8_IN, I64_IN, I64_IN, types.int64, types.int64, types.int64, types.int64, types.int64, I32_IN, I32_IN),
-        *(U8_IN, I64_IN, I64_IN, U8_IN, U8_IN, types.boolean),
+        *(U8_IN, I64_IN, I64_IN, U8_IN, U8_IN, types.int64, types.boolean),
         *(types.int64, types.uint64, U64_IN, I32_OUT, U8_IN, types.uint64, U64_IN, I32_OUT, U8_IN),
         *(I32_OUT, I64_OUT, U8_OUT, I64_OUT, I64_OUT, I64_OUT),
     )
 )
 def _word_ids(
     data, starts, ends, first_row, first_chars, max_chars, most, enough, before, behind,
-    classes_in, firsts_in, pattern_ends_in, patterns_in, is_aside_in, aside_at_end,
+    classes_in, firsts_in, pattern_ends_in, patterns_in, is_aside_in, longest, aside_at_end,
     long_from, salt, slots_in, pool_out, pool_bytes_in, long_salt, long_slots_in, long_pool_out, long_bytes_in,
     out, lengths, status, told_starts, told_ends, counts,
 ):  # fmt: skip
@@ -160,7 +160,7 @@ def _word_ids(
                     if kind != SINGLE or word_end > p:
                         break
                     word_end = p + 1
-                if p >= e or n_ids >= enough:
+                if p >= e or (n_ids >= most and p + longest <= e):
                     break
                 p += step
                 begin = p
@@ -168,9 +168,11 @@ def _word_ids(
                     after_separator = p
             if state == ASIDE:
                 break
-            if n_ids < enough and aside_at_end and after_separator == e:
+            # What ends well before e is whole, and so are its ids; the last word, or a pattern, may be cut there.
+            needed = most if p + longest <= e else enough
+            if n_ids < needed and aside_at_end and after_separator == e:
                 state = ASIDE
-            elif n_ids < enough and e < end and n_chars < max_chars and not is_missing:
+            elif n_ids < needed and e < end and n_chars < max_chars and not is_missing:
                 n_chars *= 4
             else:
                 state = MISSING if is_missing else DONE
@@ -213,12 +215,13 @@ class Cut:
         self.ends = np.cumsum([0, *(len(p) for p, _ in found)]).astype(np.int64)
         self.patterns = np.frombuffer(b"".join(p for p, _ in found), np.uint8)
         self.is_aside = np.array([one for _, one in found], np.uint8)
-        self.aside_at_end = aside_at_end
+        self.longest, self.aside_at_end = max((len(p) for p, _ in found), default=1), aside_at_end
 
 
 class Wanted(NamedTuple):
     """Of each text at most `most` ids of words, `before` and `behind` them others; its first `max_chars` characters are looked at, and not
-    all of them where `first_chars`, or four times that, and so on, have `enough` ids."""
+    all of them where the whole words of `first_chars`, or of four times that, and so on, have `most` ids, or all of these characters `enough`: the
+    ids of a word that is cut there may be others than those of the whole."""
 
     most: int
     enough: int
@@ -257,7 +260,7 @@ def word_ids(
         row = _word_ids(
             *(data, starts, ends, row, wanted.first_chars, wanted.max_chars, wanted.most, wanted.enough),
             *(wanted.before, wanted.behind, cut.classes, cut.firsts, cut.ends, cut.patterns, cut.is_aside),
-            *(cut.aside_at_end, long_from, words.salt, words.slots, words.pool, words.pool_bytes),
+            *(cut.longest, cut.aside_at_end, long_from, words.salt, words.slots, words.pool, words.pool_bytes),
             *(long_words.salt, long_words.slots, long_words.pool, long_words.pool_bytes),
             *(out, lengths, status, told_starts, told_ends, counts),
         )

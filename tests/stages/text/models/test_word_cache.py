@@ -26,7 +26,7 @@ CORPUS = [
     "def f(x_1): return x_1**2 # y",
 ] * 5
 PIECES = st.one_of(
-    st.sampled_from(["the", "quick", "Größe", "f(x_1):", "[SEP]", "[MASK]", "[sep]", "<s>", " ", "  ", "\n", "\n\n", "\t", "\u00a0", "\u3000", "\u200b", "\u0301", "'s", "\x00", "\x1c", "\ufffd", "中文"]),
+    st.sampled_from(["the", "quick", "Größe", "f(x_1):", "[SEP]", "[MASK]", "[sep]", "<s>", " ", "  ", "\n", "\n\n", "\t", "\u00a0", "\u3000", "\u200b", "\u0301", "'s", "\x00", "\x1c", "\ufffd", "中文", "\u2581", "y" * 150]),
     st.text(max_size=8),
 )  # fmt: skip
 
@@ -86,6 +86,13 @@ def test_ids_are_those_of_the_tokenizer(texts: list[str]) -> None:
         wanted = encoder(own)(texts)
         assert made.encode(texts) == wanted
         assert made.encode(texts) == wanted  # from the cache
+
+
+def test_the_mark_of_sentencepiece_may_be_written_in_a_text() -> None:
+    texts = [" \u2581", "a \u2581the", "\u2581\u2582\u2583 \u2581\u2581", "the\u2581 fox"]
+    for own, made in CACHES:
+        assert made is not None
+        assert made.encode(texts) == encoder(own)(texts)
 
 
 def test_a_full_cache_forgets_what_nobody_asks_for_and_stays_right(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,6 +166,17 @@ def test_a_beginning_with_too_few_tokens_is_taken_longer(folders_of_tokenizers: 
     assert made.column(pa.array(texts), 2500).to_pylist() == whole_column(made, texts, 2500)
 
 
+def test_a_word_that_the_beginning_cuts_is_not_taken_for_a_whole_one(folders_of_tokenizers: Path) -> None:
+    """WordPiece knows no word of more than 100 characters; what is left of one by a cut may be 99 tokens."""
+    made = tokenizer_of(folders_of_tokenizers, 7)
+    texts: list[str | None] = [f"{'f' * 101} {'o' * n} the fox" for n in (40, 99, 100, 101, 400)]
+    assert made.column(pa.array(texts)).to_pylist() == whole_column(made, texts, None)
+    texts = [f"[SEP] {'f' * 101} {'o' * n} the fox" for n in (40, 99, 100, 101, 400)]
+    assert made.column(pa.array(texts)).to_pylist() == whole_column(made, texts, None)
+    texts = [f"{'f' * 101}{' ' * n} the [SEP] fox quick brown jump lazy" for n in range(60, 100)]  # a mark is cut, too
+    assert made.column(pa.array(texts)).to_pylist() == whole_column(made, texts, None)
+
+
 @functools.cache
 def tokenizer_of(path: Path, max_tokens: int) -> Tokenizer:
     made = Tokenizer(path, max_tokens)
@@ -175,6 +193,28 @@ def test_others_are_asked_about_whole_texts() -> None:
     looking.add_tokens([tokenizers.AddedToken("<x>", lstrip=True)])
     assert "'<x>' looks at what is beside it" in word_cache.why_not(looking)
     assert word_cache.cache_of(own, encoder(own)) is None
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+@pytest.mark.parametrize("made", [wordpiece, unigram])
+def test_added_tokens_that_are_found_in_normalized_text_may_be_written_in_many_ways(
+    made: Callable[..., Any], lowercase: bool
+) -> None:
+    own = made()
+    if made is wordpiece:
+        own.backend_tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lowercase)
+    elif lowercase:
+        normalizers = [tokenizers.normalizers.Lowercase(), own.backend_tokenizer.normalizer]
+        own.backend_tokenizer.normalizer = tokenizers.normalizers.Sequence(normalizers)
+    own.add_tokens(["new-tok"])
+    assert (encoder(own)(["NEW-TOK"]) == encoder(own)(["new-tok"])) == lowercase
+    why = "its added token 'new-tok' may be written in many ways" if lowercase else ""
+    assert word_cache.why_not(own) == why
+    if not lowercase:
+        cache = word_cache.cache_of(own, encoder(own))
+        texts = ["a NEW-TOK b", "a new-tok b", "anew-tokb"]
+        assert cache is not None
+        assert cache.encode(texts) == encoder(own)(texts)
 
 
 def test_the_real_tokenizer_of_minilm_has_a_cache_and_gives_its_own_ids() -> None:

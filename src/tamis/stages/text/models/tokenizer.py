@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # kernels bring numpy, which whoever only plans does not load
     from tamis.stages.text.models.id_lists import IdLists
 
 _CHARS_PER_TOKEN = 5  # of a text so many characters are looked at first, for each token that is wanted
-_BESIDE = 32  # tokens near a cut may differ from those of the whole text: so many more than wanted must be there
+_BESIDE = 32  # tokens near a cut may differ from those of the whole text: so many more than wanted must be there, and more for some
 _CHUNK = 256  # texts tokenized at once: words that nobody knows yet, and lists of Python numbers, are large
 _LONGEST = 1 << 20  # a tokenizer that knows no limit says 10**30
 _DEFAULT_TOKENS = 512
@@ -126,6 +126,9 @@ class Tokenizer:
         self._n_behind = _behind(self._specials, self._whole(["a"])[0])
         n_before = len(self._specials) - self._n_behind
         self._around = self._specials[:n_before], self._specials[n_before:]
+        model = getattr(getattr(self._own, "backend_tokenizer", None), "model", None)
+        # WordPiece knows no word that is longer; what a cut leaves of one may have a token for each character.
+        self._beside = max(_BESIDE, getattr(model, "max_input_chars_per_word", 0))
         self._words = cache_of(self._own, lambda texts: self._whole(texts, specials=False))
         if self.max_tokens <= len(self._specials):
             raise UsageError(
@@ -161,7 +164,7 @@ class Tokenizer:
             most = self.max_tokens - len(self._specials)
             before, behind = (np.array(ids, np.int32) for ids in self._around)
             chars = _CHARS_PER_TOKEN * (self.max_tokens + _BESIDE), max_chars or ALL_CHARS
-            found, rows = self._words.look_up(buffers, rows, Wanted(most, most + _BESIDE, *chars, before, behind))
+            found, rows = self._words.look_up(buffers, rows, Wanted(most, most + self._beside, *chars, before, behind))
         if rows.size:
             found.append(IdLists.of(rows, self._tokens(texts.take(pa.array(rows)), max_chars)))
         return found
@@ -176,7 +179,7 @@ class Tokenizer:
             some = pc.utf8_slice_codeunits(texts.take(left), 0, min(n_chars, max_chars or n_chars)).to_pylist()
             again = []
             for i, ids in zip(left, self._encode(some), strict=True):
-                if wanted[i] > n_chars and len(ids) < self.max_tokens + _BESIDE:
+                if wanted[i] > n_chars and len(ids) < self.max_tokens + self._beside:
                     again.append(i)
                 else:
                     found[i] = self._cut(ids)

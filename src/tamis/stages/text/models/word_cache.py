@@ -122,6 +122,7 @@ def _cuts(own: Any) -> list[Cut]:
     marks = [token.content for token in own.get_added_tokens_decoder().values()]
     if type(own.pre_tokenizer).__name__ == "BertPreTokenizer":
         return [Cut(" \n", string.punctuation, marks)]  # each of ASCII's is a word of its own
+    marks.append(own.pre_tokenizer.replacement)  # a blank is made to one: beside a blank it is not told from another
     odd = [[*marks, *(c for c in _WHITE if c not in blanks)] for blanks in _BLANKS]
     # Where nothing takes the spaces from the end of a text, they are a token of their own there.
     ways = chain.from_iterable(
@@ -145,4 +146,12 @@ def why_not(tokenizer: Any) -> str:
             return "one of its added tokens is empty"
         if any(c.isspace() for c in token.content) or token.lstrip or token.rstrip or token.single_word:
             return f"its added token {token.content!r} looks at what is beside it"
+        if token.normalized and _is_same_in_capitals(token.content, own.normalizer):
+            return f"its added token {token.content!r} may be written in many ways"
     return ""
+
+
+def _is_same_in_capitals(content: str, normalizer: Any) -> bool:
+    """Whether a normalizer makes it of other letters, too: then it is not found by looking for `content` in texts."""
+    ways = {content.upper(), content.lower()} - {content} if normalizer is not None else ()
+    return any(normalizer.normalize_str(way) == normalizer.normalize_str(content) for way in ways)
