@@ -1,4 +1,4 @@
-"""What a process that loads early knows of pandas once a stage has imported it."""
+"""A process that loads early: its threads, and what it knows of pandas once a stage has imported it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import subprocess
 import sys
 
 from command import SRC
+
+from tamis.memory.release import hygiene_env
 
 
 def test_series_are_series_also_where_arrow_was_loaded_before_pandas() -> None:
@@ -20,3 +22,15 @@ def test_series_are_series_also_where_arrow_was_loaded_before_pandas() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": str(SRC)}, check=True
     )
     assert done.stdout == "0\n1\n"
+
+
+def test_a_process_that_is_forked_has_one_thread_when_its_libraries_are_loaded() -> None:
+    """Threads are not forked, nor stand they behind the gate; and Python 3.15 refuses to fork beside them where warnings are errors."""
+    code = (
+        "import os, sys; from tamis.backends.preload import load_libraries; from tamis.kernels.loading.groups import all_groups\n"
+        "load_libraries(all_groups()); print(len(os.listdir('/proc/self/task')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=hygiene_env({"PYTHONPATH": str(SRC)}), check=True, timeout=60
+    )  # fmt: skip
+    assert done.stdout == "1\n"

@@ -159,5 +159,5 @@ def _warm_up() -> None:
     table = batch.to_pyarrow()
     with pyarrow.parquet.ParquetWriter(sink, table.schema) as writer:
         writer.write_table(table)
-    # not read_table(): the dataset reader starts threads, and a forking server must have one
-    pyarrow.parquet.ParquetFile(io.BytesIO(sink.getvalue())).read(use_threads=False)
+    # Neither read_table() nor pre_buffer, which is on unless said otherwise: both start threads, and a forking server must have one.
+    pyarrow.parquet.ParquetFile(io.BytesIO(sink.getvalue()), pre_buffer=False).read(use_threads=False)

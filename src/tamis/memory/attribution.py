@@ -84,8 +84,10 @@ def census(roots: Iterable[Any] = (), max_objects: int = _MAX_OBJECTS) -> Census
     seen: set[int] = set(own)
     own.add(id(seen))
     seen |= own
+    # An earlier census is not what grew, nor its dict, which the collector lists by itself from Python 3.14 on.
+    seen.update(id(item.by_type) for item in watched if type(item) is Census)
+    not_weighed = (*_NOT_WEIGHED, Census)
     del watched
-    not_weighed = (*_NOT_WEIGHED, Census)  # an earlier census is not what grew
     while stack:
         item = stack.pop()
         if id(item) in seen or issubclass(type(item), not_weighed):  # objects may answer anything for __class__
