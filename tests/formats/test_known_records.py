@@ -88,11 +88,28 @@ def test_files_of_one_batch_are_told_apart(tmp_path: Path) -> None:
         _record(1) + b"\n" + _record(2) + b"\n\n",
         b"\n" + _record(1) + b"\n",
         _record(1) + b"\nnot JSON\n" + _record(2) + b"\n",
+        _record(1) + b"\n" + _record(2) + b"\r",
     ],
-    ids=["blank line", "CRLF", "no last line feed", "blank at the end", "blank at the start", "bad record"],
+    ids=[
+        "blank line",
+        "CRLF",
+        "no last line feed",
+        "blank at the end",
+        "blank at the start",
+        "bad record",
+        "CR at the end",
+    ],
 )
 def test_what_is_not_covered_is_looked_for_in_the_file(tmp_path: Path, data: bytes) -> None:
     assert _told(tmp_path, {0: data}).find(0, 0, len(data), len(data)) is None
+
+
+def test_a_range_whose_last_line_has_another_end_is_looked_into(tmp_path: Path) -> None:
+    data = _record(1) + b"\n" + _record(2) + b"\r\n" + _record(3) + b"\n"
+    told = _told(tmp_path, {0: data, 1: _record(4) + b"\n" + _record(5)})
+    for end in range(len(_record(1)) + 2, len(data), 97):  # it would be copied without its line feed
+        assert told.find(0, 0, end, len(data)) is None
+    assert told.find(1, 0, 10, 2 * len(_record(4)) + 1) is not None  # only the last line is without
 
 
 def test_a_file_that_is_longer_than_what_was_told_is_looked_into(tmp_path: Path) -> None:

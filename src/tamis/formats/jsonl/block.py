@@ -233,11 +233,6 @@ class JsonlBlock:
         """`identity`, where it was found already."""
         return self._identity
 
-    @property
-    def mean_bytes(self) -> float:
-        """Of a record; 0 where there is none."""
-        return float((self.end - self.start).sum()) / self.n_rows if self.n_rows else 0.0
-
     def sizes(self, rows: Array) -> Array:
         at = np.maximum(rows, 0)
         return np.where(rows >= 0, self.end[at] - self.start[at], 0) if self.n_rows else np.zeros(len(rows), np.int64)

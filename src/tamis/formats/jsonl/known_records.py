@@ -1,9 +1,9 @@
 """Records of plain JSONL files that an earlier pass found: where each lies, how long it is, and its hash.
 
 The pass writes three columns beside what else it tells of documents, by their `file` and `offset` (Arrow files, one record batch
-per unit); those of documents that it dropped lie in a file of their own (`DroppedWriter`). A later pass over the same files takes the records of a range from there, without reading the file. It trusts them
-only where they cover the range without a gap, line feeds included: then there is neither a blank line nor a record
-that the first pass set aside.
+per unit); those of documents that it dropped lie in a file of their own (`DroppedWriter`). A later pass over the same files takes
+the records of a range from there, without reading the file. It trusts them only where they cover the range without a gap,
+line feeds included: then there is neither a blank line nor a record that the first pass set aside.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ _LEAST_BYTES = 512  # on average: finding and hashing shorter records again cost
 _MOST_BYTES = 1 << 30  # of a record: a longer one is not read at once
 _READ = ("file", "offset", *COLUMNS)
 _TYPES = {"file": "<i4", "offset": "<i8", "record_bytes": "<u4", "record_hi": "<u8", "record_lo": "<u8"}
+_LINE_FEED = 10
 _RUN = np.dtype(
     [("file", "<i4"), ("offset", "<i8"), ("path", "<i4"), ("n_rows", "<i8"), *((f"at_{name}", "<i8") for name in _READ)]
 )
@@ -36,24 +37,29 @@ Array = np.ndarray[Any, Any]
 
 
 def known_columns(batch: DocumentBatch, at: Array | None = None) -> dict[str, Array]:
-    """What a later pass needs to know of these documents' records (`at`: of some rows); nothing where they do not lie open in a file.
-
-    Whether records are long enough is asked of their block, so that it is the same for documents that stay and those that go.
-    """
+    """What a later pass needs to know of these documents' records (`at`: of some rows); nothing where they do not lie open in a file."""
     lineage = batch.lineage
     if lineage is None or not batch.is_identified or not batch.num_items:
         return {}
     origin, rows, (hi, lo) = lineage.origin, lineage.rows, batch.identity
-    if not isinstance(origin, JsonlBlock) or not origin.is_open or origin.mean_bytes < _LEAST_BYTES:
+    if not isinstance(origin, JsonlBlock) or not origin.is_open or not _can_be_told(origin):
         return {}
     if at is not None:
         rows, hi, lo = rows[at], hi[at], lo[at]
     if not len(rows) or bool((rows < 0).any()):
         return {}
     sizes = origin.end[rows] - origin.start[rows]
-    if int(sizes.max()) > _MOST_BYTES:
-        return {}
     return {"record_bytes": sizes.astype(np.uint32), "record_hi": hi, "record_lo": lo}
+
+
+def _can_be_told(block: JsonlBlock) -> bool:
+    """Whether records are long enough, none too long, and each a line of its own. Asked of their block, so that it is the same for all
+    documents of a unit, those that stay and those that go."""
+    sizes, end = block.end - block.start, block.end
+    if not len(sizes) or int(sizes.max()) > _MOST_BYTES or int(sizes.sum()) < _LEAST_BYTES * len(sizes):
+        return False
+    # A carriage return belongs to no record, and whoever copies a record takes the one byte behind it.
+    return bool((block.buf[end[end < len(block.buf)]] == _LINE_FEED).all())
 
 
 @dataclass(frozen=True)
