@@ -203,6 +203,9 @@ def test_a_parameter_that_another_version_does_not_know_counts_where_it_was_used
     assert differences(before, now) == differences(now, before) == []
     asked = described(Mix([0, 3], [1.0, 2.0], "text", each=[1, 3]))
     assert differences(before, asked) == ["tamis.Mix: each was None and is [1, 3]"]
+    once = described(Mix([0, 3], [1.0, 2.0], "text", each=[1, 1]))  # as versions said that had it for every mix
+    assert differences(once, now) == differences(now, once) == differences(before, once) == []
+    assert differences(once, asked) == ["tamis.Mix: each was [] and is [1, 3]"]
     before[-3]["params"]["weights"] = None
     assert differences(before, now)[0].startswith("tamis.Mix: weights was None")
     mine = described(Keep(0.5, set()))  # whoever wrote it knows what an empty one means

@@ -46,6 +46,9 @@ _FILES = "model files"
 _EXPLAINS = {
     "told"
 }  # of stages of Tamis: what those who ask why are told of them, which changes nothing that is written
+_TIMES = {
+    "each"
+}  # of stages of Tamis: earlier versions said once for each where nobody asked for more, and nothing now
 _OWN_CLASS = re.compile(r"(tamis\.)(?:[a-z0-9_]+\.)+(_*[A-Z][\w.]*:?)")
 
 
@@ -94,7 +97,13 @@ def comparable(stages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for entry in secrets.redacted(stages):
         there = {"params": _without_modules(entry["params"])} if "params" in entry else {}
         if there and str(entry.get("stage")).startswith("tamis."):  # earlier versions kept these, too
-            there = {"params": {k: v for k, v in there["params"].items() if k not in _BY_WORKFLOW}}
+            params = {k: v for k, v in there["params"].items() if k not in _BY_WORKFLOW}
+            there = {
+                "params": {
+                    k: [] if k in _TIMES and isinstance(v, list) and all(n == 1 for n in v) else v
+                    for k, v in params.items()
+                }
+            }
         found.append({**entry, **there, "stage": _class_name(str(entry.get("stage")))})
     return found
 
