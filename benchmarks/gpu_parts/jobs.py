@@ -52,12 +52,16 @@ class Job:
         """The same with 50 documents, to try the script."""
         return replace(self, max_tokens=64, n_documents=50, n_model_only=20, memory="3GB", blocksize="16KB")
 
-    def flop(self, config: Any, tokens: list[int]) -> float:
-        """Floating point operations of one document on average: matrix products and attention, without what positions add."""
+    def flop(self, config: Any, tokens: list[tuple[int, int]]) -> float:
+        """Floating point operations of one document on average: matrix products and attention, without what positions add. `tokens`: of each document,
+        all and those that go through the network; the others were read once for all documents, and are only looked at."""
         width, inner, layers = config.hidden_size, config.intermediate_size, config.num_hidden_layers
         weights = layers * (4 * width * width + (3 if self.kind == "llama" else 2) * width * inner)
         seen = 0.5 if self.kind == "llama" else 1.0  # a causal model looks back only
-        return sum(2.0 * n * weights + seen * layers * 4.0 * n * n * width for n in tokens) / max(1, len(tokens))
+        done = sum(
+            2.0 * n * weights + seen * layers * 4.0 * (whole**2 - (whole - n) ** 2) * width for whole, n in tokens
+        )
+        return done / max(1, len(tokens))
 
 
 JOBS = {

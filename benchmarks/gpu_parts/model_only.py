@@ -15,6 +15,7 @@ _PLAIN_S = 20.0  # of plain transformers no more is measured
 
 
 def run(job: Job, models: Path, texts: list[str], device: str) -> dict[str, Any]:
+    import numpy as np
     import pyarrow as pa
     import torch
 
@@ -38,15 +39,17 @@ def run(job: Job, models: Path, texts: list[str], device: str) -> dict[str, Any]
     model = stages[at]
     model.setup()
     ours_s = seconds(lambda: model.process(batch), device)
+    read = [(len(t), model._n_tokens(np.array(t, np.int32))) for t in tokens]
     found = model.process(DocumentBatch(data=batch.to_pyarrow().slice(0, 32)))
     model.teardown()
     if device == "cuda":
         torch.cuda.empty_cache()
     network, config, answers = plain(job, models, device)
     n_plain, plain_s = plain_rate(network, tokens, PLAIN_ROWS[job.name], device)
-    flop = job.flop(config, lengths)
+    flop = job.flop(config, read)
     return {
         "characters": round(sum(map(len, chosen)) / len(chosen)), "tokens": round(sum(lengths) / len(lengths), 1),
+        "tokens_read": round(sum(n for _, n in read) / len(read), 1),
         "tokenizer_mb_per_s_per_core": round(sum(len(t.encode()) for t in chosen) / 1e6 / tokenized_s, 1),
         "tokenizer_documents_per_s_per_core": round(len(chosen) / tokenized_s, 1),
         "plain_documents_per_s": round(n_plain / plain_s, 1), "stage_documents_per_s": round(len(tokens) / ours_s, 1),

@@ -23,7 +23,7 @@ def run(texts: list[str], device: str, tiny: bool) -> dict[str, Any]:
 
     from tamis.stages.text.models.batching import Batch
     from tamis.stages.text.models.device import Allowance, TorchDevice, run_batches
-    from tamis.stages.text.models.networks import padded
+    from tamis.stages.text.models.networks import PaddedTexts
 
     where, rng = TorchDevice(device), random.Random(0)
     small = {"dim": 32, "hidden_dim": 64, "n_layers": 1, "n_heads": 2} if tiny else {}
@@ -68,7 +68,7 @@ def run(texts: list[str], device: str, tiny: bool) -> dict[str, Any]:
     def step(batch: Batch) -> Any:
         if device == "cpu" and batch.n_tokens > room[0]:
             raise Full
-        ids, mask = padded([tokens[here.begin + i] for i in batch.at], batch, device)
+        ids, mask = PaddedTexts([tokens[here.begin + i] for i in batch.at], batch, device).moved()
         with torch.inference_mode():
             return model(input_ids=ids, attention_mask=mask).last_hidden_state[: len(batch.at), 0].float()
 

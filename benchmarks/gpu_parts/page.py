@@ -182,6 +182,10 @@ def _about_jobs(jobs: list[dict[str, Any]]) -> list[str]:
                 f"{_n(whole.get('first_output_s'))} s, host peak {whole['host_peak_gb']} GB of {whole['budget']}, answers before the softmax differ from transformers by {alone.get('differs')} at most, "
                 f"a core tokenises {_n(alone.get('tokenizer_documents_per_s_per_core'))} documents/s."
             )
+        if (read := alone.get("tokens_read", alone.get("tokens"))) != alone.get("tokens"):
+            notes.append(
+                f"- {figures['part']}: of the {_n(alone['tokens'])} tokens of a document {_n(read)} go through the network; the others are the same for all documents, and read once."
+            )
     return [*lines, "", *notes]
 
 

@@ -405,10 +405,13 @@ def on_card(folder: Path, limit: int, cuts: bool) -> ClassifierModelStage:
     class Limited:
         packs = network.packs
 
-        def __call__(self, texts: Any, batch: Any) -> Any:
-            if batch.n_tokens > card.limit:
+        def prepare(self, texts: Any, batch: Any) -> Any:
+            return batch.n_tokens, network.prepare(texts, batch)
+
+        def __call__(self, prepared: Any) -> Any:
+            if prepared[0] > card.limit:
                 raise FullDevice
-            return network(texts, batch)
+            return network(prepared[1])
 
     stage._device, stage._network, stage._cuts = card, Limited(), cuts  # type: ignore[assignment]
     return stage

@@ -9,7 +9,7 @@ import pytest
 
 from tamis.errors import UsageError
 from tamis.stages.text.models.batching import Batch, Shape, plan
-from tamis.stages.text.models.device import Allowance, DeviceMemory, TorchDevice, run_batches
+from tamis.stages.text.models.device import Ahead, Allowance, DeviceMemory, TorchDevice, run_batches
 
 
 class Full(Exception):
@@ -243,6 +243,31 @@ def test_a_device_is_asked_for_its_room_once_after_each_failure() -> None:
     card = Asked(3000, 0.0, True)
     list(run_batches([64] * 60_000, card.run, Allowance(Shape(4096, 10**6, 64)), card))
     assert len(asked) == sum(card.full.values()) == 2  # at 4096, and once more while it grew, which it did many times
+
+
+def test_batches_are_prepared_before_they_are_run_and_again_where_one_fails() -> None:
+    own, made, used = [40, 9, 9, 30, 8, 100, 3], [], []
+
+    def prepare(batch: Batch) -> tuple[int, list[int]]:
+        made.append(batch.at)
+        return batch.n_tokens, batch.at
+
+    class Taking(FakeDevice):
+        def run(self, batch: Batch) -> Any:
+            used.append(ahead.take(batch))
+            return super().run(batch)
+
+    ahead, allowance, device = Ahead(prepare), Allowance(Shape(64, 8)), Taking(10**6)
+    ahead.make(own, allowance, 3)
+    first = list(made)
+    assert len(first) == 3
+    found = list(run_batches(own, device.run, allowance, device))
+    assert made[:3] == [at for at, _ in found][:3] == first  # in the order in which they are run
+    assert made == [at for at, _ in found] == [at for _, at in used]  # each once
+    ahead, allowance, device, made = Ahead(prepare), Allowance(Shape(64, 8)), Taking(50), []
+    ahead.make([32, 31], allowance, 3)
+    assert sorted(i for at, _ in run_batches([32, 31], device.run, allowance, device) for i in at) == [0, 1]
+    assert made == [[0, 1], [0], [1]]  # what was prepared for both is of no use for one
 
 
 def test_a_narrow_model_takes_more_tokens_at_once_on_a_gpu_and_no_more_on_a_core() -> None:

@@ -104,9 +104,12 @@ class Embedder:
     def __init__(self, encoder: Any) -> None:
         self._encoder, self.packs, self.width = encoder, encoder.packs, encoder.width
 
-    def __call__(self, texts: Any, batch: Any) -> Any:
+    def prepare(self, texts: Any, batch: Any) -> Any:
+        return self._encoder.prepare(texts, batch)
+
+    def __call__(self, prepared: Any) -> Any:
         with torch.inference_mode():
-            return torch.nn.functional.normalize(self._encoder.pooled(texts, batch), dim=-1)
+            return torch.nn.functional.normalize(self._encoder.pooled(prepared), dim=-1)
 
 
 def pooling_of(path: Path) -> str:

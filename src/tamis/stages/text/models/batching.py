@@ -70,7 +70,7 @@ def plan(lengths: Sequence[int], shape: Shape, at: Sequence[int] | None = None) 
 def ordered(lengths: Sequence[int], shape: Shape, at: Sequence[int] | None = None) -> list[int]:
     """Positions in the order in which batches take them."""
     order = list(range(len(lengths)) if at is None else at)
-    return order if shape.in_order else sorted(order, key=lambda i: (-lengths[i], i))
+    return order if shape.in_order else sorted(order, key=lengths.__getitem__, reverse=True)  # equal ones as they come
 
 
 def next_batch(lengths: Sequence[int], order: Sequence[int], begin: int, shape: Shape) -> Batch:

@@ -24,6 +24,9 @@ from tamis.stages.text.models.batching import Batch, Shape, next_batch, ordered
 CPU_TOKENS = 2048  # more tokens in a batch are no faster on a core, and take more memory
 GPU_TOKENS, GPU_WIDTH = 32_768, 768  # tokens of a batch of a model of this width
 GPU_STEP = 32
+AHEAD = (
+    16  # batches that are prepared before a turn: a narrow model is done with one sooner than a core prepares the next
+)
 _CLEAN, _CLEAN_AT_FIRST = (
     50,
     20,
@@ -133,6 +136,33 @@ class Allowance:
         return min(self.shape.max_tokens, min(failed, default=math.inf) * _BELOW_FAILURE)
 
 
+def _allowed(lengths: list[int], order: list[int], begin: int, allowance: Allowance) -> Batch:
+    """The batch that begins at this place of the order, as large as it may be now."""
+    batch = next_batch(lengths, order, begin, allowance.shape)
+    allowed = allowance.of(batch)
+    return batch if allowed == allowance.shape else next_batch(lengths, order, begin, allowed)
+
+
+class Ahead:
+    """What the host does for a batch (`prepare`), done for the first batches before the device is there for them."""
+
+    def __init__(self, prepare: Callable[[Batch], Any]) -> None:
+        self._prepare, self._made = prepare, dict[int, tuple[Batch, Any]]()
+
+    def make(self, lengths: list[int], allowance: Allowance, n: int) -> None:
+        """`n` batches, those with which `run_batches` begins unless one of them fails."""
+        order, begin = ordered(lengths, allowance.shape), 0
+        while begin < len(order) and len(self._made) < n:
+            batch = _allowed(lengths, order, begin, allowance)
+            self._made[batch.at[0]] = batch, self._prepare(batch)
+            begin += len(batch.at)
+
+    def take(self, batch: Batch) -> Any:
+        """What `prepare` gives for a batch; it is given away once."""
+        known, made = self._made.pop(batch.at[0], (None, None))
+        return made if known == batch else self._prepare(batch)
+
+
 def run_batches(
     lengths: list[int],
     run: Callable[[Batch], Any],
@@ -147,10 +177,7 @@ def run_batches(
     """
     order, begin, failed_last = ordered(lengths, allowance.shape), 0, False
     while begin < len(order):
-        batch = next_batch(lengths, order, begin, allowance.shape)
-        allowed = allowance.of(batch)
-        if allowed != allowance.shape:
-            batch = next_batch(lengths, order, begin, allowed)
+        batch = _allowed(lengths, order, begin, allowance)
         result = _try(run, batch, device)
         if result is not None:
             allowance.fitted(batch, device.room)

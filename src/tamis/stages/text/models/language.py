@@ -15,11 +15,12 @@ from tamis.errors import UsageError
 from tamis.later import F, np, torch
 from tamis.stages.text.models.batching import Batch
 from tamis.stages.text.models.folder import ModelFolder, read_json
-from tamis.stages.text.models.networks import explained, linear, load, need_torch, padded, pool
+from tamis.stages.text.models.networks import PaddedTexts, explained, linear, load, need_torch, pool
 from tamis.stages.text.models.packed_llama import PackedLlama, Reading, rotation_of, why_not
 
 if TYPE_CHECKING:
     from tamis.stages.text.models.device import TorchDevice
+    from tamis.stages.text.models.networks import Tokens
 
 MAX_NEW_TOKENS = 100
 _BEFORE = "base_model.model."
@@ -83,9 +84,12 @@ class _Causal:
         """So many tokens of a text go through the model."""
         return len(text) if self._packed is None else self._packed.n_own(text)
 
-    def _read(self, texts: Sequence[np.ndarray[Any, Any]], batch: Batch, answers: bool = False) -> Reading | _Padded:
+    def prepare(self, texts: Tokens, batch: Batch) -> tuple[Tokens, Batch]:
+        return texts, batch  # which is little beside what the device has to do
+
+    def _read(self, texts: Tokens, batch: Batch, answers: bool = False) -> Reading | _Padded:
         if self._packed is None:
-            return _Padded(self._model, *padded(texts, batch, self._device.kind), answers=answers)
+            return _Padded(self._model, *PaddedTexts(texts, batch, self._device.kind).moved(), answers=answers)
         return self._packed.read(texts, batch.n_tokens if self._device.kind == "cuda" else 0, answers)
 
 
@@ -113,7 +117,8 @@ class _Padded:
 class AnsweringModel(_Causal):
     """What the model says to each text: token ids, -1 behind the end of an answer. Always its likeliest answer."""
 
-    def __call__(self, texts: Sequence[np.ndarray[Any, Any]], batch: Batch) -> np.ndarray[Any, Any]:
+    def __call__(self, prepared: tuple[Tokens, Batch]) -> np.ndarray[Any, Any]:
+        texts, batch = prepared
         given = self._model.generation_config.eos_token_id
         ends = torch.tensor([] if given is None else given, dtype=torch.long, device=self._device.kind).reshape(-1)
         out = np.full((len(texts), MAX_NEW_TOKENS), -1, np.int32)
@@ -148,7 +153,8 @@ class GuardedModel(_Causal):
         found = weights_of(own, "")
         self._layers = [tuple(t.to(device.kind) for t in linear(found, name, own)) for name in _GUARD_LAYERS]
 
-    def __call__(self, texts: Sequence[np.ndarray[Any, Any]], batch: Batch) -> torch.Tensor:
+    def __call__(self, prepared: tuple[Tokens, Batch]) -> torch.Tensor:
+        texts, batch = prepared
         with torch.inference_mode():
             x = F.normalize(self._read(texts, batch).last[: len(texts)].float(), dim=-1)
             for layer in self._layers[:-1]:

@@ -23,7 +23,15 @@ from tamis.stages.base import ProcessingStage
 from tamis.stages.remembered import RememberedRows, is_worth_keeping
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.batching import Batch
-from tamis.stages.text.models.device import Allowance, DeviceMemory, TorchDevice, choose_device, run_batches
+from tamis.stages.text.models.device import (
+    AHEAD,
+    Ahead,
+    Allowance,
+    DeviceMemory,
+    TorchDevice,
+    choose_device,
+    run_batches,
+)
 from tamis.stages.text.models.utils import ATTENTION_MASK, INPUT_IDS, TOKENS, format_name_with_suffix, model_resources
 from tamis.tasks import DocumentBatch
 
@@ -41,7 +49,10 @@ class Network(Protocol):
     packs: bool
     width: int
 
-    def __call__(self, texts: Tokens, batch: Batch) -> Any:
+    def prepare(self, texts: Tokens, batch: Batch) -> Any:
+        """What there is to do without the device."""
+
+    def __call__(self, prepared: Any) -> Any:
         """One row of numbers per text, as a tensor on the device (nobody waits for it), or as an array."""
 
 
@@ -234,9 +245,13 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
                 was_cut.add(i)
             return self._n_tokens(texts[i])
 
+        lengths = [self._n_tokens(t) for t in texts]
+        ahead = Ahead(lambda batch: network.prepare([texts[i] for i in batch.at], batch))
+        if self._device.kind != "cpu":
+            ahead.make(lengths, self._allowance, AHEAD)
         batches = run_batches(
-            [self._n_tokens(t) for t in texts],
-            lambda batch: network([texts[i] for i in batch.at], batch),
+            lengths,
+            lambda batch: network(ahead.take(batch)),
             self._allowance,
             self._device,
             cut if self._cuts else None,

@@ -7,6 +7,7 @@ and BERT run packed (packed_deberta.py, packed_bert.py), on CPU and GPU; any oth
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import TamisError, UsageError, optional
@@ -15,7 +16,7 @@ from tamis.stages.text.models import packed_bert, packed_deberta
 from tamis.stages.text.models.batching import Batch
 from tamis.stages.text.models.device import GPU_WIDTH
 from tamis.stages.text.models.folder import ModelFolder
-from tamis.stages.text.models.pinned import moved
+from tamis.stages.text.models.pinned import moved, ready
 
 if TYPE_CHECKING:
     from tamis.stages.text.models.device import TorchDevice
@@ -51,30 +52,68 @@ class Encoder:
             # Sequence by sequence would be slow on a GPU: without the kernel it is padded like any other.
             self._packed, self._own = None, model.to(device.kind, self.dtype).eval()
 
-    def pooled(self, texts: Tokens, batch: Batch) -> torch.Tensor:
+    def prepare(self, texts: Tokens, batch: Batch) -> PackedTexts | PaddedTexts:
+        """Texts as `pooled` takes them; the device is not needed for that."""
+        if self._kind is None or self._packed is None:
+            return PaddedTexts(texts, batch, self.device.kind)
+        packed = self._kind[0](texts, total=batch.n_tokens if self.device.kind == "cuda" else 0)
+        return PackedTexts(packed.to_host(self.device.kind), ready(_rows_of(packed, self.pooling), self.device.kind))
+
+    def pooled(self, texts: PackedTexts | PaddedTexts) -> torch.Tensor:
         with torch.inference_mode():
-            if self._packed is not None:
-                return self._pool_packed(texts, batch)
-            ids, mask = padded(texts, batch, self.device.kind)
-            hidden = self._own(input_ids=ids, attention_mask=mask).last_hidden_state[: len(texts)].float()
-            return pool(hidden, mask[: len(texts)], self.pooling)
+            if isinstance(texts, PackedTexts):
+                return self._pool_packed(texts)
+            ids, mask = texts.moved()
+            hidden = self._own(input_ids=ids, attention_mask=mask).last_hidden_state[: texts.n].float()
+            return pool(hidden, mask[: texts.n], self.pooling)
 
     @property
     def packs(self) -> bool:
         return self._packed is not None
 
-    def _pool_packed(self, texts: Tokens, batch: Batch) -> torch.Tensor:
-        assert self._kind is not None
-        packed = self._kind[0](texts, total=batch.n_tokens if self.device.kind == "cuda" else 0)
-        hidden = self._packed.encode(packed)
-        if self.pooling == "mean":  # sums of neighbouring rows: those of a text, those up to the next, ...
-            starts = [a for a, _ in packed.spans] + [len(hidden)]
-            lengths = [n for i, (a, own) in enumerate(packed.spans) for n in (own, starts[i + 1] - a - own)]
-            of = moved(lengths, hidden.device)
-            sums = torch.segment_reduce(hidden.float(), "sum", lengths=of, axis=0, unsafe=True)
-            return sums[::2] / of[::2, None]
-        at = [a if self.pooling == "first" else a + n - 1 for a, n in packed.spans]
-        return hidden[moved(at, hidden.device)].float()
+    def _pool_packed(self, texts: PackedTexts) -> torch.Tensor:
+        hidden, at = self._packed.encode(texts.packed), moved(texts.at, self.device.kind)
+        if self.pooling == "mean":
+            sums = torch.segment_reduce(hidden.float(), "sum", lengths=at, axis=0, unsafe=True)
+            return sums[::2] / at[::2, None]
+        return hidden[at].float()
+
+
+@dataclass(frozen=True)
+class PackedTexts:
+    """Texts without padding, and which of their rows are wanted, as `_rows_of` says."""
+
+    packed: Any
+    at: torch.Tensor
+
+
+class PaddedTexts:
+    """Texts as rows of one length, and which of their tokens are there. What stands in the padding makes no difference, for it is masked; so any token
+    will do. Rows beyond the texts hold one token: attention over no token at all is not a number."""
+
+    def __init__(self, texts: Tokens, batch: Batch, device: str, side: str = "right") -> None:
+        self.n, self._device = len(texts), device
+        ids, mask = (np.zeros((batch.n_rows, batch.length), np.int64) for _ in range(2))
+        for row, text in enumerate(texts):
+            at = slice(0, len(text)) if side == "right" else slice(batch.length - len(text), batch.length)
+            ids[row, at], mask[row, at] = text, 1
+        mask[len(texts) :, 0 if side == "right" else -1] = 1
+        self._both = ready(ids, device), ready(mask, device)
+
+    def moved(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Token ids and mask on the device."""
+        ids, mask = self._both
+        return moved(ids, self._device), moved(mask, self._device)
+
+
+def _rows_of(packed: Any, pooling: str) -> np.ndarray[Any, Any]:
+    """For "mean": how many rows a text has, how many lie between it and the next, and so on; else the first or the last row of each."""
+    spans = np.array(packed.spans, np.int64).reshape(-1, 2)
+    begins, lengths = spans[:, 0], spans[:, 1]
+    if pooling != "mean":
+        return begins if pooling == "first" else begins + lengths - 1
+    between = np.append(begins[1:], len(packed.tokens)) - begins - lengths
+    return np.stack([lengths, between], 1).reshape(-1)
 
 
 def packing(config: Any) -> tuple[Any, Any] | None:
@@ -84,20 +123,6 @@ def packing(config: Any) -> tuple[Any, Any] | None:
     if not packed_bert.why_not(config):
         return packed_bert.pack, packed_bert.PackedBert
     return None
-
-
-def padded(texts: Tokens, batch: Batch, device: str, side: str = "right") -> tuple[torch.Tensor, torch.Tensor]:
-    """Token ids and mask of a batch. What stands in the padding makes no difference, for it is masked; so any token will do.
-
-    Rows beyond the texts hold one token: attention over no token at all is not a number.
-    """
-    ids = np.zeros((batch.n_rows, batch.length), np.int64)
-    mask = np.zeros((batch.n_rows, batch.length), np.int64)
-    for row, text in enumerate(texts):
-        at = slice(0, len(text)) if side == "right" else slice(batch.length - len(text), batch.length)
-        ids[row, at], mask[row, at] = text, 1
-    mask[len(texts) :, 0 if side == "right" else -1] = 1
-    return moved(ids, device), moved(mask, device)
 
 
 def pool(hidden: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor:
@@ -213,9 +238,12 @@ class HeadedEncoder:
         self._bias = torch.cat([b for _, b in layers]).to(device.kind)
         self.packs, self.width, self.n_outputs = self._encoder.packs, self._encoder.width, len(self._bias)
 
-    def __call__(self, texts: Tokens, batch: Batch) -> torch.Tensor:
+    def prepare(self, texts: Tokens, batch: Batch) -> Any:
+        return self._encoder.prepare(texts, batch)
+
+    def __call__(self, prepared: Any) -> torch.Tensor:
         with torch.inference_mode():
-            return torch.nn.functional.linear(self._encoder.pooled(texts, batch), self._weight, self._bias)
+            return torch.nn.functional.linear(self._encoder.pooled(prepared), self._weight, self._bias)
 
 
 class SequenceClassifier:
@@ -248,9 +276,14 @@ class SequenceClassifier:
             self._own = model.to(device.kind, dtype)
         self.packs, self.width = self._encoder is not None, int(getattr(model.config, "hidden_size", GPU_WIDTH))
 
-    def __call__(self, texts: Tokens, batch: Batch) -> torch.Tensor:
+    def prepare(self, texts: Tokens, batch: Batch) -> Any:
+        if self._encoder is not None:
+            return self._encoder.prepare(texts, batch)
+        return PaddedTexts(texts, batch, self._device.kind, self._side)
+
+    def __call__(self, prepared: Any) -> torch.Tensor:
         with torch.inference_mode():
             if self._encoder is not None:
-                return self._head(self._pooler(self._encoder.pooled(texts, batch)[:, None])).float()
-            ids, mask = padded(texts, batch, self._device.kind, self._side)
-            return self._own(input_ids=ids, attention_mask=mask).logits[: len(texts)].float()
+                return self._head(self._pooler(self._encoder.pooled(prepared)[:, None])).float()
+            ids, mask = prepared.moved()
+            return self._own(input_ids=ids, attention_mask=mask).logits[: prepared.n].float()

@@ -59,8 +59,8 @@ def pack(texts: Sequence[Any], total: int = 0) -> Packed:
         raise UsageError("pack(): a text without tokens; tokenizers give every text at least a first token")
     ends = np.cumsum(lengths)
     n = int(ends[-1]) if len(ends) else 0
-    row, places = np.zeros(max(n, total), np.int64), np.zeros(max(n, total), np.int64)
-    row[:n] = np.concatenate([np.asarray(text, np.int64) for text in texts]) if n else 0
+    row, places = np.zeros(max(n, total), np.int32), np.zeros(max(n, total), np.int32)
+    row[:n] = np.concatenate(texts) if n else 0
     starts = ends - lengths
     places[:n] = np.arange(n) - np.repeat(starts, lengths)
     layout = {

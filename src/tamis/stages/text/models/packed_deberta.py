@@ -16,6 +16,7 @@ from tamis.errors import UsageError
 from tamis.later import F, np, torch
 from tamis.stages.text.models import disentangled_attention as attention
 from tamis.stages.text.models.added_norm import added_norm, can_be_fused
+from tamis.stages.text.models.pinned import moved, ready
 
 
 @dataclass(frozen=True)
@@ -26,14 +27,16 @@ class Packed:
     spans: list[tuple[int, int]]  # first token and number of tokens of each text
     layout: dict[str, torch.Tensor]  # the same for the kernel, and its tiles
 
+    def to_host(self, device: torch.device | str) -> Packed:
+        """As `to` is soonest done with it; the device is not needed for that."""
+        return Packed(
+            ready(self.tokens, device), self.spans, {name: ready(x, device) for name, x in self.layout.items()}
+        )
+
     def to(self, device: torch.device | str) -> Packed:
-        """On a GPU without waiting for it: from pinned memory, while earlier work still runs."""
-        pins = torch.device(device).type == "cuda" and self.tokens.device.type == "cpu"
-        moved = {
-            name: (x.pin_memory() if pins else x).to(device, non_blocking=True)
-            for name, x in {**self.layout, "": self.tokens}.items()
-        }
-        return Packed(moved.pop(""), self.spans, moved)
+        return Packed(
+            moved(self.tokens, device), self.spans, {name: moved(x, device) for name, x in self.layout.items()}
+        )
 
 
 def pack(texts: Sequence[Any], padding: int = 0, total: int = 0) -> Packed:
