@@ -49,6 +49,7 @@ ROOMS = {
     "secrets": set(),
     "sizes": {"errors"},
     "hints": set(),
+    "signatures": set(),
     "terminal": set(),
     "stores": {"errors", "files", "secrets"},
     "kernels": {"errors", "files", "sizes"},
@@ -58,7 +59,7 @@ ROOMS = {
     "tasks": {"errors", "later", "sizes", "kernels", "film"},
     "memory": {"errors", "files", "sizes"},
     "forecast": {"errors", "files", "sizes", "memory"},
-    "stages": {"errors", "later", "stores", "files", "secrets", "sizes", "kernels", "formats", "tasks", "memory", "film", "pictures", "dedup"},  # see PUBLIC_PATHS_OF_DEDUP
+    "stages": {"errors", "later", "stores", "files", "secrets", "sizes", "signatures", "kernels", "formats", "tasks", "memory", "film", "pictures", "dedup"},  # see PUBLIC_PATHS_OF_DEDUP
     "pipeline": {"errors", "stores", "files", "sizes", "hints", "terminal", "tasks", "stages"},
     "engine": {"errors", "stores", "files", "secrets", "sizes", "hints", "kernels", "formats", "tasks", "memory", "forecast", "stages"},
     "backends": {"errors", "hints", "stores", "files", "secrets", "sizes", "kernels", "formats", "tasks", "memory", "engine"},

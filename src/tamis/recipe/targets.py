@@ -9,7 +9,6 @@ module (or is a class of Tamis that its `__all__` lists), so that nothing merely
 from __future__ import annotations
 
 import importlib
-import inspect
 import re
 import sys
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from types import ModuleType
 from tamis import secrets
 from tamis.errors import RecipeError
 from tamis.recipe.yaml_text import Located, suggest
+from tamis.signatures import signature
 
 PUBLIC_ROOMS = (
     "tamis.stages",
@@ -143,7 +143,7 @@ class Targets:
 
 def _check_parameters(cls: type, given: dict[str, Located], at: Located) -> None:
     try:
-        parameters = inspect.signature(cls).parameters
+        parameters = signature(cls).parameters
     except (ValueError, TypeError):
         return
     named = {key: p for key, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}

@@ -7,7 +7,6 @@ else has a working default. A CompositeStage is a name for several stages and ne
 from __future__ import annotations
 
 import copy
-import inspect
 import time
 from abc import ABCMeta, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from tamis.errors import PipelineError, UsageError
+from tamis.signatures import returns_list
 from tamis.stages.resources import Resources
 from tamis.tasks import Task
 
@@ -197,7 +197,7 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
 
     def is_fanout_stage(self) -> bool:
         """Whether one task becomes several: `process` says that it returns a list."""
-        return str(inspect.signature(self.process).return_annotation).startswith("list")
+        return returns_list(self.process)
 
     def ray_stage_spec(self) -> dict[str, Any]:
         return {"is_fanout_stage": True} if self.is_fanout_stage() else {}

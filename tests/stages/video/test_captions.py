@@ -33,7 +33,7 @@ import small_chat
 from made_films import library, make_film
 
 library()
-pytest.importorskip("transformers")
+pytest.importorskip("transformers", reason="the extra `models` is not installed")
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +46,7 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("torch", reason="the extra `models` is not installed")
     folder = tmp_path_factory.mktemp("models")
     small_chat.qwen25_vl(folder / "qwen")
     small_chat.llava(folder / "llava")
@@ -126,9 +127,11 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
         CaptionGenerationStage(model_variant=str(tmp_path / "absent")).setup_on_node()
     with pytest.raises(UsageError, match="quality"):
         PreviewStage(quality=101)
-    small_chat.llama(tmp_path / "llama")
+
+
+def test_a_model_that_only_reads_is_refused(models: Path) -> None:
     with pytest.raises(UsageError, match="no model that answers about pictures"):
-        CaptionGenerationStage(model_variant=str(tmp_path / "llama")).setup()
+        CaptionGenerationStage(model_variant=str(models / "llama")).setup()
 
 
 def test_the_recipe_of_the_command(films: Path, models: Path, tmp_path: Path) -> None:
