@@ -8,13 +8,14 @@ reads the input again, leaves out what was dropped, applies changes, runs the st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 DROPS, COLUMNS, CHANGES = "drops", "adds columns", "changes"
 EXACT, FUZZY, LINES, SEMANTIC = "exact", "fuzzy", "lines", "semantic"
-_DEDUPS = (EXACT, FUZZY, LINES, SEMANTIC)
+_DONE_AGAIN = (COLUMNS, CHANGES)  # by later passes; what the others did is remembered by place
+_KEYS = {EXACT: "a hash", FUZZY: "a hash and the bands of a sketch", LINES: "a hash per line", SEMANTIC: "a vector"}
 
 
 @dataclass(frozen=True)
@@ -83,11 +84,51 @@ def make_plan(steps: Sequence[StepFacts], plain_texts: bool = True, counts_sourc
     >>> plan.n_reads, plan.groups[0].decides
     (2, (1, 2))
     """
+    groups, last = _grouped(steps)
+    passes: list[Pass] = []
+    done: list[int] = []
+
+    def names(numbers: Iterable[int]) -> tuple[str, ...]:
+        return tuple(steps[i].name for i in numbers)
+
+    def add(name: str, runs: Iterable[int], writes: str, holds: str, why: str) -> None:
+        """A pass over the input that goes by what is known of the steps done before, and does again what they changed."""
+        again = [i for i in done if steps[i].kind in _DONE_AGAIN]
+        remembered = names(i for i in done if i not in again)
+        passes.append(Pass(name, "the input", names(runs), remembered, names(again), writes, holds, why))
+
+    for group in groups:
+        decided, dedup = names(group.decides), steps[group.decides[-1]]
+        why = f"{dedup.name} compares all documents that are left"
+        why += f"; {decided[0]} is decided from the same keys" if len(decided) == 2 else ""
+        writes = f"{_KEYS[dedup.kind]} of each document that is left, and the verdict on each that is not"
+        add(f"keys for {' and '.join(decided)}", group.before, writes, "keys of one part at a time, to decide", why)
+        done += group.before
+        if dedup.compares_texts and not (group.is_as_read and plain_texts):
+            changed = names(i for i in done if steps[i].kind == CHANGES)
+            why = f"the texts that {dedup.name} compares are those that {', '.join(changed)} made"
+            why = why if changed else "compressed and Parquet input cannot be read by place"
+            writes = "the texts of candidates, compressed"
+            passes.append(Pass(f"texts for {dedup.name}", "the input", redoes=changed, writes=writes, why=why))
+        done += group.decides
+    if counts_sources:
+        why = "which documents max_documents chooses depends on all that are left"
+        holds = "counts of one source, to choose"
+        add("numbers for sources", last, "a number of each document that is left", holds, why)
+    why = "documents that stay are read again, not kept on the disk" if done else "the only pass: no step compares documents"  # fmt: skip
+    add("write", last, "the output", "", why)
+    repeated = [steps[i] for i in done if steps[i].kind in _DONE_AGAIN]
+    remarks = tuple(remark for step in repeated for remark in _remarks(step, passes))
+    return CurationPlan(groups, last, tuple(passes), remarks)
+
+
+def _grouped(steps: Sequence[StepFacts]) -> tuple[tuple[Group, ...], tuple[int, ...]]:
+    """Deduplications in the groups that are decided together, and the numbers of the steps behind the last of them."""
     groups: list[Group] = []
     before: list[int] = []
     as_read = True
     for i, step in enumerate(steps):
-        if step.kind not in _DEDUPS:
+        if step.kind not in _KEYS:
             before.append(i)
             as_read = as_read and step.kind != CHANGES
             continue
@@ -101,92 +142,19 @@ def make_plan(steps: Sequence[StepFacts], plain_texts: bool = True, counts_sourc
             groups.append(Group(tuple(before), (i,), as_read))
         before = []
         as_read = as_read and step.kind != LINES
-    plan = CurationPlan(tuple(groups), tuple(before))
-    return _Words(steps, plan, plain_texts, counts_sources).plan()
+    return tuple(groups), tuple(before)
 
 
-@dataclass
-class _Words:
-    """The plan as people read it."""
-
-    steps: Sequence[StepFacts]
-    made: CurationPlan
-    plain_texts: bool
-    counts_sources: bool
-    passes: list[Pass] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)
-
-    def plan(self) -> CurationPlan:
-        done: list[int] = []
-        for group in self.made.groups:
-            self._group(group, done)
-            done += [*group.before, *group.decides]
-        self._last(done)
-        return CurationPlan(self.made.groups, self.made.last, tuple(self.passes), tuple(self.remarks))
-
-    def _names(self, numbers: Sequence[int]) -> tuple[str, ...]:
-        return tuple(self.steps[i].name for i in numbers)
-
-    def _replayed(self, done: Sequence[int]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Names of what is remembered, and of what is done again."""
-        again = [i for i in done if self.steps[i].kind in (COLUMNS, CHANGES)]
-        return self._names([i for i in done if i not in again]), self._names(again)
-
-    def _group(self, group: Group, done: list[int]) -> None:
-        names = self._names(group.decides)
-        remembers, redoes = self._replayed(done)
-        last = self.steps[group.decides[-1]]
-        keys = {
-            EXACT: "a hash",
-            FUZZY: "a hash and the bands of a sketch",
-            LINES: "a hash per line",
-            SEMANTIC: "a vector",
-        }[last.kind]
-        why = f"{last.name} compares all documents that are left"
-        if len(names) == 2:
-            why += f"; {names[0]} is decided from the same keys"
-        writes = f"{keys} of each document that is left, and the verdict on each that is not"
-        holds = "keys of one part at a time, to decide"
-        title = f"keys for {' and '.join(names)}"
-        self.passes.append(Pass(title, "the input", self._names(group.before), remembers, redoes, writes, holds, why))
-        if last.compares_texts and not (group.is_as_read and self.plain_texts):
-            before = [i for i in [*done, *group.before] if self.steps[i].kind == CHANGES]
-            why = (
-                f"the texts that {last.name} compares are those that {', '.join(self._names(before))} made"
-                if before
-                else "compressed and Parquet input cannot be read by place"
-            )
-            self.passes.append(
-                Pass(f"texts for {last.name}", "the input", (), (), self._names(before), "the texts of candidates, compressed", why=why)
-            )  # fmt: skip
-
-    def _last(self, done: list[int]) -> None:
-        remembers, redoes = self._replayed(done)
-        why = (
-            "the only pass: no step compares documents"
-            if not done
-            else "documents that stay are read again, not kept on the disk"
+def _remarks(step: StepFacts, passes: Sequence[Pass]) -> Iterator[str]:
+    """Of a step that later passes do again."""
+    if step.keeps:
+        yield (
+            f"{step.name}: what its model gives is kept on the disk between passes, as far as there is room, so that later passes do not "
+            "ask it again"
         )
-        if self.counts_sources:
-            self.passes.append(
-                Pass(
-                    "numbers for sources", "the input", self._names(self.made.last), remembers, redoes, "a number of each document that is left",
-                    "counts of one source, to choose", "which documents max_documents chooses depends on all that are left",
-                )
-            )  # fmt: skip
-        self.passes.append(
-            Pass("write", "the input", self._names(self.made.last), remembers, redoes, "the output", why=why)
+    if step.is_dear:
+        yield (
+            f"{step.name} uses a model and is done again in {sum(step.name in p.redoes for p in passes)} later pass(es), on "
+            "the documents that are left: dearer than storing what it made. Put it behind the last deduplication, or run "
+            "it first with a writer of its own"
         )
-        for i in done:
-            step = self.steps[i]
-            if step.keeps and step.kind in (COLUMNS, CHANGES):
-                self.remarks.append(
-                    f"{step.name}: what its model gives is kept on the disk between passes, as far as there is room, so that later passes do not "
-                    "ask it again"
-                )
-            if step.is_dear and step.kind in (COLUMNS, CHANGES):
-                self.remarks.append(
-                    f"{step.name} uses a model and is done again in {sum(step.name in p.redoes for p in self.passes)} later pass(es), on "
-                    "the documents that are left: dearer than storing what it made. Put it behind the last deduplication, or run "
-                    "it first with a writer of its own"
-                )

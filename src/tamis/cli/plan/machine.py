@@ -81,22 +81,18 @@ def parse_machine(text: str, option: str = "--machine") -> Machine:
         nodes, rest = int(match[1]), match[2].strip()
         if rest.startswith("(") and rest.endswith(")"):
             rest = rest[1:-1]
-    memory = cores = gpus = None
+    found: dict[str, int] = {}
     for part in rest.split(","):
-        counted = re.fullmatch(r"\s*(\d{1,5})\s*(cores?|cpus?|gpus?)\s*", part, re.IGNORECASE)
-        if counted is None and memory is None:
-            memory = parse_size(part.strip(), option)
-        elif counted is not None and counted[2].lower().startswith("gpu") and gpus is None:
-            gpus = int(counted[1])
-        elif counted is not None and not counted[2].lower().startswith("gpu") and cores is None and int(counted[1]) > 0:
-            cores = int(counted[1])
-        else:
+        counted = re.fullmatch(r"\s*(\d{1,5})\s*(core|cpu|gpu)s?\s*", part, re.IGNORECASE)
+        name = "memory" if counted is None else "gpus" if counted[2].lower() == "gpu" else "cores"
+        if name in found or (name == "cores" and counted is not None and int(counted[1]) == 0):
             raise UsageError(
                 f"{option} {text}: cannot read {part.strip()!r}; expected e.g. {option} 64GB,32cores,4gpus"
             )
-    if memory is None or cores is None:
+        found[name] = parse_size(part.strip(), option) if counted is None else int(counted[1])
+    if not {"memory", "cores"} <= found.keys():
         raise UsageError(f"{option} {text}: expected memory and cores, e.g. {option} 64GB,32cores")
-    return Machine(nodes, memory, cores, gpus or 0)
+    return Machine(nodes, found["memory"], found["cores"], found.get("gpus", 0))
 
 
 @dataclass(frozen=True)

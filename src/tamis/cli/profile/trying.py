@@ -1,18 +1,37 @@
-"""Configurations of a recipe, tried one after the other on a sample of its input. Nothing is written but to a temporary folder."""
+"""`tamis profile RECIPE`: budgets and block sizes of a recipe, tried one after the other on a sample of its input, and one recommended.
+
+Nothing is written but to a temporary folder, the picture and, where it is asked for, the settings of the recipe.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 import statistics
+import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
 
-from tamis.cli.jobs.request import Request, file_source
+from tamis import files
+from tamis.cli.jobs.request import Request, file_source, find_recipe
+from tamis.cli.parsing import options
+from tamis.cli.parsing.arguments import Exit, Option, echo
 from tamis.cli.plan.trial import Trial, copied, spread, tried
-from tamis.errors import TamisError, UsageError
-from tamis.observe.profiling import Row
+from tamis.cli.terminal.interrupts import sigterm_interrupts
+from tamis.cli.terminal.show import print_json, print_lines, print_table
+from tamis.engine.job import make_job
+from tamis.engine.run.compiling import compile_missing
+from tamis.engine.run.inputs import files_of
+from tamis.errors import BudgetError, TamisError, UsageError
+from tamis.forecast.shipped_table import decoded_bytes
+from tamis.memory.budget import find_budget
+from tamis.observe.profiling import Row, bars, page, recommend, svg
+from tamis.recipe.edit import check_writable, write_settings
 from tamis.sizes import format_size, parse_fraction, parse_size
+from tamis.stages.io import Writer
 
 _MIN_SAMPLE_BYTES = 64_000_000
 _MAX_SAMPLE_BYTES = 2_000_000_000
@@ -20,6 +39,68 @@ _MAX_FILES = 64
 _MAX_CONFIGURATIONS = 200
 
 Configuration = tuple[int, str | None]  # a budget and a block size; None is "auto"
+
+
+def try_(
+    recipe: options.RecipePath,
+    budgets: Annotated[
+        str, Option(metavar="SIZES", help="Memory budgets to try, separated by commas.")
+    ] = "512MB,1GB,2GB",
+    blocksizes: Annotated[
+        str, Option(metavar="SIZES", help="Block sizes to try; auto: the measured peak decides.")
+    ] = "auto,32MB,128MB",
+    sample: Annotated[str | None, Option(help="Share of the input to try it on, e.g. 1%.")] = None,
+    limit_bytes: Annotated[
+        str | None,
+        Option(metavar="SIZE", help="Decoded size of the sample; default: three of the largest blocks per core."),
+    ] = None,
+    repeat: Annotated[int, Option(min=1, max=20, help="Runs of each configuration; the median counts.")] = 1,
+    workers: options.Workers = None,
+    set_: options.Sets = None,
+    allow_module: options.AllowModules = None,
+    plot: Annotated[Path | None, Option(metavar="FILE", help="Write a picture: .svg or .html.")] = None,
+    write: Annotated[
+        bool, Option("--write", help="Put the recommendation into the recipe's settings; comments stay.")
+    ] = False,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Run a sample of the input under each configuration, and recommend one. `tamis profile RECIPE` is short for it.
+
+    These are real runs, each in a process of its own under its own budget, into a temporary folder that is removed. A budget that
+    is too small is a row that says so. Exit code 4 if no configuration works.
+
+    Example: tamis profile recipe.yaml --budgets 512MB,1GB,2GB --blocksizes auto,32MB,128MB
+    """
+    if sample is not None and limit_bytes is not None:
+        raise UsageError("give --sample or --limit-bytes, not both")
+    if plot is not None:
+        _check_plot(plot)
+    asked = configurations(budgets, blocksizes, repeat)
+    path = find_recipe(recipe)
+    if write:
+        check_writable(path)
+    request = Request(recipe, options.parse_sets(set_), tuple(allow_module or ()), options.given(workers=workers))
+
+    def tell(text: str) -> None:
+        if not quiet and not as_json:
+            echo(text, err=True)
+
+    with sigterm_interrupts():
+        rows, n_bytes = _try_all(request, asked, repeat, sample, limit_bytes, tell)
+    best, why = recommend(rows)
+    if plot is not None:
+        _write_plot(plot, rows, os.path.basename(path))
+    if write and best is not None:
+        write_settings(path, _settings(best))
+    if as_json:
+        chosen = None if best is None else {**asdict(best), "settings": _settings(best)}
+        about = {"recipe": path, "sample_bytes": n_bytes, "configurations": [asdict(r) for r in rows]}
+        print_json({**about, "recommended": chosen, "why": why, "written": bool(write and best is not None)})
+    else:
+        _print(rows, best, why, n_bytes, path, write, plot)
+    if best is None:
+        raise Exit(BudgetError.exit_code)
 
 
 def configurations(budgets: str, blocksizes: str, repeat: int = 1) -> list[Configuration]:
@@ -43,69 +124,45 @@ def configurations(budgets: str, blocksizes: str, repeat: int = 1) -> list[Confi
     return made
 
 
-def try_all(
-    request: Request,
-    asked: list[Configuration],
-    repeat: int,
-    sample: str | None,
-    limit_bytes: str | None,
-    tell: Callable[[str], None],
-) -> tuple[list[Row], int]:
+def _try_all(
+    request: Request, asked: list[Configuration], repeat: int, sample: str | None, limit_bytes: str | None, tell: Callable[[str], None]
+) -> tuple[list[Row], int]:  # fmt: skip
     """A row for every configuration, in order, and the decoded bytes of the sample. `tell` gets a line before each run."""
+    pipeline, settings = request.build()
+    stages = pipeline.build()
     with tempfile.TemporaryDirectory(prefix="tamis-profile-") as folder:
         tell("taking a sample of the input")
-        paths, n_bytes = _sample(request, asked, sample, limit_bytes, folder)
-        _compile(request)
+        found = files_of(file_source(stages, "profile"), stages[-1].path if isinstance(stages[-1], Writer) else None)
+        if limit_bytes is not None:
+            wanted = parse_size(limit_bytes, "--limit-bytes")
+        elif sample is not None:
+            wanted = max(1, int(decoded_bytes(found.paths, found.sizes) * parse_fraction(sample, "--sample")))
+        else:  # enough for a few of the largest partitions on every core
+            largest = max((parse_size(block) for _, block in asked if block is not None), default=0)
+            wanted = min(max(_MIN_SAMPLE_BYTES, 3 * largest * len(os.sched_getaffinity(0))), _MAX_SAMPLE_BYTES)
+        free = shutil.disk_usage(folder).free
+        if free < 3 * wanted:  # the sample, its output, and blocks between processes
+            raise TamisError(
+                f"{folder} has {format_size(free)} free, a sample of {format_size(wanted)} needs three times its size; give a smaller "
+                "--limit-bytes, or set TMPDIR to a larger disk"
+            )
+        readable = [p for p, size in zip(found.paths, found.sizes, strict=True) if size > 0]
+        copies = copied(pipeline, spread(readable, _MAX_FILES), folder, wanted, packed=True)
+        paths, n_bytes = [one["copy"] for one in copies], sum(one["n_bytes"] for one in copies)
+        # Compiling happens once, and would count as slowness of the first configuration.
+        job = make_job(pipeline.name, stages, str(settings.get("mode", "streaming")))
+        compile_missing(job.kernel_groups(), find_budget(None, os.environ).bytes, count_caller=False)
         rows, n = [], 0
         for budget, block in asked:
-            found: list[Trial] = []
-            while len(found) < repeat and (not found or found[-1].status == "ok"):
+            trials: list[Trial] = []
+            while len(trials) < repeat and (not trials or trials[-1].status == "ok"):
                 n += 1
                 tell(f"[{n}/{len(asked) * repeat}] {format_size(budget)}, {block or 'auto'} on {format_size(n_bytes)}")
                 # Not 100%: that would also switch off the early end of a run whose stage fails on everything.
                 how = {"memory": budget, "blocksize": block, "quarantine_limit": "5%"}
-                found.append(tried(request, paths, os.path.join(folder, f"out-{n}"), **how))
-            rows.append(_row(found, budget, block or "auto"))
+                trials.append(tried(request, paths, os.path.join(folder, f"out-{n}"), **how))
+            rows.append(_row(trials, budget, block or "auto"))
         return rows, n_bytes
-
-
-def _sample(
-    request: Request, asked: list[Configuration], sample: str | None, limit_bytes: str | None, folder: str
-) -> tuple[list[str], int]:
-    from tamis.engine.run.inputs import files_of
-    from tamis.forecast.shipped_table import decoded_bytes
-    from tamis.stages.io import Writer
-
-    pipeline, _ = request.build()
-    flat = pipeline.build()
-    files = files_of(file_source(flat, "profile"), flat[-1].path if isinstance(flat[-1], Writer) else None)
-    if limit_bytes is not None:
-        wanted = parse_size(limit_bytes, "--limit-bytes")
-    elif sample is not None:
-        wanted = max(1, int(decoded_bytes(files.paths, files.sizes) * parse_fraction(sample, "--sample")))
-    else:  # enough for a few of the largest partitions on every core
-        largest = max((parse_size(block) for _, block in asked if block is not None), default=0)
-        wanted = min(max(_MIN_SAMPLE_BYTES, 3 * largest * len(os.sched_getaffinity(0))), _MAX_SAMPLE_BYTES)
-    free = shutil.disk_usage(folder).free
-    if free < 3 * wanted:  # the sample, its output, and blocks between processes
-        raise TamisError(
-            f"{folder} has {format_size(free)} free, a sample of {format_size(wanted)} needs three times its size; give a smaller "
-            "--limit-bytes, or set TMPDIR to a larger disk"
-        )
-    readable = [p for p, size in zip(files.paths, files.sizes, strict=True) if size > 0]
-    found = copied(pipeline, spread(readable, _MAX_FILES), folder, wanted, packed=True)
-    return [one["copy"] for one in found], sum(one["n_bytes"] for one in found)
-
-
-def _compile(request: Request) -> None:
-    """Before the first run: compiling happens once, and would count as slowness of the first configuration."""
-    from tamis.engine.job import make_job
-    from tamis.engine.run.compiling import compile_missing
-    from tamis.memory.budget import find_budget
-
-    pipeline, settings = request.build()
-    job = make_job(pipeline.name, pipeline.build(), str(settings.get("mode", "streaming")))
-    compile_missing(job.kernel_groups(), find_budget(None, os.environ).bytes, count_caller=False)
 
 
 def _row(found: list[Trial], budget: int, block: str) -> Row:
@@ -125,3 +182,53 @@ def _row(found: list[Trial], budget: int, block: str) -> Row:
         round(one.cpu_s, 3), n_workers, one.counters.get("committed", 0), most("splits"), most("recycled"),
         most("memory_failures", "kills", "crashes"), repeats=[round(f.seconds, 3) for f in found],
     )  # fmt: skip
+
+
+def _settings(best: Row) -> dict[str, str | None]:
+    """What to write into a recipe; None: no such setting, so that the measured peak decides."""
+    n = best.budget_bytes
+    memory = f"{n // 10**9}GB" if n % 10**9 == 0 else f"{n // 10**6}MB" if n % 10**6 == 0 else str(n)
+    return {"memory": memory, "blocksize": None if best.blocksize == "auto" else best.blocksize}
+
+
+def _check_plot(plot: Path) -> None:
+    if plot.suffix.lower() not in (".svg", ".html"):
+        raise UsageError(f"--plot {plot}: expected a name that ends in .svg or .html")
+    if not os.path.isdir(plot.absolute().parent):
+        raise UsageError(f"--plot {plot}: there is no folder {plot.absolute().parent}")
+
+
+def _write_plot(plot: Path, rows: list[Row], name: str) -> None:
+    text = (svg if plot.suffix.lower() == ".svg" else page)(rows, f"{name}: memory and speed")
+    try:
+        files.write_text(plot, text)
+    except OSError as exc:
+        echo(f"no picture: {plot}: {exc.strerror}", err=True)
+
+
+def _print(
+    rows: list[Row], best: Row | None, why: str, n_bytes: int, path: str, written: bool, plot: Path | None
+) -> None:
+    columns = ["budget", "block", "peak", "", "MB/s", "seconds", "CPU s", "workers", "partitions", "splits", "recycled", "failures"]  # fmt: skip
+    table: list[tuple[Any, ...]] = []
+    for r in rows:
+        figures: tuple[Any, ...] = (r.status, *([""] * 9))
+        if r.status == "ok":
+            figures = (
+                format_size(r.peak_bytes), f"{r.peak_bytes / r.budget_bytes:.0%}", f"{r.mb_per_s:,.0f}", f"{r.seconds:.1f}", f"{r.cpu_s:.1f}",
+                r.n_workers, f"{r.n_partitions:,}", r.splits, r.recycled, r.failures,
+            )  # fmt: skip
+        table.append((format_size(r.budget_bytes), r.blocksize, *figures))
+    print_table(f"{os.path.basename(path)} on {format_size(n_bytes)}", columns, table, right=tuple(range(2, 12)))
+    width = 30 if sys.stdout.isatty() else 20
+    lines = [*bars(rows, width), ""]
+    lines += [f"{r.label}: {r.status}: {r.message}" for r in rows if r.status != "ok"]
+    if best is None:
+        lines.append(why)
+    else:
+        block = "" if best.blocksize == "auto" else f" --blocksize {best.blocksize}"
+        lines += [f"recommended: --memory {_settings(best)['memory']}{block}", f"because: {why}"]
+        lines += [f"written to {path}"] if written else []
+    if plot is not None:
+        lines.append(f"picture: {plot}")
+    print_lines(lines)

@@ -1,0 +1,172 @@
+"""What this machine has learned from its runs: `tamis profile list`, show, export, import, pin, unpin (forecast/profiles.py)."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+from tamis import files
+from tamis.cli.parsing.arguments import Argument, Option
+from tamis.cli.terminal.show import print_json, print_lines, print_table
+from tamis.cli.terminal.streams import put
+from tamis.errors import TamisError, UsageError
+from tamis.forecast import profiles
+from tamis.forecast.prediction import runs_of
+from tamis.memory.predictor import Predictor
+from tamis.sizes import format_size
+
+Key = Annotated[str, Argument(metavar="KEY", help="The key of a profile, its beginning, or the name of its pipeline.")]
+Json = Annotated[bool, Option("--json", help="Print one JSON object instead of text.")]
+
+
+def list_(as_json: Json = False) -> None:
+    """List the profiles: one per pipeline and kind of machine, made by its runs.
+
+    Example: tamis profile list
+    """
+    found: list[dict[str, Any]] = []
+    for one in profiles.list_profiles():
+        about: dict[str, Any] = {"key": one.key, "machine": one.machine, "here": one.is_here}
+        if one.damage:
+            found.append({**about, "damaged": one.damage})
+            continue
+        runs = runs_of(one.numbers)
+        last = runs[-1] if runs else None
+        speed = round(last.conditions.decoded_bytes / last.seconds) if last and last.seconds else None
+        about |= {"name": one.name, "pinned": one.pinned, "n_runs": len(runs), "saved_at": one.saved_at}
+        found.append({**about, "peak_bytes": last.peak_bytes if last else None, "bytes_per_s": speed})
+    off = profiles.is_off()
+    if as_json:
+        print_json({"folder": str(profiles.profile_dir()), "off": off, "profiles": found})
+        return
+    rows = [
+        (
+            f["key"], f.get("name", ""), "this one" if f["here"] else f["machine"], f.get("n_runs", ""),
+            format_size(f["peak_bytes"]) if f.get("peak_bytes") else "", f"{f['bytes_per_s'] / 1e6:,.0f} MB/s" if f.get("bytes_per_s") else "",
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(f["saved_at"])) if "saved_at" in f else "",
+            "damaged" if "damaged" in f else "pinned" if f["pinned"] else "",
+        )
+        for f in found
+    ]  # fmt: skip
+    if rows:
+        columns = ["key", "pipeline", "machine", "runs", "last peak", "last speed", "saved", ""]
+        print_table("Machine profiles", columns, rows, right=(3, 4, 5))
+    else:
+        print_lines(["no profiles yet: every run leaves one"])
+    print_lines([f"in {profiles.profile_dir()}" + ("; switched off by TAMIS_PROFILES=off" if off else "")])
+
+
+def show(key: Key, as_json: Json = False) -> None:
+    """Show one profile: partition models, and the runs they were learned from.
+
+    Example: tamis profile show 3f2a
+    """
+    one = profiles.find(key)
+    if as_json:
+        print_json({"key": one.key, "machine": one.machine, "facts": one.facts, "pinned": one.pinned, **one.numbers})
+        return
+    facts = ", ".join(f"{k} {v}" for k, v in one.facts.items() if v not in ("", None))
+    lines = [f"key       {one.key}" + (" (pinned)" if one.pinned else ""), f"pipeline  {one.name}"]
+    lines += [f"machine   {one.machine}" + (f": {facts}" if facts else "")]
+    print_lines([*lines, *_models(one)])
+    rows = [
+        (
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(m.at)), format_size(m.conditions.budget_bytes), m.conditions.n_workers,
+            format_size(m.conditions.decoded_bytes), format_size(m.peak_bytes), f"{m.seconds:,.1f} s",
+            f"{m.cpu_s / (m.conditions.decoded_bytes / 1e6):.4f}" if m.conditions.decoded_bytes else "",
+            format_size(m.scratch_bytes), f"{m.n_partitions:,}",
+        )
+        for m in runs_of(one.numbers)
+    ]  # fmt: skip
+    if rows:
+        columns = ["run", "budget", "workers", "decoded", "peak", "time", "CPU s/MB", "scratch", "partitions"]
+        print_table("Runs", columns, rows, right=tuple(range(1, 9)))
+
+
+def _models(one: profiles.Profile) -> list[str]:
+    lines = []
+    segments = one.numbers.get("segments")
+    for i, data in enumerate(segments if isinstance(segments, list) else ()):
+        try:
+            model = Predictor.from_dict(data if isinstance(data, dict) else {})
+        except TamisError:
+            lines.append(f"segment {i} damaged")
+            continue
+        a, b, c = model.coefficients
+        lines.append(
+            f"segment {i} peak = {format_size(a)} + {b:.2f} x decoded bytes + {c:.2f} x largest record, times {model.factor:.2f} "
+            f"({model.n_samples:,} partitions)"
+        )
+    return lines
+
+
+def export(
+    file: Annotated[Path | None, Argument(metavar="FILE", help="Where to write; default: stdout.")] = None,
+    key: Annotated[list[str] | None, Option("--key", metavar="KEY", help="Only this profile; may be repeated.")] = None,
+) -> None:
+    """Write profiles as one JSON file, to be imported elsewhere or kept with a project.
+
+    Example: tamis profile export profiles.json
+    """
+    data = profiles.export(tuple(key or ()))
+    text = json.dumps(data, indent=1) + "\n"
+    if file is None:
+        put(text)
+        return
+    try:
+        files.write_text(file, text)
+    except OSError as exc:
+        raise UsageError(f"{file} cannot be written: {exc.strerror}") from None
+    print_lines([f"{len(data['profiles'])} profiles in {file}"])
+
+
+def import_(
+    file: Annotated[Path, Argument(metavar="FILE", help="What `tamis profile export` wrote.")],
+    here: Annotated[
+        bool, Option("--here", help="Use them for this machine, whatever machine they were made on.")
+    ] = False,
+    replace: Annotated[bool, Option("--replace", help="Replace profiles that exist; pinned ones stay.")] = False,
+) -> None:
+    """Read exported profiles. Each is checked; a file that is not in order is refused as a whole.
+
+    Example: tamis profile import profiles.json --here
+    """
+    written = profiles.import_all(_loaded(file), here=here, overwrite=replace)
+    print_lines([f"{len(written)} profiles imported" + (f": {', '.join(written[:8])}" if written else "")])
+
+
+def _loaded(file: Path) -> Any:
+    try:
+        with open(file, "rb") as handle:
+            raw = handle.read(profiles.MAX_EXPORT_BYTES + 1)
+    except OSError as exc:
+        raise UsageError(f"{file} cannot be read: {exc.strerror}") from None
+    if len(raw) > profiles.MAX_EXPORT_BYTES:
+        raise UsageError(f"{file} is larger than {profiles.MAX_EXPORT_BYTES:,} bytes; is this an export of profiles?")
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError):
+        raise UsageError(f"{file} is not JSON; expected what `tamis profile export` writes") from None
+
+
+def pin(key: Key) -> None:
+    """Keep a profile as it is: runs go on using it and do not change it.
+
+    Example: tamis profile pin 3f2a
+    """
+    _pin(key, True)
+
+
+def unpin(key: Key) -> None:
+    """Let runs change a profile again.
+
+    Example: tamis profile unpin 3f2a
+    """
+    _pin(key, False)
+
+
+def _pin(key: str, pinned: bool) -> None:
+    one = profiles.pin(key, pinned)
+    print_lines([f"{one.key} ({one.name}) is {'pinned' if pinned else 'no longer pinned'}"])
