@@ -1,7 +1,8 @@
-"""What this machine knows of one pipeline or deduplication: its earlier runs, what they say of the next one, and what is kept of that one.
+"""What is known of a pipeline or deduplication before it runs, what that says of the run, and what is kept of the run.
 
-Conditions and measured figures come from whoever runs it (engine/run/budget/expectation.py, dedup/expected.py) or asks what it would take
-(`tamis plan`).
+There are three sources, best first: earlier runs on this machine (its profile), a probe (`tamis plan` tries the stages on a little data), the
+shipped table. Conditions and measured figures come from whoever runs it (engine/run/budget/expectation.py, dedup/expected.py) or asks what
+it would take (`tamis plan`).
 """
 
 from __future__ import annotations
@@ -18,25 +19,37 @@ VERSION = 1
 
 
 class Experience:
-    """By the key of its profile. `prediction`: of the run in hand, as prediction.json holds it."""
+    """By the key of its profile. `kind`: which source. `prediction`: of the run in hand, as prediction.json holds it."""
 
     def __init__(self, key: str) -> None:
         self.key, self.profile = key, profiles.load(key)
         self.past = runs_of(self.profile)
+        self.kind = ranges.PROFILE if self.past else ranges.TABLE
         self.prediction: dict[str, Any] = {}
+
+    def probed(self, took: Measured) -> None:
+        """A probe tells more than the table; earlier runs tell more than a probe."""
+        if not self.past:
+            self.past, self.kind = [took], ranges.PROBE
 
     @property
     def basis(self) -> str:
-        if not self.past:
-            return "starting table: this pipeline has not run on this machine yet"
-        runs = f"{len(self.past)} earlier run{'s' if len(self.past) > 1 else ''}"
-        return f"machine profile: {runs} of this pipeline on this machine"
+        if self.kind == ranges.PROFILE:
+            runs = f"{len(self.past)} earlier run{'s' if len(self.past) > 1 else ''}"
+            return f"machine profile: {runs} of this pipeline on this machine"
+        source = "a probe" if self.kind == ranges.PROBE else "starting table"
+        return f"{source}: this pipeline has not run on this machine yet"
 
     def forecast(self, asked: Conditions, models: Sequence[Predictor], s_per_byte: float, **more: Any) -> Forecast:
         """`more`: as `predict` takes it."""
-        kind = ranges.PROFILE if self.past else ranges.TABLE
-        more = {"past": self.past, "kind": kind, "ranges": ranges.load(), **more}
-        return predict(asked, models, start_s_per_byte=s_per_byte, **more)
+        return predict(asked, models, self.past, s_per_byte, kind=self.kind, ranges=ranges.load(), **more)
+
+    def planned(self, asked: Conditions, found: Forecast) -> dict[str, Any]:
+        """A forecast for this machine as `tamis plan` tells it. After a probe it is kept: the run will tell how far it was off."""
+        told = found.to_dict()
+        if self.kind == ranges.PROBE:
+            ranges.plan_of(self.key, {"conditions": vars(asked).copy(), **told})
+        return ranges.with_command(told, ranges.load())
 
     def expect(self, asked: Conditions, found: Forecast) -> None:
         """A run begins."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import Field, asdict, dataclass, fields
 from typing import Any, Protocol
 
 from tamis.errors import UsageError
@@ -27,7 +27,6 @@ MIN_BLOCK_BYTES = 1 << 16
 _AGEING = 0.9  # each later run makes an older one count this much less
 _UNLEARNED = 0.5  # a run that began with small partitions, as the first one does, tells less about the next one
 _LARGEST = 1e18
-_NEWER = ("largest_bytes", "largest_peak")  # profiles of earlier versions have none
 _USUAL = Line(6e6, 4.5)  # what a partition takes: bytes in any case, and per decoded byte
 _DECODE_S_PER_BYTE = 5e-9  # gzip and zstd, with what it takes to hand blocks on
 _FIRST_BYTES = 1 << 20  # partitions of a run that has learned nothing begin so small, and double
@@ -44,12 +43,8 @@ class Interval:
     def holds(self, value: float) -> bool:
         return self.low <= value <= self.high
 
-    def at_most(self, bound: float) -> Interval:
-        return Interval(*(min(v, bound) for v in (self.low, self.expected, self.high)))
-
-    def to_dict(self, digits: int = 0) -> dict[str, float]:
-        found = {k: round(v, digits) for k, v in asdict(self).items()}
-        return found if digits else {k: int(v) for k, v in found.items()}
+    def to_dict(self, digits: int | None = None) -> dict[str, float]:
+        return {name: round(value, digits) for name, value in vars(self).items()}
 
 
 @dataclass(frozen=True)
@@ -94,12 +89,9 @@ class Measured:
         conditions = data.get("conditions") if isinstance(data, dict) else None
         if not isinstance(data, dict) or not isinstance(conditions, dict):
             raise UsageError("machine profile: a run: expected its conditions and what it took")
-        numbers = {
-            f.name: _number({f.name: 0, **data} if f.name in _NEWER else data, f.name, f.type)
-            for f in fields(cls)
-            if f.name not in ("conditions", "learned")
-        }
-        asked = {f.name: _number(conditions, f.name, f.type) for f in fields(Conditions)}
+        data = {"largest_bytes": 0, "largest_peak": 0, **data}  # profiles of earlier versions have none
+        numbers = {f.name: _number(data, f) for f in fields(cls) if f.name not in ("conditions", "learned")}
+        asked = {f.name: _number(conditions, f) for f in fields(Conditions)}
         if asked["n_workers"] < 1 or asked["budget_bytes"] < 1:
             raise UsageError("machine profile: a run: expected a budget and at least one worker")
         return cls(Conditions(**asked), learned=data.get("learned") is True, **numbers)
@@ -117,26 +109,21 @@ class Reaches(Protocol):
 
 @dataclass(frozen=True)
 class Forecast:
+    n_runs: int
+    kind: str  # what it came from: table, probe or profile
+    centres: dict[str, list[float]]  # figure -> [centre, spread], before ranges.py widened them
     peak_bytes: Interval
     scratch_bytes: Interval
     output_bytes: Interval
     seconds: Interval
+    cpu_s: float
     block_bytes: int
     n_partitions: int
-    cpu_s: float
-    n_runs: int
-    kind: str = "table"  # what it came from: table, probe or profile
-    centres: dict[str, list[float]] = field(
-        default_factory=dict
-    )  # figure -> [centre, spread], before ranges.py widened them
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "confidence": CONFIDENCE, "n_runs": self.n_runs, "kind": self.kind, "centres": self.centres, "peak_bytes": self.peak_bytes.to_dict(),
-            "scratch_bytes": self.scratch_bytes.to_dict(), "output_bytes": self.output_bytes.to_dict(),
-            "seconds": self.seconds.to_dict(2), "cpu_s": round(self.cpu_s, 2), "block_bytes": self.block_bytes,
-            "n_partitions": self.n_partitions,
-        }  # fmt: skip
+        spans = {name: span.to_dict() for name, span in vars(self).items() if isinstance(span, Interval)}
+        rounded = {"seconds": self.seconds.to_dict(2), "cpu_s": round(self.cpu_s, 2)}
+        return {"confidence": CONFIDENCE, **vars(self), **spans, **rounded}
 
 
 def predict(
@@ -197,11 +184,13 @@ def predict(
         pairs = [(m.written_bytes, share * m.conditions.decoded_bytes) for m in past]
         output = interval("output_bytes", OUTPUT, share * decoded, pairs, _FLOOR)
         pairs = [(m.scratch_bytes, raw_scratch(m.conditions)) for m in past]
-        found = interval("scratch_bytes", SCRATCH, bound, pairs, _FLOOR)
         # A block that is being written when the bound is reached still comes on top of it.
-        scratch = found.at_most(bound + asked.cap_bytes if asked.handover_bytes else 0.0)
-    n_partitions, widened = max(1, math.ceil(decoded / block)), {f: centres[f] for f in ("peak_bytes", "seconds")}
-    return Forecast(peak, scratch, output, seconds, block, n_partitions, cpu * decoded, len(past), kind, widened)
+        most = bound + asked.cap_bytes if asked.handover_bytes else 0.0
+        found = interval("scratch_bytes", SCRATCH, bound, pairs, _FLOOR)
+        scratch = Interval(*(min(end, most) for end in (found.low, found.expected, found.high)))
+    widened = {figure: centres[figure] for figure in ("peak_bytes", "seconds")}
+    n_partitions = max(1, math.ceil(decoded / block))
+    return Forecast(len(past), kind, widened, peak, scratch, output, seconds, cpu * decoded, block, n_partitions)
 
 
 def partition_line(past: Sequence[Measured], weights: Sequence[float], models: Sequence[Predictor]) -> Line:
@@ -292,8 +281,9 @@ def _mean(values: Sequence[float], otherwise: float) -> float:
     return sum(values) / len(values) if values else otherwise
 
 
-def _number(data: Mapping[str, Any], name: str, kind: Any) -> Any:
-    value = data.get(name)
+def _number(data: Mapping[str, Any], field: Field[Any]) -> Any:
+    value = data.get(field.name)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _LARGEST:
-        raise UsageError(f"machine profile: a run: {name}: expected a number from 0 to {_LARGEST:g}, got {value!r:.80}")
-    return int(value) if kind == "int" else float(value)
+        expected = f"expected a number from 0 to {_LARGEST:g}, got {value!r:.80}"
+        raise UsageError(f"machine profile: a run: {field.name}: {expected}")
+    return int(value) if field.type == "int" else float(value)

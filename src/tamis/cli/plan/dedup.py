@@ -16,7 +16,7 @@ from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.dedup.expected import conditions, forecast, profile_key
 from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
 from tamis.errors import UsageError
-from tamis.forecast import ranges, shipped_table
+from tamis.forecast import shipped_table
 from tamis.forecast.experience import Experience
 from tamis.formats.input_files.listing import FileList
 from tamis.formats.input_files.passed_over import passed_lines
@@ -59,8 +59,8 @@ def show(
     known = Experience(profile_key(*_identity(workflow)))
     decoded = asked.decoded_bytes if asked is not None else found.input_bytes
     asked_for = conditions(found, workers or where.cores, decoded)
-    made = forecast(found, asked_for, known, elsewhere=not where.is_here, nodes=where.nodes).to_dict()
-    made = ranges.with_command(made, ranges.load()) if where.is_here else made
+    expected = forecast(found, asked_for, known, elsewhere=not where.is_here, nodes=where.nodes)
+    made = known.planned(asked_for, expected) if where.is_here else expected.to_dict()
     row = shipped_table.text_sizing(found.input_bytes)
     guide = {"nodes": row.nodes, "gpus": row.gpus, "memory": row.memory}
     if found.n_bands:

@@ -140,34 +140,26 @@ def make_plan(
     budget = here if where.is_here or settings.get("memory") else where.budget_bytes
 
     known = Experience(profile_key(stages))
-    past, basis = known.past, known.basis
     models, from_profile = models_of(known.profile, len(job.segments), block)
     files = None if asked is not None else files_of(source, output, settings.get("scratch"))
     tried: Probe | None = None
-    more: dict[str, Any] = {"ranges": ranges.load()}
     if may_probe and files is None:
         raise UsageError("--probe needs data, and --dataset-bytes plans without: leave one of them out")
-    if files is not None and (may_probe or (may_probe is None and not past)):
+    if files is not None and (may_probe or (may_probe is None and not known.past)):
         tried = probe(request, files, probe_bytes, budget if where.is_here else min(budget, here), block)
-        if not past:
-            past, models, more["kind"] = [tried.measured], [tried.model], ranges.PROBE
-            basis = "a probe: this pipeline has not run on this machine yet"
-    data = asked or _dataset(files or FileList(), tried, past)
-    conditions = _conditions(job, settings, data, past, budget, where, block)
+        known.probed(tried.measured)
+        models = [tried.model] if known.kind == ranges.PROBE else models
+    data = asked or _dataset(files or FileList(), tried, known.past)
+    conditions = _conditions(job, settings, data, known.past, budget, where, block)
     found = known.forecast(
-        conditions, models, shipped_table.seconds_per_byte(names), past=past, elsewhere=not where.is_here, nodes=where.nodes,
-        learned=any(from_profile), **more,
+        conditions, models, shipped_table.seconds_per_byte(names), elsewhere=not where.is_here, nodes=where.nodes, learned=any(from_profile)
     )  # fmt: skip
-    told = found.to_dict()
-    if found.kind == ranges.PROBE and where.is_here:  # the run will tell how far this was off
-        ranges.plan_of(known.key, {"conditions": vars(conditions).copy(), **told})
-    if where.is_here:
-        told = ranges.with_command(told, more["ranges"])
+    told = known.planned(conditions, found) if where.is_here else found.to_dict()
     smallest = budget_to_name(conditions.fixed_bytes, conditions.worker_bytes)
     fits = budget >= smallest
     if tried is not None and where.is_here:
         fits, smallest = tried.fits, tried.smallest_bytes
-    gpu = shipped_table.gpu_seconds_per_document(names) * data.decoded_bytes / _document_bytes(data, past)
+    gpu = shipped_table.gpu_seconds_per_document(names) * data.decoded_bytes / _document_bytes(data, known.past)
     seconds = float(told["seconds"]["expected"])
     if gpu and where.gpus:  # GPU and CPU work overlap: the slower one decides
         seconds = max(seconds, gpu / (where.gpus * where.nodes))
@@ -184,7 +176,7 @@ def make_plan(
         free_bytes=free_at(output) if where.is_here else None, scratch_free_bytes=free_at(scratch) if where.is_here else None,
         seconds=round(seconds, 1), kept_share=round(tried.n_written / max(tried.measured.n_documents, 1), 4) if tried else None,
         probe_bytes=tried.measured.conditions.decoded_bytes if tried else 0,
-        probe_documents=tried.measured.n_documents if tried else 0, basis=basis, machine=str(where), nodes=where.nodes,
+        probe_documents=tried.measured.n_documents if tried else 0, basis=known.basis, machine=str(where), nodes=where.nodes,
         gpu_seconds=round(gpu, 1), forecast=told,
         guide={"size": row.size, "nodes": row.nodes, "gpus": row.gpus, "memory": row.memory, "notes": row.notes},
         passed_over=files.passed.to_list() if files is not None else [], cluster=cluster,
