@@ -1,6 +1,6 @@
 """The beginnings of input files, copied as files of their own: what `tamis plan` and `tamis profile` try a recipe on.
 
-Runs as a process of its own (apart.py starts it), because it needs pyarrow and the process that asks is measured as part of the budget.
+Runs as a process of its own (trial.py starts it), because it needs pyarrow and the process that asks is measured as part of the budget.
 """
 
 from __future__ import annotations

@@ -82,6 +82,21 @@ def put(typingctx, array, index, value):
     return types.void(array, types.int64, array.dtype), codegen
 
 
+@intrinsic(plain.prefetch)
+def prefetch(typingctx, array, index):
+    """Ask for the cache line of an item that will be read soon."""
+
+    def codegen(context, builder, sig, args):
+        place = address(context, builder, sig.args[0], args[0], args[1], _I8)
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
+        ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        builder.call(ask, [place, ir.Constant(number, 0), ir.Constant(number, 3), ir.Constant(number, 1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), codegen
+
+
 @intrinsic(plain.load_u64)
 def load_u64(typingctx, array, index):
     """Eight bytes from a uint8 array, little-endian, at any alignment."""

@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 
 from tamis.kernels.language import types
-from tamis.kernels.language.intrinsics import at, pointer, put
+from tamis.kernels.language.intrinsics import at, pointer, prefetch, put
 from tamis.kernels.language.jit import kernel
 from tamis.kernels.language.lanes import AT_ONCE, LANES, POINT_BITS, store_weighted, turn_eight
 from tamis.kernels.language.types import I16_IN, I16_OUT, I64_IN, U8_IN, U8_OUT
-from tamis.kernels.text._fasttext_rows import prefetch
 
 _SHARPNESS = -0.5  # of the cubic: what Pillow and torch take where they antialias
 _ONE = 1 << 14

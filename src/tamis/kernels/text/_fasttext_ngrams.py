@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tamis.kernels.language.intrinsics import at, put
+from tamis.kernels.language.intrinsics import at, prefetch, put
 from tamis.kernels.language.jit import helper
-from tamis.kernels.text._fasttext_rows import DATA, QUANTISED, add_row, prefetch
+from tamis.kernels.text._fasttext_rows import DATA, QUANTISED, add_row
 from tamis.kernels.text.fasttext_tables import (
     BUCKET,
     DIM,

@@ -17,7 +17,6 @@ from tamis.kernels.language.jit import COMPILING, helper, intrinsic
 if COMPILING:
     from llvmlite import ir
     from numba import types
-    from numba.core import cgutils
 
 QUANTISED, ROWS, DATA, CENTROIDS, N_SUB, SUB_DIM, LAST_DIM, NORMED, NORM_CODES, NORM_CENTROIDS = range(10)
 N_CENTROIDS = 256
@@ -31,21 +30,6 @@ def load_f32(typingctx, array, index):
         return loaded(context, builder, sig, args, 0, ir.FloatType())
 
     return types.float32(array, types.int64), codegen
-
-
-@intrinsic(plain.prefetch)
-def prefetch(typingctx, array, index):
-    """Ask for the cache line of an item that will be read soon."""
-
-    def codegen(context, builder, sig, args):
-        place = address(context, builder, sig.args[0], args[0], args[1], ir.IntType(8))
-        number = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
-        ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-        builder.call(ask, [place, ir.Constant(number, 0), ir.Constant(number, 3), ir.Constant(number, 1)])
-        return context.get_dummy_value()
-
-    return types.void(array, types.int64), codegen
 
 
 @intrinsic(plain.add_eight_bytes)

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tamis.kernels.language.intrinsics import at, load_u64, lowest_bit, mask_eq, mask_ge, mask_lt, put, rotl64
+from tamis.kernels.language.intrinsics import at, load_u64, lowest_bit, mask_eq, mask_ge, mask_lt, prefetch, put, rotl64
 from tamis.kernels.language.jit import helper
 from tamis.kernels.text._blocks import ONE, ZERO, block_at, valid_mask
-from tamis.kernels.text._fasttext_rows import prefetch
 
 KEY_BYTES = 32
 SLOT = 8  # 64-bit numbers
