@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 from pathlib import Path
@@ -150,3 +151,26 @@ def test_a_file_that_changes_in_the_last_pass_is_noticed(tmp_path: Path, monkeyp
         json.loads(x) for p in (tmp_path / "out/_tamis/quarantine").glob("*.jsonl") for x in p.read_text().splitlines()
     ]
     assert any("changed during the run" in e["reason"] for e in entries if e["file"].endswith("2.jsonl"))
+
+
+def test_a_file_that_cannot_be_read_in_the_last_pass_is_set_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write(tmp_path / "in", 60)
+    read_at = stretches.read_at
+
+    def failing(file: Any, view: Any, offset: int) -> int:
+        if str(file.name).endswith("2.jsonl"):
+            raise OSError(errno.EIO, "Input/output error")
+        return int(read_at(file, view, offset))
+
+    monkeypatch.setattr(stretches, "read_at", failing)
+    result = run(source, tmp_path / "out", quarantine_limit="50%")
+    ledger = result.run.ledger
+    assert ledger.records.n == ledger.written.n + ledger.n_dropped + ledger.quarantined.n
+    entries = [
+        json.loads(x) for p in (tmp_path / "out/_tamis/quarantine").glob("*.jsonl") for x in p.read_text().splitlines()
+    ]
+    unread = [e for e in entries if "cannot be read: Input/output error" in e["reason"]]
+    assert {Path(e["file"]).name for e in unread} == {"2.jsonl"}
+    assert ledger.written.n == output_of(tmp_path / "out").count(b"\n") > 0

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 from pathlib import Path
 
 import pytest
 
-from tamis.errors import FormatError
+from tamis.errors import FormatError, StoreError
 from tamis.formats.jsonl import stretches
 from tamis.formats.jsonl.stretches import Stretch, Stretches
+from tamis.stores.reading import Changed
 
 
 def _files(folder: Path, lines: list[list[bytes]]) -> tuple[Stretches, bytes]:
@@ -92,3 +94,30 @@ def test_runs_that_do_not_end_in_a_line_feed_are_refused(tmp_path: Path) -> None
     lying, _ = _files(tmp_path, [[b"first\n", b"one\n", b"two\n", b"last\n"]])
     with pytest.raises(FormatError, match="not where they were found"):
         list(lying.windows([(0, 3)]))
+
+
+@pytest.mark.parametrize(
+    ("fault", "seen", "said"),
+    [
+        (OSError(errno.EIO, "Input/output error"), FormatError, "0.jsonl cannot be read: Input/output error"),
+        (Changed("s3://b/0.jsonl", "it is not the object that was listed"), FormatError, "changed during the run"),
+        (StoreError("s3://b does not answer"), StoreError, "does not answer"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), OSError, "Cannot allocate memory"),
+    ],
+    ids=["bad sector", "another object", "no answer", "no memory"],
+)
+def test_what_cannot_be_read_is_bad_input_and_no_fault_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: OSError, seen: type[Exception], said: str
+) -> None:
+    lying, whole = _files(tmp_path, [[b"first\n", b"one\n", b"last\n"]])
+    everything = [(0, len(whole))]
+
+    def fail(*_: object) -> int:
+        raise fault
+
+    for name in ("read_at", "open_input"):
+        with monkeypatch.context() as patched:
+            patched.setattr(stretches, name, fail)
+            for read in (lying.gather, lying.spread, lambda runs: list(lying.windows(runs))):
+                with pytest.raises(seen, match=said):
+                    read(everything)

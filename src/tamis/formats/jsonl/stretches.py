@@ -6,14 +6,17 @@ stays in the cache of the processor. Reading a whole block and writing it takes 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tamis.errors import FormatError
-from tamis.stores.opening import open_input, read_at, state_of_open
+from tamis.errors import FormatError, StoreError
+from tamis.formats.faults import is_memory_failure
+from tamis.stores.opening import forget, open_input, read_at, state_of_open
+from tamis.stores.reading import Changed
 from tamis.stores.urls import is_remote
 
 WINDOW_BYTES = 1 << 18
@@ -145,7 +148,8 @@ class _Opened:
 
     def __init__(self, part: Stretch) -> None:
         self._part = part
-        self._file = open_input(part.path)
+        with self._faults():
+            self._file = open_input(part.path)
 
     def __enter__(self) -> _Opened:
         try:
@@ -165,13 +169,28 @@ class _Opened:
     def read_into(self, view: memoryview, offset: int) -> None:
         done = 0
         while done < len(view):
-            n = read_at(self._file, view[done:], offset + done)
+            with self._faults():
+                n = read_at(self._file, view[done:], offset + done)
             if not n:
                 raise self.changed()
             done += n
 
     def changed(self) -> FormatError:
         return FormatError(f"{self._part.path} changed during the run: its records are not where they were found")
+
+    @contextlib.contextmanager
+    def _faults(self) -> Iterator[None]:
+        """What cannot be read is bad input (FormatError), as where records are looked for: tried again, it is set aside, and the run goes
+        on. As an OSError it would be a fault of this machine, which ends the run."""
+        try:
+            yield
+        except Changed:
+            forget(self._part.path)  # whoever tries again sees what is there now
+            raise self.changed() from None
+        except OSError as exc:
+            if isinstance(exc, StoreError) or is_memory_failure(exc):
+                raise
+            raise FormatError(f"{self._part.path} cannot be read: {exc.strerror or exc}") from exc
 
     def _check(self) -> None:
         if state_of_open(self._file) != self._part.planned:
