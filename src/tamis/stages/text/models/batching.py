@@ -13,6 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+
+from tamis.later import np
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,9 @@ class Shape:
 
     def padded(self, length: int) -> int:
         return -(-max(length, 1) // self.step) * self.step
+
+    def padded_each(self, lengths: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return -(-np.maximum(lengths, 1) // self.step) * self.step
 
     def rows(self, length: int) -> int:
         """Texts of this padded length in one batch: at least one, however long it is."""
@@ -80,16 +86,18 @@ def next_batch(lengths: Sequence[int], order: Sequence[int], begin: int, shape: 
 
 def _end(lengths: Sequence[int], order: Sequence[int], begin: int, shape: Shape) -> int:
     """Where the batch that begins here ends."""
+    if shape.packed:
+        each = np.array([lengths[i] for i in order[begin : begin + shape.max_rows]], np.int64)
+        return begin + max(1, int(np.searchsorted(np.cumsum(shape.padded_each(each)), shape.max_tokens, "right")))
     first = shape.padded(lengths[order[begin]])
-    n_tokens, longest = first, first
+    longest = first
     end = begin + 1
     while end < len(order) and end - begin < shape.max_rows:
         own = lengths[order[end]]
         longest = max(longest, shape.padded(own))
-        n_tokens += shape.padded(own)
-        if (n_tokens if shape.packed else (end + 1 - begin) * longest) > shape.max_tokens:
+        if (end + 1 - begin) * longest > shape.max_tokens:
             break
-        if not shape.in_order and not shape.packed and not _is_alike(own, first, shape):
+        if not shape.in_order and not _is_alike(own, first, shape):
             break
         end += 1
     return end
@@ -105,7 +113,7 @@ def _is_alike(own: int, length: int, shape: Shape) -> bool:
 def _batch(lengths: Sequence[int], at: list[int], shape: Shape) -> Batch:
     length = shape.padded(max(lengths[i] for i in at))
     if shape.packed:
-        own = sum(shape.padded(lengths[i]) for i in at)
+        own = int(shape.padded_each(np.array([lengths[i] for i in at], np.int64)).sum())
         return Batch(at, len(at), length, max(own, shape.max_tokens) if shape.fixed else own, length)
     n_rows = max(len(at), shape.rows(length)) if shape.fixed else len(at)
     return Batch(at, n_rows, length, n_rows * length, length)

@@ -208,10 +208,10 @@ def _try(run: Callable[[Batch], Any], batch: Batch, device: Device) -> tuple[Any
 
 
 class Work:
-    """Batches that were given to a device, which works on them while the next are prepared."""
+    """Batches that were given to a device, which works on them while the next are prepared. `n_left`: how many of them a turn may leave to be done."""
 
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
+    def __init__(self, kind: str, n_left: int = 1) -> None:
+        self._kind, self._n_left = kind, n_left
         self._marks: list[Any] = []
 
     def given(self) -> None:
@@ -220,10 +220,10 @@ class Work:
             return
         mark = torch.cuda.Event()
         mark.record()
-        self._marks = [*self._marks[-1:], mark]
+        self._marks = [*self._marks[-self._n_left :], mark]
 
-    def wait_for_all_but_one(self) -> None:
-        if len(self._marks) > 1:
+    def wait_for_the_others(self) -> None:
+        if len(self._marks) > self._n_left:
             self._marks[0].synchronize()
 
 
@@ -232,7 +232,7 @@ class TorchDevice:
 
     def __init__(self, kind: str, limit: DeviceLimit | None = None) -> None:
         """`limit`: what this process may take of a GPU's memory; more fails here, and not in a process beside it."""
-        self.kind = kind
+        self.kind, self._n_left = kind, 1
         shares = kind == "cuda" and limit is not None and limit.share < 1
         self._turns = Turns(limit.turns_folder if shares and limit else "", os.environ.get("CUDA_VISIBLE_DEVICES", "0"))
         if kind == "cuda" and limit is not None:
@@ -248,7 +248,8 @@ class TorchDevice:
         more of them at once, so that the host has as long for the next batch."""
         if self.kind == "cpu":
             return Shape(CPU_TOKENS, max_rows, packed=packed, in_order=in_order)
-        n_tokens = GPU_TOKENS * max(1, min(4, GPU_WIDTH // max(1, width)))
+        self._n_left = max(1, min(4, GPU_WIDTH // max(1, width)))
+        n_tokens = GPU_TOKENS * self._n_left
         return Shape(
             n_tokens, max_rows, 8 if packed else GPU_STEP, fixed=not in_order, packed=packed, in_order=in_order
         )
@@ -258,12 +259,12 @@ class TorchDevice:
 
     @contextmanager
     def turn(self) -> Iterator[Work]:
-        """Around all batches of a partition: who shares a device has it alone meanwhile. It is passed on when the last batch is still at work, so
-        that the next one has its first batch ready in time; what was computed is fetched behind this block."""
+        """Around all batches of a partition: who shares a device has it alone meanwhile. It is passed on when the last batch (of a narrow model: the
+        last ones) is still at work, so that the next one has its first batch ready in time; what was computed is fetched behind this block."""
         with self._turns.turn():
-            work = Work(self.kind)
+            work = Work(self.kind, self._n_left)
             yield work
-            work.wait_for_all_but_one()
+            work.wait_for_the_others()
 
     def release(self, thorough: bool = False) -> None:
         gc.collect(

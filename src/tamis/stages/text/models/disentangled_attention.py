@@ -172,10 +172,8 @@ def fused(
 
     `queries`, `keys`: [tokens, heads, 64] with one row stride; `values`: [heads * 64, tokens]; `position_*`: [heads, rows, 64],
     those of queries `paired`;
-    `layout`: int32 tensors starts, lengths, tile_of, tile_at (packed_deberta.Packed).
+    `layout`: int32 tensors starts, lengths, tile_of, tile_at (packed_deberta.Packed). Called inside `in_turn_with_torch`.
     """
-    import cupy
-
     n_heads = queries.shape[1]
     n_tiles, n_rows = len(layout["tile_of"]), position_keys.shape[1]
     how = _variant_on(queries.device.index or 0, n_rows, where.reach, n_heads)
@@ -187,8 +185,7 @@ def fused(
         np.int64(out.stride(0)), np.int32(n_rows), np.float32(_LOG2_E / math.sqrt(3 * HEAD_SIZE)), np.int32(where.linear), np.int32(where.reach),
     )  # fmt: skip
     n_blocks = min(n_tiles, how.n_blocks or n_tiles)
-    with cupy.cuda.Device(queries.device.index or 0), cupy.cuda.Stream.from_external(torch.cuda.current_stream()):
-        _kernel(how)((n_blocks, n_heads), (32 * _WARPS,), arguments, shared_mem=how.shared_bytes)
+    _kernel(how)((n_blocks, n_heads), (32 * _WARPS,), arguments, shared_mem=how.shared_bytes)
 
 
 def plain(

@@ -14,6 +14,7 @@ from typing import Any
 from tamis.errors import UsageError
 from tamis.later import F, np, torch
 from tamis.stages.text.models.added_norm import added_norm, can_be_fused
+from tamis.stages.text.models.cuda_stream import in_turn_with_torch
 from tamis.stages.text.models.packed_deberta import Packed, pair
 
 _LEAST_CAPABILITY = (8, 0)  # flash attention
@@ -94,7 +95,7 @@ class PackedBert:
 
     def encode(self, packed: Packed) -> torch.Tensor:
         """Hidden states of the last layer, one row per packed token. Rows behind the last text mean nothing."""
-        with torch.inference_mode():
+        with torch.inference_mode(), in_turn_with_torch(self.device):
             longest = max((n for _, n in packed.spans), default=0)
             packed = packed.to(self.device)
             x = F.embedding(packed.tokens, self._words) + F.embedding(packed.layout["places"], self._places)

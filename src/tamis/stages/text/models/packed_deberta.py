@@ -16,6 +16,7 @@ from tamis.errors import UsageError
 from tamis.later import F, np, torch
 from tamis.stages.text.models import disentangled_attention as attention
 from tamis.stages.text.models.added_norm import added_norm, can_be_fused
+from tamis.stages.text.models.cuda_stream import in_turn_with_torch
 from tamis.stages.text.models.pinned import moved, ready
 
 
@@ -111,7 +112,7 @@ class PackedDeberta:
 
     def encode(self, packed: Packed) -> torch.Tensor:
         """Hidden states of the last layer, one row per packed token. Rows between texts mean nothing."""
-        with torch.inference_mode():
+        with torch.inference_mode(), in_turn_with_torch(self.device):
             packed = packed.to(self.device)
             x = _norm(F.embedding(packed.tokens, self._words), self._first_norm, self.eps)
             # Zeros, not anything: rows between sequences go through the layers too, and are multiplied by weights of 0 in the next.
