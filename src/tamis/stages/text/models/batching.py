@@ -47,7 +47,8 @@ class Shape:
         return -(-max(length, 1) // self.step) * self.step
 
     def padded_each(self, lengths: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        return -(-np.maximum(lengths, 1) // self.step) * self.step
+        each: np.ndarray[Any, Any] = -(-np.maximum(lengths, 1) // self.step) * self.step
+        return each
 
     def rows(self, length: int) -> int:
         """Texts of this padded length in one batch: at least one, however long it is."""
