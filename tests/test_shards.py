@@ -69,6 +69,25 @@ def test_shards_of_a_run_join_to_what_one_run_writes(source: Path, tmp_path: Pat
     assert filtered(source, tmp_path / "all", merge=True).status == "already"
 
 
+def test_shards_of_two_versions_join_and_those_of_other_stages_do_not(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "all"
+    for i in range(2):
+        filtered(source, out, shard=f"{i}/2")
+    path = out / "shard-00001-of-00002" / "_tamis" / "plan.json"
+    plan = json.loads(path.read_text())
+    plan["stages"][2]["params"]["text_field"] = ["body"]
+    path.write_text(json.dumps(plan))
+    with pytest.raises(
+        RunConflict,
+        match=r"with other stages or settings, than shard 0 \(.*text_field was \['text'\] and is \['body'\]",
+    ):
+        filtered(source, out, merge=True)
+    plan["stages"][2]["params"]["text_field"] = ["text"]
+    plan["stages"][1]["params"] |= {"checked": False, "known": None}  # as earlier versions described a reader
+    path.write_text(json.dumps(plan))
+    assert filtered(source, out, merge=True).status == "finished"
+
+
 def test_parquet_gets_one_schema_when_shards_are_joined(source: Path, tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 

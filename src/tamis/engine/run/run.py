@@ -18,6 +18,7 @@ from tamis.engine.run.budget.expectation import Expectation
 from tamis.engine.run.budget.settings_record import note_budget, note_models, note_prediction, note_shares, note_sizes
 from tamis.engine.run.budget.shares import Shares, refuse_too_large, share_budget
 from tamis.engine.run.drive import Driver
+from tamis.engine.run.identity import differences
 from tamis.engine.run.output.commit import Committer
 from tamis.engine.run.output.directory import Past
 from tamis.engine.run.output.join_shards import drop_shards, join_shards
@@ -65,7 +66,7 @@ class Run(PreparedRun):
             self.dir.forget()
         base = self.dir.target if self.settings.merge is True else str(self.settings.merge or "")
         if base and self.dir.read_json("manifest.json") is None:
-            join_shards(base, self.dir)
+            join_shards(base, self.dir, differences)
         result = self._planned(budget)
         if base and result.exit_code in (0, Incomplete.exit_code):
             drop_shards(base)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from collections.abc import Callable
 from typing import Any
 
 from tamis import files
@@ -53,8 +54,9 @@ def _names(base: str) -> list[str]:
     return os.listdir(base) if os.path.isdir(base) else []
 
 
-def join_shards(base: str, target: RunDir) -> None:
-    """Make the shards in `base` the run of `target`, which is open. Nothing where that has been done."""
+def join_shards(base: str, target: RunDir, differences: Callable[[Any, Any], list[str]]) -> None:
+    """Make the shards in `base` the run of `target`, which is open. Nothing where that has been done. `differences`: of two descriptions of
+    stages, as sentences (engine/run/identity.py)."""
     if target.has_commits():
         return
     shards = find_shards(base)
@@ -69,9 +71,11 @@ def join_shards(base: str, target: RunDir) -> None:
         try:
             plan = _checked(place, shard)
             first, steps = first or plan, steps or place.read_json("steps.json") or {}
-            if [plan[k] for k in ("stages", "inputs", "name")] != [first[k] for k in ("stages", "inputs", "name")]:
+            changed = differences(first["stages"], plan["stages"])
+            if changed or [plan[k] for k in ("inputs", "name")] != [first[k] for k in ("inputs", "name")]:
                 raise RunConflict(
-                    f"{place.target} was made of other files, or with other stages or settings, than shard 0; make it again with --fresh"
+                    f"{place.target} was made of other files, or with other stages or settings, than shard 0"
+                    f"{f' ({changed[0]})' if changed else ''}; make it again with --fresh"
                 )
             if place.read_json("steps.json") != steps:
                 raise RunConflict(f"{place.target} is another sample than shard 0; make it again with --fresh")
