@@ -132,30 +132,27 @@ class profile:
 
 def _decorate(function: Callable[..., Any], kept: profile) -> Any:
     """A wrapper of the same kind."""
+
+    @functools.wraps(function)
+    def plain(*args: Any, **kwargs: Any) -> Any:
+        with kept._one_call():
+            return function(*args, **kwargs)
+
+    @functools.wraps(function)
+    async def coroutine(*args: Any, **kwargs: Any) -> Any:
+        with kept._one_call():
+            return await function(*args, **kwargs)
+
+    @functools.wraps(function)
+    def generator(*args: Any, **kwargs: Any) -> Any:
+        with kept._one_call():
+            return (yield from function(*args, **kwargs))
+
     if inspect.isasyncgenfunction(function):
         raise UsageError(f"profile {kept.name!r}: asynchronous generators cannot be measured; put it around a block")
     if inspect.iscoroutinefunction(function):
-
-        @functools.wraps(function)
-        async def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with kept._one_call():
-                return await function(*args, **kwargs)
-
-    elif inspect.isgeneratorfunction(function):
-
-        @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with kept._one_call():
-                return (yield from function(*args, **kwargs))
-
-    else:
-
-        @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with kept._one_call():
-                return function(*args, **kwargs)
-
-    return wrapped
+        return coroutine
+    return generator if inspect.isgeneratorfunction(function) else plain
 
 
 class scope(profile):

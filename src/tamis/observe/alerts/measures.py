@@ -52,8 +52,12 @@ class Measure:
     whole: str
     text: str
     advice: str
-    sized: bool = False  # the fact is a size: limits may be sizes too
     text_without: str = ""
+
+    @property
+    def sized(self) -> bool:
+        """Whether the fact is a size: limits may be sizes too."""
+        return self.fact.endswith("_bytes")
 
     def readings(self, seen: Seen) -> list[Reading]:
         return [reading for subject in seen[self.of][:MAX_SUBJECTS] for reading in self._of(*subject)]
@@ -188,12 +192,12 @@ def _leaks(leaks: object) -> Iterator[tuple[str, dict[str, Any]]]:
         n = facts.get("bytes_per_partition", facts.get("slope_bytes", 0))
         stage = str(leak.get("stage") or "")[:80] if facts else ""
         who = f"stage {stage}" if stage else "a worker"
-        if n <= worst.get(who, {}).get("leak", 0):
+        if n <= worst.get(who, {}).get("leak_bytes", 0):
             continue
         kind, until, worker = leak.get("kind"), facts.get("partitions_left"), facts.get("worker")
         more = f", in {kind!s:.40}" if kind else ""
         more += f"; the worker reaches its limit in {until:,.0f} partitions" if until is not None else ""
-        worst[who] = {"leak": n, "more": more, "worker": None if worker is None else int(worker)}
+        worst[who] = {"leak_bytes": n, "more": more, "worker": None if worker is None else int(worker)}
     yield from worst.items()
 
 
@@ -206,17 +210,17 @@ MEASURES = {
         Measure(
             "memory", "memory of all processes, of the budget", "run", "share", "used_bytes", "budget_bytes",
             f"memory at {{value:share}} of the budget {_SIZES}",
-            "the run slows down to stay inside it; give more with --memory, or fewer --workers or a smaller --blocksize", True,
+            "the run slows down to stay inside it; give more with --memory, or fewer --workers or a smaller --blocksize",
         ),
         Measure(
             "machine_memory", "memory in use on the machine", "run", "share", "machine_used_bytes", "machine_total_bytes",
             f"memory of the machine at {{value:share}} {_SIZES}",
-            "other programs need memory too: end some, or give this run a smaller --memory", True,
+            "other programs need memory too: end some, or give this run a smaller --memory",
         ),
         Measure(
             "cgroup_memory", "memory in use in the container or job, of its limit", "run", "share", "cgroup_used_bytes", "cgroup_limit_bytes",
             f"memory at {{value:share}} of the limit of this container or job {_SIZES}",
-            "the system ends processes at the limit: raise it, or give this run a smaller --memory", True,
+            "the system ends processes at the limit: raise it, or give this run a smaller --memory",
         ),
         Measure(
             "pressure", "time in which the machine waited for memory", "run", "share", "waited", "",
@@ -240,16 +244,16 @@ MEASURES = {
         Measure(
             "disk", "free space on the disk of the output", "run", "share", "disk_free_bytes", "disk_total_bytes",
             f"the disk has {{value:share}} free {_SIZES}",
-            "make room there, or stop the run (Ctrl-C keeps what is committed) and start it again with more room", True,
+            "make room there, or stop the run (Ctrl-C keeps what is committed) and start it again with more room",
             "the disk has {n:bytes} free",
         ),
         Measure(
             "scratch", "temporary blocks on disk", "run", "bytes", "scratch_bytes", "", "temporary blocks take {n:bytes}",
-            "point --scratch at a disk with room for them", True,
+            "point --scratch at a disk with room for them",
         ),
         Measure(
             "queue", "blocks that wait for a stage", "run", "bytes", "queue_bytes", "", "{n:bytes} wait for a stage",
-            "a later stage is slower than an earlier one", True,
+            "a later stage is slower than an earlier one",
         ),
         Measure(
             "gpu", "busy time of a GPU that this run uses", "gpu", "share", "busy", "",
@@ -259,16 +263,16 @@ MEASURES = {
         Measure(
             "gpu_memory", "memory in use on a GPU that this run uses", "gpu", "share", "used_bytes", "total_bytes",
             f"memory of {{subject}} at {{value:share}} {_SIZES}",
-            "give its stage smaller batches, or end other programs on that GPU", True,
+            "give its stage smaller batches, or end other programs on that GPU",
         ),
         Measure(
             "gpu_temperature", "temperature of a GPU that this run uses", "gpu", "degrees", "temperature_c", "",
             "{subject} at {n:.0f} °C", "a hot GPU slows itself down: check its cooling",
         ),
         Measure(
-            "leak", "memory that a stage keeps after each partition", "leak", "bytes", "leak", "",
+            "leak", "memory that a stage keeps after each partition", "leak", "bytes", "leak_bytes", "",
             "{subject} keeps {n:bytes} more after each partition{more}",
-            "the worker is replaced in time; release what the stage keeps, or report it to who wrote the stage", True,
+            "the worker is replaced in time; release what the stage keeps, or report it to who wrote the stage",
         ),
         Measure(
             "progress", "time since something was committed", "run", "seconds", "progress_s", "",

@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -40,7 +40,6 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_ -]{0,59}")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _SHARE = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*%\s*")
 
-Value = Callable[[Any], Any]  # reads one value
 Read = Callable[[Located], Any]
 Table = Mapping[str, tuple[str, Read]]  # by key: what it is called inside, and how it is read
 
@@ -102,134 +101,48 @@ def _toml(text: str, path: str) -> Node:
     return node(values)
 
 
-# -- mappings and lists ----------------------------------------------------------------------------------------------------
-def _mapping(at: Located, table: Table) -> dict[str, Any]:
-    """What stands under the keys of a table, by the names that it has inside."""
-    if not isinstance(at.node.value, dict):
-        raise at.fail(f"expected a mapping of {', '.join(table)}")
-    found = at.fields()
-    for key, item in found.items():
-        if key not in table:
-            raise item.fail(f"unknown key {key[:80]!r}{suggest(key[:80], list(table))}")
-    return {table[key][0]: table[key][1](item) for key, item in found.items()}
+# -- one value: what is wrong with it is told with its place ---------------------------------------------------------------
+def _value(made: Callable[[Any], Any] = lambda value: value) -> Read:
+    """Reads what `made` makes of a value as it stands in the file."""
+
+    def read(at: Located) -> Any:
+        value = at.scalar()
+        if isinstance(value, str) and len(value) > MAX_TEXT:
+            raise at.fail(f"longer than {MAX_TEXT} characters")
+        try:
+            return made(value)
+        except UsageError as exc:
+            raise at.fail(str(exc)) from None
+
+    return read
 
 
-def _named(most: int, read: Callable[[Located, str], Any]) -> Read:
-    """Of a mapping of names."""
-
-    def read_all(at: Located) -> dict[str, Any]:
-        if at.node.value is None:
-            return {}
-        if not isinstance(at.node.value, dict) or len(at.node.value) > most:
-            raise at.fail(f"expected a mapping of names, at most {most}")
-        for name, item in at.fields().items():
-            if not _NAME.fullmatch(name):
-                message = f"{name[:80]!r} is no name: a letter, then up to 59 letters, digits, spaces, - or _"
-                raise Located(item.node, at.key, at.references).fail(message)
-        return {name: read(item, name) for name, item in at.fields().items()}
-
-    return read_all
-
-
-def _rule(at: Located, name: str) -> dict[str, Any]:
-    if isinstance(at.node.value, (dict, list)):
-        return _mapping(at, _RULE)
-    value = _scalar(at)
-    if value in ("off", "on", False, True):
-        return {"on": value in ("on", True)}
-    raise at.fail(f"expected off, on, or a mapping of {', '.join(_RULE)}; got {value!r:.80}")
-
-
-def _sink(at: Located, name: str) -> Sink:
-    if name in BUILT_IN_SINKS:
-        raise at.fail(f"{name!r} is built in; choose another name, built in are: {', '.join(BUILT_IN_SINKS)}")
-    kinds = [kind for kind in _SINKS if kind in at.fields()]
-    if len(kinds) != 1:
-        raise at.fail("expected a mapping with either command: or webhook:")
-    make, table = _SINKS[kinds[0]]
-    return make(name, **_mapping(at, table))
-
-
-def _items(read: Value, least: int = 0, most: int = MAX_ITEMS, expected: str = "") -> Read:
-    """Of one value or a list of them."""
-
-    def read_all(at: Located) -> tuple[Any, ...]:
-        found = at.items()
-        if not least <= len(found) <= most:
-            raise at.fail(expected or f"more than {most} items")
-        return tuple(_scalar(item, read) for item in found)
-
-    return read_all
-
-
-def _scalar(at: Located, read: Value = lambda value: value) -> Any:
-    """What `read` makes of one value; what it finds wrong is told with the place."""
-    value = at.scalar()
-    if isinstance(value, str) and len(value) > MAX_TEXT:
-        raise at.fail(f"longer than {MAX_TEXT} characters")
-    try:
-        return read(value)
-    except UsageError as exc:
-        raise at.fail(str(exc)) from None
-
-
-def _names(at: Located) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(_items(_sink_name)(at)))
-
-
-def _command(at: Located) -> tuple[str, ...]:
-    """A list is taken as it is, a text is split as a shell would; no shell ever runs."""
-    parts = _items(lambda value: value)(at) if isinstance(at.node.value, list) else _scalar(at, _split)
-    if not parts or not all(isinstance(p, str) and "\0" not in p for p in parts) or not parts[0].strip():
-        raise at.fail("expected a program and its arguments, as one text or a list of texts")
-    return tuple(parts)
-
-
-def _headers(at: Located) -> tuple[tuple[str, str], ...]:
-    if not isinstance(at.node.value, dict) or len(at.node.value) > MAX_ITEMS:
-        raise at.fail("expected a mapping of header names and values")
-    found = {name: str(_scalar(item)) for name, item in at.fields().items()}
-    for name, value in found.items():
-        if not _HEADER.fullmatch(name) or not value.isascii() or not value.isprintable():
-            raise at.fail(f"{name[:80]!r}: expected a header name and one line of ASCII text")
-        if name.lower() in ("content-type", "content-length", "host", "transfer-encoding"):
-            raise at.fail(f"{name[:80]!r} is set by Tamis; remove it")
-    return tuple(found.items())
-
-
-# -- values: each reader gets one as it stands in the file, and says what it expects instead -------------------------------
-def _checked(
-    expected: str, is_good: Callable[[Any], object], made: Callable[[Any], Any] = lambda value: value
-) -> Value:
-    def read(value: Any) -> Any:
+def _checked(expected: str, is_good: Callable[[Any], object], made: Callable[[Any], Any] = lambda value: value) -> Read:
+    def check(value: Any) -> Any:
         if not is_good(found := made(value)):
             raise UsageError(f"expected {expected}, got {value!r:.80}")
         return found
 
-    return read
+    return _value(check)
 
 
-def _one_of(known: Iterable[str]) -> Value:
-    def read(value: Any) -> str:
+def _one_of(known: Collection[str]) -> Read:
+    def check(value: Any) -> str:
         if _text(value) not in known:
             raise UsageError(f"unknown value {value[:80]!r}{suggest(value[:80], list(known))}")
         return str(value)
 
-    return read
+    return _value(check)
 
 
-def _time(value: object) -> float:
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise UsageError(f"expected text in quotes, got {value!r:.80}")
+    return value
+
+
+def _time(value: Any) -> float:
     return parse_time(value, "time")
-
-
-_text = _checked("text in quotes", lambda v: isinstance(v, str) and v.strip())
-_boolean = _checked("true or false", lambda v: isinstance(v, bool))
-_retries = _checked(f"a whole number from 0 to {MAX_RETRIES}", lambda v: type(v) is int and 0 <= v <= MAX_RETRIES)
-_sink_name = _checked(
-    "the name of a sink (log, terminal, or your own)", lambda v: isinstance(v, str) and _NAME.fullmatch(v)
-)
-_every = _checked(f"at least {MIN_EVERY_S}s between two alerts", lambda s: s >= MIN_EVERY_S, _time)
-_timeout = _checked(f"a time above 0 and up to {MAX_SINK_TIMEOUT_S}s", lambda s: 0 < s <= MAX_SINK_TIMEOUT_S, _time)
 
 
 def _limit(value: Any) -> Limit:
@@ -279,40 +192,125 @@ def _url(value: Any) -> str:
     return str(value)
 
 
+# -- lists and mappings ----------------------------------------------------------------------------------------------------
+def _items(read: Read, least: int = 0, most: int = MAX_ITEMS, expected: str = f"more than {MAX_ITEMS} items") -> Read:
+    """Of one value or a list of them."""
+
+    def read_all(at: Located) -> tuple[Any, ...]:
+        found = at.items()
+        if not least <= len(found) <= most:
+            raise at.fail(expected)
+        return tuple(map(read, found))
+
+    return read_all
+
+
+def _mapping(at: Located, table: Table) -> dict[str, Any]:
+    """What stands under the keys of a table, by the names that it has inside."""
+    if not isinstance(at.node.value, dict):
+        raise at.fail(f"expected a mapping of {', '.join(table)}")
+    found = at.fields()
+    for key, item in found.items():
+        if key not in table:
+            raise item.fail(f"unknown key {key[:80]!r}{suggest(key[:80], list(table))}")
+    return {table[key][0]: table[key][1](item) for key, item in found.items()}
+
+
+def _named(most: int, read: Callable[[Located, str], Any]) -> Read:
+    """Of a mapping of names."""
+
+    def read_all(at: Located) -> dict[str, Any]:
+        if at.node.value is None:
+            return {}
+        if not isinstance(at.node.value, dict) or len(at.node.value) > most:
+            raise at.fail(f"expected a mapping of names, at most {most}")
+        for name, item in at.fields().items():
+            if not _NAME.fullmatch(name):
+                message = f"{name[:80]!r} is no name: a letter, then up to 59 letters, digits, spaces, - or _"
+                raise Located(item.node, at.key, at.references).fail(message)
+        return {name: read(item, name) for name, item in at.fields().items()}
+
+    return read_all
+
+
+def _rule(at: Located, name: str) -> dict[str, Any]:
+    if isinstance(at.node.value, (dict, list)):
+        return _mapping(at, _RULE)
+    value = _value()(at)
+    if value in ("off", "on", False, True):
+        return {"on": value in ("on", True)}
+    raise at.fail(f"expected off, on, or a mapping of {', '.join(_RULE)}; got {value!r:.80}")
+
+
+def _sink(at: Located, name: str) -> Sink:
+    if name in BUILT_IN_SINKS:
+        raise at.fail(f"{name!r} is built in; choose another name, built in are: {', '.join(BUILT_IN_SINKS)}")
+    kinds = [kind for kind in _SINKS if kind in at.fields()]
+    if len(kinds) != 1:
+        raise at.fail("expected a mapping with either command: or webhook:")
+    make, table = _SINKS[kinds[0]]
+    return make(name, **_mapping(at, table))
+
+
+def _names(at: Located) -> tuple[str, ...]:
+    wanted = "the name of a sink (log, terminal, or your own)"
+    read = _items(_checked(wanted, lambda v: isinstance(v, str) and _NAME.fullmatch(v)))
+    return tuple(dict.fromkeys(read(at)))
+
+
+def _command(at: Located) -> tuple[str, ...]:
+    """A list is taken as it is, a text is split as a shell would; no shell ever runs."""
+    parts = (_items(_value()) if isinstance(at.node.value, list) else _value(_split))(at)
+    if not parts or not all(isinstance(p, str) and "\0" not in p for p in parts) or not parts[0].strip():
+        raise at.fail("expected a program and its arguments, as one text or a list of texts")
+    return tuple(parts)
+
+
+def _headers(at: Located) -> tuple[tuple[str, str], ...]:
+    if not isinstance(at.node.value, dict) or len(at.node.value) > MAX_ITEMS:
+        raise at.fail("expected a mapping of header names and values")
+    found = {name: str(_value()(item)) for name, item in at.fields().items()}
+    for name, value in found.items():
+        if not _HEADER.fullmatch(name) or not value.isascii() or not value.isprintable():
+            raise at.fail(f"{name[:80]!r}: expected a header name and one line of ASCII text")
+        if name.lower() in ("content-type", "content-length", "host", "transfer-encoding"):
+            raise at.fail(f"{name[:80]!r} is set by Tamis; remove it")
+    return tuple(found.items())
+
+
 # -- which keys there are: what each is called inside, and how it is read --------------------------------------------------
-def _one(read: Value) -> Read:
-    return lambda at: _scalar(at, read)
-
-
-_limits = _items(_limit, 1, 4, "expected one limit, or a list of up to 4, e.g. [5%, 1GB]")
+_every = _checked(f"at least {MIN_EVERY_S}s between two alerts", lambda s: s >= MIN_EVERY_S, _time)
+_timeout = _checked(f"a time above 0 and up to {MAX_SINK_TIMEOUT_S}s", lambda s: 0 < s <= MAX_SINK_TIMEOUT_S, _time)
+_retries = _checked(f"a whole number from 0 to {MAX_RETRIES}", lambda v: type(v) is int and 0 <= v <= MAX_RETRIES)
+_limits = _items(_value(_limit), 1, 4, "expected one limit, or a list of up to 4, e.g. [5%, 1GB]")
 _RULE: Table = {
-    "measure": ("measure", _one(_one_of(MEASURES))),
+    "measure": ("measure", _one_of(MEASURES)),
     "above": ("above", _limits),
     "below": ("below", _limits),
-    "for": ("for_s", _one(_time)),
-    "level": ("level", _one(_one_of(LEVELS))),
-    "every": ("every_s", _one(_every)),
+    "for": ("for_s", _value(_time)),
+    "level": ("level", _one_of(LEVELS)),
+    "every": ("every_s", _every),
     "to": ("sinks", _names),
-    "do": ("remedies", _items(_remedy)),
-    "say": ("advice", _one(_text)),
-    "only": ("only", _one(_text)),
-    "on": ("on", _one(_boolean)),
+    "do": ("remedies", _items(_value(_remedy))),
+    "say": ("advice", _value(_text)),
+    "only": ("only", _value(_text)),
+    "on": ("on", _checked("true or false", lambda v: isinstance(v, bool))),
 }
 RULE_KEYS = tuple(_RULE)
 _SINKS: Mapping[str, tuple[Callable[..., Sink], Table]] = {
-    "command": (CommandSink, {"command": ("command", _command), "timeout": ("timeout_s", _one(_timeout))}),
+    "command": (CommandSink, {"command": ("command", _command), "timeout": ("timeout_s", _timeout)}),
     "webhook": (
         WebhookSink,
         {
-            "webhook": ("url", _one(_url)),
+            "webhook": ("url", _value(_url)),
             "headers": ("headers", _headers),
-            "timeout": ("timeout_s", _one(_timeout)),
-            "retries": ("retries", _one(_retries)),
+            "timeout": ("timeout_s", _timeout),
+            "retries": ("retries", _retries),
         },
     ),
 }
 _SECTION: Table = {
-    "every": ("every_s", _one(_every)),
+    "every": ("every_s", _every),
     "to": ("to", _names),
     "rules": ("rules", _named(MAX_RULES, _rule)),
     "sinks": ("sinks", _named(MAX_SINKS, _sink)),
