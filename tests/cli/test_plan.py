@@ -220,3 +220,19 @@ def test_recipes_without_input_files_are_refused_by_the_name_of_the_command(comm
     assert (
         f"{command} works for recipes that begin with a reader of files, and this one begins with made" in done.stderr
     )
+
+
+def test_a_probe_that_fails_is_told_with_what_failed(place: Path) -> None:
+    (place / "bad.py").write_text(
+        "from dataclasses import dataclass\nfrom tamis import ProcessingStage\n\n@dataclass\nclass Bad(ProcessingStage):\n"
+        "    name: str = 'bad'\n\n    def setup(self, worker=None):\n        raise RuntimeError('no setup')\n\n"
+        "    def process(self, batch):\n        return batch\n"
+    )
+    (place / "bad.yaml").write_text(
+        "name: bad\nstages:\n  - _target_: tamis.stages.text.io.reader.DocumentReader\n    file_paths: in\n  - _target_: bad.Bad\n"
+        "  - _target_: tamis.stages.text.io.writer.JsonlWriter\n    path: out\n"
+    )
+    done = tamis("plan", "bad.yaml", "--allow-module", "bad", "--memory", "512MB", "--probe-mb", "0.2", cwd=place)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "stage 'bad (its setup)': RuntimeError: no setup" in done.stderr
+    assert "Traceback" not in done.stderr
