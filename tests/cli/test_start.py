@@ -224,3 +224,27 @@ def test_pages_of_help_load_what_prints_them() -> None:
     assert loaded("filter", "--help") - printing <= {"tamis.cli.jobs", "tamis.cli.jobs.filter"}
     rooms = {m.split(".")[1] for m in loaded("--help")}
     assert rooms <= {"cli", "errors", "files", "hints", "secrets", "sizes", "stores", "terminal"}
+
+
+def test_no_page_of_help_loads_what_its_command_works_with() -> None:
+    """All pages in one process: what any of them imports is there at the end."""
+    code = (
+        "import sys\nfrom tamis.cli.main import app\nfrom tamis.cli.parsing.arguments import Commands\n"
+        "def pages(commands, *path):\n"
+        "    for name in commands:\n"
+        "        app([*path, name, '--help'])\n"
+        "        member = commands[name]\n"
+        "        if isinstance(member, Commands):\n"
+        "            pages(member, *path, name)\n"
+        "pages(app)\n"
+        "print(*{m.split('.')[1] for m in sys.modules if m.startswith('tamis.')}, file=sys.stderr)"
+    )
+    env = {**os.environ, "PYTHONPATH": str(SRC)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout.count("usage: tamis")) == (0, done.stdout.count("Show this page.")), (
+        done.stderr
+    )
+    assert "usage: tamis profile import" in done.stdout
+    assert set(done.stderr.split()) <= {"cli", "errors", "files", "hints", "secrets", "sizes", "stores", "terminal"}

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tamis import files
 from tamis.cli.parsing.arguments import Argument, Option
 from tamis.cli.terminal.show import print_json, print_lines, print_table
 from tamis.cli.terminal.streams import put
 from tamis.errors import TamisError, UsageError
-from tamis.forecast import profiles
-from tamis.forecast.prediction import runs_of
-from tamis.memory.predictor import Predictor
 from tamis.sizes import format_size
+
+if TYPE_CHECKING:
+    from tamis.forecast.profiles import Profile
 
 Key = Annotated[str, Argument(metavar="KEY", help="The key of a profile, its beginning, or the name of its pipeline.")]
 Json = Annotated[bool, Option("--json", help="Print one JSON object instead of text.")]
@@ -26,6 +26,9 @@ def list_(as_json: Json = False) -> None:
 
     Example: tamis profile list
     """
+    from tamis.forecast import profiles
+    from tamis.forecast.prediction import runs_of
+
     found: list[dict[str, Any]] = []
     for one in profiles.list_profiles():
         about: dict[str, Any] = {"key": one.key, "machine": one.machine, "here": one.is_here}
@@ -63,6 +66,9 @@ def show(key: Key, as_json: Json = False) -> None:
 
     Example: tamis profile show 3f2a
     """
+    from tamis.forecast import profiles
+    from tamis.forecast.prediction import runs_of
+
     one = profiles.find(key)
     if as_json:
         print_json({"key": one.key, "machine": one.machine, "facts": one.facts, "pinned": one.pinned, **one.numbers})
@@ -85,7 +91,9 @@ def show(key: Key, as_json: Json = False) -> None:
         print_table("Runs", columns, rows, right=tuple(range(1, 9)))
 
 
-def _models(one: profiles.Profile) -> list[str]:
+def _models(one: Profile) -> list[str]:
+    from tamis.memory.predictor import Predictor
+
     lines = []
     segments = one.numbers.get("segments")
     for i, data in enumerate(segments if isinstance(segments, list) else ()):
@@ -110,6 +118,8 @@ def export(
 
     Example: tamis profile export profiles.json
     """
+    from tamis.forecast import profiles
+
     data = profiles.export(tuple(key or ()))
     text = json.dumps(data, indent=1) + "\n"
     if file is None:
@@ -133,11 +143,15 @@ def import_(
 
     Example: tamis profile import profiles.json --here
     """
+    from tamis.forecast import profiles
+
     written = profiles.import_all(_loaded(file), here=here, overwrite=replace)
     print_lines([f"{len(written)} profiles imported" + (f": {', '.join(written[:8])}" if written else "")])
 
 
 def _loaded(file: Path) -> Any:
+    from tamis.forecast import profiles
+
     try:
         with open(file, "rb") as handle:
             raw = handle.read(profiles.MAX_EXPORT_BYTES + 1)
@@ -168,5 +182,7 @@ def unpin(key: Key) -> None:
 
 
 def _pin(key: str, pinned: bool) -> None:
+    from tamis.forecast import profiles
+
     one = profiles.pin(key, pinned)
     print_lines([f"{one.key} ({one.name}) is {'pinned' if pinned else 'no longer pinned'}"])

@@ -13,25 +13,19 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tamis import files
 from tamis.cli.jobs.request import Request, file_source, find_recipe
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Exit, Option, echo
-from tamis.cli.plan.trial import Trial, copied, spread, tried
-from tamis.cli.terminal.interrupts import sigterm_interrupts
 from tamis.cli.terminal.show import print_json, print_lines, print_table
-from tamis.engine.job import make_job
-from tamis.engine.run.compiling import compile_missing
-from tamis.engine.run.inputs import files_of
 from tamis.errors import BudgetError, TamisError, UsageError
-from tamis.forecast.shipped_table import decoded_bytes
-from tamis.memory.budget import find_budget
-from tamis.observe.profiling import Row, bars, page, recommend, svg
-from tamis.recipe.edit import check_writable, write_settings
 from tamis.sizes import format_size, parse_fraction, parse_size
-from tamis.stages.io import Writer
+
+if TYPE_CHECKING:
+    from tamis.cli.plan.trial import Trial
+    from tamis.observe.profiling import Row
 
 _MIN_SAMPLE_BYTES = 64_000_000
 _MAX_SAMPLE_BYTES = 2_000_000_000
@@ -72,6 +66,10 @@ def try_(
 
     Example: tamis profile recipe.yaml --budgets 512MB,1GB,2GB --blocksizes auto,32MB,128MB
     """
+    from tamis.cli.terminal.interrupts import sigterm_interrupts
+    from tamis.observe.profiling import recommend
+    from tamis.recipe.edit import check_writable, write_settings
+
     if sample is not None and limit_bytes is not None:
         raise UsageError("give --sample or --limit-bytes, not both")
     if plot is not None:
@@ -128,6 +126,14 @@ def _try_all(
     request: Request, asked: list[Configuration], repeat: int, sample: str | None, limit_bytes: str | None, tell: Callable[[str], None]
 ) -> tuple[list[Row], int]:  # fmt: skip
     """A row for every configuration, in order, and the decoded bytes of the sample. `tell` gets a line before each run."""
+    from tamis.cli.plan.trial import copied, spread, tried
+    from tamis.engine.job import make_job
+    from tamis.engine.run.compiling import compile_missing
+    from tamis.engine.run.inputs import files_of
+    from tamis.forecast.shipped_table import decoded_bytes
+    from tamis.memory.budget import find_budget
+    from tamis.stages.io import Writer
+
     pipeline, settings = request.build()
     stages = pipeline.build()
     with tempfile.TemporaryDirectory(prefix="tamis-profile-") as folder:
@@ -166,6 +172,8 @@ def _try_all(
 
 
 def _row(found: list[Trial], budget: int, block: str) -> Row:
+    from tamis.observe.profiling import Row
+
     last = found[-1]
     if last.status != "ok":
         return Row(budget, block, last.status, message=last.message)
@@ -199,6 +207,8 @@ def _check_plot(plot: Path) -> None:
 
 
 def _write_plot(plot: Path, rows: list[Row], name: str) -> None:
+    from tamis.observe.profiling import page, svg
+
     text = (svg if plot.suffix.lower() == ".svg" else page)(rows, f"{name}: memory and speed")
     try:
         files.write_text(plot, text)
@@ -209,6 +219,8 @@ def _write_plot(plot: Path, rows: list[Row], name: str) -> None:
 def _print(
     rows: list[Row], best: Row | None, why: str, n_bytes: int, path: str, written: bool, plot: Path | None
 ) -> None:
+    from tamis.observe.profiling import bars
+
     columns = ["budget", "block", "peak", "", "MB/s", "seconds", "CPU s", "workers", "partitions", "splits", "recycled", "failures"]  # fmt: skip
     table: list[tuple[Any, ...]] = []
     for r in rows:
