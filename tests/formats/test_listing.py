@@ -209,6 +209,13 @@ def test_other_schemes_are_refused() -> None:
         list_files("gs://bucket/x", SUFFIXES)
 
 
+def test_a_pattern_below_a_link_that_leads_nowhere_finds_nothing(folder: Path) -> None:
+    (folder / "gone").symlink_to(folder / "nowhere")
+    with pytest.raises(UsageError, match="nowhere|gone") as caught:
+        names(folder, "gone/*")
+    assert "scratch" not in str(caught.value)  # nobody gave one
+
+
 def test_scratch_that_would_be_read_is_refused(folder: Path) -> None:
     """Temporary files lie in it below a name of their own: of a run that was killed, or between the passes of this one."""
     for name in ("tmp", ".tmp", "out/tmp", "out/_tamis"):

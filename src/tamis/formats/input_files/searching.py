@@ -176,7 +176,8 @@ class Search:
             if os.path.lexists(path):
                 yield from self._matches(path, rest)
         else:
-            if not rest and fnmatch.fnmatchcase(SCRATCH_EXAMPLE, head) and _identity(base or ".") == self._scratch_id:
+            would_be_read = self._scratch_id is not None and not rest and fnmatch.fnmatchcase(SCRATCH_EXAMPLE, head)
+            if would_be_read and _identity(base or ".") == self._scratch_id:
                 refuse_scratch(self._scratch)
             for name in self._names(base or "."):
                 hidden = name.startswith(".") and not head.startswith(".")
