@@ -112,6 +112,11 @@ def test_a_range_whose_last_line_has_another_end_is_looked_into(tmp_path: Path) 
     assert told.find(1, 0, 10, 2 * len(_record(4)) + 1) is not None  # only the last line is without
 
 
+def test_where_the_folder_cannot_be_seen_records_are_looked_for(tmp_path: Path) -> None:
+    """On another node, which reads the input and the scratch of a bucket, and not the disk of the first."""
+    assert KnownRecords(str(tmp_path / "elsewhere")).find(0, 0, 100, 100) is None
+
+
 def test_a_file_that_is_longer_than_what_was_told_is_looked_into(tmp_path: Path) -> None:
     data = _record(1) + b"\n" + _record(2) + b"\n"
     told = _told(tmp_path, {0: data})

@@ -129,7 +129,8 @@ class Found:
 
 
 class KnownRecords:
-    """What `write_index` told of: the records of documents that stayed and, where somebody wrote them, of those that were dropped."""
+    """What `write_index` told of: the records of documents that stayed and, where somebody wrote them, of those that were dropped. Nothing
+    where the folder cannot be seen: on another node, perhaps."""
 
     def __init__(self, folder: str) -> None:
         names = [n for n in (KEPT, DROPPED) if os.path.exists(os.path.join(folder, f"{n}-runs.npy"))]
@@ -138,6 +139,8 @@ class KnownRecords:
     def find(self, file: int, start: int, end: int, size: int) -> Found | None:
         """The records that begin in [start, end) of a file of `size` bytes; None where they must be looked for in the file."""
         end = min(end, size)
+        if not self._told:
+            return None
         try:
             columns = _in_order([told.near(file, start, end) for told in self._told])
         except (OSError, FormatError):
