@@ -209,11 +209,10 @@ def test_other_schemes_are_refused() -> None:
         list_files("gs://bucket/x", SUFFIXES)
 
 
-def test_a_pattern_below_a_link_that_leads_nowhere_finds_nothing(folder: Path) -> None:
+def test_a_pattern_below_a_link_that_leads_nowhere_cannot_be_read(folder: Path) -> None:
     (folder / "gone").symlink_to(folder / "nowhere")
-    with pytest.raises(UsageError, match="nowhere|gone") as caught:
+    with pytest.raises(UsageError, match=r"cannot be read: .*/gone: No such file"):  # nobody gave a scratch folder
         names(folder, "gone/*")
-    assert "scratch" not in str(caught.value)  # nobody gave one
 
 
 def test_scratch_that_would_be_read_is_refused(folder: Path) -> None:
