@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -278,3 +281,29 @@ def test_the_columns_are_read_from_the_schema() -> None:
     assert COLUMNS["drops"] == ("stage", "reason", "documents", "bytes", "examples")
     assert COLUMNS["about"] == ("key", "value")
     assert COLUMNS["samples"][:3] == ("at", "used_bytes", "budget_bytes")
+
+
+def test_a_disk_that_hangs_keeps_nobody_waiting_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tamis.engine.monitor.database._FLUSH_S", 0.0)
+    db = RunDatabase(str(tmp_path / "run.sqlite"))
+    hangs, own = threading.Event(), db._db
+    assert own is not None
+
+    class Slow:
+        def execute(self, *given: Any) -> Any:
+            hangs.wait(30)
+            return own.execute(*given)
+
+        executemany, close = own.executemany, own.close
+
+    db._db = Slow()  # type: ignore[assignment]
+    for worker in range(50):
+        db.event("unit", {"worker": worker})  # returns at once, or the test does not end before the disk does
+    assert db._writer is not None
+    assert db._writer.is_alive()
+    hangs.set()
+    db.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "run.sqlite")) as found:
+        assert [row[0] for row in found.execute("SELECT worker FROM units ORDER BY rowid")] == list(range(50))

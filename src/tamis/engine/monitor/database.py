@@ -1,7 +1,7 @@
 """The run database (SQLite): events, attempts, series of measurements and what was dropped, for whoever observes the run.
 
-Observing must never hurt a run: writes are collected and flushed once a second, a reader that holds the file makes them wait
-for the next flush, and an error (a full disk) only interrupts the recording. A database that cannot be used is set aside.
+Observing must never hurt a run: writes are collected and flushed once a second, by a thread (a disk that is busy with gigabytes of output may take
+a second over a kilobyte); a reader that holds the file makes them wait for the next flush, and an error (a full disk) only interrupts the recording. A database that cannot be used is set aside.
 Series are thinned as they age, so the file of a run of days stays small. Drops and histograms are filled in when a finished run
 closes the database, from the manifest beside it: the books of the whole run, those of earlier attempts included.
 """
@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
@@ -78,9 +79,14 @@ _SERIES = {"samples": "max(used_bytes, coalesce(peak_bytes, 0))", "processes": "
 _LISTS = {"units": 8000, "events": 1000, "alerts": 1000}
 
 
+_Write = tuple[str, Sequence[Any]]
+
+
 class RunDatabase:
     def __init__(self, path: str) -> None:
-        self._pending: list[tuple[str, Sequence[Any]]] = []
+        self._pending: list[_Write] = []
+        self._again: list[_Write] = []  # a reader held the file
+        self._writer: threading.Thread | None = None
         self._flushed_s = self._traced_s = 0.0
         self._thinned_s = time.monotonic()
         self._resume_s = 0.0  # no writing before
@@ -159,6 +165,7 @@ class RunDatabase:
 
     def last_stages(self) -> dict[str, dict[str, Any]]:
         """What an earlier attempt of this run last said of each stage."""
+        self._wait()
         if self._db is None:
             return {}
         names = ", ".join(COLUMNS["stages"][1:])
@@ -184,41 +191,56 @@ class RunDatabase:
     def _put(self, statement: str, values: Sequence[Any]) -> None:
         self._pending.append((statement, values))
         now = time.monotonic()
-        if now - self._flushed_s >= _FLUSH_S or len(self._pending) > 1000:
-            self._flush(now)
+        if now - self._flushed_s < _FLUSH_S and len(self._pending) <= 1000:
+            return
+        if (
+            self._writer is not None and self._writer.is_alive()
+        ):  # the disk is slow: what waits is bounded, like all that observes
+            del self._pending[:-_MAX_PENDING]
+            return
+        self._writer = threading.Thread(target=self._write, args=(self._taken(now), now), name="tamis-observe", daemon=True)  # fmt: skip
+        self._writer.start()
 
     def flush(self) -> None:
-        self._flush(time.monotonic())
+        """Write what is known, and wait for it."""
+        self._wait()
+        now = time.monotonic()
+        self._write(self._taken(now), now)
 
-    def _flush(self, now: float) -> None:
+    def _wait(self) -> None:
+        if self._writer is not None:
+            self._writer.join()
+
+    def _taken(self, now: float) -> list[_Write]:
         self._flushed_s = now
-        if self._db is None or now < self._resume_s:
-            self._pending.clear()
-            return
-        if not self._pending:
+        taken, self._pending = [*self._again, *self._pending], []
+        self._again = []
+        return taken
+
+    def _write(self, taken: list[_Write], now: float) -> None:
+        """One at a time: by the thread, or by whoever has waited for it."""
+        if self._db is None or now < self._resume_s or not taken:
             return
         try:
             self._db.execute("BEGIN IMMEDIATE")
-            for statement, rows in groupby(self._pending, itemgetter(0)):
+            for statement, rows in groupby(taken, itemgetter(0)):
                 self._db.executemany(statement, (values for _, values in rows))
             if now - self._thinned_s > _THIN_S:
                 self._thinned_s = now
                 self.thin(time.time())
             self._db.execute("COMMIT")
-            self._pending.clear()
         except (sqlite3.Error, OverflowError) as exc:
-            self._failed(exc, now)
+            self._failed(exc, now, taken)
 
-    def _failed(self, exc: Exception, now: float) -> None:
+    def _failed(self, exc: Exception, now: float, taken: list[_Write]) -> None:
         """A locked database is tried again with the next flush, a full disk after a while; a damaged one is left alone."""
         assert self._db is not None
         with contextlib.suppress(sqlite3.Error):
             self._db.execute("ROLLBACK")
         if isinstance(exc, sqlite3.OperationalError) and "locked" in str(exc):
-            del self._pending[: max(0, len(self._pending) - _MAX_PENDING)]
+            self._again = taken[-_MAX_PENDING:]
             return
         self.error = self.error or str(exc)
-        self._pending.clear()
         if isinstance(exc, sqlite3.OperationalError):
             self._resume_s = now + _RETRY_S
         elif type(exc) is sqlite3.DatabaseError:
@@ -263,6 +285,7 @@ class RunDatabase:
 
     def close(self) -> None:
         self._copy_manifest()
+        self._wait()
         self._resume_s = 0.0
         if self._db is not None:
             with contextlib.suppress(sqlite3.Error):
@@ -277,10 +300,10 @@ _INSERT = {t: f"INSERT INTO {t} ({','.join(c)}) VALUES ({','.join('?' * len(c))}
 
 
 def _open(path: str) -> sqlite3.Connection:
-    # Later 20 ms: the supervisor's loop must not wait for a reader; what could not be written is kept for the next flush.
+    # Later 20 ms: what could not be written is kept for the next flush.
     # Not WAL: its side files keep readers on other machines, and those that may only read, from opening the database.
     os.close(files.open_to_append(path))  # SQLite would follow a link, and let the umask decide who may write
-    db = sqlite3.connect(path, timeout=5.0, isolation_level=None)
+    db = sqlite3.connect(path, timeout=5.0, isolation_level=None, check_same_thread=False)  # one thread at a time
     try:
         db.execute("PRAGMA synchronous=OFF")
         db.executescript(_SCHEMA)
