@@ -19,9 +19,8 @@ class Reader(ProcessingStage[FileGroupTask, DocumentBatch]):
     batch: ClassVar[type[DocumentBatch]] = DocumentBatch  # what its documents flow as
     checked = False  # set by a workflow whose earlier pass found every record of the same files to be valid
     known: str | None = None  # the folder where an earlier pass told where records lie (formats/jsonl/known_records.py)
-    tells_records = (
-        False  # set by a workflow whose later passes ask that of this one: verdicts tell the hashes of records, too
-    )
+    # Set by a workflow whose later passes ask that of this one: verdicts tell the hashes of records, too.
+    tells_records = False
 
     def process(self, task: FileGroupTask) -> list[DocumentBatch]:
         """Whole files at once, for use outside of a run; a run reads ranges that fit its budget."""

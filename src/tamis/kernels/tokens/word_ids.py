@@ -32,7 +32,7 @@ _ROOM = 1 << 16  # ids that there is room for at first
 
 
 @helper
-def _after_chars(source, size, p, e, n_chars):
+def _after_chars(source, p, e, n_chars):
     """Where the first `n_chars` characters of source[p:e) end."""
     if e - p <= n_chars:
         return e
@@ -111,7 +111,7 @@ def _word_ids(
         n_chars = first_chars
         state = NOT_LOOKED_AT
         while state == NOT_LOOKED_AT:
-            e = _after_chars(source, size, start, end, min(n_chars, max_chars))
+            e = _after_chars(source, start, end, min(n_chars, max_chars))
             p = start
             begin = start
             n_ids = 0

@@ -11,7 +11,6 @@ from __future__ import annotations
 import string
 import threading
 from collections.abc import Callable, Sequence
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from tamis.later import np, pa
@@ -123,12 +122,12 @@ def _cuts(own: Any) -> list[Cut]:
     if type(own.pre_tokenizer).__name__ == "BertPreTokenizer":
         return [Cut(" \n", string.punctuation, marks)]  # each of ASCII's is a word of its own
     marks.append(own.pre_tokenizer.replacement)  # a blank is made to one: beside a blank it is not told from another
-    odd = [[*marks, *(c for c in _WHITE if c not in blanks)] for blanks in _BLANKS]
     # Where nothing takes the spaces from the end of a text, they are a token of their own there.
-    ways = chain.from_iterable(
-        ([(b, o, at_end) for b, o in zip(_BLANKS, odd, strict=True)]) for at_end in (False, True)
-    )
-    return [Cut(blanks, "", aside, at_end) for blanks, aside, at_end in ways]
+    return [
+        Cut(blanks, "", [*marks, *(c for c in _WHITE if c not in blanks)], at_end)
+        for at_end in (False, True)
+        for blanks in _BLANKS
+    ]
 
 
 def why_not(tokenizer: Any) -> str:
