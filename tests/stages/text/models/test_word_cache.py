@@ -110,6 +110,21 @@ def test_a_full_cache_forgets_what_nobody_asks_for_and_stays_right(monkeypatch: 
         assert made.words.ids_of(b"ab") is not None
 
 
+def test_a_cache_of_many_bytes_forgets_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(word_cache, "_MAX_BYTES", 100_000)
+    made = word_cache.cache_of(WORDPIECE, encoder(WORDPIECE))
+    assert made is not None
+    rng, sizes, n_words = random.Random(1), [], []
+    for _ in range(30):
+        texts = [" ".join(["ab ab", *(rng.randbytes(100).hex() for _ in range(60))])]
+        assert made.encode(texts) == encoder(WORDPIECE)(texts)
+        sizes.append(made.words.n_bytes)
+        n_words.append(made.words.n_words)
+        assert made.words.ids_of(b"ab") is not None
+    assert max(sizes) <= 100_000
+    assert max(n_words) > 200  # it is not emptied each time
+
+
 def test_words_as_long_as_paragraphs_are_not_kept() -> None:
     """As texts without blanks have them: Chinese, Japanese, Thai, base64."""
     made = word_cache.cache_of(WORDPIECE, encoder(WORDPIECE))
