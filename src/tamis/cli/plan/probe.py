@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from tamis.cli.jobs.request import Request
 from tamis.cli.plan.trial import Trial, copied, spread, tried
@@ -45,10 +46,11 @@ def probe(request: Request, files: FileList, n_bytes: int, budget_bytes: int, bl
         for head in heads:
             ratios[kind_of(head["path"])].append(head["ratio"])
         copies, output = [head["copy"] for head in heads], os.path.join(folder, "out")
-        found = tried(request, copies, output, memory=budget_bytes, quarantine_limit="100%")
+        how: dict[str, Any] = {"memory": budget_bytes, "quarantine_limit": "100%"}
+        found = tried(request, copies, output, os.getppid(), how)
         fits = found.status != "infeasible"
         if not fits:
-            found = tried(request, copies, output, memory=_ENOUGH, quarantine_limit="100%", fresh=True)
+            found = tried(request, copies, output, os.getppid(), how | {"memory": _ENOUGH, "fresh": True})
         if not found.run_dir:
             failure = TamisError(found.message)
             failure.exit_code = found.exit_code

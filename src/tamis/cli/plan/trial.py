@@ -1,8 +1,8 @@
 """A recipe tried on copies of the beginnings of its input files: once by `tamis plan`, under every configuration by `tamis profile`.
 
-Copying needs pyarrow, and a run needs its whole budget, so each has a process of its own: beginnings.py, and this module (JSON on stdin and
-stdout). A trial begins with small partitions and no experience, and leaves none: what one learns must not help the next, and a few MB are
-no run to remember. Imports nothing heavy.
+Copying needs pyarrow, and whoever asks is counted in the budget, so it has a process of its own (beginnings.py). So has every configuration
+of `tamis profile`, which gets its whole budget: this module, JSON on stdin and stdout. A trial begins with small partitions and no
+experience, and leaves none: what one learns must not help the next, and a few MB are no run to remember. Imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -77,20 +78,19 @@ def spread(paths: Sequence[str], n: int) -> list[str]:
     return list(paths) if len(paths) <= n else [paths[i * len(paths) // n] for i in range(n)]
 
 
-def tried(request: Request, paths: list[str], output: str, **how: Any) -> Trial:
-    """Run the stages of a recipe on other files into another folder. `how`: settings over those of the recipe; a `blocksize` of None: the
-    measured peak decides, whatever the reader says."""
+def tried_apart(request: Request, paths: list[str], output: str, **how: Any) -> Trial:
+    """A trial in a process of its own."""
     asked = {
         "request": [os.path.abspath(find_recipe(request.recipe)), request.overrides, list(request.allow), request.settings],
         "paths": paths, "output": output, "how": how, "parent": os.getpid(),
     }  # fmt: skip
     try:
-        return Trial(**_ask("tamis.cli.plan.trial", asked, TAMIS_PROFILES="off"))
+        return Trial(**_ask("tamis.cli.plan.trial", asked))
     except TamisError as exc:
         return Trial("failed", str(exc), exc.exit_code)
 
 
-def _ask(module: str, asked: dict[str, Any], **env: str) -> Any:
+def _ask(module: str, asked: dict[str, Any]) -> Any:
     """What the module answers, on the last line that it prints; TamisError with the last line of its complaints where it fails.
 
     Interrupted, it is ended before anything is removed under its feet.
@@ -99,7 +99,7 @@ def _ask(module: str, asked: dict[str, Any], **env: str) -> Any:
     path = os.pathsep.join(dict.fromkeys([source, *(p for p in sys.path if p)]))
     process = subprocess.Popen(
         [sys.executable, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, **env, "PYTHONPATH": path}, start_new_session=True,
+        env={**os.environ, "PYTHONPATH": path}, start_new_session=True,
     )  # fmt: skip
     try:
         out, err = process.communicate(json.dumps(asked))
@@ -112,8 +112,9 @@ def _ask(module: str, asked: dict[str, Any], **env: str) -> Any:
     return json.loads(out.splitlines()[-1])  # a stage of the user's may print
 
 
-# -- in the process of a trial -------------------------------------------------------------------------------------------
-def _run(asked: dict[str, Any]) -> Trial:
+def tried(request: Request, paths: list[str], output: str, parent: int, how: dict[str, Any]) -> Trial:
+    """Run the stages of a recipe on other files into another folder, as long as the process `parent` waits for it. `how`: settings over those
+    of the recipe; a `blocksize` of None: the measured peak decides, whatever the reader says."""
     from tamis.backends.local import LocalExecutor
     from tamis.cli.terminal.interrupts import sigterm_interrupts
     from tamis.stages.file_partitioning import FilePartitioningStage
@@ -121,21 +122,21 @@ def _run(asked: dict[str, Any]) -> Trial:
     began_s: list[float] = []  # when the first partition was given out
 
     def watch(state: dict[str, Any]) -> None:
-        if os.getppid() != asked["parent"]:  # nobody waits for the result any more
+        if os.getppid() != parent:  # nobody waits for the result any more
             raise KeyboardInterrupt
         if state["phase"] == "working" and not began_s:
             began_s.append(time.monotonic())
 
-    pipeline, settings = Request(*asked["request"]).build()
-    settings |= asked["how"]
-    small = redirect(pipeline, asked["paths"], asked["output"])
+    pipeline, settings = request.build()
+    settings |= how
+    small = redirect(pipeline, paths, output)
     if settings.get("blocksize", "") is None and isinstance(source := small.stages[0], FilePartitioningStage):
         source.blocksize = None
     chosen = {name: settings[name] for name in _HOW if settings.get(name) is not None}
     if not small.build()[-1].is_sink_stage:
-        chosen["run_dir"] = asked["output"]
+        chosen["run_dir"] = output
     try:
-        with sigterm_interrupts():
+        with sigterm_interrupts(), _without_profiles():
             done = small.execute(LocalExecutor(progress=watch, report=False), count_caller=True, **chosen)
     except TamisError as exc:
         return Trial("infeasible" if isinstance(exc, BudgetError) else "failed", str(exc), exc.exit_code)
@@ -148,9 +149,22 @@ def _run(asked: dict[str, Any]) -> Trial:
     )  # fmt: skip
 
 
-if __name__ == "__main__":
+@contextmanager
+def _without_profiles() -> Iterator[None]:
+    before = os.environ.get("TAMIS_PROFILES")
+    os.environ["TAMIS_PROFILES"] = "off"
     try:
-        told = asdict(_run(json.load(sys.stdin)))
+        yield
+    finally:
+        del os.environ["TAMIS_PROFILES"]
+        if before is not None:
+            os.environ["TAMIS_PROFILES"] = before
+
+
+if __name__ == "__main__":
+    asked = json.load(sys.stdin)
+    try:
+        told = asdict(tried(Request(*asked.pop("request")), **asked))
     except KeyboardInterrupt:
         sys.exit(130)
     print("\n" + json.dumps(told))  # on a line of its own, whatever a stage has printed before

@@ -126,7 +126,7 @@ def _try_all(
     request: Request, asked: list[Configuration], repeat: int, sample: str | None, limit_bytes: str | None, tell: Callable[[str], None]
 ) -> tuple[list[Row], int]:  # fmt: skip
     """A row for every configuration, in order, and the decoded bytes of the sample. `tell` gets a line before each run."""
-    from tamis.cli.plan.trial import copied, spread, tried
+    from tamis.cli.plan.trial import copied, spread, tried_apart
     from tamis.engine.job import make_job
     from tamis.engine.run.compiling import compile_missing
     from tamis.engine.run.inputs import files_of
@@ -166,7 +166,7 @@ def _try_all(
                 tell(f"[{n}/{len(asked) * repeat}] {format_size(budget)}, {block or 'auto'} on {format_size(n_bytes)}")
                 # Not 100%: that would also switch off the early end of a run whose stage fails on everything.
                 how = {"memory": budget, "blocksize": block, "quarantine_limit": "5%"}
-                trials.append(tried(request, paths, os.path.join(folder, f"out-{n}"), **how))
+                trials.append(tried_apart(request, paths, os.path.join(folder, f"out-{n}"), **how))
             rows.append(_row(trials, budget, block or "auto"))
         return rows, n_bytes
 
