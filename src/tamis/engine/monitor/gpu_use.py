@@ -5,6 +5,7 @@ Pure; the monitor tells it what it sees, and keeps `changed` in the run database
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,26 +23,32 @@ class GpuUse:
         self._busy: dict[int, list[float]] = {}  # by device: sum of busy shares, number of looks
         self._last: dict[int, GpuLook] = {}
         self._is_warm = False
+        self._n_warm: Counter[int] = Counter()  # by device: looks since then
         self._counts = {OUT_OF_DEVICE_MEMORY: 0, CUT_TO_FIT: 0}
         self._told: dict[str, Any] = {}
 
     def look(self, gpus: Sequence[GpuLook], s: Supervisor) -> None:
         """Counted from when the workers on GPUs have done their first units (loading a model is no waiting) until nothing is left for them.
 
-        Until all of them have, what the first ones do is the best that there is to tell; once they have, it is forgotten."""
+        Until all of them have, what the first ones do is the best that there is to tell; once they have, it is forgotten, with the first look after that."""
         on_gpu = [i for i, share in enumerate(s.config.gpus or ()) if share]
         done = [w.n_units for w in s.workers.values() if w.segment in on_gpu]
         if not any(done) or not _more_to_come(s, max(on_gpu)):
             return
-        if not self._is_warm and _all_warm(done, sum(s.config.fixed_workers[i] or 1 for i in on_gpu)):
-            self._is_warm = True
-            self._busy.clear()
+        self._is_warm = self._is_warm or _all_warm(done, sum(s.config.fixed_workers[i] or 1 for i in on_gpu))
         for gpu in gpus:
-            if gpu.busy is not None and gpu is not self._last.get(gpu.gpu):  # the same answer is no second look
-                self._last[gpu.gpu] = gpu
-                seen = self._busy.setdefault(gpu.gpu, [0.0, 0])
-                seen[0] += gpu.busy
-                seen[1] += 1
+            if gpu.busy is None or gpu is self._last.get(gpu.gpu):  # the same answer is no second look
+                continue
+            self._last[gpu.gpu] = gpu
+            if self._is_warm:
+                self._n_warm[gpu.gpu] += 1
+                if (
+                    self._n_warm[gpu.gpu] <= 2
+                ):  # the first one tells of the time since the look before, when not all were
+                    self._busy.pop(gpu.gpu, None)
+            seen = self._busy.setdefault(gpu.gpu, [0.0, 0])
+            seen[0] += gpu.busy
+            seen[1] += 1
 
     def count(self, s: Supervisor) -> None:
         for name in self._counts:
