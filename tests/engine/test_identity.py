@@ -22,6 +22,7 @@ from tamis.observe.diff import setting_changes
 from tamis.stages import base
 from tamis.stages.base import ProcessingStage
 from tamis.stages.resources import Resources
+from tamis.stages.text.classifiers import AegisClassifier
 from tamis.stages.text.filters import ScoreFilter
 from tamis.stages.text.filters.heuristic import WordCountFilter
 from tamis.stages.text.io.reader import JsonlReader
@@ -212,3 +213,10 @@ def test_a_parameter_that_another_version_does_not_know_counts_where_it_was_used
     older = json.loads(json.dumps(mine))
     del older[-3]["params"]["words"]
     assert differences(older, mine) != []
+
+
+def test_the_policy_of_prompts_is_a_parameter_of_the_stage_that_makes_them() -> None:
+    """The model's stage is told of it, too, since a later version: runs that were begun before go on."""
+    stages = AegisClassifier(policy="O1: Violence.").decompose()
+    told = [entry["params"]["policy"] for stage in stages for entry in described(stage) if "policy" in entry["params"]]
+    assert told == ["O1: Violence."]

@@ -85,7 +85,8 @@ class AegisModelStage(ModelStage):
         )  # fmt: skip
         self.label_field, self.score_field = label_field, score_field
         self.add_instruction_data_guard, self.guard_model = add_instruction_data_guard, guard_model
-        self.policy = policy  # of the prompts that were made: what all of them begin with is read once
+        # Of the prompts that were made: what all of them begin with is read once. No parameter of this stage: runs that were begun without it go on.
+        self._policy = policy
 
     def outputs(self) -> Any:
         return ["data"], [self.label_field] + ([self.score_field] if self.add_instruction_data_guard else [])
@@ -108,7 +109,7 @@ class AegisModelStage(ModelStage):
 
     def _head(self, folder: folders.ModelFolder) -> list[int]:
         """The tokens that every prompt begins with, whatever the message."""
-        prompts = pa.array([format_aegis(message, self.policy) for message in _MESSAGES], pa.large_string())
+        prompts = pa.array([format_aegis(message, self._policy) for message in _MESSAGES], pa.large_string())
         tokenizer = Tokenizer(folder.path, self._max_tokens, self.trust_remote_code)
         return common_beginning(tokenizer.column(prompts).to_pylist())
 
