@@ -210,15 +210,19 @@ def test_survivors_do_not_depend_on_memory_workers_block_size_or_format(corpus: 
         {"path": "in", "memory": "1GB", "workers": 2, "filetype": "parquet", "blocksize": "20KB"},
         {"path": "jsonl", "memory": "512MB", "workers": 2, "filetype": "jsonl", "blocksize": "30KB"},
     ]
-    found = []
+    found, n_bytes = [], []
     for i, s in enumerate(settings):
         workflow = SemanticDeduplicationWorkflow(
             str(corpus / s["path"]), str(tmp_path / str(i)), 8, eps=EPS, input_filetype=s["filetype"], perform_removal=True,
             input_blocksize=s["blocksize"],
         )  # fmt: skip
-        workflow.run(memory=s["memory"], workers=s["workers"])
+        n_bytes.append(workflow.run(memory=s["memory"], workers=s["workers"]).summary["duplicate_text_bytes"])
         found.append(survivors(tmp_path / str(i)))
     assert found[0] == found[1] == found[2]
+    lines = (corpus / "jsonl" / "all.jsonl").read_text().splitlines()
+    gone = sum(len(line) for line in lines if json.loads(line)["id"] not in set(found[0]))
+    assert n_bytes[0] == n_bytes[1] > 0
+    assert n_bytes[2] == gone
     assert 300 <= len(found[0]) < 500
 
 

@@ -18,8 +18,8 @@ VECTOR = "vector"
 
 @dataclass(repr=False)
 class DocumentVectors(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Replaces documents by records: place, `length` (bytes of the document, 0 where they are not
-    known; -1 where there is no vector), `rank`, and the unit vector (float32).
+    """Replaces documents by records: place, `length` (bytes of the record; -1 where there is no vector), `rank`, and the unit
+    vector (float32).
 
     A document whose embedding is null, empty or all zeros has no direction and is never a duplicate. Embeddings of different
     lengths are an error, which names the document's place. `rank_field`: the number that ranks documents, smaller is kept rather.
@@ -45,9 +45,8 @@ class DocumentVectors(ProcessingStage[DocumentBatch, DocumentBatch]):
         places = place_columns(batch)
         vectors, has_one = unit_vectors(batch.column(self.embedding_field), self.embedding_field, self.dimension)
         width = vectors.shape[1] * 4
-        known = known_columns(batch)
-        length = np.asarray(known.get("record_bytes", np.zeros(len(vectors)))).astype(np.int64)
-        columns = places | {"length": np.where(has_one, length, -1), "rank": self._ranks(batch)} | known
+        length = np.zeros(len(vectors), np.int64) if batch.lineage is None else batch.lineage.lengths()
+        columns = places | {"length": np.where(has_one, length, -1), "rank": self._ranks(batch)} | known_columns(batch)
         raw = pa.Array.from_buffers(pa.binary(width), len(vectors), [None, pa.py_buffer(np.ascontiguousarray(vectors))])
         return record_batch(batch, columns).with_column(VECTOR, raw)
 
