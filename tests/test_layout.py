@@ -434,6 +434,26 @@ def test_the_supervisor_side_loads_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_no_field_of_a_dataclass_is_annotated_with_what_is_loaded_later() -> None:
+    """From Python 3.15 on `@dataclass` looks up `pa.Array`, which would load Arrow wherever the module is imported."""
+    found = []
+    for module, path in MODULES.items():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        late = {
+            name.asname or name.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and node.module == "tamis.later"
+            for name in node.names
+        }
+        for node in ast.walk(tree) if late else ():
+            if isinstance(node, ast.ClassDef) and any("dataclass" in ast.unparse(d) for d in node.decorator_list):
+                fields = [f for f in node.body if isinstance(f, ast.AnnAssign)]
+                found += [
+                    f"{module}: {ast.unparse(f)}" for f in fields if ast.unparse(f.annotation).partition(".")[0] in late
+                ]
+    assert found == []
+
+
 def test_importing_tamis_loads_nothing_of_it() -> None:
     code = "import sys, tamis; print(sorted(m for m in sys.modules if m.startswith('tamis.')))"
     done = subprocess.run(

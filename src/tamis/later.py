@@ -2,6 +2,7 @@
 
 Modules of stages are imported by processes that only plan, and these stay small (tests/test_layout.py holds them to it). Whoever reads the code and
 checks its types sees the libraries themselves; at run time a name stands for its library, which the first attribute asked of it loads.
+Fields of a dataclass are annotated with names imported for type checkers alone (`from torch import Tensor`): from Python 3.15 on `dataclass` looks up `torch.Tensor`, and would load it.
 """
 
 from __future__ import annotations

@@ -13,9 +13,12 @@ import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tamis.later import np, torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 HEAD_SIZE = 64
 TILE = 256  # queries of a block
@@ -36,7 +39,7 @@ _LEAST_CAPABILITY = (8, 0)  # mma with bf16
 class Distances:
     """The row of the table of relative positions for every distance from -limit to limit."""
 
-    rows: torch.Tensor  # int16, at index distance + limit
+    rows: Tensor  # int16, at index distance + limit
     limit: int
     linear: int  # up to this distance to both sides the row is that of distance 0 and the distance
     reach: int  # beyond this distance to both sides the row is always the same

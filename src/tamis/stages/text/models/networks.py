@@ -19,6 +19,8 @@ from tamis.stages.text.models.folder import ModelFolder
 from tamis.stages.text.models.pinned import moved, ready
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from tamis.stages.text.models.device import TorchDevice
 
 Tokens = Sequence["np.ndarray[Any, Any]"]
@@ -84,7 +86,7 @@ class PackedTexts:
     """Texts without padding, and which of their rows are wanted, as `_rows_of` says."""
 
     packed: Any
-    at: torch.Tensor
+    at: Tensor
 
 
 class PaddedTexts:

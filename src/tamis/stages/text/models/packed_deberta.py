@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
 from tamis.later import F, np, torch
@@ -19,12 +19,15 @@ from tamis.stages.text.models.added_norm import added_norm, can_be_fused
 from tamis.stages.text.models.cuda_stream import in_turn_with_torch
 from tamis.stages.text.models.pinned import moved, ready
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 @dataclass(frozen=True)
 class Packed:
     """Token ids of several texts in one row, and where each text lies."""
 
-    tokens: torch.Tensor
+    tokens: Tensor
     spans: list[tuple[int, int]]  # first token and number of tokens of each text
     layout: dict[str, torch.Tensor]  # the same for the kernel, and its tiles
 

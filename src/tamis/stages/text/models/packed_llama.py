@@ -12,12 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
 from tamis.later import F, np, torch
 from tamis.stages.text.models.packed_bert import why_not_fused
 from tamis.stages.text.models.pinned import moved
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _ROTATIONS = ("default", "linear", "llama3")  # those that are the same however long a text is
 _ROWS = 64  # answers go on in multiples of so many: the same products for every text, whatever lies beside it
@@ -70,8 +73,8 @@ class PackedLlama:
 class Seen:
     """Keys and values of the tokens that a layer has seen: [tokens, heads, size]."""
 
-    keys: torch.Tensor
-    values: torch.Tensor
+    keys: Tensor
+    values: Tensor
 
     def put(self, at: slice, keys: torch.Tensor, values: torch.Tensor) -> None:
         self.keys[at], self.values[at] = keys, values
@@ -158,11 +161,11 @@ class _New:
     at: slice
     lengths: list[int]
     n_seen: list[int]
-    ends: torch.Tensor
-    ends_seen: torch.Tensor
-    index: torch.Tensor | None
-    cos: torch.Tensor
-    sin: torch.Tensor
+    ends: Tensor
+    ends_seen: Tensor
+    index: Tensor | None
+    cos: Tensor
+    sin: Tensor
 
 
 def _layer(layer: Any, x: torch.Tensor, seen: Seen, new: _New, of: PackedLlama) -> torch.Tensor:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tamis.errors import PipelineError, UsageError
 from tamis.later import np, pa
 from tamis.stages.base import ALL_BATCHES, ProcessingStage
 from tamis.tasks import OTHER, DocumentBatch
+
+if TYPE_CHECKING:
+    from pyarrow import Array
 
 Row = tuple[int, int]  # number of a batch, position in it
 
@@ -27,7 +30,7 @@ class _Joined:
 class _Columns:
     """What is looked at of one batch: texts, and Python values of the other fields."""
 
-    texts: pa.Array
+    texts: Array
     ids: list[Any]
     id_kinds: list[int]
     loose: list[bool]  # a value that is no text

@@ -19,7 +19,7 @@ from tamis.stages.video.models.patches import patches_of
 from tamis.stages.video.models.writer import ChatModel
 
 if TYPE_CHECKING:
-    pass
+    from numpy import ndarray
 
 MODELS = {"qwen2.5": "Qwen/Qwen2.5-VL-7B-Instruct", "qwen3": "Qwen/Qwen3-VL-8B-Instruct"}
 _AS_VIDEO = ("qwen2_vl", "qwen2_5_vl")
@@ -32,7 +32,7 @@ _LONGEST = 448  # side of a picture for models whose own processor scales it fur
 class Question:
     """Frames (uint8, all of one size), what is asked about them, and how far apart they are."""
 
-    frames: np.ndarray[Any, Any]
+    frames: ndarray[Any, Any]
     prompt: str
     seconds_per_frame: float
 
