@@ -236,3 +236,12 @@ def test_a_probe_that_fails_is_told_with_what_failed(place: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert "stage 'bad (its setup)': RuntimeError: no setup" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_plan_goes_on_when_the_shell_that_began_it_is_gone(place: Path) -> None:
+    code = "import itertools, os, tamis.cli.start\nos.getppid = itertools.count(2).__next__\ntamis.cli.start.main()"
+    args = ("plan", "copy", "--set", "input=in", "--set", "output=out", "--memory", "512MB", "--probe", "--probe-mb", "0.2")  # fmt: skip
+    env = {**os.environ, "PYTHONPATH": str(SRC), "TAMIS_PROFILE_DIR": str(place / "none")}
+    done = subprocess.run([sys.executable, "-c", code, *args], cwd=place, env=env, capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "peak memory" in done.stdout

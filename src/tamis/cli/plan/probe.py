@@ -47,10 +47,10 @@ def probe(request: Request, files: FileList, n_bytes: int, budget_bytes: int, bl
             ratios[kind_of(head["path"])].append(head["ratio"])
         copies, output = [head["copy"] for head in heads], os.path.join(folder, "out")
         how: dict[str, Any] = {"memory": budget_bytes, "quarantine_limit": "100%"}
-        found = tried(request, copies, output, os.getppid(), how)
+        found = tried(request, copies, output, how)
         fits = found.status != "infeasible"
         if not fits:
-            found = tried(request, copies, output, os.getppid(), how | {"memory": _ENOUGH, "fresh": True})
+            found = tried(request, copies, output, how | {"memory": _ENOUGH, "fresh": True})
         if not found.run_dir:
             failure = TamisError(found.message)
             failure.exit_code = found.exit_code

@@ -112,9 +112,9 @@ def _ask(module: str, asked: dict[str, Any]) -> Any:
     return json.loads(out.splitlines()[-1])  # a stage of the user's may print
 
 
-def tried(request: Request, paths: list[str], output: str, parent: int, how: dict[str, Any]) -> Trial:
-    """Run the stages of a recipe on other files into another folder, as long as the process `parent` waits for it. `how`: settings over those
-    of the recipe; a `blocksize` of None: the measured peak decides, whatever the reader says."""
+def tried(request: Request, paths: list[str], output: str, how: dict[str, Any], parent: int | None = None) -> Trial:
+    """Run the stages of a recipe on other files into another folder. `how`: settings over those of the recipe; a `blocksize` of None: the
+    measured peak decides, whatever the reader says. `parent`: only as long as that process waits for it."""
     from tamis.backends.local import LocalExecutor
     from tamis.cli.terminal.interrupts import sigterm_interrupts
     from tamis.stages.file_partitioning import FilePartitioningStage
@@ -122,7 +122,7 @@ def tried(request: Request, paths: list[str], output: str, parent: int, how: dic
     began_s: list[float] = []  # when the first partition was given out
 
     def watch(state: dict[str, Any]) -> None:
-        if os.getppid() != parent:  # nobody waits for the result any more
+        if parent is not None and os.getppid() != parent:  # nobody waits for the result any more
             raise KeyboardInterrupt
         if state["phase"] == "working" and not began_s:
             began_s.append(time.monotonic())
