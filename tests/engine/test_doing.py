@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import signal
 
+from forks import fork
+
 from tamis.engine import activity as doing
 
 
 def test_what_a_killed_process_was_doing_is_left_behind() -> None:
     page = doing.shared_page()
     told, tell = os.pipe()
-    pid = os.fork()
+    pid = fork()
     if pid == 0:
         doing.note_in(page)
         for what in ("(reading)", "a stage with a long name " * 20, "c4"):

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from forks import fork
 
 from tamis.memory import ending, meter
 from tamis.memory.release import hygiene_env
@@ -104,7 +105,7 @@ def test_a_signal_to_nobody_is_no_error() -> None:
 def test_forks_of_this_program_that_nobody_knows_are_ended() -> None:
     pids = []
     for _ in range(2):
-        pid = os.fork()
+        pid = fork()
         if not pid:
             time.sleep(600)
             os._exit(0)

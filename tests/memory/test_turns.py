@@ -7,12 +7,14 @@ import signal
 import time
 from pathlib import Path
 
+from forks import fork
+
 from tamis.memory.turns import Turns
 
 
 def _holder(folder: str, begun: int, go: int) -> int:
     """A process that has the turn, says so, and keeps it until it is told to go on."""
-    pid = os.fork()
+    pid = fork()
     if not pid:
         try:
             with Turns(folder, "0").turn():

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from tamis.stages.text.filters.words import PIECE_CHARS, is_segmented, word_spli
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
 
+japanese = pytest.mark.skipif(find_spec("MeCab") is None, reason="MeCab (of the extra `lang`) is not installed")
 CHINESE = "我来到北京清华大学。他毕业于中国科学院计算所，\n后在日本京都大学深造 using Python 3.11"
 CHINESE_WORDS = [
     "我",
@@ -86,6 +88,7 @@ def test_chinese_words() -> None:
     assert word_splitter("ZH-tw")("小明硕士毕业") == ["小明", "硕士", "毕业"]
 
 
+@japanese
 def test_japanese_words() -> None:
     assert word_splitter("ja")(JAPANESE) == JAPANESE_WORDS
     assert word_splitter("ja_JP")("猫が好き") == ["猫", "が", "好き"]
@@ -96,12 +99,14 @@ def test_other_languages_are_split_at_whitespace() -> None:
     assert [is_segmented(lang) for lang in ("zh", "ja", "zh_Hant", "en", "jv", "zha", "")] == [True] * 3 + [False] * 4
 
 
-@pytest.mark.parametrize("lang", ["zh", "ja"])
+@pytest.mark.parametrize("lang", ["zh", pytest.param("ja", marks=japanese)])
 def test_nothing_has_no_words(lang: str) -> None:
     assert [word_splitter(lang)(text) for text in ("", " \n\t", "\u3000\xa0", "\0")] == [[], [], [], []]
 
 
-@pytest.mark.parametrize(("lang", "expected"), [("zh", ["我们", "你们"]), ("ja", ["我", "ら", "猫"])])
+@pytest.mark.parametrize(
+    ("lang", "expected"), [("zh", ["我们", "你们"]), pytest.param("ja", ["我", "ら", "猫"], marks=japanese)]
+)
 def test_a_zero_byte_ends_a_word_and_not_the_text(lang: str, expected: list[str]) -> None:
     assert word_splitter(lang)({"zh": "我们\0你们", "ja": "我ら\0猫"}[lang]) == expected
 
@@ -124,12 +129,14 @@ def test_chinese_words_are_jiebas(text: str) -> None:
     assert word_splitter("zh")(text) == plain_jieba(text)
 
 
+@japanese
 @settings(max_examples=100, deadline=None)
 @given(st.text("我一龘。，！？ \n\t\u3000aB19.%+-#é日カ𠮷👍", max_size=200), st.sampled_from(["zh", "ja"]))
 def test_no_character_is_lost(text: str, lang: str) -> None:
     assert "".join(word_splitter(lang)(text)) == "".join(text.split())
 
 
+@japanese
 def test_long_lines_are_cut_after_sentences_where_there_are_any() -> None:
     line = "我来到北京清华大学。" * 300
     assert word_splitter("zh")(line) == ["我", "来到", "北京", "清华大学", "。"] * 300
@@ -137,6 +144,7 @@ def test_long_lines_are_cut_after_sentences_where_there_are_any() -> None:
     assert "".join(word_splitter("zh")("龘" * 2500)) == "龘" * 2500
 
 
+@japanese
 def test_runs_of_letters_and_digits_are_never_cut() -> None:
     assert word_splitter("zh")("我" * (PIECE_CHARS - 10) + "x" * 800 + "我们")[-2:] == ["x" * 800, "我们"]
     for lang in ("zh", "ja"):
@@ -174,6 +182,7 @@ def test_without_the_extra_its_name_is_said(lang: str, module: str, monkeypatch:
         WordCountFilter(lang=lang)
 
 
+@japanese
 def test_warnings_of_the_segmenters_stay_inside(tmp_path: Path) -> None:
     """Where warnings are errors, and where no compiled files hide what the compiler says."""
     program = "from tamis.stages.text.filters.words import word_splitter as w; print(w('zh')('北京'), w('ja')('東京'))"
@@ -191,19 +200,19 @@ def test_a_language_must_be_text() -> None:
     ("kind", "lang", "text", "score"),
     [
         (WordCountFilter, "zh", CHINESE, 18),
-        (WordCountFilter, "ja", JAPANESE, 26),
+        pytest.param(WordCountFilter, "ja", JAPANESE, 26, marks=japanese),
         (LongWordFilter, "zh", CHINESE, 6),
-        (LongWordFilter, "ja", JAPANESE, 3),
+        pytest.param(LongWordFilter, "ja", JAPANESE, 3, marks=japanese),
         (MeanWordLengthFilter, "zh", CHINESE, 48 / 18),
-        (MeanWordLengthFilter, "ja", JAPANESE, 39 / 26),
+        pytest.param(MeanWordLengthFilter, "ja", JAPANESE, 39 / 26, marks=japanese),
         (WordsWithoutAlphabetsFilter, "zh", CHINESE, 15 / 18),
-        (WordsWithoutAlphabetsFilter, "ja", JAPANESE, 22 / 26),
+        pytest.param(WordsWithoutAlphabetsFilter, "ja", JAPANESE, 22 / 26, marks=japanese),
         (SymbolsToWordsFilter, "zh", "清华大学…", 1 / 2),
-        (SymbolsToWordsFilter, "ja", "名前は…", 1 / 3),
+        pytest.param(SymbolsToWordsFilter, "ja", "名前は…", 1 / 3, marks=japanese),
         (RepeatingTopNGramsFilter, "zh", "北京清华大学北京清华大学来", 12 / 13),
-        (RepeatingTopNGramsFilter, "ja", "名前は名前は猫", 6 / 7),
+        pytest.param(RepeatingTopNGramsFilter, "ja", "名前は名前は猫", 6 / 7, marks=japanese),
         (RepeatingDuplicateNGramsFilter, "zh", "北京清华大学北京清华大学来", 6 / 13),
-        (RepeatingDuplicateNGramsFilter, "ja", "名前は名前は猫", 3 / 7),
+        pytest.param(RepeatingDuplicateNGramsFilter, "ja", "名前は名前は猫", 3 / 7, marks=japanese),
     ],
 )
 def test_filters_count_segmented_words(kind: Any, lang: str, text: str, score: float) -> None:
@@ -212,6 +221,7 @@ def test_filters_count_segmented_words(kind: Any, lang: str, text: str, score: f
     assert one.score_document(text) == pytest.approx(score)
 
 
+@japanese
 def test_segmenters_work_in_a_run(tmp_path: Path) -> None:
     texts = [CHINESE, JAPANESE, "短い", ""]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))
