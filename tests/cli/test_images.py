@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,8 @@ from tests.support.made_pictures import jpeg, members_of, pixels, png, stored, t
 from tamis import InProcessExecutor
 from tamis.cli.main import app
 from tamis.curation import Curation, ExactImageDuplicates, SemanticImageDuplicates
+from tamis.dedup.pictures.hashing import PictureHashes
+from tamis.errors import MissingExtra
 from tamis.stages.image.embedders.clip_embedder import ImageEmbeddingStage
 from tamis.stages.image.filters import ImageAestheticFilterStage, ImageNSFWFilterStage, ImageSizeFilterStage
 from tamis.stages.image.io import ImageReader, ImageWriterStage
@@ -45,10 +48,21 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cleaned(pictures: Path) -> SimpleNamespace:
+    pytest.importorskip("simplejpeg", reason="the extra `image` is not installed")
     out = pictures.parent / "out"
     told = CliRunner().invoke(app, ["images", str(pictures), str(out), "--memory", "4GB", "--json", "--quiet"])
     assert told.exit_code == 0, told.output
     return SimpleNamespace(out=out, about=json.loads(told.stdout))
+
+
+@pytest.mark.parametrize("library", ["simplejpeg", "PIL.Image"])
+@pytest.mark.parametrize("stage", [PictureHashes(), ImageEmbeddingStage()], ids=["hashes", "embedding"])
+def test_without_the_libraries_no_picture_is_called_damaged(
+    stage: Any, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(MissingExtra, match=r"reading pictures needs .* pip install 'tamis\[image\]'"):
+        stage.setup_on_node()
 
 
 def test_clean_leaves_each_picture_once(cleaned: SimpleNamespace) -> None:

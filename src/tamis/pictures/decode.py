@@ -51,6 +51,12 @@ def _whole(pread: Callable[[int, int], bytes], at: int, length: int) -> bytes:
     return b"".join(parts)
 
 
+def check_libraries() -> None:
+    """MissingExtra where pictures cannot be decoded here: for stages, before the first picture, which would be taken for damaged."""
+    optional("simplejpeg", "reading pictures", "image")
+    _pillow()
+
+
 def looks_of(data: bytes) -> Looks:
     return look(lambda at, n: data[at : at + n], len(data))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tamis.later import np
-from tamis.pictures.decode import decode
+from tamis.pictures.decode import check_libraries, decode
 from tamis.pictures.faults import PictureFault
 from tamis.stages.base import ProcessingStage
 from tamis.stages.image.pixels import Where, each, places, stored_bytes
@@ -27,6 +27,9 @@ class PictureHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
     keep: str = "first"
     name: str = "picture_hashes"
     judges_input: ClassVar[bool] = True
+
+    def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
+        check_libraries()
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         from tamis.dedup.keys import place_columns, record_batch, sorted_keys

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 from tamis.errors import UsageError
 from tamis.later import np, pa
 from tamis.memory import device_limits
+from tamis.pictures.decode import check_libraries
 from tamis.pictures.faults import PictureFault
 from tamis.stages.base import ProcessingStage
 from tamis.stages.image.embedders.clip_vision import ClipVision
@@ -62,6 +63,7 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     # -- life cycle -----------------------------------------------------------------------------------------------------
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         """The model is fetched and looked at; without a GPU it is loaded once, and workers share its pages."""
+        check_libraries()
         self._folder()
         if not self.resources.requires_gpu:
             self.setup()
