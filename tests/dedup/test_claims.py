@@ -86,7 +86,11 @@ def test_a_run_that_wrote_nothing_can_be_followed_by_another(tmp_path: Path, sou
 
     with pytest.raises(TamisError, match="no such model"):
         execute(Broken())
+    left = tmp_path / "out" / "_tamis" / "dedup"  # of a deduplication that was killed in its last pass
+    left.mkdir()
+    (left.parent / "dedup.lock").touch()
     assert execute(AddId(id_field="a")).ledger.written.n == 6
+    assert not left.exists()
     with pytest.raises(RunConflict, match="holds a run of something else"):
         execute(AddId(id_field="b"))
 

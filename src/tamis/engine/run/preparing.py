@@ -131,7 +131,7 @@ class PreparedRun:
         else:
             changed = differences(plan["stages"], stages) or changed_inputs(plan["inputs"], now)
             if changed and not self.dir.has_commits():  # an attempt that wrote nothing claims nothing
-                self.dir.forget(everything=False)
+                self.dir.forget(everything=not self.dir.is_last_pass())
                 return self._plan()
             if changed:
                 more = f" (and {len(changed) - 3} more)" if len(changed) > 3 else ""

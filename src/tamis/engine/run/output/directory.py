@@ -313,6 +313,16 @@ class RunDir:
             return f"{path} was committed by this run and is gone"
         return "" if size == about["bytes"] else f"{path} was committed with {about['bytes']} bytes and has {size}"
 
+    def is_last_pass(self) -> bool:
+        """Whether a deduplication or curation holds the output: then what it keeps there is no remainder of one that ended."""
+        path = os.path.join(self.path, "dedup.lock")
+        try:
+            if os.path.exists(path):
+                os.close(files.take_lock(path))
+        except BlockingIOError:
+            return True
+        return False
+
     def forget(self, everything: bool = True) -> None:
         """--fresh: remove what the log says Tamis wrote, and the run directory; nothing else. Not `everything`: of this run alone, and
         what a workflow keeps beside its last run stays."""
