@@ -5,8 +5,6 @@ Called by run.py. Workers are reached through `Workers` (workers_interface.py); 
 
 from __future__ import annotations
 
-import contextlib
-import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,13 +13,12 @@ from tamis.engine import messages
 from tamis.engine.messages import Block, Done, Failure, News, Read, Ready, RowsTooLarge, SetUp, StreamTooLarge
 from tamis.engine.monitor.monitor import Monitor
 from tamis.engine.run.output.commit import Committer
+from tamis.engine.run.output.discarding import Discarder
 from tamis.engine.supervisor import actions as do
 from tamis.engine.supervisor.actions import Action
 from tamis.engine.supervisor.state import NodeSpec
 from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.workers_interface import Died, Event, NodeDown, NodeUp, Noticed, Said, Workers
-from tamis.stores.scratch_files import Remover
-from tamis.stores.urls import is_bucket
 
 TICK_S = 0.04  # between two looks at everything, where nothing happens
 _MEASURE_S = 0.01  # events that follow each other faster are not worth a look at every process
@@ -44,7 +41,7 @@ class Driver:
         self.supervisor, self.workers, self.committer, self.observe = supervisor, workers, committer, observe
         self.monitor, self.admit = monitor, admit
         self.used_bytes = 0
-        self._far = Remover()
+        self._discarder = Discarder()
         self._measured_at = -1.0
 
     def run(self, on_tick: Callable[[float], None]) -> None:
@@ -54,9 +51,9 @@ class Driver:
             while not self.supervisor.finished:
                 self.step()
                 on_tick(time.monotonic())
+            self._dismiss()
         finally:
-            self._far.close()
-        self._dismiss()
+            self._discarder.close()
 
     def _dismiss(self) -> None:
         """Let the workers end in peace. The next supervisor of this run (a later sampling step, the schema of the whole run)
@@ -84,6 +81,7 @@ class Driver:
         deadline = time.monotonic() + STOP_S
         while not self.supervisor.finished and time.monotonic() < deadline:
             self.step()
+        self._discarder.close()
 
     def step(self) -> None:
         """Events, then commits, then memory, then time: each goes to the supervisor, whose actions are carried out at once."""
@@ -195,10 +193,6 @@ class Driver:
                     self.committer.submit(action)
                 case do.Discard(paths):
                     for path in paths:
-                        if is_bucket(path):
-                            self._far.add(path)
-                            continue
-                        with contextlib.suppress(OSError):
-                            os.unlink(path)
+                        self._discarder.add(path)
                 case do.Note(kind, text, data):
                     self.observe(kind, {"text": text, **data})
