@@ -177,9 +177,13 @@ def _about_jobs(jobs: list[dict[str, Any]]) -> list[str]:
             if isinstance(step, dict) and "error" in step:
                 notes.append(f"- {figures['part']}: {name} failed: {step['error']}")
         if "seconds" in whole:
+            differs = alone.get("differs")
+            told = (
+                "" if differs is None else f"answers before the softmax differ from transformers by {differs} at most, "
+            )
             notes.append(
                 f"- {figures['part']}: {_n(built.get('documents'))} documents in {whole['seconds']:.0f} s from the start to the last commit, first output after "
-                f"{_n(whole.get('first_output_s'))} s, host peak {whole['host_peak_gb']} GB of {whole['budget']}, answers before the softmax differ from transformers by {alone.get('differs')} at most, "
+                f"{_n(whole.get('first_output_s'))} s, host peak {whole['host_peak_gb']} GB of {whole['budget']}, {told}"
                 f"a core tokenises {_n(alone.get('tokenizer_documents_per_s_per_core'))} documents/s."
             )
         if (read := alone.get("tokens_read", alone.get("tokens"))) != alone.get("tokens"):
