@@ -56,6 +56,7 @@ def test_of_a_table_of_millions_only_the_first_rows_are_read(run_dir: Path, monk
 
 
 def test_the_page_has_pictures_of_them(run_dir: Path) -> None:
+    pytest.importorskip("simplejpeg", reason="the extra `image` is not installed")
     html = contact_sheets(run_dir)
     assert html.count("data:image/jpeg;base64,") == 3 + MAX_PER_RULE + 2
     assert "<h3>Dropped by min_side (size)</h3>" in html
@@ -85,6 +86,7 @@ def test_names_are_escaped_and_what_is_no_base64_is_left_out() -> None:
 def test_a_picture_that_is_gone_or_too_large_is_named_or_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pytest.importorskip("simplejpeg", reason="the extra `image` is not installed")
     (tmp_path / "a.jpg").write_bytes(jpeg(1, 400, 300))
     assert child._made(Chosen(str(tmp_path / "none.jpg"), 0)) is None
     assert child._made(Chosen(str(tmp_path / "a.jpg"), 1)) is None

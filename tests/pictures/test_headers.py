@@ -39,12 +39,15 @@ def test_sizes_and_pixels_of_every_kind(mode: str, kind: str, how: dict[str, Any
     data = saved(mode, kind, **how)
     found = looks(data)
     assert (found.format, found.width, found.height) == (kind.lower(), 57, 41)
+    if kind == "JPEG" and mode != "CMYK":
+        pytest.importorskip("simplejpeg", reason="the extra `image` is not installed")
     got = decode.decode(data)
     assert (got.shape, got.dtype) == ((41, 57, 3), np.uint8)
     assert decode.decode(data, min_side=10).shape[2] == 3
 
 
 def test_a_jpeg_is_scaled_while_it_is_decoded() -> None:
+    pytest.importorskip("simplejpeg", reason="the extra `image` is not installed")
     data = jpeg(1, 1000, 600)
     assert decode.decode(data, min_side=70).shape == (75, 125, 3)
     assert decode.decode(data, min_side=224).shape == (300, 500, 3)
@@ -78,6 +81,8 @@ def test_what_is_refused_from_its_header(data: bytes, told: str) -> None:
 
 
 def test_what_does_not_fit_is_a_lack_of_memory_and_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("simplejpeg", reason="the extra `image` is not installed")
+
     def full(n_bytes: int) -> None:
         raise MemoryError
 

@@ -179,6 +179,7 @@ def contents(tars: dict[str, bytes]) -> list[tuple[str, bytes]]:
 
 
 def test_pictures_from_a_bucket_into_a_bucket(s3: Any, bucket: str, tmp_path: Path, gets: list[str]) -> None:
+    pytest.importorskip("simplejpeg", reason="the extra `image` is not installed")
     source = shards(tmp_path / "in")
     for path in source.iterdir():
         s3.upload_file(str(path), bucket, f"in/{path.name}")
@@ -227,6 +228,7 @@ def test_a_picture_of_a_bucket_that_we_may_not_list_needs_no_caption(
 
 
 def test_pictures_of_a_tar_are_there_by_hand(s3: Any, bucket: str, tmp_path: Path) -> None:
+    pytest.importorskip("simplejpeg", reason="the extra `image` is not installed")
     from tamis.tasks import FileGroupTask
 
     path = tar(tmp_path / "a.tar", {"000.jpg": jpeg(0, 80, 70), "000.txt": b"a caption", "001.jpg": jpeg(1, 80, 70)})
