@@ -21,5 +21,8 @@ def test_in_a_process_of_its_own(script: str, says: str) -> None:
         capture_output=True,
         text=True,
         check=False,
+        timeout=300,
     )
-    assert (done.returncode, done.stdout, done.stderr[-500:]) == (0, says, "")
+    # Kernels that were just edited are compiled first, and say so.
+    complaints = [line for line in done.stderr.splitlines() if not line.startswith("compiling ")]
+    assert (done.returncode, done.stdout, complaints[-5:]) == (0, says, [])
