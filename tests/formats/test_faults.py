@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import errno
 import lzma
+import traceback
+import weakref
 import zlib
 
 import numpy as np
@@ -13,7 +15,7 @@ import pytest
 import zstandard
 
 from tamis.formats.compression import zstd
-from tamis.formats.faults import asked_bytes, is_memory_failure
+from tamis.formats.faults import asked_bytes, is_memory_failure, let_go
 
 
 def made_by(package: str, exc: Exception) -> Exception:
@@ -129,3 +131,34 @@ def test_what_was_asked_for_is_known_where_a_library_says_it() -> None:
     assert asked_bytes(RuntimeError(mapped)) == 2_105_611_000
     assert asked_bytes(ValueError("malloc of size 99 failed")) == 0
     assert asked_bytes(MemoryError()) == 0
+
+
+def test_what_failed_frames_held_is_let_go_and_the_traceback_stays() -> None:
+    class Hoard:
+        pass
+
+    held: list[weakref.ref[Hoard]] = []
+
+    def hoards() -> None:
+        hoard = Hoard()
+        held.append(weakref.ref(hoard))
+        raise MemoryError("malloc of size 64 failed")
+
+    def fails() -> None:
+        other = Hoard()
+        held.append(weakref.ref(other))
+        try:
+            hoards()
+        except MemoryError as exc:
+            raise ValueError("no") from exc
+
+    with pytest.raises(ValueError, match="no") as caught:
+        fails()
+    exc = caught.value
+    assert [r() is None for r in held] == [False, False]
+    let_go(exc)
+    assert [r() is None for r in held] == [True, True]
+    assert (is_memory_failure(exc), asked_bytes(exc)) == (True, 64)
+    shown = "".join(traceback.format_exception(exc))
+    assert "in fails" in shown
+    assert "in hoards" in shown

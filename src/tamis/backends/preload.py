@@ -151,6 +151,10 @@ def _take_pandas_in() -> None:
 
 def _warm_up() -> None:
     """One tiny partition through every library, so that first-time allocations happen here, once, before any cap."""
+    try:
+        raise MemoryError
+    except MemoryError as exc:  # from Python 3.15 on the first traceback imports what it is written with
+        traceback.format_exception(exc)
     block = JsonlBlock.parse(np.frombuffer(b'{"text":"a","n":1}\n{"text":"b\\n","n":2}\n', np.uint8), ["text"])
     batch = DocumentBatch.over(block, np.arange(block.n_rows))
     batch = batch.with_column("score", pa.array([0.5, 1.0]))

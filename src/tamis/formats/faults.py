@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import math
 import re
+import traceback
 from collections.abc import Iterator
 
 _CLASSES = {"torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError"}
@@ -61,6 +62,12 @@ def reason_of(exc: BaseException) -> str:
     if isinstance(exc, OSError) and exc.errno is not None:
         raise exc
     return (str(exc).strip() or type(exc).__name__).splitlines()[0]
+
+
+def let_go(exc: BaseException) -> None:
+    """Free what the frames that failed still hold, for who tells of a failed allocation: that takes memory, too."""
+    for failed in _chain(exc):
+        traceback.clear_frames(failed.__traceback__)
 
 
 def asked_bytes(exc: BaseException) -> int:

@@ -43,7 +43,7 @@ from tamis.engine.worker.rejections import Rejections
 from tamis.engine.worker.sending import send_outputs
 from tamis.engine.worker.workplace import Workplace
 from tamis.errors import FormatError, PipelineError, StoreError
-from tamis.formats.faults import asked_bytes, is_memory_failure
+from tamis.formats.faults import asked_bytes, is_memory_failure, let_go
 from tamis.formats.jsonl.known_records import KnownRecords
 from tamis.formats.registry import TABLES, is_table, table_format
 from tamis.kernels.records import hash128
@@ -453,6 +453,8 @@ def _is_of_the_machine(cause: BaseException) -> bool:
 
 
 def _failure(kind: str, exc: BaseException, stage: str = "") -> Failure:
+    if kind == "memory":
+        let_go(exc)
     return Failure(
         kind,
         error=secrets.hide(f"{type(exc).__name__}: {exc}")[:2000],
