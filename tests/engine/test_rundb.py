@@ -258,7 +258,8 @@ def test_units_and_events_are_kept_all_at_first_and_ever_fewer_before(tmp_path: 
     db = RunDatabase(str(path))
     for i in range(1, 100_001):
         db.put("units", at=float(i), unit=i)
-    db.flush()
+        if i % 1000 == 0:  # no run makes units faster than they are written, and what waits is bounded
+            db.flush()
     db.thin(1e6)
     found = [int(str(r[0])) for r in rows(path, "SELECT unit FROM units ORDER BY unit")]
     assert found[-8000:] == list(range(92_001, 100_001))
