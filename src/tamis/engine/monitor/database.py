@@ -26,6 +26,7 @@ _FLUSH_S = 1.0
 _RETRY_S = 30.0  # after a full disk
 _THIN_S = 300.0
 _MAX_PENDING = 20_000
+_PATIENCE_S = 1.0  # with a thread that has so many rows to write
 _TRACE_BYTES = 2_000_000  # of tracebacks; afterwards one a minute
 
 TABLES: dict[str, str] = {
@@ -87,6 +88,7 @@ class RunDatabase:
         self._pending: list[_Write] = []
         self._again: list[_Write] = []  # a reader held the file
         self._writer: threading.Thread | None = None
+        self._hangs = False  # the disk under it
         self._flushed_s = self._traced_s = 0.0
         self._thinned_s = time.monotonic()
         self._resume_s = 0.0  # no writing before
@@ -193,13 +195,23 @@ class RunDatabase:
         now = time.monotonic()
         if now - self._flushed_s < _FLUSH_S and len(self._pending) <= 1000:
             return
-        if (
-            self._writer is not None and self._writer.is_alive()
-        ):  # the disk is slow: what waits is bounded, like all that observes
-            del self._pending[:-_MAX_PENDING]
+        if self._writer is not None and self._writer.is_alive() and self._keep_waiting(self._writer):
             return
+        self._hangs = False
         self._writer = threading.Thread(target=self._write, args=(self._taken(now), now), name="tamis-observe", daemon=True)  # fmt: skip
         self._writer.start()
+
+    def _keep_waiting(self, writer: threading.Thread) -> bool:
+        """Whether the thread still writes. What waits for it is bounded: where rows come faster than it takes them it is given a second, once; where the
+        disk hangs, the oldest go."""
+        if len(self._pending) <= _MAX_PENDING:
+            return True
+        if not self._hangs:
+            writer.join(_PATIENCE_S)
+            self._hangs = writer.is_alive()
+        if self._hangs:
+            del self._pending[:-_MAX_PENDING]
+        return self._hangs
 
     def flush(self) -> None:
         """Write what is known, and wait for it."""
