@@ -233,7 +233,7 @@ def kills(quick: bool) -> None:
     command[3] = str(data.one_gz(10))
     reference = job("keep", data.one_gz(10), memory="512MB")["said"]["content"]
     process = subprocess.Popen([*command, "fresh=yes"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    time.sleep(5)
+    time.sleep(2.5)
     process.kill()
     process.wait()
     note("kills", "the same in the middle of one .jsonl.gz", f"{_finish(command, reference):.2f} s", None)
