@@ -197,6 +197,53 @@ def test_scores_depend_neither_on_batches_nor_on_neighbours(folders: dict[str, P
             assert np.allclose(found, wanted[text], atol=1e-3)
 
 
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize(
+    ("kind", "pad"), [("GPT2", None), ("GPT2", 0), ("Llama", None), ("Llama", 3), ("Roberta", 1), ("XLNet", 5)]
+)
+def test_padding_is_never_read_wherever_it_lies(tmp_path: Path, kind: str, pad: int | None, side: str) -> None:
+    """Alone and beside a longer text; some of them end with the token that pads: these scores are what transformers says of each text by itself."""
+    folder = small.any_classifier(tmp_path, kind, pad_token_id=pad)
+    texts = [*TEXTS[:6], "the quick[PAD]", "a lazy dog[SEP][PAD]"]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    tokens = [tokenizer(t, truncation=True, max_length=60)["input_ids"] for t in texts]
+    with torch.no_grad():
+        wanted = torch.softmax(torch.cat([model(torch.tensor([ids])).logits for ids in tokens]), 1).numpy()
+    assert np.ptp(wanted[:, 0]) > 0.001
+    stage = classifiers.DistributedDataClassifier(
+        str(folder), score_field="p", max_seq_length=60, padding_side=side, sort_by_length=False
+    )
+    assert np.allclose(run(stage, texts)["p"].to_pylist(), wanted, atol=1e-5)
+    for i in (1, 7):
+        assert np.allclose(run(stage, texts[i : i + 1])["p"].to_pylist(), wanted[i : i + 1], atol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "most"), [("DistilBert", 50), ("MPNet", 50), ("Roberta", 64), ("GPT2", 64)])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_texts_have_no_more_tokens_than_the_model_has_positions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, most: int, is_known: bool
+) -> None:
+    """Nor has their padding; also of a kind of models that only its weights tell of."""
+    from tamis.stages.text.models import folder as model_folders
+
+    if not is_known:
+        monkeypatch.setattr(model_folders, "_POSITIONS", {})
+    folder = small.any_classifier(tmp_path, kind)
+    long = " ".join(TEXTS)
+    made = run(
+        classifiers.DistributedDataClassifier(str(folder), score_field="p", max_seq_length=100, keep_tokens=True),
+        [long, "the quick"],
+    )
+    assert len(made["input_ids"].to_pylist()[0]) == most
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer(long, truncation=True, max_length=most if is_known else 100)["input_ids"][:most]
+    assert made["input_ids"].to_pylist()[0] == ids
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    with torch.no_grad():
+        assert np.allclose(made["p"].to_pylist()[0], torch.softmax(model(torch.tensor([ids])).logits, 1)[0], atol=1e-5)
+
+
 def test_tokens_can_be_kept_and_used_again(folders: dict[str, Path]) -> None:
     first = run(
         classifiers.QualityClassifier(model_identifier=str(folders["headed"]), keep_tokens=True, score_field="p"), TEXTS

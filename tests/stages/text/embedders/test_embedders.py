@@ -91,6 +91,18 @@ def test_any_encoder_can_be_pooled(tmp_path: Path, pooling: str, kind: str) -> N
         assert np.allclose(found, torch.nn.functional.normalize(wanted, dim=0).numpy(), atol=1e-4)
 
 
+@pytest.mark.parametrize(("kind", "most"), [("MPNet", 50), ("DistilBert", 50)])
+def test_long_texts_are_cut_to_the_positions_of_the_model(tmp_path: Path, kind: str, most: int) -> None:
+    folder = small.any_classifier(tmp_path / "m", kind)
+    long = " ".join(small.texts(20))
+    (made,) = run(EmbeddingCreatorStage(str(folder), use_sentence_transformer=False, max_seq_length=90), [long])
+    model = transformers.AutoModel.from_pretrained(folder).eval()
+    ids = transformers.AutoTokenizer.from_pretrained(folder)(long, truncation=True, max_length=most)["input_ids"]
+    with torch.no_grad():
+        wanted = model(torch.tensor([ids])).last_hidden_state[0].mean(0)
+    assert np.allclose(made, torch.nn.functional.normalize(wanted, dim=0).numpy(), atol=1e-4)
+
+
 def test_folders_that_pool_in_ways_not_known_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no modules.json.*use_sentence_transformer=False"):
         pooling_of(tmp_path)

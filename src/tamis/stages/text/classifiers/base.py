@@ -132,7 +132,8 @@ class DistributedDataClassifier(LabelClassifier):
     """Any classifier, by the hub id or the folder of its model.
 
     `label_field` gets the label; `score_field`, if given, the probability of every label in their order. A model with one output is a
-    regression: `label_field` gets its number. One for several labels at once gets a list of those at 0.5 or more.
+    regression: `label_field` gets its number. One for several labels at once gets a list of those at 0.5 or more. `padding_side` is for models that
+    run code of their own (`trust_remote_code`): any other is padded where that changes no score.
     """
 
     def __init__(

@@ -102,7 +102,7 @@ class Embedder:
     """The pooled states of an encoder, as vectors of length 1."""
 
     def __init__(self, encoder: Any) -> None:
-        self._encoder, self.packs, self.width = encoder, encoder.packs, encoder.width
+        self._encoder, self.packs, self.width, self.longest = encoder, encoder.packs, encoder.width, encoder.longest
 
     def prepare(self, texts: Any, batch: Any) -> Any:
         return self._encoder.prepare(texts, batch)

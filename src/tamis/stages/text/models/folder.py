@@ -28,7 +28,18 @@ _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _MAX_JSON_BYTES = 64 << 20
 _READ = {".json", ".safetensors", ".txt", ".model", ".jinja", ".py"}
 # Kinds of models with a vector for each position, and how many of these are for nobody.
-_POSITIONS = {"bert": 0, "distilbert": 0, "electra": 0, "roberta": 2, "xlm-roberta": 2, "camembert": 2}
+_POSITIONS = {
+    **dict.fromkeys((
+        "albert", "bart", "bert", "bert-generation", "big_bird", "bigbird_pegasus", "biogpt", "convbert", "ctrl", "distilbert", "electra", "ernie",
+        "flaubert", "fnet", "gpt2", "gpt_bigcode", "gpt_neo", "layoutlm", "mbart", "megatron-bert", "mobilebert", "mra", "mvp", "nystromformer",
+        "openai-gpt", "opt", "plbart", "rembert", "roc_bert", "roformer", "splinter", "squeezebert", "tapas", "xlm", "yoso",
+    ), 0),
+    **dict.fromkeys((
+        "camembert", "data2vec-text", "ibert", "lilt", "longformer", "luke", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta",
+        "xlm-roberta-xl", "xmod",
+    ), 2),
+}  # fmt: skip
+N_POSITIONS = ("max_position_embeddings", "n_positions")  # as config.json calls them
 _WHOLE_BYTES, _N_PLACES, _PLACE_BYTES = 8 << 20, 128, 64 << 10
 
 
@@ -106,9 +117,10 @@ def most_tokens(config: Mapping[str, Any], wanted: int | None, otherwise: int) -
     512
     >>> most_tokens({"model_type": "deberta-v2", "max_position_embeddings": 512}, 1024, 512)  # distances, not positions
     1024
+    >>> most_tokens({"model_type": "mpnet", "max_position_embeddings": 514}, 1024, 512)  # two of them are for nobody
+    512
     """
-    found = config.get("max_position_embeddings")
-    there = found if isinstance(found, int) and found > 0 else otherwise
+    there = next((n for n in map(config.get, N_POSITIONS) if isinstance(n, int) and n > 0), otherwise)
     spare = _POSITIONS.get(str(config.get("model_type")))
     if spare is None:
         return wanted or there

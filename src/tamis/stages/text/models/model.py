@@ -142,6 +142,8 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         folder = self._find()
         self._max_tokens = folders.most_tokens(folder.config, self.max_seq_length, _DEFAULT_TOKENS)
         self._network = self._loaded(folder, self._device)
+        # Of a model whose config.json says too much, or in words that nobody here knows, the weights tell it.
+        self._max_tokens = min(self._max_tokens, getattr(self._network, "longest", None) or self._max_tokens)
         self._allowance = Allowance(
             self._device.shape(
                 self.model_inference_batch_size, self._network.packs, not self.has_seq_order, self._network.width

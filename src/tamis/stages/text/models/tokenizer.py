@@ -116,7 +116,7 @@ class Tokenizer:
                 f"model folder {path}: its tokenizer cannot be loaded ({type(exc).__name__}: {str(exc).strip()[:300]}); "
                 "expected tokenizer.json or the files of a tokenizer that transformers knows"
             ) from None
-        limits: list[Any] = [self._own.model_max_length, config.get("max_position_embeddings")]
+        limits: list[Any] = [self._own.model_max_length, *map(config.get, folders.N_POSITIONS)]
         known = [int(n) for n in limits if _is_limit(n)]
         self.max_tokens = folders.most_tokens(
             config, max_tokens or min(known, default=_DEFAULT_TOKENS), _DEFAULT_TOKENS
