@@ -283,6 +283,22 @@ def test_odd_texts_have_a_label_or_none(folders: dict[str, Path]) -> None:
     ].to_pylist() == [None]
 
 
+def test_columns_have_one_type_whatever_texts_there_are(folders: dict[str, Path]) -> None:
+    stages = [
+        classifiers.PromptTaskComplexityClassifier(model_identifier=str(folders["prompt"]), keep_tokens=True),
+        classifiers.QualityClassifier(model_identifier=str(folders["headed"]), score_field="p", keep_tokens=True),
+        classifiers.FineWebEduClassifier(model_identifier=str(folders["edu"])),
+        classifiers.InstructionDataGuardClassifier(
+            aegis_variant=str(folders["adapter"]),
+            base_model=str(folders["llama"]),
+            model_identifier=str(folders["guard"]),
+        ),
+    ]
+    for stage in stages:
+        wanted = run(stage, [TEXTS[0], None]).schema
+        assert run(stage, [None, None]).schema == run(stage, []).schema == wanted
+
+
 def test_beginnings_have_the_tokens_of_the_whole(folders: dict[str, Path]) -> None:
     own, whole = Tokenizer(folders["bert"], 32), transformers.AutoTokenizer.from_pretrained(folders["bert"])
     long = [" ".join(TEXTS[i : i + 8]) * 5 for i in range(0, 32, 4)] + ["ab" * 3000, "", "é" * 2000]

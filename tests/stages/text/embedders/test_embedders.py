@@ -22,7 +22,7 @@ import small_models as small  # noqa: E402
 
 from tamis.errors import UsageError  # noqa: E402
 from tamis.stages.text.deduplication.semantic import TextSemanticDeduplicationWorkflow  # noqa: E402
-from tamis.stages.text.embedders import EmbeddingCreatorStage  # noqa: E402
+from tamis.stages.text.embedders import EmbeddingCreatorStage, EmbeddingModelStage  # noqa: E402
 from tamis.stages.text.embedders.base import pooling_of, resolve  # noqa: E402
 from tamis.tasks import DocumentBatch  # noqa: E402
 
@@ -54,6 +54,12 @@ def test_the_default_model_works_without_any_network(monkeypatch: pytest.MonkeyP
     likeness = vectors @ vectors.T
     assert min(likeness[0, 1], likeness[2, 3], likeness[4, 5]) > 0.6
     assert max(likeness[0, 2], likeness[0, 4], likeness[2, 4]) < 0.3
+
+
+def test_embeddings_are_float32_where_no_document_has_a_text() -> None:
+    stage = EmbeddingModelStage("owner/name")
+    assert stage.columns(np.empty((0, 0), np.float32))["embeddings"].type == pa.large_list(pa.float32())
+    assert stage.columns(np.ones((1, 2), np.float32))["embeddings"].type == pa.large_list(pa.float32())
 
 
 def test_embeddings_do_not_depend_on_batches() -> None:

@@ -68,7 +68,7 @@ class EmbeddingModelStage(ModelStage):
         return Embedder(Encoder(model, device, self._max_tokens, self.how(folder), self.autocast))
 
     def columns(self, rows: np.ndarray[Any, Any]) -> Mapping[str, Any]:
-        return {self.embedding_field: as_lists([np.asarray(r, np.float32) for r in rows])}
+        return {self.embedding_field: as_lists([np.asarray(r, np.float32) for r in rows], np.float32)}
 
 
 class SentenceTransformerEmbeddingModelStage(EmbeddingModelStage):

@@ -207,8 +207,8 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             result = result.drop_columns([TOKENS])
         if self.keep_tokens:
             ones = [np.ones(len(t), np.int64) for t in tokens.texts]
-            result = result.with_column(INPUT_IDS, tokens.spread(as_lists(tokens.texts)))
-            result = result.with_column(ATTENTION_MASK, tokens.spread(as_lists(ones)))
+            result = result.with_column(INPUT_IDS, tokens.spread(as_lists(tokens.texts, np.int32)))
+            result = result.with_column(ATTENTION_MASK, tokens.spread(as_lists(ones, np.int64)))
         return result
 
     def keep_between_passes(self, folder: str) -> None:
@@ -319,8 +319,8 @@ def _existing(batch: DocumentBatch, field: str) -> list[Any]:
     return found
 
 
-def as_lists(rows: list[Any]) -> pa.Array:
-    """Arrays of numbers as a column of lists."""
+def as_lists(rows: list[Any], dtype: Any) -> pa.Array:
+    """Arrays of numbers of one type as a column of lists of that type; also where there is none: a column has one type, however documents are cut."""
     offsets = np.concatenate([[0], np.cumsum([len(r) for r in rows])]).astype(np.int64)
-    values = np.concatenate(rows) if rows else np.empty(0, np.int64)
+    values = np.concatenate([np.empty(0, dtype), *rows])
     return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(values))
