@@ -425,6 +425,51 @@ def test_wrong_parameters_are_told_at_once(settings: dict[str, Any], words: str)
         classifiers.QualityClassifier(**settings)
 
 
+def test_documents_are_kept_by_one_of_several_labels(tmp_path: Path) -> None:
+    folder = str(small.sequence_classifier(tmp_path / "m", problem_type="multi_label_classification"))
+    every = run(classifiers.DistributedDataClassifier(folder), TEXTS).to_pylist()
+    stage = classifiers.DistributedDataClassifier(folder, filter_by=["High", "Low"])
+    wanted = [row["text"] for row in every if {"High", "Low"} & set(row["preds"])]
+    assert 0 < len(wanted) < len(TEXTS)
+    assert run(stage, TEXTS)["text"].to_pylist() == wanted
+    assert stage.filter_by_category(["Medium", "Low"])
+    assert not stage.filter_by_category(["Medium"])
+
+
+def test_labels_that_a_model_never_gives_are_refused(folders: dict[str, Path]) -> None:
+    """They would drop every document, and nobody would be told."""
+    for kind, label, words in (
+        ("bert", "Hihg", r"has no label 'Hihg'; expected some of 'High', 'Medium', 'Low'"),
+        ("edu", "2", "is a regression, whose label is a number"),
+    ):
+        stage = classifiers.DistributedDataClassifier(str(folders[kind]), filter_by=[label]).decompose()[1]
+        for _ in range(2):
+            with pytest.raises(UsageError, match=words):
+                stage.setup()
+    prompts = classifiers.PromptTaskComplexityClassifier(model_identifier=str(folders["prompt"]), filter_by=["Rewrit"])
+    with pytest.raises(UsageError, match="expected some of 'Brainstorming', 'Rewrite', 'Open QA', 'Other'"):
+        prompts.decompose()[1].setup()
+    with pytest.raises(UsageError, match="expected some of 'high_quality', 'low_quality'"):
+        classifiers.FineWebEduClassifier(filter_by=["high"])
+    with pytest.raises(UsageError, match="has no label 'unsafe'; expected some of 'unknown', 'safe', 'O1'"):
+        classifiers.AegisClassifier(filter_by=["safe", "unsafe"])
+    with pytest.raises(UsageError, match="has no label 'poisoned'; expected some of True, False"):
+        classifiers.InstructionDataGuardClassifier(filter_by=["poisoned"])
+
+
+def test_what_is_not_poisoned_can_be_kept_by_a_word(folders: dict[str, Path]) -> None:
+    paths = {
+        "aegis_variant": str(folders["adapter"]),
+        "base_model": str(folders["llama"]),
+        "model_identifier": str(folders["guard"]),
+    }
+    every = run(classifiers.InstructionDataGuardClassifier(**paths), TEXTS[:12]).to_pylist()
+    for word, value in (("false", False), ("True", True)):
+        kept = run(classifiers.InstructionDataGuardClassifier(**paths, filter_by=[word]), TEXTS[:12])
+        assert kept["text"].to_pylist() == [row["text"] for row in every if row["is_poisoned"] is value]
+    assert len({row["is_poisoned"] for row in every}) == 2
+
+
 def test_hidden_tokens_never_come_out(folders: dict[str, Path]) -> None:
     mine = pa.array([[i] for i in range(len(TEXTS))])
     made = run(classifiers.QualityClassifier(model_identifier=str(folders["headed"])), TEXTS, input_ids=mine)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from tamis.errors import UsageError
 from tamis.later import np, pa, pc
 from tamis.stages.base import ProcessingStage
-from tamis.stages.text.classifiers.aegis_utils import common_beginning, format_aegis, parse_answer
+from tamis.stages.text.classifiers.aegis_utils import AEGIS_LABELS, common_beginning, format_aegis, parse_answer
 from tamis.stages.text.classifiers.base import Classifier
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.device import TorchDevice
@@ -116,6 +116,9 @@ class AegisModelStage(ModelStage):
     def _n_tokens(self, text: np.ndarray[Any, Any]) -> int:
         network: Any = self._network
         return int(network.n_tokens(text))
+
+    def labels(self) -> list[Any] | None:
+        return [True, False] if self.add_instruction_data_guard else AEGIS_LABELS
 
     def columns(self, rows: np.ndarray[Any, Any]) -> Mapping[str, Any]:
         if not self.add_instruction_data_guard:
@@ -239,7 +242,10 @@ class AegisClassifier(Classifier):
 
 @dataclass(repr=False)
 class InstructionDataGuardClassifier(Classifier):
-    """Whether an instruction data set was poisoned to plant a trigger: a score, and True from 0.5 on."""
+    """Whether an instruction data set was poisoned to plant a trigger: a score, and True from 0.5 on.
+
+    `filter_by`: True or False, or these as words ("false" keeps what is not poisoned).
+    """
 
     cache_dir: str | None = None
     hf_token: str | None = None
@@ -270,3 +276,7 @@ class InstructionDataGuardClassifier(Classifier):
             self.aegis_variant, label_field=self.label_field, score_field=self.score_field, add_instruction_data_guard=True,
             base_model=self.base_model, guard_model=self.model_identifier, **self.settings(),
         )  # fmt: skip
+
+    def wanted_labels(self) -> list[Any]:
+        words = {"true": True, "false": False}  # a command line has words only
+        return [words.get(v.strip().lower(), v) if isinstance(v, str) else v for v in self.filter_by or []]

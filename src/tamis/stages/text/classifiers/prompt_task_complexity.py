@@ -71,6 +71,9 @@ class PromptTaskComplexityModelStage(ModelStage):
         self._sizes = network.sizes
         return network
 
+    def labels(self) -> list[Any] | None:
+        return [str(name) for name in self._maps["task_type_map"].values()] if self._maps else None
+
     def columns(self, rows: np.ndarray[Any, Any]) -> Mapping[str, Any]:
         if not len(rows):  # of the types that they have else: a column has one type, however documents are cut
             return {name: pa.array([], pa.string() if name in _NAMES else pa.float64()) for name in OUTPUT_FIELDS}

@@ -32,6 +32,7 @@ from tamis.stages.text.models.device import (
     choose_device,
     run_batches,
 )
+from tamis.stages.text.models.label_filter import refuse_unknown
 from tamis.stages.text.models.utils import ATTENTION_MASK, INPUT_IDS, TOKENS, format_name_with_suffix, model_resources
 from tamis.tasks import DocumentBatch
 
@@ -103,6 +104,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     _allowance: Allowance | None = None
     _max_tokens: int = 0
     _cuts: bool = False
+    _wanted: list[Any] | None = None
 
     # -- what a subclass says -------------------------------------------------------------------------------------------
     @abstractmethod
@@ -113,6 +115,10 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     def columns(self, rows: np.ndarray[Any, Any]) -> Mapping[str, Any]:
         """Columns of the documents that have a text, from what the network gave: lists or Arrow arrays, one value per row."""
 
+    def labels(self) -> list[Any] | None:
+        """What documents may be kept by; None where only the loaded model tells."""
+        return None
+
     # -- life cycle -------------------------------------------------------------------------------------------------------
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         """Files are fetched and looked at. Without a GPU the network is loaded here, once: workers are forked from this process and
@@ -120,6 +126,15 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         self._find()
         if not self.resources.requires_gpu:
             self.setup()
+
+    def want_labels(self, labels: list[Any]) -> None:
+        """Labels by which documents will be kept behind this stage; those that its model does not have are refused as soon as that is known."""
+        self._wanted = labels
+        self._check_labels()
+
+    def _check_labels(self) -> None:
+        if self._wanted and (known := self.labels()) is not None:
+            refuse_unknown(self._wanted, known, self.model_identifier)
 
     def least_bytes(self) -> int:
         """The weights, where they are on this machine already; on a GPU they pass through the host's memory, too."""
@@ -141,13 +156,13 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         self._device, self._cuts = TorchDevice(kind, limit), limit.overflow == "cut"
         folder = self._find()
         self._max_tokens = folders.most_tokens(folder.config, self.max_seq_length, _DEFAULT_TOKENS)
-        self._network = self._loaded(folder, self._device)
+        network = self._loaded(folder, self._device)
+        self._check_labels()
         # Of a model whose config.json says too much, or in words that nobody here knows, the weights tell it.
-        self._max_tokens = min(self._max_tokens, getattr(self._network, "longest", None) or self._max_tokens)
+        self._max_tokens = min(self._max_tokens, getattr(network, "longest", None) or self._max_tokens)
+        self._network = network
         self._allowance = Allowance(
-            self._device.shape(
-                self.model_inference_batch_size, self._network.packs, not self.has_seq_order, self._network.width
-            )
+            self._device.shape(self.model_inference_batch_size, network.packs, not self.has_seq_order, network.width)
         )
 
     def _loaded(self, folder: folders.ModelFolder, device: TorchDevice) -> Network:
