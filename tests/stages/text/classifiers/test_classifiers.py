@@ -357,6 +357,39 @@ def test_folders_that_are_no_models_are_refused_by_name(
     assert not Path("/tmp/models-trap-was-run").exists()
 
 
+@pytest.mark.parametrize(
+    "part", ["weights.bin", "../bert/model.safetensors", "/models/model.safetensors", "gone.safetensors"]
+)
+@pytest.mark.parametrize("named_by", ["index", "config"])
+def test_an_index_names_safetensors_of_its_folder_only(
+    tmp_path: Path, folders: dict[str, Path], part: str, named_by: str
+) -> None:
+    """A file of another name lies there for the look at the folder; the library would open what the index says."""
+    weights = (folders["bert"] / "model.safetensors").read_bytes()
+    files = {"model__safetensors": None, "decoy__safetensors": weights, "weights__bin": pickle.dumps(Trap())}
+    if named_by == "index":
+        files["model__safetensors__index__json"] = json.dumps(
+            {"weight_map": {"a": "decoy.safetensors", "b": part}}
+        ).encode()
+    else:
+        config = json.loads((folders["bert"] / "config.json").read_text()) | {"transformers_weights": part}
+        files["config__json"] = json.dumps(config).encode()
+    folder = damaged(tmp_path / "bad", folders["bert"], **files)
+    words = "is not there" if part == "gone.safetensors" else "only safetensors of the folder itself"
+    with pytest.raises(UsageError, match=f"names '{part}'.*{words}"):
+        ClassifierModelStage(str(folder)).setup_on_node()
+
+
+def test_weights_in_parts_are_loaded(tmp_path: Path, folders: dict[str, Path]) -> None:
+    whole = transformers.AutoModelForSequenceClassification.from_pretrained(folders["bert"])
+    folder = damaged(tmp_path / "parts", folders["bert"], model__safetensors=None)
+    whole.save_pretrained(folder, max_shard_size="40KB")
+    assert (folder / "model.safetensors.index.json").exists()
+    assert not (folder / "model.safetensors").exists()
+    made = run(classifiers.DistributedDataClassifier(str(folder)), TEXTS[:3])["preds"].to_pylist()
+    assert made == run(classifiers.DistributedDataClassifier(str(folders["bert"])), TEXTS[:3])["preds"].to_pylist()
+
+
 def test_weights_that_were_cut_off_are_told_apart(tmp_path: Path, folders: dict[str, Path]) -> None:
     whole = (folders["headed"] / "model.safetensors").read_bytes()
     folder = damaged(tmp_path / "cut", folders["headed"], model__safetensors=whole[:-1000])

@@ -122,6 +122,15 @@ def test_folders_that_pool_in_ways_not_known_are_refused(tmp_path: Path) -> None
     assert resolve("owner/other") == "owner/other"
 
 
+@pytest.mark.parametrize(
+    "name", ["weights_only", "use_safetensors", "local_files_only", "dtype", "low_cpu_mem_usage", "subfolder"]
+)
+def test_how_weights_are_loaded_is_not_to_be_chosen(name: str) -> None:
+    for make in (EmbeddingCreatorStage, EmbeddingModelStage):
+        with pytest.raises(UsageError, match=f"transformers_init_kwargs: {name} cannot be chosen"):
+            make("owner/name", transformers_init_kwargs={name: False})
+
+
 def test_texts_that_mean_the_same_are_one_in_the_output(tmp_path: Path) -> None:
     """The command and the workflow of Python over the same documents: embedded, compared and removed in one call."""
     others = small.texts(12)

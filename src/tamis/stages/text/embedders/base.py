@@ -26,6 +26,23 @@ POOLINGS = {"mean_pooling": "mean", "last_token": "last", "cls_token": "first"}
 _MODES = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first", "pooling_mode_lasttoken": "last"}
 
 
+# What of from_pretrained is decided here: weights are safetensors of a folder that was looked at, in the precision that the device takes.
+_DECIDED = (
+    "weights_only", "use_safetensors", "local_files_only", "dtype", "low_cpu_mem_usage", "subfolder", "gguf_file", "state_dict",
+)  # fmt: skip
+
+
+def checked(transformers_init_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a user wants of from_pretrained; what is not the user's to decide is refused."""
+    settings = dict(transformers_init_kwargs or {})
+    if wrong := [name for name in _DECIDED if name in settings]:
+        raise UsageError(
+            f"transformers_init_kwargs: {', '.join(wrong)} cannot be chosen: weights are loaded from the safetensors of the model's own folder, in the "
+            "precision of the device (autocast); leave it out"
+        )
+    return settings
+
+
 class EmbeddingModelStage(ModelStage):
     """An encoder, pooled over the tokens of each text: the mean, or the last token."""
 
@@ -54,7 +71,7 @@ class EmbeddingModelStage(ModelStage):
             False, trust_remote_code, tokens_field,
         )  # fmt: skip
         self.embedding_field, self.pooling = embedding_field, pooling
-        self.transformers_init_kwargs = dict(transformers_init_kwargs or {})
+        self.transformers_init_kwargs = checked(transformers_init_kwargs)
 
     def how(self, folder: folders.ModelFolder) -> str:
         """How tokens become one vector."""
@@ -194,6 +211,7 @@ class EmbeddingCreatorStage(CompositeStage[DocumentBatch, DocumentBatch]):
             raise UsageError(
                 f"embedding_pooling: expected one of {', '.join(POOLINGS)}, got {self.embedding_pooling!r}"
             )
+        checked(self.transformers_init_kwargs)
 
     def decompose(self) -> list[ProcessingStage[Any, Any]]:
         found = resolve(self.model_identifier, self.cache_dir)
