@@ -608,6 +608,30 @@ def test_another_model_in_the_same_folder_is_no_resuming(folders: dict[str, Path
     assert any("model files was" in told for told in differences(before, described()))
 
 
+def test_another_adapter_is_another_model(folders: dict[str, Path], tmp_path: Path) -> None:
+    from tamis.engine.run.identity import is_same_model
+    from tamis.stages.text.models.folder import fingerprint
+
+    def files(adapter: Path, guard: Path | None = None) -> str:
+        paths = {"aegis_variant": str(adapter), "base_model": str(folders["llama"])}
+        if guard is None:
+            return classifiers.AegisClassifier(**paths).model_stage().model_files()
+        return (
+            classifiers.InstructionDataGuardClassifier(**paths, model_identifier=str(guard)).model_stage().model_files()
+        )
+
+    other = small.adapter(tmp_path / "other", folders["llama"], seed=2)
+    other_guard = damaged(tmp_path / "guard", folders["guard"], README__txt=b"another")
+    before = files(folders["adapter"])
+    assert files(damaged(tmp_path / "copy", folders["adapter"])) == before
+    assert not is_same_model(before, files(other))
+    assert is_same_model(fingerprint(folders["llama"]), before)  # as earlier versions said it
+    assert is_same_model(files(tmp_path), before) is False  # an empty folder is no adapter of before
+    guarded = files(folders["adapter"], folders["guard"])
+    assert not is_same_model(guarded, files(folders["adapter"], other_guard))
+    assert not is_same_model(guarded, files(other, folders["guard"]))
+
+
 def test_a_language_model_for_a_card_is_loaded_in_half_precision(folders: dict[str, Path]) -> None:
     from tamis.stages.text.models.folder import open_folder
     from tamis.stages.text.models.language import adapter_of, add

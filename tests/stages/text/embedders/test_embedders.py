@@ -109,6 +109,29 @@ def test_long_texts_are_cut_to_the_positions_of_the_model(tmp_path: Path, kind: 
     assert np.allclose(made, torch.nn.functional.normalize(wanted, dim=0).numpy(), atol=1e-4)
 
 
+def test_another_pooling_is_another_model(tmp_path: Path) -> None:
+    """A run that an earlier version began, which looked at the files of the folder alone, goes on."""
+    from tamis.engine.run.identity import is_same_model
+    from tamis.stages.text.models.folder import fingerprint
+
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "checkpoint-7").mkdir()
+    (tmp_path / "config.json").write_text("{}")
+    assert fingerprint(tmp_path) == "e7d67dd0abafb39121b73e4f04d61e4e"  # as it ever was
+    (tmp_path / "modules.json").write_text(
+        json.dumps([{"path": ""}, {"path": "1_Pooling"}, {"path": "../x"}, {"path": "/"}])
+    )
+    found = []
+    for pooling in ("mean", "cls"):
+        (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps({pooling: True}))
+        (tmp_path / "checkpoint-7" / "config.json").write_text(json.dumps({pooling: True}))  # which nobody reads
+        found.append(fingerprint(tmp_path))
+    assert not is_same_model(*found)
+    assert is_same_model(found[0].partition("+")[0], found[0])
+    (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps({"mean": True}))
+    assert fingerprint(tmp_path) == found[0]
+
+
 def test_folders_that_pool_in_ways_not_known_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no modules.json.*use_sentence_transformer=False"):
         pooling_of(tmp_path)

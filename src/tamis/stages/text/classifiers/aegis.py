@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from tamis.errors import UsageError
+from tamis.errors import TamisError, UsageError
 from tamis.later import np, pa, pc
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.classifiers.aegis_utils import AEGIS_LABELS, common_beginning, format_aegis, parse_answer
@@ -97,6 +97,17 @@ class AegisModelStage(ModelStage):
 
     def _find_here(self) -> folders.ModelFolder:
         return folders.open_folder(folders.local(self.base_model, self.cache_dir), trust_remote_code=True)
+
+    def model_files(self) -> str:
+        """Of the language model, which alone earlier versions looked at, of the adapter, and of the net behind it."""
+        others = [self.model_identifier, *([self.guard_model] if self.add_instruction_data_guard else [])]
+        return folders.joined([super().model_files(), *map(self._fingerprint, others)])
+
+    def _fingerprint(self, identifier: str) -> str:
+        try:
+            return folders.fingerprint(folders.local(identifier, self.cache_dir))
+        except (TamisError, OSError):  # told when the run sets it up; or it is yet to be fetched
+            return ""
 
     def load(self, folder: folders.ModelFolder, device: TorchDevice) -> Network:
         from tamis.stages.text.models.language import AnsweringModel, GuardedModel, adapter_of

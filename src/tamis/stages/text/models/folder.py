@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -129,11 +129,36 @@ def most_tokens(config: Mapping[str, Any], wanted: int | None, otherwise: int) -
 
 def fingerprint(path: Path) -> str:
     """What the files of a model are: names, sizes and contents; of a large one its beginning, its end and places between them, since
-    reading all of it would take as long as loading it. Another copy of the same files has the same."""
+    reading all of it would take as long as loading it. Another copy of the same files has the same.
+
+    Where modules.json names folders inside (how a model of sentence-transformers is pooled), what is in them follows behind a "+", with which earlier
+    versions said nothing (`is_same_model` of engine/run/identity.py).
+    """
+    inside = [path / name for name in _modules_of(path)]
+    return joined([_of_files(path, [path]), *([_of_files(path, inside)] if inside else [])])
+
+
+def joined(fingerprints: Sequence[str]) -> str:
+    """The fingerprints of several folders as one; "" where one is not known (yet)."""
+    return "+".join(fingerprints).rstrip("+")
+
+
+def _modules_of(path: Path) -> list[str]:
+    """The folders inside a model's folder that modules.json names."""
+    try:
+        found = json.loads((path / "modules.json").read_text(encoding="utf-8"))
+        names = sorted({str(module["path"]) for module in found})
+    except (OSError, ValueError, TypeError, KeyError):  # none, or damaged: told when the model is loaded
+        return []
+    places = [path / name for name in names if ".." not in Path(name).parts]
+    return [str(p.relative_to(path)) for p in places if p != path and p.is_relative_to(path) and p.is_dir()]
+
+
+def _of_files(path: Path, places: Sequence[Path]) -> str:
     found = hashlib.blake2b(digest_size=16)
-    for file in sorted(p for p in path.iterdir() if p.is_file() and p.suffix in _READ):
+    for file in sorted(p for place in places for p in place.iterdir() if p.is_file() and p.suffix in _READ):
         size = file.stat().st_size
-        found.update(f"{file.name}\0{size}\0".encode())
+        found.update(f"{file.relative_to(path).as_posix()}\0{size}\0".encode())
         with file.open("rb") as data:
             if size <= _WHOLE_BYTES:
                 found.update(data.read())
