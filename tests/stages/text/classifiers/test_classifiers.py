@@ -540,13 +540,24 @@ class FakeCard:
 def on_card(folder: Path, limit: int, cuts: bool) -> ClassifierModelStage:
     stage = ClassifierModelStage(str(folder), max_seq_length=64)
     stage.setup()
+    put_on_card(stage, limit, cuts)
+    return stage
+
+
+def put_on_card(stage: Any, limit: int, cuts: bool) -> list[Any]:
+    """A stage with a card of this size. Comes back: the texts that it was given, as they were given."""
+    given: list[Any] = []
     card, network = FakeCard(limit), stage._network
     assert network is not None
 
     class Limited:
         packs = network.packs
 
+        def n_tokens(self, text: Any) -> int:
+            return int(network.n_tokens(text))
+
         def prepare(self, texts: Any, batch: Any) -> Any:
+            given.extend(texts)
             return batch.n_tokens, network.prepare(texts, batch)
 
         def __call__(self, prepared: Any) -> Any:
@@ -554,8 +565,8 @@ def on_card(folder: Path, limit: int, cuts: bool) -> ClassifierModelStage:
                 raise FullDevice
             return network(prepared[1])
 
-    stage._device, stage._network, stage._cuts = card, Limited(), cuts  # type: ignore[assignment]
-    return stage
+    stage._device, stage._network, stage._cuts = card, Limited(), cuts
+    return given
 
 
 def tokens(folder: Path, texts: list[str]) -> DocumentBatch:
@@ -582,6 +593,111 @@ def test_a_document_that_does_not_fit_a_card_is_an_error_or_is_cut(folders: dict
     assert made["preds"].null_count == 0
     assert made["text"].to_pylist() == [long, "short"]  # the text itself stays
     assert stage._consume_custom_metrics()["cut_to_fit_device"] == 1
+
+
+def test_of_a_prompt_that_does_not_fit_a_card_the_message_is_cut(folders: dict[str, Path]) -> None:
+    """What all prompts begin with is read once, and the question at their end is asked."""
+    paths = {"aegis_variant": str(folders["adapter"]), "base_model": str(folders["llama"])}
+    prompt, tokenizer, model, _ = classifiers.AegisClassifier(**paths, policy="O1: Violence.").decompose()
+    batch = DocumentBatch("test", pa.table({"text": pa.array([" ".join(TEXTS[:9])], pa.large_string())}))
+    for part in (prompt, tokenizer):
+        part.setup()
+        batch = part.process(batch)
+    (whole,) = batch.column(TOKENS).to_pylist()
+    model.setup()
+    before, behind = model._ends
+    assert whole[: len(before)] == before
+    assert whole[-len(behind) :] == behind
+    given = put_on_card(model, len(behind) + 40, cuts=True)
+    model.process(batch)
+    assert model._consume_custom_metrics()["cut_to_fit_device"] == 1
+    message = whole[len(before) : -len(behind)]
+    assert 17 <= len(given[-1]) - len(before) - len(behind) <= 40 < len(message)
+    n = len(given[-1]) - len(before) - len(behind)
+    assert given[-1].tolist() == before + message[:n] + behind
+    put_on_card(model, len(behind) + 8, cuts=True)
+    with pytest.raises(DeviceMemory, match="cut as far as it can be"):
+        model.process(batch)
+
+
+def test_a_prompt_that_is_too_long_loses_the_end_of_its_message(folders: dict[str, Path]) -> None:
+    paths = {"aegis_variant": str(folders["adapter"]), "base_model": str(folders["llama"])}
+
+    def tokenized(max_tokens: int, texts: list[str]) -> tuple[list[list[int]], tuple[list[int], list[int]]]:
+        stages = classifiers.AegisClassifier(**paths, policy="O1: Violence.", max_seq_length=max_tokens).decompose()
+        batch = DocumentBatch("test", pa.table({"text": pa.array(texts, pa.large_string())}))
+        for part in stages[:2]:
+            part.setup()
+            batch = part.process(batch)
+        ends = stages[1]._tokenizer.ends_of([format_aegis(m, "O1: Violence.") for m in ("", "a", "b.")])
+        return batch.column(TOKENS).to_pylist(), ends
+
+    from tamis.stages.text.classifiers.aegis_utils import format_aegis
+
+    texts = [TEXTS[3], "x" * 5000]
+    (short, long), (before, behind) = tokenized(4096, texts)
+    most = len(short)
+    (same, cut), _ = tokenized(most, texts)
+    assert same == short  # it fits, just
+    assert cut == long[: most - len(behind)] + behind
+    assert cut[: len(before)] == before
+    with pytest.raises(UsageError, match=r"max_seq_length=100: what stands around every text takes \d+ tokens"):
+        tokenized(100, texts)
+
+
+def test_code_that_was_asked_for_is_asked_for_everywhere() -> None:
+    for make in (classifiers.AegisClassifier, classifiers.InstructionDataGuardClassifier):
+        for trusts in (False, True):
+            stages = make(trust_remote_code=trusts).decompose()
+            assert [s.trust_remote_code for s in stages if hasattr(s, "trust_remote_code")] == [trusts] * (
+                3 if make is classifiers.AegisClassifier else 2
+            )
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"lora_alpha": None}, "expected a number above 0 as lora_alpha in adapter_config.json, got None"),
+        ({"r": 0}, "expected a number above 0 as r in adapter_config.json, got 0"),
+        ({"peft_type": "IA3"}, "expected a LoRA adapter, got peft_type 'IA3'"),
+        ({"use_dora": True}, "got one with use_dora=True"),
+        ({"rank_pattern": {"q_proj": 8}}, "got one with rank_pattern={'q_proj': 8}"),
+        ({"alpha_pattern": {"q_proj": 8}}, "alpha_pattern"),
+        ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
+        ({"bias": "all"}, "bias=all"),
+        ({"fan_in_fan_out": True}, "fan_in_fan_out"),
+    ],
+)
+def test_adapters_that_are_not_plain_are_refused(tmp_path: Path, settings: dict[str, Any], words: str) -> None:
+    from tamis.stages.text.models.language import adapter_of
+
+    plain = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "bias": "none", "modules_to_save": None, "rank_pattern": {}}
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"")
+    (tmp_path / "adapter_config.json").write_text(json.dumps(plain))
+    assert adapter_of(tmp_path).scale == 2.0
+    (tmp_path / "adapter_config.json").write_text(json.dumps(plain | settings))
+    with pytest.raises(UsageError, match=words):
+        adapter_of(tmp_path)
+
+
+def test_weights_of_an_adapter_that_are_not_of_a_layer(folders: dict[str, Path], tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    from tamis.stages.text.models.folder import open_folder
+    from tamis.stages.text.models.language import adapter_of, add
+    from tamis.stages.text.models.networks import load
+
+    folder = damaged(tmp_path / "other", folders["adapter"])
+    plain = load_file(folder / "adapter_model.safetensors")
+    head = torch.ones(400, 32)
+    save_file(plain | {"base_model.model.lm_head.weight": head}, folder / "adapter_model.safetensors")
+    model = load(open_folder(folders["llama"]), "AutoModelForCausalLM")
+    add(model, adapter_of(folder))
+    assert torch.equal(model.lm_head.weight, head)
+    name = "base_model.model.model.embed_tokens.lora_embedding_A"
+    save_file(plain | {name: torch.ones(4, 32)}, folder / "adapter_model.safetensors")
+    with pytest.raises(UsageError, match=f"no lora_A and lora_B of a layer, nor a layer of its base model .{name}"):
+        add(model, adapter_of(folder))
 
 
 def test_another_model_in_the_same_folder_is_no_resuming(folders: dict[str, Path], tmp_path: Path) -> None:

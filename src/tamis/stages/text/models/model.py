@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 _DEFAULT_TOKENS = 512
-_LEAST_TOKENS = 16  # a text that is cut keeps so many
+LEAST_TOKENS = 16  # a text that is cut keeps so many
 
 
 class Network(Protocol):
@@ -248,6 +248,13 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         """How many tokens of a text go through the network."""
         return len(text)
 
+    def shortened(self, text: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Half of a text that does not fit the device (--gpu-overflow cut), or all of it where it is not to be cut any further."""
+        if len(text) <= LEAST_TOKENS:
+            return text
+        n = max(LEAST_TOKENS, len(text) // 2)
+        return np.concatenate([text[: n - 1], text[-1:]])  # the last one may be a mark of the end
+
     def _rows(self, texts: list[Any]) -> np.ndarray[Any, Any]:
         """What the network gives for each text, in their order. Results stay on the device until all batches are on their way."""
         assert self._network is not None
@@ -256,9 +263,9 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         network, at, parts, was_cut = self._network, [], [], set()
 
         def cut(i: int) -> int:
-            if len(texts[i]) > _LEAST_TOKENS:
-                n = max(_LEAST_TOKENS, len(texts[i]) // 2)
-                texts[i] = np.concatenate([texts[i][: n - 1], texts[i][-1:]])  # the last one may be a mark of the end
+            shorter = self.shortened(texts[i])
+            if len(shorter) < len(texts[i]):
+                texts[i] = shorter
                 was_cut.add(i)
             return self._n_tokens(texts[i])
 
