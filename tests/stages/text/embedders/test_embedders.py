@@ -109,6 +109,37 @@ def test_long_texts_are_cut_to_the_positions_of_the_model(tmp_path: Path, kind: 
     assert np.allclose(made, torch.nn.functional.normalize(wanted, dim=0).numpy(), atol=1e-4)
 
 
+def test_a_hub_id_gives_what_its_folder_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it is fetched only when the run begins: how long texts may be, and small letters, are read from its files then."""
+    from tamis.stages.text.models import folder as model_folders
+
+    folder = small.sequence_classifier(tmp_path / "m")
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
+    (folder / "modules.json").write_text(
+        json.dumps([{"type": "x.Transformer", "path": ""}, {"type": "x.Pooling", "path": "1_Pooling"}])
+    )
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 20, "do_lower_case": true}')
+    texts = [" ".join(small.texts(9)), "THE \u039f\u03a3 quick", None]
+    stages = EmbeddingCreatorStage("owner/name").decompose()
+    monkeypatch.setattr(model_folders, "fetch", lambda *_: folder)
+    batch = DocumentBatch("test", pa.table({"text": pa.array(texts, pa.large_string())}))
+    for part in stages:
+        part.setup_on_node()
+        batch = part.process(batch)
+    by_id = batch.to_pyarrow()["embeddings"].to_pylist()
+    assert by_id == run(EmbeddingCreatorStage(str(folder)), texts)
+    model = transformers.AutoModel.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    for text, found in zip(texts[:2], by_id, strict=False):
+        ids = tokenizer(text.lower(), truncation=True, max_length=20)["input_ids"]
+        with torch.no_grad():
+            wanted = model(torch.tensor([ids])).last_hidden_state[0].mean(0)
+        assert np.allclose(found, torch.nn.functional.normalize(wanted, dim=0).numpy(), atol=1e-4)
+    short = run(EmbeddingCreatorStage(str(folder), max_chars=9), ["THE QUICK BROWN"])
+    assert short == run(EmbeddingCreatorStage(str(folder)), ["the quick"])
+
+
 def test_another_pooling_is_another_model(tmp_path: Path) -> None:
     """A run that an earlier version began, which looked at the files of the folder alone, goes on."""
     from tamis.engine.run.identity import is_same_model

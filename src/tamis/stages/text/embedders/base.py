@@ -162,13 +162,6 @@ def _read_list(path: Path) -> list[dict[str, Any]]:
         raise UsageError(f"model file {path} cannot be read: {exc}") from None
 
 
-def tokens_of(path: Path) -> int | None:
-    """The longest text that a model of sentence-transformers was made for; None where it does not say."""
-    about = path / "sentence_bert_config.json"
-    found = folders.read_json(about).get("max_seq_length") if about.exists() else None
-    return found if isinstance(found, int) and found > 0 else None
-
-
 def resolve(model_identifier: str, cache_dir: str | None = None) -> str:
     """The default model comes from an installed package where it is not on this machine anyway: no network is needed."""
     if model_identifier != DEFAULT_MODEL:
@@ -217,7 +210,7 @@ class EmbeddingCreatorStage(CompositeStage[DocumentBatch, DocumentBatch]):
         found = resolve(self.model_identifier, self.cache_dir)
         longest = self.max_seq_length
         if longest is None and self.use_sentence_transformer and Path(found).is_dir():
-            longest = tokens_of(Path(found))
+            longest = folders.sentence_settings(Path(found)).max_tokens
         common: dict[str, Any] = {
             "cache_dir": self.cache_dir, "embedding_field": self.embedding_field, "hf_token": self.hf_token,
             "model_inference_batch_size": self.model_inference_batch_size, "has_seq_order": self.sort_by_length,
@@ -233,6 +226,8 @@ class EmbeddingCreatorStage(CompositeStage[DocumentBatch, DocumentBatch]):
             found, self.cache_dir, self.hf_token, self.text_field, self.max_chars, longest, self.padding_side, self.sort_by_length,
             trust_remote_code=self.trust_remote_code,
         )  # fmt: skip
+        if self.use_sentence_transformer:
+            tokenizer.read_as_sentences()  # of a hub id: its files may not be here yet
         for stage, suffix in ((tokenizer, "_tokenizer"), (model, "_model")):
             stage.name = format_name_with_suffix(self.model_identifier, suffix)
         return [tokenizer, model]

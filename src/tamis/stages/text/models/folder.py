@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tamis.errors import MissingExtra, UsageError, first_line, optional
 
@@ -125,6 +125,23 @@ def most_tokens(config: Mapping[str, Any], wanted: int | None, otherwise: int) -
     if spare is None:
         return wanted or there
     return min(wanted or there, max(1, there - spare))
+
+
+class SentenceSettings(NamedTuple):
+    """How a model of sentence-transformers reads texts: None where it does not say."""
+
+    max_tokens: int | None
+    lower_case: bool
+
+
+def sentence_settings(path: Path) -> SentenceSettings:
+    """What sentence_bert_config.json of a folder says."""
+    about = path / "sentence_bert_config.json"
+    found = read_json(about) if about.exists() else {}
+    longest = found.get("max_seq_length")
+    return SentenceSettings(
+        longest if isinstance(longest, int) and longest > 0 else None, found.get("do_lower_case") is True
+    )
 
 
 def fingerprint(path: Path) -> str:

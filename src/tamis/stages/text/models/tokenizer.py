@@ -60,12 +60,18 @@ class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         self.hf_token = None if self.hf_token is None else Secret(self.hf_token)
         self.name = format_name_with_suffix(self.model_identifier, "_tokenizer")
         self._frames: list[str] = []
+        self._are_sentences = self._lower_case = False
         self._tokenizer: Tokenizer | None = None
 
     def keep_ends_of(self, texts: list[str]) -> None:
         """All texts will begin and end as these do (prompts around a message): where one is too long its middle is cut, not its end. No parameter of
         this stage: runs that were begun without it go on."""
         self._frames = texts
+
+    def read_as_sentences(self) -> None:
+        """The model is one of sentence-transformers: where its folder says how long texts may be, and that they are read in small letters, they are. No
+        parameters of this stage, for a model that is yet to be fetched tells it later."""
+        self._are_sentences = True
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_tokenizer": None}
@@ -77,7 +83,11 @@ class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     def setup(self, worker_metadata: Any = None) -> None:
         if self._tokenizer is None:
             path = folders.fetch(self.model_identifier, self.cache_dir, self.hf_token, self.trust_remote_code)
-            tokenizer = Tokenizer(path, self.max_seq_length, self.trust_remote_code, self.transformers_init_kwargs)
+            longest = self.max_seq_length
+            if self._are_sentences:
+                told = folders.sentence_settings(path)
+                longest, self._lower_case = longest or told.max_tokens, told.lower_case
+            tokenizer = Tokenizer(path, longest, self.trust_remote_code, self.transformers_init_kwargs)
             if self._frames:
                 tokenizer.keep_ends_of(self._frames)
             self._tokenizer = tokenizer
@@ -91,7 +101,10 @@ class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     def process(self, task: DocumentBatch) -> DocumentBatch:
         self.setup()
         assert self._tokenizer is not None
-        return task.with_column(TOKENS, self._tokenizer.column(task.texts(self.text_field), self.max_chars))
+        texts = task.texts(self.text_field)
+        if self._lower_case:
+            texts = _lowered(texts, self.max_chars)
+        return task.with_column(TOKENS, self._tokenizer.column(texts, None if self._lower_case else self.max_chars))
 
 
 class Tokenizer:
@@ -238,6 +251,12 @@ class Tokenizer:
         if len(ids) <= self.max_tokens:
             return ids
         return ids[: self.max_tokens - self._n_behind] + (ids[-self._n_behind :] if self._n_behind else [])
+
+
+def _lowered(texts: pa.Array, max_chars: int | None) -> pa.Array:
+    """Texts (of each so many characters) in small letters, as Python makes them: Arrow does not know the sigma at the end of a word."""
+    cut = texts if max_chars is None else pc.utf8_slice_codeunits(texts, 0, max_chars)
+    return pa.array([None if text is None else text.lower() for text in cut.to_pylist()], pa.large_string())
 
 
 def _is_limit(n: Any) -> bool:
