@@ -140,7 +140,7 @@ class AegisModelStage(ModelStage):
         network: Any = self._network
         return int(network.n_tokens(text))
 
-    def labels(self) -> list[Any] | None:
+    def known_labels(self) -> list[Any] | None:
         return [True, False] if self.add_instruction_data_guard else AEGIS_LABELS
 
     def columns(self, rows: np.ndarray[Any, Any]) -> Mapping[str, Any]:

@@ -232,7 +232,7 @@ class ClassifierModelStage(ModelStage):
         )
         return network  # type: ignore[no-any-return]
 
-    def labels(self) -> list[Any] | None:
+    def known_labels(self) -> list[Any] | None:
         if not self._labels:
             return None
         return [] if self._kind == "number" else self._labels

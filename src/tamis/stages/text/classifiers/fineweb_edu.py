@@ -59,7 +59,7 @@ class FineWebModelStage(ModelStage):
             )
         return network
 
-    def labels(self) -> list[Any] | None:
+    def known_labels(self) -> list[Any] | None:
         return [_HIGH, _LOW]
 
     def columns(self, rows: np.ndarray[Any, Any]) -> Mapping[str, Any]:

@@ -71,7 +71,7 @@ class PromptTaskComplexityModelStage(ModelStage):
         self._sizes = network.sizes
         return network
 
-    def labels(self) -> list[Any] | None:
+    def known_labels(self) -> list[Any] | None:
         return [str(name) for name in self._maps["task_type_map"].values()] if self._maps else None
 
     def columns(self, rows: np.ndarray[Any, Any]) -> Mapping[str, Any]:

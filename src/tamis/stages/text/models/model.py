@@ -115,7 +115,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     def columns(self, rows: np.ndarray[Any, Any]) -> Mapping[str, Any]:
         """Columns of the documents that have a text, from what the network gave: lists or Arrow arrays, one value per row."""
 
-    def labels(self) -> list[Any] | None:
+    def known_labels(self) -> list[Any] | None:
         """What documents may be kept by; None where only the loaded model tells."""
         return None
 
@@ -133,7 +133,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         self._check_labels()
 
     def _check_labels(self) -> None:
-        if self._wanted and (known := self.labels()) is not None:
+        if self._wanted and (known := self.known_labels()) is not None:
             refuse_unknown(self._wanted, known, self.model_identifier)
 
     def least_bytes(self) -> int:

@@ -152,6 +152,8 @@ def positions(model: Any) -> int | None:
 
     Tables of the kind of RoBERTa begin behind the place of its padding; those of the kind of BART have an offset.
     """
+    if getattr(model.config, "position_embedding_type", None) not in (None, "absolute"):  # a table that nobody reads
+        return None
     found = [
         table.num_embeddings - (getattr(table, "offset", 0) if table.padding_idx is None else table.padding_idx + 1)
         for name, table in model.named_modules()
@@ -301,9 +303,10 @@ class SequenceClassifier:
         else:
             dtype = need_torch("a model").bfloat16 if half and device.kind == "cuda" else model.dtype
             self._own = model.to(device.kind, dtype)
-            self._config = model.config.get_text_config()
-            self._n_ids = int(self._config.vocab_size)
-            own = self._config.pad_token_id
+            text_config = model.config.get_text_config()
+            self._configs = [model.config, text_config]  # one and the same, but for models of several parts
+            self._n_ids = int(model.get_input_embeddings().num_embeddings)
+            own = text_config.pad_token_id
             self._pad = own if isinstance(own, int) and 0 <= own < self._n_ids else None
         self.packs, self.width = self._encoder is not None, int(getattr(model.config, "hidden_size", GPU_WIDTH))
 
@@ -318,22 +321,18 @@ class SequenceClassifier:
             if self._encoder is not None:
                 return self._head(self._pooler(self._encoder.pooled(prepared)[:, None])).float()
             ids, mask = prepared.moved()
-            self._config.pad_token_id = (
-                prepared.pad
-            )  # by which a model without a mark of its own finds the end of each text
+            for config in self._configs:  # where a model looks for the mark by which it finds the end of each text
+                config.pad_token_id = prepared.pad
             return self._own(input_ids=ids, attention_mask=mask).logits[: prepared.n].float()
 
 
 def _side(model: Any, wanted: str) -> str:
-    """Where a classifier is padded: behind its texts, unless it reads its score at the last place of a row. There positions are those of a text alone,
-    and a causal model never looks at what is behind a token."""
+    """Where a classifier is padded: behind its texts, where positions are those of a text alone and a causal model never looks; before them if it reads
+    its score at the last place of a row (XLNet, whose positions are distances)."""
     if not type(model).__module__.startswith("transformers."):
         return wanted
-    return (
-        "left"
-        if getattr(model.config, "summary_type", None) == "last" and hasattr(model, "sequence_summary")
-        else "right"
-    )
+    reads_last = hasattr(model, "sequence_summary") and getattr(model.config, "summary_type", None) == "last"
+    return "left" if reads_last else "right"
 
 
 def _unused(texts: Tokens, n_ids: int) -> int:
