@@ -143,6 +143,20 @@ def test_in_a_pipeline_and_merged(tokenizer: Letters, tmp_path: Path) -> None:
     assert sorted(p.name for p in (tmp_path / "all").iterdir()) == ["tokens.bin", "tokens.idx"]
 
 
+def test_a_result_in_the_input_folder_is_not_merged_again(tokenizer: Letters, tmp_path: Path) -> None:
+    stage = MegatronTokenizerWriter(str(tmp_path / "in"), model_identifier="m")
+    for text in ("abc", "de"):
+        stage.process(batch(text, source_files=[text]))
+    merge_file_prefixes(str(tmp_path / "in"), str(tmp_path / "in/all"))
+    before = (tmp_path / "in/all.bin").read_bytes()
+    assert len(before) == 10
+    (tmp_path / "same").symlink_to(tmp_path / "in")
+    for prefix in (tmp_path / "in/all", tmp_path / "same/all"):
+        with pytest.raises(UsageError, match="this pair is in the input folder already"):
+            merge_file_prefixes(str(tmp_path / "in"), str(prefix))
+    assert (tmp_path / "in/all.bin").read_bytes() == before
+
+
 def test_merging_refuses_what_does_not_fit(tokenizer: Letters, tmp_path: Path) -> None:
     stage = MegatronTokenizerWriter(str(tmp_path / "in"), model_identifier="m")
     first, second = (stage.process(batch(t, source_files=[t])).data for t in ("abc", "de"))
