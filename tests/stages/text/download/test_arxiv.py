@@ -105,7 +105,7 @@ def test_papers_of_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         tmp_path,
         **{
             "2401.00001.gz": gzip.compress(tar(**project)),
-            "2401.00002.gz": gzip.compress(b"\\section{One file}"),
+            "2401.00002.gz": gzip.compress(b"\\section{One file}" + b"x" * 600) + b"more",  # behind all of it
             "2401.00003.pdf": b"%PDF-1.4",
             "hep-th9901001.gz": gzip.compress("\\usepackage[latin1]{inputenc}\\section{Übung}".encode("latin-1")),
             "2401.00005.gz": gzip.compress(b"\\section{\x81\xff}"),

@@ -18,7 +18,6 @@ from tamis.stages.text.download.streams import Decoded
 
 log = logging.getLogger("tamis.download")
 _TEX_BYTES = 16 << 20
-_PASS_BYTES = 1 << 20
 _INPUT = re.compile(r"\\(?:input|include)\s*\{([^{}\n]{1,200})\}")
 _ENCODINGS = {
     "utf8": "utf-8", "utf8x": "utf-8", "latin1": "latin-1", "latin2": "iso8859-2", "latin5": "iso8859-9", "latin9": "iso8859-15",
@@ -67,8 +66,7 @@ class ArxivIterator(DocumentIterator):
         with Decoded(io.BufferedReader(_Window(archive, n_bytes)), "gz") as paper:
             try:
                 found = _read_tex(paper)
-                while paper.skip(_PASS_BYTES):  # to its end: only there its checksum, or that it was cut, is told
-                    pass
+                paper.check_rest()
             except _TooLarge:
                 return self._none("papers above 16 MiB of TeX")
             except FormatError:
