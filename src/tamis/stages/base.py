@@ -231,8 +231,8 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
         specs = {"ray_stage_spec": ray_stage_spec, "xenna_stage_spec": xenna_stage_spec}
         workers = {"num_workers": num_workers, "num_workers_per_node": num_workers_per_node}
         given = {k: v for k, v in workers.items() if v is not _UNSET}
-        for setting, value in given.items():
-            if wrong := wrong_number_of_workers(setting, value):
+        for setting, number in given.items():
+            if wrong := wrong_number_of_workers(setting, number):
                 raise UsageError(f"with_({setting}=...): {wrong}")
         methods = {k: v for k, v in specs.items() if v is not None} | given
         for attribute, value in plain.items():
@@ -376,7 +376,7 @@ class CompositeStage(ProcessingStage[X, Y]):
 
 def is_count(value: Any) -> bool:
     """Whether a setting is a whole number of at least 1."""
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and value >= 1
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 1
 
 
 def wrong_number_of_workers(setting: str, value: Any) -> str:

@@ -55,7 +55,9 @@ def parse_args(args: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--input-path", required=True, help="a file, or a folder (with its subfolders)")
     parser.add_argument("--file-type", choices=["parquet", "jsonl"], required=True, help="what the files are")
-    parser.add_argument("--output-path", required=True, help="the folder for the chunks, with the subfolders of the input")
+    parser.add_argument(
+        "--output-path", required=True, help="the folder for the chunks, with the subfolders of the input"
+    )
     parser.add_argument("--target-size-mb", type=int, default=128, help="largest size of a chunk, decoded")
     parser.add_argument(
         "--storage-options", type=json.loads, default=None, help="refused: remote files are not split yet"

@@ -216,7 +216,8 @@ def test_a_range_that_nobody_asked_for_is_not_taken(web: Loopback) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "is_gone"), [(404, True), (410, True), (451, True), (400, False), (401, False), (403, False), (407, False)]
+    ("status", "is_gone"),
+    [(404, True), (410, True), (451, True), (400, False), (401, False), (403, False), (407, False)],
 )
 def test_only_what_a_server_does_not_have_is_gone(web: Loopback, tmp_path: Path, status: int, is_gone: bool) -> None:
     web.faults["/a"] = [str(status)]

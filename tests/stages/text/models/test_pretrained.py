@@ -18,7 +18,9 @@ def test_code_of_a_processor_is_refused_and_nobody_is_asked(tmp_path: Path, name
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "own"}))
     (tmp_path / name).write_text(json.dumps({"auto_map": {"AutoProcessor": "own.Own"}}))
     (tmp_path / "own.py").write_text("raise SystemExit('this must not run')")
-    with pytest.raises(UsageError, match=r"a chat model: .* wants to run code of its own \(auto_map\), which is refused"):
+    with pytest.raises(
+        UsageError, match=r"a chat model: .* wants to run code of its own \(auto_map\), which is refused"
+    ):
         from_pretrained("AutoProcessor", str(tmp_path), "a chat model", local_files_only=True)
 
 

@@ -102,6 +102,12 @@ def fetch_range(url: str, start: int, length: int, policy: FetchPolicy = USUAL) 
     check_url(url, policy.schemes)
 
     def attempt() -> bytes:
+        try:
+            return read()
+        except _NoSuchRange as exc:
+            raise DownloadError(url, f"it ends before byte {start:,} ({exc})", permanent=True) from exc
+
+    def read() -> bytes:
         with _answer(url, policy, {"Range": f"bytes={start}-{start + length - 1}"}) as answer:
             body, is_part = _Body(answer, policy), answer.status == http.client.PARTIAL_CONTENT
             if is_part and _first_byte(answer.headers) != start:
@@ -114,13 +120,7 @@ def fetch_range(url: str, start: int, length: int, policy: FetchPolicy = USUAL) 
                 raise _Interrupted(f"{len(data):,} of {length:,} bytes came")
             return data
 
-    def known_range() -> bytes:
-        try:
-            return attempt()
-        except _NoSuchRange as exc:
-            raise DownloadError(url, f"it ends before byte {start:,} ({exc})", permanent=True) from exc
-
-    return _persist(url, policy, known_range)
+    return _persist(url, policy, attempt)
 
 
 def check_url(url: str, schemes: tuple[str, ...]) -> None:

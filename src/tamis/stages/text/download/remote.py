@@ -51,7 +51,9 @@ def fetch_object(url: str, path: str, requester_pays: bool = False) -> int:
     return found.size
 
 
-def fetch_span(url: str, offset: int, n_bytes: int, timeout_s: float | None = None, n_attempts: int | None = None) -> bytes:
+def fetch_span(
+    url: str, offset: int, n_bytes: int, timeout_s: float | None = None, n_attempts: int | None = None
+) -> bytes:
     """Bytes of an object from `offset` on, fewer where it ends. What is None is the store's own setting."""
     name, key = _place(url)
     policy = POLICY if n_attempts is None else replace(POLICY, n_tries=n_attempts, first_s=_PAUSE_S)

@@ -53,7 +53,9 @@ class TokenCountFilter(BoundedFilter):
 
     def _from_pretrained(self, local_files_only: bool) -> Any:
         settings = {"token": self._token, **(self.transformers_init_kwargs or {}), "local_files_only": local_files_only}
-        return from_pretrained("AutoTokenizer", str(self.hf_model_name), "TokenCountFilter(hf_model_name=...)", **settings)
+        return from_pretrained(
+            "AutoTokenizer", str(self.hf_model_name), "TokenCountFilter(hf_model_name=...)", **settings
+        )
 
     def model_fingerprint(self) -> str | None:
         if self.hf_model_name is None:

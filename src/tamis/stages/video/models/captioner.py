@@ -52,7 +52,9 @@ class Captioner(ChatModel):
             self._looks = normalisation(folder)
             return
         place = str(folder.path)
-        self._processor = from_pretrained("AutoProcessor", place, "a model that answers about pictures", local_files_only=True)
+        self._processor = from_pretrained(
+            "AutoProcessor", place, "a model that answers about pictures", local_files_only=True
+        )
         self._tokenizer = self._processor.tokenizer
 
     def sides(self, height: int, width: int, n_frames: int) -> tuple[int, int]:

@@ -20,7 +20,8 @@ _MACRO = re.compile(
     r"\\(?:(?:re)?newcommand\*?|providecommand\*?|DeclareMathOperator\*?)\s*(?:\{\s*(\\[A-Za-z]+)\s*\}|(\\[A-Za-z]+))\s*(?=\{)"
     r"|\\def\s*(\\[A-Za-z]+)\s*(?=\{)"
 )
-_COMMAND = re.compile(r"\\[A-Za-z]+")  # each is looked up: one pattern of all macros would try every one of them at every place
+# Each is looked up among the macros: one pattern of all macros would try every one of them at every place.
+_COMMAND = re.compile(r"\\[A-Za-z]+")
 _MOST_GROWTH = 2.0
 
 
