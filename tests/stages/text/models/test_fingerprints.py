@@ -26,12 +26,13 @@ def test_a_large_file_is_looked_at_from_end_to_end(tmp_path: Path) -> None:
 
 def test_a_tokenizer_is_none_of_the_weights_beside_it(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
-    before = of_tokenizer(str(tmp_path))
+    before = of_tokenizer(str(tmp_path), {})
     (tmp_path / "model.safetensors").write_bytes(b"weights")
-    assert of_tokenizer(str(tmp_path)) == before
+    assert of_tokenizer(str(tmp_path), {}) == before
     (tmp_path / "tokenizer.json").write_text("[]")
-    assert of_tokenizer(str(tmp_path)) not in (before, None)
-    assert of_tokenizer(str(tmp_path / "none")) is None
+    assert of_tokenizer(str(tmp_path), {}) not in (before, None)
+    assert of_tokenizer(str(tmp_path / "none"), {}) is None
+    assert of_tokenizer("owner/name", {"revision": "a1b2"}) == ""
 
 
 def test_several_are_told_only_where_all_are_known() -> None:

@@ -60,7 +60,7 @@ class TokenCountFilter(BoundedFilter):
     def model_fingerprint(self) -> str | None:
         if self.hf_model_name is None:
             return ""
-        return of_tokenizer(self.hf_model_name, (self.transformers_init_kwargs or {}).get("cache_dir"))
+        return of_tokenizer(self.hf_model_name, self.transformers_init_kwargs or {})
 
     def score_document(self, text: str) -> int:
         if self._loaded is None:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from tamis.errors import TamisError
 from tamis.stages.text.models import folder as folders
@@ -28,13 +29,16 @@ def of_file(path: str | os.PathLike[str]) -> str | None:
     return found.hexdigest()
 
 
-def of_tokenizer(identifier: str, cache_dir: str | None = None) -> str | None:
+def of_tokenizer(identifier: str, settings: Mapping[str, Any]) -> str | None:
     """The files of a tokenizer in a folder, or of a hub id in the local cache; None: not there (yet).
 
-    Weights beside it do not count: they may be fetched later, for another stage, and make no other tokens.
+    `settings`: those of `from_pretrained`, of which `cache_dir` says where to look; a hub id with a `revision` is known by that, and
+    has none. Weights beside it do not count: they may be fetched later, for another stage, and make no other tokens.
     """
+    if settings.get("revision") is not None and not os.path.isdir(os.path.expanduser(identifier)):
+        return ""
     try:
-        folder = folders.local(identifier, cache_dir)
+        folder = folders.local(identifier, settings.get("cache_dir"))
         names = sorted(p.name for p in folder.iterdir() if p.is_file() and _is_of_tokenizer(p.name))
         found = hashlib.blake2b(digest_size=16)
         for name in names:

@@ -65,7 +65,8 @@ class MegatronTokenizerWriter(BaseWriter):
         return ["data"], [self.text_field]
 
     def model_files(self) -> str:
-        return of_tokenizer(str(self.model_identifier), self.cache_dir) or ""
+        settings = {"cache_dir": self.cache_dir, **self.transformers_init_kwargs}
+        return of_tokenizer(str(self.model_identifier), settings) or ""
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         """Once per machine: the only place that may use the network."""
