@@ -76,7 +76,13 @@ def test_the_bytes_are_megatrons(tokenizer: Letters, tmp_path: Path) -> None:
         "token_size": 2,
         "eod_token_id": 1,
     }
-    assert [(a["local_files_only"], a["token"]) for a in tokenizer.asked] == [(False, "hf_12345"), (True, "hf_12345")]  # type: ignore[attr-defined]
+    asked = [(a["local_files_only"], a["token"], a["trust_remote_code"]) for a in tokenizer.asked]  # type: ignore[attr-defined]
+    assert asked == [(False, "hf_12345", False), (True, "hf_12345", False)]
+    trusting = MegatronTokenizerWriter(
+        str(tmp_path / "other"), model_identifier="m", transformers_init_kwargs={"trust_remote_code": True}
+    )
+    trusting.setup()
+    assert tokenizer.asked[-1]["trust_remote_code"] is True  # type: ignore[attr-defined]
     assert "hf_12345" not in repr(stage.get_config())
     assert stage.process(batch("abc", None, "z", source_files=["f"])).data == task.data
     assert sorted(p.suffix for p in tmp_path.iterdir()) == [".bin", ".idx"]
