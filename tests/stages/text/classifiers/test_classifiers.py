@@ -22,7 +22,6 @@ import small_models as small  # noqa: E402
 
 from tamis.errors import UsageError  # noqa: E402
 from tamis.stages.text import classifiers  # noqa: E402
-from tamis.stages.text.classifiers.aegis import FormatAegisPromptStage  # noqa: E402
 from tamis.stages.text.classifiers.base import ClassifierModelStage  # noqa: E402
 from tamis.stages.text.models.device import DeviceMemory, Work  # noqa: E402
 from tamis.stages.text.models.tokenizer import Tokenizer  # noqa: E402
@@ -507,6 +506,8 @@ def test_workers_that_share_a_device_and_write_elsewhere_give_the_same(
 
 @pytest.mark.parametrize("max_chars", [-5, 0, True, 2.5])
 def test_a_limit_of_characters_that_is_none_is_refused(tmp_path: Path, max_chars: Any) -> None:
+    from tamis.stages.text.classifiers.aegis import FormatAegisPromptStage
+
     (tmp_path / "m.bin").touch()
     with pytest.raises(UsageError, match="FastTextClassifier: max_chars must be a whole number above 0, or None"):
         classifiers.FastTextClassifier(str(tmp_path / "m.bin"), max_chars=max_chars)
