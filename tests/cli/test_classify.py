@@ -43,6 +43,18 @@ def test_the_recipe_names_the_stage_and_what_was_chosen(tmp_path: Path) -> None:
     assert 'label_field: "label"' in other
 
 
+def test_blanks_around_labels_are_none_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tamis.cli.jobs import written_recipes
+    from tamis.cli.models import classify
+
+    (tmp_path / "a.jsonl").write_text('{"text": "x"}\n')
+    told: list[str] = []
+    monkeypatch.setattr(written_recipes, "perform_text", lambda recipe, *_: told.append(recipe))
+    with pytest.raises(classify.Exit):
+        classify.classify("quality", str(tmp_path / "a.jsonl"), str(tmp_path / "out"), keep="High, Low", work=None)  # type: ignore[arg-type]
+    assert 'filter_by: ["High", "Low"]' in told[0]
+
+
 @pytest.mark.parametrize(
     ("model", "chosen", "words"),
     [

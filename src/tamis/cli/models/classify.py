@@ -74,7 +74,7 @@ def classify(
     from tamis.cli.jobs.written_recipes import perform_text
 
     chosen = {
-        "label_field": label_field, "score_field": score_field, "filter_by": None if keep is None else keep.split(","),
+        "label_field": label_field, "score_field": score_field, "filter_by": None if keep is None else [label.strip() for label in keep.split(",")],
         "text_field": text_field, "max_seq_length": max_tokens, "trust_remote_code": trust_remote_code or None,
         "model_folder": model_folder,
     }  # fmt: skip

@@ -69,7 +69,7 @@ def differences(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list
         is_own = str(new["stage"]).startswith("tamis.")
         for key in sorted(set(old["params"]) | set(new["params"])):
             a, b = old["params"].get(key), new["params"].get(key)
-            if key == _FILES and None in (a, b):  # fetched since, or by a version that did not look
+            if key == _FILES and is_same_model(a, b):
                 continue
             if is_own and (key in _EXPLAINS or _is_new_and_unused(key, old["params"], new["params"])):
                 continue
@@ -78,6 +78,17 @@ def differences(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list
         if old["source"] != new["source"]:
             found.append(f"{new['stage']}: its source code changed")
     return found
+
+
+def is_same_model(before: str | None, now: str | None) -> bool:
+    """Whether two fingerprints of a model are of the same files. Of several folders they are joined by "+"; what is missing in one of them was fetched
+    since, or by a version that did not look.
+
+    >>> is_same_model(None, "a+b"), is_same_model("a", "a+b"), is_same_model("a+b", "a+c"), is_same_model("c+b", "a+b")
+    (True, True, False, False)
+    """
+    pairs = zip((before or "").split("+"), (now or "").split("+"), strict=False)
+    return all(a == b or not a or not b for a, b in pairs)
 
 
 def _is_new_and_unused(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:

@@ -197,6 +197,53 @@ def test_scores_depend_neither_on_batches_nor_on_neighbours(folders: dict[str, P
             assert np.allclose(found, wanted[text], atol=1e-3)
 
 
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize(
+    ("kind", "pad"), [("GPT2", None), ("GPT2", 0), ("Llama", None), ("Llama", 3), ("Roberta", 1), ("XLNet", 5)]
+)
+def test_padding_is_never_read_wherever_it_lies(tmp_path: Path, kind: str, pad: int | None, side: str) -> None:
+    """Alone and beside a longer text; some of them end with the token that pads: these scores are what transformers says of each text by itself."""
+    folder = small.any_classifier(tmp_path, kind, pad_token_id=pad)
+    texts = [*TEXTS[:6], "the quick[PAD]", "a lazy dog[SEP][PAD]"]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    tokens = [tokenizer(t, truncation=True, max_length=60)["input_ids"] for t in texts]
+    with torch.no_grad():
+        wanted = torch.softmax(torch.cat([model(torch.tensor([ids])).logits for ids in tokens]), 1).numpy()
+    assert np.ptp(wanted[:, 0]) > 0.001
+    stage = classifiers.DistributedDataClassifier(
+        str(folder), score_field="p", max_seq_length=60, padding_side=side, sort_by_length=False
+    )
+    assert np.allclose(run(stage, texts)["p"].to_pylist(), wanted, atol=1e-5)
+    for i in (1, 7):
+        assert np.allclose(run(stage, texts[i : i + 1])["p"].to_pylist(), wanted[i : i + 1], atol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "most"), [("DistilBert", 50), ("MPNet", 50), ("Roberta", 64), ("GPT2", 64)])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_texts_have_no_more_tokens_than_the_model_has_positions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, most: int, is_known: bool
+) -> None:
+    """Nor has their padding; also of a kind of models that only its weights tell of."""
+    from tamis.stages.text.models import folder as model_folders
+
+    if not is_known:
+        monkeypatch.setattr(model_folders, "_POSITIONS", {})
+    folder = small.any_classifier(tmp_path, kind)
+    long = " ".join(TEXTS)
+    made = run(
+        classifiers.DistributedDataClassifier(str(folder), score_field="p", max_seq_length=100, keep_tokens=True),
+        [long, "the quick"],
+    )
+    assert len(made["input_ids"].to_pylist()[0]) == most
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer(long, truncation=True, max_length=most if is_known else 100)["input_ids"][:most]
+    assert made["input_ids"].to_pylist()[0] == ids
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    with torch.no_grad():
+        assert np.allclose(made["p"].to_pylist()[0], torch.softmax(model(torch.tensor([ids])).logits, 1)[0], atol=1e-5)
+
+
 def test_tokens_can_be_kept_and_used_again(folders: dict[str, Path]) -> None:
     first = run(
         classifiers.QualityClassifier(model_identifier=str(folders["headed"]), keep_tokens=True, score_field="p"), TEXTS
@@ -234,6 +281,22 @@ def test_odd_texts_have_a_label_or_none(folders: dict[str, Path]) -> None:
     assert run(classifiers.QualityClassifier(model_identifier=str(folders["headed"])), [None])[
         "quality_pred"
     ].to_pylist() == [None]
+
+
+def test_columns_have_one_type_whatever_texts_there_are(folders: dict[str, Path]) -> None:
+    stages = [
+        classifiers.PromptTaskComplexityClassifier(model_identifier=str(folders["prompt"]), keep_tokens=True),
+        classifiers.QualityClassifier(model_identifier=str(folders["headed"]), score_field="p", keep_tokens=True),
+        classifiers.FineWebEduClassifier(model_identifier=str(folders["edu"])),
+        classifiers.InstructionDataGuardClassifier(
+            aegis_variant=str(folders["adapter"]),
+            base_model=str(folders["llama"]),
+            model_identifier=str(folders["guard"]),
+        ),
+    ]
+    for stage in stages:
+        wanted = run(stage, [TEXTS[0], None]).schema
+        assert run(stage, [None, None]).schema == run(stage, []).schema == wanted
 
 
 def test_beginnings_have_the_tokens_of_the_whole(folders: dict[str, Path]) -> None:
@@ -292,6 +355,39 @@ def test_folders_that_are_no_models_are_refused_by_name(
         stage.setup_on_node()
     assert str(folder) in str(told.value)
     assert not Path("/tmp/models-trap-was-run").exists()
+
+
+@pytest.mark.parametrize(
+    "part", ["weights.bin", "../bert/model.safetensors", "/models/model.safetensors", "gone.safetensors"]
+)
+@pytest.mark.parametrize("named_by", ["index", "config"])
+def test_an_index_names_safetensors_of_its_folder_only(
+    tmp_path: Path, folders: dict[str, Path], part: str, named_by: str
+) -> None:
+    """A file of another name lies there for the look at the folder; the library would open what the index says."""
+    weights = (folders["bert"] / "model.safetensors").read_bytes()
+    files = {"model__safetensors": None, "decoy__safetensors": weights, "weights__bin": pickle.dumps(Trap())}
+    if named_by == "index":
+        files["model__safetensors__index__json"] = json.dumps(
+            {"weight_map": {"a": "decoy.safetensors", "b": part}}
+        ).encode()
+    else:
+        config = json.loads((folders["bert"] / "config.json").read_text()) | {"transformers_weights": part}
+        files["config__json"] = json.dumps(config).encode()
+    folder = damaged(tmp_path / "bad", folders["bert"], **files)
+    words = "is not there" if part == "gone.safetensors" else "only safetensors of the folder itself"
+    with pytest.raises(UsageError, match=f"names '{part}'.*{words}"):
+        ClassifierModelStage(str(folder)).setup_on_node()
+
+
+def test_weights_in_parts_are_loaded(tmp_path: Path, folders: dict[str, Path]) -> None:
+    whole = transformers.AutoModelForSequenceClassification.from_pretrained(folders["bert"])
+    folder = damaged(tmp_path / "parts", folders["bert"], model__safetensors=None)
+    whole.save_pretrained(folder, max_shard_size="40KB")
+    assert (folder / "model.safetensors.index.json").exists()
+    assert not (folder / "model.safetensors").exists()
+    made = run(classifiers.DistributedDataClassifier(str(folder)), TEXTS[:3])["preds"].to_pylist()
+    assert made == run(classifiers.DistributedDataClassifier(str(folders["bert"])), TEXTS[:3])["preds"].to_pylist()
 
 
 def test_weights_that_were_cut_off_are_told_apart(tmp_path: Path, folders: dict[str, Path]) -> None:
@@ -362,6 +458,51 @@ def test_wrong_parameters_are_told_at_once(settings: dict[str, Any], words: str)
         classifiers.QualityClassifier(**settings)
 
 
+def test_documents_are_kept_by_one_of_several_labels(tmp_path: Path) -> None:
+    folder = str(small.sequence_classifier(tmp_path / "m", problem_type="multi_label_classification"))
+    every = run(classifiers.DistributedDataClassifier(folder), TEXTS).to_pylist()
+    stage = classifiers.DistributedDataClassifier(folder, filter_by=["High", "Low"])
+    wanted = [row["text"] for row in every if {"High", "Low"} & set(row["preds"])]
+    assert 0 < len(wanted) < len(TEXTS)
+    assert run(stage, TEXTS)["text"].to_pylist() == wanted
+    assert stage.filter_by_category(["Medium", "Low"])
+    assert not stage.filter_by_category(["Medium"])
+
+
+def test_labels_that_a_model_never_gives_are_refused(folders: dict[str, Path]) -> None:
+    """They would drop every document, and nobody would be told."""
+    for kind, label, words in (
+        ("bert", "Hihg", r"has no label 'Hihg'; expected some of 'High', 'Medium', 'Low'"),
+        ("edu", "2", "is a regression, whose label is a number"),
+    ):
+        stage = classifiers.DistributedDataClassifier(str(folders[kind]), filter_by=[label]).decompose()[1]
+        for _ in range(2):
+            with pytest.raises(UsageError, match=words):
+                stage.setup()
+    prompts = classifiers.PromptTaskComplexityClassifier(model_identifier=str(folders["prompt"]), filter_by=["Rewrit"])
+    with pytest.raises(UsageError, match="expected some of 'Brainstorming', 'Rewrite', 'Open QA', 'Other'"):
+        prompts.decompose()[1].setup()
+    with pytest.raises(UsageError, match="expected some of 'high_quality', 'low_quality'"):
+        classifiers.FineWebEduClassifier(filter_by=["high"])
+    with pytest.raises(UsageError, match="has no label 'unsafe'; expected some of 'unknown', 'safe', 'O1'"):
+        classifiers.AegisClassifier(filter_by=["safe", "unsafe"])
+    with pytest.raises(UsageError, match="has no label 'poisoned'; expected some of True, False"):
+        classifiers.InstructionDataGuardClassifier(filter_by=["poisoned"])
+
+
+def test_what_is_not_poisoned_can_be_kept_by_a_word(folders: dict[str, Path]) -> None:
+    paths = {
+        "aegis_variant": str(folders["adapter"]),
+        "base_model": str(folders["llama"]),
+        "model_identifier": str(folders["guard"]),
+    }
+    every = run(classifiers.InstructionDataGuardClassifier(**paths), TEXTS[:12]).to_pylist()
+    for word, value in (("false", False), ("True", True)):
+        kept = run(classifiers.InstructionDataGuardClassifier(**paths, filter_by=[word]), TEXTS[:12])
+        assert kept["text"].to_pylist() == [row["text"] for row in every if row["is_poisoned"] is value]
+    assert len({row["is_poisoned"] for row in every}) == 2
+
+
 def test_hidden_tokens_never_come_out(folders: dict[str, Path]) -> None:
     mine = pa.array([[i] for i in range(len(TEXTS))])
     made = run(classifiers.QualityClassifier(model_identifier=str(folders["headed"])), TEXTS, input_ids=mine)
@@ -399,13 +540,24 @@ class FakeCard:
 def on_card(folder: Path, limit: int, cuts: bool) -> ClassifierModelStage:
     stage = ClassifierModelStage(str(folder), max_seq_length=64)
     stage.setup()
+    put_on_card(stage, limit, cuts)
+    return stage
+
+
+def put_on_card(stage: Any, limit: int, cuts: bool) -> list[Any]:
+    """A stage with a card of this size. Comes back: the texts that it was given, as they were given."""
+    given: list[Any] = []
     card, network = FakeCard(limit), stage._network
     assert network is not None
 
     class Limited:
         packs = network.packs
 
+        def n_tokens(self, text: Any) -> int:
+            return int(network.n_tokens(text))
+
         def prepare(self, texts: Any, batch: Any) -> Any:
+            given.extend(texts)
             return batch.n_tokens, network.prepare(texts, batch)
 
         def __call__(self, prepared: Any) -> Any:
@@ -413,8 +565,8 @@ def on_card(folder: Path, limit: int, cuts: bool) -> ClassifierModelStage:
                 raise FullDevice
             return network(prepared[1])
 
-    stage._device, stage._network, stage._cuts = card, Limited(), cuts  # type: ignore[assignment]
-    return stage
+    stage._device, stage._network, stage._cuts = card, Limited(), cuts
+    return given
 
 
 def tokens(folder: Path, texts: list[str]) -> DocumentBatch:
@@ -443,6 +595,111 @@ def test_a_document_that_does_not_fit_a_card_is_an_error_or_is_cut(folders: dict
     assert stage._consume_custom_metrics()["cut_to_fit_device"] == 1
 
 
+def test_of_a_prompt_that_does_not_fit_a_card_the_message_is_cut(folders: dict[str, Path]) -> None:
+    """What all prompts begin with is read once, and the question at their end is asked."""
+    paths = {"aegis_variant": str(folders["adapter"]), "base_model": str(folders["llama"])}
+    prompt, tokenizer, model, _ = classifiers.AegisClassifier(**paths, policy="O1: Violence.").decompose()
+    batch = DocumentBatch("test", pa.table({"text": pa.array([" ".join(TEXTS[:9])], pa.large_string())}))
+    for part in (prompt, tokenizer):
+        part.setup()
+        batch = part.process(batch)
+    (whole,) = batch.column(TOKENS).to_pylist()
+    model.setup()
+    before, behind = model._ends
+    assert whole[: len(before)] == before
+    assert whole[-len(behind) :] == behind
+    given = put_on_card(model, len(behind) + 40, cuts=True)
+    model.process(batch)
+    assert model._consume_custom_metrics()["cut_to_fit_device"] == 1
+    message = whole[len(before) : -len(behind)]
+    assert 17 <= len(given[-1]) - len(before) - len(behind) <= 40 < len(message)
+    n = len(given[-1]) - len(before) - len(behind)
+    assert given[-1].tolist() == before + message[:n] + behind
+    put_on_card(model, len(behind) + 8, cuts=True)
+    with pytest.raises(DeviceMemory, match="cut as far as it can be"):
+        model.process(batch)
+
+
+def test_a_prompt_that_is_too_long_loses_the_end_of_its_message(folders: dict[str, Path]) -> None:
+    paths = {"aegis_variant": str(folders["adapter"]), "base_model": str(folders["llama"])}
+
+    def tokenized(max_tokens: int, texts: list[str]) -> tuple[list[list[int]], tuple[list[int], list[int]]]:
+        stages = classifiers.AegisClassifier(**paths, policy="O1: Violence.", max_seq_length=max_tokens).decompose()
+        batch = DocumentBatch("test", pa.table({"text": pa.array(texts, pa.large_string())}))
+        for part in stages[:2]:
+            part.setup()
+            batch = part.process(batch)
+        ends = stages[1]._tokenizer.ends_of([format_aegis(m, "O1: Violence.") for m in ("", "a", "b.")])
+        return batch.column(TOKENS).to_pylist(), ends
+
+    from tamis.stages.text.classifiers.aegis_utils import format_aegis
+
+    texts = [TEXTS[3], "x" * 5000]
+    (short, long), (before, behind) = tokenized(4096, texts)
+    most = len(short)
+    (same, cut), _ = tokenized(most, texts)
+    assert same == short  # it fits, just
+    assert cut == long[: most - len(behind)] + behind
+    assert cut[: len(before)] == before
+    with pytest.raises(UsageError, match=r"max_seq_length=100: what stands around every text takes \d+ tokens"):
+        tokenized(100, texts)
+
+
+def test_code_that_was_asked_for_is_asked_for_everywhere() -> None:
+    for make in (classifiers.AegisClassifier, classifiers.InstructionDataGuardClassifier):
+        for trusts in (False, True):
+            stages = make(trust_remote_code=trusts).decompose()
+            assert [s.trust_remote_code for s in stages if hasattr(s, "trust_remote_code")] == [trusts] * (
+                3 if make is classifiers.AegisClassifier else 2
+            )
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"lora_alpha": None}, "expected a number above 0 as lora_alpha in adapter_config.json, got None"),
+        ({"r": 0}, "expected a number above 0 as r in adapter_config.json, got 0"),
+        ({"peft_type": "IA3"}, "expected a LoRA adapter, got peft_type 'IA3'"),
+        ({"use_dora": True}, "got one with use_dora=True"),
+        ({"rank_pattern": {"q_proj": 8}}, "got one with rank_pattern={'q_proj': 8}"),
+        ({"alpha_pattern": {"q_proj": 8}}, "alpha_pattern"),
+        ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
+        ({"bias": "all"}, "bias=all"),
+        ({"fan_in_fan_out": True}, "fan_in_fan_out"),
+    ],
+)
+def test_adapters_that_are_not_plain_are_refused(tmp_path: Path, settings: dict[str, Any], words: str) -> None:
+    from tamis.stages.text.models.language import adapter_of
+
+    plain = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "bias": "none", "modules_to_save": None, "rank_pattern": {}}
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"")
+    (tmp_path / "adapter_config.json").write_text(json.dumps(plain))
+    assert adapter_of(tmp_path).scale == 2.0
+    (tmp_path / "adapter_config.json").write_text(json.dumps(plain | settings))
+    with pytest.raises(UsageError, match=words):
+        adapter_of(tmp_path)
+
+
+def test_weights_of_an_adapter_that_are_not_of_a_layer(folders: dict[str, Path], tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    from tamis.stages.text.models.folder import open_folder
+    from tamis.stages.text.models.language import adapter_of, add
+    from tamis.stages.text.models.networks import load
+
+    folder = damaged(tmp_path / "other", folders["adapter"])
+    plain = load_file(folder / "adapter_model.safetensors")
+    head = torch.ones(400, 32)
+    save_file(plain | {"base_model.model.lm_head.weight": head}, folder / "adapter_model.safetensors")
+    model = load(open_folder(folders["llama"]), "AutoModelForCausalLM")
+    add(model, adapter_of(folder))
+    assert torch.equal(model.lm_head.weight, head)
+    name = "base_model.model.model.embed_tokens.lora_embedding_A"
+    save_file(plain | {name: torch.ones(4, 32)}, folder / "adapter_model.safetensors")
+    with pytest.raises(UsageError, match=f"no lora_A and lora_B of a layer, nor a layer of its base model .{name}"):
+        add(model, adapter_of(folder))
+
+
 def test_another_model_in_the_same_folder_is_no_resuming(folders: dict[str, Path], tmp_path: Path) -> None:
     import shutil
 
@@ -465,6 +722,30 @@ def test_another_model_in_the_same_folder_is_no_resuming(folders: dict[str, Path
     weights[-1] ^= 1
     (tmp_path / "m/model.safetensors").write_bytes(weights)
     assert any("model files was" in told for told in differences(before, described()))
+
+
+def test_another_adapter_is_another_model(folders: dict[str, Path], tmp_path: Path) -> None:
+    from tamis.engine.run.identity import is_same_model
+    from tamis.stages.text.models.folder import fingerprint
+
+    def files(adapter: Path, guard: Path | None = None) -> str:
+        paths = {"aegis_variant": str(adapter), "base_model": str(folders["llama"])}
+        if guard is None:
+            return classifiers.AegisClassifier(**paths).model_stage().model_files()
+        return (
+            classifiers.InstructionDataGuardClassifier(**paths, model_identifier=str(guard)).model_stage().model_files()
+        )
+
+    other = small.adapter(tmp_path / "other", folders["llama"], seed=2)
+    other_guard = damaged(tmp_path / "guard", folders["guard"], README__txt=b"another")
+    before = files(folders["adapter"])
+    assert files(damaged(tmp_path / "copy", folders["adapter"])) == before
+    assert not is_same_model(before, files(other))
+    assert is_same_model(fingerprint(folders["llama"]), before)  # as earlier versions said it
+    assert is_same_model(files(tmp_path), before) is False  # an empty folder is no adapter of before
+    guarded = files(folders["adapter"], folders["guard"])
+    assert not is_same_model(guarded, files(folders["adapter"], other_guard))
+    assert not is_same_model(guarded, files(other, folders["guard"]))
 
 
 def test_a_language_model_for_a_card_is_loaded_in_half_precision(folders: dict[str, Path]) -> None:

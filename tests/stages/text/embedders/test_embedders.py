@@ -22,7 +22,7 @@ import small_models as small  # noqa: E402
 
 from tamis.errors import UsageError  # noqa: E402
 from tamis.stages.text.deduplication.semantic import TextSemanticDeduplicationWorkflow  # noqa: E402
-from tamis.stages.text.embedders import EmbeddingCreatorStage  # noqa: E402
+from tamis.stages.text.embedders import EmbeddingCreatorStage, EmbeddingModelStage  # noqa: E402
 from tamis.stages.text.embedders.base import pooling_of, resolve  # noqa: E402
 from tamis.tasks import DocumentBatch  # noqa: E402
 
@@ -54,6 +54,12 @@ def test_the_default_model_works_without_any_network(monkeypatch: pytest.MonkeyP
     likeness = vectors @ vectors.T
     assert min(likeness[0, 1], likeness[2, 3], likeness[4, 5]) > 0.6
     assert max(likeness[0, 2], likeness[0, 4], likeness[2, 4]) < 0.3
+
+
+def test_embeddings_are_float32_where_no_document_has_a_text() -> None:
+    stage = EmbeddingModelStage("owner/name")
+    assert stage.columns(np.empty((0, 0), np.float32))["embeddings"].type == pa.large_list(pa.float32())
+    assert stage.columns(np.ones((1, 2), np.float32))["embeddings"].type == pa.large_list(pa.float32())
 
 
 def test_embeddings_do_not_depend_on_batches() -> None:
@@ -91,6 +97,72 @@ def test_any_encoder_can_be_pooled(tmp_path: Path, pooling: str, kind: str) -> N
         assert np.allclose(found, torch.nn.functional.normalize(wanted, dim=0).numpy(), atol=1e-4)
 
 
+@pytest.mark.parametrize(("kind", "most"), [("MPNet", 50), ("DistilBert", 50)])
+def test_long_texts_are_cut_to_the_positions_of_the_model(tmp_path: Path, kind: str, most: int) -> None:
+    folder = small.any_classifier(tmp_path / "m", kind)
+    long = " ".join(small.texts(20))
+    (made,) = run(EmbeddingCreatorStage(str(folder), use_sentence_transformer=False, max_seq_length=90), [long])
+    model = transformers.AutoModel.from_pretrained(folder).eval()
+    ids = transformers.AutoTokenizer.from_pretrained(folder)(long, truncation=True, max_length=most)["input_ids"]
+    with torch.no_grad():
+        wanted = model(torch.tensor([ids])).last_hidden_state[0].mean(0)
+    assert np.allclose(made, torch.nn.functional.normalize(wanted, dim=0).numpy(), atol=1e-4)
+
+
+def test_a_hub_id_gives_what_its_folder_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it is fetched only when the run begins: how long texts may be, and small letters, are read from its files then."""
+    from tamis.stages.text.models import folder as model_folders
+
+    folder = small.sequence_classifier(tmp_path / "m")
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
+    (folder / "modules.json").write_text(
+        json.dumps([{"type": "x.Transformer", "path": ""}, {"type": "x.Pooling", "path": "1_Pooling"}])
+    )
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 20, "do_lower_case": true}')
+    texts = [" ".join(small.texts(9)), "THE \u039f\u03a3 quick", None]
+    stages = EmbeddingCreatorStage("owner/name").decompose()
+    monkeypatch.setattr(model_folders, "fetch", lambda *_: folder)
+    batch = DocumentBatch("test", pa.table({"text": pa.array(texts, pa.large_string())}))
+    for part in stages:
+        part.setup_on_node()
+        batch = part.process(batch)
+    by_id = batch.to_pyarrow()["embeddings"].to_pylist()
+    assert by_id == run(EmbeddingCreatorStage(str(folder)), texts)
+    model = transformers.AutoModel.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    for text, found in zip(texts[:2], by_id, strict=False):
+        ids = tokenizer(text.lower(), truncation=True, max_length=20)["input_ids"]
+        with torch.no_grad():
+            wanted = model(torch.tensor([ids])).last_hidden_state[0].mean(0)
+        assert np.allclose(found, torch.nn.functional.normalize(wanted, dim=0).numpy(), atol=1e-4)
+    short = run(EmbeddingCreatorStage(str(folder), max_chars=9), ["THE QUICK BROWN"])
+    assert short == run(EmbeddingCreatorStage(str(folder)), ["the quick"])
+
+
+def test_another_pooling_is_another_model(tmp_path: Path) -> None:
+    """A run that an earlier version began, which looked at the files of the folder alone, goes on."""
+    from tamis.engine.run.identity import is_same_model
+    from tamis.stages.text.models.folder import fingerprint
+
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "checkpoint-7").mkdir()
+    (tmp_path / "config.json").write_text("{}")
+    assert fingerprint(tmp_path) == "e7d67dd0abafb39121b73e4f04d61e4e"  # as it ever was
+    (tmp_path / "modules.json").write_text(
+        json.dumps([{"path": ""}, {"path": "1_Pooling"}, {"path": "../x"}, {"path": "/"}])
+    )
+    found = []
+    for pooling in ("mean", "cls"):
+        (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps({pooling: True}))
+        (tmp_path / "checkpoint-7" / "config.json").write_text(json.dumps({pooling: True}))  # which nobody reads
+        found.append(fingerprint(tmp_path))
+    assert not is_same_model(*found)
+    assert is_same_model(found[0].partition("+")[0], found[0])
+    (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps({"mean": True}))
+    assert fingerprint(tmp_path) == found[0]
+
+
 def test_folders_that_pool_in_ways_not_known_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no modules.json.*use_sentence_transformer=False"):
         pooling_of(tmp_path)
@@ -102,6 +174,15 @@ def test_folders_that_pool_in_ways_not_known_are_refused(tmp_path: Path) -> None
     with pytest.raises(UsageError, match="embedding_pooling: expected one of"):
         EmbeddingCreatorStage(embedding_pooling="max")
     assert resolve("owner/other") == "owner/other"
+
+
+@pytest.mark.parametrize(
+    "name", ["weights_only", "use_safetensors", "local_files_only", "dtype", "low_cpu_mem_usage", "subfolder"]
+)
+def test_how_weights_are_loaded_is_not_to_be_chosen(name: str) -> None:
+    for make in (EmbeddingCreatorStage, EmbeddingModelStage):
+        with pytest.raises(UsageError, match=f"transformers_init_kwargs: {name} cannot be chosen"):
+            make("owner/name", transformers_init_kwargs={name: False})
 
 
 def test_texts_that_mean_the_same_are_one_in_the_output(tmp_path: Path) -> None:

@@ -124,6 +124,31 @@ def sequence_classifier(
     return folder
 
 
+SHORT = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+KINDS: dict[str, Any] = {
+    "GPT2": {"n_positions": 64, "n_embd": 32, "n_layer": 2, "n_head": 2, "bos_token_id": 2, "eos_token_id": 3},
+    "Llama": {**SHORT, "num_key_value_heads": 2, "max_position_embeddings": 64, "bos_token_id": 2, "eos_token_id": 3},
+    "Roberta": {**SHORT, "max_position_embeddings": 66},
+    "XLNet": {"d_model": 32, "n_layer": 2, "n_head": 2, "d_inner": 64},
+    "DistilBert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64, "max_position_embeddings": 50},
+    "MPNet": {**SHORT, "max_position_embeddings": 52},
+}  # fmt: skip
+
+
+def any_classifier(folder: Path, kind: str, seed: int = 0, **more: Any) -> Path:
+    """A classifier with two labels, of one of KINDS: these run with padding."""
+    import torch
+    import transformers
+
+    torch.manual_seed(seed)
+    config = getattr(transformers, f"{kind}Config")(vocab_size=400, **KINDS[kind], **more)
+    made = transformers.AutoModelForSequenceClassification.from_config(config).eval()
+    _spread(made)
+    made.save_pretrained(folder)
+    save_tokenizer(folder)
+    return folder
+
+
 def headed_deberta(folder: Path, labels: list[str], seed: int = 0) -> Path:
     """As nvidia/quality-classifier-deberta is saved: an encoder under `model.`, a layer `fc`."""
     import torch

@@ -9,7 +9,7 @@ import pytest
 
 from tamis.errors import UsageError
 from tamis.stages.text.models.batching import Batch, Shape, plan
-from tamis.stages.text.models.device import Ahead, Allowance, DeviceMemory, TorchDevice, run_batches
+from tamis.stages.text.models.device import Ahead, Allowance, DeviceMemory, TorchDevice, is_device_full, run_batches
 
 
 class Full(Exception):
@@ -277,3 +277,29 @@ def test_a_narrow_model_takes_more_tokens_at_once_on_a_gpu_and_no_more_on_a_core
     device.kind = "cuda"
     tokens = {width: device.shape(64, True, False, width).max_tokens for width in (64, 384, 768, 4096)}
     assert tokens == {64: 131_072, 384: 65_536, 768: 32_768, 4096: 32_768}
+
+
+def test_libraries_below_torch_say_in_words_that_a_device_is_full() -> None:
+    torch = pytest.importorskip("torch", reason="the extra `models` is not installed")
+    full = type("OutOfMemoryError", (MemoryError,), {"__module__": "cupy.cuda.memory"})
+    for exc in (
+        torch.OutOfMemoryError("CUDA out of memory."),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported later"),
+        full("Out of memory allocating 512 bytes"),
+    ):
+        assert is_device_full(exc)
+    for exc in (
+        MemoryError(),  # of this machine
+        RuntimeError("CUDA error: an illegal memory access was encountered"),
+        ValueError("CUBLAS_STATUS_ALLOC_FAILED"),
+    ):
+        assert not is_device_full(exc)
+
+
+def test_a_text_that_was_cut_is_not_told_to_be_cut() -> None:
+    device = FakeDevice(10)
+    with pytest.raises(DeviceMemory, match="max_seq_length, --gpu-overflow cut, or a device"):
+        list(run_batches([20], device.run, Allowance(Shape(64, 8)), device))
+    with pytest.raises(DeviceMemory, match=r"cut as far as it can be, does not fit .* max_seq_length, or a device"):
+        list(run_batches([20], device.run, Allowance(Shape(64, 8)), device, lambda i: 20))

@@ -139,6 +139,10 @@ def test_the_stage_gives_labels_scores_and_nulls(tmp_path: Path) -> None:
     assert "shares of the bank" in kept
     assert None not in kept
     assert "the goal of the team" not in kept
+    wrong = FastTextClassifier(str(tmp_path / "m.bin"), filter_by=["money", "sport"]).decompose()[0]
+    for _ in range(2):
+        with pytest.raises(UsageError, match=r"has no label 'sport'; expected some of .*'sports news'"):
+            wrong.setup()
 
 
 @pytest.mark.parametrize(

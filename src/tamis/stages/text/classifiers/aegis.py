@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from tamis.errors import UsageError
+from tamis.errors import TamisError, UsageError
 from tamis.later import np, pa, pc
 from tamis.stages.base import ProcessingStage
-from tamis.stages.text.classifiers.aegis_utils import common_beginning, format_aegis, parse_answer
+from tamis.stages.text.classifiers.aegis_utils import AEGIS_LABELS, format_aegis, parse_answer
 from tamis.stages.text.classifiers.base import Classifier
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.device import TorchDevice
-from tamis.stages.text.models.model import ModelStage, Network
+from tamis.stages.text.models.model import LEAST_TOKENS, ModelStage, Network
 from tamis.stages.text.models.tokenizer import Tokenizer, TokenizerStage
 from tamis.stages.text.models.utils import TOKENS, check_max_chars
 from tamis.tasks import DocumentBatch
@@ -32,6 +32,11 @@ PROMPT = "_tamis_aegis_prompt"
 MAX_SEQ_LENGTH = 4096
 POISONED = 0.5
 _MESSAGES = ("", "a", " a", "Z.", "1", "\n", "\u4e00", "\u0416")  # that have nothing in common
+
+
+def prompts(policy: str | None) -> list[str]:
+    """Prompts that have in common what all prompts have: what stands before a message and what stands behind it."""
+    return [format_aegis(message, policy) for message in _MESSAGES]
 
 
 @dataclass(repr=False)
@@ -90,6 +95,7 @@ class AegisModelStage(ModelStage):
         self.add_instruction_data_guard, self.guard_model = add_instruction_data_guard, guard_model
         # Of the prompts that were made: what all of them begin with is read once. No parameter of this stage: runs that were begun without it go on.
         self._policy = policy
+        self._ends: tuple[list[int], list[int]] = ([], [])
 
     def outputs(self) -> Any:
         return ["data"], [self.label_field] + ([self.score_field] if self.add_instruction_data_guard else [])
@@ -101,24 +107,44 @@ class AegisModelStage(ModelStage):
     def _find_here(self) -> folders.ModelFolder:
         return folders.open_folder(folders.local(self.base_model, self.cache_dir), trust_remote_code=True)
 
+    def model_files(self) -> str:
+        """Of the language model, which alone earlier versions looked at, of the adapter, and of the net behind it."""
+        others = [self.model_identifier, *([self.guard_model] if self.add_instruction_data_guard else [])]
+        return folders.joined([super().model_files(), *map(self._fingerprint, others)])
+
+    def _fingerprint(self, identifier: str) -> str:
+        try:
+            return folders.fingerprint(folders.local(identifier, self.cache_dir))
+        except (TamisError, OSError):  # told when the run sets it up; or it is yet to be fetched
+            return ""
+
     def load(self, folder: folders.ModelFolder, device: TorchDevice) -> Network:
         from tamis.stages.text.models.language import AnsweringModel, GuardedModel, adapter_of
 
         adapter = adapter_of(folders.fetch(self.model_identifier, self.cache_dir, self.hf_token))
         if not self.add_instruction_data_guard:
-            return AnsweringModel(folder, adapter, device, self._head(folder))
+            tokenizer = Tokenizer(folder.path, self._max_tokens, self.trust_remote_code)
+            self._ends = tokenizer.ends_of(prompts(self._policy))  # of which the beginning is read once
+            return AnsweringModel(folder, adapter, device, self._ends[0], self.trust_remote_code)
         guard = folders.fetch(self.guard_model, self.cache_dir, self.hf_token)
-        return GuardedModel(folder, adapter, guard, device)
+        return GuardedModel(folder, adapter, guard, device, self.trust_remote_code)
 
-    def _head(self, folder: folders.ModelFolder) -> list[int]:
-        """The tokens that every prompt begins with, whatever the message."""
-        prompts = pa.array([format_aegis(message, self._policy) for message in _MESSAGES], pa.large_string())
-        tokenizer = Tokenizer(folder.path, self._max_tokens, self.trust_remote_code)
-        return common_beginning(tokenizer.column(prompts).to_pylist())
+    def shortened(self, text: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Of a prompt the message is cut: the policy before it and the question behind it stay."""
+        before, behind = (np.array(ids, text.dtype) for ids in self._ends)
+        message = text[len(before) : len(text) - len(behind)]
+        if not len(before) or not np.array_equal(text, np.concatenate([before, message, behind])):
+            return super().shortened(text)
+        if len(message) <= LEAST_TOKENS:
+            return text
+        return np.concatenate([before, message[: max(LEAST_TOKENS, len(message) // 2)], behind])
 
     def _n_tokens(self, text: np.ndarray[Any, Any]) -> int:
         network: Any = self._network
         return int(network.n_tokens(text))
+
+    def known_labels(self) -> list[Any] | None:
+        return [True, False] if self.add_instruction_data_guard else AEGIS_LABELS
 
     def columns(self, rows: np.ndarray[Any, Any]) -> Mapping[str, Any]:
         if not self.add_instruction_data_guard:
@@ -139,6 +165,7 @@ class PostProcessAegisResponsesStage(ProcessingStage[DocumentBatch, DocumentBatc
     aegis_prompt_field: str = PROMPT
     keep_aegis_prompt_field: bool = False
     base_model: str = PRETRAINED_MODEL_NAME_OR_PATH
+    trust_remote_code: bool = False
     kernel_groups: ClassVar[tuple[str, ...]] = TokenizerStage.kernel_groups
     name: str = "postprocess_aegis_responses"
     columns_in = ("raw_output_field",)
@@ -157,7 +184,8 @@ class PostProcessAegisResponsesStage(ProcessingStage[DocumentBatch, DocumentBatc
 
     def setup(self, worker_metadata: Any = None) -> None:
         if self._tokenizer is None:
-            self._tokenizer = Tokenizer(folders.fetch(self.base_model, self.cache_dir, self.hf_token), MAX_SEQ_LENGTH)
+            path = folders.fetch(self.base_model, self.cache_dir, self.hf_token, self.trust_remote_code)
+            self._tokenizer = Tokenizer(path, MAX_SEQ_LENGTH, self.trust_remote_code)
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
         self.setup()
@@ -213,10 +241,12 @@ class AegisClassifier(Classifier):
         return self.aegis_prompt_field or PROMPT
 
     def tokenizer(self) -> TokenizerStage:
-        return TokenizerStage(
+        stage = TokenizerStage(
             self.base_model, self.cache_dir, self.hf_token, self._prompt, None, self.max_seq_length, "left", self.sort_by_length,
-            unk_token=True,
+            unk_token=True, trust_remote_code=self.trust_remote_code,
         )  # fmt: skip
+        stage.keep_ends_of(prompts(self.policy))
+        return stage
 
     def model_stage(self) -> ModelStage:
         return AegisModelStage(
@@ -226,7 +256,7 @@ class AegisClassifier(Classifier):
     def model_stages(self) -> list[ProcessingStage[Any, Any]]:
         answers = PostProcessAegisResponsesStage(
             self.cache_dir, self.hf_token, self.label_field, self.raw_output_field, self.keep_raw_output, self._prompt,
-            self.keep_aegis_prompt_field, self.base_model,
+            self.keep_aegis_prompt_field, self.base_model, self.trust_remote_code,
         )  # fmt: skip
         return [self.model_stage(), answers]
 
@@ -242,7 +272,10 @@ class AegisClassifier(Classifier):
 
 @dataclass(repr=False)
 class InstructionDataGuardClassifier(Classifier):
-    """Whether an instruction data set was poisoned to plant a trigger: a score, and True from 0.5 on."""
+    """Whether an instruction data set was poisoned to plant a trigger: a score, and True from 0.5 on.
+
+    `filter_by`: True or False, or these as words ("false" keeps what is not poisoned).
+    """
 
     cache_dir: str | None = None
     hf_token: str | None = None
@@ -265,7 +298,7 @@ class InstructionDataGuardClassifier(Classifier):
     def tokenizer(self) -> TokenizerStage:
         return TokenizerStage(
             self.base_model, self.cache_dir, self.hf_token, self.text_field, self.max_chars, self.max_seq_length, "left",
-            self.sort_by_length, unk_token=True,
+            self.sort_by_length, unk_token=True, trust_remote_code=self.trust_remote_code,
         )  # fmt: skip
 
     def model_stage(self) -> ModelStage:
@@ -273,3 +306,7 @@ class InstructionDataGuardClassifier(Classifier):
             self.aegis_variant, label_field=self.label_field, score_field=self.score_field, add_instruction_data_guard=True,
             base_model=self.base_model, guard_model=self.model_identifier, **self.settings(),
         )  # fmt: skip
+
+    def wanted_labels(self) -> list[Any]:
+        words = {"true": True, "false": False}  # a command line has words only
+        return [words.get(v.strip().lower(), v) if isinstance(v, str) else v for v in self.filter_by or []]

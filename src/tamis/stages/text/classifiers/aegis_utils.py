@@ -41,17 +41,6 @@ def format_aegis(message: str, policy: str | None = None) -> str:
     )
 
 
-def common_beginning(lists: list[list[int]]) -> list[int]:
-    """What all lists begin with.
-
-    >>> common_beginning([[1, 2, 3], [1, 2], [1, 2, 4]])
-    [1, 2]
-    """
-    first, last = min(lists), max(lists)
-    n = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
-    return first[:n]
-
-
 def parse_answer(answer: str) -> str:
     """The label of an answer: safe, the first category of an unsafe message, or unknown.
 

@@ -18,7 +18,7 @@ from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.text.filters.score_filter import Filter
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.device import TorchDevice
-from tamis.stages.text.models.label_filter import LabelFilter
+from tamis.stages.text.models.label_filter import LabelFilter, has_one_of
 from tamis.stages.text.models.model import ModelStage, Network
 from tamis.stages.text.models.tokenizer import TokenizerStage
 from tamis.stages.text.models.utils import INPUT_IDS, TOKENS, format_name_with_suffix
@@ -30,7 +30,8 @@ _DIGITS = 6  # of a probability: float32 has no more to say
 class Classifier(CompositeStage[DocumentBatch, DocumentBatch]):
     """What all classifiers have in common: a tokenizer, the model stage of a subclass, and a filter. Subclasses are dataclasses.
 
-    `max_chars`: of each text so many characters are looked at. `filter_by`: labels of the documents that stay.
+    `max_chars`: of each text so many characters are looked at. `filter_by`: labels of the documents that stay (of several labels one is enough); those
+    that the model does not have are refused.
     `keep_tokens` leaves the token ids as input_ids and attention_mask; `use_existing_tokens` takes them from there instead of tokenizing.
     `model_identifier`: another hub id, or the folder of a copy.
     """
@@ -68,7 +69,10 @@ class Classifier(CompositeStage[DocumentBatch, DocumentBatch]):
             stages.append(self.tokenizer())
         behind = self.model_stages()
         if self.filter_by:
-            behind.append(Filter(LabelFilter(list(self.filter_by)), self.label_field, name=f"{self.name}_filter"))
+            wanted = self.wanted_labels()
+            if isinstance(behind[0], ModelStage):
+                behind[0].want_labels(wanted)
+            behind.append(Filter(LabelFilter(wanted), self.label_field, name=f"{self.name}_filter"))
         for stage in behind[1:]:  # in the worker of the model: handing documents on would cost more than these do
             stage.resources = behind[0].resources
         return stages + behind
@@ -91,9 +95,13 @@ class Classifier(CompositeStage[DocumentBatch, DocumentBatch]):
             "tokens_field": INPUT_IDS if self.use_existing_tokens else TOKENS,
         }  # fmt: skip
 
+    def wanted_labels(self) -> list[Any]:
+        """`filter_by`, as the model says its labels."""
+        return list(self.filter_by or [])
+
     def filter_by_category(self, value: Any) -> bool:
         """Whether a document with this label stays."""
-        return self.filter_by is None or value in self.filter_by
+        return self.filter_by is None or has_one_of(value, self.wanted_labels())
 
     def inputs(self) -> Any:
         return ["data"], [INPUT_IDS if self.use_existing_tokens else self.text_field]
@@ -132,7 +140,8 @@ class DistributedDataClassifier(LabelClassifier):
     """Any classifier, by the hub id or the folder of its model.
 
     `label_field` gets the label; `score_field`, if given, the probability of every label in their order. A model with one output is a
-    regression: `label_field` gets its number. One for several labels at once gets a list of those at 0.5 or more.
+    regression: `label_field` gets its number. One for several labels at once gets a list of those at 0.5 or more. `padding_side` is for models that
+    run code of their own (`trust_remote_code`): any other is padded where that changes no score.
     """
 
     def __init__(
@@ -222,6 +231,11 @@ class ClassifierModelStage(ModelStage):
             "number" if network.n_outputs == 1 else "several" if problem == "multi_label_classification" else "single"
         )
         return network  # type: ignore[no-any-return]
+
+    def known_labels(self) -> list[Any] | None:
+        if not self._labels:
+            return None
+        return [] if self._kind == "number" else self._labels
 
     def columns(self, rows: np.ndarray[Any, Any]) -> Mapping[str, Any]:
         if self._kind == "number":

@@ -11,7 +11,7 @@ from tamis.later import np, pa, pc
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.text.filters.score_filter import Filter
 from tamis.stages.text.models.fingerprints import of_file
-from tamis.stages.text.models.label_filter import LabelFilter
+from tamis.stages.text.models.label_filter import LabelFilter, refuse_unknown
 from tamis.stages.text.models.utils import check_max_chars
 from tamis.tasks import DocumentBatch
 
@@ -42,6 +42,7 @@ class FastTextModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             )
         check_max_chars("FastTextClassifier", self.max_chars)
         self._model: FastTextModel | None = None
+        self._wanted: list[Any] = []
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_model": None}
@@ -57,7 +58,14 @@ class FastTextModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         if self._model is None:
             from tamis.stages.text.models.fasttext_model import FastTextModel
 
-            self._model = FastTextModel.load(self.model_path)
+            model = FastTextModel.load(self.model_path)
+            if self._wanted:
+                refuse_unknown(self._wanted, [name.removeprefix(LABEL) for name in model.labels], self.model_path)
+            self._model = model
+
+    def want_labels(self, labels: list[Any]) -> None:
+        """Labels by which documents will be kept behind this stage; those that the model does not have are refused when it is loaded."""
+        self._wanted = labels
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
         self.setup()
@@ -101,9 +109,9 @@ class FastTextClassifier(CompositeStage[DocumentBatch, DocumentBatch]):
         return self.decompose()[0].outputs()
 
     def decompose(self) -> list[ProcessingStage[Any, Any]]:
-        stages: list[ProcessingStage[Any, Any]] = [
-            FastTextModelStage(self.model_path, self.label_field, self.score_field, self.text_field, self.max_chars)
-        ]
+        model = FastTextModelStage(self.model_path, self.label_field, self.score_field, self.text_field, self.max_chars)
+        stages: list[ProcessingStage[Any, Any]] = [model]
         if self.filter_by:
+            model.want_labels(list(self.filter_by))
             stages.append(Filter(LabelFilter(list(self.filter_by)), self.label_field, name=f"{self.name}_filter"))
         return stages

@@ -19,6 +19,7 @@ FINEWEB_MIXTRAL_IDENTIFIER = "nvidia/nemocurator-fineweb-mixtral-edu-classifier"
 FINEWEB_NEMOTRON_IDENTIFIER = "nvidia/nemocurator-fineweb-nemotron-4-edu-classifier"
 HIGH_QUALITY = 2.5
 _BEST = 5.0
+_HIGH, _LOW = "high_quality", "low_quality"
 
 
 class FineWebModelStage(ModelStage):
@@ -58,9 +59,12 @@ class FineWebModelStage(ModelStage):
             )
         return network
 
+    def known_labels(self) -> list[Any] | None:
+        return [_HIGH, _LOW]
+
     def columns(self, rows: np.ndarray[Any, Any]) -> Mapping[str, Any]:
         scores = np.clip(rows.reshape(-1).astype(np.float64), 0.0, _BEST)
-        labels = np.where(scores >= HIGH_QUALITY, "high_quality", "low_quality")
+        labels = np.where(scores >= HIGH_QUALITY, _HIGH, _LOW)
         return {
             self.label_field: pa.array(labels.tolist(), pa.large_string()),
             self.float_score_field: pa.array(scores),

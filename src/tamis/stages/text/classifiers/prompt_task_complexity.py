@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.errors import UsageError
-from tamis.later import np
+from tamis.later import np, pa
 from tamis.stages.text.classifiers.base import Classifier, softmax
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.device import TorchDevice
@@ -21,6 +21,7 @@ DIMENSIONS = {
     "creativity_scope": 0.35, "reasoning": 0.25, "contextual_knowledge": 0.05, "number_of_few_shots": 0.05,
     "domain_knowledge": 0.15, "no_label_reason": 0.0, "constraint_ct": 0.15,
 }  # fmt: skip
+_NAMES = ("task_type_1", "task_type_2")
 OUTPUT_FIELDS = ["prompt_complexity_score", "task_type_1", "task_type_2", "task_type_prob", *DIMENSIONS]
 _SECOND_AT_LEAST = 0.1  # a second kind of task below this is none
 _SHOTS_AT_LEAST = 0.05
@@ -70,9 +71,12 @@ class PromptTaskComplexityModelStage(ModelStage):
         self._sizes = network.sizes
         return network
 
+    def known_labels(self) -> list[Any] | None:
+        return [str(name) for name in self._maps["task_type_map"].values()] if self._maps else None
+
     def columns(self, rows: np.ndarray[Any, Any]) -> Mapping[str, Any]:
-        if not len(rows):
-            return {name: [] for name in OUTPUT_FIELDS}
+        if not len(rows):  # of the types that they have else: a column has one type, however documents are cut
+            return {name: pa.array([], pa.string() if name in _NAMES else pa.float64()) for name in OUTPUT_FIELDS}
         logits = np.split(rows, np.cumsum(self._sizes)[:-1], axis=1)
         found: dict[str, Any] = {}
         for (name, share), own in zip(DIMENSIONS.items(), logits[1:], strict=True):

@@ -26,6 +26,23 @@ POOLINGS = {"mean_pooling": "mean", "last_token": "last", "cls_token": "first"}
 _MODES = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first", "pooling_mode_lasttoken": "last"}
 
 
+# What of from_pretrained is decided here: weights are safetensors of a folder that was looked at, in the precision that the device takes.
+_DECIDED = (
+    "weights_only", "use_safetensors", "local_files_only", "dtype", "low_cpu_mem_usage", "subfolder", "gguf_file", "state_dict",
+)  # fmt: skip
+
+
+def checked(transformers_init_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a user wants of from_pretrained; what is not the user's to decide is refused."""
+    settings = dict(transformers_init_kwargs or {})
+    if wrong := [name for name in _DECIDED if name in settings]:
+        raise UsageError(
+            f"transformers_init_kwargs: {', '.join(wrong)} cannot be chosen: weights are loaded from the safetensors of the model's own folder, in the "
+            "precision of the device (autocast); leave it out"
+        )
+    return settings
+
+
 class EmbeddingModelStage(ModelStage):
     """An encoder, pooled over the tokens of each text: the mean, or the last token."""
 
@@ -54,7 +71,7 @@ class EmbeddingModelStage(ModelStage):
             False, trust_remote_code, tokens_field,
         )  # fmt: skip
         self.embedding_field, self.pooling = embedding_field, pooling
-        self.transformers_init_kwargs = dict(transformers_init_kwargs or {})
+        self.transformers_init_kwargs = checked(transformers_init_kwargs)
 
     def how(self, folder: folders.ModelFolder) -> str:
         """How tokens become one vector."""
@@ -68,7 +85,7 @@ class EmbeddingModelStage(ModelStage):
         return Embedder(Encoder(model, device, self._max_tokens, self.how(folder), self.autocast))
 
     def columns(self, rows: np.ndarray[Any, Any]) -> Mapping[str, Any]:
-        return {self.embedding_field: as_lists([np.asarray(r, np.float32) for r in rows])}
+        return {self.embedding_field: as_lists([np.asarray(r, np.float32) for r in rows], np.float32)}
 
 
 class SentenceTransformerEmbeddingModelStage(EmbeddingModelStage):
@@ -102,7 +119,7 @@ class Embedder:
     """The pooled states of an encoder, as vectors of length 1."""
 
     def __init__(self, encoder: Any) -> None:
-        self._encoder, self.packs, self.width = encoder, encoder.packs, encoder.width
+        self._encoder, self.packs, self.width, self.longest = encoder, encoder.packs, encoder.width, encoder.longest
 
     def prepare(self, texts: Any, batch: Any) -> Any:
         return self._encoder.prepare(texts, batch)
@@ -143,13 +160,6 @@ def _read_list(path: Path) -> list[dict[str, Any]]:
         return [dict(m) for m in found]
     except (OSError, ValueError, TypeError) as exc:
         raise UsageError(f"model file {path} cannot be read: {exc}") from None
-
-
-def tokens_of(path: Path) -> int | None:
-    """The longest text that a model of sentence-transformers was made for; None where it does not say."""
-    about = path / "sentence_bert_config.json"
-    found = folders.read_json(about).get("max_seq_length") if about.exists() else None
-    return found if isinstance(found, int) and found > 0 else None
 
 
 def resolve(model_identifier: str, cache_dir: str | None = None) -> str:
@@ -194,12 +204,13 @@ class EmbeddingCreatorStage(CompositeStage[DocumentBatch, DocumentBatch]):
             raise UsageError(
                 f"embedding_pooling: expected one of {', '.join(POOLINGS)}, got {self.embedding_pooling!r}"
             )
+        checked(self.transformers_init_kwargs)
 
     def decompose(self) -> list[ProcessingStage[Any, Any]]:
         found = resolve(self.model_identifier, self.cache_dir)
         longest = self.max_seq_length
         if longest is None and self.use_sentence_transformer and Path(found).is_dir():
-            longest = tokens_of(Path(found))
+            longest = folders.sentence_settings(Path(found)).max_tokens
         common: dict[str, Any] = {
             "cache_dir": self.cache_dir, "embedding_field": self.embedding_field, "hf_token": self.hf_token,
             "model_inference_batch_size": self.model_inference_batch_size, "has_seq_order": self.sort_by_length,
@@ -215,6 +226,8 @@ class EmbeddingCreatorStage(CompositeStage[DocumentBatch, DocumentBatch]):
             found, self.cache_dir, self.hf_token, self.text_field, self.max_chars, longest, self.padding_side, self.sort_by_length,
             trust_remote_code=self.trust_remote_code,
         )  # fmt: skip
+        if self.use_sentence_transformer:
+            tokenizer.read_as_sentences()  # of a hub id: its files may not be here yet
         for stage, suffix in ((tokenizer, "_tokenizer"), (model, "_model")):
             stage.name = format_name_with_suffix(self.model_identifier, suffix)
         return [tokenizer, model]

@@ -35,6 +35,15 @@ _GROWTH, _GROWTH_AT_FIRST = 1.05, 1.25
 _MOST_PATIENT = 7  # so often that doubles
 _BELOW_FAILURE = 0.95
 _OF_ROOM = 0.85  # of what would fit if memory had no gaps
+# What CUDA's libraries say where they have no memory of their own; the device can still be used.
+_FULL = (
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "CUSOLVER_STATUS_ALLOC_FAILED",
+    "CUDA error: out of memory",
+    "cudaErrorMemoryAllocation",
+    "CUDA_ERROR_OUT_OF_MEMORY",
+)
 _MOST_FAILURES = 3  # of a length: after so many it stays as it is for long
 
 
@@ -190,9 +199,10 @@ def run_batches(
             continue
         shorter = cut(order[begin]) if cut is not None else lengths[order[begin]]
         if shorter >= lengths[order[begin]]:
+            advice = "--gpu-overflow cut, or" if cut is None else "or"
             raise DeviceMemory(
-                f"a text of {batch.length} tokens does not fit the memory of {device.name}, alone in its batch; use a smaller "
-                "max_seq_length, --gpu-overflow cut, or a device with more memory"
+                f"a text of {batch.length} tokens{'' if cut is None else ', cut as far as it can be,'} does not fit the memory of {device.name}, alone in "
+                f"its batch; use a smaller max_seq_length, {advice} a device with more memory"
             )
         lengths[order[begin]] = shorter
 
@@ -255,7 +265,7 @@ class TorchDevice:
         )
 
     def is_full(self, exc: BaseException) -> bool:
-        return self.kind != "cpu" and isinstance(exc, torch.OutOfMemoryError)
+        return self.kind != "cpu" and is_device_full(exc)
 
     @contextmanager
     def turn(self) -> Iterator[Work]:
@@ -283,6 +293,16 @@ class TorchDevice:
         mine = free + torch.cuda.memory_reserved()  # others may hold the rest
         limit = min(mine, total * torch.cuda.get_per_process_memory_fraction())
         return max(0.0, limit - resting) / (most - resting) if most > resting else None
+
+
+def is_device_full(exc: BaseException) -> bool:
+    """Whether torch, one of CUDA's libraries below it or cupy (added_norm.py, disentangled_attention.py) says that a GPU has no memory left."""
+    if isinstance(exc, torch.OutOfMemoryError):
+        return True
+    kind = type(exc)
+    if kind.__module__.partition(".")[0] == "cupy" and kind.__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(exc, RuntimeError) and any(words in str(exc) for words in _FULL)
 
 
 def choose_device(wants_gpu: bool) -> str:

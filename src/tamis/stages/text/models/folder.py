@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tamis.errors import MissingExtra, UsageError, first_line, optional
 
@@ -28,7 +28,18 @@ _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _MAX_JSON_BYTES = 64 << 20
 _READ = {".json", ".safetensors", ".txt", ".model", ".jinja", ".py"}
 # Kinds of models with a vector for each position, and how many of these are for nobody.
-_POSITIONS = {"bert": 0, "distilbert": 0, "electra": 0, "roberta": 2, "xlm-roberta": 2, "camembert": 2}
+_POSITIONS = {
+    **dict.fromkeys((
+        "albert", "bart", "bert", "bert-generation", "big_bird", "bigbird_pegasus", "biogpt", "convbert", "ctrl", "distilbert", "electra", "ernie",
+        "flaubert", "fnet", "gpt2", "gpt_bigcode", "gpt_neo", "layoutlm", "mbart", "megatron-bert", "mobilebert", "mra", "mvp", "nystromformer",
+        "openai-gpt", "opt", "plbart", "rembert", "roc_bert", "roformer", "splinter", "squeezebert", "tapas", "xlm", "yoso",
+    ), 0),
+    **dict.fromkeys((
+        "camembert", "data2vec-text", "ibert", "lilt", "longformer", "luke", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta",
+        "xlm-roberta-xl", "xmod",
+    ), 2),
+}  # fmt: skip
+N_POSITIONS = ("max_position_embeddings", "n_positions")  # as config.json calls them
 _WHOLE_BYTES, _N_PLACES, _PLACE_BYTES = 8 << 20, 128, 64 << 10
 
 
@@ -106,22 +117,65 @@ def most_tokens(config: Mapping[str, Any], wanted: int | None, otherwise: int) -
     512
     >>> most_tokens({"model_type": "deberta-v2", "max_position_embeddings": 512}, 1024, 512)  # distances, not positions
     1024
+    >>> most_tokens({"model_type": "mpnet", "max_position_embeddings": 514}, 1024, 512)  # two of them are for nobody
+    512
     """
-    found = config.get("max_position_embeddings")
-    there = found if isinstance(found, int) and found > 0 else otherwise
+    there = next((n for n in map(config.get, N_POSITIONS) if isinstance(n, int) and n > 0), otherwise)
     spare = _POSITIONS.get(str(config.get("model_type")))
     if spare is None:
         return wanted or there
     return min(wanted or there, max(1, there - spare))
 
 
+class SentenceSettings(NamedTuple):
+    """How a model of sentence-transformers reads texts: None where it does not say."""
+
+    max_tokens: int | None
+    lower_case: bool
+
+
+def sentence_settings(path: Path) -> SentenceSettings:
+    """What sentence_bert_config.json of a folder says."""
+    about = path / "sentence_bert_config.json"
+    found = read_json(about) if about.exists() else {}
+    longest = found.get("max_seq_length")
+    return SentenceSettings(
+        longest if isinstance(longest, int) and longest > 0 else None, found.get("do_lower_case") is True
+    )
+
+
 def fingerprint(path: Path) -> str:
     """What the files of a model are: names, sizes and contents; of a large one its beginning, its end and places between them, since
-    reading all of it would take as long as loading it. Another copy of the same files has the same."""
+    reading all of it would take as long as loading it. Another copy of the same files has the same.
+
+    Where modules.json names folders inside (how a model of sentence-transformers is pooled), what is in them follows behind a "+", with which earlier
+    versions said nothing (`is_same_model` of engine/run/identity.py).
+    """
+    inside = [path / name for name in _modules_of(path)]
+    return joined([_of_files(path, [path]), *([_of_files(path, inside)] if inside else [])])
+
+
+def joined(fingerprints: Sequence[str]) -> str:
+    """The fingerprints of several folders as one; "" where one is not known (yet)."""
+    return "+".join(fingerprints).rstrip("+")
+
+
+def _modules_of(path: Path) -> list[str]:
+    """The folders inside a model's folder that modules.json names."""
+    try:
+        found = json.loads((path / "modules.json").read_text(encoding="utf-8"))
+        names = sorted({str(module["path"]) for module in found})
+    except (OSError, ValueError, TypeError, KeyError):  # none, or damaged: told when the model is loaded
+        return []
+    places = [path / name for name in names if ".." not in Path(name).parts]
+    return [str(p.relative_to(path)) for p in places if p != path and p.is_relative_to(path) and p.is_dir()]
+
+
+def _of_files(path: Path, places: Sequence[Path]) -> str:
     found = hashlib.blake2b(digest_size=16)
-    for file in sorted(p for p in path.iterdir() if p.is_file() and p.suffix in _READ):
+    for file in sorted(p for place in places for p in place.iterdir() if p.is_file() and p.suffix in _READ):
         size = file.stat().st_size
-        found.update(f"{file.name}\0{size}\0".encode())
+        found.update(f"{file.relative_to(path).as_posix()}\0{size}\0".encode())
         with file.open("rb") as data:
             if size <= _WHOLE_BYTES:
                 found.update(data.read())
@@ -146,9 +200,38 @@ def open_folder(path: Path, trust_remote_code: bool = False) -> ModelFolder:
         raise UsageError(f"model folder {path}: no weights (expected model.safetensors, or parts *.safetensors)")
     for part in weights:
         _check_header(part)
+    _check_named(path, config, weights)
     if not trust_remote_code:
         refuse_code(path)
     return ModelFolder(path, config, tuple(weights))
+
+
+def _check_named(path: Path, config: Mapping[str, Any], weights: list[Path]) -> None:
+    """Files of weights that others name (an index of parts, config.json) are safetensors of this folder: libraries open what they are told."""
+    there = {part.name for part in weights}
+    named = [("config.json (transformers_weights)", config.get("transformers_weights"))]
+    for index in sorted(path.glob("*.safetensors.index*.json")):
+        parts = read_json(index).get("weight_map")
+        if not isinstance(parts, dict):
+            raise UsageError(f"model file {index}: expected a weight_map, the part of each weight; copy it again")
+        named += [(index.name, part) for part in dict.fromkeys(map(str, parts.values()))]
+    for file, part in named:
+        if part is None or part in there:
+            continue
+        if (
+            not isinstance(part, str)
+            or not part.endswith((".safetensors", ".safetensors.index.json"))
+            or "/" in part
+            or "\\" in part
+        ):
+            raise UsageError(
+                f"model folder {path}: {file} names {part!r} as a file of weights; only safetensors of the folder itself are loaded, for opening any "
+                "other file may run code"
+            )
+        if (
+            not (path / part).exists() and "model.safetensors" not in there
+        ):  # which is loaded before an index is looked at
+            raise UsageError(f"model folder {path}: {file} names {part!r}, which is not there; copy the folder again")
 
 
 def refuse_code(path: Path) -> None:

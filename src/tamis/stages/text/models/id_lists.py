@@ -43,3 +43,19 @@ def as_lists(parts: Sequence[IdLists], n_rows: int) -> list[list[int]]:
     """The same as lists of Python numbers."""
     offsets, ids = joined(parts, n_rows)
     return [ids[a:b].tolist() for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
+
+
+def common_ends(lists: Sequence[list[int]]) -> tuple[list[int], list[int]]:
+    """What all lists begin with, and what all of them end with.
+
+    >>> common_ends([[1, 2, 3, 9], [1, 2, 9], [1, 2, 4, 4, 9]])
+    ([1, 2], [9])
+    """
+    behind = _common_beginning([one[::-1] for one in lists])
+    return _common_beginning(lists), behind[::-1]
+
+
+def _common_beginning(lists: Sequence[list[int]]) -> list[int]:
+    first, last = min(lists), max(lists)
+    n = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
+    return first[:n]

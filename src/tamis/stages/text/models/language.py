@@ -6,7 +6,7 @@ loaded: W + alpha / r * B A. So nothing of that library is needed, and the model
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 
 MAX_NEW_TOKENS = 100
 _BEFORE = "base_model.model."
+_LOW, _HIGH = ".lora_A.weight", ".lora_B.weight"
+# Settings of an adapter by which some layers are changed in another way, or others as well.
+_NOT_PLAIN = (
+    "use_dora", "use_rslora", "rank_pattern", "alpha_pattern", "modules_to_save", "bias", "fan_in_fan_out", "lora_bias", "layer_replication",
+    "trainable_token_indices", "target_parameters",
+)  # fmt: skip
 _GUARD_LAYERS = ("input_layer", "hidden_layer_0", "hidden_layer_1", "hidden_layer_2")
 
 
@@ -41,11 +47,26 @@ def adapter_of(path: Path) -> Adapter:
         raise UsageError(
             f"model folder {path}: the adapter has no safetensors (adapter_model.safetensors); pickled weights are refused"
         )
-    if config.get("peft_type") != "LORA" or config.get("use_dora") or config.get("use_rslora"):
+    if config.get("peft_type") != "LORA":
+        raise UsageError(f"model folder {path}: expected a LoRA adapter, got peft_type {config.get('peft_type')!r}")
+    if wrong := [name for name in _NOT_PLAIN if config.get(name) and config[name] != "none"]:
         raise UsageError(
-            f"model folder {path}: expected a plain LoRA adapter, got peft_type {config.get('peft_type')!r}"
+            f"model folder {path}: expected a plain LoRA adapter (W + lora_alpha / r * B A for every layer), got one with "
+            + ", ".join(f"{name}={str(config[name])[:80]}" for name in wrong)
+            + " in adapter_config.json; add it to its base model (merge_and_unload of the library peft) and give the result as the model"
         )
-    return Adapter(ModelFolder(path, config, tuple(weights)), float(config["lora_alpha"]) / float(config["r"]))
+    return Adapter(
+        ModelFolder(path, config, tuple(weights)), _number(path, config, "lora_alpha") / _number(path, config, "r")
+    )
+
+
+def _number(path: Path, config: Mapping[str, Any], name: str) -> float:
+    found = config.get(name)
+    if isinstance(found, bool) or not isinstance(found, (int, float)) or found <= 0:
+        raise UsageError(
+            f"model folder {path}: expected a number above 0 as {name} in adapter_config.json, got {found!r}"
+        )
+    return float(found)
 
 
 def add(model: Any, adapter: Adapter) -> None:
@@ -54,12 +75,20 @@ def add(model: Any, adapter: Adapter) -> None:
 
     found = weights_of(adapter.folder, "")
     own = dict(model.named_parameters())
-    names = sorted(k for k in found if k.endswith(".lora_A.weight"))
+    names = sorted(k for k in found if k.endswith(_LOW))
+    whole = {k: k.removeprefix(_BEFORE) for k in found if not k.endswith((_LOW, _HIGH))}  # layers that come as they are
+    if wrong := sorted(k for k, name in whole.items() if name not in own or own[name].shape != found[k].shape):
+        raise UsageError(
+            f"model folder {adapter.folder.path}: the adapter has weights that are no lora_A and lora_B of a layer, nor a layer of its base model "
+            f"({', '.join(wrong[:3])}), and would not be itself without them"
+        )
     if not names:
         raise UsageError(f"model folder {adapter.folder.path}: the adapter changes no layer (no lora_A.weight)")
     with explained(adapter.folder):
+        for name, target in whole.items():
+            own[target].data = found[name].to(own[target].dtype)
         for name in names:
-            target = name.removeprefix(_BEFORE).replace(".lora_A.weight", ".weight")
+            target = name.removeprefix(_BEFORE).replace(_LOW, ".weight")
             change = found[name.replace("lora_A", "lora_B")] @ found[name] * adapter.scale
             own[target].data = (own[target].data.float() + change).to(own[target].dtype)  # one layer at a time
 
@@ -67,10 +96,19 @@ def add(model: Any, adapter: Adapter) -> None:
 class _Causal:
     """A causal model with its adapter. `head`: token ids that texts begin with; a Llama reads them once (packed_llama.py)."""
 
-    def __init__(self, folder: ModelFolder, adapter: Adapter, device: TorchDevice, head: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        folder: ModelFolder,
+        adapter: Adapter,
+        device: TorchDevice,
+        head: Sequence[int] = (),
+        trust_remote_code: bool = False,
+    ) -> None:
         need_torch(f"the model {folder.path}")
         # 7 billion weights in float32 are 28 GB of this machine's memory, on their way to a card where they are 14.
-        self._model = load(folder, "AutoModelForCausalLM", half=device.kind == "cuda")
+        self._model = load(
+            folder, "AutoModelForCausalLM", half=device.kind == "cuda", trust_remote_code=trust_remote_code
+        )
         add(self._model, adapter)
         self._model = self._model.to(device.kind)
         self._device, self.width = device, int(self._model.config.hidden_size)
@@ -142,8 +180,10 @@ class AnsweringModel(_Causal):
 class GuardedModel(_Causal):
     """The score of a small net over the last layer's state of the last token of each text."""
 
-    def __init__(self, folder: ModelFolder, adapter: Adapter, guard: Path, device: TorchDevice) -> None:
-        super().__init__(folder, adapter, device)
+    def __init__(
+        self, folder: ModelFolder, adapter: Adapter, guard: Path, device: TorchDevice, trust_remote_code: bool = False
+    ) -> None:
+        super().__init__(folder, adapter, device, trust_remote_code=trust_remote_code)
         from tamis.stages.text.models.networks import weights_of
 
         weights = sorted(guard.glob("*.safetensors"))

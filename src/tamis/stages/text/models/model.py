@@ -32,6 +32,7 @@ from tamis.stages.text.models.device import (
     choose_device,
     run_batches,
 )
+from tamis.stages.text.models.label_filter import refuse_unknown
 from tamis.stages.text.models.utils import ATTENTION_MASK, INPUT_IDS, TOKENS, format_name_with_suffix, model_resources
 from tamis.tasks import DocumentBatch
 
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 
 _DEFAULT_TOKENS = 512
-_LEAST_TOKENS = 16  # a text that is cut keeps so many
+LEAST_TOKENS = 16  # a text that is cut keeps so many
 
 
 class Network(Protocol):
@@ -103,6 +104,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     _allowance: Allowance | None = None
     _max_tokens: int = 0
     _cuts: bool = False
+    _wanted: list[Any] | None = None
 
     # -- what a subclass says -------------------------------------------------------------------------------------------
     @abstractmethod
@@ -113,6 +115,10 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     def columns(self, rows: np.ndarray[Any, Any]) -> Mapping[str, Any]:
         """Columns of the documents that have a text, from what the network gave: lists or Arrow arrays, one value per row."""
 
+    def known_labels(self) -> list[Any] | None:
+        """What documents may be kept by; None where only the loaded model tells."""
+        return None
+
     # -- life cycle -------------------------------------------------------------------------------------------------------
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         """Files are fetched and looked at. Without a GPU the network is loaded here, once: workers are forked from this process and
@@ -120,6 +126,15 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         self._find()
         if not self.resources.requires_gpu:
             self.setup()
+
+    def want_labels(self, labels: list[Any]) -> None:
+        """Labels by which documents will be kept behind this stage; those that its model does not have are refused as soon as that is known."""
+        self._wanted = labels
+        self._check_labels()
+
+    def _check_labels(self) -> None:
+        if self._wanted and (known := self.known_labels()) is not None:
+            refuse_unknown(self._wanted, known, self.model_identifier)
 
     def least_bytes(self) -> int:
         """The weights, where they are on this machine already; on a GPU they pass through the host's memory, too."""
@@ -141,11 +156,13 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         self._device, self._cuts = TorchDevice(kind, limit), limit.overflow == "cut"
         folder = self._find()
         self._max_tokens = folders.most_tokens(folder.config, self.max_seq_length, _DEFAULT_TOKENS)
-        self._network = self._loaded(folder, self._device)
+        network = self._loaded(folder, self._device)
+        self._check_labels()
+        # Of a model whose config.json says too much, or in words that nobody here knows, the weights tell it.
+        self._max_tokens = min(self._max_tokens, getattr(network, "longest", None) or self._max_tokens)
+        self._network = network
         self._allowance = Allowance(
-            self._device.shape(
-                self.model_inference_batch_size, self._network.packs, not self.has_seq_order, self._network.width
-            )
+            self._device.shape(self.model_inference_batch_size, network.packs, not self.has_seq_order, network.width)
         )
 
     def _loaded(self, folder: folders.ModelFolder, device: TorchDevice) -> Network:
@@ -205,8 +222,8 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             result = result.drop_columns([TOKENS])
         if self.keep_tokens:
             ones = [np.ones(len(t), np.int64) for t in tokens.texts]
-            result = result.with_column(INPUT_IDS, tokens.spread(as_lists(tokens.texts)))
-            result = result.with_column(ATTENTION_MASK, tokens.spread(as_lists(ones)))
+            result = result.with_column(INPUT_IDS, tokens.spread(as_lists(tokens.texts, np.int32)))
+            result = result.with_column(ATTENTION_MASK, tokens.spread(as_lists(ones, np.int64)))
         return result
 
     def keep_between_passes(self, folder: str) -> None:
@@ -231,6 +248,13 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         """How many tokens of a text go through the network."""
         return len(text)
 
+    def shortened(self, text: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Half of a text that does not fit the device (--gpu-overflow cut), or all of it where it is not to be cut any further."""
+        if len(text) <= LEAST_TOKENS:
+            return text
+        n = max(LEAST_TOKENS, len(text) // 2)
+        return np.concatenate([text[: n - 1], text[-1:]])  # the last one may be a mark of the end
+
     def _rows(self, texts: list[Any]) -> np.ndarray[Any, Any]:
         """What the network gives for each text, in their order. Results stay on the device until all batches are on their way."""
         assert self._network is not None
@@ -239,9 +263,9 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         network, at, parts, was_cut = self._network, [], [], set()
 
         def cut(i: int) -> int:
-            if len(texts[i]) > _LEAST_TOKENS:
-                n = max(_LEAST_TOKENS, len(texts[i]) // 2)
-                texts[i] = np.concatenate([texts[i][: n - 1], texts[i][-1:]])  # the last one may be a mark of the end
+            shorter = self.shortened(texts[i])
+            if len(shorter) < len(texts[i]):
+                texts[i] = shorter
                 was_cut.add(i)
             return self._n_tokens(texts[i])
 
@@ -317,8 +341,8 @@ def _existing(batch: DocumentBatch, field: str) -> list[Any]:
     return found
 
 
-def as_lists(rows: list[Any]) -> pa.Array:
-    """Arrays of numbers as a column of lists."""
+def as_lists(rows: list[Any], dtype: Any) -> pa.Array:
+    """Arrays of numbers of one type as a column of lists of that type; also where there is none: a column has one type, however documents are cut."""
     offsets = np.concatenate([[0], np.cumsum([len(r) for r in rows])]).astype(np.int64)
-    values = np.concatenate(rows) if rows else np.empty(0, np.int64)
+    values = np.concatenate([np.empty(0, dtype), *rows])
     return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(values))

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tamis.stages.text.models.device import TorchDevice
 
 Tokens = Sequence["np.ndarray[Any, Any]"]
+# Layers with a vector for each position, as the models of transformers call them.
+_TABLES = ("position_embeddings", "wpe", "embed_positions", "positions_embed")
 
 
 def need_torch(what: str) -> Any:
@@ -45,6 +47,7 @@ class Encoder:
         self.device, self.pooling = device, pooling
         self.dtype = torch.bfloat16 if half and device.kind == "cuda" else torch.float32
         self.width = int(model.config.hidden_size)
+        self.longest = positions(model)
         self._packed: Any = None
         self._own: Any = None
         self._kind = packing(model.config)
@@ -57,7 +60,7 @@ class Encoder:
     def prepare(self, texts: Tokens, batch: Batch) -> PackedTexts | PaddedTexts:
         """Texts as `pooled` takes them; the device is not needed for that."""
         if self._kind is None or self._packed is None:
-            return PaddedTexts(texts, batch, self.device.kind)
+            return PaddedTexts(texts, batch, self.device.kind, longest=self.longest)
         packed = self._kind[0](texts, total=batch.n_tokens if self.device.kind == "cuda" else 0)
         return PackedTexts(packed.to_host(self.device.kind), ready(_rows_of(packed, self.pooling), self.device.kind))
 
@@ -90,14 +93,20 @@ class PackedTexts:
 
 
 class PaddedTexts:
-    """Texts as rows of one length, and which of their tokens are there. What stands in the padding makes no difference, for it is masked; so any token
-    will do. Rows beyond the texts hold one token: attention over no token at all is not a number."""
+    """Texts as rows of one length, and which of their tokens are there. Rows beyond the texts hold one token: attention over no token at all is not a
+    number. `longest`: no row is longer, for the model has no more positions.
 
-    def __init__(self, texts: Tokens, batch: Batch, device: str, side: str = "right") -> None:
-        self.n, self._device = len(texts), device
-        ids, mask = (np.zeros((batch.n_rows, batch.length), np.int64) for _ in range(2))
+    What stands in the padding makes no difference to the states of the tokens, for it is masked. But some models find the end of a text, or its
+    positions, by the id of their padding: they are given that (`pad`)."""
+
+    def __init__(
+        self, texts: Tokens, batch: Batch, device: str, side: str = "right", pad: int = 0, longest: int | None = None
+    ) -> None:
+        self.n, self._device, self.pad = len(texts), device, pad
+        length = batch.length if longest is None else min(batch.length, longest)
+        ids, mask = np.full((batch.n_rows, length), pad, np.int64), np.zeros((batch.n_rows, length), np.int64)
         for row, text in enumerate(texts):
-            at = slice(0, len(text)) if side == "right" else slice(batch.length - len(text), batch.length)
+            at = slice(0, len(text)) if side == "right" else slice(length - len(text), length)
             ids[row, at], mask[row, at] = text, 1
         mask[len(texts) :, 0 if side == "right" else -1] = 1
         self._both = ready(ids, device), ready(mask, device)
@@ -136,6 +145,21 @@ def pool(hidden: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor
         return (hidden * weights).sum(1) / weights.sum(1)
     last = mask.sum(1) - 1
     return hidden[torch.arange(len(hidden), device=hidden.device), last]
+
+
+def positions(model: Any) -> int | None:
+    """How many tokens a loaded model has positions for; None where these are no table, but computed.
+
+    Tables of the kind of RoBERTa begin behind the place of its padding; those of the kind of BART have an offset.
+    """
+    if getattr(model.config, "position_embedding_type", None) not in (None, "absolute"):  # a table that nobody reads
+        return None
+    found = [
+        table.num_embeddings - (getattr(table, "offset", 0) if table.padding_idx is None else table.padding_idx + 1)
+        for name, table in model.named_modules()
+        if name.rpartition(".")[2] in _TABLES and isinstance(table, torch.nn.Embedding)
+    ]
+    return min(found, default=None)
 
 
 # -- loading ----------------------------------------------------------------------------------------------------------
@@ -235,7 +259,7 @@ class HeadedEncoder:
         torch = need_torch(f"the model {folder.path}")
         self._encoder = Encoder(load_encoder(folder, prefix, base), device, max_tokens, pooling, half)
         layers = [linear(weights_of(folder, f"{name}."), name, folder) for name in heads]
-        self.sizes = [len(bias) for _, bias in layers]
+        self.sizes, self.longest = [len(bias) for _, bias in layers], self._encoder.longest
         self._weight = torch.cat([w for w, _ in layers]).to(device.kind)
         self._bias = torch.cat([b for _, b in layers]).to(device.kind)
         self.packs, self.width, self.n_outputs = self._encoder.packs, self._encoder.width, len(self._bias)
@@ -249,7 +273,11 @@ class HeadedEncoder:
 
 
 class SequenceClassifier:
-    """A model of AutoModelForSequenceClassification; a DeBERTa or BERT runs packed, with its own pooler and classifier behind."""
+    """A model of AutoModelForSequenceClassification; a DeBERTa or BERT runs packed, with its own pooler and classifier behind.
+
+    Any other is padded at the side where it reads a text as it reads it alone (`padding_side` is for code that a folder brings along: nobody knows how
+    that reads).
+    """
 
     def __init__(
         self,
@@ -262,7 +290,8 @@ class SequenceClassifier:
     ) -> None:
         model = load(folder, "AutoModelForSequenceClassification", trust_remote_code=trust_remote_code)
         self.n_outputs = int(model.config.num_labels)
-        self._device, self._side = device, padding_side
+        self._device, self.longest = device, positions(model)
+        self._side = _side(model, padding_side)
         self._encoder: Encoder | None = None
         inner = getattr(model, "deberta", None) or getattr(model, "bert", None)
         pooler = getattr(model, "pooler", None) or getattr(
@@ -272,20 +301,41 @@ class SequenceClassifier:
             self._encoder = Encoder(inner, device, max_tokens, "first", half)
             self._pooler, self._head = pooler.to(device.kind).eval(), model.classifier.to(device.kind).eval()
         else:
-            if model.config.pad_token_id is None:  # models that look for the end of a text find it by its padding
-                model.config.pad_token_id = -1
             dtype = need_torch("a model").bfloat16 if half and device.kind == "cuda" else model.dtype
             self._own = model.to(device.kind, dtype)
+            text_config = model.config.get_text_config()
+            self._configs = [model.config, text_config]  # one and the same, but for models of several parts
+            self._n_ids = int(model.get_input_embeddings().num_embeddings)
+            own = text_config.pad_token_id
+            self._pad = own if isinstance(own, int) and 0 <= own < self._n_ids else None
         self.packs, self.width = self._encoder is not None, int(getattr(model.config, "hidden_size", GPU_WIDTH))
 
     def prepare(self, texts: Tokens, batch: Batch) -> Any:
         if self._encoder is not None:
             return self._encoder.prepare(texts, batch)
-        return PaddedTexts(texts, batch, self._device.kind, self._side)
+        pad = self._pad if self._pad is not None else _unused(texts, self._n_ids)
+        return PaddedTexts(texts, batch, self._device.kind, self._side, pad, self.longest)
 
     def __call__(self, prepared: Any) -> torch.Tensor:
         with torch.inference_mode():
             if self._encoder is not None:
                 return self._head(self._pooler(self._encoder.pooled(prepared)[:, None])).float()
             ids, mask = prepared.moved()
+            for config in self._configs:  # where a model looks for the mark by which it finds the end of each text
+                config.pad_token_id = prepared.pad
             return self._own(input_ids=ids, attention_mask=mask).logits[: prepared.n].float()
+
+
+def _side(model: Any, wanted: str) -> str:
+    """Where a classifier is padded: behind its texts, where positions are those of a text alone and a causal model never looks; before them if it reads
+    its score at the last place of a row (XLNet, whose positions are distances)."""
+    if not type(model).__module__.startswith("transformers."):
+        return wanted
+    reads_last = hasattr(model, "sequence_summary") and getattr(model.config, "summary_type", None) == "last"
+    return "left" if reads_last else "right"
+
+
+def _unused(texts: Tokens, n_ids: int) -> int:
+    """A token id that none of these texts ends with."""
+    last = {int(text[-1]) for text in texts}
+    return next(i for i in range(n_ids) if i not in last) if len(last) < n_ids else 0

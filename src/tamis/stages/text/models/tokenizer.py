@@ -59,7 +59,19 @@ class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
                 raise UsageError(f"TokenizerStage: {name} must be a whole number above 0, or None, got {value!r}")
         self.hf_token = None if self.hf_token is None else Secret(self.hf_token)
         self.name = format_name_with_suffix(self.model_identifier, "_tokenizer")
+        self._frames: list[str] = []
+        self._are_sentences = self._lower_case = False
         self._tokenizer: Tokenizer | None = None
+
+    def keep_ends_of(self, texts: list[str]) -> None:
+        """All texts will begin and end as these do (prompts around a message): where one is too long its middle is cut, not its end. No parameter of
+        this stage: runs that were begun without it go on."""
+        self._frames = texts
+
+    def read_as_sentences(self) -> None:
+        """The model is one of sentence-transformers: where its folder says how long texts may be, and that they are read in small letters, they are. No
+        parameters of this stage, for a model that is yet to be fetched tells it later."""
+        self._are_sentences = True
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_tokenizer": None}
@@ -71,9 +83,14 @@ class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     def setup(self, worker_metadata: Any = None) -> None:
         if self._tokenizer is None:
             path = folders.fetch(self.model_identifier, self.cache_dir, self.hf_token, self.trust_remote_code)
-            self._tokenizer = Tokenizer(
-                path, self.max_seq_length, self.trust_remote_code, self.transformers_init_kwargs
-            )
+            longest = self.max_seq_length
+            if self._are_sentences:
+                told = folders.sentence_settings(path)
+                longest, self._lower_case = longest or told.max_tokens, told.lower_case
+            tokenizer = Tokenizer(path, longest, self.trust_remote_code, self.transformers_init_kwargs)
+            if self._frames:
+                tokenizer.keep_ends_of(self._frames)
+            self._tokenizer = tokenizer
 
     def model_files(self) -> str:
         try:
@@ -84,7 +101,10 @@ class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     def process(self, task: DocumentBatch) -> DocumentBatch:
         self.setup()
         assert self._tokenizer is not None
-        return task.with_column(TOKENS, self._tokenizer.column(task.texts(self.text_field), self.max_chars))
+        texts = task.texts(self.text_field)
+        if self._lower_case:
+            texts = _lowered(texts, self.max_chars)
+        return task.with_column(TOKENS, self._tokenizer.column(texts, None if self._lower_case else self.max_chars))
 
 
 class Tokenizer:
@@ -116,12 +136,13 @@ class Tokenizer:
                 f"model folder {path}: its tokenizer cannot be loaded ({type(exc).__name__}: {str(exc).strip()[:300]}); "
                 "expected tokenizer.json or the files of a tokenizer that transformers knows"
             ) from None
-        limits: list[Any] = [self._own.model_max_length, config.get("max_position_embeddings")]
+        limits: list[Any] = [self._own.model_max_length, *map(config.get, folders.N_POSITIONS)]
         known = [int(n) for n in limits if _is_limit(n)]
         self.max_tokens = folders.most_tokens(
             config, max_tokens or min(known, default=_DEFAULT_TOKENS), _DEFAULT_TOKENS
         )
 
+        self._end = np.empty(0, np.int32)  # what stays where a text is cut
         self._specials = self._whole([""])[0]
         self._n_behind = _behind(self._specials, self._whole(["a"])[0])
         n_before = len(self._specials) - self._n_behind
@@ -135,6 +156,22 @@ class Tokenizer:
                 f"max_seq_length={self.max_tokens}: this tokenizer adds {len(self._specials)} tokens to every text"
             )
 
+    def keep_ends_of(self, texts: Sequence[str]) -> None:
+        """As `TokenizerStage.keep_ends_of`."""
+        before, behind = self.ends_of(texts)
+        if len(before) + len(behind) >= self.max_tokens:
+            raise UsageError(
+                f"max_seq_length={self.max_tokens}: what stands around every text takes {len(before) + len(behind)} tokens, so that nothing of a text would "
+                "be read; give a larger max_seq_length (or a shorter policy)"
+            )
+        self._end = np.array(behind, np.int32)
+
+    def ends_of(self, texts: Sequence[str]) -> tuple[list[int], list[int]]:
+        """The tokens that all of these texts begin with, and those that all of them end with."""
+        from tamis.stages.text.models.id_lists import common_ends
+
+        return common_ends(self._encode(texts))
+
     def column(self, texts: pa.Array, max_chars: int | None = None) -> pa.Array:
         """Token ids as a column of lists; null where there is no text."""
         from tamis.kernels.buffers import string_buffers
@@ -146,6 +183,11 @@ class Tokenizer:
         for begin in range(0, len(texts), _CHUNK):
             found += self._some(texts, buffers, begin + np.flatnonzero(known[begin : begin + _CHUNK]), max_chars)
         offsets, ids = joined(found, len(texts))
+        if self._end.size:
+            for end in offsets[1:][
+                np.diff(offsets) == self.max_tokens
+            ].tolist():  # those that were cut, or end so anyway
+                ids[end - self._end.size : end] = self._end
         return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(ids), mask=pa.array(~known))
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -209,6 +251,12 @@ class Tokenizer:
         if len(ids) <= self.max_tokens:
             return ids
         return ids[: self.max_tokens - self._n_behind] + (ids[-self._n_behind :] if self._n_behind else [])
+
+
+def _lowered(texts: pa.Array, max_chars: int | None) -> pa.Array:
+    """Texts (of each so many characters) in small letters, as Python makes them: Arrow does not know the sigma at the end of a word."""
+    cut = texts if max_chars is None else pc.utf8_slice_codeunits(texts, 0, max_chars)
+    return pa.array([None if text is None else text.lower() for text in cut.to_pylist()], pa.large_string())
 
 
 def _is_limit(n: Any) -> bool:
