@@ -93,9 +93,32 @@ def test_one_after_the_other_keeps_what_all_at_once_keeps(tmp_path: Path) -> Non
 def test_an_indexed_document_stays_even_if_a_new_one_is_better(tmp_path: Path) -> None:
     exact(write(tmp_path / "a", [{"id": 1, "text": "same", "score": 1}]), tmp_path / "o1", index_path=tmp_path / "i",
           normalize_text=True, keep="best", keep_by="score")  # fmt: skip
-    new = [{"id": 2, "text": "SAME", "score": 9}, {"id": 3, "text": "other", "score": 2}]
-    exact(write(tmp_path / "b", new), tmp_path / "o2", against=tmp_path / "i", normalize_text=True, keep="best", keep_by="score")  # fmt: skip
-    assert ids(tmp_path / "o2") == {3}
+    new = [{"id": 2, "text": "SAME", "score": 9}, {"id": 3, "text": "other"}, {"id": 4, "text": "other", "score": 2}]
+    exact(write(tmp_path / "b", new, n_files=1), tmp_path / "o2", against=tmp_path / "i", normalize_text=True, keep="best", keep_by="score")  # fmt: skip
+    assert ids(tmp_path / "o2") == {4}  # one without a number is worse than any other
+
+
+def test_similar_new_documents_of_which_one_has_no_number(tmp_path: Path, made: Path) -> None:
+    new = [{"id": "none", "text": text(99)}, {"id": "some", "text": edited(text(99), 2), "score": 2}]
+    fuzzy(write(tmp_path / "b", new), tmp_path / "o2", against=made, keep="best", keep_by="score")
+    assert ids(tmp_path / "o2") == {"some"}
+
+
+@pytest.mark.parametrize("way", ["verified", "by bands alone", "exact"])
+def test_no_new_document_at_all(tmp_path: Path, made: Path, way: str) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "0.jsonl").touch()
+    if way == "exact":
+        exact(
+            write(tmp_path / "a", [{"id": 1, "text": "same"}, {"id": 2, "text": "same"}]),
+            tmp_path / "o1",
+            index_path=tmp_path / "i",
+            perform_removal=False,
+        )
+        result = exact(tmp_path / "b", tmp_path / "o2", against=tmp_path / "i")
+    else:
+        result = fuzzy(tmp_path / "b", tmp_path / "o2", against=made, threshold=0.7 if way == "verified" else None)
+    assert (result.n_documents, result.n_duplicates) == (0, 0)
 
 
 def families(first: int, n: int) -> list[dict[str, Any]]:
