@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tamis.backends.local import InProcessExecutor
 from tamis.dedup.semantic import greedy, kmeans, products
 from tamis.dedup.semantic.ranking import RankingStrategy
 from tamis.dedup.semantic.solver import _groups
@@ -101,6 +102,15 @@ def test_vectors_are_of_length_one_and_those_without_direction_are_told() -> Non
     x, has = unit_vectors(column, "e", None)
     assert x.tolist() == [[0.6000000238418579, 0.800000011920929], [0, 0], [0, 0], [0, 0]]
     assert has.tolist() == [True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    "column", [pa.nulls(2), pa.array([[], []]), pa.array([None, []], pa.list_(pa.float32()))], ids=str
+)
+def test_where_no_document_has_an_embedding_its_length_is_not_known(column: pa.Array) -> None:
+    for dimension, width in ((None, 0), (5, 5)):
+        x, has = unit_vectors(column, "e", dimension)
+        assert (x.shape, has.tolist()) == ((2, width), [False, False])
 
 
 @pytest.mark.parametrize(
@@ -224,6 +234,45 @@ def test_survivors_do_not_depend_on_memory_workers_block_size_or_format(corpus: 
     assert n_bytes[0] == n_bytes[1] > 0
     assert n_bytes[2] == gone
     assert 300 <= len(found[0]) < 500
+
+
+def documents_without_embeddings() -> list[dict[str, Any]]:
+    """Long stretches without the field, with null, with an empty list; two of those that have one point the same way."""
+    none: list[dict[str, Any]] = [{}, {"embeddings": None}, {"embeddings": []}]
+    some = [{"embeddings": e} for e in ([1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [2.0, 0.0, 0.0])]
+    rows = [kind for kind in none for _ in range(30)] + some + [none[0]] * 30
+    return [{"id": f"d{i:03d}", "text": "x" * 40, **row} for i, row in enumerate(rows)]
+
+
+@pytest.mark.parametrize("blocksize", [None, "1KB"])
+def test_documents_without_an_embedding_stay_however_the_input_is_cut(tmp_path: Path, blocksize: str | None) -> None:
+    rows = documents_without_embeddings()
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    workflow = SemanticDeduplicationWorkflow(
+        str(tmp_path / "in.jsonl"), str(tmp_path / "out"), 1, eps=EPS, input_filetype="jsonl", perform_removal=True,
+        input_blocksize=blocksize, which_to_keep="easy",
+    )  # fmt: skip
+    result = workflow.run(InProcessExecutor(), progress=False, memory="512MB")
+    assert (result.n_documents, result.n_duplicates, result.summary["n_without_text"]) == (123, 1, 120)
+    assert survivors(tmp_path / "out") == [row["id"] for row in rows if row["id"] != "d092"]
+
+
+def test_files_without_the_column_of_embeddings(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table({"id": ["a"]}), tmp_path / "in" / "a.parquet")
+    pq.write_table(pa.table({"id": ["b"], "embeddings": pa.nulls(1)}), tmp_path / "in" / "b.parquet")
+    pq.write_table(pa.table({"id": ["c", "d"], "embeddings": [[1.0, 2.0], [1.0, 2.0]]}), tmp_path / "in" / "c.parquet")
+    workflow = SemanticDeduplicationWorkflow(str(tmp_path / "in"), str(tmp_path / "out"), 1, eps=EPS)
+    assert workflow.run(InProcessExecutor(), progress=False, memory="512MB").n_duplicates == 1
+
+
+def test_a_field_that_no_document_has_is_named(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"id": 1}\n{"id": 2}\n')
+    workflow = SemanticDeduplicationWorkflow(
+        str(tmp_path / "in.jsonl"), str(tmp_path / "out"), 1, eps=EPS, input_filetype="jsonl"
+    )
+    with pytest.raises(PipelineError, match="reads the field 'embeddings', which no document has"):
+        workflow.run(InProcessExecutor(), progress=False, memory="512MB")
 
 
 def test_embeddings_of_two_lengths_end_the_run_with_a_message(tmp_path: Path) -> None:

@@ -80,9 +80,9 @@ class JoinedRecords(Records):
             raise FormatError("a key of the index belongs to no document; the index is damaged")
         return keys, numbers
 
-    def iter_column(self, name: str) -> Iterator[tuple[int, Array]]:
+    def iter_column(self, name: str, or_zeros: bool = False) -> Iterator[tuple[int, Array]]:
         """Of the new documents alone."""
-        for first, values in self.new.iter_column(name):
+        for first, values in self.new.iter_column(name, or_zeros):
             yield first + self.n_old, values
 
 

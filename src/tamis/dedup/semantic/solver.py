@@ -107,7 +107,9 @@ def fixed_blocks(
     first, rows, has, rank = 0, [], [], []
     n = 0
     lengths, ranks = records.iter_column("length"), records.iter_column("rank")
-    for (_, raw), (_, length), (_, order) in zip(records.iter_column(VECTOR), lengths, ranks, strict=True):
+    for (_, raw), (_, length), (_, order) in zip(
+        records.iter_column(VECTOR, or_zeros=True), lengths, ranks, strict=True
+    ):
         rows.append(np.frombuffer(raw.tobytes(), np.float32).reshape(len(raw), dimension))
         has.append(length >= 0)
         rank.append(order)

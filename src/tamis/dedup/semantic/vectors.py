@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tamis.errors import PipelineError, UsageError
+from tamis.errors import PipelineError
 from tamis.later import np, pa, pc
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
@@ -19,7 +19,7 @@ VECTOR = "vector"
 @dataclass(repr=False)
 class DocumentVectors(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Replaces documents by records: place, `length` (bytes of the record; -1 where there is no vector), `rank`, and the unit
-    vector (float32).
+    vector (float32). Where no document of a batch has an embedding, nobody knows how long one is, and there is no column of vectors.
 
     A document whose embedding is null, empty or all zeros has no direction and is never a duplicate. Embeddings of different
     lengths are an error, which names the document's place. `rank_field`: the number that ranks documents, smaller is kept rather.
@@ -38,17 +38,19 @@ class DocumentVectors(ProcessingStage[DocumentBatch, DocumentBatch]):
         from tamis.dedup.keys import place_columns, record_batch
         from tamis.formats.jsonl.known_records import known_columns
 
-        if self.embedding_field not in batch.get_columns():
-            raise UsageError(
-                f"{self.name}: no document here has the field {self.embedding_field!r}; there are {batch.get_columns()}"
-            )
         places = place_columns(batch)
-        vectors, has_one = unit_vectors(batch.column(self.embedding_field), self.embedding_field, self.dimension)
+        # A field that no document at all has is told before (engine/worker/fields.py); in some partition it may well be missing.
+        there = self.embedding_field in batch.get_columns()
+        column = batch.column(self.embedding_field) if there else pa.nulls(batch.num_items)
+        vectors, has_one = unit_vectors(column, self.embedding_field, self.dimension)
         width = vectors.shape[1] * 4
         length = np.zeros(len(vectors), np.int64) if batch.lineage is None else batch.lineage.lengths()
         columns = places | {"length": np.where(has_one, length, -1), "rank": self._ranks(batch)} | known_columns(batch)
+        records = record_batch(batch, columns)
+        if not width:
+            return records
         raw = pa.Array.from_buffers(pa.binary(width), len(vectors), [None, pa.py_buffer(np.ascontiguousarray(vectors))])
-        return record_batch(batch, columns).with_column(VECTOR, raw)
+        return records.with_column(VECTOR, raw)
 
     def _ranks(self, batch: DocumentBatch) -> Any:
         if self.rank_field is None:
@@ -57,8 +59,13 @@ class DocumentVectors(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 
 def unit_vectors(column: pa.Array, field: str, dimension: int | None) -> tuple[Floats, np.ndarray[Any, Any]]:
-    """Rows of length 1 (zeros where there is no embedding), and which rows have one. All lists must be of one length."""
+    """Rows of length 1 (zeros where there is no embedding), and which rows have one. All lists must be of one length.
+
+    Rows have no numbers at all where no list has any and no `dimension` is given.
+    """
     kind = column.type
+    if pa.types.is_null(kind):
+        return np.zeros((len(column), dimension or 0), np.float32), np.zeros(len(column), bool)
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
         raise PipelineError(f"field {field!r}: expected lists of numbers, got {kind}")
     try:
@@ -73,7 +80,7 @@ def unit_vectors(column: pa.Array, field: str, dimension: int | None) -> tuple[F
         raise PipelineError(
             f"field {field!r}: document {at} of this batch has {int(sizes[at])} numbers, expected {wanted}"
         )
-    width = found[0] if found else (dimension or 1)
+    width = found[0] if found else (dimension or 0)
     out = np.zeros((len(column), width), np.float32)
     rows = np.flatnonzero(sizes)
     values = pc.list_flatten(lists)

@@ -112,16 +112,30 @@ def _write_lines(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, 
 def _write_columns(batches: Sequence[DocumentBatch], path: str, ledger: Ledger) -> StagedFile:
     """Columns as they lie in memory, one record batch per batch, for passes that read them again by position.
 
-    Between passes of one workflow only: the stage gives all batches the same columns, and what identifies a row's content
-    here is the document it was made from.
+    Between passes of one workflow only: the stage gives all batches the same columns (one that a batch does not have is null there), and
+    what identifies a row's content here is the document it was made from.
     """
     tables = [b.to_pyarrow(b.lineage.only if b.lineage else None).drop_columns([ROW_ID]) for b in batches]
+    tables = _with_same_columns(tables)
     with BlockWriter(path, 0o666) as out, pa.ipc.new_file(out, tables[0].schema) as writer:
         for batch, table in zip(batches, tables, strict=True):
             ledger.content.add(batch.num_items, hash128.sum128(*batch.identity))
             _count_lengths(ledger, row_bytes(table))
             writer.write_table(table.combine_chunks())
     return StagedFile(path, "output", extension="arrow", check=out.check)
+
+
+def _with_same_columns(tables: list[pa.Table]) -> list[pa.Table]:
+    """Tables with the columns of the one that has most; those that others lack are null there."""
+    schema = max((t.schema for t in tables), key=lambda s: len(s.names))
+    return [
+        t
+        if t.schema.names == schema.names
+        else pa.table(
+            {f.name: t.column(f.name) if f.name in t.schema.names else pa.nulls(len(t), f.type) for f in schema}
+        )
+        for t in tables
+    ]
 
 
 def _write_table(
