@@ -14,8 +14,8 @@ import pytest
 from tamis.backends.local import InProcessExecutor
 from tamis.dedup.semantic import greedy, kmeans, products
 from tamis.dedup.semantic.ranking import RankingStrategy
-from tamis.dedup.semantic.solver import _groups
-from tamis.dedup.semantic.vectors import rank_numbers, unit_vectors
+from tamis.dedup.semantic.solver import _groups, _order
+from tamis.dedup.semantic.vectors import least_cosine, rank_numbers, unit_vectors
 from tamis.dedup.semantic.workflow import SemanticDeduplicationWorkflow
 from tamis.errors import PipelineError, UsageError
 
@@ -55,6 +55,31 @@ def test_what_goes_in_a_cluster_is_what_the_slow_twin_says(block: int) -> None:
     assert dict(zip(gone.tolist(), kept.tolist(), strict=True)) == slow_greedy(order.tolist(), x, 1 - EPS)
     assert len(gone) > 100
     assert np.allclose(likeness, [x[a] @ x[b] for a, b in zip(gone, kept, strict=True)], atol=1e-5)
+
+
+def test_equal_vectors_are_found_with_an_eps_of_0() -> None:
+    once, _ = unit_vectors(pa.array(made()[:100].tolist(), pa.list_(pa.float32())), "e", None)
+    assert np.einsum("ij,ij->i", once, once).min() < 1  # in float32
+    x = np.concatenate([once, once])
+    gone, kept, _ = greedy.duplicates_in_cluster(np.arange(200), lambda rows: x[rows], least_cosine(0), 7, 4096)
+    assert (gone.tolist(), kept.tolist()) == (list(range(100, 200)), list(range(100)))
+    assert [least_cosine(e) for e in (2e-6, 0.01, 0.5)] == [1 - 2e-6, 1 - 0.01, 0.5]
+
+
+def test_documents_at_random_are_ordered_by_the_seed_of_their_strategy(tmp_path: Path) -> None:
+    def order_seed(**how: Any) -> Any:
+        return (
+            SemanticDeduplicationWorkflow("in", str(tmp_path), 1, eps=EPS, **how)
+            .passes()
+            .task["semantic"]["order_seed"]
+        )
+
+    assert order_seed(ranking_strategy=RankingStrategy.random()) == 42  # as it was
+    assert order_seed(which_to_keep="random", random_state=5) == 5
+    assert order_seed(ranking_strategy=RankingStrategy.random(7)) == 7
+    meta = np.zeros(6, [("number", "<u4"), ("distance", "<f4"), ("rank", "<u8")])
+    meta["number"] = np.arange(6)
+    assert _order(meta, "random", 42).tolist() != _order(meta, "random", 7).tolist()
 
 
 def test_kept_vectors_that_do_not_fit_are_read_again_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,6 +167,7 @@ def test_ranks_order_numbers_both_ways_and_put_what_is_missing_last() -> None:
     [
         ({"eps": None}, "eps: say how unlike"),
         ({"eps": 1.5}, "eps: expected a number"),
+        ({"eps": 0.1, "fit_data_fraction": 1.5}, "fit_data_fraction: expected a number"),
         ({"which_to_keep": "best"}, "which_to_keep: expected one of hard, easy, random"),
         ({"n_clusters": 0}, "n_clusters: expected a whole number"),
         ({"distance_metric": "l2"}, "distance_metric: expected one of cosine"),

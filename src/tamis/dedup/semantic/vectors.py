@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tamis.errors import PipelineError
+from tamis.errors import PipelineError, UsageError
 from tamis.later import np, pa, pc
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     Floats = np.ndarray[Any, np.dtype[np.float32]]
 
 VECTOR = "vector"
+ROUNDING = (
+    1e-6  # what the product of a vector and itself may be away from 1 in float32: equal ones are found with eps=0, too
+)
 
 
 @dataclass(repr=False)
@@ -92,6 +95,26 @@ def unit_vectors(column: pa.Array, field: str, dimension: int | None) -> tuple[F
     norm = np.sqrt(np.einsum("ij,ij->i", out, out, dtype=np.float64))
     out /= np.where(norm > 0, norm, 1.0)[:, None].astype(np.float32)
     return out, norm > 0
+
+
+def least_cosine(eps: float) -> float:
+    """The cosine from which on documents are duplicates. An eps below ROUNDING means equal vectors.
+
+    >>> least_cosine(0.25), least_cosine(0)
+    (0.75, 0.999998)
+    """
+    return 1.0 - max(float(eps), ROUNDING)
+
+
+def check_fraction(who: str, fraction: float | None) -> None:
+    """The share of documents that clusters are made from, if it is given."""
+    if fraction is not None and (isinstance(fraction, bool) or not 0 < float(fraction) <= 1):
+        raise UsageError(f"{who}fit_data_fraction: expected a number above 0, up to 1, got {fraction!r}")
+
+
+def nothing_to_fit(fraction: float | None, n: int) -> str:
+    """What is told where there are `n` embeddings and a share of them is none."""
+    return f"fit_data_fraction={fraction} chose none of the {n:,} documents that have an embedding; give a larger one, or leave it out"
 
 
 def rank_numbers(column: pa.Array, field: str, descending: bool) -> Any:

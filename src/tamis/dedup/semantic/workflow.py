@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.options import InOneCall, absolute
 from tamis.dedup.semantic.ranking import RankingStrategy
-from tamis.dedup.semantic.vectors import DocumentVectors
+from tamis.dedup.semantic.vectors import DocumentVectors, check_fraction, least_cosine
 from tamis.errors import UsageError
 from tamis.sizes import parse_fraction
 
@@ -27,7 +27,7 @@ class SemanticDeduplicationWorkflow(InOneCall):
 
     A document goes when the cosine of its embedding and that of one that stays is at least 1 - `eps`, both in one cluster.
     `which_to_keep`: of like documents the one far from its centroid (hard), near to it (easy), or any (random); a
-    `ranking_strategy` comes before that. Documents whose embedding is null or zero always stay. `output_path` gets the documents that stay and, in `_tamis/duplicates`,
+    `ranking_strategy` comes before that. `eps` 0 finds equal embeddings: cosines are those of float32, so anything below 0.000002 means that. Documents whose embedding is null or zero always stay. `output_path` gets the documents that stay and, in `_tamis/duplicates`,
     one row per duplicate with the one it resembles and the cosine; `perform_removal=False` only finds them.
     `verbose`: whether its progress is shown. `backend`: where vectors are compared: "cpu", "gpu", or "auto" (whichever is faster here, measured).
     `n_clusters` None: one for about 1,000 documents, 1,000 at most. `fit_data_fraction`: the share of documents that clusters are made from (default: at least 64 for each cluster).
@@ -85,6 +85,7 @@ class SemanticDeduplicationWorkflow(InOneCall):
             raise UsageError("eps: say how unlike duplicates may be, e.g. eps=0.01 for a cosine of at least 0.99")
         if not 0 <= float(self.eps) < 1:
             raise UsageError(f"eps: expected a number from 0 to below 1, got {self.eps!r}")
+        check_fraction("", self.fit_data_fraction)
         if self.n_init != 1:
             raise UsageError("n_init: clusters are made once, from seeds chosen by k-means||; leave it at 1")
         for name, usual in (("max_samples_per_batch", 1 << 15), ("_duplicates_num_row_groups_hint", None)):
@@ -109,9 +110,9 @@ class SemanticDeduplicationWorkflow(InOneCall):
         from tamis.dedup.kinds import Passes
 
         assert self.eps is not None
-        which = self.which_to_keep
+        which, order_seed = self.which_to_keep, self.random_state
         if self.ranking_strategy is not None and self.ranking_strategy.strategy == "random":
-            which = "random"
+            which, order_seed = "random", self.ranking_strategy.random_seed
         how = {
             "n_clusters": self.n_clusters, "max_iter": self.max_iter, "tol": self.tol, "seed": self.random_state, "init": self.init,
             "oversampling": self.oversampling_factor, "fit_data_fraction": self.fit_data_fraction, "which_to_keep": which,
@@ -123,8 +124,9 @@ class SemanticDeduplicationWorkflow(InOneCall):
             "perform_removal": self.perform_removal, **how,
         }  # fmt: skip
         return Passes(
-            "semantic deduplication", self._input().reader, [(self._stage(), [])], self.output_path, {"semantic": {**how, "backend": self.backend}},
-            self._writer(), threshold=1.0 - float(self.eps), max_source_loss=float(self.max_source_loss), identity=identity, decide="semantic",
+            "semantic deduplication", self._input().reader, [(self._stage(), [])], self.output_path,
+            {"semantic": {**how, "order_seed": order_seed, "backend": self.backend}}, self._writer(), threshold=least_cosine(self.eps),
+            max_source_loss=float(self.max_source_loss), identity=identity, decide="semantic",
         )  # fmt: skip
 
 
