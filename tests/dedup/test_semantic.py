@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis.backends.local import InProcessExecutor
+from tamis.dedup.ids.workflow import TextDuplicatesRemovalWorkflow
 from tamis.dedup.semantic import greedy, kmeans, products
 from tamis.dedup.semantic.ranking import RankingStrategy
 from tamis.dedup.semantic.solver import _groups, _order
@@ -375,9 +376,46 @@ def test_a_gpu_that_cannot_be_started_is_an_error_or_the_cpu() -> None:
         products.choose("gpu", 8, 10**10, None, 1, broken)
 
 
-def test_parameters_that_the_memory_budget_decides_are_told() -> None:
-    with pytest.warns(UserWarning, match="max_samples_per_batch is for its stages one by one"):
-        SemanticDeduplicationWorkflow("in", "out", 2, eps=0.1, max_samples_per_batch=10)
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"max_samples_per_batch": 10}, "max_samples_per_batch is for its stages one by one"),
+        ({"metadata_fields": ["grade"]}, "metadata_fields is for its stages one by one"),
+        ({"cache_kwargs": {"compression": "gzip"}}, "cache_kwargs is about files between its stages"),
+        ({"write_kwargs": {"compression": "gzip"}}, "write_kwargs is not used"),
+    ],
+)
+def test_parameters_that_have_another_means_here_are_told(given: dict[str, Any], told: str) -> None:
+    with pytest.warns(UserWarning, match=told):
+        SemanticDeduplicationWorkflow("in", "out", 2, eps=0.1, **given)
+
+
+def found_alone(folder: Path, **how: Any) -> Any:
+    workflow = SemanticDeduplicationWorkflow(
+        str(folder / "in.parquet"), str(folder / "out"), 1, eps=EPS, which_to_keep="easy", **how
+    )
+    return workflow.run(InProcessExecutor(), progress=False, memory="512MB")
+
+
+def test_ids_of_what_goes_are_for_the_workflow_that_removes(tmp_path: Path) -> None:
+    rows = {"doc": ["a", "b", "c"], "embeddings": [[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]]}
+    pq.write_table(pa.table(rows), tmp_path / "in.parquet")
+    with pytest.warns(
+        UserWarning, match=r"id_field='id': no ids were written to .*/out/duplicates .*which no document has"
+    ):
+        assert found_alone(tmp_path).n_duplicates == 1
+    assert not (tmp_path / "out" / "duplicates").exists()  # an empty one would say that there are none
+    assert found_alone(tmp_path, id_field="doc").status == "already"
+    ids = [pq.read_table(p) for p in (tmp_path / "out" / "duplicates").glob("*.parquet")]
+    assert [t.to_pydict() for t in ids] == [{"id": ["c"]}]
+    left = TextDuplicatesRemovalWorkflow(
+        str(tmp_path / "in.parquet"), str(tmp_path / "out" / "duplicates"), str(tmp_path / "left"), id_field="doc"
+    )
+    assert left.run(InProcessExecutor(), progress=False, memory="512MB").n_duplicates == 1
+    assert sorted(r for p in (tmp_path / "left").glob("*.parquet") for r in pq.read_table(p)["doc"].to_pylist()) == [
+        "a",
+        "b",
+    ]
 
 
 def test_hints_of_the_stages_are_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
