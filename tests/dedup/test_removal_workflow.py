@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,16 @@ from hypothesis import strategies as st
 from made_documents import read, write
 
 from tamis.backends.local import InProcessExecutor, LocalExecutor
+from tamis.dedup.alarms import alarms
 from tamis.dedup.documented.id_generator import of_files
 from tamis.dedup.exact.workflow import RemoveExactDuplicates
-from tamis.dedup.ids.stages import IdHashes, _are_the_same, _renumbered, id_texts
+from tamis.dedup.ids.removal import RemovalByIds
+from tamis.dedup.ids.stages import IdHashes, TextDuplicatesRemovalStage, _are_the_same, _renumbered, id_texts
 from tamis.dedup.ids.table import IdTable, build, check_ids
 from tamis.dedup.ids.workflow import TextDuplicatesRemovalWorkflow
 from tamis.dedup.records import Records
 from tamis.errors import Incomplete, RunConflict, UsageError
+from tamis.tasks import DocumentBatch
 
 
 def ids_file(path: Path, ids: list[Any], field: str = "id") -> Path:
@@ -120,8 +124,6 @@ def test_a_table_with_damaged_records_removes_nothing(tmp_path: Path) -> None:
 
 
 def test_input_that_changed_after_the_ids_were_sorted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tamis.dedup.ids.removal import RemovalByIds
-
     source = write(tmp_path / "in", [{"text": "a"}, {"text": "b"}], n_files=1)
     ids = ids_file(tmp_path / "ids.jsonl", ["000000_0"])
 
@@ -237,6 +239,54 @@ def test_mistakes(tmp_path: Path, parameters: dict[str, Any], message: str) -> N
     source = write(tmp_path / "in", [{"text": "a"}])
     with pytest.raises(UsageError, match=message):
         TextDuplicatesRemovalWorkflow(str(source), "ids.jsonl", str(tmp_path / "out"), **parameters)
+
+
+def test_an_empty_folder_of_ids_removes_nothing_and_does_the_rest_as_ever(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", [{"name": "a", "text": "1"}, {"name": "b", "text": "2"}], n_files=1)
+    (tmp_path / "none").mkdir()
+    how: dict[str, Any] = {"input_filetype": "jsonl", "output_filetype": "jsonl", "id_field": "name"}
+    told: list[dict[str, Any]] = []
+    for more in ({}, {"drop_id_field": True, "output_mode": "overwrite"}):
+        workflow = TextDuplicatesRemovalWorkflow(
+            str(source), str(tmp_path / "none"), str(tmp_path / "out"), **how, **more
+        )
+        result = workflow.run(None, InProcessExecutor(), progress=told.append, memory="512MB")
+        assert (result.n_documents, result.n_duplicates, result.summary["n_ids"]) == (2, 0, 0)
+    assert read(tmp_path / "out") == [{"text": "1"}, {"text": "2"}]
+    assert {state["pass"] for state in told} == {"removal"}
+    stage = TextDuplicatesRemovalStage(str(tmp_path / "none"), "name")
+    stage.setup()
+    batch = DocumentBatch("d", pa.table({"name": ["a", "b"]}))
+    assert stage._is_listed(batch).tolist() == [False, False]
+    command = [
+        "dedup",
+        "remove",
+        str(source),
+        str(tmp_path / "none"),
+        str(tmp_path / "other"),
+        "--memory",
+        "512MB",
+        "--json",
+    ]
+    assert json.loads(tamis(*command).stdout)["n_documents"] == 2
+
+
+def test_ids_that_several_documents_have_are_told() -> None:
+    def counted(n_removed: int, **listed: int) -> Any:
+        ledger = SimpleNamespace(
+            stages=[SimpleNamespace(dropped={"x": SimpleNamespace(n=n_removed)})], written=SimpleNamespace(n=7)
+        )
+        asked = SimpleNamespace(asked=SimpleNamespace(ids_name="ids", own_field="name"))
+        return RemovalByIds._counted(asked, listed, SimpleNamespace(ledger=ledger))  # type: ignore[arg-type]
+
+    assert counted(3, n_ids=3, n_rows=4, n_rows_without_id=1) == {"n_documents": 10, "n_duplicates": 3}
+    assert counted(3, n_ids=2, n_rows=3, n_rows_without_id=0) == {
+        "n_documents": 10,
+        "n_duplicates": 3,
+    }  # two rows, one id
+    found = counted(5, n_ids=3, n_rows=3, n_rows_without_id=0)
+    assert found["n_by_shared_ids"] == 2
+    assert alarms(found)[0].startswith("2 more documents were removed than ids are listed")
 
 
 def test_ids_in_the_output_itself_are_refused(tmp_path: Path) -> None:

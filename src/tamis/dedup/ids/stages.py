@@ -10,6 +10,7 @@ from typing import Any
 
 from tamis.errors import PipelineError, UsageError
 from tamis.formats.input_files.names import path_of, path_text
+from tamis.formats.registry import is_table
 from tamis.later import np, pa, pc
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.io.options import read_options
@@ -248,8 +249,21 @@ class RemoveListed(_ById):
 
 
 @dataclass(repr=False)
+class NoneListed(_ById):
+    """Drops no document: there are no ids. The field of the documents' own ones may go all the same."""
+
+    id_field: str | None = None
+    drop_id_field: bool = False
+    listed_in: str = ""
+    name: str = "remove_no_duplicates"
+
+    def _is_listed(self, batch: DocumentBatch) -> np.ndarray[Any, Any]:
+        return np.zeros(batch.num_items, bool)
+
+
+@dataclass(repr=False)
 class TextDuplicatesRemovalStage(_ById):
-    """Drops the documents whose ids are listed in `ids_to_remove_path`: Parquet or JSONL, a file or a folder.
+    """Drops the documents whose ids are listed in `ids_to_remove_path`: Parquet or JSONL, a file or a folder. None where that is an empty folder.
 
     A worker holds 16 bytes for each id; TextDuplicatesRemovalWorkflow keeps them on the disk.
     """
@@ -274,6 +288,9 @@ class TextDuplicatesRemovalStage(_ById):
         from tamis.formats.input_files.listing import list_files
         from tamis.formats.whole_file import read_whole_file
 
+        self._listed = np.empty(0, "V16")
+        if is_without_ids(self.ids_to_remove_path):
+            return
         files = list_files(self.ids_to_remove_path, (".parquet", ".jsonl", ".json"))
         found = [self._keys(read_whole_file(os.fsdecode(p)), self.duplicate_id_field) for p in files.paths]
         self._listed = np.unique(np.concatenate([keys[has] for keys, has in found]))
@@ -293,6 +310,15 @@ class TextDuplicatesRemovalStage(_ById):
             raise UsageError(f"{self.name}: {field!r} must hold texts or numbers")
         hi, lo, length = text_hashes(texts)
         return np.ascontiguousarray(np.stack([hi, lo], axis=1)).view("V16").reshape(-1), length >= 0
+
+
+def is_without_ids(path: Any) -> bool:
+    """Whether it is a folder in which a deduplication wrote no id, because there is none."""
+    if not isinstance(path, (str, os.PathLike)) or not os.path.isdir(path):
+        return False
+    return not any(
+        is_table(name) or ".json" in name for _, _, names in os.walk(os.fspath(path)) for name in map(str, names)
+    )
 
 
 def check_field(name: str, value: Any, optional: bool = False) -> None:
