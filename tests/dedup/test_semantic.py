@@ -161,6 +161,8 @@ def test_ranks_order_numbers_both_ways_and_put_what_is_missing_last() -> None:
     column = pa.array([2.0, None, -1.0, 5.0])
     assert np.argsort(rank_numbers(column, "q", False)).tolist() == [2, 0, 3, 1]
     assert np.argsort(rank_numbers(column, "q", True)).tolist() == [3, 0, 2, 1]
+    large = pa.array([1_700_000_000_000_000_257, None, 1_600_000_000_000_000_001])  # times in nanoseconds
+    assert np.argsort(rank_numbers(large, "q", True)).tolist() == [0, 2, 1]
 
 
 @pytest.mark.parametrize(

@@ -172,6 +172,23 @@ def test_equal_vectors_are_found_without_any_tolerance_of_the_users(tmp_path: Pa
     assert read(tmp_path / "gone")["id"].to_pylist() == ["a", "b"]
 
 
+def test_duplicates_of_an_earlier_call_are_replaced(tmp_path: Path) -> None:
+    pairs, gone = [str(tmp_path / f"cluster_{i}.parquet") for i in range(4)], tmp_path / "gone"
+    for i, path in enumerate(pairs):
+        scores = pa.array([1.0], pa.float32())
+        pq.write_table(pa.table({"id": [f"d{i}"], "max_id": ["x"], "cosine_sim_score": scores}), path)
+
+    def identify(*of: int) -> list[str]:
+        IdentifyDuplicatesStage(str(gone), EPS).process(FileGroupTask("d", [pairs[i] for i in of]))
+        return sorted(read(gone)["id"].to_pylist())
+
+    assert identify(0, 1) == ["d0", "d1"]
+    assert identify(2, 3) == ["d0", "d1", "d2", "d3"]  # another part of the same clusters
+    assert identify(0) == ["d0", "d2", "d3"]  # cut in another way
+    (tmp_path / "cluster_3.parquet").unlink()
+    assert identify(1) == ["d0", "d1"]
+
+
 def test_wrong_parameters_and_folders(tmp_path: Path) -> None:
     for make, words in (
         (lambda: KMeansStage(0, "id", "e", str(tmp_path), "out"), "n_clusters"),

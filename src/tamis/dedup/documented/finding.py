@@ -79,6 +79,11 @@ class FindingWorkflow(InOneCall, WorkflowBase):
             if getattr(self, name) == bound:
                 setattr(self, name, None)
         self.output_path, self.input_path = absolute(self.output_path), absolute(self.input_path or "") or None
+        if self.ids_folder and not self.perform_removal and is_bucket(self.output_path):
+            raise UsageError(
+                f"{self.who}: ids of duplicates are written to a folder of this machine, got {self.output_path}; give a local output_path, or "
+                "perform_removal=True, which writes the documents that stay"
+            )
         self.max_source_loss = parse_fraction(self.max_source_loss, "max_source_loss")
         if self.backend not in BACKENDS:
             raise UsageError(f"backend: expected one of {', '.join(BACKENDS)}, got {self.backend!r}")

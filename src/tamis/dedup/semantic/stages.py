@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import io
+import json
 import logging
 import os
 import re
@@ -36,6 +37,7 @@ L2, COSINE = "l2_dist_to_cent", "cosine_dist_to_cent"
 SCORE, PARTNER = "cosine_sim_score", "max_id"
 _ALL = 1 << 40
 _OWN_PART = re.compile(r"part-[0-9]{5,}\.parquet")
+_MADE_OF = b"tamis.pairs"  # in the metadata of a table of duplicates: the files that it was made of
 _OWN_PAIRS = re.compile(r"cluster_[0-9]+\.parquet")
 
 
@@ -401,7 +403,24 @@ class IdentifyDuplicatesStage(ProcessingStage[FileGroupTask, FileGroupTask]):
             settings.setdefault("row_group_size", max(1, -(-len(found) // self._num_row_groups_hint)))
         name = FileGroupTask("", paths).task_id
         path = os.path.join(os.path.abspath(self.output_path), f"duplicates-{name}.parquet")
+        made_of = [os.path.abspath(p) for p in paths]
+        self._forget(path, made_of)
+        found = found.replace_schema_metadata({**(found.schema.metadata or {}), _MADE_OF: json.dumps(made_of)})
         return [FileGroupTask("", [_write(found, path, settings)])]
+
+    def _forget(self, path: str, made_of: Sequence[str]) -> None:
+        """Remove what an earlier call made of some of the same pairs, or of pairs that are gone: of two documents that are alike one may
+        be listed there and the other here, and whoever reads the folder would remove both."""
+        import pyarrow.parquet as pq
+
+        for other in glob.glob(os.path.join(glob.escape(os.path.dirname(path)), "duplicates-*.parquet")):
+            try:
+                told = (pq.read_schema(other).metadata or {}).get(_MADE_OF, b"[]")
+            except (pa.ArrowException, OSError):  # none of ours
+                continue
+            theirs = set(json.loads(told)) if other != path else set()
+            if theirs & set(made_of) or not all(os.path.exists(p) for p in theirs):
+                files.remove(other)
 
 
 def pairwise_cosine_similarity_batched(cluster_reps: Any, batch_size: int = 1024) -> tuple[Any, Any]:

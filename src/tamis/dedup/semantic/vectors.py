@@ -118,11 +118,11 @@ def nothing_to_fit(fraction: float | None, n: int) -> str:
 
 
 def rank_numbers(column: pa.Array, field: str, descending: bool) -> Any:
-    """One uint64 per document, smaller for what is kept rather: by the number in a column; what is no number comes last."""
+    """One uint64 per document, smaller for what is kept rather: by the number in a column, as a float64; what is no number comes last."""
     from tamis.dedup.keys import NO_NUMBER, ordered
 
     try:
-        numbers = np.array(column.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+        numbers = np.array(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
         raise PipelineError(f"field {field!r}: expected numbers to rank by, got {column.type} ({exc})") from None
     return np.where(np.isnan(numbers), np.uint64(NO_NUMBER), ordered(-numbers if descending else numbers))
