@@ -172,6 +172,10 @@ def test_nothing_found_and_nothing_removed(tmp_path: Path) -> None:
         (lambda: ExactDeduplicationWorkflow("o", "i", id_field="x"), "id_field goes with assign_id=False"),
         (lambda: ExactDeduplicationWorkflow("o", "i", assign_id=False), "assign_id=False needs id_field"),
         (
+            lambda: ExactDeduplicationWorkflow("s3://b/o", "i"),
+            "ids of duplicates are written to a folder of this machine",
+        ),
+        (
             lambda: ExactDeduplicationWorkflow("o", "i", write_kwargs={"storage_options": {"key": "k"}}),
             "write_kwargs has",
         ),

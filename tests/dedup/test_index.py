@@ -21,7 +21,7 @@ from tamis.backends.local import InProcessExecutor
 from tamis.cli.main import app
 from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
-from tamis.dedup.index.index import read_index
+from tamis.dedup.index.index import read_index, refuse_existing, run_name
 from tamis.dedup.index.joint_records import _best, with_new
 from tamis.errors import FormatError, RunConflict, TamisError, UsageError
 
@@ -93,9 +93,32 @@ def test_one_after_the_other_keeps_what_all_at_once_keeps(tmp_path: Path) -> Non
 def test_an_indexed_document_stays_even_if_a_new_one_is_better(tmp_path: Path) -> None:
     exact(write(tmp_path / "a", [{"id": 1, "text": "same", "score": 1}]), tmp_path / "o1", index_path=tmp_path / "i",
           normalize_text=True, keep="best", keep_by="score")  # fmt: skip
-    new = [{"id": 2, "text": "SAME", "score": 9}, {"id": 3, "text": "other", "score": 2}]
-    exact(write(tmp_path / "b", new), tmp_path / "o2", against=tmp_path / "i", normalize_text=True, keep="best", keep_by="score")  # fmt: skip
-    assert ids(tmp_path / "o2") == {3}
+    new = [{"id": 2, "text": "SAME", "score": 9}, {"id": 3, "text": "other"}, {"id": 4, "text": "other", "score": 2}]
+    exact(write(tmp_path / "b", new, n_files=1), tmp_path / "o2", against=tmp_path / "i", normalize_text=True, keep="best", keep_by="score")  # fmt: skip
+    assert ids(tmp_path / "o2") == {4}  # one without a number is worse than any other
+
+
+def test_similar_new_documents_of_which_one_has_no_number(tmp_path: Path, made: Path) -> None:
+    new = [{"id": "none", "text": text(99)}, {"id": "some", "text": edited(text(99), 2), "score": 2}]
+    fuzzy(write(tmp_path / "b", new), tmp_path / "o2", against=made, keep="best", keep_by="score")
+    assert ids(tmp_path / "o2") == {"some"}
+
+
+@pytest.mark.parametrize("way", ["verified", "by bands alone", "exact"])
+def test_no_new_document_at_all(tmp_path: Path, made: Path, way: str) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "0.jsonl").touch()
+    if way == "exact":
+        exact(
+            write(tmp_path / "a", [{"id": 1, "text": "same"}, {"id": 2, "text": "same"}]),
+            tmp_path / "o1",
+            index_path=tmp_path / "i",
+            perform_removal=False,
+        )
+        result = exact(tmp_path / "b", tmp_path / "o2", against=tmp_path / "i")
+    else:
+        result = fuzzy(tmp_path / "b", tmp_path / "o2", against=made, threshold=0.7 if way == "verified" else None)
+    assert (result.n_documents, result.n_duplicates) == (0, 0)
 
 
 def families(first: int, n: int) -> list[dict[str, Any]]:
@@ -177,6 +200,32 @@ def test_a_source_can_be_listed_and_removed(tmp_path: Path) -> None:
     assert [p.name for p in index.iterdir() if p.is_dir()] == []
 
 
+def test_entries_of_outputs_and_inputs_in_a_bucket_do_not_depend_on_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, output = tmp_path / "index", "s3://corpus/clean"
+    exact(write(tmp_path / "in", [{"id": 1, "text": "a"}]), tmp_path / "out", index_path=index)
+    about = json.loads((index / "index.json").read_text())
+    about["entries"][0]["output"] = output  # its name is another, as it was in earlier versions
+    (index / "index.json").write_text(json.dumps(about))
+    (index / about["entries"][0]["name"] / "paths.json").write_text(
+        '["s3://corpus/in/0.jsonl", "s3://corpus/in/1.jsonl"]'
+    )
+    (entry,) = read_index(str(index)).entries
+    assert (entry.is_of(output), entry.is_of("s3://corpus/other"), entry.is_of(str(tmp_path / "out"))) == (
+        True,
+        False,
+        True,
+    )
+    here = run_name(output)
+    monkeypatch.chdir(tmp_path)
+    assert run_name(output + "/") == here
+    assert run_name("out") == entry.run  # those of folders are named as they were
+    refuse_existing(str(index), output)
+    told = json.loads(CliRunner().invoke(app, ["dedup", "index-remove", str(index), "s3://corpus/in", "--json"]).stdout)
+    assert (told["source"], told["n_removed"]) == ("s3://corpus/in", 1)
+
+
 def test_a_removed_source_of_a_fuzzy_index_is_no_longer_met(tmp_path: Path) -> None:
     write(tmp_path / "in" / "x", families(0, 6))
     write(tmp_path / "in" / "y", families(10, 6))
@@ -247,6 +296,8 @@ def test_mistakes(tmp_path: Path) -> None:
         exact(source, tmp_path / "o", append=True)
     with pytest.raises(UsageError, match="not both"):
         exact(source, tmp_path / "o", append=True, against="a", index_path="b")
+    with pytest.raises(UsageError, match="against: an index is a folder of this machine, got s3://corpus/kept"):
+        exact(source, tmp_path / "o", against="s3://corpus/kept")
     with pytest.raises(UsageError, match="give append=True"):
         exact(source, tmp_path / "o", against="a", index_path="a")
     with pytest.raises(UsageError, match="an index holds all bands"):

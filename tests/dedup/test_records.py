@@ -12,6 +12,7 @@ import pytest
 from tamis.dedup import records as module
 from tamis.dedup.keys import NO_ROW
 from tamis.dedup.records import Records, parts_of
+from tamis.engine.worker.write import _with_same_columns
 
 N = 4000
 
@@ -49,3 +50,17 @@ def test_parts_of_keys_are_read_where_they_lie(kind: str, tmp_path: Path, monkey
     assert np.concatenate([n for _, n in found]).tolist() == whole_numbers.tolist()
     assert len(whole_keys) == (1000 if kind == "without" else N)
     assert (max(n_read) < N) is (kind == "even")
+
+
+def test_batches_of_one_file_have_the_same_columns() -> None:
+    plain = pa.table({"file": [0], "offset": [5]})
+    vectors = pa.table({"file": [0], "offset": [6], "vector": pa.array([b"abcd"], pa.binary(4))})
+    known = pa.table({"file": [1], "offset": [0], "record_bytes": [7]})
+    assert _with_same_columns([plain, plain]) == [plain, plain]
+    made = _with_same_columns([plain, vectors, known])
+    assert [t.to_pylist() for t in made] == [
+        [{"file": 0, "offset": 5, "vector": None}],
+        [{"file": 0, "offset": 6, "vector": b"abcd"}],
+        [{"file": 1, "offset": 0, "vector": None}],
+    ]
+    assert {t.schema for t in made} == {vectors.schema}

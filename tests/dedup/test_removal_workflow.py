@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,16 @@ from hypothesis import strategies as st
 from made_documents import read, write
 
 from tamis.backends.local import InProcessExecutor, LocalExecutor
+from tamis.dedup.alarms import alarms
+from tamis.dedup.documented.id_generator import of_files
 from tamis.dedup.exact.workflow import RemoveExactDuplicates
-from tamis.dedup.ids.stages import id_texts
-from tamis.dedup.ids.table import IdTable, build
+from tamis.dedup.ids.removal import RemovalByIds
+from tamis.dedup.ids.stages import IdHashes, TextDuplicatesRemovalStage, _are_the_same, _renumbered, id_texts
+from tamis.dedup.ids.table import IdTable, build, check_ids
 from tamis.dedup.ids.workflow import TextDuplicatesRemovalWorkflow
 from tamis.dedup.records import Records
 from tamis.errors import Incomplete, RunConflict, UsageError
+from tamis.tasks import DocumentBatch
 
 
 def ids_file(path: Path, ids: list[Any], field: str = "id") -> Path:
@@ -119,8 +124,6 @@ def test_a_table_with_damaged_records_removes_nothing(tmp_path: Path) -> None:
 
 
 def test_input_that_changed_after_the_ids_were_sorted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tamis.dedup.ids.removal import RemovalByIds
-
     source = write(tmp_path / "in", [{"text": "a"}, {"text": "b"}], n_files=1)
     ids = ids_file(tmp_path / "ids.jsonl", ["000000_0"])
 
@@ -136,6 +139,86 @@ def test_input_that_changed_after_the_ids_were_sorted(tmp_path: Path, monkeypatc
     with pytest.raises(RunConflict, match="the input changed after it was compared"):
         run(source, ids, tmp_path / "out")
     assert run(source, ids, tmp_path / "out", output_mode="overwrite").n_duplicates == 1
+
+
+def folders(place: Path) -> dict[str, Any]:
+    """de/part-0, en/part-0 and fr/part-1, three documents each; the parameters of a removal by their numbers."""
+    paths = []
+    for folder, name in (("de", "0"), ("en", "0"), ("fr", "1")):
+        (place / "data" / folder).mkdir(parents=True)
+        paths.append(str(place / "data" / folder / f"part-{name}.parquet"))
+        pq.write_table(pa.table({"doc": [f"{folder}{i}" for i in range(3)]}), paths[-1])
+    of_files(paths).to_disk(str(place / "numbers.json"))
+    return {"duplicate_id_field": "number", "id_generator_path": str(place / "numbers.json")}
+
+
+def numbers_file(path: Path, numbers: list[int | None], kind: pa.DataType | None = None) -> Path:
+    pq.write_table(pa.table({"number": pa.array(numbers, kind or pa.int64())}), path)
+    return path
+
+
+def test_a_part_of_the_input_loses_its_own_duplicates_and_not_those_of_files_of_the_same_name(tmp_path: Path) -> None:
+    how = folders(tmp_path)
+    ids = numbers_file(tmp_path / "ids.parquet", [1, (1 << 40) + 2, 2 << 40])
+    result = run(tmp_path / "data" / "de", ids, tmp_path / "out", **how)
+    assert pq.read_table(tmp_path / "out").column("doc").to_pylist() == ["de0", "de2"]
+    assert (result.n_duplicates, result.summary["n_ids"]) == (1, 1)
+
+
+def test_files_that_moved_are_known_by_their_names_only_where_each_is_there_once(tmp_path: Path) -> None:
+    how = folders(tmp_path)
+    (tmp_path / "moved").mkdir()
+    os.rename(tmp_path / "data" / "de" / "part-0.parquet", tmp_path / "moved" / "part-0.parquet")
+    with pytest.raises(UsageError, match="the ids belong to other input files"):
+        run(tmp_path / "moved", numbers_file(tmp_path / "ids.parquet", [1]), tmp_path / "out", **how)
+    assert not list((tmp_path / "out").glob("*.parquet"))
+
+
+def test_rows_of_files_that_the_input_leaves_out_are_no_mistake(tmp_path: Path) -> None:
+    found = records(tmp_path / "r.arrow", [1, 2], [1, 2], length=[-5, -5])
+    assert check_ids(found, "id", ["ids.parquet"]) == 0
+
+
+@pytest.mark.parametrize("kind", [pa.uint64(), pa.int32(), pa.uint8()], ids=str)
+def test_numbers_of_documents_of_any_kind(tmp_path: Path, kind: pa.DataType) -> None:
+    how = folders(tmp_path)
+    (tmp_path / "paths.json").write_text(json.dumps([str(tmp_path / "data" / "de" / "part-0.parquet")]))
+    stage = IdHashes("number", str(tmp_path / "paths.json"), how["id_generator_path"])
+    stage.setup()
+    assert stage._place_texts(pa.array([1, None, 2], kind)).to_pylist() == ["000000_1", None, "000000_2"]
+    # One file is there, number 0: what is left out is of number 2, and what was never an id of number 1.
+    above = pa.array([1 << 40, (1 << 64) - 1], pa.uint64())
+    assert stage._place_texts(above).to_pylist() == ["000002_0", f"000001_{(1 << 40) - 1}"]
+
+
+def test_which_file_of_now_each_file_of_then_is(tmp_path: Path) -> None:
+    assert _renumbered(["/a/0", "/a/1"], ["/a/1", "/a/0"]).tolist() == [1, 0]
+    assert _renumbered(["/a/0", "/b/0"], ["/b/0"]).tolist() == [-2, 0]  # a part: the other file is left out
+    assert _renumbered(["/a/0", "/a/1"], ["/a/0", "/c/1"]).tolist() == [0, -1]  # no part of it
+    assert _renumbered(["/a/0", "/a/1"], ["/b/0", "/b/1"]).tolist() == [0, 1]  # moved
+    assert _renumbered(["/a/0", "/b/0"], ["/c/0"]).tolist() == [-1, -1]
+    assert _renumbered(["/a/0"], ["/b/0", "/c/0"]).tolist() == [-1]
+    then, now = (
+        write(tmp_path / "then", [{"text": "a"}], n_files=1),
+        write(tmp_path / "now", [{"text": "bc"}], n_files=1),
+    )
+    assert _renumbered([f"{then}/0.jsonl"], [f"{now}/0.jsonl"]).tolist() == [-1]  # nothing moved: another file
+
+
+def test_the_table_of_duplicates_of_another_folder_with_files_of_the_same_names_is_refused(tmp_path: Path) -> None:
+    folders(tmp_path)
+    told = str(tmp_path / "data" / "de" / "part-0.parquet")
+    (tmp_path / "ids.jsonl").write_text(json.dumps({"id": "000000_1", "path": told}) + "\n")
+    pq.write_table(pa.table({"doc": ["a longer one"] * 3}), tmp_path / "data" / "en" / "part-0.parquet")
+    with pytest.raises(UsageError, match="the ids belong to other input files"):
+        run(tmp_path / "data" / "en", tmp_path / "ids.jsonl", tmp_path / "out")
+
+
+def test_paths_of_a_table_mean_the_files_of_the_input_where_all_moved_alike() -> None:
+    assert _are_the_same([("/a/de/0", "/b/de/0"), ("/a/en/0", "/b/en/0")]) == [True, True]
+    assert _are_the_same([("/a/de/0", "/a/de/0"), ("/a/en/0", "/a/fr/0")]) == [True, False]
+    assert _are_the_same([("/a/de/0", "/b/0"), ("/a/en/1", "/b/1")]) == [False, False]
+    assert _are_the_same([("/a/0", "/a/1")]) == [False]
 
 
 @pytest.mark.parametrize(
@@ -156,6 +239,54 @@ def test_mistakes(tmp_path: Path, parameters: dict[str, Any], message: str) -> N
     source = write(tmp_path / "in", [{"text": "a"}])
     with pytest.raises(UsageError, match=message):
         TextDuplicatesRemovalWorkflow(str(source), "ids.jsonl", str(tmp_path / "out"), **parameters)
+
+
+def test_an_empty_folder_of_ids_removes_nothing_and_does_the_rest_as_ever(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", [{"name": "a", "text": "1"}, {"name": "b", "text": "2"}], n_files=1)
+    (tmp_path / "none").mkdir()
+    how: dict[str, Any] = {"input_filetype": "jsonl", "output_filetype": "jsonl", "id_field": "name"}
+    told: list[dict[str, Any]] = []
+    for more in ({}, {"drop_id_field": True, "output_mode": "overwrite"}):
+        workflow = TextDuplicatesRemovalWorkflow(
+            str(source), str(tmp_path / "none"), str(tmp_path / "out"), **how, **more
+        )
+        result = workflow.run(None, InProcessExecutor(), progress=told.append, memory="512MB")
+        assert (result.n_documents, result.n_duplicates, result.summary["n_ids"]) == (2, 0, 0)
+    assert read(tmp_path / "out") == [{"text": "1"}, {"text": "2"}]
+    assert {state["pass"] for state in told} == {"removal"}
+    stage = TextDuplicatesRemovalStage(str(tmp_path / "none"), "name")
+    stage.setup()
+    batch = DocumentBatch("d", pa.table({"name": ["a", "b"]}))
+    assert stage._is_listed(batch).tolist() == [False, False]
+    command = [
+        "dedup",
+        "remove",
+        str(source),
+        str(tmp_path / "none"),
+        str(tmp_path / "other"),
+        "--memory",
+        "512MB",
+        "--json",
+    ]
+    assert json.loads(tamis(*command).stdout)["n_documents"] == 2
+
+
+def test_ids_that_several_documents_have_are_told() -> None:
+    def counted(n_removed: int, **listed: int) -> Any:
+        ledger = SimpleNamespace(
+            stages=[SimpleNamespace(dropped={"x": SimpleNamespace(n=n_removed)})], written=SimpleNamespace(n=7)
+        )
+        asked = SimpleNamespace(asked=SimpleNamespace(ids_name="ids", own_field="name"))
+        return RemovalByIds._counted(asked, listed, SimpleNamespace(ledger=ledger))  # type: ignore[arg-type]
+
+    assert counted(3, n_ids=3, n_rows=4, n_rows_without_id=1) == {"n_documents": 10, "n_duplicates": 3}
+    assert counted(3, n_ids=2, n_rows=3, n_rows_without_id=0) == {
+        "n_documents": 10,
+        "n_duplicates": 3,
+    }  # two rows, one id
+    found = counted(5, n_ids=3, n_rows=3, n_rows_without_id=0)
+    assert found["n_by_shared_ids"] == 2
+    assert alarms(found)[0].startswith("2 more documents were removed than ids are listed")
 
 
 def test_ids_in_the_output_itself_are_refused(tmp_path: Path) -> None:
@@ -185,7 +316,7 @@ def test_ids_as_texts() -> None:
     assert id_texts(pa.array([True])) is None
 
 
-def records(path: Path, hi: list[int], lo: list[int]) -> Records:
+def records(path: Path, hi: list[int], lo: list[int], length: list[int] | None = None) -> Records:
     """A record file of one batch, as the stage writes it."""
     order = np.argsort(np.array(hi, np.uint64), kind="stable")
     n = len(hi)
@@ -194,6 +325,7 @@ def records(path: Path, hi: list[int], lo: list[int]) -> Records:
             "file": pa.array(np.zeros(n, np.int32)),
             "offset": pa.array(np.arange(n)),
             "lo": pa.array(np.array(lo, np.uint64)),
+            "length": pa.array(np.array(length or [1] * n)),
             "key_0": pa.array(np.array(hi, np.uint64)[order]),
             "row_0": pa.array(order.astype(np.uint32)),
         }

@@ -11,10 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tamis.backends.local import InProcessExecutor
+from tamis.dedup.ids.workflow import TextDuplicatesRemovalWorkflow
 from tamis.dedup.semantic import greedy, kmeans, products
 from tamis.dedup.semantic.ranking import RankingStrategy
-from tamis.dedup.semantic.solver import _groups
-from tamis.dedup.semantic.vectors import rank_numbers, unit_vectors
+from tamis.dedup.semantic.solver import _groups, _order
+from tamis.dedup.semantic.vectors import least_cosine, rank_numbers, unit_vectors
 from tamis.dedup.semantic.workflow import SemanticDeduplicationWorkflow
 from tamis.errors import PipelineError, UsageError
 
@@ -54,6 +56,31 @@ def test_what_goes_in_a_cluster_is_what_the_slow_twin_says(block: int) -> None:
     assert dict(zip(gone.tolist(), kept.tolist(), strict=True)) == slow_greedy(order.tolist(), x, 1 - EPS)
     assert len(gone) > 100
     assert np.allclose(likeness, [x[a] @ x[b] for a, b in zip(gone, kept, strict=True)], atol=1e-5)
+
+
+def test_equal_vectors_are_found_with_an_eps_of_0() -> None:
+    once, _ = unit_vectors(pa.array(made()[:100].tolist(), pa.list_(pa.float32())), "e", None)
+    assert np.einsum("ij,ij->i", once, once).min() < 1  # in float32
+    x = np.concatenate([once, once])
+    gone, kept, _ = greedy.duplicates_in_cluster(np.arange(200), lambda rows: x[rows], least_cosine(0), 7, 4096)
+    assert (gone.tolist(), kept.tolist()) == (list(range(100, 200)), list(range(100)))
+    assert [least_cosine(e) for e in (2e-6, 0.01, 0.5)] == [1 - 2e-6, 1 - 0.01, 0.5]
+
+
+def test_documents_at_random_are_ordered_by_the_seed_of_their_strategy(tmp_path: Path) -> None:
+    def order_seed(**how: Any) -> Any:
+        return (
+            SemanticDeduplicationWorkflow("in", str(tmp_path), 1, eps=EPS, **how)
+            .passes()
+            .task["semantic"]["order_seed"]
+        )
+
+    assert order_seed(ranking_strategy=RankingStrategy.random()) == 42  # as it was
+    assert order_seed(which_to_keep="random", random_state=5) == 5
+    assert order_seed(ranking_strategy=RankingStrategy.random(7)) == 7
+    meta = np.zeros(6, [("number", "<u4"), ("distance", "<f4"), ("rank", "<u8")])
+    meta["number"] = np.arange(6)
+    assert _order(meta, "random", 42).tolist() != _order(meta, "random", 7).tolist()
 
 
 def test_kept_vectors_that_do_not_fit_are_read_again_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,6 +131,15 @@ def test_vectors_are_of_length_one_and_those_without_direction_are_told() -> Non
 
 
 @pytest.mark.parametrize(
+    "column", [pa.nulls(2), pa.array([[], []]), pa.array([None, []], pa.list_(pa.float32()))], ids=str
+)
+def test_where_no_document_has_an_embedding_its_length_is_not_known(column: pa.Array) -> None:
+    for dimension, width in ((None, 0), (5, 5)):
+        x, has = unit_vectors(column, "e", dimension)
+        assert (x.shape, has.tolist()) == ((2, width), [False, False])
+
+
+@pytest.mark.parametrize(
     ("values", "told"),
     [
         ([[1.0, 2.0], [1.0]], "document 0 of this batch has 2 numbers, expected 1"),
@@ -125,6 +161,8 @@ def test_ranks_order_numbers_both_ways_and_put_what_is_missing_last() -> None:
     column = pa.array([2.0, None, -1.0, 5.0])
     assert np.argsort(rank_numbers(column, "q", False)).tolist() == [2, 0, 3, 1]
     assert np.argsort(rank_numbers(column, "q", True)).tolist() == [3, 0, 2, 1]
+    large = pa.array([1_700_000_000_000_000_257, None, 1_600_000_000_000_000_001])  # times in nanoseconds
+    assert np.argsort(rank_numbers(large, "q", True)).tolist() == [0, 2, 1]
 
 
 @pytest.mark.parametrize(
@@ -132,6 +170,7 @@ def test_ranks_order_numbers_both_ways_and_put_what_is_missing_last() -> None:
     [
         ({"eps": None}, "eps: say how unlike"),
         ({"eps": 1.5}, "eps: expected a number"),
+        ({"eps": 0.1, "fit_data_fraction": 1.5}, "fit_data_fraction: expected a number"),
         ({"which_to_keep": "best"}, "which_to_keep: expected one of hard, easy, random"),
         ({"n_clusters": 0}, "n_clusters: expected a whole number"),
         ({"distance_metric": "l2"}, "distance_metric: expected one of cosine"),
@@ -226,6 +265,45 @@ def test_survivors_do_not_depend_on_memory_workers_block_size_or_format(corpus: 
     assert 300 <= len(found[0]) < 500
 
 
+def documents_without_embeddings() -> list[dict[str, Any]]:
+    """Long stretches without the field, with null, with an empty list; two of those that have one point the same way."""
+    none: list[dict[str, Any]] = [{}, {"embeddings": None}, {"embeddings": []}]
+    some = [{"embeddings": e} for e in ([1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [2.0, 0.0, 0.0])]
+    rows = [kind for kind in none for _ in range(30)] + some + [none[0]] * 30
+    return [{"id": f"d{i:03d}", "text": "x" * 40, **row} for i, row in enumerate(rows)]
+
+
+@pytest.mark.parametrize("blocksize", [None, "1KB"])
+def test_documents_without_an_embedding_stay_however_the_input_is_cut(tmp_path: Path, blocksize: str | None) -> None:
+    rows = documents_without_embeddings()
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    workflow = SemanticDeduplicationWorkflow(
+        str(tmp_path / "in.jsonl"), str(tmp_path / "out"), 1, eps=EPS, input_filetype="jsonl", perform_removal=True,
+        input_blocksize=blocksize, which_to_keep="easy",
+    )  # fmt: skip
+    result = workflow.run(InProcessExecutor(), progress=False, memory="512MB")
+    assert (result.n_documents, result.n_duplicates, result.summary["n_without_text"]) == (123, 1, 120)
+    assert survivors(tmp_path / "out") == [row["id"] for row in rows if row["id"] != "d092"]
+
+
+def test_files_without_the_column_of_embeddings(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table({"id": ["a"]}), tmp_path / "in" / "a.parquet")
+    pq.write_table(pa.table({"id": ["b"], "embeddings": pa.nulls(1)}), tmp_path / "in" / "b.parquet")
+    pq.write_table(pa.table({"id": ["c", "d"], "embeddings": [[1.0, 2.0], [1.0, 2.0]]}), tmp_path / "in" / "c.parquet")
+    workflow = SemanticDeduplicationWorkflow(str(tmp_path / "in"), str(tmp_path / "out"), 1, eps=EPS)
+    assert workflow.run(InProcessExecutor(), progress=False, memory="512MB").n_duplicates == 1
+
+
+def test_a_field_that_no_document_has_is_named(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"id": 1}\n{"id": 2}\n')
+    workflow = SemanticDeduplicationWorkflow(
+        str(tmp_path / "in.jsonl"), str(tmp_path / "out"), 1, eps=EPS, input_filetype="jsonl"
+    )
+    with pytest.raises(PipelineError, match="reads the field 'embeddings', which no document has"):
+        workflow.run(InProcessExecutor(), progress=False, memory="512MB")
+
+
 def test_embeddings_of_two_lengths_end_the_run_with_a_message(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for name, n in (("a", 3), ("b", 4)):
@@ -300,9 +378,46 @@ def test_a_gpu_that_cannot_be_started_is_an_error_or_the_cpu() -> None:
         products.choose("gpu", 8, 10**10, None, 1, broken)
 
 
-def test_parameters_that_the_memory_budget_decides_are_told() -> None:
-    with pytest.warns(UserWarning, match="max_samples_per_batch is for its stages one by one"):
-        SemanticDeduplicationWorkflow("in", "out", 2, eps=0.1, max_samples_per_batch=10)
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"max_samples_per_batch": 10}, "max_samples_per_batch is for its stages one by one"),
+        ({"metadata_fields": ["grade"]}, "metadata_fields is for its stages one by one"),
+        ({"cache_kwargs": {"compression": "gzip"}}, "cache_kwargs is about files between its stages"),
+        ({"write_kwargs": {"compression": "gzip"}}, "write_kwargs is not used"),
+    ],
+)
+def test_parameters_that_have_another_means_here_are_told(given: dict[str, Any], told: str) -> None:
+    with pytest.warns(UserWarning, match=told):
+        SemanticDeduplicationWorkflow("in", "out", 2, eps=0.1, **given)
+
+
+def found_alone(folder: Path, **how: Any) -> Any:
+    workflow = SemanticDeduplicationWorkflow(
+        str(folder / "in.parquet"), str(folder / "out"), 1, eps=EPS, which_to_keep="easy", **how
+    )
+    return workflow.run(InProcessExecutor(), progress=False, memory="512MB")
+
+
+def test_ids_of_what_goes_are_for_the_workflow_that_removes(tmp_path: Path) -> None:
+    rows = {"doc": ["a", "b", "c"], "embeddings": [[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]]}
+    pq.write_table(pa.table(rows), tmp_path / "in.parquet")
+    with pytest.warns(
+        UserWarning, match=r"id_field='id': no ids were written to .*/out/duplicates .*which no document has"
+    ):
+        assert found_alone(tmp_path).n_duplicates == 1
+    assert not (tmp_path / "out" / "duplicates").exists()  # an empty one would say that there are none
+    assert found_alone(tmp_path, id_field="doc").status == "already"
+    ids = [pq.read_table(p) for p in (tmp_path / "out" / "duplicates").glob("*.parquet")]
+    assert [t.to_pydict() for t in ids] == [{"id": ["c"]}]
+    left = TextDuplicatesRemovalWorkflow(
+        str(tmp_path / "in.parquet"), str(tmp_path / "out" / "duplicates"), str(tmp_path / "left"), id_field="doc"
+    )
+    assert left.run(InProcessExecutor(), progress=False, memory="512MB").n_duplicates == 1
+    assert sorted(r for p in (tmp_path / "left").glob("*.parquet") for r in pq.read_table(p)["doc"].to_pylist()) == [
+        "a",
+        "b",
+    ]
 
 
 def test_hints_of_the_stages_are_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

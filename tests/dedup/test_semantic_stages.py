@@ -11,9 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis import InProcessExecutor, Pipeline
+from tamis.dedup.semantic.stages import ClusterWiseFilePartitioningStage, KMeansReadFitWriteStage
 from tamis.errors import TamisError, UsageError
 from tamis.stages.deduplication.semantic import IdentifyDuplicatesStage, KMeansStage, PairwiseStage, RankingStrategy
 from tamis.stages.deduplication.semantic.pairwise import pairwise_cosine_similarity_batched
+from tamis.tasks import EmptyTask, FileGroupTask
 
 N, DIMENSION, EPS = 120, 16, 0.01
 
@@ -112,12 +114,91 @@ def test_the_largest_cosine_to_a_row_before(size: int) -> None:
     assert (best[0], of[0]) == (0, 0)
 
 
+def kmeans(n_clusters: int, source: Path, target: Path, **more: Any) -> KMeansReadFitWriteStage:
+    made = KMeansStage(n_clusters, "id", "embeddings", str(source), str(target), **more).decompose()[1]
+    assert isinstance(made, KMeansReadFitWriteStage)
+    return made
+
+
+def task_of(folder: Path) -> FileGroupTask:
+    return FileGroupTask("d", sorted(str(p) for p in folder.rglob("*.parquet")))
+
+
+def test_clusters_and_pairs_of_an_earlier_call_are_replaced(tmp_path: Path) -> None:
+    source, target = embedded(tmp_path / "in", vectors()), tmp_path / "clusters"
+    kmeans(6, source, target).process(task_of(source))
+    (tmp_path / "pairs").mkdir()
+    for name in ("cluster_0.parquet", "cluster_5.parquet", "notes.txt"):
+        (tmp_path / "pairs" / name).touch()
+    kmeans(2, source, target).process(task_of(source))
+    assert sorted(p.name for p in target.iterdir()) == ["centroid=0", "centroid=1"]
+    assert len(read(target)) == N - 1
+    groups = ClusterWiseFilePartitioningStage(str(target), pairs=str(tmp_path / "pairs")).process(EmptyTask())
+    assert len(groups) == 2
+    assert sorted(p.name for p in (tmp_path / "pairs").iterdir()) == ["cluster_0.parquet", "notes.txt"]
+    with pytest.raises(UsageError, match="is read as input"):
+        kmeans(2, target, target).process(task_of(target))
+    (target / "centroid=0" / "mine.parquet").touch()
+    with pytest.raises(UsageError, match=r"mine\.parquet .* is not a file of this stage"):
+        kmeans(2, source, target).process(task_of(source))
+    assert (target / "centroid=0" / "mine.parquet").exists()
+
+
+def test_batches_without_an_embedding_and_shares_of_none(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    rows = {"id": ["a", "b", "c", "d"], "embeddings": [[1.0, 0.0], None, None, [1.0, 0.1]]}
+    pq.write_table(pa.table(rows), tmp_path / "in" / "0.parquet")
+    pq.write_table(pa.table({"id": ["e"], "embeddings": pa.nulls(1)}), tmp_path / "in" / "1.parquet")
+    kmeans(1, tmp_path / "in", tmp_path / "out", max_samples_per_batch=1).process(task_of(tmp_path / "in"))
+    assert read(tmp_path / "out")["id"].to_pylist() == ["a", "d"]
+    with pytest.raises(
+        UsageError, match="fit_data_fraction=1e-09 chose none of the 2 documents that have an embedding"
+    ):
+        kmeans(1, tmp_path / "in", tmp_path / "out", fit_data_fraction=1e-9).process(task_of(tmp_path / "in"))
+    pq.write_table(pa.table({"id": ["f"], "embeddings": [[1.0]]}), tmp_path / "in" / "2.parquet")
+    with pytest.raises(UsageError, match="has 2 numbers in some documents and 1 in others"):
+        kmeans(1, tmp_path / "in", tmp_path / "out").process(task_of(tmp_path / "in"))
+
+
+def test_equal_vectors_are_found_without_any_tolerance_of_the_users(tmp_path: Path) -> None:
+    pairs = {
+        "id": ["a", "b", "c"],
+        "max_id": ["x", "x", "x"],
+        "cosine_sim_score": pa.array([0.9999999, 1.0, 0.99999], pa.float32()),
+    }
+    pq.write_table(pa.table(pairs), tmp_path / "cluster_0.parquet")
+    task = FileGroupTask("d", [str(tmp_path / "cluster_0.parquet")])
+    IdentifyDuplicatesStage(str(tmp_path / "gone"), 0.0).process(task)
+    assert read(tmp_path / "gone")["id"].to_pylist() == ["a", "b"]
+
+
+def test_duplicates_of_an_earlier_call_are_replaced(tmp_path: Path) -> None:
+    pairs, gone = [str(tmp_path / f"cluster_{i}.parquet") for i in range(4)], tmp_path / "gone"
+    for i, path in enumerate(pairs):
+        scores = pa.array([1.0], pa.float32())
+        pq.write_table(pa.table({"id": [f"d{i}"], "max_id": ["x"], "cosine_sim_score": scores}), path)
+
+    def identify(*of: int) -> list[str]:
+        IdentifyDuplicatesStage(str(gone), EPS).process(FileGroupTask("d", [pairs[i] for i in of]))
+        return sorted(read(gone)["id"].to_pylist())
+
+    assert identify(0, 1) == ["d0", "d1"]
+    assert identify(2, 3) == ["d0", "d1", "d2", "d3"]  # another part of the same clusters
+    assert identify(0) == ["d0", "d2", "d3"]  # cut in another way
+    (tmp_path / "cluster_3.parquet").unlink()
+    assert identify(1) == ["d0", "d1"]
+
+
 def test_wrong_parameters_and_folders(tmp_path: Path) -> None:
     for make, words in (
         (lambda: KMeansStage(0, "id", "e", str(tmp_path), "out"), "n_clusters"),
         (lambda: KMeansStage(2, "id", "e", str(tmp_path), "out", input_filetype="jsonl"), "must be 'parquet'"),
         (lambda: PairwiseStage("id", "e", str(tmp_path), "out", which_to_keep="best"), "which_to_keep"),
+        (lambda: PairwiseStage("id", "e", str(tmp_path), "out", pairwise_batch_size=0), "pairwise_batch_size must be"),
         (lambda: IdentifyDuplicatesStage("out", 3), "eps"),
+        (lambda: IdentifyDuplicatesStage("out", 0.1, read_kwargs={"filters": []}), r"read_kwargs has \['filters'\]"),
+        (lambda: KMeansStage(2, "id", "e", str(tmp_path), "out", read_kwargs={"columns": ["x"]}), "columns is refused"),
+        (lambda: KMeansStage(2, "id", "e", str(tmp_path), "out", fit_data_fraction=0), "fit_data_fraction: expected"),
     ):
         with pytest.raises(UsageError, match=words):
             make()

@@ -11,6 +11,8 @@ import pytest
 
 from tamis.dedup.fuzzy import verify
 from tamis.dedup.fuzzy.verify import Verifier, verify_components
+from tamis.kernels.buffers import string_buffers
+from tamis.kernels.sketch.similarity import similarities
 
 
 class Texts:
@@ -44,6 +46,23 @@ CHAIN = ["a b c d", "b c d e", "c d e f", "a b c x"]
 @pytest.mark.parametrize("room_bytes", [1 << 20, 10, 1])
 def test_a_document_that_resembles_only_one_that_goes_stays(room_bytes: int) -> None:
     assert run(CHAIN, room_bytes)[0] == [(1, 0), (3, 0)]
+
+
+def test_what_goes_does_not_depend_on_the_room_where_sets_are_thinned() -> None:
+    """400 words of 1,410 are shared, 0.284; of every other shingle, as many as are held at most, more may be."""
+    rng = random.Random(8)
+    words = ["".join(rng.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(6)) for _ in range(1410)]
+    texts = [" ".join(words[:400]), " ".join(words)]
+    buffers = string_buffers(pa.array(texts, pa.large_string()))
+    assert similarities(buffers, 0, np.array([1]), n=1, unit="word", seed=1, max_shingles=1000).tolist() == [
+        pytest.approx(0.307, abs=1e-3)
+    ]
+    for room_bytes in (1 << 20, 1):
+        verifier = Verifier(Texts(texts), 0.3, 1, "word", 1, room_bytes)  # type: ignore[arg-type]
+        verifier.how["max_shingles"] = 1000
+        length = np.array([len(t) for t in texts], np.int64)
+        gone, _, _ = verify_components([verifier], np.arange(2, dtype=np.uint32), np.zeros(2, np.uint32), length)
+        assert gone.tolist() == []
 
 
 def test_similarities_are_told() -> None:

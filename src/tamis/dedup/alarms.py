@@ -39,9 +39,19 @@ def alarms(summary: dict[str, Any], counted: str = "documents") -> list[str]:
         found.append(
             f"{summary['n_not_compared']:,} documents could not be compared (a stage failed on them) and were kept"
         )
+    if summary.get("n_by_shared_ids"):
+        found.append(by_shared_ids(summary))
     if summary.get("n_without_number", 0) >= n:
         found.append("no document has a number in the field of --keep-by: is that its name? It decided nothing")
     if int(summary["n_duplicates"]) > MOST_GO * n_counted:
         share = int(summary["n_duplicates"]) / n_counted
         found.append(f"{share:.0%} of all {counted} are duplicates: is one source in the input twice?")
     return found
+
+
+def by_shared_ids(summary: dict[str, Any]) -> str:
+    """What is told where a removal took more documents than there are ids listed."""
+    return (
+        f"{summary['n_by_shared_ids']:,} more documents were removed than ids are listed: an id that several documents have takes them all, those "
+        "that were to stay, too; ids must be unique, or be those by file and place"
+    )

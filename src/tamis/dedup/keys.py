@@ -63,7 +63,8 @@ def ranks(batch: DocumentBatch, keep: str, keep_by: str | None, texts: pa.Array)
 def numbers_of(values: pa.Array) -> Words:
     """Each value as a float64, NaN for what is no number.
 
-    A text that reads as a JSON number is one, too. Truth values, dates, lists and everything else are none.
+    A text that reads as a JSON number is one, too. Truth values, dates, lists and everything else are none. Whole numbers beyond 2**53 are
+    the nearest that a float64 holds: ranks have 64 bits, and must compare across batches whose columns are of other types.
     """
     values = stored(values)
     if pa.types.is_dictionary(values.type):

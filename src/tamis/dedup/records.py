@@ -132,12 +132,13 @@ class Records:
                 numbers.append(number)
         return np.concatenate(keys), np.concatenate(numbers)
 
-    def iter_column(self, name: str) -> Any:
-        """(first number, values) of every record batch."""
+    def iter_column(self, name: str, or_zeros: bool = False) -> Any:
+        """(first number, values) of every record batch. `or_zeros`: batches that do not have the column have zeros in it."""
 
         def read(i: int) -> tuple[int, Array]:
-            values = np.empty(self._runs[i].n_rows, self.types[name])
-            _read_into(self._runs[i], name, values)
+            values = np.zeros(self._runs[i].n_rows, self.types[name])
+            if name in self._runs[i].offsets or not or_zeros:
+                _read_into(self._runs[i], name, values)
             return int(self.bases[i]), values
 
         yield from ahead(read, range(len(self._runs)), self._is_far)

@@ -91,7 +91,10 @@ def solve(folder: str) -> None:
             records = Records(task["records"])
             n_null = check_ids(records, task["field"], task["id_paths"])
             n_ids = build(records, os.path.join(folder, "ids"), room)
-            write_json(os.path.join(folder, "summary.json"), {"n_ids": n_ids, "n_rows_without_id": n_null})
+            write_json(
+                os.path.join(folder, "summary.json"),
+                {"n_ids": n_ids, "n_rows": len(records), "n_rows_without_id": n_null},
+            )
         elif step == "semantic":
             from tamis.dedup.semantic.solver import semantic_duplicates
 

@@ -9,6 +9,7 @@ from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument
 from tamis.errors import UsageError
 from tamis.hints import command
+from tamis.stores.urls import absolute
 
 Folder = Annotated[str, Argument(metavar="INDEX", help="Folder of an index that --index made.")]
 
@@ -53,15 +54,14 @@ def index_remove(
     from tamis.cli.terminal.show import print_json, print_lines
     from tamis.dedup.index.entries import remove_source
 
+    source = absolute(source)
     n = remove_source(os.path.abspath(index), source)
     if not n:
-        raise UsageError(
-            f"{index} holds no documents of {os.path.abspath(source)}; its sources: {command('dedup index-list', index)}"
-        )
+        raise UsageError(f"{index} holds no documents of {source}; its sources: {command('dedup index-list', index)}")
     if as_json:
-        print_json({"index": os.path.abspath(index), "source": os.path.abspath(source), "n_removed": n})
+        print_json({"index": os.path.abspath(index), "source": source, "n_removed": n})
     else:
-        print_lines([f"{n:,} documents of {os.path.abspath(source)} are no longer in {index}"])
+        print_lines([f"{n:,} documents of {source} are no longer in {index}"])
 
 
 def _sources(paths: list[str], by_file: list[int]) -> list[tuple[str, int]]:

@@ -66,7 +66,7 @@ def semantic(
         from tamis.dedup.semantic.workflow import SemanticDeduplicationWorkflow
 
         workflow = SemanticDeduplicationWorkflow(
-            source, target, clusters, embedding_field=embedding_field, input_filetype=None, random_state=seed, which_to_keep=keep,
+            source, target, clusters, id_field=None, embedding_field=embedding_field, input_filetype=None, random_state=seed, which_to_keep=keep,
             eps=eps, perform_removal=not find_only, input_blocksize=work.blocksize, max_source_loss=max_source_loss, backend=backend,
         )  # fmt: skip
     else:

@@ -23,6 +23,7 @@ from tamis.pipeline import Pipeline, WorkflowBase, WorkflowRunResult
 from tamis.sizes import parse_fraction
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.io.reader.ids import CURATOR_DEDUP_ID_STR, numbers_of
+from tamis.stores.urls import is_bucket
 from tamis.tasks import DocumentBatch, FileGroupTask, Task
 
 if TYPE_CHECKING:
@@ -78,6 +79,11 @@ class FindingWorkflow(InOneCall, WorkflowBase):
             if getattr(self, name) == bound:
                 setattr(self, name, None)
         self.output_path, self.input_path = absolute(self.output_path), absolute(self.input_path or "") or None
+        if self.ids_folder and not self.perform_removal and is_bucket(self.output_path):
+            raise UsageError(
+                f"{self.who}: ids of duplicates are written to a folder of this machine, got {self.output_path}; give a local output_path, or "
+                "perform_removal=True, which writes the documents that stay"
+            )
         self.max_source_loss = parse_fraction(self.max_source_loss, "max_source_loss")
         if self.backend not in BACKENDS:
             raise UsageError(f"backend: expected one of {', '.join(BACKENDS)}, got {self.backend!r}")
@@ -186,12 +192,13 @@ class IdNumbers(ProcessingStage[DocumentBatch, DocumentBatch]):
 class OwnIds(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Of all documents those that the table of duplicates lists; what is written of them is their own id.
 
-    A worker holds 16 bytes for each duplicate.
+    A worker holds 16 bytes for each duplicate. `called`: the column that they are written to, if it has another name.
     """
 
     duplicates: str
     id_field: str
     name: str = "own_ids"
+    called: str = ""
     columns_in = ("id_field",)
 
     def setup(self, worker_metadata: Any = None) -> None:
@@ -202,7 +209,8 @@ class OwnIds(ProcessingStage[DocumentBatch, DocumentBatch]):
         self._listed = np.sort(np.concatenate([np.empty(0, np.int64), *(numbers_of(*_places(b)) for b in batches)]))
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        return batch.filter(np.isin(numbers_of(*batch.places()), self._listed))
+        batch = batch.filter(np.isin(numbers_of(*batch.places()), self._listed))
+        return batch.with_column(self.called, batch.column(self.id_field)) if self.called else batch
 
 
 def _places(batch: DocumentBatch) -> tuple[Any, Any]:
@@ -210,33 +218,35 @@ def _places(batch: DocumentBatch) -> tuple[Any, Any]:
     return np.array([int(a) for a, _ in parts], np.int64), np.array([int(b) for _, b in parts], np.int64)
 
 
-def forget_ids(output: str, folder: str, generator: str) -> None:
+def forget_ids(output: str, folder: str, generator: str | None = None) -> None:
     """Starting over: what an earlier call wrote beside its run directory goes; anything else stays, and is refused later."""
     if not os.path.isdir(os.path.join(output, "_tamis")):
         return
     ids = os.path.join(output, folder)
     if os.path.isdir(os.path.join(ids, "_tamis")) or (os.path.isdir(ids) and not os.listdir(ids)):
         shutil.rmtree(ids)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(os.path.join(output, generator))
+    if generator is not None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(output, generator))
 
 
 def write_ids(
-    folder: str, duplicates: str, source: Any, id_field: str | None, settings: Mapping[str, Any], executor: Any
-) -> list[Task[Any]]:
+    folder: str, duplicates: str, source: Any, id_field: str | None, settings: Mapping[str, Any], executor: Any, called: str | None = None,
+) -> list[Task[Any]]:  # fmt: skip
     """The ids of the documents to remove, as Parquet in `folder`: numbers by file and place, or values of `id_field` of the
-    documents of the input `source`."""
+    documents of the input `source`. `called`: the column, if it is to have another name."""
     from tamis.stages.text.io.reader import ParquetReader
     from tamis.stages.text.io.writer import ParquetWriter
 
-    os.makedirs(folder, exist_ok=True)
+    if not is_bucket(folder):
+        os.makedirs(folder, exist_ok=True)
     if not any(name.endswith(".parquet") for name in os.listdir(duplicates)):
         return []  # there are none
-    column = id_field or CURATOR_DEDUP_ID_STR
+    column = called or id_field or CURATOR_DEDUP_ID_STR
     stages: list[Any] = (
         [ParquetReader(duplicates, fields=["id"]), IdNumbers()]
         if id_field is None
-        else [source.reader(), OwnIds(duplicates, id_field)]
+        else [source.reader(), OwnIds(duplicates, id_field, called="" if column == id_field else column)]
     )
     stages.append(ParquetWriter(folder, fields=[column], mode="overwrite"))
     return Pipeline(f"ids of duplicates: {os.path.basename(folder)}", stages=stages).run(

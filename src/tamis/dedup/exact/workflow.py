@@ -21,7 +21,7 @@ class ExactDeduplicationWorkflow(FindingWorkflow):
 
     `output_path` gets `ExactDuplicateIds/` (Parquet with one column: ids of all documents but one of each group) and
     `exact_id_generator.json`, for TextDuplicatesRemovalWorkflow. Ids are whole numbers, a function of file and place
-    (`_curator_dedup_id`), or with `assign_id=False` those that documents have in `id_field`. `perform_removal=True` writes the documents
+    (`_curator_dedup_id`), or with `assign_id=False` those that documents have in `id_field`, each its own. `perform_removal=True` writes the documents
     that stay instead, in the same call. In both cases `_tamis/duplicates` has one row per duplicate: its id (as AddId gives it), the id of
     the kept document, group size. `input_filetype` None reads JSONL and Parquet.
 

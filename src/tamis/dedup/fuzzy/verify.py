@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tamis.dedup.fuzzy.candidate_texts import StoredTexts
 from tamis.dedup.sorting import cuts_between
 from tamis.kernels.buffers import StringBuffers, string_buffers
-from tamis.kernels.sketch.similarity import lead, similarities
+from tamis.kernels.sketch.similarity import lead
 from tamis.memory.release import thread_stack
 
 MAX_LEADERS = 64
@@ -92,12 +92,27 @@ class Verifier:
     ) -> Generator[tuple[int, int, float], None, NDArray[np.bool_]]:
         if not len(left):
             return np.zeros(0, bool)
-        found = similarities(parts, row, np.ascontiguousarray(rows, np.int64), **self.how)
+        goes, found = self._follow(parts, row, rows)
         self.n_compared += len(left)
-        goes: NDArray[np.bool_] = found >= self.threshold
         for at, similarity in zip(left[goes].tolist(), found[goes].tolist(), strict=True):
             yield int(member[at]), int(member[leader]), similarity
         return goes
+
+    def _follow(self, parts: StringBuffers, row: int, rows: Array) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+        """Which of these documents resemble that of `row`, and how much.
+
+        By the kernel that compares lots of components: where the sets of shingles are so large that they are thinned, it gives up what
+        cannot reach the threshold before `similarities` would estimate it, and what goes must not depend on the room. The other
+        documents are null meanwhile, which costs next to nothing.
+        """
+        here = np.concatenate([np.array([row], np.int64), np.asarray(rows, np.int64)])
+        asked = np.zeros(parts.n_rows, bool)
+        asked[here] = True
+        order = np.concatenate([here, np.flatnonzero(~asked)])
+        asked &= True if parts.validity is None else parts.validity
+        cuts = np.array([0, len(here), parts.n_rows] if len(here) < parts.n_rows else [0, len(here)], np.int64)
+        leader, found, _, _ = lead(parts._replace(validity=asked), cuts, self.threshold, 1, order=order, **self.how)
+        return leader[1 : len(here)] == 0, found[1 : len(here)]
 
     def verify_lot(self, member: Array, cuts: Array) -> tuple[Array, Array, Array]:
         """(number, kept, similarity) of several components whose texts fit together: member[cuts[i]:cuts[i + 1]] each."""

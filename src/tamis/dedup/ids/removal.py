@@ -103,4 +103,6 @@ class RemovalByIds(Workflow):
             raise Incomplete(
                 f"{n_ids - n_removed:,} of {n_ids:,} ids in {self.asked.ids_name} name no document: the input is not what the ids were made of"
             )
-        return {"n_documents": n_documents, "n_duplicates": n_removed}
+        n_rows = int(summary.get("n_rows", n_ids)) - int(summary["n_rows_without_id"])
+        shared = {"n_by_shared_ids": n_removed - n_rows} if n_removed > n_rows else {}
+        return {"n_documents": n_documents, "n_duplicates": n_removed, **shared}

@@ -5,18 +5,21 @@ from __future__ import annotations
 import copy
 import os
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Any
 
+from tamis.backends.passes import execute_pass
+from tamis.dedup.alarms import by_shared_ids
 from tamis.dedup.documented.finding import DocumentedResult, files_of, tasks_and_executor
 from tamis.dedup.documented.id_generator import IdGenerator
-from tamis.dedup.ids.stages import check_field
+from tamis.dedup.ids.stages import NoneListed, check_field, is_without_ids
 from tamis.dedup.kinds import DedupResult, Passes
 from tamis.dedup.options import Input, WriterFactory, absolute, check_filetype
 from tamis.errors import UsageError
-from tamis.formats.registry import is_table
 from tamis.pipeline import Pipeline, WorkflowBase
+from tamis.pipeline.passes import seen_by, tell
 from tamis.stages.io import check_fields
 from tamis.stages.text.io.options import read_options
 from tamis.stages.text.io.reader.ids import CURATOR_DEDUP_ID_STR
@@ -31,8 +34,9 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
 
     With `id_generator_path` (what a deduplication wrote) ids are numbers by file and place, `_curator_dedup_id`; input may be cut into
     other partitions than it was for the deduplication. Without it, documents have their ids in `id_field`, texts or numbers (7, 7.0 and "7"
-    are one id); documents without an id stay. `id_field=None` means the ids by file and position (`000003_12345`) of `_tamis/duplicates`;
-    each must name a document, and the input files must be the same. `duplicate_id_field`: the column of the table of ids.
+    are one id); documents without an id stay, and an id that several documents have takes them all (which is told). `id_field=None` means
+    the ids by file and position (`000003_12345`) of `_tamis/duplicates`; each must name a document, and the input files must be the same.
+    `duplicate_id_field`: the column of the table of ids. From an empty folder (a deduplication found nothing) nothing is removed.
 
     The ids are sorted into a table on disk (16 bytes each, 40 more of scratch while it is made); workers look into it
     and never load it.
@@ -148,11 +152,13 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
             "drop_id_field": self.drop_id_field and self.own_field is not None, "limit": self.input_task_limit,
             "id_generator": self.id_generator_path,
         }  # fmt: skip
+        if self.output_mode == "overwrite":
+            settings.setdefault("fresh", True)
+        if is_without_ids(self.ids_to_remove_path):
+            return self._copied(executor, progress, settings)
         passes = Passes(
             "removal of listed duplicates", self._input().reader, [], self.output_path, {}, self._writer(), identity=identity
         )  # fmt: skip
-        if self.output_mode == "overwrite":
-            settings.setdefault("fresh", True)
         return RemovalByIds(self, passes, settings, progress, executor).run()
 
     def run(
@@ -167,25 +173,23 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
             raise UsageError(
                 f"{_WHO}: {made.output_path} is not empty; choose another folder, or output_mode='overwrite'"
             )
-        if _is_without_ids(self.ids_to_remove_path):
-            found = made._copied(executor, settings)
-        else:
-            found = made.remove(executor, progress=progress, **settings)
+        found = made.remove(executor, progress=progress, **settings)
+        if found.summary.get("n_by_shared_ids"):
+            warnings.warn(f"{_WHO}: {by_shared_ids(found.summary)}", stacklevel=2)
         removed = {"num_duplicates_removed": found.n_duplicates, "total_time": time.monotonic() - began_s}
         return DocumentedResult("text_duplicates_removal", found, {}, removed)
 
-    def _copied(self, executor: Any, settings: Mapping[str, Any]) -> DedupResult:
+    def _copied(self, executor: Any, progress: Any, settings: dict[str, Any]) -> DedupResult:
         """A deduplication found nothing: everything stays."""
-        pipeline = Pipeline("removal of no duplicates", stages=[self._input().reader(), self._writer()()])
-        result = pipeline.execute(executor, **settings)
+        watch = settings.pop("watch", None)
+        drop = [NoneListed(self.own_field, True)] if self.drop_id_field and self.own_field is not None else []
+        pipeline = Pipeline("removal of no duplicates", stages=[self._input().reader(), *drop, self._writer()()])
+        with seen_by(progress) as show:
+            result = execute_pass(pipeline, "removal", executor, None, show, watch, settings)
         about = {"n_documents": result.ledger.written.n, "n_duplicates": 0, "n_ids": 0}
-        return DedupResult(result.status, result.output, self.ids_name, about, result.seconds, run=result)
-
-
-def _is_without_ids(path: Any) -> bool:
-    """Whether it is a folder in which a deduplication wrote no id, because there is none."""
-    if not isinstance(path, (str, os.PathLike)) or not os.path.isdir(path):
-        return False
-    return not any(
-        is_table(name) or ".json" in name for _, _, names in os.walk(os.fspath(path)) for name in map(str, names)
-    )
+        found = DedupResult(
+            result.status, result.output, self.ids_name, about, result.seconds, result.peak_bytes, run=result
+        )
+        if progress is True:
+            tell(f"{pipeline.name}: {found.in_one_line(is_removed=True)}")
+        return found

@@ -17,6 +17,7 @@ from tamis.dedup.place_table import listed_rows
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.records import Array, Records
 from tamis.errors import UsageError
+from tamis.stores.urls import absolute
 
 
 def append(task: dict[str, Any], removal: str) -> None:
@@ -37,14 +38,14 @@ def append(task: dict[str, Any], removal: str) -> None:
         by_file = _write_entry(folder, _survivors(Records(task["records"]), removal), paths)
         size = os.path.getsize(os.path.join(folder, "records.arrow"))
         entry = Entry(name, about["input"], about["output"], int(by_file.sum()), size, by_file.tolist())
-        index.entries = [*(e for e in index.entries if e.run != run), entry]
+        index.entries = [*(e for e in index.entries if not e.is_of(about["output"])), entry]
         index.save()
         index.tidy()
 
 
 def remove_source(path: str, source: str) -> int:
     """Take the documents of a file, or of all files under a folder, out of an index. Returns how many there were."""
-    source = os.path.abspath(source)
+    source = absolute(source)
     with locked(path):
         index = read_index(path)
         index.tidy()

@@ -23,6 +23,7 @@ from typing import Any
 from tamis import files
 from tamis.dedup.progress_files import write_json
 from tamis.errors import RunConflict, UsageError
+from tamis.stores.urls import absolute, is_remote
 
 VERSION = 1
 _MAX_BANDS = 1000
@@ -43,6 +44,10 @@ class Entry:
     @property
     def run(self) -> str:
         return self.name.rpartition("-")[0]
+
+    def is_of(self, output: str) -> bool:
+        """Whether a run into this output added it. Earlier versions named those of a bucket by the current folder, too."""
+        return self.run == run_name(output) or (is_remote(output) and _place(self.output) == _place(output))
 
 
 @dataclass
@@ -127,8 +132,12 @@ def _entry(data: dict[str, Any]) -> Entry:
 
 def run_name(output: str) -> str:
     """What a run's entry is called: an output has one, made anew when the run is."""
-    digest = hashlib.blake2b(os.path.abspath(output).encode("utf-8", "surrogateescape"), digest_size=8)
+    digest = hashlib.blake2b(_place(output).encode("utf-8", "surrogateescape"), digest_size=8)
     return f"entry-{digest.hexdigest()}"
+
+
+def _place(output: str) -> str:
+    return output.rstrip("/") if is_remote(output) else absolute(output)
 
 
 def check_parameters(index: Index, kind: str, parameters: dict[str, Any]) -> None:
@@ -149,7 +158,7 @@ def pinned(path: str, kind: str, parameters: dict[str, Any], output: str) -> lis
     check_parameters(index, kind, parameters)
     pins = []
     for entry in index.entries:
-        if entry.run != run_name(output):
+        if not entry.is_of(output):
             records = index.records(entry)
             index.paths(entry)
             pin = {"files": [records], "folder": index.folder(entry), "n_bytes": entry.n_bytes}
@@ -172,7 +181,7 @@ def check_pins(path: str, pins: list[dict[str, Any]]) -> None:
 def refuse_existing(path: str, output: str) -> None:
     """A new index goes where none is."""
     if os.path.exists(os.path.join(path, "index.json")):
-        if [e for e in read_index(path).entries if e.run != run_name(output)]:
+        if [e for e in read_index(path).entries if not e.is_of(output)]:
             raise UsageError(
                 f"{path} holds an index already; to compare with it and add to it give against={path!r} and append=True "
                 "(--against --append)"

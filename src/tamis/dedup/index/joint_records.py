@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamis.dedup.decisions import DecisionFiles, place_ids, write_table
+from tamis.dedup.keys import NO_NUMBER
 from tamis.dedup.progress_files import read_json
 from tamis.dedup.records import MAX_DOCUMENTS, Array, Records
 from tamis.dedup.sorting import cuts_between
@@ -60,7 +61,9 @@ class JoinedRecords(Records):
         old = super().gather([n for n in names if n in self._held], numbers[:k])
         new = super().gather(names, numbers[k:])
         if "rank" in new:
-            new["rank"] += np.uint64(1)  # never the highest value, see keys.ranks
+            new["rank"] += (new["rank"] != np.uint64(NO_NUMBER)).astype(
+                np.uint64
+            )  # what has no number stays behind all others
         if "file" in old and k:
             entry = np.searchsorted(self._entry_starts, numbers[:k], side="right") - 1
             file = old["file"].astype(np.int64)
@@ -68,7 +71,7 @@ class JoinedRecords(Records):
                 raise FormatError("a record of the index names no input file; the index is damaged")
             starts = np.concatenate([[0], np.cumsum(self._n_paths)])[:-1]
             old["file"] = (self.first_path + starts[entry] + file).astype(np.int32)
-        return {n: np.concatenate([old.get(n, np.zeros(k, self.types[n])), new[n]]) for n in names}
+        return {n: np.concatenate([old.get(n, np.zeros(k, new[n].dtype)), new[n]]) for n in names}
 
     def keys(self, k: int, part: tuple[int, int] = (0, 1 << 64)) -> tuple[Array, Array]:
         keys, numbers = super().keys(k, part)
@@ -77,9 +80,9 @@ class JoinedRecords(Records):
             raise FormatError("a key of the index belongs to no document; the index is damaged")
         return keys, numbers
 
-    def iter_column(self, name: str) -> Iterator[tuple[int, Array]]:
+    def iter_column(self, name: str, or_zeros: bool = False) -> Iterator[tuple[int, Array]]:
         """Of the new documents alone."""
-        for first, values in self.new.iter_column(name):
+        for first, values in self.new.iter_column(name, or_zeros):
             yield first + self.n_old, values
 
 

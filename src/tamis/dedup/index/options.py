@@ -10,6 +10,7 @@ from tamis.dedup.fuzzy.sketching import DocumentSketches
 from tamis.dedup.options import absolute
 from tamis.errors import UsageError
 from tamis.later import np, pa
+from tamis.stores.urls import is_remote
 from tamis.tasks import DocumentBatch
 
 SIGNATURE_VALUES = 256  # one byte each
@@ -17,6 +18,9 @@ SIGNATURE_VALUES = 256  # one byte each
 
 def index_options(where: str, index_path: str | None, against: str | None, append: bool) -> dict[str, Any]:
     """`against` and `index` (which gets what stays) as the passes want them."""
+    for name, path in (("index_path", index_path), ("against", against)):
+        if path is not None and is_remote(path):
+            raise UsageError(f"{where}: {name}: an index is a folder of this machine, got {path}")
     if append and against is None:
         raise UsageError(
             f"{where}: append adds to the index that `against` names; give it, or index_path for a new index"

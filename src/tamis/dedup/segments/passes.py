@@ -34,6 +34,10 @@ class Joining(Workflow):
         super().__init__(passes, settings, progress, executor)
         self.joiner = joiner
 
+    def _same(self, earlier: dict[str, Any] | None) -> None:
+        """As of the others. Earlier versions noted the block size, too, which changes nothing that is written."""
+        super()._same(earlier and {name: value for name, value in earlier.items() if name != "input_blocksize"})
+
     def _decided(self) -> dict[str, Any]:
         if self._told("summary.json") is None:
             files = self._pass("keys-0", SegmentRecords(self.joiner.document_id_field))

@@ -58,6 +58,6 @@ class DocumentJoinWorkflow:
             self.output_path,
             {},
             source.writer(self.output_path, self.output_filetype),
-            identity=asdict(self),
+            identity={name: value for name, value in asdict(self).items() if name != "input_blocksize"},
         )
         return Joining(passes, self._joiner(), settings, progress, executor).run()

@@ -21,7 +21,7 @@ from tamis.dedup.records import Records
 from tamis.dedup.semantic.greedy import duplicates_in_cluster
 from tamis.dedup.semantic.kmeans import BLOCK, Blocks, Floats, Options, fit, nearest, uniform
 from tamis.dedup.semantic.products import Choice, Products, choose
-from tamis.dedup.semantic.vectors import VECTOR
+from tamis.dedup.semantic.vectors import VECTOR, least_cosine, nothing_to_fit
 from tamis.errors import UsageError
 from tamis.formats.scratch.spilled import Spilled
 from tamis.memory.device_limits import DeviceLimit
@@ -50,11 +50,12 @@ def semantic_duplicates(
     chosen = _backend(folder, about, task, dimension, room_bytes)
     products = chosen.products
     told = {"backend": products.name, "backend_why": chosen.why}
-    n_sample = _write_sample(
-        records, os.path.join(work, "sample.f32"), dimension, about.get("fit_data_fraction"), options
-    )
-    if not n_sample:
+    fraction = about.get("fit_data_fraction")
+    n_sample, n_vectors = _write_sample(records, os.path.join(work, "sample.f32"), dimension, fraction, options)
+    if not n_vectors:
         return {"n_clusters": 0, "dimension": dimension, **told}
+    if not n_sample:
+        raise UsageError(nothing_to_fit(fraction, n_vectors))
     threads = n_threads if products.name == "cpu" else 1  # one GPU: threads would only wait for each other
     centroids = fit(Blocks(os.path.join(work, "sample.f32"), dimension, threads), options, say("clusters"), products)
     if centroids.nbytes * 2 > room_bytes:
@@ -107,7 +108,9 @@ def fixed_blocks(
     first, rows, has, rank = 0, [], [], []
     n = 0
     lengths, ranks = records.iter_column("length"), records.iter_column("rank")
-    for (_, raw), (_, length), (_, order) in zip(records.iter_column(VECTOR), lengths, ranks, strict=True):
+    for (_, raw), (_, length), (_, order) in zip(
+        records.iter_column(VECTOR, or_zeros=True), lengths, ranks, strict=True
+    ):
         rows.append(np.frombuffer(raw.tobytes(), np.float32).reshape(len(raw), dimension))
         has.append(length >= 0)
         rank.append(order)
@@ -123,16 +126,19 @@ def fixed_blocks(
         yield first, np.concatenate(rows), np.concatenate(has), np.concatenate(rank)
 
 
-def _write_sample(records: Records, path: str, dimension: int, fraction: float | None, options: Options) -> int:
+def _write_sample(
+    records: Records, path: str, dimension: int, fraction: float | None, options: Options
+) -> tuple[int, int]:
+    """Writes the vectors that clusters are made from; returns how many these are, and of how many."""
     wanted = max(MIN_SAMPLE, SAMPLE_PER_CLUSTER * options.n_clusters)
     share = float(fraction) if fraction is not None else min(1.0, wanted / max(1, len(records)))
-    n = 0
+    n = n_vectors = 0
     with open(path, "wb") as file:
         for first, x, there, _ in fixed_blocks(records, dimension):
             chosen = there & (uniform(np.arange(first, first + len(x)), options.seed) < share)
             file.write(x[chosen].tobytes())
-            n += int(chosen.sum())
-    return n
+            n, n_vectors = n + int(chosen.sum()), n_vectors + int(there.sum())
+    return n, n_vectors
 
 
 def _assign(
@@ -196,9 +202,9 @@ def _decide_group(
     for rows in np.split(by_cluster, cuts):
         if len(rows) < 2:
             continue
-        order = rows[_order(meta[rows], str(about["which_to_keep"]), int(about["seed"]))]
+        order = rows[_order(meta[rows], str(about["which_to_keep"]), int(about.get("order_seed", about["seed"])))]
         gone, kept, likeness = duplicates_in_cluster(
-            order, read, 1.0 - float(about["eps"]), int(about["pairwise_batch_size"]), room_rows, products
+            order, read, least_cosine(about["eps"]), int(about["pairwise_batch_size"]), room_rows, products
         )
         if len(gone):
             _, back, n = np.unique(kept, return_inverse=True, return_counts=True)

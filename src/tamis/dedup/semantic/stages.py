@@ -10,9 +10,13 @@ only with documents that stay; use these where another tool reads the files.
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import io
+import json
 import logging
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,17 +24,21 @@ from typing import Any
 
 from tamis import files
 from tamis.dedup.semantic.ranking import RankingStrategy
-from tamis.dedup.semantic.vectors import unit_vectors
+from tamis.dedup.semantic.vectors import check_fraction, least_cosine, nothing_to_fit, unit_vectors
 from tamis.errors import UsageError
 from tamis.later import np, pa, pc
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.file_partitioning import FilePartitioningStage
+from tamis.stages.text.io.options import read_options
 from tamis.tasks import EmptyTask, FileGroupTask
 
 _log = logging.getLogger("tamis.semantic")
 L2, COSINE = "l2_dist_to_cent", "cosine_dist_to_cent"
 SCORE, PARTNER = "cosine_sim_score", "max_id"
 _ALL = 1 << 40
+_OWN_PART = re.compile(r"part-[0-9]{5,}\.parquet")
+_MADE_OF = b"tamis.pairs"  # in the metadata of a table of duplicates: the files that it was made of
+_OWN_PAIRS = re.compile(r"cluster_[0-9]+\.parquet")
 
 
 @dataclass(repr=False)
@@ -76,6 +84,8 @@ class KMeansReadFitWriteStage(ProcessingStage[FileGroupTask, FileGroupTask]):
             raise UsageError(
                 f"KMeansStage: max_samples_per_batch must be at least 1, got {self.max_samples_per_batch!r}"
             )
+        check_fraction("KMeansStage: ", self.fit_data_fraction)
+        _check_read("KMeansStage", self.read_kwargs)
 
     def process(self, task: FileGroupTask) -> FileGroupTask:
         from tamis.dedup.semantic.kmeans import Blocks, Options, fit, nearest, uniform
@@ -84,28 +94,61 @@ class KMeansReadFitWriteStage(ProcessingStage[FileGroupTask, FileGroupTask]):
             self.n_clusters, self.max_iter, self.tol, self.random_state, self.init, self.oversampling_factor
         )
         made: list[str] = []
+        earlier = self._earlier(task.data)
         with tempfile.TemporaryDirectory(dir=self.cache_path) as folder:
             sample = os.path.join(folder, "sample.f32")
-            dimension, n = 0, 0
+            dimension = n = n_vectors = 0
             with open(sample, "wb") as file:
                 for table in self._tables(task.data, [self.embedding_field]):
                     x, has = self._vectors(table)
                     chosen = has & (
                         uniform(np.arange(n, n + len(x)), self.random_state) < (self.fit_data_fraction or 1.0)
                     )
+                    if has.any() and dimension not in (0, x.shape[1]):
+                        raise UsageError(
+                            f"KMeansStage: {self.embedding_field!r} has {dimension} numbers in some documents and {x.shape[1]} in others; "
+                            "embeddings must be of one length in all documents"
+                        )
                     file.write(x[chosen].tobytes())
-                    dimension, n = max(dimension, x.shape[1] if has.any() else 0), n + len(x)
-            if not os.path.getsize(sample):
+                    dimension, n, n_vectors = (
+                        x.shape[1] if has.any() else dimension,
+                        n + len(x),
+                        n_vectors + int(has.sum()),
+                    )
+            if not n_vectors:
                 raise UsageError(f"KMeansStage: none of the {n} documents has an embedding in {self.embedding_field!r}")
+            if not os.path.getsize(sample):
+                raise UsageError(f"KMeansStage: {nothing_to_fit(self.fit_data_fraction, n_vectors)}")
             centroids = fit(Blocks(sample, dimension), options, lambda _: None)
+        for path in earlier:
+            files.remove(path)
+            with contextlib.suppress(OSError):  # not empty yet
+                os.rmdir(os.path.dirname(path))
         columns = [self.id_field, self.embedding_field, *(self.metadata_fields or ())]
         for number, table in enumerate(self._tables(task.data, columns)):
             x, has = self._vectors(table)
+            if not has.any():
+                continue
             at, distance = nearest(x, centroids)
             made += self._write(table, number, at, np.asarray(distance), has)
         if self.verbose:
             _log.info("%s: %d documents in %d clusters, %d files", self.name, n, self.n_clusters, len(made))
         return FileGroupTask(task.dataset_name, made)
+
+    def _earlier(self, read: Sequence[str]) -> list[str]:
+        """Clusters that an earlier call wrote to the same folder: the next stage would read them with the new ones.
+
+        UsageError where a file is not of this stage, or is one of those that are to be read.
+        """
+        found = sorted(glob.glob(os.path.join(glob.escape(self.output_path), "centroid=*", "*.parquet")))
+        own_input = {os.path.abspath(path) for path in read}
+        for path in found:
+            if path in own_input or not _OWN_PART.fullmatch(os.path.basename(path)):
+                why = "is read as input" if path in own_input else "is not a file of this stage"
+                raise UsageError(
+                    f"KMeansStage: {path} would be taken for a part of the clusters, and {why}; give another output_path"
+                )
+        return found
 
     def _tables(self, paths: Sequence[str], columns: list[str]) -> Iterator[pa.Table]:
         import pyarrow.parquet as pq
@@ -190,6 +233,9 @@ class ClusterWiseFilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]
     input_path: str
     storage_options: Mapping[str, Any] | None = None
     name: str = "cluster_wise_file_partitioning"
+    pairs: str | None = (
+        None  # the folder that pairs are written to: those of clusters that are gone are removed from it
+    )
     is_source_stage = True
 
     def num_workers(self) -> int | None:
@@ -207,6 +253,11 @@ class ClusterWiseFilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]
             group = FileGroupTask("", sorted(os.path.join(at, n) for n in os.listdir(at) if n.endswith(".parquet")))
             group._metadata["centroid"] = folder.removeprefix("centroid=")
             made.append(group)
+        if self.pairs is not None and os.path.isdir(self.pairs):
+            now = {f"cluster_{group._metadata['centroid']}.parquet" for group in made}
+            for name in os.listdir(self.pairs):
+                if _OWN_PAIRS.fullmatch(name) and name not in now:
+                    files.remove(os.path.join(self.pairs, name))
         return made
 
 
@@ -226,6 +277,12 @@ class PairwiseCosineSimilarityStage(ProcessingStage[FileGroupTask, FileGroupTask
     which_to_keep: str = "hard"
     random_seed: int = 42
     name: str = "pairwise_cosine_similarity"
+
+    def __post_init__(self) -> None:
+        n = self.pairwise_batch_size
+        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            raise UsageError(f"PairwiseStage: pairwise_batch_size must be a whole number above 0, got {n!r}")
+        _check_read("PairwiseStage", self.read_kwargs)
 
     def process(self, task: FileGroupTask) -> FileGroupTask:
         import pyarrow.parquet as pq
@@ -292,10 +349,11 @@ class PairwiseStage(CompositeStage[EmptyTask, FileGroupTask]):
             raise UsageError(f"PairwiseStage: sim_metric must be 'cosine', got {self.sim_metric!r}")
         if self.which_to_keep not in ("hard", "easy", "random"):
             raise UsageError(f"PairwiseStage: which_to_keep must be hard, easy or random, got {self.which_to_keep!r}")
+        self.decompose()
 
     def decompose(self) -> list[ProcessingStage[Any, Any]]:
         return [
-            ClusterWiseFilePartitioningStage(os.path.abspath(self.input_path)),
+            ClusterWiseFilePartitioningStage(os.path.abspath(self.input_path), pairs=os.path.abspath(self.output_path)),
             PairwiseCosineSimilarityStage(
                 self.id_field, self.embedding_field, os.path.abspath(self.output_path), self.ranking_strategy, self.pairwise_batch_size,
                 self.verbose, self.embedding_dim, self.read_kwargs, self.write_kwargs, self.which_to_keep, self.random_seed,
@@ -324,6 +382,7 @@ class IdentifyDuplicatesStage(ProcessingStage[FileGroupTask, FileGroupTask]):
             raise UsageError(f"IdentifyDuplicatesStage: eps must be from 0 to 2, got {self.eps!r}")
         if self._num_row_groups_hint is not None and self._num_row_groups_hint < 1:
             raise UsageError("IdentifyDuplicatesStage: _num_row_groups_hint must be at least 1")
+        _check_read("IdentifyDuplicatesStage", self.read_kwargs)
 
     def num_workers(self) -> int | None:
         return 1
@@ -336,7 +395,7 @@ class IdentifyDuplicatesStage(ProcessingStage[FileGroupTask, FileGroupTask]):
 
         paths = [p for task in tasks for p in task.data]
         found = pa.concat_tables([pq.ParquetFile(p).read(use_threads=False) for p in paths])
-        found = found.filter(pc.greater_equal(found.column(SCORE), 1.0 - float(self.eps))).sort_by("id")
+        found = found.filter(pc.greater_equal(found.column(SCORE), least_cosine(self.eps))).sort_by("id")
         if self.verbose:
             _log.info("%s: %d duplicates in %d files", self.name, len(found), len(paths))
         settings = dict(self.write_kwargs or {})
@@ -344,7 +403,24 @@ class IdentifyDuplicatesStage(ProcessingStage[FileGroupTask, FileGroupTask]):
             settings.setdefault("row_group_size", max(1, -(-len(found) // self._num_row_groups_hint)))
         name = FileGroupTask("", paths).task_id
         path = os.path.join(os.path.abspath(self.output_path), f"duplicates-{name}.parquet")
+        made_of = [os.path.abspath(p) for p in paths]
+        self._forget(path, made_of)
+        found = found.replace_schema_metadata({**(found.schema.metadata or {}), _MADE_OF: json.dumps(made_of)})
         return [FileGroupTask("", [_write(found, path, settings)])]
+
+    def _forget(self, path: str, made_of: Sequence[str]) -> None:
+        """Remove what an earlier call made of some of the same pairs, or of pairs that are gone: of two documents that are alike one may
+        be listed there and the other here, and whoever reads the folder would remove both."""
+        import pyarrow.parquet as pq
+
+        for other in glob.glob(os.path.join(glob.escape(os.path.dirname(path)), "duplicates-*.parquet")):
+            try:
+                told = (pq.read_schema(other).metadata or {}).get(_MADE_OF, b"[]")
+            except (pa.ArrowException, OSError):  # none of ours
+                continue
+            theirs = set(json.loads(told)) if other != path else set()
+            if theirs & set(made_of) or not all(os.path.exists(p) for p in theirs):
+                files.remove(other)
 
 
 def pairwise_cosine_similarity_batched(cluster_reps: Any, batch_size: int = 1024) -> tuple[Any, Any]:
@@ -361,6 +437,13 @@ def pairwise_cosine_similarity_batched(cluster_reps: Any, batch_size: int = 1024
     if len(x):
         best[0], of[0] = 0.0, 0
     return best, of
+
+
+def _check_read(who: str, read_kwargs: Mapping[str, Any] | None) -> None:
+    """Refuse options that nobody would honour; `memory_map` is honoured by KMeansStage, and changes nothing elsewhere."""
+    given = {k: v for k, v in (read_kwargs or {}).items() if k != "memory_map"}
+    if read_options(who, given)[1] is not None:
+        raise UsageError(f"{who}: read_kwargs: columns is refused; the stage reads those that its own parameters name")
 
 
 def _write(table: pa.Table, path: str, settings: Mapping[str, Any] | None) -> str:

@@ -14,12 +14,15 @@ if TYPE_CHECKING:
     Floats = np.ndarray[Any, np.dtype[np.float32]]
 
 VECTOR = "vector"
+ROUNDING = (
+    1e-6  # what the product of a vector and itself may be away from 1 in float32: equal ones are found with eps=0, too
+)
 
 
 @dataclass(repr=False)
 class DocumentVectors(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Replaces documents by records: place, `length` (bytes of the record; -1 where there is no vector), `rank`, and the unit
-    vector (float32).
+    vector (float32). Where no document of a batch has an embedding, nobody knows how long one is, and there is no column of vectors.
 
     A document whose embedding is null, empty or all zeros has no direction and is never a duplicate. Embeddings of different
     lengths are an error, which names the document's place. `rank_field`: the number that ranks documents, smaller is kept rather.
@@ -38,17 +41,19 @@ class DocumentVectors(ProcessingStage[DocumentBatch, DocumentBatch]):
         from tamis.dedup.keys import place_columns, record_batch
         from tamis.formats.jsonl.known_records import known_columns
 
-        if self.embedding_field not in batch.get_columns():
-            raise UsageError(
-                f"{self.name}: no document here has the field {self.embedding_field!r}; there are {batch.get_columns()}"
-            )
         places = place_columns(batch)
-        vectors, has_one = unit_vectors(batch.column(self.embedding_field), self.embedding_field, self.dimension)
+        # A field that no document at all has is told before (engine/worker/fields.py); in some partition it may well be missing.
+        there = self.embedding_field in batch.get_columns()
+        column = batch.column(self.embedding_field) if there else pa.nulls(batch.num_items)
+        vectors, has_one = unit_vectors(column, self.embedding_field, self.dimension)
         width = vectors.shape[1] * 4
         length = np.zeros(len(vectors), np.int64) if batch.lineage is None else batch.lineage.lengths()
         columns = places | {"length": np.where(has_one, length, -1), "rank": self._ranks(batch)} | known_columns(batch)
+        records = record_batch(batch, columns)
+        if not width:
+            return records
         raw = pa.Array.from_buffers(pa.binary(width), len(vectors), [None, pa.py_buffer(np.ascontiguousarray(vectors))])
-        return record_batch(batch, columns).with_column(VECTOR, raw)
+        return records.with_column(VECTOR, raw)
 
     def _ranks(self, batch: DocumentBatch) -> Any:
         if self.rank_field is None:
@@ -57,8 +62,13 @@ class DocumentVectors(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 
 def unit_vectors(column: pa.Array, field: str, dimension: int | None) -> tuple[Floats, np.ndarray[Any, Any]]:
-    """Rows of length 1 (zeros where there is no embedding), and which rows have one. All lists must be of one length."""
+    """Rows of length 1 (zeros where there is no embedding), and which rows have one. All lists must be of one length.
+
+    Rows have no numbers at all where no list has any and no `dimension` is given.
+    """
     kind = column.type
+    if pa.types.is_null(kind):
+        return np.zeros((len(column), dimension or 0), np.float32), np.zeros(len(column), bool)
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
         raise PipelineError(f"field {field!r}: expected lists of numbers, got {kind}")
     try:
@@ -73,7 +83,7 @@ def unit_vectors(column: pa.Array, field: str, dimension: int | None) -> tuple[F
         raise PipelineError(
             f"field {field!r}: document {at} of this batch has {int(sizes[at])} numbers, expected {wanted}"
         )
-    width = found[0] if found else (dimension or 1)
+    width = found[0] if found else (dimension or 0)
     out = np.zeros((len(column), width), np.float32)
     rows = np.flatnonzero(sizes)
     values = pc.list_flatten(lists)
@@ -87,12 +97,32 @@ def unit_vectors(column: pa.Array, field: str, dimension: int | None) -> tuple[F
     return out, norm > 0
 
 
+def least_cosine(eps: float) -> float:
+    """The cosine from which on documents are duplicates. An eps below ROUNDING means equal vectors.
+
+    >>> least_cosine(0.25), least_cosine(0)
+    (0.75, 0.999998)
+    """
+    return 1.0 - max(float(eps), ROUNDING)
+
+
+def check_fraction(who: str, fraction: float | None) -> None:
+    """The share of documents that clusters are made from, if it is given."""
+    if fraction is not None and (isinstance(fraction, bool) or not 0 < float(fraction) <= 1):
+        raise UsageError(f"{who}fit_data_fraction: expected a number above 0, up to 1, got {fraction!r}")
+
+
+def nothing_to_fit(fraction: float | None, n: int) -> str:
+    """What is told where there are `n` embeddings and a share of them is none."""
+    return f"fit_data_fraction={fraction} chose none of the {n:,} documents that have an embedding; give a larger one, or leave it out"
+
+
 def rank_numbers(column: pa.Array, field: str, descending: bool) -> Any:
-    """One uint64 per document, smaller for what is kept rather: by the number in a column; what is no number comes last."""
+    """One uint64 per document, smaller for what is kept rather: by the number in a column, as a float64; what is no number comes last."""
     from tamis.dedup.keys import NO_NUMBER, ordered
 
     try:
-        numbers = np.array(column.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+        numbers = np.array(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
         raise PipelineError(f"field {field!r}: expected numbers to rank by, got {column.type} ({exc})") from None
     return np.where(np.isnan(numbers), np.uint64(NO_NUMBER), ordered(-numbers if descending else numbers))

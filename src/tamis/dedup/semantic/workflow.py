@@ -9,13 +9,28 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.options import InOneCall, absolute
 from tamis.dedup.semantic.ranking import RankingStrategy
-from tamis.dedup.semantic.vectors import DocumentVectors
-from tamis.errors import UsageError
+from tamis.dedup.semantic.vectors import DocumentVectors, check_fraction, least_cosine
+from tamis.errors import PipelineError, UsageError
 from tamis.sizes import parse_fraction
 
 if TYPE_CHECKING:
     from tamis.dedup.kinds import DedupResult, Passes
 
+IDS_FOLDER = "duplicates"
+_BUDGET = "is for its stages one by one; here the memory budget decides"
+DONE_OTHERWISE: dict[str, tuple[tuple[Any, ...], str]] = {  # values that ask for nothing, and what is done about others
+    "max_samples_per_batch": ((1 << 15,), _BUDGET),
+    "_duplicates_num_row_groups_hint": ((None,), _BUDGET),
+    "metadata_fields": (
+        (None, [], ()),
+        "is for its stages one by one; here a ranking_strategy reads its column from the documents",
+    ),
+    "cache_kwargs": (
+        (None, {}),
+        "is about files between its stages; what lies between the passes has a form of its own",
+    ),
+    "write_kwargs": ((None, {}), "is not used: documents are written as output_filetype says, ids as Parquet"),
+}
 BACKENDS = ("cpu", "gpu", "auto")
 KEEP = ("hard", "easy", "random")
 INITS = ("k-means||", "random")
@@ -27,8 +42,10 @@ class SemanticDeduplicationWorkflow(InOneCall):
 
     A document goes when the cosine of its embedding and that of one that stays is at least 1 - `eps`, both in one cluster.
     `which_to_keep`: of like documents the one far from its centroid (hard), near to it (easy), or any (random); a
-    `ranking_strategy` comes before that. Documents whose embedding is null or zero always stay. `output_path` gets the documents that stay and, in `_tamis/duplicates`,
-    one row per duplicate with the one it resembles and the cosine; `perform_removal=False` only finds them.
+    `ranking_strategy` comes before that. `eps` 0 finds equal embeddings: cosines are those of float32, so anything below 0.000002 means that. Documents whose embedding is null or zero always stay. `output_path` gets the documents that stay and, in `_tamis/duplicates`,
+    one row per duplicate with the one it resembles and the cosine; `perform_removal=False` only finds them, and writes the values of
+    `id_field` of those that go to `duplicates/`, as the column `id`, for TextDuplicatesRemovalWorkflow (None: no such table).
+    The same call goes on where it was stopped, whatever `clear_output` says; `run(fresh=True)` starts over.
     `verbose`: whether its progress is shown. `backend`: where vectors are compared: "cpu", "gpu", or "auto" (whichever is faster here, measured).
     `n_clusters` None: one for about 1,000 documents, 1,000 at most. `fit_data_fraction`: the share of documents that clusters are made from (default: at least 64 for each cluster).
     """
@@ -37,7 +54,7 @@ class SemanticDeduplicationWorkflow(InOneCall):
     output_path: str
     n_clusters: int | None
     cache_path: str | None = None
-    id_field: str = "id"
+    id_field: str | None = "id"
     embedding_field: str = "embeddings"
     embedding_dim: int | None = None
     metadata_fields: Sequence[str] | None = None
@@ -85,14 +102,12 @@ class SemanticDeduplicationWorkflow(InOneCall):
             raise UsageError("eps: say how unlike duplicates may be, e.g. eps=0.01 for a cosine of at least 0.99")
         if not 0 <= float(self.eps) < 1:
             raise UsageError(f"eps: expected a number from 0 to below 1, got {self.eps!r}")
+        check_fraction("", self.fit_data_fraction)
         if self.n_init != 1:
             raise UsageError("n_init: clusters are made once, from seeds chosen by k-means||; leave it at 1")
-        for name, usual in (("max_samples_per_batch", 1 << 15), ("_duplicates_num_row_groups_hint", None)):
-            if getattr(self, name) != usual:
-                warnings.warn(
-                    f"SemanticDeduplicationWorkflow: {name} is for its stages one by one; here the memory budget decides",
-                    stacklevel=3,
-                )
+        for name, (usual, why) in DONE_OTHERWISE.items():
+            if getattr(self, name) not in usual:
+                warnings.warn(f"SemanticDeduplicationWorkflow: {name} {why}", stacklevel=3)
         self._input()
         self._stage()
 
@@ -102,16 +117,37 @@ class SemanticDeduplicationWorkflow(InOneCall):
 
     def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> DedupResult:
         """As the others; without `verbose` no progress is shown."""
+        from tamis.dedup.documented.finding import forget_ids
+
         shown = progress if callable(progress) else bool(progress and self.verbose)
-        return super().run(executor, progress=shown, **settings)
+        if settings.get("fresh"):
+            forget_ids(self.output_path, IDS_FOLDER)
+        found = super().run(executor, progress=shown, **settings)
+        if found.duplicates and not self.perform_removal and self.id_field is not None:
+            self._write_ids(found, executor, {k: v for k, v in settings.items() if k not in ("fresh", "watch")})
+        return found
+
+    def _write_ids(self, found: DedupResult, executor: Any, settings: Mapping[str, Any]) -> None:
+        """Documents may have no such field, which nobody needs to find duplicates: then there is no table, and that is told."""
+        from tamis.dedup.documented.finding import forget_ids, write_ids
+
+        folder = f"{found.output}/{IDS_FOLDER}"
+        try:
+            write_ids(folder, found.duplicates, self._input(), self.id_field, settings, executor, called="id")
+        except PipelineError as exc:
+            forget_ids(found.output, IDS_FOLDER)
+            warnings.warn(
+                f"{self.who}: id_field={self.id_field!r}: no ids were written to {folder} ({exc}). The duplicates are listed in {found.duplicates}",
+                stacklevel=3,
+            )
 
     def passes(self) -> Passes:
         from tamis.dedup.kinds import Passes
 
         assert self.eps is not None
-        which = self.which_to_keep
+        which, order_seed = self.which_to_keep, self.random_state
         if self.ranking_strategy is not None and self.ranking_strategy.strategy == "random":
-            which = "random"
+            which, order_seed = "random", self.ranking_strategy.random_seed
         how = {
             "n_clusters": self.n_clusters, "max_iter": self.max_iter, "tol": self.tol, "seed": self.random_state, "init": self.init,
             "oversampling": self.oversampling_factor, "fit_data_fraction": self.fit_data_fraction, "which_to_keep": which,
@@ -123,8 +159,9 @@ class SemanticDeduplicationWorkflow(InOneCall):
             "perform_removal": self.perform_removal, **how,
         }  # fmt: skip
         return Passes(
-            "semantic deduplication", self._input().reader, [(self._stage(), [])], self.output_path, {"semantic": {**how, "backend": self.backend}},
-            self._writer(), threshold=1.0 - float(self.eps), max_source_loss=float(self.max_source_loss), identity=identity, decide="semantic",
+            "semantic deduplication", self._input().reader, [(self._stage(), [])], self.output_path,
+            {"semantic": {**how, "order_seed": order_seed, "backend": self.backend}}, self._writer(), threshold=least_cosine(self.eps),
+            max_source_loss=float(self.max_source_loss), identity=identity, decide="semantic",
         )  # fmt: skip
 
 

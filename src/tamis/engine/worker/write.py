@@ -112,16 +112,37 @@ def _write_lines(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, 
 def _write_columns(batches: Sequence[DocumentBatch], path: str, ledger: Ledger) -> StagedFile:
     """Columns as they lie in memory, one record batch per batch, for passes that read them again by position.
 
-    Between passes of one workflow only: the stage gives all batches the same columns, and what identifies a row's content
-    here is the document it was made from.
+    Between passes of one workflow only: the stage gives all batches the same columns, but for those of `_with_same_columns`, and what
+    identifies a row's content here is the document it was made from.
     """
     tables = [b.to_pyarrow(b.lineage.only if b.lineage else None).drop_columns([ROW_ID]) for b in batches]
+    tables = _with_same_columns(tables)
     with BlockWriter(path, 0o666) as out, pa.ipc.new_file(out, tables[0].schema) as writer:
         for batch, table in zip(batches, tables, strict=True):
             ledger.content.add(batch.num_items, hash128.sum128(*batch.identity))
             _count_lengths(ledger, row_bytes(table))
             writer.write_table(table.combine_chunks())
     return StagedFile(path, "output", extension="arrow", check=out.check)
+
+
+def _with_same_columns(tables: list[pa.Table]) -> list[pa.Table]:
+    """Tables whose columns are the same, for one file.
+
+    A column of a fixed number of bytes that only some have (vectors, where there are any) is null in the others. Of numbers that only some
+    have nobody could tell what is meant by none: they go (what is known of records that lie open in a file, beside others that do not).
+    """
+    by_name = {field.name: field.type for t in tables for field in t.schema}
+    if all(t.schema.names == list(by_name) for t in tables):
+        return tables
+    kinds = {
+        name: kind
+        for name, kind in by_name.items()
+        if pa.types.is_fixed_size_binary(kind) or all(name in t.schema.names for t in tables)
+    }
+    return [
+        pa.table({n: t.column(n) if n in t.schema.names else pa.nulls(len(t), kind) for n, kind in kinds.items()})
+        for t in tables
+    ]
 
 
 def _write_table(

@@ -14,7 +14,7 @@ import pytest
 from tamis.backends.local import InProcessExecutor, LocalExecutor
 from tamis.dedup.segments import passes as joining
 from tamis.dedup.segments.workflow import DocumentJoinWorkflow
-from tamis.errors import UsageError
+from tamis.errors import RunConflict, UsageError
 
 
 def segments(n_documents: int, seed: int = 3) -> tuple[list[dict[str, Any]], dict[str, str]]:
@@ -53,7 +53,15 @@ def test_segments_are_joined_wherever_they_lie(tmp_path: Path, monkeypatch: pyte
     assert (result.summary["n_segments"], result.summary["n_documents"]) == (len(rows), 200)
     assert result.summary["n_ranges"] > 3
     assert not (tmp_path / "out" / "_tamis" / "dedup").exists()
-    assert DocumentJoinWorkflow(str(source), str(tmp_path / "out"), input_blocksize="2KB").run().status == "already"
+    assert DocumentJoinWorkflow(str(source), str(tmp_path / "out"), input_blocksize="3KB").run().status == "already"
+    done = tmp_path / "out" / "_tamis" / "dedup.json"
+    about = json.loads(done.read_text())
+    assert "input_blocksize" not in about["identity"]
+    about["identity"]["input_blocksize"] = "2KB"  # as earlier versions noted it
+    done.write_text(json.dumps(about))
+    assert DocumentJoinWorkflow(str(source), str(tmp_path / "out"), input_blocksize="3KB").run().status == "already"
+    with pytest.raises(RunConflict, match="separator was"):
+        DocumentJoinWorkflow(str(source), str(tmp_path / "out"), separator=" ").run()
 
 
 def test_with_workers_and_parquet(tmp_path: Path) -> None:
