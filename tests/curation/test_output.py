@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import bz2
 import json
+import lzma
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
@@ -105,6 +108,29 @@ def test_parquet_and_the_card(source: Path, tmp_path: Path) -> None:
     run(source, out, fresh=True, card=False)
     assert not list(out.glob("train-*"))
     assert not (out / "README.md").exists()
+
+
+def test_shards_are_compressed_as_the_input_is(source: Path, tmp_path: Path) -> None:
+    data = (source / "a.jsonl").read_bytes()
+    for extension, packed, unpack in (
+        ("bz2", bz2.compress(data), bz2.decompress), ("xz", lzma.compress(data), lzma.decompress),
+    ):  # fmt: skip
+        where = tmp_path / extension
+        where.mkdir()
+        (where / f"a.jsonl.{extension}").write_bytes(packed)
+        run(where, where / "out", split="train=80,validation=20")
+        made = [p.name for p in sorted((where / "out").glob("*.jsonl*"))]
+        assert made == [f"{name}-00000-of-00001.jsonl.{extension}" for name in ("train", "validation")]
+        lines_of = [unpack((where / "out" / name).read_bytes()).splitlines(True) for name in made]
+        assert sorted(line for found in lines_of for line in found) == sorted(data.splitlines(True)[:-1])
+
+
+def test_shards_of_parquet_keep_the_metadata_of_the_input(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    table = pa.table({"text": ["a", "b"]}).replace_schema_metadata({"huggingface": "{}", "pandas": "{}"})
+    pq.write_table(table, tmp_path / "in" / "a.parquet")
+    run(tmp_path / "in", tmp_path / "out", shuffle=1)
+    assert pq.read_schema(tmp_path / "out" / "train-00000-of-00001.parquet").metadata == {b"huggingface": b"{}"}
 
 
 def test_stopped_while_putting_the_output_together(

@@ -21,6 +21,16 @@ def lower(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
 
+def twice(n: int) -> int:
+    return 2 * n
+
+
+def tag(text: str, m: int) -> str:
+    """The two halves of a text, in an order that another field decides."""
+    half = len(text) // 2
+    return text[half:] + str(m) + text[:half]
+
+
 def words(at_least: int, **more: Any) -> ScoreFilter:
     return ScoreFilter(WordCountFilter(min_words=at_least), **more)
 
@@ -33,6 +43,10 @@ CHAINS: dict[str, list[Any]] = {
         HasText(), ExactDuplicates(keep="best", keep_by="score"), words(40), FuzzyDuplicates(keep="first"),
     ],
     "texts that are changed before": [Modify(lower, "text"), words(30), ExactDuplicates(), FuzzyDuplicates(), words(60)],
+    "a field that a modifier reads": [
+        words(30, score_field="n"), Score(twice, "m", text_field="n"),
+        Modify(tag, input_fields=[["text", "m"]], output_fields="text"), FuzzyDuplicates(),
+    ],
     "a field that is added before": [
         Score(len, "n_chars"), words(30, score_field="n_words"), FuzzyDuplicates(keep="best", keep_by="n_words"),
     ],
@@ -46,7 +60,9 @@ def curate(steps: list[Any], source: Path, output: Path, **settings: Any) -> Any
     return Curation(steps, str(source), str(output)).run(settings.pop("executor", InProcessExecutor()), **settings)
 
 
-USUAL = ("filters, exact, fuzzy", "texts that are changed before", "without a deduplication")
+USUAL = (
+    "filters, exact, fuzzy", "texts that are changed before", "a field that a modifier reads", "without a deduplication",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [n if n in USUAL else pytest.param(n, marks=pytest.mark.slow) for n in CHAINS])

@@ -9,7 +9,6 @@ written. Everything is written into FOLDER/packed; FOLDER/packed.json, written l
 from __future__ import annotations
 
 import contextlib
-import gzip
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -24,9 +23,10 @@ from tamis import files
 from tamis.curation.writing import cuts_of
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.solver import run_apart, say
-from tamis.formats.compression.zstd import ZstdFile
+from tamis.formats.compression.streams import StreamWriter, codec_of
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.formats.parquet import format as parquet
+from tamis.formats.schema.presenting import kept_metadata
 from tamis.kernels.buffers import string_buffers
 from tamis.kernels.records.hash128 import hash_arrow_strings
 from tamis.tasks import DocumentBatch
@@ -83,7 +83,8 @@ def _tables(task: dict[str, Any], progress: Any, total: int) -> Iterator[tuple[p
 def _read(path: str, text_field: str) -> tuple[pa.Table, pa.Array]:
     """Rows and texts of a file; the lines of JSONL as they are."""
     if path.endswith(".parquet"):
-        table = parquet.open_file(path).read(use_threads=False).replace_schema_metadata(None)
+        table = parquet.open_file(path).read(use_threads=False)
+        table = table.replace_schema_metadata(kept_metadata(table.schema))
         texts = DocumentBatch(data=table).texts(text_field)
         return table, texts
     with open(path, "rb") as file:
@@ -153,7 +154,7 @@ class _Shards:
 
     def _next(self) -> _ParquetFile | _JsonlFile:
         path = os.path.join(self._folder, f"{self._name}-{len(self._made):05d}.{self._extension}")
-        return _ParquetFile(path) if self._extension == "parquet" else _JsonlFile(path, self._extension)
+        return _ParquetFile(path) if self._extension == "parquet" else _JsonlFile(path)
 
     def _finish(self) -> None:
         if self._open is not None:
@@ -173,14 +174,11 @@ class _Shards:
 
 
 class _JsonlFile:
-    def __init__(self, path: str, extension: str) -> None:
+    """Lines as they are, compressed as the name of the file says."""
+
+    def __init__(self, path: str) -> None:
         self.path, self.n_rows, self.n_bytes = path, 0, 0
-        self._raw = files.create(path)
-        self._out: Any = self._raw
-        if extension.endswith(".zst"):
-            self._out = ZstdFile(self._raw, "wb", level=3)
-        elif extension.endswith(".gz"):
-            self._out = gzip.GzipFile(filename="", mode="wb", fileobj=self._raw, mtime=0, compresslevel=6)
+        self._out = StreamWriter(files.fresh(path), codec_of(path))
 
     def write(self, table: pa.Table, n_bytes: int) -> None:
         for chunk in table[_LINE].chunks:
@@ -192,11 +190,9 @@ class _JsonlFile:
         self.n_bytes += n_bytes
 
     def close(self) -> None:
-        if self._out is not self._raw:
-            self._out.close()
-        self._raw.flush()
-        os.fsync(self._raw.fileno())
-        self._raw.close()
+        self._out.finish()
+        os.fsync(self._out.fileno())
+        self._out.close()
 
 
 class _ParquetFile:

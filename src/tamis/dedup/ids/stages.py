@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tamis.errors import PipelineError, UsageError
-from tamis.formats.input_files.names import path_text
+from tamis.formats.input_files.names import path_of, path_text
 from tamis.later import np, pa, pc
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.io.options import read_options
 from tamis.stages.text.io.reader.ids import CURATOR_DEDUP_ID_STR
+from tamis.stores.urls import is_remote
 from tamis.tasks import DocumentBatch
 
 _PLACE = r"^(?P<file>[0-9]{6,9})_(?P<offset>[0-9]{1,18})$"
@@ -45,12 +46,57 @@ def id_texts(ids: pa.Array) -> pa.Array | None:
     return None
 
 
+_UNKNOWN, _LEFT_OUT = -1, -2  # what stands where the number of an input file would
+
+
 def _renumbered(then: list[str], now: list[str]) -> np.ndarray[Any, Any]:
-    """Which file of now each file of then is: the same path, or the same name where all names differ (a folder that moved)."""
+    """Which file of now each file of then is.
+
+    The one of the same path. Where no path is known, the one of the same name, if every name is there once on both sides (a folder that
+    moved). _LEFT_OUT: the input is a part of what the ids were made of, and this file is not in it. _UNKNOWN: nobody can say.
+    """
     places = {path: i for i, path in enumerate(now)}
+    if any(path in places for path in then):
+        missing = _LEFT_OUT if set(now) <= set(then) else _UNKNOWN
+        return np.array([places.get(path, missing) for path in then], np.int64)
     names = {os.path.basename(path): i for i, path in enumerate(now)}
-    by_name = len(names) == len(now)
-    return np.array([places.get(p, names.get(os.path.basename(p), -1) if by_name else -1) for p in then], np.int64)
+    if len(names) < len(now) or len({os.path.basename(path) for path in then}) < len(then):
+        return np.full(len(then), _UNKNOWN, np.int64)
+    found = [names.get(os.path.basename(path), _UNKNOWN) for path in then]
+    return np.array(
+        [_UNKNOWN if i >= 0 and _differ(p, now[i]) else i for p, i in zip(then, found, strict=True)], np.int64
+    )
+
+
+def _differ(then: str, now: str) -> bool:
+    """Whether the file that ids were made of still lies where it was, and is another than the one of the same name now."""
+    if is_remote(then) or is_remote(now):
+        return False
+    try:
+        return os.path.getsize(then) != os.path.getsize(now)
+    except OSError:  # it moved
+        return False
+
+
+def _are_the_same(pairs: list[tuple[str, str]]) -> list[bool]:
+    """Of paths then and now, whether each pair means one file: the same path, or all lie alike below a folder that moved."""
+    roots = {_roots(then, now) for then, now in pairs}
+    if len(roots) > 1:
+        return [then == now for then, now in pairs]
+    same_name = [os.path.basename(then) == os.path.basename(now) for then, now in pairs]
+    return [named and not _differ(path_of(a), path_of(b)) for named, (a, b) in zip(same_name, pairs, strict=True)]
+
+
+def _roots(then: str, now: str) -> tuple[str, str]:
+    """Two paths without what they end in alike.
+
+    >>> _roots("/old/data/de/0.jsonl", "/new/de/0.jsonl"), _roots("/in/0.jsonl", "/in/0.jsonl")
+    (('/old/data', '/new'), ('', ''))
+    """
+    a, b = then.split("/"), now.split("/")
+    while a and b and a[-1] == b[-1]:
+        a.pop(), b.pop()
+    return "/".join(a), "/".join(b)
 
 
 @dataclass(repr=False)
@@ -77,14 +123,15 @@ class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
         if self.paths is not None:
             with open(self.paths, encoding="utf-8") as file:
                 paths = json.load(file)
-            self._files = [os.path.basename(path_text(p)) for p in paths]
+            self._files = [path_text(p) for p in paths]
         if self.numbers is not None:
             with open(self.numbers, encoding="utf-8", errors="surrogateescape") as file:
                 self._file_of = _renumbered(json.load(file).get("files", []), paths)
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        from tamis.dedup.ids.table import NOT_A_NAME
+        from tamis.dedup.ids.table import LEFT_OUT, NOT_A_NAME, OTHER_FILE
         from tamis.dedup.keys import place_columns, record_batch, sorted_keys, text_hashes
+        from tamis.formats.columns.exact import stored
 
         column = batch.column(self.field) if self.field in batch.get_columns() else pa.nulls(batch.num_items)
         ids = id_texts(column) if self.numbers is None else self._place_texts(column)
@@ -96,24 +143,34 @@ class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
             hi, lo, length = text_hashes(ids)
         if self.paths is not None:
             self._check_places(ids, batch, length)
+        if self.numbers is not None and pa.types.is_integer(stored(column).type):
+            length[(length == OTHER_FILE) & (self._places_now(stored(column))[0] == _LEFT_OUT)] = LEFT_OUT
         key, row = sorted_keys(hi, length >= 0)
         columns = {"lo": lo, "length": length.astype(np.int64), "key_0": key, "row_0": row}
         return record_batch(batch, place_columns(batch) | columns)
 
     def _place_texts(self, column: pa.Array) -> pa.Array | None:
-        """Whole numbers as the ids by file and position of the same documents; null where the input has no such file."""
+        """Whole numbers as the ids by file and position of the same documents: of no file where the input does not have it."""
         from tamis.dedup.decisions import place_ids
         from tamis.formats.columns.exact import stored
-        from tamis.stages.text.io.reader.ids import places_of
 
         column = stored(column)
         if not pa.types.is_integer(column.type):
             return None
-        files, offsets = places_of(pc.fill_null(column, -1).cast(pa.int64()).to_numpy())
-        known = (files >= 0) & (files < len(self._file_of))
-        now = np.where(known, self._file_of[np.where(known, files, 0)], -1) if len(self._file_of) else files * 0 - 1
+        now, offsets = self._places_now(column)
         texts = place_ids(np.where(now >= 0, now, len(self._files)), offsets)
         return pc.if_else(column.is_valid(), texts, pa.scalar(None, pa.large_string()))
+
+    def _places_now(self, column: pa.Array) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """The files of the input that numbers mean (or _LEFT_OUT, _UNKNOWN), and the offsets in them. Any kind of whole numbers."""
+        from tamis.stages.text.io.reader.ids import places_of
+
+        # One of 64 bits without a sign may be above all that are ids: it becomes negative, which is no file.
+        files, offsets = places_of(pc.fill_null(column, 0).to_numpy(zero_copy_only=False).astype(np.int64))
+        known = (files >= 0) & (files < len(self._file_of))
+        now = np.full(len(files), _UNKNOWN, np.int64)
+        now[known] = self._file_of[files[known]]
+        return now, offsets
 
     def _check_places(self, ids: pa.Array, batch: DocumentBatch, length: np.ndarray[Any, Any]) -> None:
         from tamis.dedup.ids.table import ODD_ID, OTHER_FILE
@@ -124,11 +181,13 @@ class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
         file = np.asarray(pc.fill_null(number.cast(pa.int64()), -1))
         length[(length >= 0) & (file >= len(self._files))] = OTHER_FILE
         if "path" in batch.get_columns() and (named := id_texts(batch.column("path"))) is not None:
-            at = np.where(length >= 0, file, 0)
-            expected = pa.array(self._files or [""], pa.large_string()).take(pa.array(at))
-            base = pc.replace_substring_regex(named, pattern=r"^.*/", replacement="")
-            differs = np.asarray(pc.fill_null(pc.not_equal(base, expected), False))
-            length[(length >= 0) & differs] = OTHER_FILE
+            told = named.dictionary_encode()
+            rows = np.flatnonzero((length >= 0) & np.asarray(told.indices.is_valid()))
+            code = told.indices.take(pa.array(rows)).to_numpy(zero_copy_only=False)
+            found, back = np.unique(np.stack([code, file[rows]]), axis=1, return_inverse=True)
+            texts = told.dictionary.to_pylist()
+            same = _are_the_same([(texts[c], self._files[f]) for c, f in found.T.tolist()])
+            length[rows[~np.array(same, bool)[back.reshape(-1)]]] = OTHER_FILE
 
 
 class _ById(ProcessingStage[DocumentBatch, DocumentBatch]):

@@ -28,7 +28,8 @@ _PER_BUCKET = 256
 _MAX_BITS = 24
 _GAP = 4096  # ids that are read and not needed, rather than asking the disk once more
 _READ = 1 << 16  # ids at a time
-NO_ID, ODD_ID, OTHER_FILE, NOT_A_NAME = -1, -2, -3, -4  # what stands where the length of an id would
+# What stands where the length of an id would. The last is no mistake: the input is a part of what the ids were made of.
+NO_ID, ODD_ID, OTHER_FILE, NOT_A_NAME, LEFT_OUT = -1, -2, -3, -4, -5
 
 
 def build(records: Records, folder: str, room_bytes: int) -> int:
@@ -137,7 +138,7 @@ def check_ids(records: Records, field: str, paths: list[str]) -> int:
     offsets = records.iter_column("offset")
     for (_, length), (_, file), (_, offset) in zip(records.iter_column("length"), files, offsets, strict=True):
         n_null += int(np.count_nonzero(length == NO_ID))
-        bad = np.flatnonzero(length < NO_ID)
+        bad = np.flatnonzero((length < NO_ID) & (length != LEFT_OUT))
         if len(bad):
             row = int(bad[0])
             where = f"{paths[int(file[row])]}, record {int(offset[row])}"

@@ -27,8 +27,12 @@ def presented(target: pa.Schema, model: pa.Schema | None, leading: Sequence[str]
             like = model.field(name)
             field = pa.field(name, _like(field.type, like.type), metadata=like.metadata)
         fields.append(field)
-    metadata = {key: value for key, value in (model.metadata or {}).items() if key != _OF_PANDAS}
-    return pa.schema(fields, metadata or None)
+    return pa.schema(fields, kept_metadata(model))
+
+
+def kept_metadata(schema: pa.Schema) -> dict[bytes, bytes] | None:
+    """What a schema says beside its columns, without that of pandas; None where there is nothing else."""
+    return {key: value for key, value in (schema.metadata or {}).items() if key != _OF_PANDAS} or None
 
 
 def present(table: pa.Table, schema: pa.Schema) -> pa.Table:
