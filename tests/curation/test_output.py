@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import gzip
 import json
 import lzma
 import os
@@ -19,7 +20,7 @@ from made_documents import text
 from small_corpus import MEMORY
 
 from tamis.backends.local import InProcessExecutor
-from tamis.curation import Curation, ExactDuplicates
+from tamis.curation import Curation, ExactDuplicates, packer
 from tamis.curation import output as output_module
 from tamis.curation.card import make_card
 from tamis.curation.writing import make_writing, parse_split
@@ -110,27 +111,35 @@ def test_parquet_and_the_card(source: Path, tmp_path: Path) -> None:
     assert not (out / "README.md").exists()
 
 
-def test_shards_are_compressed_as_the_input_is(source: Path, tmp_path: Path) -> None:
-    data = (source / "a.jsonl").read_bytes()
-    for extension, packed, unpack in (
-        ("bz2", bz2.compress(data), bz2.decompress), ("xz", lzma.compress(data), lzma.decompress),
-    ):  # fmt: skip
-        where = tmp_path / extension
-        where.mkdir()
-        (where / f"a.jsonl.{extension}").write_bytes(packed)
-        run(where, where / "out", split="train=80,validation=20")
-        made = [p.name for p in sorted((where / "out").glob("*.jsonl*"))]
-        assert made == [f"{name}-00000-of-00001.jsonl.{extension}" for name in ("train", "validation")]
-        lines_of = [unpack((where / "out" / name).read_bytes()).splitlines(True) for name in made]
-        assert sorted(line for found in lines_of for line in found) == sorted(data.splitlines(True)[:-1])
+@pytest.mark.parametrize(
+    ("extension", "unpack"),
+    [("jsonl", bytes), ("jsonl.gz", gzip.decompress), ("jsonl.bz2", bz2.decompress), ("jsonl.xz", lzma.decompress)],
+)
+def test_shards_are_compressed_as_their_names_say(extension: str, unpack: Any, tmp_path: Path) -> None:
+    (tmp_path / "part.jsonl").write_bytes(b'{"text":"a"}\n{"text":"b"}\n')
+    task = {
+        "parts": [str(tmp_path / "part.jsonl")], "text_field": "text", "extension": extension, "shard_bytes": None, "split": {},
+        "shuffle": None, "room_bytes": 1_000_000,
+    }  # fmt: skip
+    (tmp_path / "task.json").write_text(json.dumps(task))
+    packer.pack(str(tmp_path))
+    (made,) = json.loads((tmp_path / "packed.json").read_text())
+    assert made["name"] == f"train-00000-of-00001.{extension}"
+    assert unpack(Path(made["path"]).read_bytes()) == b'{"text":"a"}\n{"text":"b"}\n'
 
 
-def test_shards_of_parquet_keep_the_metadata_of_the_input(tmp_path: Path) -> None:
+def test_shards_of_parquet_keep_the_types_and_metadata_of_the_input(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
-    table = pa.table({"text": ["a", "b"]}).replace_schema_metadata({"huggingface": "{}", "pandas": "{}"})
+    ids = pa.array([bytes(range(16)), bytes(16)], pa.binary(16)).cast(pa.uuid())
+    kinds = pa.array(["x", "y"]).dictionary_encode()
+    table = pa.table({"text": pa.array(["a", "b"], pa.string_view()), "id": ids, "kind": kinds})
+    table = table.replace_schema_metadata({"huggingface": "{}", "pandas": "{}"})
     pq.write_table(table, tmp_path / "in" / "a.parquet")
     run(tmp_path / "in", tmp_path / "out", shuffle=1)
-    assert pq.read_schema(tmp_path / "out" / "train-00000-of-00001.parquet").metadata == {b"huggingface": b"{}"}
+    found = pq.read_table(tmp_path / "out" / "train-00000-of-00001.parquet")
+    assert found.schema.metadata == {b"huggingface": b"{}"}
+    assert found.schema.types == table.schema.types
+    assert sorted(found.to_pylist(), key=lambda row: row["text"]) == table.to_pylist()
 
 
 def test_stopped_while_putting_the_output_together(

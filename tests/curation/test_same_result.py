@@ -10,6 +10,7 @@ from small_corpus import MEMORY, one_after_the_other, write
 
 from tamis.backends.local import InProcessExecutor
 from tamis.curation import Curation, DuplicateLines, ExactDuplicates, FuzzyDuplicates
+from tamis.curation.runner import CurationRun
 from tamis.stages.text.filters import Score, ScoreFilter
 from tamis.stages.text.filters.has_text import HasText
 from tamis.stages.text.filters.heuristic import WordCountFilter
@@ -60,9 +61,15 @@ def curate(steps: list[Any], source: Path, output: Path, **settings: Any) -> Any
     return Curation(steps, str(source), str(output)).run(settings.pop("executor", InProcessExecutor()), **settings)
 
 
-USUAL = (
-    "filters, exact, fuzzy", "texts that are changed before", "a field that a modifier reads", "without a deduplication",
-)  # fmt: skip
+def test_texts_are_compared_after_the_steps_that_make_them(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "a"}\n')
+    steps = CHAINS["a field that a modifier reads"]
+    run = CurationRun(Curation(steps, str(tmp_path / "in.jsonl"), str(tmp_path / "out")), {}, None, InProcessExecutor())
+    stages = run.groups[0].passes.step.before("texts")  # type: ignore[union-attr]
+    assert [stage.name for stage in stages] == ["only_listed", *(step.name for step in steps[:3])]
+
+
+USUAL = ("filters, exact, fuzzy", "texts that are changed before", "without a deduplication")
 
 
 @pytest.mark.parametrize("name", [n if n in USUAL else pytest.param(n, marks=pytest.mark.slow) for n in CHAINS])

@@ -25,6 +25,11 @@ TABLE = pa.table(
         "at": pa.array([1, 2], pa.timestamp("ms", tz="UTC")),
         "long": pa.array(["q", "r"], pa.large_string()),
         "raw": pa.array([b"q", None], pa.binary()),
+        "uuid": pa.array([bytes(range(16)), None], pa.binary(16)).cast(pa.uuid()),
+        "view": pa.array(["long enough to lie elsewhere", None], pa.string_view()),
+        "bytes": pa.array([b"q", None], pa.binary_view()),
+        "pair": pa.array([["a", "b"], None], pa.list_(pa.string(), 2)),
+        "uuids": pa.array([[bytes(range(16))], None], pa.list_(pa.binary(16))).cast(pa.list_(pa.uuid())),
         "more": pa.array([{"b": 1, "a": "x"}, None], pa.struct([("b", pa.int16()), ("a", pa.string())])),
     }
 ).replace_schema_metadata({**FEATURES, b"pandas": b"{}"})
