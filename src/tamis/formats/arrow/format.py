@@ -143,7 +143,8 @@ def _check(batch: pa.RecordBatch) -> None:
         for column in batch.columns:
             if isinstance(column.type, pa.BaseExtensionType):
                 column = column.storage
-            column.view(_as_bytes(column.type)).validate(full=True)
+            kind = _as_bytes(column.type)
+            (column if kind == column.type else column.view(kind)).validate(full=True)
 
 
 def _as_bytes(kind: pa.DataType) -> pa.DataType:

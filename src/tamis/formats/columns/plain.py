@@ -30,10 +30,10 @@ def is_plain(kind: pa.DataType) -> bool:
 def plain_array(array: pa.Array) -> pa.Array:
     """The same values in plain types. MemoryError where list views over shared items come to more than a list can hold.
 
-    Maps are handed through with what is in them: nobody looks inside.
+    Maps and unions are handed through with what is in them: nobody looks inside.
     """
     kind = array.type
-    if is_plain(kind) or pa.types.is_map(kind):
+    if is_plain(kind):
         return array
     if isinstance(kind, pa.BaseExtensionType):
         return plain_array(array.storage)
@@ -52,7 +52,9 @@ def plain_array(array: pa.Array) -> pa.Array:
         items = plain_array(array.values.slice(array.offset * n, len(array) * n))
         made = pa.list_(kind.value_field.with_type(items.type), n)
         return pa.FixedSizeListArray.from_arrays(items, type=made, mask=array.is_null())
-    return _plain_list(array)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or _is_list_view(kind):
+        return _plain_list(array)
+    return array
 
 
 def _is_list_view(kind: pa.DataType) -> bool:

@@ -132,7 +132,7 @@ class ClipFilesStage(FilmStage):
                 f"its id is no name of a file: {row['id']!r:.100}; expected letters and digits, as a splitter gives"
             )
         frames = [row.get("first_frame"), row.get("end_frame")]
-        if "previews" in self.parts and not all(isinstance(n, int) for n in frames):
+        if "previews" in self.parts and not all(isinstance(n, (int, float)) for n in frames):
             return FilmFault(f"its frames are no numbers: {frames!r:.100}")
         return None
 
