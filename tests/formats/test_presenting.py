@@ -79,3 +79,6 @@ def test_a_type_that_says_something_else_stays() -> None:
     table = pa.table({"a": pa.array(["x", None], pa.large_string()), "b": [1, 2], "c": [[1], []]}, schema=target)
     assert present(table, found).to_pylist() == [{"b": 1, "c": [1], "a": "x"}, {"b": 2, "c": [], "a": None}]
     assert presented(target, None) is target
+    lists = pa.schema([("a", pa.list_(pa.large_string())), ("b", pa.list_(pa.int64()))])
+    views = pa.schema([("a", pa.list_view(pa.string())), ("b", pa.large_list_view(pa.int64()))])
+    assert presented(lists, views).types == [pa.list_(pa.string()), pa.large_list(pa.int64())]

@@ -58,9 +58,10 @@ def _like(kind: pa.DataType, model: pa.DataType) -> pa.DataType:
         return model
     if pa.types.is_dictionary(model) and _like(kind, model.value_type) == model.value_type:
         return pa.dictionary(pa.int32(), model.value_type)
-    if pa.types.is_list(kind) and (pa.types.is_list(model) or pa.types.is_large_list(model)):
+    is_short = pa.types.is_list(model) or pa.types.is_list_view(model)
+    if pa.types.is_list(kind) and (is_short or pa.types.is_large_list(model) or pa.types.is_large_list_view(model)):
         inner = model.value_field.with_type(_like(kind.value_type, model.value_type)).with_nullable(True)
-        return pa.list_(inner) if pa.types.is_list(model) else pa.large_list(inner)
+        return pa.list_(inner) if is_short else pa.large_list(inner)
     if pa.types.is_fixed_size_list(kind) and pa.types.is_fixed_size_list(model) and kind.list_size == model.list_size:
         inner = model.value_field.with_type(_like(kind.value_type, model.value_type)).with_nullable(True)
         return pa.list_(inner, model.list_size)
