@@ -174,7 +174,46 @@ def test_a_source_that_would_be_lost_stops_it_and_the_step_says_that_it_may_go(t
     lines = "".join(f'{{"id":{i},"text":"document number {i} of three times as many"}}\n' for i in range(150))
     for name in "ab":
         (source / f"{name}.jsonl").write_text(lines)
-    with pytest.raises(TamisError, match=r"1 of 2 sources would lose.*`max_source_loss: 1` in this step of the recipe"):
+    with pytest.raises(
+        TamisError, match=r"1 of 2 sources would lose.*`max_source_loss: 1` in step remove_exact_duplicates of"
+    ):
         run(source, tmp_path / "out", [ExactDuplicates()])
     told = run(source, tmp_path / "out", [ExactDuplicates(max_source_loss=1)])
     assert told.about["n_written"] == 150
+
+
+def test_each_of_two_deduplications_that_are_decided_together_has_its_own_limit(tmp_path: Path) -> None:
+    source, out = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    lines = [f'{{"id":{i},"text":"document number {i} of three times as many"}}\n' for i in range(300)]
+    (source / "a.jsonl").write_text("".join(lines))
+    (source / "b.jsonl").write_text("".join([*lines[:150], *(line.replace("document", "paper") for line in lines)]))
+    both = [ExactDuplicates(max_source_loss=0.3), FuzzyDuplicates(max_source_loss=1)]
+    with pytest.raises(
+        TamisError, match=r"remove_exact_duplicates: nothing was removed: .*33.3% of 450.*duplicates_equal;"
+    ):
+        run(source, out, both)
+    # Another limit is no other curation, also where the version that began it noted the limit.
+    for path in (p for p in out.rglob("identity.json") if '"exact"' in p.read_text()):
+        path.write_text(path.read_text().replace('"exact": {', '"exact": {"max_source_loss": 0.3, '))
+    done = run(source, out, [ExactDuplicates(max_source_loss=0.4), FuzzyDuplicates(max_source_loss=1)])
+    assert done.deduplications["remove_exact_duplicates"]["n_duplicates"] == 150
+
+
+def test_the_limit_of_a_second_deduplication_is_a_share_of_what_the_first_one_leaves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    checked: list[Any] = []
+    group = object.__new__(GroupWorkflow)
+    group.steps = [ExactDuplicates(max_source_loss=0.5), FuzzyDuplicates(max_source_loss=0.25)]
+    group.passes = group.steps[1].workflow("out").passes()
+    group.duplicates, group.run_dir = "run/duplicates", "run"
+    monkeypatch.setattr(group, "_told", lambda name: {"documents_by_file": [10, 4], "duplicates_by_file": [2, 1]})
+    monkeypatch.setattr(group, "_refuse_loss", lambda *given: checked.append(given))
+    group._check_loss({"documents_by_file": [10, 4], "duplicates_by_file": [3, 0]})
+    equal = {"documents_by_file": [10, 4], "duplicates_by_file": [2, 1]}
+    similar = {"documents_by_file": [8, 3], "duplicates_by_file": [3, 0]}
+    assert checked == [
+        (equal, 0.5, "run/duplicates_equal", "remove_exact_duplicates"),
+        (similar, 0.25, "run/duplicates", "remove_fuzzy_duplicates"),
+    ]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
@@ -16,7 +20,7 @@ from made_documents import text
 from small_corpus import MEMORY
 
 from tamis.backends.local import InProcessExecutor
-from tamis.curation import Curation, ExactDuplicates
+from tamis.curation import Curation, ExactDuplicates, packer
 from tamis.curation import output as output_module
 from tamis.curation.card import make_card
 from tamis.curation.writing import make_writing, parse_split
@@ -105,6 +109,37 @@ def test_parquet_and_the_card(source: Path, tmp_path: Path) -> None:
     run(source, out, fresh=True, card=False)
     assert not list(out.glob("train-*"))
     assert not (out / "README.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("extension", "unpack"),
+    [("jsonl", bytes), ("jsonl.gz", gzip.decompress), ("jsonl.bz2", bz2.decompress), ("jsonl.xz", lzma.decompress)],
+)
+def test_shards_are_compressed_as_their_names_say(extension: str, unpack: Any, tmp_path: Path) -> None:
+    (tmp_path / "part.jsonl").write_bytes(b'{"text":"a"}\n{"text":"b"}\n')
+    task = {
+        "parts": [str(tmp_path / "part.jsonl")], "text_field": "text", "extension": extension, "shard_bytes": None, "split": {},
+        "shuffle": None, "room_bytes": 1_000_000,
+    }  # fmt: skip
+    (tmp_path / "task.json").write_text(json.dumps(task))
+    packer.pack(str(tmp_path))
+    (made,) = json.loads((tmp_path / "packed.json").read_text())
+    assert made["name"] == f"train-00000-of-00001.{extension}"
+    assert unpack(Path(made["path"]).read_bytes()) == b'{"text":"a"}\n{"text":"b"}\n'
+
+
+def test_shards_of_parquet_keep_the_types_and_metadata_of_the_input(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    ids = pa.array([bytes(range(16)), bytes(16)], pa.binary(16)).cast(pa.uuid())
+    kinds = pa.array(["x", "y"]).dictionary_encode()
+    table = pa.table({"text": pa.array(["a", "b"], pa.string_view()), "id": ids, "kind": kinds})
+    table = table.replace_schema_metadata({"huggingface": "{}", "pandas": "{}"})
+    pq.write_table(table, tmp_path / "in" / "a.parquet")
+    run(tmp_path / "in", tmp_path / "out", shuffle=1)
+    found = pq.read_table(tmp_path / "out" / "train-00000-of-00001.parquet")
+    assert found.schema.metadata == {b"huggingface": b"{}"}
+    assert found.schema.types == table.schema.types
+    assert sorted(found.to_pylist(), key=lambda row: row["text"]) == table.to_pylist()
 
 
 def test_stopped_while_putting_the_output_together(

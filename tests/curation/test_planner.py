@@ -89,6 +89,25 @@ def test_changes_and_columns_are_made_again_and_a_dear_one_is_remarked_upon() ->
     assert make_plan([model, EQUAL]).groups[0].is_as_read is True
 
 
+def test_columns_that_make_the_compared_texts_are_made_again_for_them_and_no_others() -> None:
+    steps = [
+        StepFacts("length", COLUMNS, reads=frozenset({"text"}), adds=frozenset({"n"})),
+        StepFacts("twice", COLUMNS, reads=frozenset({"n"}), adds=frozenset({"m"})),
+        StepFacts("language", COLUMNS, reads=frozenset({"text"}), adds=frozenset({"lang"})),
+        StepFacts("tag", CHANGES, reads=frozenset({"text", "m"})),
+        StepFacts("later", COLUMNS, reads=frozenset({"text"}), adds=frozenset({"late"})),
+        StepFacts("similar", FUZZY, compares_texts=True, reads=frozenset({"text"})),
+    ]
+    plan = make_plan(steps)
+    assert plan.groups[0].text_makers == (0, 1, 3)
+    assert plan.passes[1].redoes == ("length", "twice", "tag")
+    steps[3] = StepFacts("anything", CHANGES)  # it does not say what it reads
+    assert make_plan(steps).groups[0].text_makers == (0, 1, 2, 3)
+    of_a_column = [steps[0], steps[2], StepFacts("similar", FUZZY, compares_texts=True, reads=frozenset({"lang"}))]
+    assert make_plan(of_a_column).groups[0].text_makers == (1,)
+    assert make_plan([CUT, steps[-1]]).passes[-2].why == "the texts that similar compares are those that cut made"
+
+
 class OnTwoGpus(ProcessingStage[Any, Any]):
     name = "on two GPUs"
     resources = Resources(gpus=2.0)

@@ -10,6 +10,7 @@ from small_corpus import MEMORY, one_after_the_other, write
 
 from tamis.backends.local import InProcessExecutor
 from tamis.curation import Curation, DuplicateLines, ExactDuplicates, FuzzyDuplicates
+from tamis.curation.runner import CurationRun
 from tamis.stages.text.filters import Score, ScoreFilter
 from tamis.stages.text.filters.has_text import HasText
 from tamis.stages.text.filters.heuristic import WordCountFilter
@@ -19,6 +20,16 @@ from tamis.stages.text.modules.sample import Sample
 
 def lower(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
+
+
+def twice(n: int) -> int:
+    return 2 * n
+
+
+def tag(text: str, m: int) -> str:
+    """The two halves of a text, in an order that another field decides."""
+    half = len(text) // 2
+    return text[half:] + str(m) + text[:half]
 
 
 def words(at_least: int, **more: Any) -> ScoreFilter:
@@ -33,6 +44,10 @@ CHAINS: dict[str, list[Any]] = {
         HasText(), ExactDuplicates(keep="best", keep_by="score"), words(40), FuzzyDuplicates(keep="first"),
     ],
     "texts that are changed before": [Modify(lower, "text"), words(30), ExactDuplicates(), FuzzyDuplicates(), words(60)],
+    "a field that a modifier reads": [
+        words(30, score_field="n"), Score(twice, "m", text_field="n"),
+        Modify(tag, input_fields=[["text", "m"]], output_fields="text"), FuzzyDuplicates(),
+    ],
     "a field that is added before": [
         Score(len, "n_chars"), words(30, score_field="n_words"), FuzzyDuplicates(keep="best", keep_by="n_words"),
     ],
@@ -44,6 +59,15 @@ CHAINS: dict[str, list[Any]] = {
 def curate(steps: list[Any], source: Path, output: Path, **settings: Any) -> Any:
     settings = {"memory": MEMORY, "quarantine_limit": "5%", **settings}
     return Curation(steps, str(source), str(output)).run(settings.pop("executor", InProcessExecutor()), **settings)
+
+
+def test_texts_are_compared_after_the_steps_that_make_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tamis.dedup.removal.exists", lambda path: True)  # as if the first pass were done
+    (tmp_path / "in.jsonl").write_text('{"text": "a"}\n')
+    steps = CHAINS["a field that a modifier reads"]
+    run = CurationRun(Curation(steps, str(tmp_path / "in.jsonl"), str(tmp_path / "out")), {}, None, InProcessExecutor())
+    stages = run.groups[0].passes.step.before("texts")  # type: ignore[union-attr]
+    assert [stage.name for stage in stages] == ["only_listed", *(step.name for step in steps[:3])]
 
 
 USUAL = ("filters, exact, fuzzy", "texts that are changed before", "without a deduplication")

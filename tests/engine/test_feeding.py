@@ -102,6 +102,17 @@ def test_every_record_of_the_missing_ranges_exactly_once(
         assert all(done.covers(min(s, len(data)), min(e, len(data))) for s, e in ranges)
 
 
+def test_a_carriage_return_does_not_make_a_record_oversize_wherever_it_is_read(tmp_path: Any) -> None:
+    path, large = str(tmp_path / "a.jsonl.gz"), b"z" * 65_535
+    with gzip.open(path, "wb") as out:
+        out.write(large + b"\r\n{}\r\n")
+    blocks, report = run_feed(
+        path, [(0, TO_END)], 64, 65_535
+    )  # read in pieces of 65,536 bytes: the line feed is in the second
+    assert lines_in(blocks) == [(0, large + b"\r"), (65_537, b"{}\r")]
+    assert report.n_records == 0
+
+
 def test_an_oversize_record_goes_to_quarantine_with_its_bytes(tmp_path: Any) -> None:
     path = str(tmp_path / "a.jsonl.gz")
     with gzip.open(path, "wb") as out:

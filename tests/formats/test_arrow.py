@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -9,11 +10,15 @@ import pyarrow as pa
 import pyarrow.feather
 import pytest
 
+from tamis import InProcessExecutor, Pipeline
 from tamis.errors import FormatError
 from tamis.formats import registry
 from tamis.formats.arrow import format as arrow
 from tamis.formats.arrow.messages import read_layout
 from tamis.formats.base import RowsFault
+from tamis.formats.columns.utf8 import bad_text_rows
+from tamis.stages.text.io.reader import DocumentReader
+from tamis.stages.text.io.writer import JsonlWriter
 
 N = 1000
 TABLE = pa.table(
@@ -110,3 +115,73 @@ def test_what_is_written_is_read_and_the_same_bytes_each_time(tmp_path: Path) ->
     out.abort()
     with pytest.raises(FormatError):
         arrow.describe(tmp_path / "c.arrow")
+
+
+def texts_of(*values: bytes) -> pa.Array:
+    """Texts of any bytes, which nobody has looked at."""
+    return pa.array(values, pa.binary()).view(pa.string())
+
+
+BAD = texts_of(b"a", b"\xff", b"b")
+HOLDING_BAD = {
+    "text": BAD,
+    "large": pa.array([b"a", b"\xff", b"b"], pa.large_binary()).view(pa.large_string()),
+    "view": pa.array([b"a", b"\xff", b"b"], pa.binary_view()).view(pa.string_view()),
+    "list": pa.ListArray.from_arrays([0, 1, 2, 3], BAD),
+    "large list": pa.LargeListArray.from_arrays([0, 1, 2, 3], BAD),
+    "fixed list": pa.FixedSizeListArray.from_arrays(BAD, 1),
+    "list view": pa.ListViewArray.from_arrays([0, 1, 2], [1, 1, 1], BAD),
+    "struct": pa.StructArray.from_arrays([BAD], ["a"]),
+    "dictionary": pa.DictionaryArray.from_arrays([0, 1, 2], BAD, safe=False),
+    "list of a dictionary": pa.ListArray.from_arrays(
+        [0, 1, 2, 3], pa.DictionaryArray.from_arrays([0, 1, 2], BAD, safe=False)
+    ),
+    "runs": pa.array([b"a", b"\xff", b"b"], pa.run_end_encoded(pa.int32(), pa.binary())).view(
+        pa.run_end_encoded(pa.int32(), pa.string())
+    ),
+}
+
+
+@pytest.mark.parametrize("what", HOLDING_BAD)
+def test_a_text_that_is_no_utf8_is_its_rows_fault_alone(tmp_path: Path, what: str) -> None:
+    table = pa.table({"id": [1, 2, 3], "x": HOLDING_BAD[what]})
+    path = str(written(tmp_path / "a.arrow", table, "file"))
+    ((first, found),) = arrow.iter_rows(path, 0, 3)
+    rows, reasons = bad_text_rows(found)
+    assert (first, rows.tolist(), reasons) == (0, [1], ["field 'x' is not valid UTF-8"])
+    assert found.filter(pa.array([True, False, True]))["id"].to_pylist() == [1, 3]
+
+
+def test_offsets_that_lie_elsewhere_are_a_fault_also_beside_a_text_that_is_no_utf8(tmp_path: Path) -> None:
+    damaged = pa.Array.from_buffers(
+        pa.string(), 2, [None, pa.array([0, 900, 2], pa.int32()).buffers()[1], pa.py_buffer(b"ab")]
+    )
+    table = pa.table({"x": texts_of(b"a", b"\xff"), "y": damaged})
+    path = str(written(tmp_path / "a.arrow", table, "file"))
+    with pytest.raises(RowsFault):
+        list(arrow.iter_rows(path, 0, 2))
+
+
+def test_runs_and_list_views_are_read_as_what_they_hold(tmp_path: Path) -> None:
+    words = ["a", "a", None, "b"]
+    lists = [["x", "y"], None, [], ["z"]]
+    table = pa.table(
+        {
+            "runs": pa.array(words, pa.run_end_encoded(pa.int16(), pa.string())),
+            "numbers": pa.array([7, 7, 7, 8], pa.run_end_encoded(pa.int32(), pa.int8())),
+            "views": pa.array(lists, pa.list_view(pa.string_view())),
+            "large": pa.array(lists, pa.large_list_view(pa.string())),
+            "inside": pa.array([{"a": v} for v in lists], pa.struct([("a", pa.list_view(pa.string()))])),
+        }
+    )
+    path = str(written(tmp_path / "a.arrow", table, "file"))
+    for first, end in ((0, 4), (1, 3), (3, 4)):
+        ((_, found),) = arrow.iter_rows(path, first, end)
+        assert found.to_pylist() == table.slice(first, end - first).to_pylist()
+        found.validate(full=True)
+    assert found.schema.types == [
+        pa.large_string(), pa.int8(), pa.list_(pa.large_string()), pa.large_list(pa.string()), pa.struct([("a", pa.list_(pa.string()))]),
+    ]  # fmt: skip
+    Pipeline("copy", stages=[DocumentReader(path), JsonlWriter(str(tmp_path / "out"))]).run(InProcessExecutor())
+    (made,) = (tmp_path / "out").glob("*.jsonl")
+    assert [json.loads(line) for line in made.read_text().splitlines()] == table.to_pylist()

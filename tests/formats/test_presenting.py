@@ -25,6 +25,11 @@ TABLE = pa.table(
         "at": pa.array([1, 2], pa.timestamp("ms", tz="UTC")),
         "long": pa.array(["q", "r"], pa.large_string()),
         "raw": pa.array([b"q", None], pa.binary()),
+        "uuid": pa.array([bytes(range(16)), None], pa.binary(16)).cast(pa.uuid()),
+        "view": pa.array(["long enough to lie elsewhere", None], pa.string_view()),
+        "bytes": pa.array([b"q", None], pa.binary_view()),
+        "pair": pa.array([["a", "b"], None], pa.list_(pa.string(), 2)),
+        "uuids": pa.array([[bytes(range(16))], None], pa.list_(pa.binary(16))).cast(pa.list_(pa.uuid())),
         "more": pa.array([{"b": 1, "a": "x"}, None], pa.struct([("b", pa.int16()), ("a", pa.string())])),
     }
 ).replace_schema_metadata({**FEATURES, b"pandas": b"{}"})
@@ -74,3 +79,6 @@ def test_a_type_that_says_something_else_stays() -> None:
     table = pa.table({"a": pa.array(["x", None], pa.large_string()), "b": [1, 2], "c": [[1], []]}, schema=target)
     assert present(table, found).to_pylist() == [{"b": 1, "c": [1], "a": "x"}, {"b": 2, "c": [], "a": None}]
     assert presented(target, None) is target
+    lists = pa.schema([("a", pa.list_(pa.large_string())), ("b", pa.list_(pa.int64()))])
+    views = pa.schema([("a", pa.list_view(pa.string())), ("b", pa.large_list_view(pa.int64()))])
+    assert presented(lists, views).types == [pa.list_(pa.string()), pa.large_list(pa.int64())]

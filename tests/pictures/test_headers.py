@@ -80,6 +80,35 @@ def test_what_is_refused_from_its_header(data: bytes, told: str) -> None:
         looks(data)
 
 
+def test_what_lies_behind_the_end_of_a_picture_does_no_harm() -> None:
+    film = b"ftypmp42" * 200_000  # as cameras append it (Motion Photos)
+    for data in (jpeg(1, 200, 200), jpeg(1, 200, 200, progressive=True), png(1, 80, 80)):
+        assert looks(data + film)[:3] == looks(data)[:3]
+        with pytest.raises(PictureFault, match="cut off"):
+            looks(data[:-200] + b"film" * 200_000)
+    for n in range((1 << 18) + 4090, (1 << 18) + 4100):  # the marker may lie on both sides of a step
+        assert looks(jpeg(1, 200, 200) + bytes(n))[:2] == ("jpeg", 200)
+
+
+def test_the_end_of_a_small_picture_in_the_header_is_not_that_of_the_picture() -> None:
+    inside = b"\xff\xe1" + struct.pack(">H", 2 + len(jpeg(2))) + jpeg(2)
+    whole = jpeg(1, 200, 200)
+    data = whole[:2] + inside + whole[2:]
+    assert looks(data + bytes(10_000))[:3] == ("jpeg", 200, 200)
+    with pytest.raises(PictureFault, match="a JPEG that is cut off"):
+        looks(data[:-20] + bytes(10_000))
+
+
+def test_the_transparent_level_of_a_grey_picture_of_16_bits_is_white() -> None:
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", 3, 1, 16, 0, 0, 0, 0))
+    levels = chunk(b"IDAT", zlib.compress(b"\0" + struct.pack(">HHH", 0x1234, 0x1235, 0xFF00)))
+    data = b"\x89PNG\r\n\x1a\n" + head + chunk(b"tRNS", b"\x12\x34") + levels + chunk(b"IEND", b"")
+    assert decode.decode(data)[0, :, 0].tolist() == [255, 0x12, 0xFF]
+
+
 def test_what_does_not_fit_is_a_lack_of_memory_and_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("simplejpeg", reason="the extra `image` is not installed")
 

@@ -15,7 +15,7 @@ from tamis.formats.base import RowsFault
 from tamis.formats.pictures import format as pictures
 from tamis.pictures import samples
 from tamis.pictures.faults import TarFault
-from tamis.pictures.tar import Member, members
+from tamis.pictures.tar import Member, members, number
 from tamis.stores.spool import Bytes
 
 LONG = "a" * 90 + "/" + "b" * 120 + ".jpg"
@@ -90,6 +90,35 @@ def test_a_header_that_claims_too_much_is_refused(tmp_path: Path) -> None:
         found(tmp_path / "e.tar")
 
 
+@pytest.mark.parametrize("size", [b"-0000001000\0", b"-1", b"1_0", b"0o7", b"+7", b"8", b"7 7", b"\xc0" + bytes(11)])
+def test_a_size_is_digits_and_never_negative(size: bytes) -> None:
+    with pytest.raises(TarFault, match=r"tells no size|a negative size"):
+        number(size.ljust(12, b" "), 0)
+    assert [number(told, 0) for told in (b"00000000017\0", b" 17 ", bytes(12), b"\x80" + bytes(10) + b"\x0f")] == [
+        15,
+        15,
+        0,
+        15,
+    ]
+
+
+def test_what_lies_behind_blocks_of_zeros_is_another_tar_or_a_fault(tmp_path: Path) -> None:
+    one, two = (tar(tmp_path / "h.tar", {name: b"x" * 700}).read_bytes() for name in ("b.jpg", "c.jpg"))
+    end = one.rstrip(b"\0")
+    body = end.ljust(-(-len(end) // 512) * 512, b"\0")
+    path = tmp_path / "both.tar"
+    for between in (512, 1024, 10_240, 512 * 301):
+        path.write_bytes(body + bytes(between) + two)
+        assert [m.name for m in found(path)] == ["b.jpg", "c.jpg"]
+        assert found(path)[1].begin == len(body) + between
+        path.write_bytes(body + bytes(between))
+        assert [m.name for m in found(path)] == ["b.jpg"]
+        path.write_bytes(body + bytes(between + 600) + b"notes")
+        with pytest.raises(TarFault, match="bytes behind the end of the tar") as told:
+            found(path)
+        assert told.value.offset == len(body) + between + 512
+
+
 @pytest.mark.parametrize("kind", [b"g", b"K", b"x", b"L"])
 def test_a_header_that_reaches_behind_the_end_loses_nothing_silently(tmp_path: Path, kind: bytes) -> None:
     """What lies behind it would be passed over."""
@@ -158,6 +187,18 @@ def test_a_fault_of_a_row_lets_reading_go_on_behind_it(tmp_path: Path) -> None:
         next(rows)
     assert (told.value.row, told.value.next_row, told.value.reason) == (1, 2, "b.jpg: zero bytes")
     assert [t["member"].to_pylist() for _, t in pictures.iter_rows(path, 2, 3)] == [["c.jpg"]]
+
+
+def test_a_jpeg_that_is_cut_off_in_its_header_is_its_rows_fault_alone(tmp_path: Path) -> None:
+    """Its header points behind its end, and in a copy that is read in parts behind that of the file."""
+    cut_off = b"\xff\xd8\xff\xe1\xff\xff" + bytes(50)
+    path = str(tar(tmp_path / "s.tar", {"a.jpg": cut_off, "b.jpg": jpeg(1)}))
+    with pytest.raises(RowsFault, match=r"a\.jpg: a JPEG without a size") as told:
+        next(pictures.iter_rows(path, 0, 2))
+    assert (told.value.row, told.value.next_row) == (0, 1)
+    assert [t["member"].to_pylist() for _, t in pictures.iter_rows(path, 1, 2)] == [["b.jpg"]]
+    with open(path, "rb") as file:
+        assert Bytes(file.fileno()).pread(-5, 3) == b""
 
 
 def test_ids_differ_between_folders_and_have_no_dot(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ class Web:
     def __init__(self) -> None:
         self.data, self.etag, self.ranges, self.faults = LINES, '"one"', True, 0
         self.redirect = ""
+        self.total = ""  # what it says the file has, if not the truth
         web = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -56,7 +57,9 @@ class Web:
                     data, status = data[first : last + 1], 206
                 self.send_response(status)
                 if status == 206:
-                    self.send_header("Content-Range", f"bytes {first}-{first + len(data) - 1}/{len(web.data)}")
+                    self.send_header(
+                        "Content-Range", f"bytes {first}-{first + len(data) - 1}/{web.total or len(web.data)}"
+                    )
                 if web.etag:
                     self.send_header("ETag", web.etag)
                 self.send_header("Content-Length", str(len(data)))
@@ -106,7 +109,12 @@ def test_servers_that_cannot_be_read_safely_are_refused(web: Web) -> None:
     web.ranges = False
     with pytest.raises(StoreError, match="does not give ranges"):
         opening.open_input(f"{web.url}/a.jsonl")
-    web.ranges, web.etag = True, ""
+    web.ranges = True
+    for n, total in enumerate(("*", "\u00b2", "9" * 5000)):
+        web.total = total
+        with pytest.raises(StoreError, match="does not give ranges"):
+            opening.open_input(f"{web.url}/{n}.jsonl")
+    web.total, web.etag = "", ""
     with pytest.raises(StoreError, match="names no version"):
         opening.open_input(f"{web.url}/b.jsonl")
     web.etag = '"one"'

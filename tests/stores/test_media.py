@@ -9,6 +9,8 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from s3_server import FaultyProxy
 from tests.support.made_films import library, make_film
@@ -17,6 +19,7 @@ from tests.support.made_pictures import jpeg, members_of, png, tar
 from tamis import InProcessExecutor, Pipeline
 from tamis.cli.media import video
 from tamis.errors import StoreError, TamisError
+from tamis.stages.image.deduplication import ImageDuplicatesRemovalStage
 from tamis.stages.image.filters import ImageSizeFilterStage
 from tamis.stages.image.io import ImageReader, ImageReaderStage, ImageWriterStage
 from tamis.stages.video.clipping.clip_extraction_stages import ClipTranscodingStage, FixedStrideExtractorStage
@@ -25,6 +28,7 @@ from tamis.stages.video.io.clip_writer import ClipWriterStage
 from tamis.stages.video.io.video_reader import VideoReader
 from tamis.stores import opening, spool
 from tamis.stores.s3 import Bucket
+from tamis.tasks import DocumentBatch
 
 
 @pytest.fixture(autouse=True)
@@ -144,7 +148,18 @@ def test_without_a_folder_parts_are_read_in_ranges(s3: Any, bucket: str, gets: l
     with spool.open_bytes(f"s3://{bucket}/a.tar") as file:
         for at in (0, 512, 100_000, 700_000, 2_000_000, 1_000, (3 << 20) - 3):
             assert file.pread(512, at) == data[at : at + 512]
+        assert (file.pread(512, (3 << 20) + 5), file.pread(-5, 7)) == (b"", b"")  # as a damaged header would have it
     assert len(gets) < 8
+
+
+def test_ids_to_remove_lie_in_a_bucket(s3: Any, bucket: str) -> None:
+    held = io.BytesIO()
+    pq.write_table(pa.table({"id": ["a", "c"]}), held)
+    s3.put_object(Bucket=bucket, Key="ids/gone.parquet", Body=held.getvalue())
+    for place in (f"s3://{bucket}/ids", f"s3://{bucket}/ids/gone.parquet"):
+        stage = ImageDuplicatesRemovalStage(place)
+        assert stage.removal_parquets_dir == place
+        assert stage.process(DocumentBatch(data=pa.table({"id": ["a", "b", "c"]}))).values("id") == ["b"]
 
 
 # -- pictures -------------------------------------------------------------------------------------------------------------------

@@ -24,14 +24,19 @@ def facts_of(steps: Sequence[Step]) -> list[StepFacts]:
             before = steps[i - 1] if i else None
             joins = isinstance(step, FuzzyDuplicates) and isinstance(before, ExactDuplicates) and step.follows(before)
             texts = step.kind == FUZZY and getattr(step, "threshold", None) is not None
-            found.append(StepFacts(step.name, step.kind, joins, texts))
+            found.append(StepFacts(step.name, step.kind, joins, texts, reads=frozenset([step.text_field])))
             continue
         if i < last and makes_documents(step):
             raise PipelineError(
                 f"curation: {step.name!r} makes new documents, which have no place in the input by which a deduplication could find "
                 "them again; put it behind the last deduplication, or run it first with an output of its own"
             )
-        found.append(StepFacts(step.name, kind_of(step), is_dear=is_dear(step), keeps=step.keeps_results))
+        adds = frozenset(step.output_columns())
+        found.append(
+            StepFacts(
+                step.name, kind_of(step), reads=_reads(step), adds=adds, is_dear=is_dear(step), keeps=step.keeps_results
+            )
+        )
     return found
 
 
@@ -42,6 +47,12 @@ def kind_of(stage: ProcessingStage[Any, Any]) -> str:
     if isinstance(stage, ScoreFilter):
         return DROPS if not stage.output_columns() else _columns(stage)
     return _columns(stage) if stage.only_adds or isinstance(stage, (Score, AddId)) else CHANGES
+
+
+def _reads(stage: ProcessingStage[Any, Any]) -> frozenset[str] | None:
+    """The columns that a stage reads; None where that is not known: a stage of a user's may look at more than it asks for."""
+    columns = stage.input_columns()
+    return frozenset(columns) if columns and type(stage).__module__.startswith("tamis.") else None
 
 
 def _columns(stage: ProcessingStage[Any, Any]) -> str:

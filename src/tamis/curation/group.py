@@ -99,16 +99,30 @@ class GroupWorkflow(Workflow):
         self.took.append(pass_facts(f"{label} of {self.name}", result, time.monotonic() - began_s))
         return result
 
+    def _same(self, earlier: dict[str, Any] | None) -> None:
+        super()._same(None if earlier is None else without_limit(earlier))
+
     def _check_loss(self, summary: dict[str, Any]) -> None:
-        if len(self.steps) == 2:
-            equal = self._told("equal_removal.json")
-            both = {
-                "documents_by_file": summary["documents_by_file"],
-                "duplicates_by_file": [a + b for a, b in zip(equal["duplicates_by_file"], summary["duplicates_by_file"], strict=True)],
-            }  # fmt: skip
-            super()._check_loss(both)
-        else:
-            super()._check_loss(summary)
+        """Each step by its own limit: where two are decided together, the second one's is a share of what the first one leaves."""
+        folders, limit = self.tables_of_duplicates(), self.passes.max_source_loss
+        if len(self.steps) == 1:
+            self._refuse_loss(summary, limit, folders[self.name], self.name)
+            return
+        (first, second), equal = self.step_names, self._told("equal_removal.json")
+        self._refuse_loss(equal, _limit_of(self.steps[0]), folders[first], first)
+        left = [n - gone for n, gone in zip(summary["documents_by_file"], equal["duplicates_by_file"], strict=True)]
+        self._refuse_loss({**summary, "documents_by_file": left}, limit, folders[second], second)
+
+
+def _limit_of(step: Deduplication) -> float:
+    return float(step.workflow(os.curdir).passes().max_source_loss)
+
+
+def without_limit(identity: dict[str, Any]) -> dict[str, Any]:
+    """The identity of a group without the limit of its exact deduplication, which changes no decision: versions before noted it."""
+    if "exact" not in identity:
+        return identity
+    return {**identity, "exact": {k: v for k, v in identity["exact"].items() if k != "max_source_loss"}}
 
 
 def make_group(run: CurationRun, number: int) -> GroupWorkflow:
@@ -124,14 +138,14 @@ def make_group(run: CurationRun, number: int) -> GroupWorkflow:
         if name == "keys-0":
             return [*run.replay.stages(), *own]
         if name == "texts":
-            return run.replay.text_stages(made.table_of("candidates"), group.before)
+            return run.replay.text_stages(made.table_of("candidates"), group.text_makers)
         return run.replay.stages(made)
 
     task = {**passes.task, "remember": labels, "judges": [stage.name for stage, _ in passes.keys if stage.judges_input]}
     identity = {k: v for k, v in passes.identity.items() if k not in ("input", "input_filetype", "perform_removal")}
     if len(steps) == 2:
         task["equal_apart"] = os.path.join(folder, "_tamis", _EQUAL)
-        identity["exact"] = steps[0].parameters()
+        identity = without_limit(identity | {"exact": steps[0].parameters()})
     passes = replace(
         passes, source=_source(run), task=task, writer=None, identity={"steps": [s.name for s in steps], **identity},
         step=StepOf(run.output, before, ["remember"], group.is_as_read),

@@ -9,7 +9,6 @@ written. Everything is written into FOLDER/packed; FOLDER/packed.json, written l
 from __future__ import annotations
 
 import contextlib
-import gzip
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -24,14 +23,16 @@ from tamis import files
 from tamis.curation.writing import cuts_of
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.solver import run_apart, say
-from tamis.formats.compression.zstd import ZstdFile
+from tamis.formats.compression.streams import StreamWriter, codec_of
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.formats.parquet import format as parquet
+from tamis.formats.schema.presenting import kept_metadata, present
 from tamis.kernels.buffers import string_buffers
 from tamis.kernels.records.hash128 import hash_arrow_strings
 from tamis.tasks import DocumentBatch
 
 _LINE, _KEY = "line", "__tamis_key"
+_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 _BYTES_IN_MEMORY = 6  # for each byte of a bucket: as it is read, sorted, and written
 _MAX_BUCKETS = 512
 _SPLIT_SEED, _ORDER_SEED = 0x73706C6974, 0x6F72646572
@@ -46,7 +47,8 @@ def pack(folder: str) -> None:
     shutil.rmtree(target, ignore_errors=True)
     os.makedirs(target)
     names = list(task["split"]) or ["train"]
-    shards = {name: _Shards(target, name, task["extension"], task["shard_bytes"]) for name in names}
+    looks = _looks(task["parts"]) if task["extension"] == "parquet" else None
+    shards = {name: _Shards(target, name, task["extension"], task["shard_bytes"], looks) for name in names}
     progress = say("packing")
     total = max(1, sum(os.path.getsize(p) for p in task["parts"]))
     tables = _tables(task, progress, total)
@@ -83,7 +85,7 @@ def _tables(task: dict[str, Any], progress: Any, total: int) -> Iterator[tuple[p
 def _read(path: str, text_field: str) -> tuple[pa.Table, pa.Array]:
     """Rows and texts of a file; the lines of JSONL as they are."""
     if path.endswith(".parquet"):
-        table = parquet.open_file(path).read(use_threads=False).replace_schema_metadata(None)
+        table = _without_views(parquet.open_file(path).read(use_threads=False).replace_schema_metadata(None))
         texts = DocumentBatch(data=table).texts(text_field)
         return table, texts
     with open(path, "rb") as file:
@@ -95,6 +97,21 @@ def _read(path: str, text_field: str) -> tuple[pa.Table, pa.Array]:
     )
     block = JsonlBlock.parse(data, [text_field])
     return pa.table({_LINE: lines}), DocumentBatch.over(block, np.arange(block.n_rows)).texts(text_field)
+
+
+def _looks(parts: Sequence[str]) -> pa.Schema | None:
+    """The schema of files of Parquet: that of the last pass, which wrote all its files alike."""
+    if not parts:
+        return None
+    schema = parquet.read_schema(parts[0])
+    return pa.schema(list(schema), kept_metadata(schema))
+
+
+def _without_views(table: pa.Table) -> pa.Table:
+    """Arrow cannot pick rows out of views (pyarrow 26); they are views again when they are written."""
+    kinds = {field.name: _VIEWS[field.type] for field in table.schema if field.type in _VIEWS}
+    schema = pa.schema([field.with_type(kinds.get(field.name, field.type)) for field in table.schema])
+    return table.cast(schema) if kinds else table
 
 
 # -- another order --------------------------------------------------------------------------------------------------------
@@ -132,8 +149,11 @@ def _shuffled(
 class _Shards:
     """Files of one split, of about `shard_bytes` before compression; named when their number is known."""
 
-    def __init__(self, folder: str, name: str, extension: str, shard_bytes: int | None) -> None:
+    def __init__(
+        self, folder: str, name: str, extension: str, shard_bytes: int | None, looks: pa.Schema | None = None
+    ) -> None:
         self._folder, self._name, self._extension, self._most = folder, name, extension, shard_bytes
+        self._looks = looks
         self._made: list[dict[str, Any]] = []
         self._open: _ParquetFile | _JsonlFile | None = None
 
@@ -153,7 +173,7 @@ class _Shards:
 
     def _next(self) -> _ParquetFile | _JsonlFile:
         path = os.path.join(self._folder, f"{self._name}-{len(self._made):05d}.{self._extension}")
-        return _ParquetFile(path) if self._extension == "parquet" else _JsonlFile(path, self._extension)
+        return _JsonlFile(path) if self._looks is None else _ParquetFile(path, self._looks)
 
     def _finish(self) -> None:
         if self._open is not None:
@@ -173,14 +193,11 @@ class _Shards:
 
 
 class _JsonlFile:
-    def __init__(self, path: str, extension: str) -> None:
+    """Lines as they are, compressed as the name of the file says."""
+
+    def __init__(self, path: str) -> None:
         self.path, self.n_rows, self.n_bytes = path, 0, 0
-        self._raw = files.create(path)
-        self._out: Any = self._raw
-        if extension.endswith(".zst"):
-            self._out = ZstdFile(self._raw, "wb", level=3)
-        elif extension.endswith(".gz"):
-            self._out = gzip.GzipFile(filename="", mode="wb", fileobj=self._raw, mtime=0, compresslevel=6)
+        self._out = StreamWriter(files.fresh(path), codec_of(path))
 
     def write(self, table: pa.Table, n_bytes: int) -> None:
         for chunk in table[_LINE].chunks:
@@ -192,16 +209,16 @@ class _JsonlFile:
         self.n_bytes += n_bytes
 
     def close(self) -> None:
-        if self._out is not self._raw:
-            self._out.close()
-        self._raw.flush()
-        os.fsync(self._raw.fileno())
-        self._raw.close()
+        self._out.finish()
+        os.fsync(self._out.fileno())
+        self._out.close()
 
 
 class _ParquetFile:
-    def __init__(self, path: str) -> None:
-        self.path, self.n_rows, self.n_bytes = path, 0, 0
+    """Rows in a schema, `looks`, that says the same as theirs."""
+
+    def __init__(self, path: str, looks: pa.Schema) -> None:
+        self.path, self.n_rows, self.n_bytes, self._looks = path, 0, 0, looks
         self._writer: Any = None
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = 0
@@ -216,7 +233,7 @@ class _ParquetFile:
 
     def _flush(self) -> None:
         if self._waiting:
-            table = pa.concat_tables(self._waiting)
+            table = present(pa.concat_tables(self._waiting), self._looks)
             if self._writer is None:
                 self._writer = pq.ParquetWriter(files.fresh(self.path), table.schema, compression="zstd")
             self._writer.write_table(table, row_group_size=max(1, len(table)))

@@ -24,7 +24,7 @@ class StepFacts:
     CHANGES (anything else that is done document by document), or the kind of a deduplication.
 
     `joins`: for a fuzzy deduplication, whether its keys serve the exact one just before it. `compares_texts`: whether it
-    looks at the texts of candidates. `is_dear`: doing it again costs more than storing its result would (a model). `keeps`: it stores its results between passes by
+    looks at the texts of candidates. `reads`: the columns it reads (a deduplication: that of its texts), None where that is not known; `adds`: those it adds. `is_dear`: doing it again costs more than storing its result would (a model). `keeps`: it stores its results between passes by
     itself, where making them again takes longer and the disk has room.
     """
 
@@ -32,17 +32,27 @@ class StepFacts:
     kind: str
     joins: bool = False
     compares_texts: bool = False
+    reads: frozenset[str] | None = None
+    adds: frozenset[str] = frozenset()
     is_dear: bool = False
     keeps: bool = False
 
 
 @dataclass(frozen=True)
 class Group:
-    """Deduplications that are decided together: numbers of the steps that run before them and were not run yet, and their own."""
+    """Deduplications that are decided together: numbers of the steps that run before them and were not run yet, and their own.
+
+    `text_makers`: numbers of the earlier steps that made the texts they compare; none where these are the texts of the input.
+    """
 
     before: tuple[int, ...]
     decides: tuple[int, ...]
-    is_as_read: bool  # whether the texts that are compared are those of the input
+    text_makers: tuple[int, ...] = ()
+
+    @property
+    def is_as_read(self) -> bool:
+        """Whether the texts that are compared are those of the input."""
+        return not self.text_makers
 
 
 @dataclass(frozen=True)
@@ -105,7 +115,7 @@ def make_plan(steps: Sequence[StepFacts], plain_texts: bool = True, counts_sourc
         add(f"keys for {' and '.join(decided)}", group.before, writes, "keys of one part at a time, to decide", why)
         done += group.before
         if dedup.compares_texts and not (group.is_as_read and plain_texts):
-            changed = names(i for i in done if steps[i].kind == CHANGES)
+            changed = names(group.text_makers)
             why = f"the texts that {dedup.name} compares are those that {', '.join(changed)} made"
             why = why if changed else "compressed and Parquet input cannot be read by place"
             writes = "the texts of candidates, compressed"
@@ -126,23 +136,35 @@ def _grouped(steps: Sequence[StepFacts]) -> tuple[tuple[Group, ...], tuple[int, 
     """Deduplications in the groups that are decided together, and the numbers of the steps behind the last of them."""
     groups: list[Group] = []
     before: list[int] = []
-    as_read = True
     for i, step in enumerate(steps):
         if step.kind not in _KEYS:
             before.append(i)
-            as_read = as_read and step.kind != CHANGES
             continue
         earlier = groups[-1] if groups else None
         if (
             step.joins and not before and earlier is not None
             and len(earlier.decides) == 1 and steps[earlier.decides[0]].kind == EXACT
         ):  # fmt: skip
-            groups[-1] = Group(earlier.before, (*earlier.decides, i), earlier.is_as_read)
+            groups[-1] = Group(earlier.before, (*earlier.decides, i), earlier.text_makers)
         else:
-            groups.append(Group(tuple(before), (i,), as_read))
+            groups.append(Group(tuple(before), (i,), _text_makers(steps, i)))
         before = []
-        as_read = as_read and step.kind != LINES
     return tuple(groups), tuple(before)
+
+
+def _text_makers(steps: Sequence[StepFacts], deciding: int) -> tuple[int, ...]:
+    """Of the steps before the deduplication with this number: those that change documents, and those that add a column which one of
+    these or the deduplication reads. Where a step does not say what it reads, that is any column."""
+    wanted = steps[deciding].reads or frozenset()
+    reads_any = False
+    found: list[int] = []
+    for i in range(deciding - 1, -1, -1):
+        step = steps[i]
+        if step.kind in (CHANGES, LINES) or (step.kind == COLUMNS and (reads_any or step.adds & wanted)):
+            found.append(i)
+            wanted |= step.reads or frozenset()
+            reads_any = reads_any or step.reads is None
+    return tuple(reversed(found))
 
 
 def _remarks(step: StepFacts, passes: Sequence[Pass]) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tamis.curation.facts import kind_of
-from tamis.curation.planner import CHANGES, DROPS
+from tamis.curation.planner import DROPS
 from tamis.curation.steps import Step
 from tamis.dedup.remembered.stages import OnlyListed, Remembered, SetAside
 from tamis.engine.job import labels_of
@@ -57,14 +57,17 @@ class Replay:
             return [step]
         return [Remembered(group.remembered(self._labels[i]), name=step.name, told=step.rules())]
 
-    def text_stages(self, candidates: str, before: Sequence[int]) -> Stages:
-        """For the pass that collects texts of candidates: these documents alone, with all that changes texts."""
-        made: Stages = [OnlyListed(candidates)]
+    def text_stages(self, candidates: str, text_makers: Sequence[int]) -> Stages:
+        """For the pass that collects texts of candidates: these documents alone, with the steps that made their texts
+        (`Group.text_makers`)."""
+        cuts: dict[int, ProcessingStage[Any, Any]] = {}  # what a deduplication did, by the number of its step
         at = 0
         for group in self._groups:
-            n = len(group.labels)
-            made += [s for s in self._steps[at : at + n] if isinstance(s, ProcessingStage) and kind_of(s) == CHANGES]
-            made += [stage for step, stage in zip(group.steps, group.removals(), strict=True) if step.changes_text]
-            at += n + len(group.steps)
-        own = [self._steps[i] for i in before]
-        return made + [s for s in own if isinstance(s, ProcessingStage) and kind_of(s) == CHANGES]
+            at += len(group.labels)
+            cuts |= dict(enumerate(group.removals(), at))
+            at += len(group.steps)
+        made: Stages = [OnlyListed(candidates)]
+        for i in text_makers:
+            step = self._steps[i]
+            made.append(step if isinstance(step, ProcessingStage) else cuts[i])
+        return made

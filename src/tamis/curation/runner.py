@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis import files
 from tamis.curation.describe import Describe
-from tamis.curation.group import GroupWorkflow, decided, make_group
+from tamis.curation.group import GroupWorkflow, decided, make_group, without_limit
 from tamis.curation.mixing import Draw, Mix
 from tamis.curation.output import drop_card, finish_output, forget_output, tidy_output
 from tamis.curation.replay import Replay
@@ -200,7 +200,7 @@ class CurationRun(HeldOutput):
             )
         elif found := differences(earlier["stages"], now["stages"]):
             changed = found[0]
-        elif earlier.get("deduplications") != now["deduplications"]:
+        elif {k: without_limit(v) for k, v in (earlier.get("deduplications") or {}).items()} != now["deduplications"]:
             changed = "a parameter of a deduplication differs"
         elif earlier.get("text_field") != now["text_field"]:
             changed = f"its text field was {earlier.get('text_field')!r} and is {now['text_field']!r}"

@@ -321,7 +321,10 @@ class Workflow(WorkFolder):
 
     def _check_loss(self, summary: dict[str, Any]) -> None:
         """Stop before anything is removed when a whole source is about to go."""
-        limit = self.passes.max_source_loss
+        self._refuse_loss(summary, self.passes.max_source_loss, self.duplicates)
+
+    def _refuse_loss(self, summary: dict[str, Any], limit: float, duplicates: str, step: str = "") -> None:
+        """Incomplete where a source would lose more than `limit`. `duplicates`: the tables to look at; `step`: of a curation."""
         if (self.passes.writer is None and self.passes.step is None) or limit >= 1.0:
             return
         paths = self._told("paths.json") or []
@@ -336,11 +339,11 @@ class Workflow(WorkFolder):
             how = (
                 "with max_source_loss=1 (--max-source-loss 100%)"
                 if self.passes.step is None
-                else "with `max_source_loss: 1` in this step of the recipe (a preset: tamis recipe show NAME > mine.yaml, then --preset ./mine.yaml)"
+                else f"with `max_source_loss: 1` in step {step} of the recipe (a preset: tamis recipe show NAME > mine.yaml, then --preset ./mine.yaml)"
             )
             raise Incomplete(
-                f"nothing was removed: {len(lost)} of {len(totals)} sources would lose more than {limit:.0%} of their {self.passes.counted} "
-                f"({worst}: {lost[worst]:.1%} of {totals[worst][0]:,}). Look at {self.duplicates}; if that is right, run the same "
+                f"{step and f'{step}: '}nothing was removed: {len(lost)} of {len(totals)} sources would lose more than {limit:.0%} of their {self.passes.counted} "
+                f"({worst}: {lost[worst]:.1%} of {totals[worst][0]:,}). Look at {duplicates}; if that is right, run the same "
                 f"{how}: it goes on from here"
             )
 

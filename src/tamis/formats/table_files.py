@@ -12,15 +12,9 @@ import pyarrow as pa
 from tamis.errors import FormatError
 from tamis.formats.base import MAX_BATCH_ROWS
 from tamis.formats.columns.casting import cast_table
+from tamis.formats.columns.plain import is_plain, plain_array
 
-_NOT_PLAIN = {
-    kind.id
-    for kind in (
-        pa.string(), pa.binary(), pa.string_view(), pa.binary_view(), pa.dictionary(pa.int8(), pa.int8()),
-        pa.run_end_encoded(pa.int16(), pa.int8()),
-    )
-}  # fmt: skip
-"""Types that `plain_types` changes, beside extension types."""
+_SHORT = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 
 
 def counted(start: int, end: int) -> Iterator[tuple[int, pa.Table]]:
@@ -37,30 +31,28 @@ def named_columns(path: str | os.PathLike[str], schema: pa.Schema) -> list[tuple
 
 
 def plain_types(table: pa.Table) -> pa.Table:
-    """Strings as large_string, binaries as large_binary, dictionaries and views as plain values; the rest as it is."""
+    """Strings as large_string, binaries as large_binary, dictionaries, runs and views as plain values (columns/plain.py); the rest as it is."""
     table = table.replace_schema_metadata(None)
     fields = list(table.schema)
-    kinds = [field.type for field in fields]
-    odd = [i for i, k in enumerate(kinds) if k.id in _NOT_PLAIN or isinstance(k, pa.BaseExtensionType)]
+    odd = [i for i, field in enumerate(fields) if field.type in _SHORT or not is_plain(field.type)]
     if not odd:
         return table
     columns = table.columns
     for i in odd:
-        kind = _plain_type(kinds[i])
-        fields[i], columns[i] = fields[i].with_type(kind), columns[i].cast(kind)
+        columns[i] = _plain_column(columns[i])
+        fields[i] = fields[i].with_type(columns[i].type)
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
 
-def _plain_type(kind: pa.DataType) -> pa.DataType:
-    if isinstance(kind, pa.BaseExtensionType):
-        return _plain_type(kind.storage_type)
-    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
-        return _plain_type(kind.value_type)
-    if pa.types.is_string(kind) or pa.types.is_string_view(kind):
-        return pa.large_string()
-    if pa.types.is_binary(kind) or pa.types.is_binary_view(kind):
-        return pa.large_binary()
-    return kind
+def _plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if pa.types.is_dictionary(column.type) and column.type.value_type in _SHORT:
+        return column.cast(
+            _SHORT[column.type.value_type]
+        )  # in one step: 32-bit offsets may not do for what is repeated
+    if not is_plain(column.type):
+        kind = plain_array(pa.nulls(0, column.type)).type
+        column = pa.chunked_array([plain_array(chunk) for chunk in column.chunks], kind)
+    return column.cast(_SHORT[column.type]) if column.type in _SHORT else column
 
 
 def cut(at: int, table: pa.Table, batch_bytes: int) -> Iterator[tuple[int, pa.Table]]:

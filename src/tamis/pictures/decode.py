@@ -128,7 +128,12 @@ def _by_pillow(data: bytes, looks: Looks, min_side: int) -> Pixels:
 def _as_rgb(opened: Any, image: Any) -> Any:
     opened.load()
     if opened.mode.startswith("I;16") or opened.mode == "I":
-        return image.fromarray((np.asarray(opened).astype(np.uint32) >> 8).astype(np.uint8)).convert("RGB")
+        levels = np.asarray(opened)
+        grey = (levels.astype(np.uint32) >> 8).astype(np.uint8)
+        clear = opened.info.get("transparency")
+        if isinstance(clear, int):  # the level of transparent pixels, in all its bits
+            grey[levels == clear] = 255
+        return image.fromarray(grey).convert("RGB")
     if opened.mode in ("RGBA", "LA", "PA") or "transparency" in opened.info:
         above = opened.convert("RGBA")
         white = image.new("RGBA", above.size, (255, 255, 255, 255))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from tamis.pictures.faults import PictureFault
@@ -16,6 +17,7 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 MAX_PIXELS = 100_000_000  # as RGB 300 MB
 _HEAD_BYTES = 4096
 _TAIL_BYTES = 4096
+_STEP_BYTES = 1 << 18
 _MAX_SEGMENTS = 1000
 _JPEG_SIZES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 _STANDALONE = {0x01, *range(0xD0, 0xD8)}
@@ -77,7 +79,7 @@ def _jpeg(read: Read, head: bytes, length: int) -> Looks:
             continue
         if marker in _JPEG_SIZES and len(head) >= i + 10:
             height, width, channels = head[i + 5] << 8 | head[i + 6], head[i + 7] << 8 | head[i + 8], head[i + 9]
-            _check_tail(read, length, b"\xff\xd9", "JPEG")
+            _check_end(read, length, b"\xff\xd9", "JPEG", partial(_scan_of, read, at, length))
             is_progressive = marker in (0xC2, 0xC6, 0xCA, 0xCE)
             # A progressive picture is held whole as coefficients of two bytes; another one takes a few rows.
             work = width * height * channels * 2 if is_progressive else width * channels * 64
@@ -93,7 +95,7 @@ def _png(read: Read, head: bytes, length: int) -> Looks:
         raise PictureFault("a PNG without a size: damaged or cut off in its header")
     width, height, bits, colour = struct.unpack(">IIBB", head[16:26])
     channels = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}.get(colour, 4)
-    _check_tail(read, length, b"IEND", "PNG")
+    _check_end(read, length, b"IEND", "PNG", lambda: 33)
     return Looks("png", width, height, channels, width * height * channels * max(1, bits // 8) + length)
 
 
@@ -120,8 +122,28 @@ def _webp(head: bytes, length: int) -> Looks:
     return Looks("webp", width, height, channels, width * height * 4 + length)
 
 
-def _check_tail(read: Read, length: int, end: bytes, name: str) -> None:
-    """A picture that was cut off has no end marker; a few bytes behind that are common, and harmless."""
+def _scan_of(read: Read, at: int, length: int) -> int:
+    """Where the compressed pixels of a JPEG begin, behind the segment at `at`: a small picture in its header has an end of its own."""
+    for _ in range(_MAX_SEGMENTS):
+        head = read(at, 4)
+        if len(head) < 4 or head[0] != 0xFF:
+            break
+        if head[1] == 0xDA:
+            return at
+        at += 1 if head[1] == 0xFF else 2 if head[1] in _STANDALONE else 2 + (head[2] << 8 | head[3])
+    return length
+
+
+def _check_end(read: Read, length: int, end: bytes, name: str, first: Callable[[], int]) -> None:
+    """A picture that was cut off has no end marker. What lies behind that is harmless: a few bytes often, sometimes a film (Motion Photos),
+    in which case it is looked for from behind, in steps, back to where `first` says that it can be."""
     n = min(length, _TAIL_BYTES)
-    if read(length - n, n).rfind(end) < 0:  # from behind, where it is
-        raise PictureFault(f"a {name} that is cut off: it has no end")
+    if read(length - n, n).rfind(end) >= 0:
+        return
+    stop, begin = length - n, first()
+    while stop > begin:
+        at = max(begin, stop - _STEP_BYTES)
+        if read(at, stop - at + len(end) - 1).rfind(end) >= 0:  # with those that may lie on both sides of the last step
+            return
+        stop = at
+    raise PictureFault(f"a {name} that is cut off: it has no end")

@@ -2,7 +2,7 @@
 
 Some 60,000 members a second, five times as many as `tarfile`. Nothing is unpacked, so no name in it can do harm. Understood: ustar, GNU
 long names, pax paths and sizes, binary sizes. A header whose checksum is wrong, or a member that ends behind the end of the file, is a
-TarFault: members before it stand.
+TarFault: members before it stand. Behind blocks of zeros, which end a tar, another tar may follow (files put together); other bytes there are a fault, too.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from tamis.stores.spool import Bytes
 
 BLOCK = 512
 _MAX_EXTRA_BYTES = 1 << 20
+_ZEROS_BYTES = 1 << 16  # looked at once behind the end of a tar
 _FILES = (b"0", b"\0", b"7")
 _LINKS = (b"1", b"2")
 
@@ -37,7 +38,11 @@ def members(file: Bytes, start: int = 0) -> Iterator[Member]:
     while at < size:
         block = file.pread(BLOCK, at)
         if not block.strip(b"\0"):
-            return
+            at = begin = _behind_zeros(file, at, size)
+            name, told_size = "", -1
+            if at < size and not is_header(file.pread(BLOCK, at)):
+                raise TarFault(at, "bytes behind the end of the tar that are no further tar")
+            continue
         if len(block) < BLOCK:
             raise TarFault(at, "the tar ends inside a header")
         if not is_header(block):
@@ -78,6 +83,17 @@ def members(file: Bytes, start: int = 0) -> Iterator[Member]:
         name, told_size = "", -1
 
 
+def _behind_zeros(file: Bytes, first: int, size: int) -> int:
+    """The place of the first block from `first` on that holds anything but zeros; `size` where there is none."""
+    at = first
+    while at < size and (data := file.pread(_ZEROS_BYTES, at)):
+        if rest := data.lstrip(b"\0"):
+            at += len(data) - len(rest)
+            return at - (at - first) % BLOCK
+        at += len(data)
+    return size
+
+
 def is_header(block: bytes) -> bool:
     """Whether 512 bytes are the header of a member: their own checksum says."""
     digits = block[148:156].strip(b" \0")
@@ -102,10 +118,9 @@ def number(field: bytes, at: int) -> int:
             raise TarFault(at, "a member with a negative size")
         return found
     digits = field.strip(b" \0")
-    try:
-        return int(digits, 8) if digits else 0
-    except ValueError:
-        raise TarFault(at, f"a member tells no size: {field!r}") from None
+    if digits.strip(b"01234567"):  # a sign, or what Python takes for a number: 1_0, 0o7
+        raise TarFault(at, f"a member tells no size: {field!r}")
+    return int(digits, 8) if digits else 0
 
 
 def plain_name(block: bytes) -> str:

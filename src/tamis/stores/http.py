@@ -55,7 +55,7 @@ class HttpSource:
             told = answer.headers
             total = str(told.get("Content-Range", "")).rpartition("/")[2]
             empty = answer.status == 200 and told.get("Content-Length") == "0"
-            if not empty and (answer.status != 206 or not total.isdigit()):
+            if not empty and (answer.status != 206 or not _is_length(total)):
                 raise StoreError(
                     f"{_shown(url)}: the server does not give ranges of files (Range); copy it to a local folder"
                 )
@@ -95,6 +95,15 @@ class HttpSource:
 
         if len(view):
             retry.again(call, f"reading {_shown(self.url)}")
+
+
+def _is_length(text: str) -> bool:
+    """Whether a number of bytes: other digits than 0 to 9, and thousands of them, are none.
+
+    >>> [_is_length(t) for t in ("17", "*", "", "\u00b2", "9" * 5000)]
+    [True, False, False, False, False]
+    """
+    return text.isascii() and text.isdigit() and len(text) <= 18
 
 
 def _ask(url: str, headers: dict[str, str]) -> Any:

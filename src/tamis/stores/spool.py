@@ -69,9 +69,11 @@ class Bytes:
     def pread(self, n: int, at: int) -> bytes:
         """`n` bytes from `at` on; fewer at the end of the file, and maybe fewer than asked for of a local one, as os.pread."""
         if self._remote is None:
-            return os.pread(self._fd, n, at)
+            return os.pread(self._fd, max(0, n), at)
         size = self._remote.source.size
-        n = max(0, min(n, size - at))
+        n = min(n, size - at)
+        if n <= 0:
+            return b""
         first = at - self._held_at
         if not 0 <= first <= len(self._held) - n:
             is_near = 0 <= at - self._held_at <= len(self._held) + _NEAR_BYTES and bool(self._held)

@@ -59,12 +59,12 @@ class Clip:
 
     def extract_metadata(self) -> dict[str, Any] | None:
         """Of a clip that was written or given as bytes: width, height, framerate, num_frames, video_codec, num_bytes; None of any other."""
-        written = self.row.get("clip_path")
-        if written is None:
+        film = self.buffer if self.buffer is not None else self.row.get("clip_path")
+        if film is None:
             return None
         from tamis.film.facts import read_facts
 
-        facts = read_facts(str(written))
+        facts = read_facts(film if isinstance(film, bytes) else str(film))
         return {
             "width": facts.width, "height": facts.height, "framerate": facts.fps, "num_frames": facts.n_frames,
             "video_codec": facts.codec, "num_bytes": facts.size_bytes,

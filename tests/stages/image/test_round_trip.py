@@ -71,9 +71,13 @@ def test_pictures_come_out_byte_for_byte_with_what_belongs_to_them(mixed: Path, 
     single = {name.split(".")[1]: data for name, data in found.items() if name.startswith("one")}
     assert single == {"png": png(20), "txt": b"a single picture"}
     rows = [row for path in tars for row in pq.read_table(path.with_suffix(".parquet")).to_pylist()]
-    rows.sort(key=lambda r: r["member_name"] or "z")
+    for path in tars:  # the rows beside a tar name its members, in their order
+        beside = pq.read_table(path.with_suffix(".parquet"))
+        assert beside["member_name"].to_pylist() == [n for n in members_of(path) if n.endswith(("jpg", "png", "webp"))]
+    rows.sort(key=lambda r: r["original_member"] or "z")
     assert len(rows) == 6
-    assert (rows[0]["width"], rows[0]["height"], rows[0]["member_name"]) == (40, 30, "a0.jpg")
+    assert (rows[0]["width"], rows[0]["height"], rows[0]["original_member"]) == (40, 30, "a0.jpg")
+    assert rows[0]["member_name"] == f"{rows[0]['image_id']}.jpg"
     reasons = sorted(e["reason"] for e in quarantined(out))
     assert [r for r in reasons if "zero bytes" in r] == ["damaged: bad2.jpg: zero bytes", "damaged: zero bytes"]
     assert sum("no picture: it begins with" in r for r in reasons) == 2

@@ -96,7 +96,7 @@ def test_embeddings_are_those_of_the_library(ran: SimpleNamespace) -> None:
     model = transformers.CLIPModel.from_pretrained(ran.models / "openai" / "clip-vit-large-patch14").eval()
     mean, std = np.array([0.48145466, 0.4578275, 0.40821073]), np.array([0.26862954, 0.26130258, 0.27577711])
     for row in ran.rows[:3]:
-        i = int(row["member_name"][1:].split(".")[0])
+        i = int(row["original_member"][1:].split(".")[0])
         from PIL import Image
 
         picture = Image.fromarray(_decoded(ran.members[f"p{i}.jpg"]))

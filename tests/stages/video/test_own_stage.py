@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from uuid import UUID
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tamis import InProcessExecutor, Pipeline, ProcessingStage
-from tamis.errors import TamisError
+from tamis.errors import TamisError, UsageError
 from tamis.stages.video.clipping.clip_extraction_stages import FixedStrideExtractorStage
 from tamis.stages.video.io.clip_writer import ClipWriterStage
 from tamis.stages.video.io.video_reader import VideoReader
 from tamis.stages.video.own_stage import OnVideoTasks
-from tamis.tasks import Clip, VideoTask
+from tamis.tasks import Clip, DocumentBatch, VideoTask
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from made_films import library, make_film
@@ -44,6 +47,61 @@ class Adds(ProcessingStage[VideoTask, VideoTask]):
 
         task.data.clips.append(Clip(uuid.uuid4(), "elsewhere", (0.0, 1.0)))
         return task
+
+
+class Embeds(ProcessingStage[VideoTask, VideoTask]):
+    """Sets vectors as models give them, on all clips but one."""
+
+    name = "embeds"
+
+    def process(self, task: VideoTask) -> VideoTask:
+        for i, clip in enumerate(task.data.clips):
+            clip.cosmos_embed1_embedding = np.array([i, 0.5], np.float32) if i != 1 else None
+            clip.aesthetic_score = np.float32(i)  # type: ignore[assignment]
+            clip.row["sizes"] = [np.array([[i, 1]]), i]
+        return task
+
+
+class Splits(ProcessingStage[VideoTask, VideoTask]):
+    name = "splits"
+
+    def process(self, task: VideoTask) -> VideoTask:
+        task.data.clips = [Clip(UUID(int=1), task.data.input_path, (0.0, 1.0))]
+        return task
+
+
+def clips(n: int) -> DocumentBatch:
+    rows = [{"path": "a.mp4", "id": str(UUID(int=i)), "start_s": float(i), "end_s": i + 1.0} for i in range(n)]
+    return DocumentBatch(data=pa.Table.from_pylist(rows))
+
+
+def test_what_numpy_holds_becomes_columns() -> None:
+    done = OnVideoTasks(Embeds()).process(clips(3))
+    assert done.values("cosmos_embed1_embedding") == [[0.0, 0.5], None, [2.0, 0.5]]
+    assert done.column("cosmos_embed1_embedding").type == pa.list_(pa.float32())
+    assert done.values("aesthetic_score") == [0.0, 1.0, 2.0]
+    assert done.values("sizes") == [[[[0, 1]], 0], [[[1, 1]], 1], [[[2, 1]], 2]]
+    again = OnVideoTasks(Embeds()).process(done)
+    assert again.values("cosmos_embed1_embedding") == [[0.0, 0.5], None, [2.0, 0.5]]
+
+
+def test_clips_of_a_film_that_is_not_split_are_refused() -> None:
+    film = DocumentBatch(data=pa.table({"path": ["a.mp4"], "fps": [24.0]}))
+    with pytest.raises(
+        UsageError, match=r"splits: it made 1 clips of a\.mp4, which is not split yet; put a stage that splits"
+    ):
+        OnVideoTasks(Splits()).process(film)
+
+
+def test_a_clip_given_as_bytes_tells_what_it_is(tmp_path: Path) -> None:
+    data = Path(make_film(tmp_path / "a.mp4", 24)).read_bytes()
+    clip = Clip(UUID(int=1), "a.mp4", (0.0, 1.0))
+    assert clip.extract_metadata() is None
+    clip.buffer = data
+    told = clip.extract_metadata()
+    assert told == {
+        "width": 64, "height": 48, "framerate": 24.0, "num_frames": 24, "video_codec": "h264", "num_bytes": len(data),
+    }  # fmt: skip
 
 
 def run(films: Path, out: Path, stage: ProcessingStage[VideoTask, VideoTask]) -> Pipeline:

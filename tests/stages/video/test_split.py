@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -21,7 +22,7 @@ from tamis.stages.video.io import clip_files
 from tamis.stages.video.io.clip_files import ClipFilesStage
 from tamis.stages.video.io.clip_writer import ClipWriterStage
 from tamis.stages.video.io.video_reader import VideoReader, VideoReaderStage
-from tamis.tasks import FileGroupTask, Video, VideoTask
+from tamis.tasks import DocumentBatch, FileGroupTask, Video, VideoTask
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from cli_runner import CliRunner
@@ -130,6 +131,31 @@ def test_only_what_a_dead_process_of_this_machine_left_is_removed(tmp_path: Path
         path.touch()
     stage.setup_on_node()
     assert sorted((tmp_path / "clips").iterdir()) == sorted((ours, elsewhere))
+
+
+ROW = {"path": "/films/a.mp4", "start_s": 0.0, "end_s": 1.0, "end_frame": 24, "preview": b"webp"}
+
+
+@pytest.mark.parametrize(
+    ("name", "first_frame", "told"),
+    [
+        *((name, 0, "its id is no name of a file") for name in ("../../evil", "/dev/null/evil", "..", ".evil", "", "a\0b", "x" * 300, None)),
+        ("good", "../../../evil", "its frames are no numbers"),
+    ],
+)  # fmt: skip
+def test_a_record_that_names_no_file_of_the_output_goes_to_quarantine(
+    name: str | None, first_frame: Any, told: str, tmp_path: Path
+) -> None:
+    stage = ClipFilesStage(str(tmp_path / "deep" / "out"), upload_clips=False, parts=("previews",))
+    table = pa.table({k: [v] for k, v in (ROW | {"id": name, "first_frame": first_frame}).items()})
+    assert stage.process(DocumentBatch(data=table)).num_items == 0
+    ((_, (reason,)),) = stage._consume_bad()
+    assert told in reason
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
+    good = pa.table({k: [v] for k, v in (ROW | {"id": "good", "first_frame": 0}).items()})
+    assert stage.process(DocumentBatch(data=good)).num_items == 1
+    assert (tmp_path / "deep/out/previews/good/0_24.webp").read_bytes() == b"webp"
+    assert (tmp_path / "deep/out/metas/v0/good.json").exists()
 
 
 def test_a_film_with_the_longest_name_there_can_be_has_a_summary(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from tamis.engine.worker.blocks import BlockWriter
 from tamis.engine.worker.quarantine import MAX_RAW_BYTES, Bad
 from tamis.engine.worker.read import Contents, broken_tail
 from tamis.formats.compression.streams import StreamFault, StreamReader
+from tamis.formats.jsonl.ranges import end_of_line
 
 STEP_BYTES = 1 << 20
 Emit = Callable[
@@ -72,6 +73,7 @@ class StreamBlocks:
         self._out: BlockWriter | None = None
         self._path = ""
         self._n_files = 0
+        self._last = b""  # the last two bytes that were written
         self._held = bytearray()  # of the record that is not complete yet
         self._is_long = False  # that record is on its way to a file of its own
         self.set_aside: list[str] = []
@@ -111,7 +113,7 @@ class StreamBlocks:
             self._write(data[:at] if at else data)
             if not at:
                 return
-            self._end_long(self._n_bytes - 1)
+            self._end_long()
             data = data[at:]
         cut = data.rfind(b"\n") + 1
         if cut:
@@ -134,13 +136,14 @@ class StreamBlocks:
         self._write(self._held)
         self._held.clear()
         if self._is_long:
-            self._end_long(self._n_bytes)
+            self._end_long()
         elif self._out is not None:
             self._close()
 
-    def _end_long(self, length: int) -> None:
+    def _end_long(self) -> None:
         """A record with a file of its own is complete."""
         self._is_long = False
+        length = self._n_bytes - end_of_line(self._last)
         if length <= self._max_record_bytes:
             self._close()
             return
@@ -182,6 +185,7 @@ class StreamBlocks:
             self._n_files += 1
             self._out = BlockWriter(self._path)
         self._out.write(data)
+        self._last = (self._last + bytes(data[-2:]))[-2:]
 
     def _close(self) -> None:
         out, piece = self._out, self._piece

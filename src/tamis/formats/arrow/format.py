@@ -20,6 +20,17 @@ from tamis.stores.opening import open_arrow, size_of
 
 GROUP_BYTES = 4 * 10**6
 _ERRORS = (pa.ArrowException, OSError, ValueError, EOFError)
+_BYTES = {
+    pa.string(): pa.binary(),
+    pa.large_string(): pa.large_binary(),
+    pa.string_view(): pa.binary_view(),
+}
+_LISTS: list[tuple[Any, Any]] = [
+    (pa.types.is_list, pa.list_),
+    (pa.types.is_large_list, pa.large_list),
+    (pa.types.is_list_view, pa.list_view),
+    (pa.types.is_large_list_view, pa.large_list_view),
+]
 _EXPANSION = 4  # of a compressed body, about; who reads it measures
 
 
@@ -130,10 +141,34 @@ def _check(batch: pa.RecordBatch) -> None:
         batch.validate(full=True)
     except pa.ArrowInvalid:
         for column in batch.columns:
-            kind = column.type
-            if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-                column = column.view(pa.binary() if pa.types.is_string(kind) else pa.large_binary())
-            column.validate(full=True)
+            if isinstance(column.type, pa.BaseExtensionType):
+                column = column.storage
+            kind = _as_bytes(column.type)
+            (column if kind == column.type else column.view(kind)).validate(full=True)
+
+
+def _as_bytes(kind: pa.DataType) -> pa.DataType:
+    """The type with bytes in the place of texts, at any depth."""
+    if kind in _BYTES:
+        return _BYTES[kind]
+    if pa.types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _as_bytes(kind.value_type), kind.ordered)
+    if pa.types.is_run_end_encoded(kind):
+        return pa.run_end_encoded(kind.run_end_type, _as_bytes(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([_field_as_bytes(kind.field(i)) for i in range(kind.num_fields)])
+    if pa.types.is_map(kind):
+        return pa.map_(_field_as_bytes(kind.key_field), _field_as_bytes(kind.item_field), kind.keys_sorted)
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_field_as_bytes(kind.value_field), kind.list_size)
+    for is_list, made in _LISTS:
+        if is_list(kind):
+            return made(_field_as_bytes(kind.value_field))
+    return kind
+
+
+def _field_as_bytes(field: pa.Field) -> pa.Field:
+    return field.with_type(_as_bytes(field.type))
 
 
 class TableWriter(BufferedWriter):

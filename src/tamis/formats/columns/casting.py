@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from tamis.errors import FormatError
 from tamis.formats.columns.canonical import EXACT_INT, canonical_text, number_text
 from tamis.formats.columns.json_type import deep_recursion, is_json, json_values
+from tamis.formats.columns.plain import plain_array
 from tamis.formats.faults import is_memory_failure
 
 
@@ -56,8 +57,8 @@ def widen(array: pa.Array, target: pa.DataType) -> pa.Array:
         return array
     if pa.types.is_null(source):
         return pa.nulls(len(array), target)
-    if pa.types.is_dictionary(source):
-        return widen(array.dictionary_decode(), target)
+    if not isinstance(source, pa.BaseExtensionType) and (plain := plain_array(array)).type != source:
+        return widen(plain, target)
     if is_json(source) and not is_text(target):
         raise ValueError(f"values that do not agree do not widen to {target}")
     if is_text(target):

@@ -86,8 +86,7 @@ def read_range(
             stop = first + n + len(tail)
             if not tail.endswith(b"\n"):
                 stop = _after_newline(file, stop, size)
-            newline = 1 if _ends_in_newline(file, stop) else 0
-            length = stop - newline - (first + last)
+            length = stop - _end_of_line_at(file, stop) - (first + last)
             if length > max_record_bytes:
                 oversize.append(Oversize(first + last, length))
                 data = data[:last]
@@ -145,9 +144,21 @@ def _after_newline(file: BinaryIO, start: int, stop: int) -> int:
     return stop
 
 
-def _ends_in_newline(file: BinaryIO, stop: int) -> bool:
-    file.seek(stop - 1)
-    return file.read(1) == b"\n"
+def _end_of_line_at(file: BinaryIO, stop: int) -> int:
+    """`end_of_line` of the record that ends at `stop`."""
+    file.seek(max(0, stop - 2))
+    return end_of_line(file.read(min(2, stop)))
+
+
+def end_of_line(last: bytes) -> int:
+    """Bytes at the end of a record that are no part of it, as its parser has it: a line feed, a carriage return before it. `last`: the
+    last two bytes of the record with its line feed (the last one of a file may have none).
+
+    >>> [end_of_line(last) for last in (b"}\\n", b"\\r\\n", b"}\\r", b"\\r\\r", b"}}")]
+    [1, 2, 1, 1, 0]
+    """
+    text = last.removesuffix(b"\n")
+    return len(last) - len(text.removesuffix(b"\r"))
 
 
 def _last_newline(data: np.ndarray[Any, Any]) -> int:

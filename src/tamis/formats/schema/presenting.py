@@ -1,8 +1,8 @@
 """Parquet in, Parquet out: columns in the order of the input, with its Arrow types and its metadata.
 
 Inside, texts are large_string and dictionaries plain values, and columns of a run are in a canonical order. What is written looks
-like the first input file again, where that says the same: string stays string, a dictionary a dictionary, and columns that
-stages added come behind. Metadata (the features of Hugging Face) is kept; that of pandas is not, as it tells of an index.
+like the first input file again, where that says the same: string stays string, a dictionary a dictionary, an extension type (a UUID) its own; list views
+are lists. Columns that stages added come behind. Metadata (the features of Hugging Face) is kept; that of pandas is not, as it tells of an index.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
+
+from tamis.formats.columns.casting import is_bytes, is_text
 
 _OF_PANDAS = b"pandas"
 
@@ -27,8 +29,12 @@ def presented(target: pa.Schema, model: pa.Schema | None, leading: Sequence[str]
             like = model.field(name)
             field = pa.field(name, _like(field.type, like.type), metadata=like.metadata)
         fields.append(field)
-    metadata = {key: value for key, value in (model.metadata or {}).items() if key != _OF_PANDAS}
-    return pa.schema(fields, metadata or None)
+    return pa.schema(fields, kept_metadata(model))
+
+
+def kept_metadata(schema: pa.Schema) -> dict[bytes, bytes] | None:
+    """What a schema says beside its columns, without that of pandas; None where there is nothing else."""
+    return {key: value for key, value in (schema.metadata or {}).items() if key != _OF_PANDAS} or None
 
 
 def present(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -46,13 +52,19 @@ def present(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def _like(kind: pa.DataType, model: pa.DataType) -> pa.DataType:
     """The model's type where it says the same in other words, else the type as it is."""
-    if kind == model or (_is_text(kind) and _is_text(model)) or (_is_binary(kind) and _is_binary(model)):
+    if kind == model or (is_text(kind) and is_text(model)) or (_is_binary(kind) and _is_binary(model)):
+        return model
+    if isinstance(model, pa.BaseExtensionType) and _like(kind, model.storage_type) == model.storage_type:
         return model
     if pa.types.is_dictionary(model) and _like(kind, model.value_type) == model.value_type:
         return pa.dictionary(pa.int32(), model.value_type)
-    if pa.types.is_list(kind) and (pa.types.is_list(model) or pa.types.is_large_list(model)):
+    is_short = pa.types.is_list(model) or pa.types.is_list_view(model)
+    if pa.types.is_list(kind) and (is_short or pa.types.is_large_list(model) or pa.types.is_large_list_view(model)):
         inner = model.value_field.with_type(_like(kind.value_type, model.value_type)).with_nullable(True)
-        return pa.list_(inner) if pa.types.is_list(model) else pa.large_list(inner)
+        return pa.list_(inner) if is_short else pa.large_list(inner)
+    if pa.types.is_fixed_size_list(kind) and pa.types.is_fixed_size_list(model) and kind.list_size == model.list_size:
+        inner = model.value_field.with_type(_like(kind.value_type, model.value_type)).with_nullable(True)
+        return pa.list_(inner, model.list_size)
     if pa.types.is_struct(kind) and pa.types.is_struct(model):
         ours, theirs = _members(kind), _members(model)
         if set(ours) == set(theirs):
@@ -64,9 +76,6 @@ def _members(kind: pa.DataType) -> dict[str, pa.DataType]:
     return {kind.field(i).name: kind.field(i).type for i in range(kind.num_fields)}
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
 def _is_binary(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+    """Bytes of any length."""
+    return is_bytes(kind) and not pa.types.is_fixed_size_binary(kind)

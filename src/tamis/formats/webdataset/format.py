@@ -2,7 +2,8 @@
 
 Tars are filled with the pictures of all batches of a partition, evenly: as few as can be with at most `per_tar` pictures and `max_bytes` in each. Pictures that nobody touched
 are copied byte for byte from where they lie, a piece at a time. The Parquet file has a row for each picture in the order of the tar:
-everything that is known of it, scores and embeddings too. The same documents in the same order give the same bytes.
+everything that is known of it, scores and embeddings too; member_name is what it is called in that tar, original_path and original_member say where
+it was read from. Which tar is not told inside: files get their names when they are committed, both the same but for their ending. The same documents in the same order give the same bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ CHANGED = "image_bytes"
 _COPY_BYTES = 1 << 20
 _BLOCK = 512
 _SUFFIX = {"jpeg": "jpg", "png": "png", "webp": "webp"}
-_RENAMED = {"id": "image_id", "member": "member_name", "image_path": "original_path"}
+_RENAMED = {"id": "image_id", "member": "original_member", "image_path": "original_path"}
+_MEMBER = "member_name"
 _LEFT_OUT = ("offset", "length", "others", CHANGED)  # what only leads to the bytes
 
 Array = np.ndarray[Any, Any]
@@ -147,6 +149,7 @@ class _Tar:
         self.n_bytes = 0
         self.lengths: list[int] = []
         self.hashes: list[int] = []
+        self.names: list[str] = []  # of the pictures among its members
         self.tables: list[pa.Table] = []
 
     def add(self, sample: Sequence[_Part], sources: _Sources) -> None:
@@ -164,6 +167,7 @@ class _Tar:
             if i == 0:
                 self.hashes.append(digest.intdigest())
         self.lengths.append(total)
+        self.names.append(sample[0][0])
 
     def _write(self, data: bytes) -> None:
         self.file.write(data)
@@ -173,8 +177,10 @@ class _Tar:
         self._write(bytes(2 * _BLOCK))
         self.file.close()
         table = pa.concat_tables(self.tables, promote_options="permissive")
-        table = table.drop_columns([n for n in _LEFT_OUT if n in table.column_names])
+        table = table.drop_columns([n for n in (*_LEFT_OUT, _MEMBER) if n in table.column_names])
         table = table.rename_columns([_RENAMED.get(n, n) for n in table.column_names])
+        at = max(table.schema.get_field_index(_RENAMED["member"]), 0)
+        table = table.add_column(at, _MEMBER, pa.array(self.names, pa.large_string()))
         parquet.write_table(table, files.fresh(self.table_path), compression="zstd")
         hi = np.array([h >> 64 for h in self.hashes], np.uint64)
         lo = np.array([h & (2**64 - 1) for h in self.hashes], np.uint64)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tamis.errors import UsageError
-from tamis.later import np
+from tamis.later import np, pa
 from tamis.stages.base import ProcessingStage
 from tamis.stages.video.film_stage import CLIP_FIELDS, FILM_FIELDS, FilmStage, clip_of, plain_rows
 from tamis.tasks import DocumentBatch
@@ -54,8 +54,8 @@ class OnVideoTasks(FilmStage):
         names = dict.fromkeys(n for row in kept.values() for n in row)
         for name in names:
             values = [kept[i].get(name) for i in indices]
-            if values != [rows[i].get(name) for i in indices]:
-                result = result.with_column(name, values)
+            if list(map(_plain, values)) != [rows[i].get(name) for i in indices]:
+                result = result.with_column(name, _column(values))
         return result
 
     def _task(self, dataset_name: str, path: str, rows: list[dict[str, Any]]) -> VideoTask:
@@ -73,6 +73,11 @@ class OnVideoTasks(FilmStage):
         if not isinstance(task, VideoTask):
             raise UsageError(f"{self.name}: expected a VideoTask back, got {type(task).__name__}")
         if rows[at[0]].get("start_s") is None:
+            if task.data.clips:
+                raise UsageError(
+                    f"{self.name}: it made {len(task.data.clips)} clips of {task.data.input_path}, which is not split yet; put a stage that "
+                    "splits films (FixedStrideExtractorStage, TransNetV2ClipExtractionStage) before it, and choose among their clips"
+                )
             return {at[0]: dict(task.data.row)}
         known = {rows[i]["id"]: i for i in at}
         found = {}
@@ -82,3 +87,17 @@ class OnVideoTasks(FilmStage):
             told = {c: getattr(clip, n) for c, n in CLIP_FIELDS.items() if getattr(clip, n) is not None}
             found[known[str(clip.uuid)]] = {**clip.row, **told}
         return found
+
+
+def _plain(value: Any) -> Any:
+    """What numpy or torch holds, as Python has it; anything else as it is."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _column(values: list[Any]) -> Any:
+    """Vectors in their own precision, where all that are there are numpy's; others as Python has them."""
+    if all(v is None or (isinstance(v, np.ndarray) and v.ndim == 1) for v in values):
+        return pa.array(values)
+    return list(map(_plain, values))

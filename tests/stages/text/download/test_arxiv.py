@@ -75,6 +75,30 @@ def test_folders_and_links_are_no_files() -> None:
     assert [m.is_file for m in read_members(Decoded(io.BytesIO(out.getvalue()), None))] == [False, False, False]
 
 
+def test_what_lies_behind_blocks_of_zeros_is_another_archive_or_told() -> None:
+    def names(data: bytes) -> list[str]:
+        return [m.name for m in read_members(Decoded(io.BytesIO(data), None))]
+
+    one = tar(**{"a.tex": b"one"})[:1024]
+    for n_zeros in (512, 10_240):
+        assert names(one + bytes(n_zeros) + tar(**{"b.tex": b"two"})) == ["a.tex", "b.tex"]
+        assert names(one + bytes(n_zeros)) == ["a.tex"]
+    assert names(one + bytes(1024) + b"left by a program") == ["a.tex"]
+    assert names(one + bytes(2 << 20) + tar(**{"b.tex": b"two"})) == ["a.tex"]  # no archive has such an end
+    with pytest.raises(FormatError, match="at decoded byte 1,536 a member should begin"):
+        names(one + bytes(512) + b"\x01" * 512)
+    with pytest.raises(FormatError, match="tells no size"):
+        names(_with_size(one, b"-0000001000"))
+
+
+def _with_size(archive: bytes, size: bytes) -> bytes:
+    header = bytearray(archive[:512])
+    header[124:136] = size.ljust(12, b"\0")
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header) + archive[512:]
+
+
 def test_an_archive_made_to_fill_memory_is_refused() -> None:
     info = tarfile.TarInfo("pax")
     info.type, info.size = tarfile.XHDTYPE, 1 << 40

@@ -9,11 +9,12 @@ from typing import Any
 from tamis.errors import UsageError
 from tamis.later import np
 from tamis.stages.base import ProcessingStage
+from tamis.stores.urls import absolute, is_remote
 from tamis.tasks import DocumentBatch
 
 
 class ImageDuplicatesRemovalStage(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """`removal_parquets_dir`: a folder (or a file) of Parquet with the column `duplicate_id_field`. 16 bytes per id are held, once per
+    """`removal_parquets_dir`: a folder (or a file), of this machine or s3://, of Parquet with the column `duplicate_id_field`. 16 bytes per id are held, once per
     machine. `verbose` is what users of the original give: the report tells how many went."""
 
     columns_in = ("id",)
@@ -28,7 +29,7 @@ class ImageDuplicatesRemovalStage(ProcessingStage[DocumentBatch, DocumentBatch])
         name: str = "image_dedup_filter",
         _ids_to_remove: set[str] | None = None,
     ) -> None:
-        self.removal_parquets_dir = os.path.abspath(os.path.expanduser(removal_parquets_dir))
+        self.removal_parquets_dir = absolute(removal_parquets_dir)
         self.duplicate_id_field, self.verbose, self.name = duplicate_id_field, verbose, name
         self._ids_to_remove = set(_ids_to_remove or ())
         self._per_node = num_workers_per_node
@@ -63,15 +64,15 @@ class ImageDuplicatesRemovalStage(ProcessingStage[DocumentBatch, DocumentBatch])
 
     def _read(self) -> tuple[Any, Any]:
         """Sorted 128-bit hashes of the ids, in two halves."""
-        import pyarrow.parquet as pq
+        from tamis.formats.parquet.format import open_file
 
         parts = [_hashed(sorted(self._ids_to_remove))]
         for path in _files(self.removal_parquets_dir, self.name):
-            file = pq.ParquetFile(path)
-            if self.duplicate_id_field not in file.schema_arrow.names:
-                raise UsageError(f"{self.name}: {path} has no column {self.duplicate_id_field!r}")
-            for rows in file.iter_batches(1 << 16, columns=[self.duplicate_id_field]):
-                parts.append(_hashed(rows.column(0).to_pylist()))
+            with open_file(path) as file:
+                if self.duplicate_id_field not in file.schema_arrow.names:
+                    raise UsageError(f"{self.name}: {path} has no column {self.duplicate_id_field!r}")
+                for rows in file.iter_batches(1 << 16, columns=[self.duplicate_id_field]):
+                    parts.append(_hashed(rows.column(0).to_pylist()))
         hi, lo = (np.concatenate([part[k] for part in parts]) for k in (0, 1))
         order = np.argsort(hi, kind="stable")
         return hi[order], lo[order]
@@ -86,6 +87,10 @@ def _hashed(ids: Iterable[Any]) -> tuple[Any, Any]:
 
 
 def _files(place: str, stage: str) -> list[str]:
+    if is_remote(place):
+        from tamis.formats.input_files.listing import list_files
+
+        return list(list_files(place, (".parquet",)).paths)
     if os.path.isfile(place):
         return [place]
     if not os.path.isdir(place):

@@ -23,8 +23,8 @@ class CaptionPreparationStage(FilmStage):
 
     Adds caption_windows (first and last frame, and the times of the chosen frames in seconds) and caption_prompt: the text of
     `prompt_variant` (default, av, av-surveillance), or `prompt_text`. Pictures are decoded by the stage that captions, and there they are made into
-    what its model takes: `model_variant` and `preprocess_dtype` are what users of the original give. With `generate_previews` a
-    PreviewStage behind makes a preview of each window.
+    what its model takes: `model_variant` and `preprocess_dtype` are what users of the original give. So is
+    `generate_previews`, which changes nothing: a PreviewStage makes a preview of each clip, whatever its windows.
     """
 
     model_variant: str = "qwen2.5"

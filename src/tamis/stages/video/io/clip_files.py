@@ -95,6 +95,9 @@ class ClipFilesStage(FilmStage):
         found: list[dict[str, Any] | FilmFault] = []
         try:
             for row in plain_rows(batch):
+                if (wrong := self._wrong_name(row)) is not None:
+                    found.append(wrong)
+                    continue
                 try:
                     found.append({**row, **(self._clip(row, written) if self.upload_clips else _NO_CLIP)})
                 except FilmFault as exc:
@@ -121,6 +124,17 @@ class ClipFilesStage(FilmStage):
         if self.log_stats or self.verbose:
             print(f"{self.name}: {len(made)} clips written, {len(found) - len(made)} damaged", flush=True)
         return batch
+
+    def _wrong_name(self, row: dict[str, Any]) -> FilmFault | None:
+        """Files are called by what records say: one that is no plain name could lead out of the output."""
+        if not _is_plain_name(row["id"]):
+            return FilmFault(
+                f"its id is no name of a file: {row['id']!r:.100}; expected letters and digits, as a splitter gives"
+            )
+        frames = [row.get("first_frame"), row.get("end_frame")]
+        if "previews" in self.parts and not all(isinstance(n, (int, float)) for n in frames):
+            return FilmFault(f"its frames are no numbers: {frames!r:.100}")
+        return None
 
     # -- one clip ---------------------------------------------------------------------------------------------------------
     def _clip(self, row: dict[str, Any], written: _Written) -> dict[str, Any]:
@@ -203,6 +217,17 @@ class ClipFilesStage(FilmStage):
 
     def _folder(self, *names: str) -> str:
         return os.path.join(self.output_path, *names)
+
+
+def _is_plain_name(name: Any) -> bool:
+    """Whether a file of the output may be called so.
+
+    >>> [_is_plain_name(n) for n in ("974bdbaa-c98d", "a b.1", "../a", "/a", ".a", "", "a\\0", "x" * 300, None)]
+    [True, True, False, False, False, False, False, False, False]
+    """
+    if not isinstance(name, str) or not name or name.startswith(".") or any(c in name for c in "/\\\0"):
+        return False
+    return len(name.encode("utf-8", "surrogatepass")) <= _MOST_NAME_BYTES and name.isprintable()
 
 
 def _below(path: str, folder: str) -> str:

@@ -13,6 +13,7 @@ from tamis.pictures.tar import BLOCK, is_header, number, padded, pax, plain_name
 from tamis.stages.text.download.streams import Decoded
 
 _EXTRA_BYTES = 1 << 20
+_MAX_ZERO_BLOCKS = 2048  # 1 MiB behind the end of an archive; programs that write them fill up to 10 kB
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,10 @@ def read_members(stream: Decoded, first: bytes = b"") -> Iterator[Member]:
     """
     name = ""
     while True:
-        block = first or stream.read(BLOCK)
+        block = first or _next_header(stream)
         first = b""
-        if not block or not block.strip(b"\0"):
+        if not block:
             return
-        if not is_tar_header(block):
-            raise FormatError(f"at decoded byte {stream.offset - len(block):,} a member should begin, and does not")
         n_bytes, kind = number(block[124:136], stream.offset - BLOCK), block[156:157]
         n_padded = padded(n_bytes)
         if kind in (b"L", b"x"):
@@ -55,6 +54,20 @@ def read_members(stream: Decoded, first: bytes = b"") -> Iterator[Member]:
         yield Member(name or plain_name(block), n_bytes, kind in (b"0", b"\0", b"7"))
         name = ""
         _pass(stream, n_padded - (stream.offset - begin))
+
+
+def _next_header(stream: Decoded) -> bytes:
+    """The header of the next member, also of a further archive behind the end of this one; b"" where there is none."""
+    n_zero_blocks = 0
+    while (block := stream.read(BLOCK)) and not block.strip(b"\0"):
+        n_zero_blocks += 1
+        if n_zero_blocks > _MAX_ZERO_BLOCKS:
+            return b""
+    if not block or is_tar_header(block):
+        return block
+    if n_zero_blocks >= 2:  # an archive ends with two: what some programs leave behind that is no part of it
+        return b""
+    raise FormatError(f"at decoded byte {stream.offset - len(block):,} a member should begin, and does not")
 
 
 def _pass(stream: Decoded, n_bytes: int) -> None:
