@@ -53,6 +53,47 @@ def test_exact_and_fuzzy(source: Path, tmp_path: Path) -> None:
     assert (code, "run the same command again" in said) == (2, True)
 
 
+def test_what_cannot_be_read_is_told_though_nothing_is_removed(source: Path, tmp_path: Path) -> None:
+    with open(source / "a.jsonl", "ab") as file:
+        file.write(b"{broken\n")
+    find = (
+        "dedup",
+        "exact",
+        source,
+        tmp_path / "found",
+        "--find-only",
+        "--memory",
+        "512MB",
+        "--quarantine-limit",
+        "100%",
+    )
+    code, said = run(*find)
+    assert (code, "quarantined" in said, f"quarantine: tamis quarantine {tmp_path}/found" in said) == (0, True, True), (
+        said
+    )
+    code, said = run("quarantine", tmp_path / "found", "--json")
+    assert (code, json.loads(said)["raw"]) == (0, "{broken")
+    code, said = run("report", tmp_path / "found")
+    assert (
+        code,
+        f"only looked for duplicates; the table of them is in {tmp_path}/found/_tamis/duplicates" in said,
+    ) == (2, True)
+    code, said = run(*find, "--json")
+    assert (json.loads(said)["n_documents"], json.loads(said)["n_quarantined"], json.loads(said)["n_bad_ranges"]) == (
+        4,
+        1,
+        0,
+    )
+    code, said = run(
+        *(word for word in find if word != "--find-only"), "--fresh", "--json", "--max-source-loss", "100%"
+    )
+    assert (code, json.loads(said)["n_quarantined"]) == (0, 1)
+    (tmp_path / "in/a.jsonl").write_text('{"id": 0, "text": "a"}\n')
+    code, said = run(*find, "--fresh", "--json")
+    assert (code, json.loads(said)["n_quarantined"]) == (0, 0)
+    assert "nothing in quarantine" in run("quarantine", tmp_path / "found")[1]
+
+
 def test_a_plan_writes_nothing(source: Path, tmp_path: Path) -> None:
     code, said = run("dedup", "fuzzy", source, tmp_path / "out", "--plan", "--memory", "1GB")
     assert code == 0, said
