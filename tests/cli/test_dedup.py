@@ -134,6 +134,40 @@ def test_recipes_with_a_workflow(source: Path, tmp_path: Path) -> None:
     assert ids(tmp_path / "out") == [0, 1, 3]
 
 
+MINE = """
+from tamis.pipeline.workflow import WorkflowRunResult
+
+class Mine:
+    def run(self):
+        return WorkflowRunResult("my flow", metadata={"n": 3})
+
+class Bare:
+    def run(self, memory=None, **rest):
+        assert {"progress", "watch", "count_caller"} <= set(rest)
+        return memory
+"""
+
+
+def test_a_workflow_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_flow_of_test.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "r.yaml").write_text("workflow: {_target_: my_flow_of_test.Mine}\n")
+    allow = ("--allow-module", "my_flow_of_test")
+    told = tamis("run", "r.yaml", *allow, "--memory", "1GB")
+    assert (told.exit_code, told.stdout) == (0, "my flow: finished\nn: 3\n")
+    assert told.stderr == "memory is not used: `run` of this workflow has no such parameter\n"
+    told = tamis("run", "r.yaml", *allow, "--json")
+    assert json.loads(told.stdout) == {
+        "status": "finished",
+        "exit_code": 0,
+        "workflow": "my flow",
+        "metadata": {"n": 3},
+    }
+    (tmp_path / "r.yaml").write_text("workflow: [{_target_: my_flow_of_test.Mine}, {_target_: my_flow_of_test.Bare}]\n")
+    told = tamis("run", "r.yaml", *allow, "--memory", "1GB")
+    assert (told.exit_code, told.output) == (0, "Bare: finished\n")
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tamis.errors import RecipeError, UsageError
 from tamis.recipe.targets import TARGET, Targets, check_allowed_name
 from tamis.recipe.yaml_text import Located, Node, References, override, parse, read_text, suggest
+from tamis.signatures import accepted
 from tamis.sizes import parse_fraction, parse_size
 
 if TYPE_CHECKING:
@@ -109,7 +110,8 @@ class InOrder:
         return str(getattr(self.workflows[-1], "output_path", ""))
 
     def run(self, **settings: Any) -> Any:
-        made = [cast("Any", workflow).run(**settings) for workflow in self.workflows]
+        runs = [cast("Any", workflow).run for workflow in self.workflows]
+        made = [run(**accepted(run, settings)) for run in runs]
         return made[-1]
 
 
