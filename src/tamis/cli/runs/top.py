@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import sys
 import time
@@ -61,6 +60,7 @@ def top(
 
 def _look(folder: Path, scratch: str | None) -> tuple[Live, str]:
     """The run as it is now, and what a workflow is doing: its pass under way, which others follow."""
+    from tamis.files import is_held
     from tamis.observe.live import read_live
     from tamis.observe.passes import find_place, looked_only
 
@@ -68,27 +68,12 @@ def _look(folder: Path, scratch: str | None) -> tuple[Live, str]:
     live = read_live(place.run_dir)
     if looked_only(str(folder.parent)) is not None:
         return replace(live, status="finished", name=live.name or "deduplication"), ""
-    if (
-        place.doing and live.status == "finished"
-    ):  # of one pass: a decision and more passes follow, if anybody is at work
-        live = replace(live, status="running" if _is_held(folder / "dedup.lock") else "stopped")
-    elif live.status == "stopped" and _is_held(
-        place.run_dir / "lock"
-    ):  # a machine may stand still for longer than that
-        live = replace(live, status="running")
+    if place.doing and live.status == "finished":
+        # Of one pass: a decision and more passes follow, if anybody is at work.
+        live = replace(live, status="running" if is_held(folder / "dedup.lock") else "stopped")
+    elif live.status == "stopped" and is_held(place.run_dir / "lock"):
+        live = replace(live, status="running")  # a machine may stand still for longer than that
     return live, place.doing
-
-
-def _is_held(lock: Path) -> bool:
-    """Whether a run of this machine holds the lock of a run directory."""
-    try:
-        with open(lock, "rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        pass
-    return False
 
 
 def lines_of(live: Live, width: int = 80, doing: str = "") -> list[str]:
