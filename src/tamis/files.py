@@ -217,6 +217,18 @@ def open_shared(path: Path) -> BinaryIO | None:
     return None
 
 
+def is_held(path: Path) -> bool:
+    """Whether a process of this machine holds a lock at this moment, for who only looks: nothing is made."""
+    try:
+        with open(path, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
 def lock(path: Path, busy: str) -> int:
     """As `take_lock`, but RunConflict(busy) when another process holds it."""
     try:

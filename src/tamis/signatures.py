@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
@@ -19,6 +19,22 @@ def signature(thing: Callable[..., Any]) -> inspect.Signature:
 
         return inspect.signature(thing, annotation_format=Format.STRING)
     return inspect.signature(thing)
+
+
+def accepted(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the values that a function takes by their names; all where it takes any.
+
+    >>> accepted(lambda memory=None: None, {"memory": "1GB", "watch": None}), accepted(lambda **more: None, {"watch": None})
+    ({'memory': '1GB'}, {'watch': None})
+    """
+    try:
+        parameters = signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return dict(given)
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return dict(given)
+    names = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    return {name: value for name, value in given.items() if name in names}
 
 
 def returns_list(thing: Callable[..., Any]) -> bool:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_runner import CliRunner
 from command import tamis
 
+from tamis import InProcessExecutor
+from tamis.cli.jobs.passes_summary import print_summary
 from tamis.cli.main import app
+from tamis.dedup.exact.workflow import RemoveExactDuplicates
 
 
 @pytest.fixture
@@ -53,6 +58,37 @@ def test_exact_and_fuzzy(source: Path, tmp_path: Path) -> None:
     assert (code, "run the same command again" in said) == (2, True)
 
 
+def test_what_cannot_be_read_is_told_though_nothing_is_removed(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open(source / "a.jsonl", "ab") as file:
+        file.write(b"{broken\n")
+
+    def search() -> Any:
+        found = RemoveExactDuplicates(input_path=str(source), output_path=str(tmp_path / "out"), perform_removal=False)
+        return found.run(InProcessExecutor(), progress=False, quarantine_limit="100%")
+
+    result = search()
+    assert [result.summary[name] for name in ("n_documents", "n_quarantined", "n_bad_ranges")] == [4, 1, 0]
+    about = {
+        "status": result.status,
+        "output": result.output,
+        "duplicates": "",
+        "seconds": 1.0,
+        "peak_bytes": 1,
+        "scratch_bytes": 1,
+    }
+    print_summary({**about, **result.summary}, result)
+    said = capsys.readouterr().out
+    assert ("quarantined" in said, f"quarantine: tamis quarantine {tmp_path}/out" in said) == (True, True)
+    told = CliRunner().invoke(app, ["quarantine", str(tmp_path / "out"), "--json"])
+    assert (told.exit_code, json.loads(told.stdout)["raw"]) == (0, "{broken")
+    told = CliRunner().invoke(app, ["report", str(tmp_path / "out")])
+    assert told.exit_code == 2
+    assert f"only looked for duplicates; the table of them is in {tmp_path}/out/_tamis/duplicates" in told.output
+    assert search().summary["n_quarantined"] == 1  # finished earlier
+
+
 def test_a_plan_writes_nothing(source: Path, tmp_path: Path) -> None:
     code, said = run("dedup", "fuzzy", source, tmp_path / "out", "--plan", "--memory", "1GB")
     assert code == 0, said
@@ -91,6 +127,42 @@ def test_recipes_with_a_workflow(source: Path, tmp_path: Path) -> None:
     code, said = run("run", "dedup_exact", *sets)
     assert code == 0, said
     assert ids(tmp_path / "out") == [0, 1, 3]
+
+
+MINE = """
+from tamis.pipeline.workflow import WorkflowRunResult
+
+class Mine:
+    def run(self):
+        return WorkflowRunResult("my flow", metadata={"n": 3})
+
+class Bare:
+    def run(self, memory=None, **rest):
+        assert {"progress", "watch", "count_caller"} <= set(rest)
+        return memory
+"""
+
+
+def test_a_workflow_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_flow_of_test.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "r.yaml").write_text("workflow: {_target_: my_flow_of_test.Mine}\n")
+    allow = ("--allow-module", "my_flow_of_test")
+    told = CliRunner().invoke(app, ["run", "r.yaml", *allow, "--memory", "1GB"])
+    assert (told.exit_code, told.stdout) == (0, "my flow: finished\nn: 3\n")
+    assert told.stderr == "memory is not used: `run` of this workflow has no such parameter\n"
+    told = CliRunner().invoke(app, ["run", "r.yaml", *allow, "--json"])
+    assert json.loads(told.stdout) == {
+        "status": "finished",
+        "exit_code": 0,
+        "workflow": "my flow",
+        "metadata": {"n": 3},
+    }
+    (tmp_path / "r.yaml").write_text("workflow: [{_target_: my_flow_of_test.Mine}, {_target_: my_flow_of_test.Bare}]\n")
+    told = CliRunner().invoke(app, ["run", "r.yaml", *allow, "--memory", "1GB"])
+    assert (told.exit_code, told.output) == (0, "Bare: finished\n")
+    sys.modules.pop("my_flow_of_test")
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from cli_runner import CliRunner
 
-from tamis.cli.runs.quarantine import collect
+from tamis.cli.jobs.request import Request
+from tamis.cli.main import app
+from tamis.cli.runs.quarantine import _open_ends, collect
 from tamis.observe.quarantine import Entry, read_entries
 
 SRC = Path(__file__).parents[2] / "src"
@@ -118,6 +121,79 @@ def test_modules_must_be_allowed_again(place: Path) -> None:
 def test_no_run_here(tmp_path: Path) -> None:
     done = tamis("quarantine", ".", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (2, "error: . holds no run of Tamis; give the output folder of a run\n")
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The output of a run that set two records aside, as it lies there: no run is made."""
+    monkeypatch.chdir(tmp_path)
+    run_dir = tmp_path / "out/_tamis"
+    (run_dir / "quarantine").mkdir(parents=True, mode=0o755)
+    for folder in (run_dir, run_dir / "quarantine"):
+        folder.chmod(0o755)
+    kept = {"file": "in/a.jsonl", "offset": 0, "length": 9, "unit": "bytes", "reason": "r", "stage": "", "n": 1}
+    lines = [json.dumps({**kept, "raw": text}) for text in ('{"n": 7}', '{"n": 8}')]
+    (run_dir / "quarantine/q-0.jsonl").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+def test_retry_of_a_run_on_a_cluster_or_of_a_part(small: Path) -> None:
+    """Records are few: they go through this machine alone, and all of them."""
+    (small / "r.yaml").write_text(RECIPE.replace("  - _target_: picky_stage.Picky\n", ""))
+    settings = {"executor": "ray", "address": "nowhere:1", "shard": "0/2", "workers": 1}
+    Request(str(small / "r.yaml"), settings=settings).save(str(small / "out/_tamis"))
+    said = CliRunner().invoke(app, ["quarantine", "out", "--retry"])
+    assert (said.exit_code, "2 records retried: 2 written" in said.output) == (0, True), said.output
+    assert [p.read_text() for p in (small / "out-retry").glob("*.jsonl")] == ['{"n": 7}\n{"n": 8}\n']
+
+
+def test_retry_by_the_name_of_a_shipped_recipe_with_open_ends(small: Path) -> None:
+    said = CliRunner().invoke(app, ["quarantine", "out", "--retry", "--recipe", "copy", "--memory", "512MB"])
+    assert (said.exit_code, "2 records retried: 2 written" in said.output) == (0, True), said.output
+
+
+def test_only_what_a_retry_replaces_is_filled_in(small: Path) -> None:
+    (small / "r.yaml").write_text(
+        "from: ???\nto: ???\nfield: ???\n"
+        + RECIPE.replace("file_paths: in", "file_paths: ${from}")
+        .replace("picky_stage.Picky", "tamis.stages.text.modules.AddId\n    id_field: ${field}")
+        .replace("path: out", "path: ${to}/${field}")
+    )
+    assert _open_ends(str(small / "r.yaml")) == {"from": "retry", "to": "retry"}
+    again = ["quarantine", "out", "--retry", "--recipe", "r.yaml"]
+    said = CliRunner().invoke(app, again)
+    assert (said.exit_code, "field: has no value yet; set it with --set field=..." in said.output) == (2, True)
+    said = CliRunner().invoke(app, [*again, "--set", "field=id", "--set", "x=1"])
+    assert "unknown top-level field 'x'" in said.output
+    assert "--set go with --retry" in CliRunner().invoke(app, ["quarantine", "out", "--set", "field=id"]).output
+
+
+def test_retry_of_a_deduplication_or_a_curation_says_what_to_do(small: Path) -> None:
+    (small / "out/_tamis/dedup.json").write_text("{}")
+    said = CliRunner().invoke(app, ["quarantine", "out", "--retry"])
+    assert (
+        said.exit_code,
+        "was not made by tamis run, filter or classify, and --retry works for these" in said.output,
+    ) == (2, True)
+    (small / "in").mkdir()
+    (small / "in/a.jsonl").write_text('{"text": "a"}\n')
+    (small / "c.yaml").write_text("input: in\noutput: out\nsteps: [text]\n")
+    Request(str(small / "c.yaml")).save(str(small / "out/_tamis"))
+    said = CliRunner().invoke(app, ["quarantine", "out", "--retry"])
+    assert (said.exit_code, "(--recipe RECIPE), or repair the input files" in said.output) == (2, True), said.output
+
+
+def test_a_quarantine_that_cannot_be_read_is_not_called_empty(small: Path) -> None:
+    (small / "out/_tamis/quarantine/q-0.jsonl").write_text("{\n")
+    for more in ([], ["--json"]):
+        said = CliRunner().invoke(app, ["quarantine", "out", *more])
+        assert (said.exit_code, said.stdout) == (1, "")
+        assert said.stderr == "error: quarantine/q-0.jsonl holds a line that is no entry\n"
+    (small / "out/_tamis/quarantine/q-0.jsonl").unlink()
+    (small / "out/_tamis/quarantine").rmdir()
+    (small / "out/_tamis/quarantine").write_text("")
+    said = CliRunner().invoke(app, ["quarantine", "out"])
+    assert (said.exit_code, said.stderr) == (1, "error: quarantine/ cannot be read: Not a directory\n")
 
 
 def entry(**changes: object) -> Entry:

@@ -1,13 +1,22 @@
-"""Requests: the recipe is read once; what `tamis resume` says of an output that no `tamis run` made."""
+"""Requests: the recipe is read once; what is kept of them, and what `tamis resume` takes of an output, or refuses."""
 
 from __future__ import annotations
 
+import json
+import os
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from cli_runner import CliRunner
 
-from tamis.cli.jobs.request import Request, load_saved
-from tamis.errors import UsageError
+from tamis.cli.jobs import resume
+from tamis.cli.jobs.request import Request, find_recipe, load_saved, secret_names
+from tamis.cli.jobs.resume import find_request, in_place
+from tamis.cli.main import app
+from tamis.errors import RecipeError, RunConflict, UsageError
+from tamis.stores import options as stores
 
 RECIPE = """
 name: t
@@ -47,3 +56,173 @@ def test_an_output_of_a_script_and_a_folder_of_something_else(tmp_path: Path) ->
     (tmp_path / "_tamis" / "plan.json").write_text("{}")
     with pytest.raises(UsageError, match="run the same Python script again"):
         load_saved(str(tmp_path))
+
+
+def made(folder: Path, **changes: Any) -> Path:
+    """An output in `folder`/first that a command made there, and its recipe."""
+    (folder / "recipe.yaml").write_text(RECIPE)
+    (folder / "in").mkdir(exist_ok=True)
+    run_dir = folder / "first" / "_tamis"
+    run_dir.mkdir(parents=True)
+    run_dir.chmod(0o755)
+    kept = {
+        "version": 1,
+        "recipe": str(folder / "recipe.yaml"),
+        "cwd": str(folder),
+        "set": {},
+        "modules": [],
+        "settings": {},
+    }
+    (run_dir / "command.json").write_text(json.dumps(kept | changes))
+    return folder / "first"
+
+
+def test_a_run_directory_that_others_can_write_to_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "theirs").mkdir()
+    output = made(tmp_path / "theirs")
+    (output / "_tamis").chmod(0o777)
+    with pytest.raises(RunConflict, match="can be written by others"):
+        find_request(str(output), {}, (), {})
+    assert Path.cwd() == tmp_path
+    (output / "_tamis").chmod(0o755)
+    (output / "_tamis/plan.json").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RunConflict, match=r"plan.json is a link"):
+        find_request(str(output), {}, (), {})
+    said = CliRunner().invoke(app, ["quarantine", str(output), "--retry", "--recipe", "copy"])
+    assert (said.exit_code, "plan.json is a link" in said.output) == (5, True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder that belongs to another user")
+def test_a_run_directory_of_another_user_is_not_read(tmp_path: Path) -> None:
+    output = made(tmp_path)
+    os.chown(output / "_tamis", 65534, 65534)
+    with pytest.raises(RunConflict, match="belongs to "):
+        load_saved(str(output))
+
+
+def test_what_a_bucket_names_on_this_machine_is_told_and_must_be_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "here").mkdir()
+    output = made(tmp_path / "there", modules=["mine"], set={"output": "second"})
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr("tamis.cli.jobs.request.present", lambda target: str(output))
+    request = find_request("s3://bucket/first", {}, ("mine",), {})
+    assert (request.modules_in, os.getcwd()) == (str(tmp_path / "here"), str(tmp_path / "there"))
+    told = capsys.readouterr().err
+    assert (
+        f"goes on with the recipe {tmp_path}/there/recipe.yaml --set output=second, in the folder {tmp_path}/there"
+        in told
+    )
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert request.build()[0].name == "t"
+    assert (str(tmp_path / "here") in sys.path, str(tmp_path / "there") in sys.path) == (True, False)
+    monkeypatch.setattr(resume.os, "stat", lambda path: os.stat_result((0o40755, 0, 0, 1, 12345, 0, 0, 0, 0, 0)))
+    with pytest.raises(RunConflict, match=r"recipe.yaml, which belongs to user 12345"):
+        find_request("s3://bucket/first", {}, ("mine",), {})
+
+
+def test_how_stores_are_reached_is_kept_and_for_a_bucket_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(stores.VARIABLE, "{}")
+    monkeypatch.chdir(tmp_path)
+    output = made(tmp_path)
+    stores.use_everywhere(["endpoint_url=http://localhost:9000", "anon=true", "read_timeout=5"])
+    Request(str(tmp_path / "recipe.yaml")).save(str(output / "_tamis"))
+    monkeypatch.setenv(stores.VARIABLE, "{}")
+    find_request(str(output), {}, (), {})
+    reached = stores.of_bucket("any")
+    assert (reached.endpoint_url, reached.anon, reached.read_timeout) == ("http://localhost:9000", True, 5.0)
+    monkeypatch.setenv(stores.VARIABLE, "{}")
+    monkeypatch.setattr("tamis.cli.jobs.request.present", lambda target: str(output))
+    with pytest.raises(UsageError, match="add: --storage-option anon=true --storage-option endpoint_url=http:"):
+        find_request("s3://bucket/first", {}, (), {})
+    damaged = json.loads((output / "_tamis/command.json").read_text()) | {"storage": ["secret=x"]}
+    (output / "_tamis/command.json").write_text(json.dumps(damaged))
+    with pytest.raises(RunConflict, match=r"is damaged .storage: --storage-option: secret is a credential"):
+        load_saved(str(output))
+
+
+def test_a_shard_goes_on_as_that_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    run_dir = tmp_path / "first/shard-00001-of-00002/_tamis"
+    run_dir.mkdir(parents=True)
+    run_dir.chmod(0o755)
+    request = Request("recipe.yaml", settings={"shard": "1/2", "merge": False})
+    request.save(str(run_dir))
+    assert in_place(request, str(run_dir.parent)).settings["shard"] == "1/2"
+    found = find_request(str(run_dir.parent), {}, (), {})
+    assert found.settings == {"shard": "1/2", "merge": False}
+    # An earlier version kept no shard.
+    earlier = in_place(Request("recipe.yaml"), str(run_dir.parent))
+    assert earlier.settings["shard"] == "1/2"
+    kept = json.loads((run_dir / "command.json").read_text())
+    for value in ("2/2", 1, "all"):
+        (run_dir / "command.json").write_text(json.dumps(kept | {"settings": {"shard": value}}))
+        with pytest.raises(RunConflict, match=r"damaged .settings.shard"):
+            load_saved(str(run_dir.parent))
+
+
+def test_resume_goes_on_where_it_was_asked_to_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    output = made(tmp_path).rename(tmp_path / "moved")
+    said = CliRunner().invoke(app, ["resume", "moved"])
+    assert said.exit_code == 2
+    assert f"writes to {tmp_path}/first now, not to {tmp_path}/moved" in said.output
+    assert not (tmp_path / "first").exists()
+    assert output.exists()
+
+
+def test_resume_of_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("nothere", "not/here"):
+        with pytest.raises(UsageError, match=f"there is no folder and no recipe called {name}; give the output folder"):
+            find_request(name, {}, (), {})
+
+
+def test_a_folder_hides_no_shipped_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "code").mkdir()
+    assert find_recipe("code").endswith("presets/code.yaml")
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(UsageError, match="no such recipe: mine"):
+        find_recipe("mine")
+    (tmp_path / "books").write_text(RECIPE)
+    assert find_recipe("books") == "books"
+
+
+def test_addresses_of_alerts_are_secrets(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(
+        RECIPE
+        + "hook: https://chat.example/unset\nalerts:\n  sinks:\n    chat: {webhook: '${hook}'}\n    mine: {command: 'true'}\n"
+    )
+    hook = "https://chat.example/hooks/T0123"
+    by_name = {
+        "alerts.sinks.chat.webhook": "http://a",
+        "alerts.sinks.mine.command": "notify-me x",
+        "alerts.every": "1min",
+    }
+    assert secret_names(by_name) == {"alerts.sinks.chat.webhook", "alerts.sinks.mine.command"}
+    request = Request(str(tmp_path / "recipe.yaml"), {"hook": hook, "alerts.sinks.mine.timeout": "3"})
+    request.build()
+    request.save(str(tmp_path))
+    kept = json.loads((tmp_path / "command.json").read_text())
+    assert (kept["set"], kept["secrets"]) == ({"alerts.sinks.mine.timeout": "3"}, ["hook"])
+
+
+def test_consent_to_code_of_models_is_not_kept(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(
+        RECIPE.replace("file_paths: in", "file_paths: in\n    trust_remote_code: true")
+    )
+    with pytest.raises(RecipeError, match="add --trust-remote-code to the command"):
+        Request(str(tmp_path / "recipe.yaml")).build()
+    Request(str(tmp_path / "recipe.yaml"), trust_remote_code=True).save(str(tmp_path))
+    assert "trust" not in (tmp_path / "command.json").read_text()
+    said = CliRunner().invoke(app, ["plan", str(tmp_path / "recipe.yaml")])
+    assert (said.exit_code, "stages.0.trust_remote_code" in said.output) == (2, True)
+    said = CliRunner().invoke(app, ["plan", str(tmp_path / "recipe.yaml"), "--trust-remote-code"])
+    assert "JsonlReader has no parameter 'trust_remote_code'" in said.output

@@ -65,6 +65,55 @@ def test_the_same_run_differs_in_nothing(source: Path, tmp_path: Path) -> None:
     assert (found.settings, found.changes, found.n_same) == ([], [], 2)
 
 
+def cut_log(output: str) -> Path:
+    """Leave of a run what it would have been before it committed anything."""
+    folder = Path(output) / "_tamis"
+    (folder / "commit.log").write_bytes(b"")
+    (folder / "manifest.json").unlink()
+    for path in (folder / "verdicts").iterdir():
+        path.unlink()
+    return folder
+
+
+def test_what_a_run_never_looked_at_is_not_called_kept(source: Path, tmp_path: Path) -> None:
+    first = run(source, tmp_path / "1", 2, 0.5)  # drops d0 (words), d3 (numbers)
+    second = run(source, tmp_path / "2", 2, 0.5)
+    folder = cut_log(second)
+    found = compare(first, second)
+    assert [(c.before, c.after, c.n_documents) for c in found.changes] == [
+        ("numbers_ratio", "not read", 1), ("word_count", "not read", 1),
+    ]  # fmt: skip
+    assert found.remarks == ["the second run is not finished"]
+    d3 = (source / "a.jsonl").read_bytes().index(b'{"id": "d3"')
+    entry = {
+        "file": str(source / "a.jsonl"),
+        "offset": d3,
+        "length": 9,
+        "unit": "bytes",
+        "reason": "r",
+        "stage": "",
+        "n": 1,
+    }
+    (folder / "quarantine/q-0.jsonl").write_text(json.dumps(entry) + "\n")
+    assert ("numbers_ratio", "quarantined") in [(c.before, c.after) for c in compare(first, second).changes]
+    said = CliRunner().invoke(app, ["diff", second, first])
+    assert said.stdout.startswith("the first run is not finished\n")
+
+
+def test_a_sample_keeps_only_what_it_took(source: Path, tmp_path: Path) -> None:
+    first = run(source, tmp_path / "1", 2, 0.5)
+    stages = [JsonlReader(str(source)), ScoreFilter([WordCountFilter(0, 100)]), JsonlWriter(str(tmp_path / "2"))]
+    Pipeline("p", stages=stages).execute(InProcessExecutor(), memory="512MB", sample="10%")
+    found = compare(first, str(tmp_path / "2"))
+    assert {(c.before, c.after) for c in found.changes} == {
+        ("numbers_ratio", "kept or not in the sample"), ("word_count", "kept or not in the sample"),
+    }  # fmt: skip
+    assert found.remarks == ["the second run is a sample of 10 %"]
+    Pipeline("p", stages=stages).execute(InProcessExecutor(), memory="512MB")  # goes on to all
+    found = compare(first, str(tmp_path / "2"))
+    assert ({c.after for c in found.changes}, found.remarks) == ({"kept"}, [])
+
+
 def test_files_that_only_one_run_read_are_left_out(source: Path, tmp_path: Path) -> None:
     first = run(source, tmp_path / "1", 2, 0.5)
     (source / "0.jsonl").write_text('{"id": "new", "text": "one"}\n')  # takes the number of the other file

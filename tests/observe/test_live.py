@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sqlite3
 from dataclasses import asdict
@@ -9,12 +10,15 @@ from pathlib import Path
 
 import pytest
 from cli_runner import CliRunner
+from made_run import make_run
 
 from tamis.backends.local import InProcessExecutor
 from tamis.cli.main import app
-from tamis.cli.runs.top import lines_of
+from tamis.cli.runs import top
+from tamis.cli.runs.top import _look, lines_of
 from tamis.engine.monitor.database import _SCHEMA, RunDatabase
-from tamis.observe.live import read_live
+from tamis.files import locked
+from tamis.observe.live import Live, read_live
 from tamis.pipeline import Pipeline
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
@@ -150,7 +154,7 @@ def test_processes_stages_machine_and_gpus(tmp_path: Path) -> None:
     ):
         assert piece in shown
     result = CliRunner().invoke(app, ["top", str(tmp_path), "--once"])
-    assert result.exit_code == 2  # no output folder, but the run directory itself
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "clean: stopped, 0:20")  # the run directory itself
     assert json.dumps(asdict(live))
 
 
@@ -173,3 +177,55 @@ def test_the_command(tmp_path: Path) -> None:
     assert json.loads(CliRunner().invoke(app, ["top", str(tmp_path / "out"), "--json"]).output)["status"] == "finished"
     missing = CliRunner().invoke(app, ["top", str(tmp_path)])
     assert (missing.exit_code, "holds no run of Tamis" in missing.output) == (2, True)
+
+
+def test_the_pass_under_way_of_a_deduplication(tmp_path: Path) -> None:
+    """Looked for anew each time; a pass that is finished is not the end of the workflow, unless nobody works on it."""
+    run_dir = tmp_path / "out/_tamis"
+    keys = make_run(run_dir / "dedup/keys-0/_tamis", seconds=1)
+    (run_dir / "dedup.lock").write_bytes(b"")
+    said = CliRunner().invoke(app, ["top", str(tmp_path / "out"), "--once"])
+    assert (said.exit_code, said.stdout.splitlines()[0]) == (
+        0, "web corpus, English: running, 0:01, reading documents, making keys",
+    )  # fmt: skip
+    (keys / "manifest.json").write_text("{}")
+    with locked(run_dir / "dedup.lock", "busy"):
+        live, doing = _look(run_dir, None)
+    assert (live.status, doing) == ("running", "deciding which ones go")
+    assert _look(run_dir, None)[0].status == "stopped"
+    make_run(run_dir, seconds=1)
+    assert _look(run_dir, None)[1] == "removing duplicates"
+    assert (
+        json.loads(CliRunner().invoke(app, ["top", str(tmp_path / "out"), "--json"]).stdout)["doing"]
+        == "removing duplicates"
+    )
+
+
+def test_a_search_for_duplicates_that_ended(tmp_path: Path) -> None:
+    run_dir = tmp_path / "out/_tamis"
+    (run_dir / "duplicates").mkdir(parents=True)
+    (run_dir / "dedup.json").write_text("{}")
+    assert _look(run_dir, None)[0].status == "finished"
+
+
+def test_a_run_that_stands_still_is_not_stopped_while_it_is_held(tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path / "out/_tamis", seconds=1, ended_at=1000.0)
+    assert _look(run_dir, None)[0].status == "stopped"
+    with locked(run_dir / "lock", "busy"):
+        assert _look(run_dir, None)[0].status == "running"
+
+
+@pytest.mark.parametrize("status", ["finished", "stopped"])
+def test_watching_ends_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str) -> None:
+    run_dir = make_run(tmp_path / "out/_tamis", seconds=1)
+    states = iter([(Live(status=s), "") for s in ("no samples yet", "running", status)])
+    monkeypatch.setattr(top, "_look", lambda folder, scratch: next(states))
+    monkeypatch.setattr(top.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(top.sys, "stdout", Terminal())
+    top.top(str(run_dir.parent))
+    assert next(states, None) is None
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True

@@ -17,6 +17,8 @@ from tamis.backends.local import InProcessExecutor
 from tamis.cli.jobs.drops import print_drops
 from tamis.cli.main import app
 from tamis.errors import TamisError, UsageError
+from tamis.observe.duplicates import read_side
+from tamis.observe.record_at import line_at
 from tamis.observe.thresholds import rethreshold
 from tamis.observe.verdicts import (
     AT_LEAST,
@@ -29,7 +31,7 @@ from tamis.observe.verdicts import (
     rules_of,
     run_folder,
 )
-from tamis.observe.without_verdict import ASIDE, KEPT, NO_RECORD, NOT_READ, NOT_SAMPLED, whereabouts
+from tamis.observe.without_verdict import ASIDE, KEPT, NO_RECORD, NOT_READ, NOT_SAMPLED, read_record, whereabouts
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.filters import ScoreFilter
@@ -37,7 +39,7 @@ from tamis.stages.text.filters.heuristic.repetition import RepeatedLinesFilter
 from tamis.stages.text.filters.heuristic.string import LongWordFilter, WordCountFilter
 from tamis.stages.text.filters.histogram import HistogramFilter
 from tamis.stages.text.io.reader import DocumentReader, JsonlReader
-from tamis.stages.text.io.writer import JsonlWriter
+from tamis.stages.text.io.writer import ArrowWriter, JsonlWriter, ParquetWriter
 
 
 class MinChars(ProcessingStage):
@@ -221,6 +223,54 @@ def test_a_document_named_by_its_place_is_not_denied(tmp_path, kind):
     if kind == "plain":
         (bad,) = whereabouts(str(tmp_path / "out"), f"{name}:{len(text)}")
         assert (bad.state, "was set aside: " in bad.sentence) == (ASIDE, True)
+
+
+@pytest.mark.parametrize("place", ["\u00b2", "\u0661", "9" * 5000, "-1", ""])
+def test_a_place_that_is_no_number_is_no_place(output, place):
+    assert find(str(output), f"a.jsonl:{place}") == []
+    assert whereabouts(str(output), f"a.jsonl:{place}") == []
+    said = CliRunner().invoke(app, ["why", str(output), f"a.jsonl:{place}"])
+    assert (said.exit_code, "was dropped or written by this run" in said.output) == (2, True)
+
+
+def test_a_kept_document_is_found_in_files_of_every_format(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"id": "d1", "text": "x"}\n')
+    for name, writer in (("arrow", ArrowWriter), ("parquet", ParquetWriter)):
+        stages = [JsonlReader(str(tmp_path / "a.jsonl")), writer(str(tmp_path / name))]
+        Pipeline("kept", stages=stages).execute(InProcessExecutor())
+        found = find_written(str(tmp_path / name), "d1")
+        assert found is not None
+        assert (found.path.endswith(f".{name}"), found.row) == (True, 0)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+def test_the_first_record_behind_a_byte_order_mark(tmp_path, name):
+    data = b'\xef\xbb\xbf{"id": 1}\n{"id": 2}\n'
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    path = str(tmp_path / name)
+    assert [line_at(path, offset) for offset in (3, 13, 4, 2)] == [b'{"id": 1}', b'{"id": 2}', None, None]
+    (tmp_path / name).write_bytes(gzip.compress(b"{}\n[]\n") if name.endswith("gz") else b"{}\n[]\n")
+    assert line_at(path, 3) == b"[]"
+
+
+def test_what_lies_in_a_store_is_not_called_gone(tmp_path, monkeypatch):
+    assert read_record("s3://bucket/a.jsonl", 0) == (
+        None,
+        "s3://bucket/a.jsonl lies in a store, and is not read for this",
+    )
+    assert (
+        read_side("https://host/a.jsonl", 0, "text", {}).problem
+        == "it lies in a store, and files there are not read for this"
+    )
+    run = tmp_path / "home/_tamis"
+    run.mkdir(parents=True)
+    (run / "plan.json").write_text(json.dumps({"inputs": {"paths": ["/in/a.jsonl"]}}))
+    monkeypatch.setattr("tamis.observe.verdicts.present", lambda output: str(run.parent))
+    monkeypatch.setattr("tamis.observe.duplicates.local_of", lambda output: str(run.parent))
+    with pytest.raises(UsageError, match=r"the commit log of s3://bucket/out lies in the bucket"):
+        whereabouts("s3://bucket/out", "a.jsonl:0")
+    said = CliRunner().invoke(app, ["why", "s3://bucket/out", "some-id"])
+    assert "cannot be looked up by its id in a bucket, only by its place" in said.output
 
 
 def test_a_document_outside_the_sample_is_told_from_one_that_was_kept(tmp_path):

@@ -99,3 +99,5 @@ def test_the_words_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config_run.sys, "argv", ["run"])
     config_run.main(["--config-path", "here", "--config-name", "filter", "input_path=in"])
     assert seen == [["run", "here/filter.yaml", "--set", "input_path=in"]]
+    config_run.main(["--trust-remote-code", "-cn", "filter"])
+    assert seen[-1] == ["run", "./filter.yaml", "--trust-remote-code"]

@@ -11,6 +11,8 @@ import pytest
 
 from tamis.errors import RecipeError
 from tamis.recipe.load import load_recipe
+from tamis.recipe.step_names import PRESETS, expand
+from tamis.recipe.yaml_text import parse
 
 KITCHEN = """
 import os
@@ -290,6 +292,54 @@ def test_a_reference_cannot_smuggle_a_target(tmp_path: Path) -> None:
     assert "os.system is refused" in str(refused(tmp_path, text))
     text = "stages:\n- _target_: ${env:T}\n  command: 'true'\n"
     assert "os.system is refused" in str(refused(tmp_path, text, environ={"T": "os.system"}))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "field"),
+    [
+        ("trust_remote_code: true", "workflow.trust_remote_code"),
+        ("trust_remote_code: ${yes}", "workflow.trust_remote_code"),
+        ("trust_remote_code: 'false'", "workflow.trust_remote_code"),  # a text, which is as good as a yes
+        ("vllm_kwargs: [{trust_remote_code: 1}]", "workflow.vllm_kwargs.0.trust_remote_code"),
+    ],
+)
+@pytest.mark.usefixtures("kitchen")
+def test_a_recipe_cannot_let_models_run_code(tmp_path: Path, parameters: str, field: str) -> None:
+    text = f"yes: 1\nname: t${{yes}}\nworkflow:\n  _target_: recipe_kitchen.Flow\n  {parameters}\n"
+    error = refused(tmp_path, text)
+    assert (error.line, error.field) == (5, field)
+    assert "add --trust-remote-code to the command" in str(error)
+    assert load(tmp_path, text, trust_remote_code=True).workflow.options
+
+
+@pytest.mark.usefixtures("kitchen")
+def test_a_recipe_may_say_that_models_run_no_code(tmp_path: Path) -> None:
+    for word in ("false", "null", "0"):
+        text = f"workflow: {{_target_: recipe_kitchen.Flow, trust_remote_code: {word}}}\n"
+        assert not load(tmp_path, text).workflow.options["trust_remote_code"]
+
+
+def n_steps(path: Path) -> int:
+    root: Any = parse(path.read_text(), str(path))
+    expand(root, str(path))
+    return len(root.value["steps"].value)
+
+
+def test_steps_of_a_file_beside_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/mine.yaml").write_text("steps: [text, add_id]\n")
+    (tmp_path / "sub/minimal.yaml").write_text("steps: [{preset: minimal.yaml}]\n")  # the shipped one, not itself
+    (tmp_path / "r.yaml").write_text("steps: [{preset: sub/mine.yaml}, {preset: up.yaml}]\n")
+    (tmp_path / "up.yaml").write_text("steps: [text]\n")
+    monkeypatch.chdir(tmp_path / "sub")
+    assert n_steps(tmp_path / "r.yaml") == 3
+    assert n_steps(tmp_path / "sub/minimal.yaml") == n_steps(PRESETS / "minimal.yaml")
+    (tmp_path / "sub/sub").mkdir()
+    (tmp_path / "sub/sub/mine.yaml").write_text("steps: [text]\n")  # a path is looked for from here first
+    assert n_steps(tmp_path / "r.yaml") == 2
+    (tmp_path / "up.yaml").unlink()
+    with pytest.raises(RecipeError, match=r"no such preset: up.yaml"):
+        n_steps(tmp_path / "r.yaml")
 
 
 def test_unreadable_recipes(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 from tamis.errors import UsageError
 
-USAGE = "python -m tamis.config.run --config-path FOLDER --config-name NAME [key=value ...]"
+USAGE = "python -m tamis.config.run --config-path FOLDER --config-name NAME [--trust-remote-code] [key=value ...]"
+_TRUST = "--trust-remote-code"
 _SHORT = {"-cp": "--config-path", "-cn": "--config-name"}
 
 
@@ -44,15 +45,19 @@ def parse(arguments: Sequence[str]) -> tuple[str, dict[str, str]]:
     return os.path.join(given.get("--config-path", "."), file), overrides
 
 
-def create_pipeline_from_yaml(cfg: Any) -> Any:
-    """The pipeline of a recipe: its path, or what a YAML library made of it (a mapping)."""
+def create_pipeline_from_yaml(cfg: Any, trust_remote_code: bool = False) -> Any:
+    """The pipeline of a recipe: its path, or what a YAML library made of it (a mapping).
+
+    `trust_remote_code`: whether its stages may run code that models bring along; a recipe cannot allow that itself.
+    """
     from tamis.cli.jobs.request import Request
 
     if isinstance(cfg, (str, os.PathLike)):
-        return Request(os.fspath(cfg)).build()[0]
+        return Request(os.fspath(cfg), trust_remote_code=trust_remote_code).build()[0]
     import yaml
 
-    return Request("the given mapping", text=yaml.safe_dump(_plain(cfg), sort_keys=False)).build()[0]
+    text = yaml.safe_dump(_plain(cfg), sort_keys=False)
+    return Request("the given mapping", text=text, trust_remote_code=trust_remote_code).build()[0]
 
 
 def _plain(value: Any) -> Any:
@@ -68,9 +73,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Ends the program with the exit code of the run."""
     from tamis.cli.main import main as command
 
-    path, overrides = parse(sys.argv[1:] if arguments is None else arguments)
+    typed = sys.argv[1:] if arguments is None else arguments
+    path, overrides = parse([word for word in typed if word != _TRUST])
     sets = [word for key, value in overrides.items() for word in ("--set", f"{key}={value}")]
-    sys.argv = ["tamis", "run", path, *sets]
+    sys.argv = ["tamis", "run", path, *sets, *([_TRUST] if _TRUST in typed else [])]
     command()
 
 

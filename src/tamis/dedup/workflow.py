@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tamis import files
 from tamis.dedup.expected import DedupExpectation
 from tamis.dedup.kinds import DedupResult
 from tamis.dedup.planning import check_room, solver_room
@@ -72,11 +73,14 @@ class Workflow(WorkFolder):
             removed = self._remove() if self.passes.writer is not None else None
             summary.update(self._counted(summary, removed))
             summary["passed_over"] = self._told("passed_over.json") or []
+            summary.update(self._set_aside(removed))
             expectation.end(time.monotonic() - began_s, summary, removed)
             self._add_to_index()
             about = {k: v for k, v in summary.items() if not k.endswith("_by_file")}
             write_json(os.path.join(self.run_dir, "dedup.json"), {"identity": self._identity(), "summary": about})
-            RunDir(self.output).keep_files("duplicates", "dedup.json")
+            RunDir(self.output).keep_files(
+                "duplicates", "dedup.json", *(() if removed is not None else ("quarantine",))
+            )
             if self.passes.step is None:
                 self.remove_work()
         seconds = time.monotonic() - began_s
@@ -149,6 +153,22 @@ class Workflow(WorkFolder):
             )
         n_unseen = max(0, n_aside - ledger.quarantined.n)
         return {"n_not_compared": n_unseen} if n_unseen else {}
+
+    def _set_aside(self, removed: Any) -> dict[str, int]:
+        """Documents in quarantine, and stretches of input without any, by the pass that removes; where none does, by the first one, whose
+        quarantine is copied out of the work folder then: it would go with that."""
+        if removed is not None:
+            return {"n_quarantined": removed.ledger.quarantined.n, "n_bad_ranges": removed.ledger.n_bad_ranges}
+        found = {name: int(self._told(f"{name}.json") or 0) for name in ("n_quarantined", "n_bad_ranges")}
+        entries = RunDir(self._output_of("keys-0")).quarantine
+        if any(found.values()) and self.passes.step is None and os.path.isdir(entries):
+            kept = os.path.join(self.run_dir, "quarantine")
+            files.own_folder(kept, "start over with fresh (--fresh)", 0o755)
+            for name in sorted(os.listdir(entries)):
+                target = os.path.join(kept, name)
+                with open(os.path.join(entries, name), "rb") as entry, files.replacing(target, files.OWN) as copy:
+                    shutil.copyfileobj(entry, copy)
+        return found
 
     @property
     def peak_bytes(self) -> int:
@@ -282,6 +302,7 @@ class Workflow(WorkFolder):
             write_json(os.path.join(self.work, "checked.json"), is_clean)
             write_json(os.path.join(self.work, "n_records.json"), result.ledger.written.n)
             write_json(os.path.join(self.work, "n_quarantined.json"), result.ledger.quarantined.n)
+            write_json(os.path.join(self.work, "n_bad_ranges.json"), result.ledger.n_bad_ranges)
             write_json(os.path.join(self.work, "inputs.json"), plan["inputs"])
         return self._paths_of(result)
 
@@ -385,6 +406,7 @@ _NOT_DECIDED = {
     "checked.json",
     "n_records.json",
     "n_quarantined.json",
+    "n_bad_ranges.json",
     "passed_over.json",
     "paths.json",
     "chosen.json",

@@ -63,6 +63,26 @@ def commits_at(folder: Path, file: int, offset: int) -> Iterator[Commit]:
             continue
 
 
+def covers(folder: Path) -> Iterator[tuple[int, int, int, int]]:
+    """All that is committed, as (sampling step, file, first place, place behind the last)."""
+    for line in _lines(folder):
+        head, found, _ = line.partition(b',"files":')
+        try:
+            record = json.loads(head + b"}") if found else {}
+            told = [(int(record["step"]), int(f), int(a), int(b)) for f, a, b, _ in record.get("cover", ())]
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            continue
+        yield from told
+
+
+def steps_of(folder: Path) -> list[float]:
+    """Upper ends of the sampling steps of a run; one of all documents where nothing is said."""
+    try:
+        return [float(s) for s in json.loads((folder / "steps.json").read_bytes())["steps"]] or [1.0]
+    except (OSError, ValueError, KeyError, TypeError):
+        return [1.0]
+
+
 def commit_of(folder: Path, output_name: str) -> Commit | None:
     """The commit that an output file belongs to, also under the name it got when all files were brought to one schema."""
     name = first_name(output_name)

@@ -1,7 +1,8 @@
 """Two runs over the same input: which documents changed their verdict, between which rules, and what was set differently.
 
 Reads the run directories only. A document is known by its place (path of its input file and offset), so the runs must have read
-the same files; documents of files that only one of them read are left out and counted.
+the same files; documents of files that only one of them read are left out and counted, and a document that one of them did not read, set aside or may have left out of its
+sample is called so.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from tamis.later import pa, pc
 from tamis.observe.gpu_figures import figures
 from tamis.observe.series import SeriesError, open_series
 from tamis.observe.snapshot import read_object
+from tamis.observe.unjudged import Unjudged
 from tamis.observe.verdicts import input_paths, read_plan, run_folder, verdict_tables
 
-KEPT = "kept"
 _EXAMPLES = 3
 
 
@@ -51,6 +52,7 @@ class RunDiff:
     only_first: list[str]  # input files that one of the runs did not read
     only_second: list[str]
     figures: list[Figure] = field(default_factory=list)  # of how the runs went
+    remarks: list[str] = field(default_factory=list)  # on runs that did not see all documents, as sentences
 
 
 def compare(first: str, second: str) -> RunDiff:
@@ -61,14 +63,14 @@ def compare(first: str, second: str) -> RunDiff:
     if not common:
         raise UsageError(f"{first} and {second} read no file in common; runs are compared by the places of documents")
     number = {path: i for i, path in enumerate(common)}
-    sides = []
+    sides, runs = [], [Unjudged(f, names, number) for f, names in zip(folders, paths, strict=True)]
     for folder, names, suffix in zip(folders, paths, ("_before", "_after"), strict=True):
         ours = pa.array([number.get(p) for p in names], pa.int32())
         parts = [_renumbered(t, ours, suffix) for t in verdict_tables(folder, None)]
         sides.append(pa.concat_tables(parts) if parts else _renumbered(_nothing(), ours, suffix))
     joined = sides[0].join(sides[1], keys=["file", "offset"], join_type="full outer", use_threads=False)
     joined = joined.combine_chunks()
-    before, after = (pc.fill_null(joined[f"rule_{side}"], KEPT) for side in ("before", "after"))
+    before, after = (_states(joined, f"rule_{side}", run) for side, run in zip(("before", "after"), runs, strict=True))
     moved = pc.not_equal(before, after)
     names = pc.binary_join_element_wise(before, after, pa.scalar("\0", pa.large_string()))
     size = pc.coalesce(joined["bytes_before"], joined["bytes_after"], pa.scalar(0, pa.int64()))
@@ -89,7 +91,21 @@ def compare(first: str, second: str) -> RunDiff:
         sorted(set(paths[0]) - set(paths[1])),
         sorted(set(paths[1]) - set(paths[0])),
         run_figures(*folders),
+        [
+            f"the {which} run {run.remark()}"
+            for which, run in zip(("first", "second"), runs, strict=True)
+            if run.remark()
+        ],
     )
+
+
+def _states(joined: Any, column: str, run: Unjudged) -> Any:
+    """The rule that dropped each document; of one without a verdict, what became of it."""
+    rules = joined[column].combine_chunks()
+    missing = rules.is_null()
+    places = joined.select(["file", "offset"]).filter(missing)
+    states = run.states(*(places[name].to_numpy() for name in ("file", "offset")))
+    return pc.replace_with_mask(rules, missing, pa.array(states.tolist(), rules.type))
 
 
 def run_figures(first: Path, second: Path) -> list[Figure]:

@@ -23,8 +23,9 @@ from tamis.formats.registry import holds_rows, table_name
 from tamis.later import pa, pc
 from tamis.observe.record_at import line_at
 from tamis.observe.snapshot import read_object
-from tamis.observe.verdicts import Verdict, find, input_paths, read_plan, run_folder
+from tamis.observe.verdicts import Verdict, find, input_paths, offset_of, read_plan, run_folder
 from tamis.stores.homes import local_of
+from tamis.stores.urls import is_remote
 
 MAX_DIFF_LINES = 60
 _MAX_PARTS = 4000  # words or lines that are compared; difflib takes their product in the worst case
@@ -104,7 +105,7 @@ def is_duplicate(verdict: Verdict) -> bool:
 def pair_of(output: str, verdict: Verdict) -> Pair:
     """Both documents of a verdict that names the kept one."""
     path, _, offset = str(verdict.value["kept"]).rpartition(":")
-    if not offset.isdigit():
+    if offset_of(offset) is None:
         raise UsageError(
             f"the verdict names no kept document ({verdict.value['kept']!r}); the run directory is damaged"
         )
@@ -125,7 +126,7 @@ def found_only(output: str, document: str) -> Pair | None:
         except (pa.ArrowException, OSError) as exc:
             raise UsageError(f"{part} cannot be read: {exc}") from None
         mask = pc.equal(table["id"], document)
-        if name and place.isdigit():
+        if name and offset_of(place) is not None:
             here = pc.ends_with(table["path"].cast(pa.large_string()), path_text(name).removeprefix("file://"))
             mask = pc.or_(mask, pc.and_(here, pc.ends_with(table["id"], f"_{int(place)}")))
         for row in table.filter(mask).to_pylist():
@@ -167,6 +168,8 @@ def _changed(output: str) -> dict[str, tuple[int, int]]:
 # -- reading one record -------------------------------------------------------------------------------------------------
 def read_side(path: str, offset: int, field: str, known: dict[str, tuple[int, int]]) -> Side:
     """The text of the record at a place; what hinders that is told, not raised."""
+    if is_remote(path):
+        return Side(path, offset, None, "it lies in a store, and files there are not read for this")
     try:
         info = os.stat(path)
         if path in known and known[path] != (info.st_size, info.st_mtime_ns):

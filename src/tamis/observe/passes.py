@@ -39,6 +39,13 @@ def find_run(output: str) -> Path:
     raise UsageError(f"{output} holds no run of Tamis (no _tamis in it); give the output folder of a run")
 
 
+def looked_only(output: str) -> Path | None:
+    """Where the table of duplicates lies, if a deduplication looked for them and removed nothing; None for any other run."""
+    run_dir = Path(present(output)) / "_tamis"
+    is_done = (run_dir / "dedup.json").exists() and not (run_dir / "plan.json").exists()
+    return run_dir / "duplicates" if is_done else None
+
+
 def find_place(run_dir: Path, scratch: str | None = None) -> Place:
     found = [folder for work in _works(run_dir, scratch) for folder in _passes_in(work)]
     if not found:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +59,15 @@ class Entry:
 
 def read_entries(folder: Path, problems: list[str] | None = None) -> Iterator[Entry]:
     """All entries in the order of the input. Lines that are no entries are passed over and named in `problems`."""
-    for path in sorted(folder.glob("*.jsonl")):
+    try:
+        paths = sorted(folder / name for name in os.listdir(folder) if name.endswith(".jsonl"))
+    except FileNotFoundError:
+        return
+    except OSError as exc:
+        if problems is not None:
+            problems.append(f"quarantine/ cannot be read: {exc.strerror}")
+        return
+    for path in paths:
         try:
             with open(path, "rb") as file:
                 while line := file.readline(_MAX_LINE):

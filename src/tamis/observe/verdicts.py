@@ -6,6 +6,7 @@ Covers: finding the verdict on one document; the rules of the run. What another 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from tamis.later import pa, pc
 from tamis.stores.homes import present
 
 AT_LEAST, AT_MOST = "at least", "at most"
+_OFFSET = re.compile("[0-9]{1,18}")
 Sides = dict[str, str]
 """Which way limits count: by name, AT_LEAST or AT_MOST."""
 
@@ -128,12 +130,22 @@ def find(output: str, document: str) -> list[Verdict]:
     folder = run_folder(output)
     paths = input_paths(folder)
     name, _, place = document.rpartition(":")
-    wanted = matching_files(paths, name) if place.isdigit() else set()
+    offset = offset_of(place)
+    wanted = matching_files(paths, name) if offset is not None else set()
     found = []
     for table in verdict_tables(folder, None):
-        for row in _matches(table, document, wanted, int(place) if wanted else -1):
+        for row in _matches(table, document, wanted, -1 if offset is None else offset):
             found.append(_verdict(row, paths))
     return found
+
+
+def offset_of(text: str) -> int | None:
+    """The offset (or row) that a text is; None for any other.
+
+    >>> offset_of("120"), offset_of("²"), offset_of("١٢"), offset_of("1" * 30)
+    (120, None, None, None)
+    """
+    return int(text) if _OFFSET.fullmatch(text) else None
 
 
 def matching_files(paths: list[str], name: str) -> set[int]:
@@ -151,10 +163,11 @@ class Written:
 
 
 def find_written(output: str, document: str, id_field: str = "id") -> Written | None:
-    """The document with this id in the output; None when there is none. Reads ids, not texts."""
+    """The document with this id in the output; None when there is none, or when the output lies in a bucket. Reads ids, not texts."""
+    from tamis.formats.registry import codecs_of, suffixes
     from tamis.formats.whole_file import read_whole_file
 
-    data = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".jsonl.bz2", ".jsonl.xz", ".parquet")
+    data = tuple(suffix + codec for suffix in suffixes() for codec in codecs_of(suffix))
     for path in sorted(p for p in run_folder(output).parent.iterdir() if p.is_file() and p.name.endswith(data)):
         batch = read_whole_file(str(path))
         id_field = next((n for n in (id_field, "image_id") if n in batch.get_columns()), id_field)

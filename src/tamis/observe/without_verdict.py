@@ -7,6 +7,7 @@ that the place lies in, and those only where a sample was taken.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,10 +16,11 @@ from typing import Any
 from tamis.errors import FormatError, UsageError
 from tamis.formats.registry import reads_rows
 from tamis.hints import command
-from tamis.observe.commits import commits_at
+from tamis.observe.commits import commits_at, steps_of
 from tamis.observe.quarantine import read_entries
 from tamis.observe.record_at import line_at
-from tamis.observe.verdicts import input_paths, matching_files, read_plan, run_folder
+from tamis.observe.verdicts import input_paths, matching_files, offset_of, read_plan, run_folder
+from tamis.stores.urls import is_bucket, is_remote, output_url
 
 KEPT, ASIDE, NOT_SAMPLED, NOT_READ, NO_RECORD = "kept", "quarantined", "not sampled", "not read", "no record"
 
@@ -38,14 +40,22 @@ class Whereabouts:
 def whereabouts(output: str, document: str) -> list[Whereabouts]:
     """One for each input file that `FILE:OFFSET` may mean; none where it names no input file."""
     name, _, place = document.rpartition(":")
-    if not name or not place.isdigit():
+    offset = offset_of(place)
+    if not name or offset is None:
         return []
     folder = run_folder(output)
     paths = input_paths(folder)
-    return [_whereabouts(folder, paths[i], i, int(place)) for i in sorted(matching_files(paths, name))]
+    found = sorted(matching_files(paths, name))
+    if found and is_bucket(output) and not (folder / "commit.log").exists():
+        raise UsageError(
+            f"the commit log of {output} lies in the bucket, and no run of this machine has brought it here: what became of documents without "
+            "a verdict cannot be looked up; ask where the run was made"
+        )
+    at = output_url(output) if is_bucket(output) else str(folder.parent)
+    return [_whereabouts(folder, at, paths[i], i, offset) for i in found]
 
 
-def _whereabouts(folder: Path, path: str, file: int, offset: int) -> Whereabouts:
+def _whereabouts(folder: Path, output: str, path: str, file: int, offset: int) -> Whereabouts:
     def told(state: str, sentence: str, files: list[str] | None = None) -> Whereabouts:
         return Whereabouts(path, file, offset, state, sentence, files or [])
 
@@ -59,7 +69,7 @@ def _whereabouts(folder: Path, path: str, file: int, offset: int) -> Whereabouts
     record, problem = read_record(path, offset, _formats(folder))
     if record is None and not problem:
         return told(NO_RECORD, "is no document: no record begins at this offset")
-    files, steps = [str(folder.parent / f.name) for c in commits for f in c.of("output")], _steps(folder)
+    files, steps = [os.path.join(output, f.name) for c in commits for f in c.of("output")], steps_of(folder)
     if all(c.step < len(steps) and steps[c.step] < 1.0 for c in commits):
         found = [f for f in files if record is not None and _holds(f, record)]
         if not found:
@@ -72,14 +82,6 @@ def _whereabouts(folder: Path, path: str, file: int, offset: int) -> Whereabouts
             KEPT, f"was not dropped{unsure}; stages made other documents of some of its partition: {where}", files
         )
     return told(KEPT, f"was kept{unsure}: {where}", files)
-
-
-def _steps(folder: Path) -> list[float]:
-    """Upper ends of the sampling steps; one of all documents where nothing is said."""
-    try:
-        return [float(s) for s in json.loads((folder / "steps.json").read_bytes())["steps"]] or [1.0]
-    except (OSError, ValueError, KeyError, TypeError):
-        return [1.0]
 
 
 def _formats(folder: Path) -> list[str]:
@@ -95,6 +97,8 @@ def read_record(path: str, offset: int, formats: Sequence[str] = ()) -> tuple[di
 
     `formats`: of the reader.
     """
+    if is_remote(path):
+        return None, f"{path} lies in a store, and is not read for this"
     try:
         if reads_rows(path, formats):
             from tamis.formats.registry import table_format

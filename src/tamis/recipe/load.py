@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tamis.errors import RecipeError, UsageError
 from tamis.recipe.targets import TARGET, Targets, check_allowed_name
 from tamis.recipe.yaml_text import Located, Node, References, override, parse, read_text, suggest
+from tamis.signatures import accepted
 from tamis.sizes import parse_fraction, parse_size
 
 if TYPE_CHECKING:
@@ -75,10 +76,11 @@ def load_recipe(
     environ: Mapping[str, str] = os.environ,
     overrides: Mapping[str, str] | None = None,
     text: str | None = None,
+    trust_remote_code: bool = False,
 ) -> Recipe:
     """Read, check and build the recipe at `path`. `allow`: modules beside Tamis' own; `overrides`: from `--set key=value`.
 
-    `text`: what the file would say; then `path` is only its name.
+    `text`: what the file would say; then `path` is only its name. `trust_remote_code`: whether stages may run code that models bring along.
     """
     file = os.fspath(path)
     root = parse(read_text(file) if text is None else text, file)
@@ -92,7 +94,8 @@ def load_recipe(
         if key.startswith("write.") and "steps" in root.value:
             root.value.setdefault("write", Node({}, 0))  # one option of it beside those that the recipe has, if any
         override(root, key, text, file)
-    return _Loader(file, root, environ, [check_allowed_name(module) for module in allow]).load()
+    targets = Targets([check_allowed_name(module) for module in allow], trust_remote_code)
+    return _Loader(file, root, environ, targets).load()
 
 
 class InOrder:
@@ -107,19 +110,20 @@ class InOrder:
         return str(getattr(self.workflows[-1], "output_path", ""))
 
     def run(self, **settings: Any) -> Any:
-        made = [cast("Any", workflow).run(**settings) for workflow in self.workflows]
+        runs = [cast("Any", workflow).run for workflow in self.workflows]
+        made = [run(**accepted(run, settings)) for run in runs]
         return made[-1]
 
 
 class _Loader:
-    def __init__(self, file: str, root: Node, environ: Mapping[str, str], allow: Sequence[str]) -> None:
+    def __init__(self, file: str, root: Node, environ: Mapping[str, str], targets: Targets) -> None:
         assert isinstance(root.value, dict)
         for key in NOT_READ:
             root.value.pop(key, None)
         self.file, self.references = file, References(root.value, environ, file)
         self.whole = Located(root, "", self.references)
         self.top = self.whole.fields()
-        self.targets = Targets(allow)
+        self.targets = targets
 
     def load(self) -> Recipe:
         if "stages" in self.top:
@@ -135,7 +139,7 @@ class _Loader:
         for key in ("write", "sources"):
             if key in self.top and "steps" not in self.top:
                 raise self.top[key].fail(f"'{key}:' goes with 'steps:'; elsewhere stages read and write")
-        for key in ("stages", "workflow", "steps", "ray_client"):
+        for key in ("stages", "workflow", "steps", "sources", "ray_client"):
             if key in self.top:
                 self.targets.check(self.top[key])
         settings = self.settings()
@@ -312,7 +316,7 @@ def _limit(value: Any, what: str) -> None:
         parse_fraction(value, what)
 
 
-def _bool(value: object, what: str) -> None:
+def is_bool(value: object, what: str) -> None:
     if not isinstance(value, bool):
         raise UsageError(f"{what}: expected true or false, got {value!r}")
 
@@ -353,8 +357,8 @@ SETTINGS: dict[str, Callable[[Any, str], object]] = {
     "quarantine_limit": _limit,
     "timeout": _seconds,
     "sample": parse_fraction,
-    "progressive": _bool,
-    "keep_rejected": _bool,
+    "progressive": is_bool,
+    "keep_rejected": is_bool,
     "gpu_memory": parse_size,
     "gpu_overflow": one_of("quarantine", "cut"),
     "mode": one_of(*MODES),

@@ -1,7 +1,7 @@
 """Short names for the steps of a curation (`steps:` of a recipe), and the steps of one recipe inside another.
 
     steps:
-      - preset: web-english             # all steps of a shipped recipe, or of a file
+      - preset: web-english             # all steps of a shipped recipe, or of a file (mine.yaml beside this one)
       - gopher_quality: {min_words: 30}
       - exact_duplicates
       - _target_: my.module.Stage       # anything else by its name
@@ -87,7 +87,7 @@ def _of_preset(given: Node, at: Located, top: dict[str, Node], depth: int) -> li
         raise at.fail("preset: expected the name of a shipped recipe, or a file")
     if depth >= _MAX_DEPTH:
         raise at.fail(f"presets inside presets, more than {_MAX_DEPTH} deep")
-    path = given.value if os.sep in given.value else str(PRESETS / f"{given.value.removesuffix('.yaml')}.yaml")
+    path = _file_of(given.value, at.references.file)
     if not os.path.isfile(path):
         raise at.fail(f"no such preset: {given.value}{suggest(given.value, with_steps())}")
     root = parse(read_text(path), path)
@@ -97,6 +97,16 @@ def _of_preset(given: Node, at: Located, top: dict[str, Node], depth: int) -> li
         if not isinstance(node.value, (list, dict)) and key not in ("name", "description", "input", "output"):
             top.setdefault(key, node)
     return _steps(Located(root.value["steps"], "steps", References({}, {}, path)), top, depth + 1)
+
+
+def _file_of(preset: str, recipe: str) -> str:
+    """Where the steps lie that a recipe file calls so: a file, from here or from the recipe's folder, or a shipped recipe."""
+    beside = os.path.join(os.path.dirname(os.path.abspath(recipe)), preset)
+    if os.sep in preset:
+        return preset if os.path.isfile(preset) else beside
+    if preset.endswith((".yaml", ".yml")) and os.path.isfile(beside) and beside != os.path.abspath(recipe):
+        return beside
+    return str(PRESETS / f"{preset.removesuffix('.yaml')}.yaml")
 
 
 def with_steps() -> list[str]:

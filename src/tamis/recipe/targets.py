@@ -4,6 +4,9 @@ A target is `module.Name`. The module must be one of Tamis' public rooms or allo
 before it is imported; the name must lead to a class, or to a stage made by `@processing_stage`, that is *defined* in such a
 module (or is a class of Tamis that its `__all__` lists), so that nothing merely imported there (`tamis.stages.x.os`,
 `tamis.stages.x.Path`) can be reached.
+
+Nor can a recipe let a model's folder run the code that lies in it: a `trust_remote_code` that says yes, wherever it stands, is refused
+unless the command line says so too.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ _EARLIER = {
 }
 
 _DOTTED = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z][A-Za-z0-9_]*)*")
+_TRUST = "trust_remote_code"  # of stages, and of what they hand on to transformers and vLLM
 _FOREIGN_KEYS = ("_args_", "_partial_", "_recursive_", "_convert_", "_mode_")
 
 
@@ -46,12 +50,16 @@ class Targets:
     """Checks and builds the `_target_` mappings of one recipe."""
 
     allow: Sequence[str] = ()
+    trust_remote_code: bool = False
 
     def check(self, at: Located) -> None:
-        """Check every target name at and below a value without importing anything."""
+        """Check every target name, and every consent to run code, at and below a value without importing anything."""
         for found in at.all():
-            if TARGET in found.fields():
-                self._name(found.fields()[TARGET])
+            fields = found.fields()
+            if TARGET in fields:
+                self._name(fields[TARGET])
+            if _TRUST in fields and not self.trust_remote_code:
+                _check_no_trust(fields[_TRUST])
 
     def build(self, at: Located) -> object:
         """The value, with every `_target_` mapping in it turned into its object."""
@@ -139,6 +147,15 @@ class Targets:
         # A stage made by @processing_stage belongs to the module of its function, not to that of the decorator.
         owner = getattr(found, "function", type(found))
         return self._permitted(str(getattr(owner, "__module__", "")))
+
+
+def _check_no_trust(at: Located) -> None:
+    value = at.node.value if isinstance(at.node.value, (list, dict)) else at.scalar()
+    if value:
+        raise at.fail(
+            "the recipe asks to run code that a model's folder brings along, and a recipe cannot allow that itself; if you trust "
+            "the author of that model, add --trust-remote-code to the command"
+        )
 
 
 def _check_parameters(cls: type, given: dict[str, Located], at: Located) -> None:

@@ -107,6 +107,23 @@ def use(urls: Any, given: Mapping[str, Any] | None, who: str = "storage_options"
 
 def use_everywhere(pairs: Sequence[str]) -> None:
     """Options of the command line, `key=value` each, for every bucket that has none of its own."""
+    restore({**settings(), EVERY: asdict(parse_options(pairs))})
+
+
+def told_everywhere() -> list[str]:
+    """The options that `use_everywhere` was given, as it takes them; nothing where there are none."""
+    usual = asdict(Options())
+    found = settings().get(EVERY)
+    told = {n: v for n, v in found.items() if n in usual and v != usual[n]} if isinstance(found, dict) else {}
+    return [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in told.items()]
+
+
+def parse_options(pairs: Sequence[str]) -> Options:
+    """`key=value` pairs of the command line.
+
+    >>> parse_options(["endpoint_url=http://localhost:9000", "anon=true"]).anon
+    True
+    """
     given: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -120,7 +137,7 @@ def use_everywhere(pairs: Sequence[str]) -> None:
             given.setdefault(where, {})[name] = plain
         else:
             given[name] = plain
-    restore({**settings(), EVERY: asdict(check(given, "--storage-option"))})
+    return check(given, "--storage-option")
 
 
 def settings() -> dict[str, dict[str, Any]]:

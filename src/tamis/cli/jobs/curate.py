@@ -46,6 +46,7 @@ def curate(
     set_: options.Sets = None,
     allow_module: options.AllowModules = None,
     allow_alert_sinks: options.AllowAlertSinks = False,
+    trust_remote_code: options.TrustRemoteCode = False,
     *,
     work: options.DocumentOptions,
 ) -> None:
@@ -65,7 +66,10 @@ def curate(
     writing |= {"shuffle": str(shuffle)} if shuffle is not None else {}
     writing |= {"card": "false"} if no_card else {}
     changes |= {f"write.{name}": value for name, value in writing.items()}
-    request = Request(preset, changes, tuple(allow_module or ()), work.settings(), work.alerts, allow_alert_sinks)
+    request = Request(
+        preset, changes, tuple(allow_module or ()), work.settings(), work.alerts, allow_alert_sinks,
+        trust_remote_code=trust_remote_code,
+    )  # fmt: skip
     found = request.workflow()
     if found is None or not hasattr(found[0], "steps"):
         raise UsageError(f"{preset} has no 'steps:'; tamis run runs it. For a curation: {', '.join(_presets())}")

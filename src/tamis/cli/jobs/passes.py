@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Exit, echo
 from tamis.errors import TamisError
+from tamis.signatures import accepted
 from tamis.stores.homes import local_of
 
 if TYPE_CHECKING:
@@ -48,10 +49,17 @@ def perform(
             watch,
         ):
             more = {} if executor is None else {"executor": executor}
-            result = run(progress=show, watch=watch, count_caller=True, **more, **settings)
+            chosen = accepted(run, {**more, **settings})
+            for name in sorted({**more, **settings}.keys() - chosen.keys()):
+                echo(f"{name} is not used: `run` of this workflow has no such parameter", err=True)
+            ours = accepted(run, {"progress": show, "watch": watch, "count_caller": True})
+            result = run(**ours, **chosen)
         raised = watch.summary() if watch is not None else {}
     except TamisError as exc:
         return tell_failure(exc, as_json)
+    if not hasattr(result, "status"):
+        _tell_other(result, getattr(run, "__self__", run), as_json)
+        return 0
     if result.status == "shard":
         told = {"status": "shard", "exit_code": 0, "output": result.output, **result.summary}
         if as_json:
@@ -81,6 +89,21 @@ def perform(
         for sentence in about["alarms"]:
             echo(f"look: {sentence}", err=True)
     return 0
+
+
+def _tell_other(result: Any, workflow: Any, as_json: bool) -> None:
+    """What a workflow of the user's says at its end: its name and its figures, if it gave any."""
+    from tamis.cli.terminal.show import print_json, print_lines
+
+    last = getattr(workflow, "workflows", [workflow])[-1]  # of several, one after the other
+    name = str(getattr(result, "workflow_name", "") or type(last).__name__)
+    metadata = getattr(result, "metadata", None)
+    figures = {str(k): v for k, v in metadata.items()} if isinstance(metadata, Mapping) else {}
+    if as_json:
+        plain = {k: v if isinstance(v, (str, int, float, bool, type(None))) else str(v) for k, v in figures.items()}
+        print_json({"status": "finished", "exit_code": 0, "workflow": name, "metadata": plain})
+    else:
+        print_lines([f"{name}: finished", *(f"{key}: {value}" for key, value in figures.items())])
 
 
 @contextlib.contextmanager

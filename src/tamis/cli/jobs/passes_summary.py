@@ -53,15 +53,20 @@ def print_summary(about: dict[str, Any], result: Any) -> None:
 def _print(title: str, rows: list[tuple[str, str]], about: dict[str, Any], result: Any, listed: str) -> None:
     """The table, what it took, where the output is and where what was found is `listed`."""
     from tamis.cli.terminal.show import count, print_lines, print_table
+    from tamis.hints import command
     from tamis.sizes import format_size
 
+    n_aside, n_ranges = about.get("n_quarantined", 0), about.get("n_bad_ranges", 0)
+    rows += [("quarantined", f"{n_aside:,}")] if n_aside else []
+    rows += [("stretches that could not be read", f"{n_ranges:,}")] if n_ranges else []
     print_table(title, ["", ""], rows, right=(1,))
     memory, scratch = format_size(about["peak_bytes"]), format_size(about["scratch_bytes"])
     lines = [f"{about['seconds']:.1f} s, peak memory {memory}, scratch {scratch}"]
     if result.run is not None:
         written = f"{count(result.run.ledger.written.n, 'document')} in {count(result.run.n_files, 'file')}"
         lines.append(f"output: {about['output']} ({written})")
-    print_lines([*lines, f"{listed}: {about['duplicates']}"])
+    lines.append(f"{listed}: {about['duplicates']}")
+    print_lines([*lines, *([f"quarantine: {command('quarantine', about['output'])}"] if n_aside or n_ranges else [])])
 
 
 def described(result: Any) -> dict[str, Any]:

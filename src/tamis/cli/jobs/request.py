@@ -1,14 +1,16 @@
 """What the user asked for: a recipe, changes to it, and settings. Kept as `_tamis/command.json`, so that a run can be resumed.
 
 Secrets among the values of --set are not kept, only that there were some: they are given again, or the recipe takes them from the
-environment (${env:NAME}). What is read back is data, never trusted: every value is checked, modules are not allowed again without the user saying so,
-and `fresh` is not kept (resuming must not start over).
+environment (${env:NAME}). What is read back is data, never trusted: it lies in a run directory that is this user's alone (or in a bucket, which belongs
+to nobody: resume.py), every value is checked, neither modules nor the code of models are allowed again without the user saying so, and `fresh` is not
+kept (resuming must not start over).
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +22,7 @@ import tamis
 from tamis import files, secrets
 from tamis.errors import PipelineError, RunConflict, TamisError, UsageError
 from tamis.stores.homes import local_of, present
+from tamis.stores.options import parse_options, told_everywhere
 from tamis.stores.urls import absolute
 
 if TYPE_CHECKING:
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
 FILE = "command.json"
 _VERSION = 1
 _MAX_BYTES = 1_000_000
+_SINK = re.compile(
+    r"alerts\.sinks\..+\.(webhook|command|headers)(\..*)?"
+)  # an address is all that it takes to write there
 _DEDUP = ("dedup.json", "dedup", "dedup.lock")  # what a deduplication leaves; the lock alone with scratch elsewhere
 
 
@@ -43,6 +49,8 @@ class Request:
     alerts: str | None = None  # the user's file of rules; like modules, never kept: it names commands
     allow_alert_sinks: bool = False
     text: str | None = None  # of a recipe that is no file; `recipe` is what it will be called
+    trust_remote_code: bool = False  # whether the recipe may run code that models bring along; never kept, like modules
+    modules_in: str | None = None  # where allowed modules are looked for; None: in the current folder
 
     def build(self) -> tuple[Pipeline, dict[str, Any]]:
         """The pipeline of the recipe, and the settings of its run: the recipe's, then the command line's over them."""
@@ -86,11 +94,16 @@ class Request:
         """Read once: a command asks for the workflow, then for the pipeline, and building the stages may take long."""
         from tamis.recipe.load import load_recipe
 
-        if self.allow and os.getcwd() not in sys.path:
-            sys.path.insert(0, os.getcwd())  # a module the user names is looked for here, as `python -m` does
+        folder = self.modules_in or os.getcwd()
+        if self.allow and folder not in sys.path:
+            sys.path.insert(0, folder)  # a module the user names is looked for here, as `python -m` does
         path = find_recipe(self.recipe) if self.text is None else self.recipe
         secrets.learn_values(self.overrides)
-        recipe = load_recipe(path, self.allow, overrides=self.overrides, text=self.text)
+        recipe = load_recipe(
+            path, self.allow, overrides=self.overrides, text=self.text, trust_remote_code=self.trust_remote_code
+        )
+        for sink in recipe.alerts.sinks.values() if recipe.alerts is not None else ():
+            secrets.learn({"secret": sink.addresses()})  # whoever knows the address of a chat can write there
         if recipe.backend != "local":
             recipe.settings.setdefault("executor", recipe.backend)
         if recipe.ray_client is not None:
@@ -108,6 +121,7 @@ class Request:
             "secrets": sorted(hidden),
             "modules": list(self.allow),
             "settings": {k: v for k, v in self.settings.items() if k in _kept()},
+            "storage": told_everywhere(),
         }
         files.write_json(os.path.join(run_dir, FILE), data, indent=1)
 
@@ -119,30 +133,34 @@ class Request:
 
 
 def secret_names(overrides: Mapping[str, str]) -> set[str]:
-    """Those of --set that are secrets: by their name, or because a stage has such a value under the name of one."""
+    """Those of --set that are secrets: by their name, or because a stage (or a sink) has such a value under the name of one."""
     known = secrets.known()
     return {
         name
         for name, value in overrides.items()
-        if secrets.kind_of(name.rpartition(".")[2]) or any(s in value for s in known)
+        if secrets.kind_of(name.rpartition(".")[2]) or _SINK.fullmatch(name) or any(s in value for s in known)
     }
 
 
 @dataclass(frozen=True)
 class Saved:
     """A request as the run directory keeps it. `modules`: those it used, which the user must allow again; `secrets`: the
-    names of --set whose values were not kept."""
+    names of --set whose values were not kept; `storage`: its --storage-option."""
 
     request: Request
     cwd: str
     modules: tuple[str, ...]
     secrets: tuple[str, ...] = ()
+    storage: tuple[str, ...] = ()
 
 
 def load_saved(output: str) -> Saved:
-    """The command that made `output`."""
+    """The command that made `output`. RunConflict, before anything is read, where its run directory is not this user's alone."""
+    from tamis.engine.run.output.directory import check_run_dir
+
     output = present(output)
     path = os.path.join(output, "_tamis", FILE)
+    check_run_dir(os.path.dirname(path))
     try:
         with open(path, "rb") as file:
             raw = file.read(_MAX_BYTES + 1)
@@ -180,6 +198,13 @@ def _checked(data: Any, path: str) -> Saved:
     names = data.get("secrets", [])
     if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
         raise bad("secrets: expected a list of names")
+    storage = data.get("storage", [])
+    if not isinstance(storage, list) or not all(isinstance(pair, str) for pair in storage):
+        raise bad("storage: expected a list of KEY=VALUE")
+    try:
+        parse_options(storage)
+    except UsageError as exc:
+        raise bad(f"storage: {exc}") from None
     if not isinstance(settings, dict):
         raise bad("settings: expected values by name")
     for name, value in settings.items():
@@ -187,15 +212,22 @@ def _checked(data: Any, path: str) -> Saved:
             _kept()[name](value, name)
         except (KeyError, UsageError):
             raise bad(f"settings.{name}: unknown, or not a value it can have") from None
-    return Saved(Request(data["recipe"], changes, (), settings), data["cwd"], tuple(modules), tuple(names))
+    request = Request(data["recipe"], changes, (), settings)
+    return Saved(request, data["cwd"], tuple(modules), tuple(names), tuple(storage))
 
 
 def _kept() -> dict[str, Callable[[Any, str], object]]:
     """Settings that a resumed run takes over, each with its check: those of recipes, and some of the command line."""
     from tamis.cli.jobs.executors import NAMES
-    from tamis.recipe.load import SETTINGS, is_text, one_of
+    from tamis.engine.run.shard import Shard
+    from tamis.recipe.load import SETTINGS, is_bool, is_text, one_of
 
-    return {**SETTINGS, "executor": one_of(*NAMES), "address": is_text, "run_dir": is_text}
+    def shard(value: Any, what: str) -> None:
+        is_text(value, what)
+        Shard.parse(value)
+
+    own = {"executor": one_of(*NAMES), "address": is_text, "run_dir": is_text, "shard": shard, "merge": is_bool}
+    return {**SETTINGS, **own}
 
 
 def text_in_recipe(text: str) -> str:
@@ -213,7 +245,7 @@ def path_in_recipe(path: str) -> str:
 def find_recipe(name: str) -> str:
     """A file, or a recipe that ships with Tamis, by its name."""
     shipped = Path(tamis.__file__).parent / "recipe" / "presets"
-    if os.path.exists(name) or os.sep in name:
+    if os.sep in name or (os.path.exists(name) and not os.path.isdir(name)):  # a folder called `code` hides no preset
         return name
     at = shipped / f"{name.removesuffix('.yaml')}.yaml"
     if at.is_file():

@@ -32,6 +32,7 @@ def run(
     allow_module: options.AllowModules = None,
     run_dir: Annotated[str | None, Option(help="Where to keep results of a recipe without writer.")] = None,
     allow_alert_sinks: options.AllowAlertSinks = False,
+    trust_remote_code: options.TrustRemoteCode = False,
     *,
     work: options.StagesOptions,
 ) -> None:
@@ -43,8 +44,9 @@ def run(
     """
     settings = work.settings() | options.given(mode=mode, run_dir=run_dir)
     request = Request(
-        recipe, options.parse_sets(set_), tuple(allow_module or ()), settings, work.alerts, allow_alert_sinks
-    )
+        recipe, options.parse_sets(set_), tuple(allow_module or ()), settings, work.alerts, allow_alert_sinks,
+        trust_remote_code=trust_remote_code,
+    )  # fmt: skip
     raise Exit(perform(request, work.as_json, work.quiet))
 
 

@@ -23,11 +23,13 @@ class TextRequest(Request):
         Request(path, settings=self.settings).save(run_dir)
 
 
-def perform_text(recipe: str, name: str, work: DocumentOptions) -> int:
+def perform_text(recipe: str, name: str, work: DocumentOptions, trust_remote_code: bool = False) -> int:
     """Run a recipe that is a text; `name` is what it is called in the run directory. Returns the exit code."""
     from tamis.cli.jobs.run import perform
 
-    request = TextRequest(name, settings=work.settings(), alerts=work.alerts, text=recipe)
+    request = TextRequest(
+        name, settings=work.settings(), alerts=work.alerts, text=recipe, trust_remote_code=trust_remote_code
+    )
     return perform(request, work.as_json, work.quiet)
 
 

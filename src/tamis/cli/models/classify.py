@@ -79,7 +79,7 @@ def classify(
         "model_folder": model_folder,
     }  # fmt: skip
     recipe = make_recipe(model, source, target, {k: v for k, v in chosen.items() if v is not None})
-    raise Exit(perform_text(recipe, _RECIPE, work))
+    raise Exit(perform_text(recipe, _RECIPE, work, trust_remote_code))
 
 
 def known() -> dict[str, Any]:

@@ -28,6 +28,7 @@ def train_classifier(
         str, Option(metavar="SHARE", help="Documents that are not learned from, but tried; 0 for none.")
     ] = "10%",
     seed: Annotated[int, Option(help="For the first state and the order of documents.")] = 1,
+    replace: Annotated[bool, Option("--replace", help="Replace a model that exists.")] = False,
     as_json: Annotated[bool, Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Train a classifier on labelled documents, and tell how well it does on some that it has not seen.
@@ -43,6 +44,7 @@ def train_classifier(
     from tamis.stages.text.models.fasttext_training import TrainingOptions
     from tamis.stages.text.models.fasttext_training import train_classifier as train
 
+    check_place(output, source, replace)
     options = TrainingOptions(dim, epochs, rate, word_ngrams, buckets, min_count, seed)
     share = 0.0 if held_out in ("0", "0%", "0.0") else parse_fraction(held_out, "--held-out")
     texts, labels, n_left_out = _labelled(source, text_field, label_field)
@@ -57,6 +59,32 @@ def train_classifier(
     files.write_bytes(os.path.abspath(output), made)
     figures = _try(output, [texts[i] for i in tried], [labels[i] for i in tried])
     _tell({"model": output, "n_bytes": len(made), "n_trained": len(seen), "n_tried": len(tried), **figures}, as_json)
+
+
+def check_place(output: str, source: str, replace: bool) -> None:
+    """Refuse, before anything is learned, a place where the model cannot be written, or where something else lies."""
+    from tamis.cli.jobs.request import file_source
+    from tamis.engine.run.inputs import files_of
+    from tamis.pipeline import Pipeline
+    from tamis.stages.text.io.reader import DocumentReader
+    from tamis.stages.text.models.fasttext_training import is_model
+
+    path = os.path.abspath(output)
+    folder = os.path.dirname(path)
+    if not os.path.isdir(folder):
+        raise UsageError(f"--output {output}: there is no folder {folder}; make it, or name another file")
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"--output {output}: {folder} cannot be written to; name another file")
+    if not os.path.lexists(path):
+        return
+    stages = Pipeline("labelled documents", stages=[DocumentReader(source)]).build()
+    found = files_of(file_source(stages, "train-classifier"), None)
+    if os.path.realpath(path) in {os.path.realpath(p) for p in found.paths}:
+        raise UsageError(f"--output {output} is one of the labelled files; name another file")
+    if not is_model(path):
+        raise UsageError(f"--output {output} exists and is no model of this kind; name another file, or remove it")
+    if not replace:
+        raise UsageError(f"--output {output}: this model exists; name another file, or add --replace")
 
 
 def _labelled(source: str, text_field: str, label_field: str) -> tuple[list[str], list[str], int]:

@@ -28,6 +28,10 @@ AllowModules = Annotated[
     list[str] | None,
     Option("--allow-module", metavar="MODULE", help="Let the recipe use this module; may be repeated."),
 ]
+TrustRemoteCode = Annotated[
+    bool,
+    Option("--trust-remote-code", help="Let the recipe run the code that models bring along (its trust_remote_code)."),
+]
 AsJson = Annotated[bool, Option("--json", help="Print one JSON object to stdout at the end.")]
 Alerts = Annotated[
     str | None,

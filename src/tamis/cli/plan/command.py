@@ -54,6 +54,7 @@ def plan(
     avg_doc_bytes: DocumentBytes = None,
     set_: options.Sets = None,
     allow_module: options.AllowModules = None,
+    trust_remote_code: options.TrustRemoteCode = False,
     probe: Annotated[
         bool, Option("--probe", help="Try the recipe on a little data, even if it has run here before.")
     ] = False,
@@ -90,7 +91,7 @@ def plan(
     )
     if asked is not None:
         overrides = {**_placeholders(recipe), **overrides}
-    request = Request(recipe, overrides, tuple(allow_module or ()), settings)
+    request = Request(recipe, overrides, tuple(allow_module or ()), settings, trust_remote_code=trust_remote_code)
     found = request.workflow()
     if found is not None and hasattr(found[0], "steps"):
         from tamis.cli.plan.curation import show_plan

@@ -81,7 +81,10 @@ def spread(paths: Sequence[str], n: int) -> list[str]:
 def tried_apart(request: Request, paths: list[str], output: str, **how: Any) -> Trial:
     """A trial in a process of its own."""
     asked = {
-        "request": [os.path.abspath(find_recipe(request.recipe)), request.overrides, list(request.allow), request.settings],
+        "request": {
+            "recipe": os.path.abspath(find_recipe(request.recipe)), "overrides": request.overrides, "allow": list(request.allow),
+            "settings": request.settings, "trust_remote_code": request.trust_remote_code,
+        },
         "paths": paths, "output": output, "how": how, "parent": os.getpid(),
     }  # fmt: skip
     try:
@@ -164,7 +167,7 @@ def _without_profiles() -> Iterator[None]:
 if __name__ == "__main__":
     asked = json.load(sys.stdin)
     try:
-        told = asdict(tried(Request(*asked.pop("request")), **asked))
+        told = asdict(tried(Request(**asked.pop("request")), **asked))
     except KeyboardInterrupt:
         sys.exit(130)
     print("\n" + json.dumps(told))  # on a line of its own, whatever a stage has printed before

@@ -52,6 +52,7 @@ def try_(
     workers: options.Workers = None,
     set_: options.Sets = None,
     allow_module: options.AllowModules = None,
+    trust_remote_code: options.TrustRemoteCode = False,
     plot: Annotated[Path | None, Option(metavar="FILE", help="Write a picture: .svg or .html.")] = None,
     write: Annotated[
         bool, Option("--write", help="Put the recommendation into the recipe's settings; comments stay.")
@@ -78,7 +79,10 @@ def try_(
     path = find_recipe(recipe)
     if write:
         check_writable(path)
-    request = Request(recipe, options.parse_sets(set_), tuple(allow_module or ()), options.given(workers=workers))
+    given = options.given(workers=workers)
+    request = Request(
+        recipe, options.parse_sets(set_), tuple(allow_module or ()), given, trust_remote_code=trust_remote_code
+    )
 
     def tell(text: str) -> None:
         if not quiet and not as_json:

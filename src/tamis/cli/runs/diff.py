@@ -8,6 +8,7 @@ from typing import Annotated
 
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument
+from tamis.errors import UsageError
 
 Output = Annotated[str, Argument(help="Output folder of a run.")]
 
@@ -31,6 +32,7 @@ def diff(
         print_json(asdict(found))
         return
     lines = [f"different: {sentence}" for sentence in found.settings] or ["the same stages with the same settings"]
+    lines = [*found.remarks, *lines]
     for paths, which in ((found.only_first, "first"), (found.only_second, "second")):
         if paths:
             lines.append(f"left out: {len(paths):,} files that only the {which} run read, such as {paths[0]}")
@@ -68,9 +70,14 @@ def report(
     Example: tamis report clean/
     """
     from tamis.cli.terminal.show import print_json, print_lines
+    from tamis.observe.passes import looked_only
     from tamis.observe.report import write_report
     from tamis.observe.verdicts import run_folder
 
+    if (table := looked_only(output)) is not None:
+        raise UsageError(
+            f"{output}: this run only looked for duplicates; the table of them is in {table}, and there is no report of documents that went"
+        )
     path = Path(write_report(str(run_folder(output))))
     if as_json:
         print_json({"report": str(path), "bytes": path.stat().st_size})

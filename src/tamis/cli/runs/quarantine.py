@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +21,7 @@ from tamis.errors import RunConflict, UsageError
 from tamis.hints import command
 
 if TYPE_CHECKING:
+    from tamis.cli.jobs.request import Request
     from tamis.observe.quarantine import Entry
 
 _RAW_CHARS = 60
@@ -35,13 +37,15 @@ def quarantine(
     recipe: Annotated[str | None, Option(help="Recipe for --retry; default: that of the run.")] = None,
     memory: options.Memory = None,
     max_record: options.MaxRecord = None,
+    set_: options.Sets = None,
     allow_module: options.AllowModules = None,
+    trust_remote_code: options.TrustRemoteCode = False,
     as_json: Annotated[bool, Option("--json", help="One JSON object per line; with --retry one object.")] = False,
 ) -> None:
     """List what a run set aside, or run it again after a fix.
 
-    With --retry the records pass through the recipe as it is now; the documents that come out are in a folder next to the
-    output, named OUTPUT-retry. Exit code 3 if some still fail.
+    With --retry, for runs of tamis run, filter and classify, the records pass through the recipe as it is now; the documents that come
+    out are in a folder next to the output, named OUTPUT-retry. Exit code 3 if some still fail.
 
     Example: tamis quarantine out/ --reason "not valid JSON"
     """
@@ -50,23 +54,35 @@ def quarantine(
         raise UsageError(f"{output} holds no run of Tamis; give the output folder of a run")
     if retry:
         settings = options.given(memory=memory, max_record=max_record)
-        raise Exit(_retry(output, into, recipe, reason, settings, tuple(allow_module or ()), as_json))
-    if into is not None or recipe is not None:
-        raise UsageError("--into and --recipe go with --retry")
-    _list(select(run_dir, reason), limit, as_json)
+        output, into = output.absolute(), into.absolute() if into is not None else None  # named from here
+        request = _request(output, recipe, options.parse_sets(set_), tuple(allow_module or ()), settings)
+        raise Exit(_retry(replace(request, trust_remote_code=trust_remote_code), output, into, reason, as_json))
+    if into is not None or recipe is not None or set_:
+        raise UsageError("--into, --recipe and --set go with --retry")
+    problems: list[str] = []
+    _list(select(run_dir, reason, problems), limit, as_json, problems)
+    if _tell(problems):
+        raise Exit(1)
 
 
-def select(run_dir: Path, reason: str | None) -> Iterator[Entry]:
-    """Entries in the order of the input; all of them, or those whose reason or stage contains the text."""
+def select(run_dir: Path, reason: str | None, problems: list[str]) -> Iterator[Entry]:
+    """Entries in the order of the input; all of them, or those whose reason or stage contains the text. `problems` gets what cannot be read."""
     from tamis.observe.quarantine import read_entries
 
     wanted = (reason or "").lower()
-    for entry in read_entries(run_dir / "quarantine"):
+    for entry in read_entries(run_dir / "quarantine", problems):
         if wanted in entry.reason.lower() or wanted in entry.stage.lower():
             yield entry
 
 
-def _list(entries: Iterator[Entry], limit: int, as_json: bool) -> None:
+def _tell(problems: list[str]) -> bool:
+    """Say what of a quarantine cannot be read; whether there is any."""
+    for problem in problems:
+        echo(f"error: {problem}", err=True)
+    return bool(problems)
+
+
+def _list(entries: Iterator[Entry], limit: int, as_json: bool, problems: list[str]) -> None:
     from tamis.cli.terminal.show import clip, count, print_lines, print_table
 
     shown = itertools.islice(entries, limit)
@@ -87,7 +103,7 @@ def _list(entries: Iterator[Entry], limit: int, as_json: bool) -> None:
         for e in shown
     ]
     if not rows:
-        print_lines(["nothing in quarantine"])
+        print_lines([] if problems else ["nothing in quarantine"])
         return
     print_table(
         "Quarantine", ["file", "offset", "length", "unit", "reason", "stage", "begins with"], rows, right=(1, 2)
@@ -98,37 +114,72 @@ def _list(entries: Iterator[Entry], limit: int, as_json: bool) -> None:
     )
 
 
-def _retry(
-    output: Path,
-    into: Path | None,
-    recipe: str | None,
-    reason: str | None,
-    settings: dict[str, Any],
-    allow: tuple[str, ...],
-    as_json: bool,
-) -> int:
-    from tamis.cli.jobs.request import Request, redirect
+def _request(
+    output: Path, recipe: str | None, changes: dict[str, str], allow: tuple[str, ...], settings: dict[str, Any]
+) -> Request:
+    """What the records go through: the recipe that is named, or that of the run. Looks at nothing in a run directory of others."""
+    from tamis.cli.jobs.request import FILE, Request, find_recipe
     from tamis.cli.jobs.resume import find_request
+    from tamis.engine.run.output.directory import check_run_dir
+
+    check_run_dir(str(output / "_tamis"))
+    if recipe is not None:
+        path = os.path.abspath(find_recipe(recipe))
+        return Request(path, {**_open_ends(path), **changes}, allow, settings)
+    if not (output / "_tamis" / FILE).exists():
+        raise UsageError(_no_recipe(output))
+    return find_request(str(output), settings, allow, changes)
+
+
+def _no_recipe(output: Path) -> str:
+    return (
+        f"{output} was not made by tamis run, filter or classify, and --retry works for these: it runs their recipe again. Name a recipe "
+        "with stages for the records (--recipe RECIPE), or repair the input files and do again what made the output, with --fresh"
+    )
+
+
+def _open_ends(path: str) -> dict[str, str]:
+    """Values for what a recipe leaves open (???) of where it reads and writes, and uses nowhere else: a retry has its own ends."""
+    from tamis.recipe.yaml_text import MISSING, fields_of
+
+    root = fields_of(path)
+    stages = root["stages"].value if "stages" in root and isinstance(root["stages"].value, list) else []
+    ends = [
+        stage.value.pop(key)
+        for stage, key in [
+            *((stage, "file_paths") for stage in stages[:1]),
+            *((stage, "path") for stage in stages[-1:]),
+        ]
+        if isinstance(stage.value, dict) and key in stage.value
+    ]
+    inside, elsewhere = repr(ends), repr(list(root.values()))
+    missing = [name for name, node in root.items() if node.value == MISSING and node.plain]
+    return {name: "retry" for name in missing if f"${{{name}}}" in inside and f"${{{name}}}" not in elsewhere}
+
+
+def _retry(request: Request, output: Path, into: Path | None, reason: str | None, as_json: bool) -> int:
+    from tamis.cli.jobs.request import file_source, redirect
     from tamis.cli.jobs.run import execute_pipeline
     from tamis.cli.terminal.show import count, print_json, print_lines
 
-    output = output.absolute()
-    target = (into.absolute() if into is not None else output.with_name(output.name + "-retry")).resolve()
+    if request.workflow() is not None:
+        raise UsageError(_no_recipe(output))
+    pipeline, chosen = request.build()
+    file_source(pipeline.build(), "quarantine --retry")
+    target = (into if into is not None else output.with_name(output.name + "-retry")).resolve()
     if target == output.resolve():
         raise UsageError(f"--into {into} is the output itself; a retry writes to a folder of its own")
-    request = (
-        Request(os.path.abspath(recipe), {}, allow, settings)
-        if recipe
-        else find_request(str(output), settings, allow, {})
-    )
-    pipeline, chosen = request.build()
     records = output / "_tamis" / "retry" / "records.jsonl"
-    n_collected, n_left = collect(select(output / "_tamis", reason), records)
+    problems: list[str] = []
+    n_collected, n_left = collect(select(output / "_tamis", reason, problems), records)
+    _tell(problems)
     if not n_collected:
         print_lines([_nothing(n_left)])
-        return 0 if not n_left else 3
-    # What fails again is counted below; it must not end the run early, and a sample of a retry makes no sense.
-    chosen = {k: v for k, v in chosen.items() if k not in ("sample", "progressive", "on_infeasible", "run_dir")}
+        return 1 if problems else 3 if n_left else 0
+    # What fails again is counted below; it must not end the run early. A sample of a retry makes no sense, nor does a part of one,
+    # and a few records need no cluster.
+    apart = ("sample", "progressive", "on_infeasible", "run_dir", "executor", "address", "ray_client", "shard", "merge")
+    chosen = {k: v for k, v in chosen.items() if k not in apart}
     chosen |= {"quarantine_limit": "100%", "fresh": _is_retry_of(target, output)}
     about = execute_pipeline(
         redirect(pipeline, [str(records)], str(target)), chosen, lambda run_dir: _mark(run_dir, output), quiet=True
@@ -143,7 +194,7 @@ def _retry(
         lines += [_nothing(n_left)] if n_left else []
         lines += [f"documents: {target}"] + ([f"failed again: {command('quarantine', target)}"] if n_still else [])
         print_lines(lines)
-    return int(about["exit_code"]) or (3 if n_still or n_left else 0)
+    return int(about["exit_code"]) or (1 if problems else 3 if n_still or n_left else 0)
 
 
 def collect(entries: Iterator[Entry], path: Path) -> tuple[int, int]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tamis.cli.parsing import options
@@ -22,44 +24,64 @@ def top(
     output: Annotated[str, Argument(help="Output folder of a run.")],
     interval: Annotated[float, Option(min=0.2, help="Seconds between two looks.")] = 1.0,
     once: Annotated[bool, Option("--once", help="Show the state now, and stop.")] = False,
+    scratch: Annotated[Path | None, Option(help="The scratch folder of a deduplication, if it was given one.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Watch a run: memory against the budget, processes, stages, GPUs, machine, speed, time left, last partitions and events.
 
-    Works during the run, after it, and on another machine that sees the folder. Ends with the run, or with Ctrl-C.
+    Works during the run, after it, and on another machine that sees the folder. Of a deduplication or a curation it shows the pass under way.
+    Ends with the run, or with Ctrl-C.
 
     Example: tamis top clean/
     """
     from tamis.cli.terminal.show import print_json, print_lines, printable
-    from tamis.observe.live import read_live
-    from tamis.observe.verdicts import run_folder
+    from tamis.observe.passes import find_run
 
-    folder = run_folder(output)
-    live = read_live(folder)
+    folder = find_run(output)
+    look = functools.partial(_look, folder, None if scratch is None else str(scratch))
+    live, doing = look()
     if as_json:
-        print_json(asdict(live))
+        print_json({**asdict(live), "doing": doing})
         return
     if once or not sys.stdout.isatty():
-        print_lines(lines_of(live))
+        print_lines(lines_of(live, doing=doing))
         return
     from tamis.terminal import Screen
 
     with Screen() as screen:
         while True:
-            screen.show([printable(line) for line in lines_of(live, screen.width)])
-            if live.status == "finished":
+            screen.show([printable(line) for line in lines_of(live, screen.width, doing)])
+            if live.status in ("finished", "stopped"):
                 break
             time.sleep(interval)
-            live = read_live(folder)
-    print_lines(lines_of(live))
+            live, doing = look()
+    print_lines(lines_of(live, doing=doing))
 
 
-def lines_of(live: Live, width: int = 80) -> list[str]:
-    """The whole picture as lines of text."""
+def _look(folder: Path, scratch: str | None) -> tuple[Live, str]:
+    """The run as it is now, and what a workflow is doing: its pass under way, which others follow."""
+    from tamis.files import is_held
+    from tamis.observe.live import read_live
+    from tamis.observe.passes import find_place, looked_only
+
+    place = find_place(folder, scratch)
+    live = read_live(place.run_dir)
+    if looked_only(str(folder.parent)) is not None:
+        return replace(live, status="finished", name=live.name or "deduplication"), ""
+    if place.doing and live.status == "finished":
+        # Of one pass: a decision and more passes follow, if anybody is at work.
+        live = replace(live, status="running" if is_held(folder / "dedup.lock") else "stopped")
+    elif live.status == "stopped" and is_held(place.run_dir / "lock"):
+        live = replace(live, status="running")  # a machine may stand still for longer than that
+    return live, place.doing
+
+
+def lines_of(live: Live, width: int = 80, doing: str = "") -> list[str]:
+    """The whole picture as lines of text. `doing`: which pass of a workflow that is."""
     from tamis.observe.pictures.svg import clock_text
     from tamis.observe.points import LEVELS
 
-    lines = [f"{live.name or 'run'}: {live.status}, {clock(live.seconds)}"]
+    lines = [f"{live.name or 'run'}: {live.status}, {clock(live.seconds)}{f', {doing}' if doing else ''}"]
     budget = max(live.budget_bytes, 1)
     colour, means = LEVELS[max(0, min(live.level, len(LEVELS) - 1))]
     lines.append(

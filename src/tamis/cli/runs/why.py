@@ -10,6 +10,7 @@ from tamis.cli.parsing.arguments import Argument
 from tamis.cli.terminal.show import count
 from tamis.errors import UsageError
 from tamis.sizes import format_size
+from tamis.stores.urls import is_bucket
 
 if TYPE_CHECKING:
     from tamis.observe.duplicates import Pair
@@ -57,6 +58,11 @@ def why(
         raise UsageError(
             f"no document {document!r} was dropped or written by this run; name it by its id, or by its place as FILE:OFFSET "
             "(bad input is listed by: tamis quarantine)"
+            + (
+                "; whether a document was kept cannot be looked up by its id in a bucket, only by its place"
+                if is_bucket(output)
+                else ""
+            )
             + "".join(f"\n{p.path}:{p.offset} {p.sentence}" for p in places)
         )
     folder = run_folder(output)

@@ -46,6 +46,10 @@ class Sink(Protocol):
         """Called from another thread when nobody waits for a delivery under way any more."""
         return
 
+    def addresses(self) -> list[str]:
+        """What lets anybody who knows it write to the same place: never written down."""
+        return []
+
 
 def printable(text: str) -> str:
     """One line without control characters: names of stages and files are in alerts, and those may hold anything.
@@ -94,6 +98,9 @@ class CommandSink(Sink):
     timeout_s: float = 10.0
     _running: subprocess.Popen[bytes] | None = None
 
+    def addresses(self) -> list[str]:
+        return [word for word in self.command if "://" in word]
+
     def deliver(self, alert: Mapping[str, Any]) -> None:
         program = self.command[0]
         with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as given:
@@ -134,6 +141,9 @@ class WebhookSink(Sink):
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     timeout_s: float = 10.0
     retries: int = 4
+
+    def addresses(self) -> list[str]:
+        return [self.url, *(value for _, value in self.headers)]
 
     def deliver(self, alert: Mapping[str, Any]) -> None:
         # 9 MB of modules: only runs that have a webhook, and an alert for it, pay for them.

@@ -14,6 +14,8 @@ import pyarrow as pa
 import pytest
 from fasttext_twin import SOFTMAX, Twin
 
+from tamis.cli.models.train_classifier import check_place
+from tamis.cli.models.train_classifier import train_classifier as train_command
 from tamis.errors import UsageError
 from tamis.stages.text.classifiers import FastTextClassifier
 from tamis.stages.text.models.fasttext_model import FastTextModel
@@ -167,6 +169,30 @@ def test_options_are_checked(wrong: dict[str, Any]) -> None:
 def test_a_model_that_is_not_there() -> None:
     with pytest.raises(UsageError, match=r"is not a file; expected a fastText model"):
         FastTextClassifier("/no/such/model.bin")
+
+
+def test_a_model_takes_the_place_of_nothing_else(tmp_path: Path) -> None:
+    labelled_file = tmp_path / "labelled.jsonl"
+    labelled_file.write_text('{"text": "a", "label": "x"}\n{"text": "b", "label": "y"}\n')
+    (tmp_path / "link.bin").symlink_to(labelled_file)
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "model.bin").write_bytes(b"\xba\x16\x4f\x2f and the rest")
+    source = str(tmp_path / "*.jsonl")
+    for output, words in (
+        ("labelled.jsonl", "is one of the labelled files"),
+        ("link.bin", "is one of the labelled files"),
+        ("notes.txt", "exists and is no model of this kind"),
+        (".", "exists and is no model of this kind"),
+        ("model.bin", "this model exists; name another file, or add --replace"),
+        ("nodir/m.bin", "there is no folder"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            check_place(str(tmp_path / output), source, False)
+    check_place(str(tmp_path / "model.bin"), source, True)
+    check_place(str(tmp_path / "new.bin"), source, False)
+    with pytest.raises(UsageError, match="is one of the labelled files"):
+        train_command(source, str(labelled_file), replace=True)
+    assert labelled_file.read_text().startswith('{"text": "a"')
 
 
 def test_from_labelled_documents_to_labels_on_the_command_line(tmp_path: Path) -> None:

@@ -380,8 +380,18 @@ def _order_of_forgetting(entry: str) -> int:
 
 def own_run_dir(path: str) -> None:
     """Make a run directory, or see that the one there is this user's alone and that nothing in it leads elsewhere."""
+    files.own_folder(path, _ADVICE.format(path=path), 0o755)
+    _check_links(path)
+
+
+def check_run_dir(path: str) -> None:
+    """As `own_run_dir`, for who only reads it: nothing is made, and nothing is wrong where nothing is there."""
+    if files.check_own_folder(path, _ADVICE.format(path=path)):
+        _check_links(path)
+
+
+def _check_links(path: str) -> None:
     advice = _ADVICE.format(path=path)
-    files.own_folder(path, advice, 0o755)
     with os.scandir(path) as entries:
         link = next((e.name for e in entries if e.is_symlink()), None)
     if link is not None:

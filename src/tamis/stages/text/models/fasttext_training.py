@@ -6,6 +6,7 @@ Held in memory: the texts, and (words + buckets) * dim * 4 bytes.
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 from collections import Counter
@@ -22,6 +23,14 @@ _EOS = b"</s>"
 _MAX_WORD_BYTES = 1000
 _MAGIC, _VERSION, _SUPERVISED, _SOFTMAX = 793712314, 12, 3, 3
 _MOST_BYTES = 8 << 30
+
+
+def is_model(path: str) -> bool:
+    """Whether a file begins as a fastText model does."""
+    if not os.path.isfile(path):
+        return False
+    with open(path, "rb") as file:
+        return file.read(4) == struct.pack("<i", _MAGIC)
 
 
 @dataclass(frozen=True)
