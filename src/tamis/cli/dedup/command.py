@@ -52,7 +52,7 @@ def exact(
     ] = "cpu",
     plan: PlanOnly = False,
     *,
-    work: options.RunOptions,
+    work: options.ShardedOptions,
 ) -> None:
     """Remove documents whose texts are equal.
 
@@ -105,7 +105,7 @@ def fuzzy(
     ] = "cpu",
     plan: PlanOnly = False,
     *,
-    work: options.RunOptions,
+    work: options.ShardedOptions,
 ) -> None:
     """Remove documents that are nearly the same as one that stays.
 

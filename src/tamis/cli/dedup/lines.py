@@ -36,7 +36,7 @@ def lines(
     ] = "95%",
     find_only: Annotated[bool, Option("--find-only", help="Only count, and list the most frequent.")] = False,
     *,
-    work: options.RunOptions,
+    work: options.ShardedOptions,
 ) -> None:
     """Cut lines (or paragraphs) that occurred before out of documents.
 

@@ -52,7 +52,7 @@ def semantic(
     ] = "auto",
     find_only: Annotated[bool, Option("--find-only", help="Write the table of duplicates, remove nothing.")] = False,
     *,
-    work: options.RunOptions,
+    work: options.ShardedOptions,
 ) -> None:
     """Find documents whose embeddings point nearly the same way, and remove all but one of each group.
 

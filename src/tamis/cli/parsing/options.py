@@ -119,6 +119,13 @@ class RunOptions(Resuming):
     """What every command has that reads documents and writes them."""
 
     blocksize: Blocksize = None
+    fresh: Annotated[bool, Option("--fresh", help="Start over; removes only what Tamis wrote.")] = False
+
+
+@dataclass(frozen=True)
+class ShardedOptions(RunOptions):
+    """What commands have in addition whose work several machines can share without a cluster."""
+
     shard: Annotated[
         str | None,
         Option(
@@ -129,11 +136,10 @@ class RunOptions(Resuming):
     merge: Annotated[
         bool, Option("--merge", help="Join what --shard made and finish; `tamis merge` with the command does the same.")
     ] = False
-    fresh: Annotated[bool, Option("--fresh", help="Start over; removes only what Tamis wrote.")] = False
 
 
 @dataclass(frozen=True)
-class DocumentOptions(RunOptions):
+class DocumentOptions(ShardedOptions):
     """What commands have in addition that take documents through stages."""
 
     max_record: MaxRecord = None

@@ -176,6 +176,9 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
 
     def _copied(self, executor: Any, settings: Mapping[str, Any]) -> DedupResult:
         """A deduplication found nothing: everything stays."""
+        from tamis.dedup.held_output import HeldOutput, refuse_one_pass_settings
+
+        refuse_one_pass_settings(settings, self.output_path, HeldOutput.instead_of_sample)
         pipeline = Pipeline("removal of no duplicates", stages=[self._input().reader(), self._writer()()])
         result = pipeline.execute(executor, **settings)
         about = {"n_documents": result.ledger.written.n, "n_duplicates": 0, "n_ids": 0}
