@@ -89,8 +89,6 @@ def load_recipe(
 
         expand(root, file)  # before --set, which may change a parameter of any step by its place
     for key, text in (overrides or {}).items():
-        if key.startswith("write.") and "steps" in root.value:
-            root.value.setdefault("write", Node({}, 0))  # one option of it beside those that the recipe has, if any
         override(root, key, text, file)
     return _Loader(file, root, environ, [check_allowed_name(module) for module in allow]).load()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from tamis.cli.parsing.arguments import Argument, Commands, echo
@@ -32,5 +31,6 @@ def show(name: Annotated[str, Argument(metavar="NAME", help="The name of a shipp
     Example: tamis recipe show web-english > mine.yaml
     """
     from tamis.cli.jobs.request import find_recipe
+    from tamis.recipe.yaml_text import read_text
 
-    echo(Path(find_recipe(name)).read_text(encoding="utf-8").rstrip("\n"))
+    echo(read_text(find_recipe(name), keep_mark=True).rstrip("\n"))
