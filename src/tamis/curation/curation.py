@@ -187,6 +187,13 @@ class Curation:
             each=[s.upsample for s in self.sources] if any(s.upsample != 1 for s in self.sources) else [],
         )
 
+    def into(self, output_path: str) -> Curation:
+        """The same curation, written to another folder."""
+        made = copy.copy(self)
+        made._writer = copy.deepcopy(self._writer)
+        made._writer.path = made.output_path = str(absolute(output_path))
+        return made
+
     # -- what it will do --------------------------------------------------------------------------------------------------
     def plan(self) -> CurationPlan:
         """Passes, and why there are so many. Nothing is read but the names of the input files."""

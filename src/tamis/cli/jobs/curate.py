@@ -72,7 +72,7 @@ def curate(
     if plan:
         from tamis.cli.plan.curation import show_plan
 
-        show_plan(found[0], work.as_json, work.memory)
+        show_plan(found[0], work.as_json, found[1])
         return
     raise Exit(perform(request, work.as_json, work.quiet))
 

@@ -10,6 +10,7 @@ import atexit
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated
 
@@ -21,6 +22,7 @@ from tamis.cli.terminal.show import print_json, print_lines
 from tamis.errors import BudgetError, UsageError
 from tamis.sizes import parse_size
 
+_PROBE_MB = 8.0
 MachineSpec = Annotated[
     str | None, Option("--machine", metavar="SPEC", help="Plan for another machine, e.g. 64GB,32cores,4gpus.")
 ]
@@ -58,7 +60,9 @@ def plan(
         bool, Option("--probe", help="Try the recipe on a little data, even if it has run here before.")
     ] = False,
     no_probe: Annotated[bool, Option("--no-probe", help="Try nothing, even if it has not run here yet.")] = False,
-    probe_mb: Annotated[float, Option(min=0.1, max=1000, help="Decoded MB to try the recipe on.")] = 8,
+    probe_mb: Annotated[
+        float | None, Option(min=0.1, max=1000, help="Decoded MB to try the recipe on. Default: 8.")
+    ] = None,
     as_json: Annotated[bool, Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
     """Tell what a run would take: partitions, smallest budget, peak memory, scratch, output, time. Writes nothing to the output.
@@ -77,11 +81,13 @@ def plan(
     where = parse_machine(cluster, "--cluster") if cluster else parse_machine(machine) if machine else this_machine()
     asked = _imagined(dataset_bytes, avg_doc_bytes) if dataset_bytes is not None else None
     overrides = options.parse_sets(set_)
+    trying = {"--blocksize": blocksize, "--max-record": max_record, "--probe": probe or None, "--probe-mb": probe_mb}
     if recipe == "dedup":
         from tamis.cli.plan import dedup
 
+        _refuse(trying | {"--allow-module": allow_module}, "dedup")
         workflow = dedup.workflow_of(rest or [], overrides, asked is not None)
-        dedup.show(workflow, memory, workers, where, asked, as_json, scratch)
+        dedup.show(workflow, memory, workers, where, asked, as_json, scratch, not no_probe)
         return
     if rest:
         raise UsageError(f"one recipe at a time: {' '.join(rest)!r} is too much")
@@ -95,22 +101,41 @@ def plan(
     if found is not None and hasattr(found[0], "steps"):
         from tamis.cli.plan.curation import show_plan
 
-        show_plan(found[0], as_json, memory, where, asked)
+        _refuse(trying | {"--scratch": scratch}, "a recipe with steps")
+        show_plan(found[0], as_json, found[1], where, asked, not no_probe)
     elif found is not None:
         from tamis.cli.plan import dedup
 
+        _refuse(trying, "a recipe with a workflow")
         given = found[1]
-        dedup.show(found[0], given.get("memory"), given.get("workers"), where, asked, as_json, given.get("scratch"))
+        dedup.show(
+            found[0],
+            given.get("memory"),
+            given.get("workers"),
+            where,
+            asked,
+            as_json,
+            given.get("scratch"),
+            not no_probe,
+        )
     else:
         from tamis.cli.plan.stages import make_plan
 
-        made = make_plan(request, int(probe_mb * 1e6), where, asked, True if probe else False if no_probe else None)
+        n_bytes = int((probe_mb or _PROBE_MB) * 1e6)
+        made = make_plan(request, n_bytes, where, asked, True if probe else False if no_probe else None)
         if as_json:
             print_json(asdict(made))
         else:
             print_lines(made.lines())
         if not made.fits:
             raise Exit(BudgetError.exit_code)
+
+
+def _refuse(given: Mapping[str, object], what: str) -> None:
+    """UsageError for an option that a plan of this kind would not follow."""
+    for name, value in given.items():
+        if value is not None:
+            raise UsageError(f"tamis plan: {name} changes nothing in the plan of {what}; leave it out")
 
 
 def _imagined(dataset_bytes: str, document_bytes: str | None) -> Dataset:

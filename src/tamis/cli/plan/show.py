@@ -58,5 +58,21 @@ def guide_line(size: str, guide: Mapping[str, str]) -> str:
     return f"the original's guide for {size}: {facts} (a starting table, not a measurement)"
 
 
+def too_small_line(smallest_bytes: int) -> str:
+    """
+    >>> too_small_line(170_000_000)
+    'the budget is too small: give --memory 170MB or more'
+    """
+    return f"the budget is too small: give --memory {-(-smallest_bytes // 10**6)}MB or more"
+
+
+def budget_words(budget_bytes: int, smallest_bytes: int) -> str:
+    """
+    >>> budget_words(1_000_000_000, 170_000_000)
+    '1 GB; the smallest that works is 170 MB'
+    """
+    return f"{format_size(budget_bytes)}; the smallest that works is {format_size(smallest_bytes)}"
+
+
 def free_words(n_bytes: int | None) -> str:
     return f"; {format_size(n_bytes)} free" if n_bytes is not None else ""
