@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from tamis.cli.jobs.passes import perform_with
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, Exit, Option
+from tamis.errors import UsageError
 
 Target = Annotated[str, Argument(metavar="OUT", help="The folder for the documents that stay.")]
 
@@ -30,7 +31,9 @@ def semantic(
             help="How a MODEL that does not say so itself makes one vector of its tokens: mean_pooling, last_token, cls_token."
         ),
     ] = None,
-    text_field: Annotated[str, Option(help="The field that holds the text, for --model.")] = "text",
+    text_field: Annotated[
+        str | None, Option(help="With --model: the field that holds the text. Default: text.")
+    ] = None,
     eps: Annotated[float, Option(help="How unlike duplicates may be: 0.01 is a cosine of at least 0.99.")] = 0.01,
     clusters: Annotated[
         int | None,
@@ -63,6 +66,11 @@ def semantic(
     """
     workflow: Any
     if model is None:
+        for name, value in (("--pooling", pooling), ("--text-field", text_field)):
+            if value is not None:
+                raise UsageError(
+                    f"{name} goes with --model: without it no text is read, the embeddings are in the input"
+                )
         from tamis.dedup.semantic.workflow import SemanticDeduplicationWorkflow
 
         workflow = SemanticDeduplicationWorkflow(
@@ -74,7 +82,7 @@ def semantic(
         from tamis.stages.text.embedders.base import DEFAULT_MODEL
 
         workflow = TextSemanticDeduplicationWorkflow(
-            source, target, model_identifier=DEFAULT_MODEL if model == "minilm" else model, text_field=text_field, n_clusters=clusters,
+            source, target, model_identifier=DEFAULT_MODEL if model == "minilm" else model, text_field=text_field or "text", n_clusters=clusters,
             embedding_field=embedding_field, input_filetype=None, kmeans_random_state=seed, which_to_keep=keep, eps=eps,
             perform_removal=not find_only, input_blocksize=work.blocksize, max_source_loss=max_source_loss, embedding_pooling=pooling, backend=backend,
         )  # fmt: skip

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, Exit, Option, OptionGroup
+from tamis.errors import UsageError
 from tamis.stores.urls import is_remote
 
 _RECIPE = "video.yaml"
@@ -53,13 +54,16 @@ class Wanted(OptionGroup):
         ),
     ] = None
     caption_model: Annotated[
-        str,
-        Option(metavar="MODEL", help="qwen2.5, qwen3, or any vision-language chat model by hub id or folder."),
-    ] = "qwen2.5"
+        str | None,
+        Option(
+            metavar="MODEL",
+            help="qwen2.5, qwen3, or any vision-language chat model by hub id or folder. Default: qwen2.5.",
+        ),
+    ] = None
     caption_prompt: Annotated[
         str | None, Option(metavar="TEXT", help="What the model is asked. Default: to describe what can be seen.")
     ] = None
-    caption_tokens: Annotated[int, Option(min=1, help="The longest caption.")] = 512
+    caption_tokens: Annotated[int | None, Option(min=1, help="The longest caption, in tokens. Default: 512.")] = None
     previews: Annotated[bool, Option("--previews", help="Also make a small moving picture of each clip.")] = False
     limit_films: Annotated[int | None, Option(min=1, help="Only the first so many films.")] = None
     model_folder: Annotated[
@@ -96,9 +100,10 @@ def make_recipe(source: str, target: str, wanted: Wanted) -> str:
     from tamis.film.opening import SUFFIXES
     from tamis.formats.input_files.names import ends_in, path_text
 
+    _check_options(wanted)
     source, target = map(path_in_recipe, (source, target))
     models = None if wanted.model_folder is None else path_in_recipe(wanted.model_folder)
-    for value in (wanted.transcode, wanted.caption_model, wanted.caption_prompt or ""):
+    for value in (wanted.transcode, wanted.caption_model or "", wanted.caption_prompt or ""):
         text_in_recipe(value)
     is_file = ends_in(source, SUFFIXES) if is_remote(source) else not os.path.isdir(source)
     folder = os.path.dirname(source) if is_file else source
@@ -120,6 +125,23 @@ def make_recipe(source: str, target: str, wanted: Wanted) -> str:
     for stage, given in stages:
         lines += [f"  - _target_: {stage}", *(f"    {k}: {json.dumps(v)}" for k, v in given.items() if v is not None)]
     return "\n".join(lines) + "\n"
+
+
+def _check_options(wanted: Wanted) -> None:
+    """An option that nothing would follow is refused, never ignored."""
+    captions = {
+        "--caption-model": wanted.caption_model,
+        "--caption-prompt": wanted.caption_prompt,
+        "--caption-tokens": wanted.caption_tokens,
+    }
+    unused = [name for name, value in captions.items() if value is not None]
+    if unused and wanted.preset != "split+caption":
+        raise UsageError(f"{unused[0]} means nothing with --preset {wanted.preset}; captions: --preset split+caption")
+    uses_models = wanted.preset == "split+caption" or wanted.splitting == "transnetv2"
+    if wanted.model_folder is not None and not uses_models and wanted.min_aesthetic is None:
+        raise UsageError(
+            "--model-folder means nothing here: models are used by --preset split+caption, --splitting transnetv2 and --min-aesthetic"
+        )
 
 
 def _splitting(wanted: Wanted, models: str | None) -> list[Stage]:
@@ -153,10 +175,11 @@ def _filters(wanted: Wanted, models: str | None) -> list[Stage]:
 def _captions(wanted: Wanted, models: str | None) -> list[Stage]:
     stages: list[Stage] = []
     if wanted.preset == "split+caption":
-        model = os.path.abspath(wanted.caption_model) if os.path.isdir(wanted.caption_model) else wanted.caption_model
+        asked_for = wanted.caption_model or "qwen2.5"
+        model = os.path.abspath(asked_for) if os.path.isdir(asked_for) else asked_for
         caption = f"{_STAGES}.caption"
         asked = {"prompt_text": wanted.caption_prompt, "generate_previews": False}
-        given = {"model_dir": models, "model_variant": model, "max_output_tokens": wanted.caption_tokens}
+        given = {"model_dir": models, "model_variant": model, "max_output_tokens": wanted.caption_tokens or 512}
         stages += [
             (f"{caption}.caption_preparation.CaptionPreparationStage", asked),
             (f"{caption}.caption_generation.CaptionGenerationStage", given),
