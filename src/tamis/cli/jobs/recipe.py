@@ -11,7 +11,7 @@ app = Commands("recipe", help="Show the recipes that ship with Tamis.")
 
 @app.command("list")
 def list_() -> None:
-    """All of them, with what each does."""
+    """List the recipes that ship with Tamis, and what each does."""
     from tamis.cli.terminal.show import print_table
     from tamis.recipe.step_names import PRESETS
     from tamis.recipe.yaml_text import fields_of
@@ -26,7 +26,7 @@ def list_() -> None:
 
 @app.command("show")
 def show(name: Annotated[str, Argument(metavar="NAME", help="The name of a shipped recipe, or a file.")]) -> None:
-    """Print a recipe as it is, with its comments: a beginning for one of your own.
+    """Print a recipe with its comments, for example to start one of your own.
 
     Example: tamis recipe show web-english > mine.yaml
     """

@@ -28,46 +28,55 @@ class Wanted(OptionGroup):
 
     preset: Annotated[
         Literal["split", "split+caption"],
-        Option(help="Only split and filter, or also have a model describe each clip."),
+        Option(help="split: cut films into clips and filter them. split+caption: also let a model describe each clip."),
     ] = "split"
     splitting: Annotated[
         Literal["fixed", "transnetv2"],
         Option(
-            help="Clips of one length, or clips that begin and end where the film is cut (a network finds the cuts)."
+            help="fixed: clips of equal length. transnetv2: clips that begin and end at the cuts of the film, which a neural network finds."
         ),
     ] = "fixed"
-    clip_seconds: Annotated[float, Option(help="The length of a clip; with transnetv2 the longest.")] = 10.0
-    min_clip_seconds: Annotated[float, Option(help="Shorter clips are left out.")] = 2.0
+    clip_seconds: Annotated[float, Option(help="Length of a clip in seconds; with transnetv2 the greatest length.")] = (
+        10.0
+    )
+    min_clip_seconds: Annotated[float, Option(help="Leave out clips that are shorter, in seconds.")] = 2.0
     transcode: Annotated[
-        str, Option(metavar="ENCODER", help="copy (as it is in the film), libx264, libvpx-vp9, libsvtav1, ...")
+        str,
+        Option(
+            metavar="ENCODER",
+            help="Encoder of the clips: copy (as it is in the film, nothing is encoded), libx264, libvpx-vp9, libsvtav1, ...",
+        ),
     ] = "copy"
     min_motion: Annotated[
         float | None,
         Option(
-            help="Drop clips that move less on average, e.g. 0.00098, or in which a part never moves. Default: none."
+            help="Drop clips with less motion on average, e.g. 0.00098, or with a part that never moves. Default: drop none."
         ),
     ] = None
     min_aesthetic: Annotated[
         float | None,
-        Option(
-            help="Drop clips of which a picture looks worse (CLIP and a head for ratings of 1 to 10). Default: none."
-        ),
+        Option(help="Drop clips with a picture whose aesthetic score (1 to 10, by CLIP) is lower. Default: drop none."),
     ] = None
     caption_model: Annotated[
         str | None,
         Option(
             metavar="MODEL",
-            help="qwen2.5, qwen3, or any vision-language chat model by hub id or folder. Default: qwen2.5.",
+            help="With split+caption: qwen2.5, qwen3, or the Hugging Face id or folder of a vision-language chat model. Default: qwen2.5.",
         ),
     ] = None
     caption_prompt: Annotated[
-        str | None, Option(metavar="TEXT", help="What the model is asked. Default: to describe what can be seen.")
+        str | None,
+        Option(
+            metavar="TEXT", help="With split+caption: what to ask the model. Default: to describe what can be seen."
+        ),
     ] = None
-    caption_tokens: Annotated[int | None, Option(min=1, help="The longest caption, in tokens. Default: 512.")] = None
-    previews: Annotated[bool, Option("--previews", help="Also make a small moving picture of each clip.")] = False
-    limit_films: Annotated[int | None, Option(min=1, help="Only the first so many films.")] = None
+    caption_tokens: Annotated[
+        int | None, Option(min=1, help="With split+caption: the longest caption, in tokens. Default: 512.")
+    ] = None
+    previews: Annotated[bool, Option("--previews", help="Also write a small animated preview of each clip.")] = False
+    limit_films: Annotated[int | None, Option(min=1, help="Process only the first so many films.")] = None
     model_folder: Annotated[
-        str | None, Option(metavar="FOLDER", help="Where the files of models lie, if not in the hub's cache.")
+        str | None, Option(metavar="FOLDER", help="Folder with the models, if they are not in the Hugging Face cache.")
     ] = None
 
 
@@ -81,10 +90,10 @@ def video(
     wanted: Wanted,
     work: options.DocumentOptions,
 ) -> None:
-    """Split films into clips: each clip a file, and a Parquet table of all of them.
+    """Split films into clips: one file per clip, and a Parquet table that lists them.
 
-    Films are decoded picture by picture, so a film of any length and size fits the budget. What is no film, or is cut short, goes to
-    quarantine. The same command again goes on where it stopped.
+    Films are decoded picture by picture, so a film of any length and size fits the budget. Files that are not films, or end too
+    early, are quarantined. If it is interrupted, run the same command again: it continues where it stopped.
 
     Example: tamis video films/ clips/ --clip-seconds 10 --memory 1GB
     """

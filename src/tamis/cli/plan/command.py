@@ -31,10 +31,10 @@ ClusterSpec = Annotated[
     Option("--cluster", metavar="SPEC", help="Plan for several equal machines, e.g. '8x(64cpu,512GB,8gpu)'."),
 ]
 DatasetBytes = Annotated[
-    str | None, Option(metavar="SIZE", help="Plan without data: the decoded size, e.g. 8TB. Reads nothing.")
+    str | None, Option(metavar="SIZE", help="Plan without data, for an input of this size (uncompressed), e.g. 8TB.")
 ]
 DocumentBytes = Annotated[
-    str | None, Option(metavar="SIZE", help="With --dataset-bytes: the mean size of a document; default 4kB.")
+    str | None, Option(metavar="SIZE", help="With --dataset-bytes: the mean size of a document. Default: 4kB.")
 ]
 
 
@@ -43,7 +43,7 @@ def plan(
         str, Argument(metavar="RECIPE", help="A recipe file, the name of a shipped recipe, or the word dedup.")
     ],
     rest: Annotated[
-        list[str] | None, Argument(metavar="[WHICH [IN]]", help="After dedup: exact or fuzzy, and its input.")
+        list[str] | None, Argument(metavar="[WHICH [IN]]", help="After the word dedup: exact or fuzzy, then the input.")
     ] = None,
     memory: options.Memory = None,
     workers: options.Workers = None,
@@ -57,17 +57,24 @@ def plan(
     set_: options.Sets = None,
     allow_module: options.AllowModules = None,
     probe: Annotated[
-        bool, Option("--probe", help="Try the recipe on a little data, even if it has run here before.")
+        bool,
+        Option("--probe", help="Try the recipe on a little of the data, even if it has run on this machine before."),
     ] = False,
-    no_probe: Annotated[bool, Option("--no-probe", help="Try nothing, even if it has not run here yet.")] = False,
+    no_probe: Annotated[
+        bool,
+        Option(
+            "--no-probe", help="Start no processes: estimate from earlier runs, or from a table that ships with Tamis."
+        ),
+    ] = False,
     probe_mb: Annotated[
-        float | None, Option(min=0.1, max=1000, help="Decoded MB to try the recipe on. Default: 8.")
+        float | None,
+        Option(min=0.1, max=1000, help="How many MB of the data (uncompressed) to try the recipe on. Default: 8."),
     ] = None,
     as_json: Annotated[bool, Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
-    """Tell what a run would take: partitions, smallest budget, peak memory, scratch, output, time. Writes nothing to the output.
+    """Estimate what a run would take: partitions, smallest memory budget, peak memory, temporary files, output, time. The output is not touched.
 
-    Ranges are meant to hold nine times in ten: they are as wide as earlier predictions on this machine were off.
+    The ranges are expected to contain the true value in 9 of 10 runs; they get wider when earlier predictions on this machine were wrong.
     After `dedup`, --set gives parameters of the workflow. Exit code 4 if the budget is too small.
 
     Example: tamis plan recipe.yaml --memory 2GB
