@@ -188,9 +188,9 @@ class Curation:
         )
 
     def into(self, output_path: str) -> Curation:
-        """The same curation, written to another folder."""
+        """The same curation, written to another folder. A run of it leaves the steps of this one as they are."""
         made = copy.copy(self)
-        made._writer = copy.deepcopy(self._writer)
+        made.steps, made._writer = copy.deepcopy(self.steps), copy.deepcopy(self._writer)
         made._writer.path = made.output_path = str(absolute(output_path))
         return made
 

@@ -55,7 +55,7 @@ def lines(
     *,
     work: options.ShardedOptions,
 ) -> None:
-    """Remove lines (or paragraphs) from documents that occurred before.
+    """Remove repeated lines (or paragraphs) from documents.
 
     The first occurrence in the input stays. Documents of which nothing is left are dropped. The lines that occur most often are listed
     in OUT/_tamis/duplicates. If it is interrupted, run the same command again: it continues where it stopped.
