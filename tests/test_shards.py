@@ -16,6 +16,7 @@ from tamis.cli.main import app
 from tamis.curation import Curation, ExactDuplicates
 from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
+from tamis.engine.run.run import Run
 from tamis.errors import RunConflict, UsageError
 from tamis.observe.commits import commit_of
 from tamis.stages.text.filters import ScoreFilter, WordCountFilter
@@ -245,3 +246,61 @@ def test_a_file_of_others_is_never_taken_for_a_shards(source: Path, tmp_path: Pa
     with pytest.raises(RunConflict, match="no shard wrote it"):
         filtered(source, tmp_path / "all", merge=True)
     assert theirs.read_text() == "mine"
+
+
+def files_of(output: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in output.glob("part-*")}
+
+
+def test_nothing_is_moved_before_every_shard_was_looked_at(source: Path, tmp_path: Path) -> None:
+    """A shard whose files were taken away could not be run again, and made anew its files would lie beside the old ones."""
+    for i in range(2):
+        filtered(source, tmp_path / "all", shard=f"{i}/2")
+    manifest = tmp_path / "all" / "shard-00001-of-00002" / "_tamis" / "manifest.json"
+    manifest.rename(tmp_path / "manifest.json")
+    with pytest.raises(UsageError, match="shard-00001-of-00002 is not finished"):
+        filtered(source, tmp_path / "all", merge=True)
+    assert files_of(tmp_path / "all") == {}
+    assert filtered(source, tmp_path / "all", shard="0/2").status == "already"
+    (tmp_path / "manifest.json").rename(manifest)
+    stray = tmp_path / "all" / "part-000000-000000000000007.jsonl"
+    stray.write_text("{}\n")
+    with pytest.raises(RunConflict, match=r"holds 'part-000000-000000000000007.jsonl' .*which no shard wrote"):
+        filtered(source, tmp_path / "all", merge=True)
+    stray.unlink()
+    filtered(source, tmp_path / "one")
+    filtered(source, tmp_path / "all", merge=True)
+    assert ids(tmp_path / "all") == ids(tmp_path / "one")
+
+
+def test_what_was_joined_is_not_removed_where_no_shards_could_take_its_place(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def overwriting(path: str) -> Any:
+        return JsonlWriter(path, mode="overwrite")
+
+    for i in range(2):
+        filtered(source, tmp_path / "all", overwriting, shard=f"{i}/2")
+    with monkeypatch.context() as patch:  # killed behind joining
+        patch.setattr(Run, "_planned", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            filtered(source, tmp_path / "all", overwriting, merge=True)
+    before = files_of(tmp_path / "all")
+    assert filtered(source, tmp_path / "all", overwriting, merge=True).status == "finished"
+    assert filtered(source, tmp_path / "all", overwriting, merge=True).status == "already"
+    with pytest.raises(RunConflict, match="joined already or are not all there"):
+        filtered(source, tmp_path / "all", overwriting, merge=True, fresh=True)
+    assert files_of(tmp_path / "all") == before
+    for i in range(2):
+        filtered(source, tmp_path / "all", overwriting, shard=f"{i}/2")
+    assert filtered(source, tmp_path / "all", overwriting, merge=True, fresh=True).status == "finished"
+    assert files_of(tmp_path / "all") == before
+    assert sorted(os.listdir(tmp_path / "all")) == ["_tamis", *sorted(before)]
+
+
+def test_a_file_of_a_shard_that_is_gone_is_told(source: Path, tmp_path: Path) -> None:
+    for i in range(2):
+        filtered(source, tmp_path / "all", shard=f"{i}/2")
+    next((tmp_path / "all").glob("shard-00001*/part-*")).unlink()
+    with pytest.raises(RunConflict, match="was written by a shard and is gone"):
+        filtered(source, tmp_path / "all", merge=True)

@@ -117,6 +117,20 @@ def publish(path: Path, final: Path) -> None:
     os.link(path, final, follow_symlinks=False)
 
 
+def has_links(folder: Path) -> bool:
+    """Whether files in a folder can be given a second name; True also where that cannot be tried (a full disk)."""
+    first, second = _beside(os.path.join(folder, "a")), _beside(os.path.join(folder, "b"))
+    try:
+        os.close(os.open(first, os.O_RDWR | _NEW, OWN))
+        os.link(first, second, follow_symlinks=False)
+    except OSError as exc:
+        return exc.errno not in (errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+    finally:
+        remove(first)
+        remove(second)
+    return True
+
+
 def finish(path: Path, final: Path) -> None:
     """Give a finished file its final name, over what has it: after a crash there is the old one or the new one."""
     with open(path, "rb") as file:

@@ -10,7 +10,7 @@ import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from cli_runner import CliRunner
@@ -117,6 +117,62 @@ def test_a_client_checks_its_numbers() -> None:
         RayClient(num_cpus=-1)
     assert (RayClient().address, RayClient().is_running) == ("", False)
     RayClient().stop()  # nothing to stop
+
+
+class FakeHead:
+    """Says that it runs, and starts nothing."""
+
+    made: ClassVar[list[FakeHead]] = []
+    address, dashboard_port, metrics_port = "10.0.0.1:6379", 8265, 8080
+    environment: ClassVar[dict[str, str]] = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "abc"}
+
+    def __init__(self, options: Any) -> None:
+        self.is_running = False
+        self.made.append(self)
+
+    def start(self) -> None:
+        self.is_running = True
+
+    def stop(self) -> None:
+        self.is_running = False
+
+
+@pytest.fixture
+def fake_head(monkeypatch: pytest.MonkeyPatch) -> list[FakeHead]:
+    monkeypatch.setattr("tamis.core.client.Head", FakeHead)
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.9:1")
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    monkeypatch.setattr(FakeHead, "made", [])
+    return FakeHead.made
+
+
+def test_a_cluster_is_ended_where_its_start_fails(
+    fake_head: list[FakeHead], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ray_targets.json").mkdir()  # no file can be put there
+    started = RayClient(metrics_dir=str(tmp_path))
+    with pytest.raises(OSError, match="ray_targets"):
+        started.start()
+    assert [head.is_running for head in fake_head] == [False]
+    assert (started.address, os.environ["RAY_ADDRESS"], "RAY_AUTH_TOKEN" in os.environ) == ("", "10.0.0.9:1", False)
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    monkeypatch.setenv("SLURM_NODEID", "0")
+    monkeypatch.setenv("SLURM_NNODES", "2")
+    monkeypatch.setenv("SLURM_SUBMIT_DIR", str(tmp_path / "absent"))
+    with pytest.raises(OSError, match="absent"):
+        SlurmRayClient().start()
+    assert [head.is_running for head in fake_head] == [False, False]
+    assert os.environ["RAY_ADDRESS"] == "10.0.0.9:1"
+
+
+def test_a_cluster_that_died_leaves_no_address_behind(fake_head: list[FakeHead]) -> None:
+    started = RayClient()
+    started.start()
+    fake_head[0].is_running = False
+    started.start()
+    assert os.environ["RAY_ADDRESS"] == "10.0.0.1:6379"
+    started.stop()
+    assert os.environ["RAY_ADDRESS"] == "10.0.0.9:1"
 
 
 def test_slurm_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -334,3 +335,56 @@ def test_a_formats_own_ending_cannot_lead_out_of_the_output(tmp_path: Path, exte
         folder.close()
     assert sorted(os.listdir(tmp_path)) == ["out"]
     assert os.listdir(tmp_path / "out") == ["_tamis"]
+
+
+def test_an_interrupt_waits_until_what_was_submitted_is_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller then removes what is not in the log; files that are being committed must not be among that."""
+    folder = RunDir(str(tmp_path / "out"))
+    folder.open()
+    linked, go_on = threading.Event(), threading.Event()
+    sync = commit_module.files.sync_folder
+
+    def slow(path: Any) -> None:
+        linked.set()
+        go_on.wait(20)
+        sync(path)
+
+    monkeypatch.setattr(commit_module.files, "sync_folder", slow)
+    committer = Committer(folder.output, folder.quarantine, folder.log, lambda: None)
+    committer.submit(make_job(folder, 1, "1\n"))
+    assert linked.wait(20)
+    join, n_joins = committer._thread.join, [0]
+
+    def interrupted() -> None:
+        n_joins[0] += 1
+        if n_joins[0] < 3:
+            raise KeyboardInterrupt
+        go_on.set()
+        join()
+
+    monkeypatch.setattr(committer._thread, "join", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        committer.close()
+    assert n_joins == [3]
+    folder.tidy()
+    assert folder.recover().ledger.records.n == 1
+    folder.close()
+
+
+def test_an_error_that_nobody_foresaw_is_told_instead_of_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunDir(str(tmp_path / "out"))
+    folder.open()
+
+    def broken(*_: Any) -> None:
+        raise ValueError("no such upload")
+
+    monkeypatch.setattr(commit_module, "commit_group", broken)
+    committer = Committer(folder.output, folder.quarantine, folder.log, lambda: None)
+    committer.submit(make_job(folder, 1, "1\n"))
+    committer.close()
+    assert committer.results.get().error == f"cannot commit to {folder.output}: ValueError: no such upload"
+    folder.close()

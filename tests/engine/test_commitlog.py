@@ -42,6 +42,10 @@ def test_a_torn_tail_is_cut_off_and_appending_goes_on(tmp_path: Path) -> None:
         path.write_bytes(whole + tail)
         log = CommitLog(str(path))
         assert list(log.read()) == [{"n": 1}], tail
+        assert (
+            path.read_bytes() == whole + tail
+        )  # a reader cuts nothing off: who writes may be in the middle of this line
+        assert list(log.read(mend=True)) == [{"n": 1}], tail
         assert path.read_bytes() == whole
         log.append([{"n": 2}])
         log.close()
@@ -93,3 +97,25 @@ def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.Mon
     log.append([{"n": 3}])
     log.close()
     assert list(CommitLog(str(path)).read()) == [{"n": 1}, {"n": 3}]
+
+
+def test_nothing_is_appended_behind_half_a_line_that_cannot_be_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log"
+    log = CommitLog(str(path))
+    log.append([{"n": 1}])
+
+    def fails(*_: Any) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", fails)
+        patch.setattr(os, "ftruncate", fails)
+        with pytest.raises(OSError, match="Input/output error"):
+            log.append([{"n": 2}])
+    size = path.stat().st_size
+    with pytest.raises(OSError, match="its last write failed half-way; run the same command again"):
+        log.append([{"n": 3}])
+    log.close()
+    assert path.stat().st_size == size

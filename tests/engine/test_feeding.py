@@ -34,7 +34,8 @@ def run_feed(
     unit = Unit(7, [Piece(3, kind, path, s, e) for s, e in ranges], mode=Mode.FEED, block_bytes=block_bytes)
     blocks: list[Piece] = []
     place = Workplace(folder, folder, max_record_bytes)
-    report = feed(unit, 1, place, os.path.join(folder, "staged"), lambda news: blocks.append(news.piece), lambda: 0)
+    names, base = os.path.join(place.scratch, "f1.1"), os.path.join(folder, "staged")
+    report = feed(unit, names, place, base, lambda news: blocks.append(news.piece), lambda: 0)
     return blocks, report
 
 

@@ -23,10 +23,15 @@ from tamis.stages import base
 from tamis.stages.base import ProcessingStage
 from tamis.stages.resources import Resources
 from tamis.stages.text.classifiers import AegisClassifier
-from tamis.stages.text.filters import ScoreFilter
+from tamis.stages.text.classifiers.fasttext import FastTextModelStage
+from tamis.stages.text.filters import Score, ScoreFilter
+from tamis.stages.text.filters.fasttext import FastTextQualityFilter
 from tamis.stages.text.filters.heuristic import WordCountFilter
+from tamis.stages.text.filters.heuristic.code import TokenizerFertilityFilter
+from tamis.stages.text.filters.histogram import HistogramFilter
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
+from tamis.stages.text.io.writer.megatron_tokenizer import MegatronTokenizerWriter
 from tamis.tasks import Task
 
 
@@ -220,3 +225,40 @@ def test_the_policy_of_prompts_is_a_parameter_of_the_stage_that_makes_them() -> 
     stages = AegisClassifier(policy="O1: Violence.").decompose()
     told = [entry["params"]["policy"] for stage in stages for entry in described(stage) if "policy" in entry["params"]]
     assert told == ["O1: Violence."]
+
+
+def _histogram(folder: Path) -> ProcessingStage[Any, Any]:
+    return ScoreFilter(HistogramFilter(cache_dir=str(folder), lang="m.bin"))
+
+
+def _tokenizer(folder: Path) -> ProcessingStage[Any, Any]:
+    return ScoreFilter([WordCountFilter(), TokenizerFertilityFilter(str(folder / "m.bin"))])
+
+
+def _quality(folder: Path) -> ProcessingStage[Any, Any]:
+    return Score(FastTextQualityFilter(str(folder / "m.bin")), "quality")
+
+
+def _classifier(folder: Path) -> ProcessingStage[Any, Any]:
+    return FastTextModelStage(str(folder / "m.bin"))
+
+
+@pytest.mark.parametrize("made", [_histogram, _tokenizer, _quality, _classifier])
+def test_another_file_at_the_same_place_is_another_model(
+    made: Callable[[Path], ProcessingStage[Any, Any]], tmp_path: Path
+) -> None:
+    (tmp_path / "m.bin").write_text("abc")
+    before = described(made(tmp_path))
+    assert differences(before, described(made(tmp_path))) == []
+    (tmp_path / "m.bin").write_text("abd")
+    (told,) = differences(before, described(made(tmp_path)))
+    assert "model files was" in told
+    del before[2]["params"]["model files"]  # an earlier version did not look
+    assert differences(before, described(made(tmp_path))) == []
+
+
+def test_the_tokenizer_of_a_writer_counts(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    one = MegatronTokenizerWriter(str(tmp_path / "out"), model_identifier=str(tmp_path)).model_files()
+    (tmp_path / "tokenizer.json").write_text("[]")
+    assert one != MegatronTokenizerWriter(str(tmp_path / "out"), model_identifier=str(tmp_path)).model_files() != ""

@@ -119,3 +119,11 @@ class _LooksNot(ProcessingStage[Any, Any]):
 @pytest.mark.parametrize(("stage", "wanted"), [(_Looks(), True), (_LooksNot(), False)])
 def test_pandas_is_loaded_for_stages_that_look_at_frames(stage: Any, wanted: bool) -> None:
     assert Job("j", None, None, [stage], None).wants_frames() is wanted
+
+
+@pytest.mark.parametrize(("setting", "value"), [("num_workers", 0), ("num_workers", -2), ("num_workers_per_node", 0)])
+def test_a_stage_without_workers_is_refused(setting: str, value: int) -> None:
+    stages = [Step(), type("None", (Step,), {setting: lambda self: value})()]
+    for read in (READ, []):
+        with pytest.raises(PipelineError, match=rf"stage 'step': {setting}\(\): expected a .*number.*, got {value}"):
+            make_job("p", [*read, *stages, JsonlWriter("out")])

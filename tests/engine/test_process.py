@@ -91,6 +91,15 @@ def run(made: UnitRunner, work: Unit, fence: int = 0) -> tuple[Any, list[Any]]:
 DATA = b'{"t":"a"}\nbad\n\n{"t":null}\n'
 
 
+def test_two_workers_never_write_to_one_staged_file(tmp_path: Path) -> None:
+    """One on a machine that was cut off may still be at a unit that another one has under the same numbers."""
+    first, second = (run(runner(tmp_path), unit(tmp_path, DATA), fence=3)[0] for _ in range(2))
+    names = [{f.path for f in report.files} for report in (first, second)]
+    assert names[0]
+    assert not names[0] & names[1]
+    assert all(Path(path).exists() for path in names[0] | names[1])
+
+
 def test_read_process_write_report(tmp_path: Path) -> None:
     report, said = run(runner(tmp_path, Upper()), unit(tmp_path, DATA))
     assert (type(report), report.n_records, report.covered) == (Done, 3, [(0, 0, len(DATA), False)])

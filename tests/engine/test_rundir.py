@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tamis import InProcessExecutor, Pipeline
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import StagedFile
 from tamis.engine.run.output.commit import commit_group
@@ -15,6 +18,7 @@ from tamis.engine.supervisor.actions import Commit
 from tamis.engine.supervisor.units import Kind, Piece
 from tamis.errors import RunConflict
 from tamis.formats.input_files.listing import FileList
+from tamis.stages.text.io import JsonlReader, JsonlWriter
 
 
 @pytest.fixture
@@ -153,3 +157,62 @@ def test_changes_of_inputs_are_named(tmp_path: Path) -> None:
     assert changed_inputs(before, describe("a", "b")) == [f"{tmp_path}/b has other contents"]
     (tmp_path / "b").write_text("longer than before")
     assert changed_inputs(before, describe("a", "b")) == [f"{tmp_path}/b had 10 bytes and has 18"]
+
+
+def test_fresh_that_is_killed_anywhere_is_no_finished_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever file was the last to go: the next run, which is not told --fresh, starts over and writes everything."""
+    (tmp_path / "in.jsonl").write_text("".join(f'{{"text": "{i}"}}\n' for i in range(50)))
+
+    def run() -> Any:
+        stages = [JsonlReader(str(tmp_path / "in.jsonl")), JsonlWriter(str(tmp_path / "out"))]
+        pipeline = Pipeline("copy", stages=stages)
+        pipeline.run(InProcessExecutor(), progress=False)
+        return pipeline.last_result
+
+    for left in range(100):
+        assert (run().ledger.written.n, run().status) == (50, "already")
+        folder, unlink = RunDir(str(tmp_path / "out")), os.unlink
+        folder.open()
+        budget = [left]
+
+        def killed(path: Any, *rest: Any, budget: list[int] = budget, unlink: Any = unlink, **more: Any) -> None:
+            if not budget[0]:
+                raise KeyboardInterrupt
+            budget[0] -= 1
+            unlink(path, *rest, **more)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "unlink", killed)
+            with contextlib.suppress(KeyboardInterrupt):
+                folder.forget()
+                break
+        folder.close()
+        again = run()
+        assert (again.status, again.ledger.written.n) == ("finished", 50), left
+    assert left > 4
+    folder.close()
+
+
+def test_a_lost_log_is_no_finished_run(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "a"}\n')
+    stages = [JsonlReader(str(tmp_path / "in.jsonl")), JsonlWriter(str(tmp_path / "out"))]
+    Pipeline("copy", stages=stages).run(InProcessExecutor(), progress=False)
+    os.unlink(tmp_path / "out" / "_tamis" / "commit.log")
+    os.unlink(next((tmp_path / "out").glob("part-*")))
+    pipeline = Pipeline("copy", stages=stages)
+    pipeline.run(InProcessExecutor(), progress=False)
+    assert pipeline.last_result is not None
+    assert (pipeline.last_result.status, pipeline.last_result.ledger.written.n) == ("finished", 1)
+
+
+def test_a_file_system_without_hard_links_is_told_before_anything_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(*_: Any, **__: Any) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", forbidden)
+    folder = RunDir(str(tmp_path / "out"))
+    with pytest.raises(RunConflict, match=r"without hard links .*, which commits need; write to another disk"):
+        folder.open()
+    assert os.listdir(folder.staged) == []

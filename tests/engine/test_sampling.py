@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tamis.backends.local import InProcessExecutor
-from tamis.errors import RunConflict, UsageError
+from tamis.errors import BudgetError, RunConflict, UsageError
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.io.reader import JsonlReader
@@ -192,3 +192,10 @@ def test_a_step_that_is_taken_back_survives_a_crash_at_any_point(source, tmp_pat
         if ended:
             break
     assert n > 2
+
+
+def test_an_attempt_that_committed_nothing_claims_no_sample(source, tmp_path):
+    with pytest.raises(BudgetError):
+        Pipeline("sample", stages=[JsonlReader(source), JsonlWriter(str(tmp_path / "out"))]).run(memory="1MB")
+    assert os.path.exists(tmp_path / "out" / "_tamis" / "steps.json")
+    assert run(source, tmp_path / "out", sample="10%").ledger.written.n > 0

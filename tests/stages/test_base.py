@@ -171,6 +171,22 @@ def test_with_takes_one_number_of_workers() -> None:
     with pytest.raises(UsageError, match="num_workers or num_workers_per_node, not both"):
         Add().with_(num_workers=1, num_workers_per_node=1)
     assert Add().with_(num_workers_per_node=2).num_workers_per_node() == 2
+    with pytest.raises(UsageError, match="num_workers or num_workers_per_node, not both"):
+        Add().with_(num_workers=1).with_(num_workers_per_node=1)
+    changed = Add().with_(num_workers=1).with_(num_workers=None, num_workers_per_node=0.5)
+    assert (changed.num_workers(), changed.num_workers_per_node()) == (None, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        *(("num_workers", v) for v in (0, -1, True, 2.0, "2")),
+        *(("num_workers_per_node", v) for v in (0, -0.5, True, float("nan"), float("inf"), "2")),
+    ],
+)
+def test_with_checks_the_number_of_workers(setting: str, value: Any) -> None:
+    with pytest.raises(UsageError, match=rf"with_\({setting}=...\): expected a .*number"):
+        Add().with_(**{setting: value})
 
 
 def test_metrics_add_up_and_are_taken_once() -> None:
@@ -235,9 +251,24 @@ def test_a_function_becomes_a_stage() -> None:
     assert plus.with_(name="other").name == "other"
 
 
+def test_a_function_that_returns_a_list_makes_several_tasks_of_one() -> None:
+    @processing_stage(name="both")
+    def both(task: Task[int]) -> list[Task[int]]:
+        return [task, task]
+
+    @processing_stage(name="one")
+    def one(task: Task[int]) -> Task[int]:
+        return task
+
+    assert (both.is_fanout_stage(), both.ray_stage_spec()) == (True, {"is_fanout_stage": True})
+    assert (one.is_fanout_stage(), one.ray_stage_spec()) == (False, {})
+    assert not processing_stage(name="size")(dict.pop).is_fanout_stage()  # without a signature
+
+
 def test_a_function_stage_checks_its_arguments() -> None:
-    with pytest.raises(UsageError, match="at least 1, got 0"):
-        processing_stage(name="x", batch_size=0)
+    for size in (0, True, 1.5):
+        with pytest.raises(UsageError, match=f"a whole number of at least 1, got {size}"):
+            processing_stage(name="x", batch_size=size)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="goes over a function, got int"):
         processing_stage(name="x")(5)  # type: ignore[arg-type]
 

@@ -76,7 +76,13 @@ def test_the_bytes_are_megatrons(tokenizer: Letters, tmp_path: Path) -> None:
         "token_size": 2,
         "eod_token_id": 1,
     }
-    assert [(a["local_files_only"], a["token"]) for a in tokenizer.asked] == [(False, "hf_12345"), (True, "hf_12345")]  # type: ignore[attr-defined]
+    asked = [(a["local_files_only"], a["token"], a["trust_remote_code"]) for a in tokenizer.asked]  # type: ignore[attr-defined]
+    assert asked == [(False, "hf_12345", False), (True, "hf_12345", False)]
+    trusting = MegatronTokenizerWriter(
+        str(tmp_path / "other"), model_identifier="m", transformers_init_kwargs={"trust_remote_code": True}
+    )
+    trusting.setup()
+    assert tokenizer.asked[-1]["trust_remote_code"] is True  # type: ignore[attr-defined]
     assert "hf_12345" not in repr(stage.get_config())
     assert stage.process(batch("abc", None, "z", source_files=["f"])).data == task.data
     assert sorted(p.suffix for p in tmp_path.iterdir()) == [".bin", ".idx"]
@@ -103,6 +109,7 @@ def test_what_is_refused(tokenizer: Letters, tmp_path: Path) -> None:
         ({"model_identifier": "m", "tokenization_batch_size": 0}, "at least 1"),
         ({"model_identifier": "m", "file_extension": [".x"]}, "file_extension must be"),
         ({"model_identifier": "m", "write_kwargs": {"x": 1}}, "write_kwargs has"),
+        ({"model_identifier": "m", "transformers_init_kwargs": {"local_files_only": True}}, "local_files_only cannot"),
     ):
         with pytest.raises(UsageError, match=message):
             make(str(tmp_path), **options)  # type: ignore[arg-type]
@@ -140,6 +147,20 @@ def test_in_a_pipeline_and_merged(tokenizer: Letters, tmp_path: Path) -> None:
     tokens = np.fromfile(tmp_path / "all/tokens.bin", "<u2").tolist()
     assert sorted(tokens) == [10, 11, 12, 13, 14, 15, 16]
     assert sorted(p.name for p in (tmp_path / "all").iterdir()) == ["tokens.bin", "tokens.idx"]
+
+
+def test_a_result_in_the_input_folder_is_not_merged_again(tokenizer: Letters, tmp_path: Path) -> None:
+    stage = MegatronTokenizerWriter(str(tmp_path / "in"), model_identifier="m")
+    for text in ("abc", "de"):
+        stage.process(batch(text, source_files=[text]))
+    merge_file_prefixes(str(tmp_path / "in"), str(tmp_path / "in/all"))
+    before = (tmp_path / "in/all.bin").read_bytes()
+    assert len(before) == 10
+    (tmp_path / "same").symlink_to(tmp_path / "in")
+    for prefix in (tmp_path / "in/all", tmp_path / "same/all"):
+        with pytest.raises(UsageError, match="this pair is in the input folder already"):
+            merge_file_prefixes(str(tmp_path / "in"), str(prefix))
+    assert (tmp_path / "in/all.bin").read_bytes() == before
 
 
 def test_merging_refuses_what_does_not_fit(tokenizer: Letters, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from bucket_runs import copy, documents, keys, n_uploads, write_input
 
-from tamis import Pipeline
+from tamis import InProcessExecutor, Pipeline
 from tamis.engine.run.output import bucket_output
 from tamis.engine.run.output.bucket_output import BucketOutput
 from tamis.engine.run.output.commit_log import line_of
@@ -17,7 +18,7 @@ from tamis.engine.run.output.directory import RunDir
 from tamis.errors import RunConflict, StoreError, TamisError, UsageError
 from tamis.stages.text.io import JsonlReader, JsonlWriter, ParquetWriter
 from tamis.stores import s3 as requests
-from tamis.stores.homes import home_of
+from tamis.stores.homes import home_of, present
 
 
 def test_a_run_writes_to_a_bucket_and_says_already(bucket: str, s3: Any, tmp_path: Path) -> None:
@@ -83,7 +84,6 @@ def test_uploads_of_killed_runs_are_aborted_by_age_and_others_left_alone(
     )  # this server says of every upload that it was begun in 2010
     folder = RunDir(url)
     folder.open()
-    folder.remote._lost = True  # as if it ended otherwise: what is looked at here is the beginning
     folder.close()
     assert n_uploads(s3, bucket) == 2  # young: somebody may be writing
     monkeypatch.setattr(bucket_output, "OLD_UPLOAD_S", 3600.0)
@@ -210,3 +210,46 @@ def test_a_log_that_names_a_folder_elsewhere_writes_nothing_there(bucket: str, s
     with pytest.raises(RunConflict, match="it would lie elsewhere"):
         RunDir(url).open()
     assert not list(tmp_path.rglob("elsewhere"))
+
+
+def test_a_run_that_is_refused_leaves_the_uploads_of_another_machine_alone(
+    bucket: str, s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        bucket_output, "OLD_UPLOAD_S", 1e12
+    )  # this server says of every upload that it was begun in 2010
+    source, url = write_input(tmp_path / "in", 1), f"s3://{bucket}/out"
+    copy(source, url)
+    s3.create_multipart_upload(Bucket=bucket, Key="out/part-000009-000000000000000.jsonl")
+    with pytest.raises(RunConflict, match="holds a run of something else"):
+        copy(write_input(tmp_path / "in2", 1, 10), url)
+    assert n_uploads(s3, bucket) == 1
+    copy(write_input(tmp_path / "in2", 1, 10), url, mode="overwrite")  # who has committed knows that nobody else does
+    assert n_uploads(s3, bucket) == 0
+
+
+def test_who_looks_at_a_run_again_sees_what_became_of_it(
+    bucket: str, s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, url = write_input(tmp_path / "in"), f"s3://{bucket}/out"
+
+    def written_as_seen_from(machine: str) -> int:
+        monkeypatch.setenv("TAMIS_RUNS", str(tmp_path / machine))
+        manifest = Path(present(url)) / "_tamis" / "manifest.json"
+        return int(json.loads(manifest.read_text())["ledger"]["written"][0])
+
+    def sampled(machine: str, share: float) -> None:
+        monkeypatch.setenv("TAMIS_RUNS", str(tmp_path / machine))
+        stages = [JsonlReader(source, files_per_partition=1), JsonlWriter(url)]
+        Pipeline("copy", stages=stages).run(InProcessExecutor(), sample=share)
+
+    sampled("first", 0.2)
+    few = written_as_seen_from("laptop")
+    assert 0 < few < 200
+    sampled("second", 1.0)  # another machine goes on
+    assert [written_as_seen_from(m) for m in ("second", "laptop", "first")] == [200, 200, 200]
+    (tmp_path / "laptop").rename(tmp_path / "away")
+    assert written_as_seen_from("away") == 200
+    s3.put_object(Bucket=bucket, Key="out/_tamis/../../escaped", Body=b"x")
+    written_as_seen_from("away")
+    assert not (tmp_path / "escaped").exists()

@@ -7,6 +7,7 @@ import json
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import fsspec
@@ -48,6 +49,13 @@ def test_files_under_a_folder(tree: Path) -> None:
         "sub/deep/d.txt",
     ]
     assert names(under(str(tree), True, ["jsonl", ".parquet"]), tree) == ["a.jsonl", "b.PARQUET", "sub/c.jsonl"]
+    for name in ("e.jsonl.gz", "f.txt.gz", "g.JSONL.zst", "h"):
+        (tree / "sub/deep" / name).touch()
+    deep = tree / "sub/deep"
+    assert names(under(str(deep), keep_extensions=".jsonl.gz"), deep) == ["e.jsonl.gz"]
+    assert names(under(str(deep), keep_extensions=["jsonl.zst", "txt"]), deep) == ["d.txt", "g.JSONL.zst"]
+    assert names(under(str(deep), keep_extensions="gz"), deep) == ["e.jsonl.gz", "f.txt.gz"]
+    assert names(under(str(deep), keep_extensions=""), deep) == ["h"]
     assert names(under(str(tree / "a.jsonl")), tree) == ["a.jsonl"]
     assert names(under(str(tree / "sub/*.jsonl")), tree) == ["sub/c.jsonl"]
     with pytest.raises(FileNotFoundError):
@@ -105,6 +113,16 @@ def test_folders_are_emptied_but_never_a_root(tree: Path) -> None:
     assert (tree / "a.jsonl").exists()
     with pytest.raises(UsageError, match="root of a file system"):
         file_utils.delete_dir("/")
+    removed: list[str] = []
+    store = SimpleNamespace(
+        protocol=("s3", "s3a"), _strip_protocol=lambda path: path.removeprefix("s3://"), exists=lambda path: True,
+        isdir=lambda path: True, rm=lambda path, recursive: removed.append(path),
+    )  # fmt: skip
+    for bucket in ("s3://bucket", "s3://bucket/"):
+        with pytest.raises(UsageError, match="is a whole bucket; refused"):
+            file_utils.delete_dir(bucket, store)
+    file_utils.delete_dir("s3://bucket/folder", store)
+    assert removed == ["s3://bucket/folder"]
     with pytest.raises(UsageError, match="not both"):
         file_utils.is_not_empty("/", fs=file_utils.get_fs("/"), storage_options={})
 

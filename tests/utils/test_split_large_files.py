@@ -32,12 +32,28 @@ def test_a_folder_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "in/c.txt").write_text("no")
     common = ["--input-path", str(tmp_path / "in"), "--output-path", str(tmp_path / "out"), "--file-type"]
     main([*common, "jsonl"])
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["a-00000.jsonl", "b-00000.json"]
+    made = sorted(str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*") if p.is_file())
+    assert made == ["a-00000.jsonl", "sub/b-00000.json"]
     assert capsys.readouterr().out.count("1 files") == 2
     with pytest.raises(Incomplete, match=r"2 of 2 files were not split"):
         main(parse_args([*common, "jsonl"]))
     with pytest.raises(UsageError, match=r"holds no file that ends in \.parquet"):
         main([*common, "parquet"])
+
+
+def test_equal_names_in_subfolders(tmp_path: Path) -> None:
+    for i, name in enumerate(("x/a.jsonl", "y/a.jsonl", "a.jsonl")):
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_text(f'{{"i": {i}}}\n')
+    main(["--input-path", str(tmp_path / "in"), "--output-path", str(tmp_path / "in/out"), "--file-type", "jsonl"])
+    made = {str(p.relative_to(tmp_path / "in/out")): p.read_text() for p in (tmp_path / "in/out").rglob("*.jsonl")}
+    assert made == {
+        "a-00000.jsonl": '{"i": 2}\n',
+        "x/a-00000.jsonl": '{"i": 0}\n',
+        "y/a-00000.jsonl": '{"i": 1}\n',
+    }
+    with pytest.raises(Incomplete, match=r"3 of 3 files were not split"):  # and none of the chunks, which lie there now
+        main(["--input-path", str(tmp_path / "in"), "--output-path", str(tmp_path / "in/out"), "--file-type", "jsonl"])
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

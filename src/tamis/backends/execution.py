@@ -5,6 +5,7 @@ Called by a pipeline (pipeline/pipeline.py), and by an executor that is given st
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -20,7 +21,7 @@ from tamis.engine.run.run import Run
 from tamis.engine.run.run_result import RunResult
 from tamis.engine.run.settings import RunSettings
 from tamis.engine.run.shard import Shard
-from tamis.errors import Incomplete, RunConflict, TamisError, UsageError
+from tamis.errors import Incomplete, RunConflict, StoreError, TamisError, UsageError
 from tamis.hints import command
 from tamis.stores.homes import local_of
 from tamis.stores.urls import is_bucket, output_url
@@ -75,7 +76,8 @@ def execute(
         kept = os.path.join(run.dir.path, "report.html")
         is_there = result.status == "already" and os.path.exists(kept)
         result.report = kept if is_there else _leave_report(run.dir.path)
-        run.dir.keep_files("report.html")
+        with contextlib.suppress(StoreError):  # the run is finished, whatever becomes of its page
+            run.dir.keep_files("report.html")
     executor.last_result = result
     return result
 

@@ -79,15 +79,20 @@ class RayClient:
         """Returns when the cluster can be used. Again while it runs: nothing happens."""
         if self.is_running:
             return
+        self.stop()  # one that died: what it lent is given back before it is lent again
         head = Head(self._options())
         head.start()
         self._head = head
         self.ray_dashboard_port = head.dashboard_port
         self._before = {name: os.environ.get(name) for name in _LENT}
-        os.environ.update({"RAY_ADDRESS": head.address, **{n: head.environment[n] for n in _LENT[1:]}})
-        if self.metrics_dir is not None:
-            self._point_to_metrics(head)
         atexit.register(self.stop)
+        try:
+            os.environ.update({"RAY_ADDRESS": head.address, **{n: head.environment[n] for n in _LENT[1:]}})
+            if self.metrics_dir is not None:
+                self._point_to_metrics(head)
+        except BaseException:  # nobody gets a client to stop
+            self.stop()
+            raise
 
     def stop(self) -> None:
         """Ends all processes of the cluster. Without a cluster nothing happens."""
@@ -159,12 +164,18 @@ class SlurmRayClient(RayClient):
             os.unlink(where)
         super().start()
         assert self._head is not None
-        files.write_text(where, f"{self._head.address} {self._head.environment['RAY_AUTH_TOKEN']}\n", mode=0o600)
-        self._where = where
+        try:
+            files.write_text(where, f"{self._head.address} {self._head.environment['RAY_AUTH_TOKEN']}\n", mode=0o600)
+            self._where = where
+            self._wait_for(n_nodes)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _wait_for(self, n_nodes: int) -> None:
         deadline_s = time.monotonic() + self.worker_connect_timeout_s
         while (n := self._count_nodes()) < n_nodes:
             if time.monotonic() > deadline_s:
-                self.stop()
                 raise WorkerError(
                     f"{n} of {n_nodes} nodes joined the cluster in {self.worker_connect_timeout_s:.0f} s; look at the logs of the others"
                 )

@@ -12,7 +12,7 @@ from typing import Any
 from tamis.errors import PipelineError
 from tamis.kernels.loading.library import RECORDS
 from tamis.memory.gpu import count_gpus
-from tamis.stages.base import ProcessingStage, Rule
+from tamis.stages.base import ProcessingStage, Rule, wrong_number_of_workers
 from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.io import Reader, Writer
 from tamis.stages.resources import Resources
@@ -165,13 +165,16 @@ def labels_of(names: Iterable[str]) -> list[str]:
 
 
 def _fixed_workers(stage: ProcessingStage[Any, Any]) -> int | None:
-    n = stage.num_workers()
-    per_node = stage.num_workers_per_node()
-    return n if n is not None else max(1, int(per_node)) if per_node is not None else None
+    """How many workers a stage asks for, itself or by `with_`; None: the engine decides."""
+    n, per_node = stage.num_workers(), stage.num_workers_per_node()
+    return int(n) if n is not None else max(1, int(per_node)) if per_node is not None else None
 
 
 def _check_needs(stage: ProcessingStage[Any, Any], on_cluster: bool) -> None:
     """Needs that nobody here can meet are said before the run, not in the middle of it."""
+    for setting in ("num_workers", "num_workers_per_node"):
+        if wrong := wrong_number_of_workers(setting, getattr(stage, setting)()):
+            raise PipelineError(f"stage {stage.name!r}: {setting}(): {wrong}")
     unknown = sorted(set(stage.runtime_env or {}) - {"env_vars"})
     if unknown:
         raise PipelineError(

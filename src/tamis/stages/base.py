@@ -7,6 +7,8 @@ else has a working default. A CompositeStage is a name for several stages and ne
 from __future__ import annotations
 
 import copy
+import math
+import numbers
 import time
 from abc import ABCMeta, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -223,27 +225,23 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
     ) -> Any:
         """A copy with these settings changed; the original stays as it is."""
         changed = copy.deepcopy(self)
-        if batch_size is not None and (
-            isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1
-        ):
+        if batch_size is not None and not is_count(batch_size):
             raise UsageError(f"with_(batch_size=...): expected a whole number of at least 1, got {batch_size!r}")
-        if (
-            num_workers is not _UNSET
-            and num_workers_per_node is not _UNSET
-            and None not in (num_workers, num_workers_per_node)
-        ):
-            raise UsageError("with_(): give num_workers or num_workers_per_node, not both")
         plain = {"name": name, "resources": resources, "batch_size": batch_size, "runtime_env": runtime_env}
         specs = {"ray_stage_spec": ray_stage_spec, "xenna_stage_spec": xenna_stage_spec}
-        numbers = {"num_workers": num_workers, "num_workers_per_node": num_workers_per_node}
-        methods = {k: v for k, v in specs.items() if v is not None} | {
-            k: v for k, v in numbers.items() if v is not _UNSET
-        }
+        workers = {"num_workers": num_workers, "num_workers_per_node": num_workers_per_node}
+        given = {k: v for k, v in workers.items() if v is not _UNSET}
+        for setting, number in given.items():
+            if wrong := wrong_number_of_workers(setting, number):
+                raise UsageError(f"with_({setting}=...): {wrong}")
+        methods = {k: v for k, v in specs.items() if v is not None} | given
         for attribute, value in plain.items():
             if value is not None:
                 object.__setattr__(changed, attribute, value)
         for method, result in methods.items():
             object.__setattr__(changed, method, _Constant(result))
+        if all(_is_set(changed, setting) for setting in workers):  # by this call, or by this and an earlier one
+            raise UsageError("with_(): give num_workers or num_workers_per_node, not both (None takes one back)")
         return changed
 
     # -- why documents go -----------------------------------------------------------------------------------------------
@@ -374,6 +372,30 @@ class CompositeStage(ProcessingStage[X, Y]):
 
     def get_description(self) -> str:
         return f"{self.name}: " + " -> ".join(s.name for s in self.decompose())
+
+
+def is_count(value: Any) -> bool:
+    """Whether a setting is a whole number of at least 1."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 1
+
+
+def wrong_number_of_workers(setting: str, value: Any) -> str:
+    """What is wrong with a number of workers (`num_workers`, or `num_workers_per_node`, which may be a part of one); "" if nothing is.
+
+    With none of them a run would wait for ever.
+    """
+    if value is None or (setting == "num_workers" and is_count(value)):
+        return ""
+    if setting == "num_workers":
+        return f"expected a whole number of at least 1, or None, got {value!r}"
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return "" if is_number and 0 < value < math.inf else f"expected a number above 0, or None, got {value!r}"
+
+
+def _is_set(stage: ProcessingStage[Any, Any], method: str) -> bool:
+    """Whether `with_` put a number over this method."""
+    found = vars(stage).get(method)
+    return isinstance(found, _Constant) and found.value is not None
 
 
 def _has(task: Task[Any], attribute: str) -> bool:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tamis.errors import UsageError
-from tamis.stages.base import ProcessingStage
+from tamis.signatures import returns_list
+from tamis.stages.base import ProcessingStage, is_count
 from tamis.stages.resources import Resources
 
 
@@ -20,6 +21,13 @@ class FunctionStage(ProcessingStage[Any, Any]):
     def process(self, task: Any) -> Any:
         return self.function(task)
 
+    def is_fanout_stage(self) -> bool:
+        """Whether the function says that it returns a list."""
+        try:
+            return returns_list(self.function)
+        except (TypeError, ValueError):  # written in C, without a signature
+            return False
+
     def __call__(self, task: Any) -> Any:
         return self.function(task)
 
@@ -30,8 +38,8 @@ def processing_stage(
     """Turn `f(task)` into a stage: `@processing_stage(name="shout")`."""
     if isinstance(resources, dict):
         resources = Resources(**resources)
-    if batch_size is not None and batch_size < 1:
-        raise UsageError(f"processing_stage(batch_size=...): expected at least 1, got {batch_size}")
+    if batch_size is not None and not is_count(batch_size):
+        raise UsageError(f"processing_stage(batch_size=...): expected a whole number of at least 1, got {batch_size!r}")
 
     def decorate(function: Callable[[Any], Any]) -> FunctionStage:
         if not callable(function):

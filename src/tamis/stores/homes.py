@@ -6,14 +6,22 @@ Everything that going on needs is in the bucket; the folder can be lost, and is 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
+from typing import TYPE_CHECKING
 
+from tamis import files
+from tamis.errors import TamisError
 from tamis.stores.urls import is_bucket, output_url, split_s3
+
+if TYPE_CHECKING:
+    from tamis.stores.s3 import Bucket, Object
 
 VARIABLE = "TAMIS_RUNS"
 _RUN = "_tamis"
+FETCHED = "fetched.json"  # of a run directory that was brought here to be looked at
 _settled: dict[str, str] = {}
 
 
@@ -50,19 +58,76 @@ def free_at(path: str) -> int | None:
 
 
 def present(output: str) -> str:
-    """As `local_of`, for who looks at a run: where this machine has nothing of it, what the bucket keeps of it is brought here."""
+    """As `local_of`, for who looks at a run: what the bucket keeps of it is brought here where this machine has nothing of it, has an earlier
+    state of what it brought before, or began a run that another machine finished. Not while a run works here."""
     folder = local_of(output)
-    if not is_bucket(output) or os.path.exists(os.path.join(folder, _RUN, "plan.json")):
+    if not is_bucket(output):
         return folder
+    run = os.path.join(folder, _RUN)
+    is_there = os.path.exists(os.path.join(run, "plan.json"))
+    try:
+        if not is_there or not _is_held(run):
+            _bring(output, run, is_there)
+    except TamisError:  # the store does not answer: what is here is shown
+        if not is_there:
+            raise
+    return folder
+
+
+def _bring(output: str, run: str, is_there: bool) -> None:
+    """Fetch files of the run directory that changed since they were fetched last."""
     from tamis.stores.s3 import Bucket
 
     name, prefix = split_s3(output_url(output))
     bucket, start = Bucket(name), f"{prefix}/{_RUN}/"
-    for found in bucket.objects(start):
-        parts = found.key[len(start) :].split("/")
-        if parts[0] in ("log", "") or len(parts) > 2 or any(p in ("", ".", "..") for p in parts):
-            continue  # the log is for who goes on, and is read by the run itself
-        path = os.path.join(folder, _RUN, *parts)
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        bucket.fetch(found, path)
-    return folder
+    found = {key: o for o in bucket.objects(start) if _is_shown(key := o.key[len(start) :])}
+    known = _fetched(run)
+    if is_there and not known and not _was_finished_elsewhere(bucket, found.get("manifest.json"), run):
+        return  # a run of this machine: what it knows of itself is newer than what it has sent
+    for key, there in found.items():
+        path = os.path.join(run, key)
+        if known.get(key) != there.etag or not os.path.exists(path):
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            bucket.fetch(there, path)
+    for key in filter(_is_shown, known.keys() - found.keys()):  # a manifest, say, of a run that was gone on with
+        files.remove(os.path.join(run, key))
+    files.write_json(os.path.join(run, FETCHED), {key: there.etag for key, there in found.items()})
+
+
+def _is_shown(key: str) -> bool:
+    """Whether an object of a run directory is a file for who looks at the run; the log is for who goes on, and is read by the run itself."""
+    parts = key.split("/")
+    return parts[0] != "log" and len(parts) <= 2 and not any(p in ("", ".", "..") for p in parts)
+
+
+def _fetched(run: str) -> dict[str, str]:
+    """Which version of which file was fetched; nothing where this machine has run here itself."""
+    try:
+        with open(os.path.join(run, FETCHED), "rb") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _was_finished_elsewhere(bucket: Bucket, manifest: Object | None, run: str) -> bool:
+    """Whether the bucket has a manifest that is not the one here."""
+    data = bucket.get(manifest.key) if manifest is not None else None
+    if data is None:
+        return False
+    try:
+        with open(os.path.join(run, "manifest.json"), "rb") as file:
+            return file.read() != data
+    except OSError:
+        return True
+
+
+def _is_held(run: str) -> bool:
+    """Whether a run works here at this moment."""
+    lock = os.path.join(run, "lock")
+    try:
+        if os.path.exists(lock):
+            os.close(files.take_lock(lock))
+    except BlockingIOError:
+        return True
+    return False

@@ -117,12 +117,15 @@ def client(options: Options) -> Any:
 
 
 class Bucket:
-    """The requests, for one bucket."""
+    """The requests, for one bucket. `timeout_s`: of a connection and of an answer, instead of what is set for the bucket."""
 
-    def __init__(self, name: str, requester_pays: bool = False) -> None:
+    def __init__(self, name: str, requester_pays: bool = False, timeout_s: float | None = None) -> None:
         self.name, self._options = name, of_bucket(name)
         if requester_pays:
             self._options = replace(self._options, requester_pays=True)
+        if timeout_s is not None:
+            connect_s = min(timeout_s, self._options.connect_timeout)
+            self._options = replace(self._options, connect_timeout=connect_s, read_timeout=float(timeout_s))
 
     def url(self, key: str) -> str:
         return f"s3://{self.name}/{key}"
@@ -198,7 +201,7 @@ class Bucket:
         if len(view):
             retry.again(call, f"reading {self.url(key)}")
 
-    def read_once(self, key: str, offset: int, n_bytes: int) -> bytes:
+    def read_once(self, key: str, offset: int, n_bytes: int, policy: retry.Policy = retry.POLICY) -> bytes:
         """Bytes from `offset` on, fewer where the object ends, of whatever version is there: for who reads it only once."""
 
         def call() -> bytes:
@@ -208,7 +211,7 @@ class Bucket:
             ) as body:
                 return bytes(_streamed(body.read))
 
-        return retry.again(call, f"reading {self.url(key)}")
+        return retry.again(call, f"reading {self.url(key)}", policy)
 
     def get(self, key: str, most: int = 64 << 20) -> bytes | None:
         """A small object; None where there is none. StoreError where it is larger than `most`."""

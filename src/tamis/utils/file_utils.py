@@ -15,6 +15,8 @@ from tamis.utils.client_utils import is_remote_url
 
 log = logging.getLogger("tamis.files")
 
+_WITH_BUCKETS = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oci", "oss", "cos", "obs", "r2", "b2", "tos"}
+
 FILETYPE_TO_DEFAULT_EXTENSIONS: dict[str, list[str]] = {
     "parquet": [".parquet"],
     "jsonl": [".jsonl", ".json"],
@@ -72,10 +74,13 @@ def is_not_empty(path: str, fs: Any = None, storage_options: Mapping[str, Any] |
 
 
 def delete_dir(path: str, fs: Any = None, storage_options: Mapping[str, Any] | None = None) -> None:
-    """Remove a folder and all in it. What is no folder stays; the root of a file system is refused."""
+    """Remove a folder and all in it. What is no folder stays; the root of a file system is refused, and a whole bucket."""
     fs = _fs(path, fs, storage_options)
-    if not str(fs._strip_protocol(path)).strip("/"):
+    below = str(fs._strip_protocol(path)).strip("/")
+    if not below:
         raise UsageError(f"delete_dir: {path!r} is the root of a file system; refused")
+    if _has_buckets(fs) and "/" not in below:
+        raise UsageError(f"delete_dir: {path!r} is a whole bucket; refused, give a folder in it")
     if fs.exists(path) and fs.isdir(path):
         fs.rm(path, recursive=True)
 
@@ -150,10 +155,18 @@ def _listed(
         else:
             entries = {root: fs.info(root)}
         for name, info in entries.items():
-            if endings is None or posixpath.splitext(name)[1][1:].casefold() in endings:
+            if endings is None or _ends_in(name, endings):
                 size = info.get("size")
                 found[fs.unstrip_protocol(name) if is_remote_url(path) else name] = -1 if size is None else int(size)
     return list(found.items())
+
+
+def _ends_in(name: str, endings: set[str]) -> bool:
+    """Whether a name has one of these extensions, in lower case and without the first dot: one ("gz"), or several ("jsonl.gz")."""
+    if posixpath.splitext(name)[1][1:].casefold() in endings:
+        return True
+    several = tuple("." + ending for ending in endings if "." in ending)
+    return bool(several) and posixpath.basename(name).casefold().endswith(several)
 
 
 def infer_protocol_from_paths(paths: Iterable[str]) -> str | None:
@@ -238,5 +251,13 @@ def parse_bytes_string_to_int(size: str | int) -> int:
 
 
 def _is_local(fs: Any) -> bool:
-    protocol = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
-    return protocol in ("file", "local")
+    return not {"file", "local"}.isdisjoint(_protocols(fs))
+
+
+def _has_buckets(fs: Any) -> bool:
+    """Whether the first part of a path is a bucket (or a container), which is no folder."""
+    return not _WITH_BUCKETS.isdisjoint(_protocols(fs))
+
+
+def _protocols(fs: Any) -> tuple[str, ...]:
+    return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)

@@ -65,8 +65,9 @@ class IndexedDatasetBuilder:
 
 
 def merge_file_prefixes(input_dir: str, output_prefix: str) -> None:
-    """Merge all pairs in a folder, by name, into `<output_prefix>.bin` and `.idx`."""
+    """Merge all pairs in a folder, by name, into `<output_prefix>.bin` and `.idx`, which must not be among them."""
     prefixes = _pairs(input_dir)
+    _refuse_own_result(prefixes, output_prefix)
     builder = IndexedDatasetBuilder(output_prefix + ".bin", extract_index_contents(prefixes[0] + ".idx")[2])
     try:
         for prefix in prefixes:
@@ -75,6 +76,18 @@ def merge_file_prefixes(input_dir: str, output_prefix: str) -> None:
         builder.abort()
         raise
     builder.finalize(output_prefix + ".idx")
+
+
+def _refuse_own_result(prefixes: Sequence[str], output_prefix: str) -> None:
+    """Whether a pair of the result's name is an earlier result or an input cannot be told: merged, its tokens would be there twice, or
+    it would be replaced."""
+    wanted = os.path.join(os.path.realpath(os.path.dirname(output_prefix) or "."), os.path.basename(output_prefix))
+    for prefix in prefixes:
+        if os.path.join(os.path.realpath(os.path.dirname(prefix) or "."), os.path.basename(prefix)) == wanted:
+            raise UsageError(
+                f"{output_prefix}: this pair is in the input folder already, so that its tokens would be merged into themselves; give an "
+                "output prefix in another folder, or remove the pair if it is an earlier result"
+            )
 
 
 def _pairs(folder: str) -> list[str]:

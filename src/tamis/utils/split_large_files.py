@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,9 @@ def parse_args(args: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--input-path", required=True, help="a file, or a folder (with its subfolders)")
     parser.add_argument("--file-type", choices=["parquet", "jsonl"], required=True, help="what the files are")
-    parser.add_argument("--output-path", required=True, help="the folder for the chunks")
+    parser.add_argument(
+        "--output-path", required=True, help="the folder for the chunks, with the subfolders of the input"
+    )
     parser.add_argument("--target-size-mb", type=int, default=128, help="largest size of a chunk, decoded")
     parser.add_argument(
         "--storage-options", type=json.loads, default=None, help="refused: remote files are not split yet"
@@ -63,19 +66,25 @@ def parse_args(args: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(args: argparse.Namespace | Sequence[str] | None = None) -> None:
-    """Split every file of the type; a file that cannot be split does not keep the others from it, and is named at the end."""
+    """Split every file of the type, those of a subfolder into one of the same name; a file that cannot be split does not keep the others
+    from it, and is named at the end."""
     options = args if isinstance(args, argparse.Namespace) else parse_args(args)
     endings = get_default_file_extensions(options.file_type)
     if options.file_type == "jsonl":
         endings = [e + c for e in (*endings, ".ndjson") for c in ("", *_COMPRESSED)]
     found = get_all_file_paths_under(options.input_path, recurse_subdirectories=True)
-    files = [path for path in found if path.endswith(tuple(endings))]
+    made_here = os.path.join(os.path.abspath(options.output_path), "")
+    files = [p for p in found if p.endswith(tuple(endings)) and not os.path.abspath(p).startswith(made_here)]
     if not files:
         raise UsageError(f"{options.input_path} holds no file that ends in {', '.join(endings)}")
     failed = []
+    top = os.path.commonpath([os.path.dirname(os.path.abspath(path)) for path in files])
+    root = os.path.abspath(options.input_path) if os.path.isdir(options.input_path) else top
     for path in files:
         try:
-            made = _split(path, options.output_path, options.target_size_mb, options.storage_options)
+            below = os.path.relpath(os.path.dirname(os.path.abspath(path)), root)  # names repeat in subfolders
+            target = os.path.normpath(os.path.join(options.output_path, below))
+            made = _split(path, target, options.target_size_mb, options.storage_options)
             print(f"{path}: {len(made)} files")
         except TamisError as exc:
             failed.append(path)

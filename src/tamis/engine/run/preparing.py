@@ -139,9 +139,9 @@ class PreparedRun:
                     f"{self.dir.target} holds a run of something else: {'; '.join(changed[:3])}{more}. "
                     "Give another output, or start over with fresh=True (--fresh)"
                 )
-            earlier = [
-                float(s) for s in (self.dir.read_json("steps.json") or {}).get("steps", self.settings.targets[:1])
-            ]
+            earlier = self.settings.targets[:1]
+            if self.dir.has_commits():
+                earlier = [float(s) for s in (self.dir.read_json("steps.json") or {}).get("steps", earlier)]
         del plan["inputs"]  # a hundred thousand paths, not needed again
         plan["steps"] = self._steps(earlier)
         if (self.dir.read_json("steps.json") or {}).get("steps") != plan["steps"]:  # the disk may be full

@@ -21,7 +21,7 @@ from tamis.engine.run.drive import Driver
 from tamis.engine.run.identity import differences
 from tamis.engine.run.output.commit import Committer
 from tamis.engine.run.output.directory import Past
-from tamis.engine.run.output.join_shards import drop_shards, join_shards
+from tamis.engine.run.output.join_shards import can_join_again, drop_shards, join_shards
 from tamis.engine.run.output.retract import retract
 from tamis.engine.run.preparing import OpenWorkers, PreparedRun
 from tamis.engine.run.run_result import RunResult
@@ -62,11 +62,13 @@ class Run(PreparedRun):
 
     # -- preparing ------------------------------------------------------------------------------------------------------
     def _locked(self, budget: Budget, mode: str) -> RunResult:
-        if self.settings.fresh or mode == "overwrite":
-            self.dir.forget()
         base = self.dir.target if self.settings.merge is True else str(self.settings.merge or "")
+        is_asked = self.settings.fresh or self.dir.is_half_forgotten()
+        # Files of shards that were joined lie in this output and nowhere else.
+        if (is_asked or mode == "overwrite") and (not base or can_join_again(base, is_asked)):
+            self.dir.forget()
         if base and self.dir.read_json("manifest.json") is None:
-            join_shards(base, self.dir, differences)
+            join_shards(base, self.dir, differences, may_hold_others=mode == "append")
         result = self._planned(budget)
         if base and result.exit_code in (0, Incomplete.exit_code):
             drop_shards(base)
@@ -76,7 +78,7 @@ class Run(PreparedRun):
         plan = self._plan()
         done = self.dir.read_json("manifest.json")
         past = self.dir.recover(self._plain_size, histograms=done is not None)
-        if done is not None and done.get("steps") == plan["steps"]:
+        if done is not None and done.get("steps") == plan["steps"] and _agree(done, past):
             return self._already(done, past)
         self.dir.remove_json("manifest.json")
         self.dir.make_scratch()
@@ -346,3 +348,9 @@ class Run(PreparedRun):
             },
         )  # fmt: skip
         return result
+
+
+def _agree(done: dict[str, Any], past: Past) -> bool:
+    """Whether the log still holds what the manifest says was written; a log that was lost is no finished run."""
+    written = done.get("ledger", {}).get("written")
+    return written is None or written == past.ledger.to_dict()["written"]

@@ -33,9 +33,10 @@ Wait = Callable[[], int]  # blocks until the next block is wanted; returns its s
 
 
 def feed(
-    unit: Unit, fence: int, place: Workplace, base: str, say: Say, wait: Wait, columns: tuple[str, ...] | None = None
+    unit: Unit, names: str, place: Workplace, base: str, say: Say, wait: Wait, columns: tuple[str, ...] | None = None
 ) -> Done:
-    """Hand out the blocks of a unit's ranges, one `say` each; returns the report on what is no block."""
+    """Hand out the blocks of a unit's ranges, one `say` each; returns the report on what is no block. `names`: how the names of blocks begin,
+    `base`: of files that are staged."""
 
     def emit(block: Piece, n_bytes: int, compressed: int) -> None:
         say(Block(replace(block, path=sent_to(place.blocks_go_to, block.path)), n_bytes, compressed))
@@ -45,7 +46,6 @@ def feed(
     piece, spent = unit.pieces[0], []
     file = open_input(piece, Limits(place.max_record_bytes, 0, place.expected), contents)
     if file is not None:
-        names = os.path.join(place.scratch, f"f{unit.id}.{fence}")
         if piece.kind is Kind.ROWS:
             file.close()
             _feed_rows(piece, unit, names, contents.bad, emit, columns)

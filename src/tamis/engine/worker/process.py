@@ -73,6 +73,7 @@ class UnitRunner:
         self.job, self.place = job, place
         secrets.learn(*job.stages, job.source, job.reader, job.writer)  # what stages raise may tell them
         self._ready: set[int] = set()
+        self._mark = os.urandom(4).hex()
         self._bounded = {(r["stage"], r["score"]) for r in job.rules() if r.get("at_least") or r.get("at_most")}
         self._known: KnownRecords | None = None
         self._fields = FieldCheck(job)
@@ -81,12 +82,16 @@ class UnitRunner:
     def run(self, unit: Unit, fence: int, say: Say, wait: Callable[[], int]) -> Report:
         """The report on a unit."""
         report: Report
-        base = os.path.join(self.place.staged, f"u{unit.id}.{fence}")
+        # A name that no other process can take: one on a machine that was cut off may write yet, and numbers begin anew with every run.
+        mark = f"{unit.id}.{fence}.{os.getpid()}-{self._mark}"
+        base = os.path.join(self.place.staged, f"u{mark}")
         began = time.perf_counter()
         doing.note(WRITING if unit.mode is Mode.RECAST else READING)
         try:
             if unit.mode is Mode.FEED:
-                report = feed(unit, fence, self.place, base, say, wait, self._columns())
+                report = feed(
+                    unit, os.path.join(self.place.scratch, f"f{mark}"), self.place, base, say, wait, self._columns()
+                )
             elif unit.mode is Mode.QUARANTINE:
                 report = self._quarantine(unit, base)
             elif unit.mode is Mode.RECAST:

@@ -502,3 +502,14 @@ def test_workers_that_share_a_device_and_write_elsewhere_give_the_same(
         found.append(sorted(line for p in output.glob("*.jsonl") for line in p.read_text().splitlines()))
     assert len(found[0]) == len(TEXTS)
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("max_chars", [-5, 0, True, 2.5])
+def test_a_limit_of_characters_that_is_none_is_refused(tmp_path: Path, max_chars: Any) -> None:
+    from tamis.stages.text.classifiers.aegis import FormatAegisPromptStage
+
+    (tmp_path / "m.bin").touch()
+    with pytest.raises(UsageError, match="FastTextClassifier: max_chars must be a whole number above 0, or None"):
+        classifiers.FastTextClassifier(str(tmp_path / "m.bin"), max_chars=max_chars)
+    with pytest.raises(UsageError, match="AegisClassifier: max_chars must be a whole number above 0, or None"):
+        FormatAegisPromptStage("text", max_chars)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
+import random
+import string
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -91,11 +94,18 @@ def test_papers_of_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         "fig.eps": bytes(300_000),
         "../../evil.tex": b"e",
     }
+    text, wrong = gzip.compress(rb"\section{B}" + random.Random(1).randbytes(2000).hex().encode()), b"\0\0\0\0"
+    several = gzip.compress(tar(**project))
+    damaged = {
+        "2401.00010.gz": text[:-100],  # cut
+        "2401.00011.gz": text[:-8] + wrong + text[-4:],  # another checksum
+        "2401.00012.gz": several[:-8] + wrong + several[-4:],  # behind the end of an archive
+    }
     path = archive(
         tmp_path,
         **{
             "2401.00001.gz": gzip.compress(tar(**project)),
-            "2401.00002.gz": gzip.compress(b"\\section{One file}"),
+            "2401.00002.gz": gzip.compress(b"\\section{One file}" + b"x" * 600) + b"more",  # behind all of it
             "2401.00003.pdf": b"%PDF-1.4",
             "hep-th9901001.gz": gzip.compress("\\usepackage[latin1]{inputenc}\\section{Übung}".encode("latin-1")),
             "2401.00005.gz": gzip.compress(b"\\section{\x81\xff}"),
@@ -103,6 +113,7 @@ def test_papers_of_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             "2401.00007.gz": gzip.compress(bytes(5_000_000)),
             "2401.00008.gz": gzip.compress(tar(**{"a.txt": b"no tex"})),
             "2401.00009.gz": gzip.compress(b"%PDF-1.4"),
+            **damaged,
         },
     )
     iterator = ArxivIterator()
@@ -117,7 +128,7 @@ def test_papers_of_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert iterator.take_skipped() == {
         "papers without TeX": 3,
         "papers in an unknown encoding": 1,
-        "papers that are damaged": 1,
+        "papers that are damaged": 4,
         "papers above 16 MiB of TeX": 1,
     }
     assert sorted(p.name for p in tmp_path.iterdir()) == [path.name]
@@ -168,6 +179,10 @@ def test_macros_that_would_grow_without_end_are_left() -> None:
     assert len(put_in_macros("\\a" * 1000, bomb)) < 100_000
     assert find_macros(r"\def\a{\a x}") == {}
     assert put_in_macros(r"\R and \Rn", {"\\R": "X"}) == r"X and \Rn"
+    assert put_in_macros(r"\\R\R2\Rn\R\é\R", {"\\R": "X", "\\Rn": r"\R!"}) == r"\XX2X!X\éX"
+    many = {"\\" + "".join(name): "".join(name)[::-1] for name in itertools.product(string.ascii_lowercase, repeat=3)}
+    words = r"\abc \xyz \none " * 2000
+    assert put_in_macros(words, many) == r"cba zyx \none " * 2000  # a look at each word, not at each macro for each
 
 
 def test_the_whole_way_through_an_object_store(tmp_path: Path, s3: Any) -> None:

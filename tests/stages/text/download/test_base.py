@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,6 +28,7 @@ from tamis.stages.text.download import (
 )
 from tamis.stages.text.download.base.download import HttpDownloader
 from tamis.stages.text.download.fetch import USUAL
+from tamis.stages.text.download.names import own_name_of_url
 from tamis.stages.text.io.writer import JsonlWriter
 from tamis.tasks import DocumentBatch, EmptyTask, FileGroupTask
 
@@ -83,15 +85,50 @@ def test_a_file_has_its_name_only_when_it_is_whole(web: Loopback, tmp_path: Path
     web.files["/d/a.txt"] = b"x" * 1000
     web.faults["/d/a.txt"] = ["cut 10", "hang up", "hang up"]
     downloader = Quick(str(tmp_path / "in"))
+    name = own_name_of_url(f"{web.url}/d/a.txt")
+    assert re.fullmatch("[0-9a-f]{8}-d-a.txt", name)
     with pytest.raises(DownloadError):
         downloader.download(f"{web.url}/d/a.txt")
-    assert not (tmp_path / "in/d-a.txt").exists()
-    assert (tmp_path / "in/d-a.txt.part").stat().st_size == 10
-    assert downloader.download(f"{web.url}/d/a.txt") == str(tmp_path / "in/d-a.txt")
-    assert [p.name for p in (tmp_path / "in").iterdir()] == ["d-a.txt"]
+    assert not (tmp_path / "in" / name).exists()
+    assert (tmp_path / "in" / f"{name}.part").stat().st_size == 10
+    assert downloader.download(f"{web.url}/d/a.txt") == str(tmp_path / "in" / name)
+    assert [p.name for p in (tmp_path / "in").iterdir()] == [name]
     n_requests = len(web.requests)
-    assert downloader.download(f"{web.url}/d/a.txt") == str(tmp_path / "in/d-a.txt")
+    assert downloader.download(f"{web.url}/d/a.txt") == str(tmp_path / "in" / name)
     assert len(web.requests) == n_requests
+
+
+def test_two_urls_never_share_a_file(web: Loopback, tmp_path: Path) -> None:
+    web.files |= {"/d/a": b"one", "/d-a": b"two"}
+    downloader = Quick(str(tmp_path))
+    urls = [f"{web.url}/d/a", f"{web.url}/d-a", f"{web.url.replace('127.0.0.1', 'localhost')}/d/a"]
+    paths = [Path(str(downloader.download(url))) for url in urls]
+    assert [path.read_bytes() for path in paths] == [b"one", b"two", b"one"]
+    assert len(set(paths)) == 3
+
+
+@pytest.mark.parametrize("beside", ["", ".part.from", ".failed"])
+def test_what_an_earlier_version_fetched_or_began_is_gone_on_with(web: Loopback, tmp_path: Path, beside: str) -> None:
+    url = f"{web.url}/d/a"
+    web.files["/d/a"] = b"x" * 100
+    if beside:  # and the URL of another file with that name is not mixed up with it
+        (tmp_path / f"d-a{beside}").write_text(json.dumps({"url": url, "reason": "busy"}))
+        assert Quick(str(tmp_path))._get_output_filename(f"{web.url}/d-a") != "d-a"
+    else:
+        (tmp_path / "d-a").write_bytes(b"x" * 100)
+    assert Quick(str(tmp_path)).download(url) == str(tmp_path / "d-a")
+    assert [p.name for p in tmp_path.iterdir()] == ["d-a"]
+    assert len(web.requests) == (1 if beside else 0)
+
+
+def test_a_name_of_ones_own_is_no_earlier_one(web: Loopback, tmp_path: Path) -> None:
+    class Named(Quick):
+        def _get_output_filename(self, url: str) -> str:
+            return "own"
+
+    web.files["/a"] = b"new"
+    (tmp_path / "a").write_bytes(b"of somebody else")
+    assert Named(str(tmp_path)).download(f"{web.url}/a") == str(tmp_path / "own")
 
 
 def test_what_cannot_be_had_is_named_and_counted(web: Loopback, tmp_path: Path) -> None:
@@ -99,12 +136,13 @@ def test_what_cannot_be_had_is_named_and_counted(web: Loopback, tmp_path: Path) 
     downloader = Quick(str(tmp_path))
     stage = DocumentDownloadStage(downloader)
     task = stage.process(FileGroupTask("set", [f"{web.url}/a", f"{web.url}/none"]))
-    assert task.data == [str(tmp_path / "a")]
+    assert task.data == [str(tmp_path / own_name_of_url(f"{web.url}/a"))]
     assert task._metadata["failed_downloads"] == [f"{web.url}/none"]
     assert stage._consume_custom_metrics() == {"downloads": 1.0, "failed_downloads": 1.0}
     assert downloader.failures() == [{"url": f"{web.url}/none", "reason": "HTTP 404 Not Found"}]
     web.files["/none"] = b"late"
-    assert stage.process(FileGroupTask("set", [f"{web.url}/none"])).data == [str(tmp_path / "none")]
+    name = own_name_of_url(f"{web.url}/none")
+    assert stage.process(FileGroupTask("set", [f"{web.url}/none"])).data == [str(tmp_path / name)]
     assert downloader.failures() == []
 
 
@@ -138,7 +176,7 @@ def test_two_that_want_the_same_file_fetch_it_once(web: Loopback, tmp_path: Path
     for thread in threads:
         thread.join()
     assert [r.range for r in web.requests] == [None, "bytes=100000-"]
-    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+    assert [p.name for p in tmp_path.iterdir()] == [own_name_of_url(f"{web.url}/a")]
 
 
 def test_no_more_than_a_server_likes_download_at_a_time(web: Loopback, tmp_path: Path) -> None:
@@ -165,7 +203,7 @@ def test_no_more_than_a_server_likes_download_at_a_time(web: Loopback, tmp_path:
     for thread in threads:
         thread.join()
     assert 1 <= most[0] <= 2
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["0", "1", "2", "3", "4", "5"]
+    assert sorted(p.name[8:] for p in tmp_path.iterdir()) == ["-0", "-1", "-2", "-3", "-4", "-5"]
     assert DocumentDownloadStage(Shy(str(tmp_path))).xenna_stage_spec() == {"num_workers_per_node": 2}
 
 
@@ -244,5 +282,6 @@ def test_the_composite_runs_in_a_pipeline(web: Loopback, tmp_path: Path) -> None
     pipeline = Pipeline("own", stages=[source, JsonlWriter(str(tmp_path / "out"))])
     written = pipeline.run(executor=InProcessExecutor(), initial_tasks=[EmptyTask()])
     lines = [json.loads(line) for task in written for p in task.data for line in Path(p).read_text().splitlines()]
-    assert sorted((d["text"], d["file_name"]) for d in lines) == [("ONE", "a"), ("THREE", "b"), ("TWO", "a")]
+    a, b = own_name_of_url(f"{web.url}/a"), own_name_of_url(f"{web.url}/b")
+    assert sorted((d["text"], d["file_name"]) for d in lines) == [("ONE", a), ("THREE", b), ("TWO", a)]
     assert [f["url"] for f in source.downloader.failures()] == [f"{web.url}/none"]

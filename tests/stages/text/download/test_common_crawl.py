@@ -140,6 +140,9 @@ def test_bodies_of_responses() -> None:
         http_body(response(gzip.compress(bytes(1000)), "Content-Encoding: gzip"), 100)
     with pytest.raises(FormatError, match="no HTTP response"):
         http_body(b"<html>", 100)
+    for status in (b"9" * 5000, b"20", b"\xc2\xb2\xc2\xb2\xc2\xb2", "٢٠٠".encode()):
+        with pytest.raises(FormatError, match="no HTTP response"):
+            http_body(b"HTTP/1.1 " + status + b" OK\r\n\r\nabc", 100)
 
 
 def test_the_iterator_counts_what_it_leaves_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,6 +250,13 @@ def test_pages_without_a_document_are_counted() -> None:
     assert counts.pop("pages without readable text") == 2
     assert counts.pop("pages in a language without stop words") >= 1
     assert sum(counts.values()) <= 1
+
+
+def test_a_page_does_not_depend_on_those_before_it() -> None:
+    extractor = CommonCrawlHTMLExtractor("trafilatura", {"deduplicate": True, "max_repetitions": 1})
+    made = [extractor.extract({"content": page(ENGLISH, ENGLISH.replace("tower", "house"))}) for _ in range(4)]
+    assert made[0] is not None
+    assert made == [made[0]] * 4
 
 
 def test_a_parser_that_fails_costs_one_page() -> None:
@@ -359,6 +369,38 @@ def test_whole_files_and_ranges_come_from_s3(tmp_path: Path, s3: Any) -> None:
         next(CommonCrawlWarcIterator().iterate("ftp://host/a.warc.gz"))
     with pytest.raises(UsageError, match="secret is a credential"):
         CommonCrawlWarcIterator({"secret": "x"})
+
+
+def test_times_and_attempts_hold_for_s3(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("boto3", reason="the extra `s3` is not installed")
+    asked: list[tuple[float, float]] = []
+
+    class Silent:
+        def get_object(self, **_: Any) -> Any:
+            raise TimeoutError("silence")
+
+    def client(options: Any) -> Silent:
+        asked.append((options.connect_timeout, options.read_timeout))
+        return Silent()
+
+    monkeypatch.setattr("tamis.stores.s3.client", client)
+    monkeypatch.setattr("tamis.stages.text.download.remote._PAUSE_S", 0.0)
+    reader = CommonCrawlWARCReader(use_s3=True, timeout=7, max_retries=2)
+    assert "failed 3 times, the last time with: silence" in str(reader._page("c/a.warc.gz", 0, 10))
+    assert asked == [(7, 7.0)] * 3
+
+
+def test_a_store_that_refuses_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tamis.stages.text.download import remote
+    from tamis.stores.s3 import Bucket, Refused
+
+    def refuses(self: Bucket, key: str) -> None:
+        raise Refused("no rights")
+
+    monkeypatch.setattr(Bucket, "head", refuses)
+    with pytest.raises(DownloadError, match="access is refused: no rights") as caught:
+        remote.fetch_object("s3://b/a", str(tmp_path / "a"))
+    assert not caught.value.permanent
 
 
 def test_an_interrupted_object_is_gone_on_with(tmp_path: Path, s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:

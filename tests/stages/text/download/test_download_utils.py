@@ -36,6 +36,8 @@ def test_the_language_of_text_and_of_pages() -> None:
     assert (name, code, score > 0.8) == ("RUSSIAN", "ru", True)
     hidden = "<script>" + "der die das und nicht ist " * 200 + "</script>"
     assert lang_detect(f"<html><head>{hidden}</head><body><p>{RUSSIAN}</p></body></html>") == "RUSSIAN"
+    style = "<style>" + "a{color:red}" * 20_000 + "</style>"  # more than is looked at first
+    assert lang_detect(f"<html><head>{style}</head><body><p>{RUSSIAN}</p></body></html>") == "RUSSIAN"
     assert detect_language("") == (("UNKNOWN", "un", 0.0),)
     assert lang_detect("<" * 100_000) in {"UNKNOWN", *NAMES.values()}  # takes no time
 

@@ -10,7 +10,16 @@ import pytest
 from loopback import Loopback
 
 from tamis.errors import DownloadError
-from tamis.stages.text.download.fetch import FetchPolicy, _Redirects, fetch_bytes, fetch_file, fetch_range
+from tamis.stages.text.download.fetch import (
+    FetchPolicy,
+    _Body,
+    _persist,
+    _Redirects,
+    _TooSlow,
+    fetch_bytes,
+    fetch_file,
+    fetch_range,
+)
 
 DATA = random.Random(1).randbytes(300_000)
 
@@ -193,3 +202,74 @@ def test_a_range_beyond_the_end_is_told(web: Loopback) -> None:
     web.files["/a"] = DATA
     with pytest.raises(DownloadError, match=r"416|bytes came"):
         fetch_range(f"{web.url}/a", len(DATA), 10, policy(n_attempts=2))
+    assert len(web.requests) == 1
+
+
+def test_a_range_that_nobody_asked_for_is_not_taken(web: Loopback) -> None:
+    web.files["/a"] = DATA
+    web.faults["/a"] = ["shift"]
+    assert fetch_range(f"{web.url}/a", 5, 10, policy()) == DATA[5:15]
+    assert len(web.requests) == 2
+    web.faults["/a"] = ["shift", "shift"]
+    with pytest.raises(DownloadError, match="another range than was asked for"):
+        fetch_range(f"{web.url}/a", 5, 10, policy(n_attempts=2))
+
+
+@pytest.mark.parametrize(
+    ("status", "is_gone"),
+    [(404, True), (410, True), (451, True), (400, False), (401, False), (403, False), (407, False)],
+)
+def test_only_what_a_server_does_not_have_is_gone(web: Loopback, tmp_path: Path, status: int, is_gone: bool) -> None:
+    web.faults["/a"] = [str(status)]
+    with pytest.raises(DownloadError, match=f"HTTP {status}") as caught:
+        fetch_file(f"{web.url}/a", str(tmp_path / "a"), policy())
+    assert caught.value.permanent is is_gone
+    assert ("access is refused" in str(caught.value)) is (status in (401, 403, 407))
+    assert len(web.requests) == 1
+
+
+class Dripping:
+    """An answer of one byte a minute, by a clock of its own."""
+
+    def __init__(self, n_bytes: int) -> None:
+        self.left, self.now_s = n_bytes, 0.0
+
+    def read1(self, n: int) -> bytes:
+        self.now_s += 60.0
+        self.left -= 1
+        return b"x" if self.left >= 0 else b""
+
+
+def test_a_byte_a_minute_is_no_transfer() -> None:
+    dripping = Dripping(1000)
+    body = _Body(dripping, policy(clock=lambda: dripping.now_s))
+    with pytest.raises(_TooSlow, match="only 2 bytes came in 120 s"):
+        body.read(1000)
+    steady = Dripping(1000)
+    body = _Body(steady, policy(clock=lambda: steady.now_s, least_bytes_per_s=1 / 60))
+    assert len(body.read(2000)) == 1000
+
+
+def test_attempts_that_are_too_slow_are_not_repeated_for_ever(tmp_path: Path) -> None:
+    came: list[int] = []
+
+    def attempt() -> None:
+        came.append(1)
+        raise _TooSlow("only 2 bytes came in 120 s")
+
+    with pytest.raises(DownloadError, match=r"only 2 bytes came in 120 s \(3 attempts"):
+        _persist("http://h/a", policy(n_attempts=3), attempt, lambda: len(came))
+
+
+def test_a_stall_behind_a_few_bytes_is_too_slow() -> None:
+    class Stalled(Dripping):
+        def read1(self, n: int) -> bytes:
+            data = super().read1(n)
+            if not data:
+                raise TimeoutError
+            return data
+
+    stalled = Stalled(1)
+    body = _Body(stalled, policy(clock=lambda: stalled.now_s))
+    with pytest.raises(_TooSlow, match="did not answer in time"):
+        body.read(10)

@@ -174,6 +174,20 @@ def test_an_article_without_prose_is_counted() -> None:
     assert extractor.take_skipped() == {"articles without prose": 1}
 
 
+def test_an_error_of_the_library_costs_one_article(monkeypatch: pytest.MonkeyPatch) -> None:
+    import mwparserfromhell
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise mwparserfromhell.parser.ParserError("this should not happen")
+
+    extractor = WikipediaExtractor()
+    with monkeypatch.context() as changed:
+        changed.setattr(mwparserfromhell, "parse", fails)
+        assert extractor.extract({"raw_content": "a"}) is None
+    assert extractor.take_skipped() == {"articles that cannot be parsed (ParserError)": 1}
+    assert extractor.extract({"raw_content": "a", "title": "t"}) is not None
+
+
 def test_ten_thousand_links_take_no_time() -> None:
     assert plain("[[File:a.jpg|x]]" * 10_000 + "end") == "end"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import pickle
 import sys
@@ -54,13 +55,26 @@ def test_a_hugging_face_tokenizer_is_fetched_once_and_then_read_locally(monkeypa
     stage.setup_on_node()
     stage.setup()
     assert calls == [
-        ("some/model", {"local_files_only": False, "token": "hf_12345", "revision": "x"}),
-        ("some/model", {"local_files_only": True, "token": "hf_12345", "revision": "x"}),
+        ("some/model", {"trust_remote_code": False, "local_files_only": False, "token": "hf_12345", "revision": "x"}),
+        ("some/model", {"trust_remote_code": False, "local_files_only": True, "token": "hf_12345", "revision": "x"}),
     ]
     assert one.score_document("a b") == 2
     assert "hf_12345" not in repr(one) + repr(stage.filter_settings) + repr(
         {k: v for k, v in vars(one).items() if k[0] != "_"}
     )
+
+
+def test_code_of_a_tokenizer_is_refused_and_nobody_is_asked(tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="needs the extra models")
+    own = {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": ["own.Own", None]}}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "own"}))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(own))
+    (tmp_path / "own.py").write_text("raise SystemExit('this must not run')")
+    one = TokenCountFilter(hf_model_name=str(tmp_path))
+    with pytest.raises(UsageError, match=r"wants to run code of its own \(auto_map\), which is refused"):
+        one.model_check_or_download()
+    with pytest.raises(UsageError, match=r"TokenCountFilter.* cannot be loaded"):
+        TokenCountFilter(hf_model_name=str(tmp_path / "nowhere")).load_tokenizer()
 
 
 @pytest.mark.parametrize(

@@ -228,5 +228,8 @@ def test_segments_need_numbers(field: bytes) -> None:
 def test_mistakes_are_named() -> None:
     with pytest.raises(UsageError, match="both max_length and length_field"):
         DocumentJoiner(max_length=5)
+    for wrong in (0, -1, True, float("nan"), "9"):
+        with pytest.raises(UsageError, match="max_length must be a number above 0, or None"):
+            DocumentJoiner(max_length=wrong, length_field="len")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="expected a string, got None"):
         DocumentJoiner(None)  # type: ignore[arg-type]

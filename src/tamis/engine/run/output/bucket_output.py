@@ -58,6 +58,9 @@ class BucketOutput:
         self._logged: set[str] = set()  # ids of uploads that the log names
         self._next = 0
         self._is_open = self._lost = False
+        self._is_writer = (
+            False  # this session has written to the log, or removed it: nobody else's uploads are under way here
+        )
 
     # -- looking --------------------------------------------------------------------------------------------------------
     def look(self) -> None:
@@ -234,7 +237,7 @@ class BucketOutput:
             raise StoreError(
                 f"another run commits to {self.url}, too; this one ends, and what it had not committed is done by the other"
             ) from None
-        self._next += 1
+        self._next, self._is_writer = self._next + 1, True
         self._logged |= {Upload.from_list(f["upload"]).id for r in records for f in _files_of(r) if "upload" in f}
 
     def _complete(self, sent: Sequence[dict[str, Any]]) -> None:
@@ -300,11 +303,15 @@ class BucketOutput:
             self.bucket.delete(self._key(f"{RUN}/{name}"))
         self._kept.clear()
         self._abort(left)
-        self._next, self._logged = 0, set()
+        self._next, self._logged, self._is_writer = 0, set(), True
 
     def close(self) -> None:
-        """Abort uploads that no commit names: of attempts that failed or were killed. All workers are gone by now."""
-        if self._is_open and not self._lost:
+        """Abort uploads that no commit names: of attempts that failed or were killed. All workers are gone by now.
+
+        Only if this session has committed: one that was refused, or interrupted before, does not know whether another machine is at work
+        here. What it leaves is aborted by a later run, when it is old.
+        """
+        if self._is_open and self._is_writer and not self._lost:
             with contextlib.suppress(OSError):  # the next run does it
                 self._abort(list(self._uploads()))
         self._is_open = False

@@ -27,7 +27,7 @@ from tamis.engine.run.output.bucket_output import BucketOutput
 from tamis.engine.run.output.commit_log import CommitLog
 from tamis.engine.run.output.names import check_name, folder_of, in_order, name_of, numbered, rewritten_name
 from tamis.engine.supervisor.actions import Commit, Committed, Replace
-from tamis.errors import RunConflict
+from tamis.errors import TamisError
 
 _MAX_GROUP = 64
 _COPY_BYTES = 1 << 20
@@ -50,10 +50,18 @@ class Committer:
         self._jobs.put(action)
 
     def close(self) -> None:
-        """Finish what was submitted."""
+        """Finish what was submitted. An interrupt is passed on when that is done, not before: the caller goes on to remove files that are not
+        in the log, and those that are being committed are not in it yet."""
         self._jobs.put(None)
-        self._thread.join()
+        interrupted: KeyboardInterrupt | None = None
+        while self._thread.is_alive():
+            try:
+                self._thread.join()
+            except KeyboardInterrupt as exc:
+                interrupted = exc
         self.log.close()
+        if interrupted is not None:
+            raise interrupted
 
     def _run(self) -> None:
         while (first := self._jobs.get()) is not None:
@@ -79,8 +87,8 @@ class Committer:
                 self._remote.commit(group, self.quarantine, self.log)
             else:
                 commit_group(group, self.output, self.quarantine, self.log)
-        except (OSError, RunConflict) as exc:
-            told = str(exc)
+        except Exception as exc:  # whatever it is: without a result the run would wait for ever
+            told = str(exc) if isinstance(exc, OSError | TamisError) else f"{type(exc).__name__}: {exc}"
             if isinstance(exc, OSError) and exc.strerror:
                 told = exc.strerror + (f" ({exc.filename})" if exc.filename else "")
             why = f"cannot commit to {self._remote.url if self._remote is not None else self.output}: {told}"

@@ -1,11 +1,12 @@
 """The commit log: one checksummed line per commit. It is the truth about a run.
 
-A torn last line (the process or the machine died while writing) is cut off; a damaged line in the middle is an error. Lines
+A torn last line (the process or the machine died while writing) does not count; a damaged line in the middle is an error. Lines
 are data from a folder that others may write to: they are validated, never unpickled.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import zlib
@@ -20,9 +21,11 @@ class CommitLog:
     def __init__(self, path: str) -> None:
         self.path = path
         self._fd = -1
+        self._is_torn = False  # an append failed half-way, and what it wrote could not be taken back
 
-    def read(self) -> Iterator[dict[str, Any]]:
-        """All records; a torn tail is cut from the file."""
+    def read(self, mend: bool = False) -> Iterator[dict[str, Any]]:
+        """All records. A torn tail is passed over; `mend`: and cut off. Only for who holds the run's lock: to others the line that is being
+        written at this moment looks torn, too."""
         if not os.path.exists(self.path):
             return
         with open(self.path, "rb") as file:
@@ -35,13 +38,16 @@ class CommitLog:
                             f"{self.path} is damaged at byte {at}: it is not a torn last line, so the run cannot be resumed; "
                             "start over with fresh=True (--fresh)"
                         )
-                    os.truncate(self.path, at)
+                    if mend:
+                        os.truncate(self.path, at)
                     return
                 at += len(line)
                 yield record
 
     def append(self, records: list[dict[str, Any]]) -> None:
         """Add records and wait until they are on disk."""
+        if self._is_torn:
+            raise OSError(errno.EIO, "its last write failed half-way; run the same command again", self.path)
         if self._fd < 0:
             self._fd = files.open_to_append(self.path)
         data = b"".join(line_of(r) for r in records)
@@ -51,7 +57,9 @@ class CommitLog:
                 data = data[os.write(self._fd, data) :]
             os.fdatasync(self._fd)
         except OSError:
-            os.ftruncate(self._fd, start)  # half a line must not stand before a later one
+            self._is_torn = True  # half a line must not stand before a later one
+            os.ftruncate(self._fd, start)
+            self._is_torn = False
             raise
 
     def rewrite(self, records: Iterable[dict[str, Any]]) -> None:

@@ -38,13 +38,15 @@ from tamis.engine.supervisor.coverage import Coverage
 from tamis.errors import RunConflict
 from tamis.formats.input_files.listing import FileList
 from tamis.stores import scratch_files, told_scratch
-from tamis.stores.homes import local_of
+from tamis.stores.homes import FETCHED, local_of
 from tamis.stores.urls import is_bucket, is_remote
 
 NAME = "_tamis"
 VERSION = 1
 # Of a deduplication or curation, whose last run is this one: the folders between its passes, or where these are, and what it decided; and its command.
 _OF_WORKFLOWS = {"dedup", "curation", "work.json", "duplicates", "dedup_prediction.json", "command.json"}
+_FORGETTING = "forgetting"
+_LAST = ("commit.log", "plan.json", _FORGETTING)
 _FINGERPRINTED_FILES = 256
 _FINGERPRINT_BYTES = 1 << 16
 
@@ -96,20 +98,14 @@ class RunDir:
         """Refuse an output that holds something Tamis did not write, unless files are to be added to it."""
         if self.remote is not None:
             self.remote.look()
-            self._refuse_foreign(list(self.remote.sizes), self.remote.has_run, mode)
+            is_run = self.remote.has_run
+        elif not os.path.exists(self.output):
             return
-        if not os.path.exists(self.output):
-            return
-        if not os.path.isdir(self.output):
+        elif not os.path.isdir(self.output):
             raise RunConflict(f"{self.output} is a file; give a folder for the output")
-        self._refuse_foreign([n for n in os.listdir(self.output) if n != NAME], self.exists(), mode)
-
-    def _refuse_foreign(self, names: list[str], is_run: bool, mode: str) -> None:
-        names = [
-            n
-            for n in names
-            if shard.NAME.fullmatch(top := n.partition("/")[0]) is None and not shard.OF_PASS.fullmatch(top)
-        ]
+        else:
+            is_run = self.exists()
+        names = self.foreign_names()
         if mode == "error" and (names or is_run):
             raise RunConflict(f"{self.target} exists and is not empty (mode='error'); give another folder")
         if names and not is_run and mode != "append":
@@ -117,6 +113,12 @@ class RunDir:
                 f"{self.target} already holds data that Tamis did not write ({names[0]!r} and {len(names) - 1} more); give an "
                 "empty folder, or mode='append' to add files next to them"
             )
+
+    def foreign_names(self) -> list[str]:
+        """What lies in the output beside the run directory and shards: this run's files, or somebody else's."""
+        names = list(self.remote.sizes) if self.remote is not None else os.listdir(self.output)
+        tops = [(n, n.partition("/")[0]) for n in names if n != NAME]
+        return [n for n, top in tops if shard.NAME.fullmatch(top) is None and not shard.OF_PASS.fullmatch(top)]
 
     def open(self) -> None:
         """Create the folders and take the lock. Raises RunConflict when another run works here."""
@@ -129,7 +131,15 @@ class RunDir:
             self._make_folders()
             files.sweep(self.path)
             if self.remote is not None:
+                files.remove(
+                    os.path.join(self.path, FETCHED)
+                )  # from now on this is more than a picture of what the bucket has
                 self.remote.open(self.path, self.log)
+            elif not files.has_links(self.staged):
+                raise RunConflict(
+                    f"{self.target} lies on a file system without hard links (or that forbids them), which commits need; write to another disk "
+                    "and copy from there, or to s3://"
+                )
         except BaseException:
             self.close()
             raise
@@ -248,7 +258,7 @@ class RunDir:
         wrong: dict[str, str] = {}  # committed files that are not as they were
         contents: dict[str, int] = {}  # of files that may be replaced (those with a schema)
         replaced: set[str] = set()
-        for record in self.log.read():
+        for record in self.log.read(mend=True):
             if record["t"] == "commit":
                 past.ledger.merge(Ledger.from_dict(record["ledger"], histograms))
                 step = int(record["step"])
@@ -323,9 +333,17 @@ class RunDir:
             return True
         return False
 
+    def is_half_forgotten(self) -> bool:
+        """Whether a process was killed while it removed what lies here (`forget`)."""
+        return os.path.exists(os.path.join(self.path, _FORGETTING))
+
     def forget(self, everything: bool = True) -> None:
         """--fresh: remove what the log says Tamis wrote, and the run directory; nothing else. Not `everything`: of this run alone, and
-        what a workflow keeps beside its last run stays."""
+        what a workflow keeps beside its last run stays.
+
+        A file says first that this is under way (`is_half_forgotten`): whoever finds it, does it again. The log goes behind everything
+        that it names, the plan last of all."""
+        os.close(files.open_to_append(os.path.join(self.path, _FORGETTING)))
         if everything:  # before the files go that say where it lies; also of passes, whoever made them
             told_scratch.remove_below(self.path)
         else:
@@ -344,7 +362,7 @@ class RunDir:
             path = os.path.join(self.output, name)
             if os.path.dirname(os.path.abspath(path)) == os.path.abspath(self.output) and os.path.isfile(path):
                 os.unlink(path)
-        for entry in os.listdir(self.path):
+        for entry in sorted(os.listdir(self.path), key=_order_of_forgetting):
             full = os.path.join(self.path, entry)
             if entry in ("lock", "dedup.lock") or (entry in _OF_WORKFLOWS and not everything):
                 continue
@@ -353,6 +371,11 @@ class RunDir:
             else:
                 os.unlink(full)
         self._make_folders()
+
+
+def _order_of_forgetting(entry: str) -> int:
+    """The manifest, which says that a run is finished, goes first; then what is not in `_LAST`; then these."""
+    return -1 if entry == "manifest.json" else _LAST.index(entry) + 1 if entry in _LAST else 0
 
 
 def own_run_dir(path: str) -> None:

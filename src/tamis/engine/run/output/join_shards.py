@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tamis import files
@@ -54,21 +54,82 @@ def _names(base: str) -> list[str]:
     return os.listdir(base) if os.path.isdir(base) else []
 
 
-def join_shards(base: str, target: RunDir, differences: Callable[[Any, Any], list[str]]) -> None:
+def join_shards(
+    base: str, target: RunDir, differences: Callable[[Any, Any], list[str]], may_hold_others: bool = False
+) -> None:
     """Make the shards in `base` the run of `target`, which is open. Nothing where that has been done. `differences`: of two descriptions of
-    stages, as sentences (engine/run/identity.py)."""
+    stages, as sentences (engine/run/identity.py). `may_hold_others`: files that no shard wrote may lie in the output.
+
+    All shards are looked at before a file of the first one is moved: a shard that has lost files cannot be run again."""
     if target.has_commits():
         return
     shards = find_shards(base)
+    plan, steps, names = _look_at_all(base, shards, differences)
+    others = [] if may_hold_others else [n for n in target.foreign_names() if n not in names]
+    if others:
+        raise RunConflict(
+            f"{target.target} holds {others[0]!r} (and {len(others) - 1} more), which no shard wrote; move it away, then the same command goes on"
+        )
     records: list[dict[str, Any]] = []
+    for shard in shards:
+        with _opened(base, shard) as place:
+            _checked(place, shard)
+            replaced = {str(r["old"]) for r in place.log.read() if r["t"] == "replace"}
+            records += [_moved(record, place, target, replaced) for record in place.log.read()]
+    target.write_plan({k: v for k, v in plan.items() if k not in ("version", "shard")})
+    target.write_json("steps.json", steps)
+    if target.remote is not None:
+        target.remote.adopt(records)
+    target.log.rewrite(records)
+
+
+def can_join_again(base: str, is_asked: bool) -> bool:
+    """Whether all files that the shards in `base` wrote are still there, so that what was joined of them may be removed. Where not:
+    RunConflict if the user asked for that, else False."""
+    try:
+        shards = find_shards(base)
+        missing = next((n for shard in shards for n in _missing(base, shard)), "")
+    except UsageError:
+        missing = base
+    if missing and is_asked:
+        raise RunConflict(
+            f"--fresh: the shards of {base} were joined already or are not all there ({missing} is missing), so that nothing could take the place "
+            "of what would be removed. Leave --fresh out to go on; to start over, make the shards again (--shard I/N --fresh) in an empty folder"
+        )
+    return not missing
+
+
+def _missing(base: str, shard: Shard) -> Iterator[str]:
+    """Output files of a shard that are not where it wrote them."""
+    with _opened(base, shard) as place:
+        for file in place.files().values():
+            name = str(file["name"])
+            here = name in place.remote.sizes if place.remote is not None else os.path.exists(f"{place.output}/{name}")
+            if file["kind"] == "output" and not here:
+                yield f"{place.target}/{name}"
+
+
+@contextlib.contextmanager
+def _opened(base: str, shard: Shard) -> Iterator[RunDir]:
+    place = RunDir(shard.place_in(base))
+    if place.remote is None and not place.exists():
+        raise UsageError(f"{place.target} holds no run: run the same command with --shard {shard} again")
+    place.open()
+    try:
+        yield place
+    finally:
+        place.close()
+
+
+def _look_at_all(
+    base: str, shards: list[Shard], differences: Callable[[Any, Any], list[str]]
+) -> tuple[dict[str, Any], dict[str, Any], set[str]]:
+    """The plan and the sampling steps that all shards share, and the names of their output files; an error where they do not go together."""
     first: dict[str, Any] = {}
     steps: dict[str, Any] = {}
+    names: set[str] = set()
     for shard in shards:
-        place = RunDir(shard.place_in(base))
-        if place.remote is None and not place.exists():
-            raise UsageError(f"{place.target} holds no run: run the same command with --shard {shard} again")
-        place.open()
-        try:
+        with _opened(base, shard) as place:
             plan = _checked(place, shard)
             first, steps = first or plan, steps or place.read_json("steps.json") or {}
             changed = differences(first["stages"], plan["stages"])
@@ -80,14 +141,9 @@ def join_shards(base: str, target: RunDir, differences: Callable[[Any, Any], lis
             if place.read_json("steps.json") != steps:
                 raise RunConflict(f"{place.target} is another sample than shard 0; make it again with --fresh")
             for record in place.log.read():
-                records.append(_moved(record, place, target))
-        finally:
-            place.close()
-    target.write_plan({k: v for k, v in first.items() if k not in ("version", "shard")})
-    target.write_json("steps.json", steps)
-    if target.remote is not None:
-        target.remote.adopt(records)
-    target.log.rewrite(records)
+                made = [record["file"]] if record["t"] == "replace" else record["files"]
+                names |= {str(f["name"]) for f in made if f["kind"] == "output"}
+    return first, steps, names
 
 
 def _checked(place: RunDir, shard: Shard) -> dict[str, Any]:
@@ -100,14 +156,14 @@ def _checked(place: RunDir, shard: Shard) -> dict[str, Any]:
     return plan
 
 
-def _moved(record: dict[str, Any], place: RunDir, target: RunDir) -> dict[str, Any]:
-    """A record of a shard's log with its files in the place of the whole."""
+def _moved(record: dict[str, Any], place: RunDir, target: RunDir, replaced: set[str]) -> dict[str, Any]:
+    """A record of a shard's log with its files in the place of the whole. `replaced`: names of files that others took the place of."""
     if record["t"] == "replace":
-        return {**record, "file": _moved_file(record["file"], place, target)}
-    return {**record, "files": [_moved_file(f, place, target) for f in record["files"]]}
+        return {**record, "file": _moved_file(record["file"], place, target, replaced)}
+    return {**record, "files": [_moved_file(f, place, target, replaced) for f in record["files"]]}
 
 
-def _moved_file(file: dict[str, Any], place: RunDir, target: RunDir) -> dict[str, Any]:
+def _moved_file(file: dict[str, Any], place: RunDir, target: RunDir, replaced: set[str]) -> dict[str, Any]:
     about = {k: v for k, v in file.items() if k != "upload"}
     kind, name = str(file["kind"]), file["name"]
     if kind == "listed":
@@ -128,18 +184,22 @@ def _moved_file(file: dict[str, Any], place: RunDir, target: RunDir) -> dict[str
             files.remove(source)
         return about
     final = os.path.join(target.output if kind == "output" else folder_of(kind, target.quarantine), name)
-    _move(source, final, about)
+    if not _move(source, final, about) and not (kind == "output" and name in replaced):
+        raise RunConflict(
+            f"{source} was written by a shard and is gone; restore it, or make the shard again with --fresh"
+        )
     if target.remote is not None and kind != "output":
         target.remote.keep_file(f"{kind}/{name}", final)
     return about
 
 
-def _move(source: str, final: str, about: dict[str, Any]) -> None:
-    """Give a file its place in the whole. Done by an earlier call that was killed: nothing; somebody else's file there: RunConflict."""
+def _move(source: str, final: str, about: dict[str, Any]) -> bool:
+    """Give a file its place in the whole; False where it is in neither. Done by an earlier call that was killed: nothing; somebody else's
+    file there: RunConflict."""
     if not os.path.exists(source):  # moved before, or replaced in the shard
         if os.path.exists(final) and "bytes" in about and os.path.getsize(final) != about["bytes"]:
             raise RunConflict(f"{final} is not the file that a shard wrote; move it away and restore that")
-        return
+        return os.path.exists(final)
     if os.path.exists(final):
         import filecmp
 
@@ -148,12 +208,17 @@ def _move(source: str, final: str, about: dict[str, Any]) -> None:
                 f"{final} is there already, and no shard wrote it; move it away, then the same command goes on"
             )
         files.remove(source)
-        return
+        return True
     try:
         files.move(source, final)
+    except FileExistsError:  # since a moment ago
+        raise RunConflict(
+            f"{final} appeared, and no shard wrote it; move it away, then the same command goes on"
+        ) from None
     except OSError:  # another disk: a scratch folder
         with files.replacing(final) as out, open(source, "rb") as data:
             shutil.copyfileobj(data, out, _COPY_BYTES)
+    return True
 
 
 def drop_shards(base: str) -> None:

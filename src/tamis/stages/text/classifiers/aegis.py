@@ -19,7 +19,7 @@ from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.device import TorchDevice
 from tamis.stages.text.models.model import ModelStage, Network
 from tamis.stages.text.models.tokenizer import Tokenizer, TokenizerStage
-from tamis.stages.text.models.utils import TOKENS
+from tamis.stages.text.models.utils import TOKENS, check_max_chars
 from tamis.tasks import DocumentBatch
 
 PRETRAINED_MODEL_NAME_OR_PATH = "meta-llama/LlamaGuard-7b"
@@ -45,6 +45,9 @@ class FormatAegisPromptStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     name: str = "format_aegis_prompt"
     columns_in = ("text_field",)
     columns_out = ("prompt_field",)
+
+    def __post_init__(self) -> None:
+        check_max_chars("AegisClassifier", self.max_chars)
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
         texts = task.texts(self.text_field)

@@ -10,7 +10,9 @@ from tamis.errors import UsageError
 from tamis.later import np, pa, pc
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.text.filters.score_filter import Filter
+from tamis.stages.text.models.fingerprints import of_file
 from tamis.stages.text.models.label_filter import LabelFilter
+from tamis.stages.text.models.utils import check_max_chars
 from tamis.tasks import DocumentBatch
 
 if TYPE_CHECKING:
@@ -38,10 +40,14 @@ class FastTextModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             raise UsageError(
                 f"FastTextClassifier: model_path {self.model_path!r} is not a file; expected a fastText model (.bin or .ftz)"
             )
+        check_max_chars("FastTextClassifier", self.max_chars)
         self._model: FastTextModel | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_model": None}
+
+    def model_files(self) -> str:
+        return of_file(self.model_path) or ""
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         """Before workers are forked: they share the mapped file."""

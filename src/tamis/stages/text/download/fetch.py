@@ -27,6 +27,8 @@ from tamis.errors import DownloadError
 T = TypeVar("T")
 _BLOCK_BYTES = 1 << 20
 _AGAIN = {408, 425, 429, 500, 502, 503, 504}  # what a server says that may be different in a minute
+_GONE = {404, 410, 451}  # it does not have the file, or may not give it to anybody
+_REFUSED = {401, 403, 407}
 _LONGEST_PAUSE_S = 60.0
 _AGENT = "tamis (text curation; python urllib)"
 _NETWORK = (TimeoutError, ConnectionError, http.client.HTTPException, ssl.SSLError)
@@ -34,14 +36,21 @@ _NETWORK = (TimeoutError, ConnectionError, http.client.HTTPException, ssl.SSLErr
 
 @dataclass(frozen=True)
 class FetchPolicy:
-    """How hard to try. `n_attempts` are those in a row that brought no byte; any progress starts the count again."""
+    """How hard to try. `n_attempts` are those in a row that brought no byte; any progress starts the count again.
+
+    An attempt that brings less than `least_bytes_per_s` over `slow_s` is broken off and counts as one that brought nothing: a server
+    that sends a byte a minute would keep a worker for years.
+    """
 
     timeout_s: float = 60.0
     n_attempts: int = 5
     pause_s: float = 1.0  # before the second attempt; doubles after that
     max_bytes: int | None = None
     schemes: tuple[str, ...] = ("http", "https")
+    least_bytes_per_s: float = 1000.0
+    slow_s: float = 120.0
     sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
+    clock: Callable[[], float] = field(default=time.monotonic, repr=False)
 
 
 USUAL = FetchPolicy()
@@ -61,7 +70,7 @@ def fetch_file(url: str, path: str, policy: FetchPolicy = USUAL) -> int:
         try:
             with _answer(url, policy, part.headers()) as answer:
                 part.begin(answer)
-                part.append(answer, policy.max_bytes)
+                part.append(_Body(answer, policy), policy.max_bytes)
         except _NoSuchRange:
             part.start_over()
             raise
@@ -77,7 +86,7 @@ def fetch_bytes(url: str, max_bytes: int, policy: FetchPolicy = USUAL) -> bytes:
 
     def attempt() -> bytes:
         with _answer(url, policy, {}) as answer:
-            data = _read(answer, max_bytes + 1)
+            data = _Body(answer, policy).read(max_bytes + 1)
             if len(data) > max_bytes:
                 raise DownloadError(url, f"expected at most {max_bytes:,} bytes, and there are more", permanent=True)
             told = _number(answer.headers.get("Content-Length"))
@@ -93,11 +102,20 @@ def fetch_range(url: str, start: int, length: int, policy: FetchPolicy = USUAL) 
     check_url(url, policy.schemes)
 
     def attempt() -> bytes:
+        try:
+            return read()
+        except _NoSuchRange as exc:
+            raise DownloadError(url, f"it ends before byte {start:,} ({exc})", permanent=True) from exc
+
+    def read() -> bytes:
         with _answer(url, policy, {"Range": f"bytes={start}-{start + length - 1}"}) as answer:
-            left = 0 if answer.status == http.client.PARTIAL_CONTENT else start
-            while left and (block := _read(answer, min(left, _BLOCK_BYTES))):
+            body, is_part = _Body(answer, policy), answer.status == http.client.PARTIAL_CONTENT
+            if is_part and _first_byte(answer.headers) != start:
+                raise _Interrupted("the server answered with another range than was asked for")
+            left = 0 if is_part else start
+            while left and (block := body.piece(left)):
                 left -= len(block)
-            data = _read(answer, length)
+            data = body.read(length)
             if len(data) < length:
                 raise _Interrupted(f"{len(data):,} of {length:,} bytes came")
             return data
@@ -126,6 +144,10 @@ class _Interrupted(Exception):
         self.pause_s = pause_s
 
 
+class _TooSlow(_Interrupted):
+    """So little came that it counts as nothing."""
+
+
 class _NoSuchRange(_Interrupted):
     """The file is shorter than it was: what came of it is of no use."""
 
@@ -138,7 +160,7 @@ def _persist(url: str, policy: FetchPolicy, attempt: Callable[[], T], progress: 
         try:
             return attempt()
         except _Interrupted as exc:
-            n_failed = 1 if progress() > before else n_failed + 1
+            n_failed = 1 if progress() > before and not isinstance(exc, _TooSlow) else n_failed + 1
             if n_failed >= policy.n_attempts:
                 raise DownloadError(url, f"{exc} ({n_failed} attempts; run it again to go on from here)") from exc
             pause_s = policy.pause_s * 2 ** (n_failed - 1) * random.uniform(0.75, 1.25)  # many workers, one server
@@ -158,8 +180,10 @@ def _answer(url: str, policy: FetchPolicy, headers: Mapping[str, str]) -> Iterat
         what = f"HTTP {exc.code} {exc.reason}"
         if exc.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
             raise _NoSuchRange(what) from exc
-        if exc.code not in _AGAIN:
+        if exc.code in _GONE:
             raise DownloadError(url, what, permanent=True) from exc
+        if exc.code not in _AGAIN:
+            raise DownloadError(url, what + _advice(exc.code)) from exc
         raise _Interrupted(what, float(_number(exc.headers.get("Retry-After")) or 0)) from exc
     except urllib.error.URLError as exc:
         if isinstance(exc.reason, ssl.SSLCertVerificationError):
@@ -198,12 +222,47 @@ def _opener(schemes: tuple[str, ...]) -> urllib.request.OpenerDirector:
     return opener
 
 
-def _read(answer: Any, n_bytes: int) -> bytes:
-    """Up to `n_bytes`, fewer only at an orderly end."""
-    try:
-        return bytes(answer.read(n_bytes))
-    except _NETWORK as exc:
-        raise _Interrupted(_words(exc)) from exc
+def _advice(status: int) -> str:
+    """What to do where a server refuses: whether it has the file cannot be told, so that going on without it would be silent loss."""
+    if status in _REFUSED:
+        return "; access is refused: look at your credentials and your proxy, or wait if the server blocks those who ask often"
+    return "; whether the file is there cannot be told from this: look at the URL, and run it again"
+
+
+class _Body:
+    """What a server sends, piece by piece as it comes. _TooSlow where it comes slower than the policy allows."""
+
+    def __init__(self, answer: Any, policy: FetchPolicy) -> None:
+        self._answer, self._policy = answer, policy
+        self._waited_s, self._came = 0.0, 0
+
+    def piece(self, most: int = _BLOCK_BYTES) -> bytes:
+        """Some bytes, at most so many; b"" at an orderly end. Only the time in here counts: whoever writes may take longer."""
+        began_s = self._policy.clock()
+        try:
+            data = bytes(self._answer.read1(min(most, _BLOCK_BYTES)))
+        except _NETWORK as exc:
+            self._waited_s += self._policy.clock() - began_s
+            stalled = isinstance(exc, TimeoutError) and self._is_slow()
+            raise (_TooSlow if stalled else _Interrupted)(_words(exc)) from exc
+        self._waited_s += self._policy.clock() - began_s
+        self._came += len(data)
+        if data and self._waited_s >= self._policy.slow_s:
+            if self._is_slow():
+                raise _TooSlow(f"only {self._came:,} bytes came in {self._waited_s:.0f} s")
+            self._waited_s, self._came = 0.0, 0
+        return data
+
+    def _is_slow(self) -> bool:
+        return self._came < self._policy.least_bytes_per_s * self._waited_s
+
+    def read(self, n_bytes: int) -> bytes:
+        """So many bytes, fewer only at an orderly end."""
+        pieces: list[bytes] = []
+        while n_bytes > 0 and (data := self.piece(n_bytes)):
+            pieces.append(data)
+            n_bytes -= len(data)
+        return b"".join(pieces)
 
 
 def _words(exc: BaseException) -> str:
@@ -252,13 +311,13 @@ class _Part:
         }
         files.write_json(self._note, self._known)
 
-    def append(self, answer: Any, max_bytes: int | None) -> None:
+    def append(self, body: _Body, max_bytes: int | None) -> None:
         n_bytes, length = self.n_bytes(), self._known["length"]
         if max_bytes is not None and length is not None and length > max_bytes:
             raise DownloadError(self.url, f"it has {length:,} bytes, and {max_bytes:,} are allowed", permanent=True)
         with os.fdopen(files.open_to_append(self.path), "ab") as file:
             try:
-                while block := _read(answer, _BLOCK_BYTES):
+                while block := body.piece():
                     n_bytes += len(block)
                     if max_bytes is not None and n_bytes > max_bytes:
                         raise DownloadError(self.url, f"more than the {max_bytes:,} bytes allowed came", permanent=True)
@@ -296,10 +355,14 @@ class _Part:
 
 def _content_range(headers: Any) -> tuple[int, int] | None:
     """(first byte, length of the whole) of `Content-Range: bytes 10-19/20`."""
+    first, length = _first_byte(headers), _number(headers.get("Content-Range", "").rpartition("/")[2])
+    return (first, length) if first is not None and length is not None else None
+
+
+def _first_byte(headers: Any) -> int | None:
+    """The 10 of `Content-Range: bytes 10-19/20`, or of `bytes 10-19/*`."""
     unit, _, rest = headers.get("Content-Range", "").partition(" ")
-    span, _, total = rest.partition("/")
-    first, length = _number(span.partition("-")[0]), _number(total)
-    return (first, length) if unit == "bytes" and first is not None and length is not None else None
+    return _number(rest.partition("-")[0]) if unit == "bytes" else None
 
 
 def _number(text: str | None) -> int | None:

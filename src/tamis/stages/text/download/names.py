@@ -14,17 +14,36 @@ _LONGEST_BYTES = 200  # most file systems take 255; `.part.from` and the like co
 def name_of_url(url: str) -> str:
     """The path of a URL as one file name: slashes become dashes, what else is special becomes `_`, with a hash before it.
 
+    For sources with one host and paths that stay apart so: a/b and a-b, or the same path on two hosts, have one name.
+
     >>> name_of_url("https://host/crawl-data/CC-MAIN-2024-10/warc/a-00001.warc.gz")
     'crawl-data-CC-MAIN-2024-10-warc-a-00001.warc.gz'
     >>> name_of_url("https://host/../a b?x=1")
     'afb1ac3b-_.-a_b_x=1'
     """
+    plain, is_exact = _plain(url)
+    return plain if is_exact and 0 < len(plain) <= _LONGEST_BYTES else _marked(url, plain)
+
+
+def own_name_of_url(url: str) -> str:
+    """The same with a hash of the whole URL before it, always: two URLs do not share a name.
+
+    >>> own_name_of_url("https://host/a/b.gz"), own_name_of_url("https://host/a-b.gz"), own_name_of_url("https://other/a/b.gz")
+    ('e7ff2da3-a-b.gz', '7fa69491-a-b.gz', '0a808922-a-b.gz')
+    """
+    return _marked(url, _plain(url)[0])
+
+
+def _plain(url: str) -> tuple[str, bool]:
+    """The path and the query as a name, and whether nothing but slashes was replaced."""
     parts = urlsplit(url)
     wanted = parts.path.lstrip("/").replace("/", "-") + (f"?{parts.query}" if parts.query else "")
     plain = re.sub(r"[^A-Za-z0-9._+=@~-]", "_", wanted)
     plain = re.sub(r"^\.", "_", plain)
-    if plain == wanted and 0 < len(plain) <= _LONGEST_BYTES:
-        return plain
+    return plain, plain == wanted
+
+
+def _marked(url: str, plain: str) -> str:
     mark = hashlib.blake2b(url.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
     return f"{mark}-{plain[9 - _LONGEST_BYTES :]}"
 

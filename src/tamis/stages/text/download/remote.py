@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from tamis import files
 from tamis.errors import DownloadError, StoreError
 from tamis.stores.reading import Changed
+from tamis.stores.retry import POLICY
 from tamis.stores.s3 import Bucket, Refused
 from tamis.stores.urls import is_bucket, split_s3
 
 _BLOCK_BYTES = 8 << 20
+_PAUSE_S = 1.0  # before the second attempt, where their number is given; as over HTTP
 
 
 def fetch_object(url: str, path: str, requester_pays: bool = False) -> int:
@@ -21,7 +24,7 @@ def fetch_object(url: str, path: str, requester_pays: bool = False) -> int:
     try:
         found = bucket.head(key)
     except Refused as exc:
-        raise DownloadError(url, f"access is refused: {exc}", permanent=True) from exc
+        raise DownloadError(url, f"access is refused: {exc}") from exc
     except OSError as exc:
         raise DownloadError(url, f"no connection: {exc}") from exc
     if found is None:
@@ -48,11 +51,14 @@ def fetch_object(url: str, path: str, requester_pays: bool = False) -> int:
     return found.size
 
 
-def fetch_span(url: str, offset: int, n_bytes: int) -> bytes:
-    """Bytes of an object from `offset` on, fewer where it ends."""
+def fetch_span(
+    url: str, offset: int, n_bytes: int, timeout_s: float | None = None, n_attempts: int | None = None
+) -> bytes:
+    """Bytes of an object from `offset` on, fewer where it ends. What is None is the store's own setting."""
     name, key = _place(url)
+    policy = POLICY if n_attempts is None else replace(POLICY, n_tries=n_attempts, first_s=_PAUSE_S)
     try:
-        return Bucket(name).read_once(key, offset, n_bytes)
+        return Bucket(name, timeout_s=timeout_s).read_once(key, offset, n_bytes, policy)
     except OSError as exc:
         raise DownloadError(url, str(exc)) from exc
 

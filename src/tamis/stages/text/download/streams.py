@@ -6,8 +6,10 @@ import os
 from typing import BinaryIO
 
 from tamis.errors import FormatError
+from tamis.formats.compression.stream_fault import StreamFault
 from tamis.formats.compression.streams import StreamReader, codec_of
 
+_PASS_BYTES = 1 << 20
 _FREE_BYTES = 1 << 30
 _MOST_TIMES = 300  # text compresses 3 to 10 times; what claims more than this is made to fill a machine
 
@@ -64,6 +66,18 @@ class Decoded:
             if end >= 0:
                 break
         return self._all(parts)
+
+    def check_rest(self) -> None:
+        """Read on to the end, where a checksum, or that the file was cut, is told: FormatError if what came so far may be wrong.
+
+        Other bytes behind a whole file of gzip do not count: nothing of it is missing.
+        """
+        try:
+            while self.skip(_PASS_BYTES):
+                pass
+        except StreamFault as exc:
+            if not exc.reason.startswith("garbage after a complete"):
+                raise
 
     def close(self) -> None:
         self._reader.close()

@@ -9,8 +9,9 @@ from typing import Any
 
 from tamis.errors import MissingExtra, optional
 from tamis.stages.text.download.languages import language_name
+from tamis.stages.text.langid import MAX_BYTES
 
-_LOOK_CHARS = 200_000  # of a page, for its language
+_LOOK_CHARS = 200_000  # of a page, for its language, where these have as much text as the model looks at
 
 
 def check_s5cmd_installed() -> bool:
@@ -32,9 +33,15 @@ def detect_language(text: str) -> tuple[tuple[str, str, float], ...]:
 
     The score is the model's, 0 to 1.
     """
-    codes, scores = _language_id().detect([_visible(text[:_LOOK_CHARS])])
+    codes, scores = _language_id().detect([_beginning(text)])
     code = codes[0].as_py()
     return ((language_name(code), code, float(scores[0])),) if code else (("UNKNOWN", "un", 0.0),)
+
+
+def _beginning(text: str) -> str:
+    """Visible text for the language model: of the first part of a page, or of all of it where scripts and styles fill that part."""
+    found = _visible(text[:_LOOK_CHARS])
+    return found if len(text) <= _LOOK_CHARS or len(found) >= MAX_BYTES else _visible(text)
 
 
 def _visible(text: str) -> str:

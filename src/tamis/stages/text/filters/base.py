@@ -81,6 +81,11 @@ class DocumentFilter(ABC):
         """The parameters that decide, with their values: what a report shows beside the score of a dropped document."""
         return {}
 
+    def model_fingerprint(self) -> str | None:
+        """A fingerprint of the files that its scores depend on: where they changed, a run is not resumed with others. Empty: there are
+        none. None: they cannot be read yet."""
+        return ""
+
     def bounds(self) -> tuple[str | None, str | None]:
         """Names of the limits that a score must reach, and must not exceed, where that and nothing else decides."""
         return None, None

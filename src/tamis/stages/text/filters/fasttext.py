@@ -14,6 +14,7 @@ from tamis.errors import UsageError
 from tamis.later import np, pa, pc
 from tamis.stages.text.filters.base import DocumentFilter, is_number
 from tamis.stages.text.langid import MAX_BYTES, LanguageId
+from tamis.stages.text.models.fingerprints import of_file
 
 if TYPE_CHECKING:
     from tamis.stages.text.models.fasttext_model import FastTextModel
@@ -36,6 +37,9 @@ class _ModelFilter(DocumentFilter):
 
     def model_file(self) -> str:
         return str(self.model_path)
+
+    def model_fingerprint(self) -> str | None:
+        return of_file(self.model_file())
 
     def model_check_or_download(self) -> None:
         """Before any memory cap is set, and before workers are forked: they share what is loaded here."""

@@ -15,6 +15,7 @@ from typing import Any
 from tamis.errors import UsageError
 from tamis.later import np
 from tamis.stages.text.filters.base import DocumentFilter, is_number
+from tamis.stages.text.models.fingerprints import of_file
 
 # Letters beside a-z of languages in Latin script (lower case; upper case is added).
 LATIN = {
@@ -88,6 +89,9 @@ class HistogramFilter(DocumentFilter):
         except (OSError, UnicodeDecodeError) as exc:
             raise UsageError(f"HistogramFilter: no histogram of {self.lang!r} in cache_dir: {exc}") from None
         return "".join(found)
+
+    def model_fingerprint(self) -> str | None:
+        return of_file(os.path.join(self.cache_dir, self.lang)) if self.cache_dir else ""
 
     def characters(self) -> np.ndarray[Any, Any]:
         """True for every usual code point."""

@@ -21,6 +21,7 @@ from tamis.later import np, pa
 from tamis.stages.base import ProcessingStage, Rule
 from tamis.stages.text.filters.base import DocumentFilter
 from tamis.stages.text.filters.statistics import Measured, pass_of
+from tamis.stages.text.models.fingerprints import together
 from tamis.tasks import SCORES, DocumentBatch
 
 _log = logging.getLogger("tamis.filters")
@@ -64,6 +65,9 @@ class _Filters(ProcessingStage[DocumentBatch, DocumentBatch]):
         for one in self._objects():
             _call(one, "model_check_or_download")
         _warm_up({name for one in self._objects() for name in one.statistics})
+
+    def model_files(self) -> str:
+        return together(one.model_fingerprint() for one in self._objects())
 
     def setup(self, worker_metadata: Any = None) -> None:
         for one in self._objects():

@@ -6,9 +6,11 @@ import math
 from dataclasses import InitVar, dataclass
 from typing import Any
 
-from tamis.errors import UsageError, optional
+from tamis.errors import UsageError
 from tamis.secrets import Secret
 from tamis.stages.text.filters.base import BoundedFilter
+from tamis.stages.text.models.fingerprints import of_tokenizer
+from tamis.stages.text.models.pretrained import from_pretrained
 
 
 @dataclass
@@ -16,7 +18,7 @@ class TokenCountFilter(BoundedFilter):
     """Number of tokens, by a tokenizer (anything with `encode(text)`) or by the name of a Hugging Face model.
 
     A model's name is looked up in the local cache, and downloaded where it is not there: naming one is asking for it. Needs
-    the extra `models`.
+    the extra `models`. Code that a model brings along is refused, unless `transformers_init_kwargs` has `trust_remote_code=True`.
     """
 
     tokenizer: Any = None
@@ -50,9 +52,15 @@ class TokenCountFilter(BoundedFilter):
         self._loaded = self.tokenizer if self.tokenizer is not None else self._from_pretrained(local_files_only=True)
 
     def _from_pretrained(self, local_files_only: bool) -> Any:
-        tokenizers = optional("transformers", "TokenCountFilter(hf_model_name=...)", "models").AutoTokenizer
-        settings = {"token": self._token, **(self.transformers_init_kwargs or {})}
-        return tokenizers.from_pretrained(self.hf_model_name, local_files_only=local_files_only, **settings)
+        settings = {"token": self._token, **(self.transformers_init_kwargs or {}), "local_files_only": local_files_only}
+        return from_pretrained(
+            "AutoTokenizer", str(self.hf_model_name), "TokenCountFilter(hf_model_name=...)", **settings
+        )
+
+    def model_fingerprint(self) -> str | None:
+        if self.hf_model_name is None:
+            return ""
+        return of_tokenizer(self.hf_model_name, self.transformers_init_kwargs or {})
 
     def score_document(self, text: str) -> int:
         if self._loaded is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tamis.errors import UsageError
 from tamis.memory.gpu import count_gpus
 from tamis.stages.resources import Resources
 
@@ -21,6 +22,12 @@ def format_name_with_suffix(model_identifier: str, suffix: str = "_classifier") 
     """
     name = model_identifier.rstrip("/").rpartition("/")[2]
     return name.replace("-", "_").replace(".", "_").lower() + suffix
+
+
+def check_max_chars(who: str, max_chars: int | None) -> None:
+    """UsageError where a limit of characters is none: -5 would leave out the last five, 0 everything."""
+    if max_chars is not None and (isinstance(max_chars, bool) or not isinstance(max_chars, int) or max_chars < 1):
+        raise UsageError(f"{who}: max_chars must be a whole number above 0, or None, got {max_chars!r}")
 
 
 def model_resources(weights: Callable[[], int] | None = None) -> Resources:

@@ -67,6 +67,9 @@ class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
             raise UsageError(f"DocumentJoiner(separator=...): expected a string, got {self.separator!r}")
         if (self.max_length is None) != (self.length_field is None):
             raise UsageError("DocumentJoiner: give both max_length and length_field, or neither")
+        limit: Any = self.max_length
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, (int, float)) or not limit > 0):
+            raise UsageError(f"DocumentJoiner: max_length must be a number above 0, or None, got {limit!r}")
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         return self.process_batch([batch])[0]

@@ -15,6 +15,7 @@ from tamis.film.windows import fit_sides
 from tamis.later import np, torch
 from tamis.stages.image.embedders.clip_vision import normalisation
 from tamis.stages.text.models import folder as folders
+from tamis.stages.text.models.pretrained import from_pretrained
 from tamis.stages.video.models.patches import patches_of
 from tamis.stages.video.models.writer import ChatModel
 
@@ -50,9 +51,10 @@ class Captioner(ChatModel):
             super()._read_texts(folder)
             self._looks = normalisation(folder)
             return
-        import transformers
-
-        self._processor = transformers.AutoProcessor.from_pretrained(str(folder.path), local_files_only=True)
+        place = str(folder.path)
+        self._processor = from_pretrained(
+            "AutoProcessor", place, "a model that answers about pictures", local_files_only=True
+        )
         self._tokenizer = self._processor.tokenizer
 
     def sides(self, height: int, width: int, n_frames: int) -> tuple[int, int]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
 from tamis.later import torch
+from tamis.stages.text.models.pretrained import from_pretrained
 
 if TYPE_CHECKING:
     from tamis.stages.text.models.device import TorchDevice
@@ -30,7 +31,9 @@ class ChatModel:
         self.dtype = torch.bfloat16 if device.kind == "cuda" else torch.float32
         place, kind = str(folder.path), getattr(transformers, self.auto_class)
         try:
-            made = kind.from_pretrained(place, dtype=self.dtype, use_safetensors=True, local_files_only=True)
+            made = kind.from_pretrained(
+                place, dtype=self.dtype, use_safetensors=True, local_files_only=True, trust_remote_code=False
+            )
         except (ValueError, KeyError) as exc:
             raise UsageError(f"model folder {place}: {self.lacks}: {str(exc).splitlines()[0]}") from None
         self._model = made.to(device.kind).eval()
@@ -41,9 +44,7 @@ class ChatModel:
 
     def _read_texts(self, folder: ModelFolder) -> None:
         """Load `_tokenizer`."""
-        import transformers
-
-        self._tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder.path), local_files_only=True)
+        self._tokenizer = from_pretrained("AutoTokenizer", str(folder.path), "a chat model", local_files_only=True)
 
     def _said(self, inputs: Mapping[str, Any]) -> list[str]:
         """The answers to inputs that were put together for the model."""

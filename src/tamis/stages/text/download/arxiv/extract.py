@@ -20,6 +20,8 @@ _MACRO = re.compile(
     r"\\(?:(?:re)?newcommand\*?|providecommand\*?|DeclareMathOperator\*?)\s*(?:\{\s*(\\[A-Za-z]+)\s*\}|(\\[A-Za-z]+))\s*(?=\{)"
     r"|\\def\s*(\\[A-Za-z]+)\s*(?=\{)"
 )
+# Each is looked up among the macros: one pattern of all macros would try every one of them at every place.
+_COMMAND = re.compile(r"\\[A-Za-z]+")
 _MOST_GROWTH = 2.0
 
 
@@ -83,13 +85,12 @@ def put_in_macros(text: str, macros: dict[str, str]) -> str:
     """`text` with each macro replaced, twice over (macros use macros); as it was where that would make it much longer."""
     if not macros:
         return text
-    pattern = re.compile(rf"(?:{'|'.join(re.escape(n) for n in sorted(macros, key=len, reverse=True))})(?![A-Za-z])")
     limit = _MOST_GROWTH * len(text) + 10_000
     for _ in range(2):
-        growth = sum(len(macros[m[0]]) - len(m[0]) for m in pattern.finditer(text))
+        growth = sum(len(macros.get(name, name)) - len(name) for name in _COMMAND.findall(text))
         if len(text) + growth > limit:
             return text
-        text = pattern.sub(lambda m: macros[m[0]], text)
+        text = _COMMAND.sub(lambda m: macros.get(m[0], m[0]), text)
     return text
 
 

@@ -66,6 +66,7 @@ class ArxivIterator(DocumentIterator):
         with Decoded(io.BufferedReader(_Window(archive, n_bytes)), "gz") as paper:
             try:
                 found = _read_tex(paper)
+                paper.check_rest()
             except _TooLarge:
                 return self._none("papers above 16 MiB of TeX")
             except FormatError:

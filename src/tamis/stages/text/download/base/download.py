@@ -22,7 +22,7 @@ from tamis import files
 from tamis.errors import DownloadError
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.download.fetch import USUAL, FetchPolicy, fetch_file
-from tamis.stages.text.download.names import check_name, name_of_url
+from tamis.stages.text.download.names import check_name, name_of_url, own_name_of_url
 from tamis.tasks import FileGroupTask
 
 log = logging.getLogger("tamis.download")
@@ -46,9 +46,16 @@ class DocumentDownloader(ABC):
         `path` may hold the beginning of the same file, from an earlier call. Raise DownloadError for trouble that may pass.
         """
 
+    def _earlier_filename(self, url: str) -> str | None:
+        """The name that an earlier version gave to this file, where that was another one."""
+        return None
+
     def download(self, url: str) -> str | None:
         """The path of the file, fetched now or earlier; None if it cannot be had (see `failures`)."""
         path = os.path.join(self._download_dir, check_name(self._get_output_filename(url), type(self).__name__))
+        before = self._earlier_filename(url)
+        if before is not None and _is_begun(os.path.join(self._download_dir, before), url):
+            path = os.path.join(self._download_dir, before)
         os.makedirs(self._download_dir, exist_ok=True)
         with _locked(path + ".lock"):
             if os.path.exists(path) and os.path.getsize(path):
@@ -89,7 +96,11 @@ class HttpDownloader(DocumentDownloader):
     policy: ClassVar[FetchPolicy] = USUAL
 
     def _get_output_filename(self, url: str) -> str:
-        return name_of_url(url)
+        return own_name_of_url(url)
+
+    def _earlier_filename(self, url: str) -> str | None:
+        is_ours = type(self)._get_output_filename is HttpDownloader._get_output_filename
+        return name_of_url(url) if is_ours else None
 
     def _download_to_path(self, url: str, path: str) -> tuple[bool, str | None]:
         return settled(lambda: fetch_file(url, path, self.policy))
@@ -104,6 +115,20 @@ def settled(fetch: Any) -> tuple[bool, str | None]:
             return False, exc.reason
         raise
     return True, None
+
+
+def _is_begun(path: str, url: str) -> bool:
+    """Whether a file is there, or what is beside its name says that it was begun, or not to be had, for this URL."""
+    if os.path.exists(path) and os.path.getsize(path):
+        return True
+    for note in (path + ".part.from", path + ".failed"):
+        try:
+            with open(note, encoding="utf-8") as file:
+                if json.load(file)["url"] == url:
+                    return True
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return False
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from tamis.stages.base import ProcessingStage
 from tamis.stages.text.download.base.download import HttpDownloader, settled
 from tamis.stages.text.download.common_crawl.warc import http_body, read_records
 from tamis.stages.text.download.fetch import FetchPolicy, fetch_range
+from tamis.stages.text.download.names import name_of_url
 from tamis.stages.text.download.streams import Decoded
 from tamis.tasks import DocumentBatch
 
@@ -34,6 +35,9 @@ class CommonCrawlWARCDownloader(HttpDownloader):
         if use_aws_to_download:
             _need_s3("CommonCrawlWARCDownloader(use_aws_to_download=True)")
 
+    def _get_output_filename(self, url: str) -> str:
+        return name_of_url(url)
+
     def _download_to_path(self, url: str, path: str) -> tuple[bool, str | None]:
         if not self.use_aws_to_download:
             return super()._download_to_path(url, path)
@@ -44,7 +48,7 @@ class CommonCrawlWARCDownloader(HttpDownloader):
 
 @dataclass(repr=False)
 class CommonCrawlWARCReader(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Fetches the page of each document by file, offset and length, as Common Crawl's index tells them.
+    """Fetches the page of each document by file, offset and length, as Common Crawl's index tells them. `timeout` is in seconds.
 
     What cannot be fetched after `max_retries` more attempts is dropped with its reason, or, with `drop_failed=False`, left null.
     `use_s3`: read from `s3_bucket` (extra `s3`) instead of over HTTPS; None: if a bucket is named.
@@ -119,7 +123,7 @@ class CommonCrawlWARCReader(ProcessingStage[DocumentBatch, DocumentBatch]):
         from tamis.stages.text.download.remote import fetch_span
 
         key = "/".join(part.strip("/") for part in (self.s3_key_prefix or "", filename) if part)
-        return fetch_span(f"s3://{self.s3_bucket or _BUCKET}/{key}", offset, length)
+        return fetch_span(f"s3://{self.s3_bucket or _BUCKET}/{key}", offset, length, self.timeout, self.max_retries + 1)
 
 
 def _need_s3(what: str) -> None:

@@ -6,6 +6,7 @@ from release to release. WARC 1.0 and 1.1, plain or compressed per record (.gz, 
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from tamis.errors import FormatError
 from tamis.stages.text.download.streams import Decoded
 
 _HEADER_BYTES = 64 << 10
+_STATUS = re.compile(r"[0-9]{3}")
 
 
 @dataclass
@@ -80,7 +82,7 @@ def http_body(block: bytes, max_bytes: int) -> tuple[int, dict[str, str], bytes]
         head, gap, body = block.partition(b"\n\n")
     first, *lines = head.decode("utf-8", "replace").splitlines() or [""]
     words = first.split(None, 2)
-    if len(words) < 2 or not words[0].upper().startswith("HTTP/") or not words[1].isdecimal():
+    if len(words) < 2 or not words[0].upper().startswith("HTTP/") or not _STATUS.fullmatch(words[1]):
         raise FormatError(f"no HTTP response: {first[:60]!r}")
     headers = dict(_pairs(lines))
     if headers.get("transfer-encoding", "").lower() == "chunked":

@@ -11,7 +11,10 @@ _OURS = ("config", "options", "settingsfile", "output_format")
 
 
 class TrafilaturaExtractor(HTMLExtractorAlgorithm):
-    """Sizes are trafilatura's settings; `extract_kwargs` go to `trafilatura.extract` (favor_precision, include_tables, ...)."""
+    """Sizes are trafilatura's settings; `extract_kwargs` go to `trafilatura.extract` (favor_precision, include_tables, ...).
+
+    `deduplicate=True` drops what a page repeats; what other pages said does not count.
+    """
 
     def __init__(
         self,
@@ -50,8 +53,19 @@ class TrafilaturaExtractor(HTMLExtractorAlgorithm):
         extract = optional("trafilatura", "TrafilaturaExtractor", "html").extract
         if self._config is None:
             self._config = self._make_config()
+        if self.extract_kwargs.get("deduplicate"):
+            self._forget_other_pages()
         text = extract(html, config=self._config, **self.extract_kwargs)
         return None if text is None else dense_paragraphs(text, stop_words, self.required_stopword_density, language)
+
+    def _forget_other_pages(self) -> None:
+        """What `deduplicate` drops would depend on which pages this worker saw before: repetitions are looked for inside a page."""
+        from trafilatura.deduplication import LRU_TEST
+
+        LRU_TEST.clear()
+        own = self.extract_kwargs["deduplicate"]  # a memory of the caller's own
+        if not isinstance(own, bool) and hasattr(own, "clear"):
+            own.clear()
 
     def _make_config(self) -> Any:
         from copy import deepcopy

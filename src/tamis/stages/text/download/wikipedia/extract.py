@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tamis.errors import optional
+from tamis.errors import TamisError, optional
 from tamis.stages.text.download.base.extract import DocumentExtractor
 from tamis.stages.text.download.wikipedia.namespaces import is_media_or_category
 
@@ -27,6 +27,11 @@ class WikipediaExtractor(DocumentExtractor):
             text = self._plain(record["raw_content"])
         except RecursionError:  # markup nested on purpose
             self._skip("articles whose markup is nested too deeply")
+            return None
+        except (TamisError, MemoryError):
+            raise
+        except Exception as exc:  # an error of the library costs one article, not the dump
+            self._skip(f"articles that cannot be parsed ({type(exc).__name__})")
             return None
         if not text:
             self._skip("articles without prose")

@@ -17,6 +17,7 @@ from tamis.later import np, pa, pc
 from tamis.stages.text.filters.base import BoundedFilter, DocumentFilter, StatisticsFilter
 from tamis.stages.text.filters.heuristic.alphabetic import n_alphabetic
 from tamis.stages.text.filters.heuristic.comments import SCANNERS, comment_chars, python_comments
+from tamis.stages.text.models.fingerprints import of_file
 
 if TYPE_CHECKING:
     from tamis.stages.text.filters.base import Stats
@@ -93,6 +94,9 @@ class TokenizerFertilityFilter(BoundedFilter):
         super().__post_init__()
         if not self.path_to_tokenizer:
             raise UsageError("TokenizerFertilityFilter: path_to_tokenizer must be the path of a SentencePiece model")
+
+    def model_fingerprint(self) -> str | None:
+        return of_file(str(self.path_to_tokenizer))
 
     def model_check_or_download(self) -> None:
         if not os.path.isfile(str(self.path_to_tokenizer)):

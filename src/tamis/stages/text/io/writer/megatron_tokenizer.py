@@ -8,13 +8,15 @@ from dataclasses import InitVar, dataclass, field
 from typing import Any, BinaryIO
 
 from tamis import files
-from tamis.errors import UsageError, optional
+from tamis.errors import UsageError
 from tamis.formats.megatron.index import token_type, write_index
 from tamis.later import np
 from tamis.secrets import Secret
 from tamis.stages.io import refuse_unknown
 from tamis.stages.text.io.writer.base import BaseWriter
 from tamis.stages.text.io.writer.utils import batched
+from tamis.stages.text.models.fingerprints import of_tokenizer
+from tamis.stages.text.models.pretrained import from_pretrained
 from tamis.tasks import DocumentBatch, FileGroupTask
 
 ENDINGS = (".bin", ".idx")
@@ -26,7 +28,8 @@ class MegatronTokenizerWriter(BaseWriter):
 
     `model_identifier`: a Hugging Face model, or a folder with a tokenizer. It is looked up in the local cache, and downloaded
     where it is not there. `append_eod`: put the end-of-sequence token behind each document. Merge the pairs with
-    `tamis.utils.merge_file_prefixes`.
+    `tamis.utils.merge_file_prefixes`. Code that a model brings along is refused, unless `transformers_init_kwargs` has
+    `trust_remote_code=True`.
     """
 
     file_extension: Sequence[str] = ENDINGS
@@ -51,6 +54,8 @@ class MegatronTokenizerWriter(BaseWriter):
             raise UsageError(
                 f"{self.name}: tokenization_batch_size must be at least 1, got {self.tokenization_batch_size}"
             )
+        if "local_files_only" in self.transformers_init_kwargs:
+            raise UsageError(f"{self.name}: local_files_only cannot be passed in transformers_init_kwargs")
         refuse_unknown(self.name, "write_kwargs", self.write_kwargs, ())
         super().__post_init__()
         self._token = None if hf_token is None else Secret(hf_token)
@@ -58,6 +63,10 @@ class MegatronTokenizerWriter(BaseWriter):
 
     def inputs(self) -> tuple[list[str], list[str]]:
         return ["data"], [self.text_field]
+
+    def model_files(self) -> str:
+        settings = {"cache_dir": self.cache_dir, **self.transformers_init_kwargs}
+        return of_tokenizer(str(self.model_identifier), settings) or ""
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         """Once per machine: the only place that may use the network."""
@@ -131,9 +140,9 @@ class MegatronTokenizerWriter(BaseWriter):
         return list(task.texts(self.text_field).to_pylist())
 
     def _from_pretrained(self, local_files_only: bool) -> Any:
-        tokenizers = optional("transformers", "MegatronTokenizerWriter", "models").AutoTokenizer
         settings = {"cache_dir": self.cache_dir, "token": self._token, **self.transformers_init_kwargs}
-        return tokenizers.from_pretrained(self.model_identifier, local_files_only=local_files_only, **settings)
+        settings["local_files_only"] = local_files_only
+        return from_pretrained("AutoTokenizer", str(self.model_identifier), "MegatronTokenizerWriter", **settings)
 
 
 def _vocabulary_size(tokenizer: Any) -> int | None:
