@@ -13,6 +13,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from tamis.recipe.load import SETTINGS, TOP_LEVEL
+
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -127,6 +129,21 @@ def test_the_reference_is_up_to_date() -> None:
     assert (ROOT / "docs/cli.md").read_text(encoding="utf-8") == expected, (
         "run: python -m tamis.cli.reference > docs/cli.md"
     )
+
+
+def test_every_environment_variable_is_on_its_page() -> None:
+    code = [ROOT / "hatch_build.py", *(ROOT / "src").rglob("*.py")]
+    named = {name for path in code for name in re.findall(r"\bTAMIS_[A-Z_]+", path.read_text(encoding="utf-8"))}
+    listed = set(re.findall(r"`(TAMIS_[A-Z_]+)`", (ROOT / "docs" / "environment.md").read_text(encoding="utf-8")))
+    assert listed == named
+
+
+def test_every_field_and_setting_of_a_recipe_is_on_their_page() -> None:
+    page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    listed = {
+        name for row in re.findall(r"^\| (`[^|]+) \|", page, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
+    }
+    assert listed == {*TOP_LEVEL, "input", "output", *SETTINGS, "schema"}
 
 
 def test_readme() -> None:

@@ -8,13 +8,13 @@ TamisError                     exit code 1   something failed; the message says 
 ├── BudgetError                exit code 4   the budget (memory or disk) cannot hold the job; names the one that can
 ├── RunConflict                exit code 5   the output belongs to another run, to other data, or is in use
 ├── Incomplete                 exit code 3   quarantine limit reached, work left, or only a sample could be delivered; the rest is committed
-├── ConservationError          exit code 6   records in and records out do not balance
+├── ConservationError          exit code 6   records in and records out do not add up
 ├── WorkerError                exit code 1   worker processes cannot be started or keep dying
 ├── StoreError                 exit code 1   an object store or web server does not answer, or not as asked; committed work is kept
 ├── DownloadError              exit code 1   a file could not be fetched; names the URL, and whether trying later can help
 └── FormatError                (internal)    a record, block or file cannot be decoded; becomes a quarantine entry
 
-Exit code 0 means finished and balanced, 130 interrupted by the user (everything committed so far is kept).
+Exit code 0 means finished, and every record is accounted for; 130 interrupted by the user (everything committed so far is kept).
 """
 
 from __future__ import annotations
@@ -71,7 +71,13 @@ def check_choice(what: str, value: Any, known: Collection[str]) -> None:
 
 
 class BudgetError(TamisError):
+    """`smallest_bytes`: the memory budget that would be enough, as the message names it; 0 where it names none."""
+
     exit_code = 4
+
+    def __init__(self, message: str, smallest_bytes: int = 0) -> None:
+        super().__init__(message)
+        self.smallest_bytes = smallest_bytes
 
 
 class RunConflict(TamisError):

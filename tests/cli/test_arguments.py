@@ -96,6 +96,15 @@ def test_mistakes_say_what_was_expected(typed: str, message: str) -> None:
     assert str(caught.value) == message
 
 
+@pytest.mark.parametrize("typed", ["inf", "-inf", "nan", "1e999"])
+def test_a_number_is_a_finite_one(typed: str) -> None:
+    def wait(seconds: Annotated[float, Option(min=0.1, help="How long.")] = 1.0) -> None:
+        """Wait."""
+
+    with pytest.raises(Misuse, match=rf"--seconds: expected a number of 0.1 or more, got '{typed}'"):
+        Command("tamis wait", wait).read([f"--seconds={typed}"])
+
+
 def test_an_argument_that_takes_many_leaves_the_others_theirs() -> None:
     assert SEVERAL.read(["a", "b", "c"]) == {"paths": ["a", "b"], "last": "c"}
     with pytest.raises(Misuse, match="PATHS is missing"):

@@ -109,3 +109,27 @@ def test_the_collector_is_on_in_a_command_and_untouched_where_it_was_on() -> Non
             [sys.executable, "-c", code.replace("START", begin)], capture_output=True, text=True, check=False
         )
         assert done.stdout == f"True {frozen}\n", done.stderr
+
+
+@pytest.mark.parametrize("words", [["join"], ["dedup", "remove"]])
+def test_parts_of_what_is_done_as_a_whole_are_neither_made_nor_joined(words: list[str]) -> None:
+    parts = CliRunner().invoke(app, [*words, "a", "b", "c", "--shard", "0/2"])
+    assert (parts.exit_code, parts.stderr.startswith("error: no such option: --shard")) == (2, True)
+    joined = CliRunner().invoke(app, ["merge", *words, "a", "b", "c"])
+    assert (joined.exit_code, f"tamis {' '.join(words)} has no --shard" in joined.stderr) == (2, True)
+
+
+def test_what_the_system_refuses_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "/data/x.jsonl")
+
+    monkeypatch.setattr("tamis.cli.doctor.command.examine", fail)
+    result = CliRunner().invoke(app, ["doctor"])
+    assert (result.exit_code, result.stderr) == (1, "error: /data/x.jsonl: Permission denied\n")
+
+
+def test_a_recipe_that_cannot_be_shown(tmp_path: Path) -> None:
+    missing = CliRunner().invoke(app, ["recipe", "show", str(tmp_path / "nothing.yaml")])
+    assert (missing.exit_code, "cannot read the recipe: No such file" in missing.stderr) == (2, True)
+    folder = CliRunner().invoke(app, ["recipe", "show", str(tmp_path)])
+    assert (folder.exit_code, "cannot read the recipe: Is a directory" in folder.stderr) == (2, True)

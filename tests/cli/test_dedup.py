@@ -184,3 +184,10 @@ def test_input_that_is_not_there(tmp_path: Path) -> None:
     code, said = run("dedup", "exact", tmp_path / "nowhere", tmp_path / "out", "--memory", "512MB")
     assert code == 2
     assert "nowhere" in said
+
+
+@pytest.mark.parametrize("option", [("--pooling", "mean_pooling"), ("--text-field", "body")])
+def test_options_for_a_model_are_refused_without_one(option: tuple[str, str], source: Path, tmp_path: Path) -> None:
+    code, said = run("dedup", "semantic", source, tmp_path / "out", *option)
+    assert (code, f"error: {option[0]} goes with --model" in said) == (2, True)
+    assert not (tmp_path / "out").exists()

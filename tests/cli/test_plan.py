@@ -13,7 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from cli_runner import CliRunner
 
+from tamis.cli.main import app
 from tamis.cli.plan.beginnings import take
 
 SRC = Path(__file__).parents[2] / "src"
@@ -170,6 +172,53 @@ def test_deduplication_is_planned_too(place: Path) -> None:
     assert text.returncode == 0, text.stderr
     assert "peak memory" in text.stdout
     assert "starting table" in text.stdout
+
+
+def test_a_budget_that_is_too_small_for_a_deduplication_is_told_as_its_run_tells_it(place: Path) -> None:
+    done = tamis("plan", "dedup", "exact", "in", "--memory", "20MB", "--json", cwd=place)
+    plan = json.loads(done.stdout)
+    assert (done.returncode, plan["fits"]) == (4, False)
+    refused = tamis("dedup", "exact", "in", "out", "--memory", "20MB", "-q", cwd=place)
+    assert f"the smallest that works here is {plan['smallest_budget_bytes'] // 10**6}MB" in refused.stderr
+    assert not (place / "out").exists()
+
+
+@pytest.mark.parametrize("what", [["dedup", "fuzzy", "in"], ["minimal", "--set", "input=in", "--set", "output=out"]])
+def test_a_budget_that_is_too_small_by_the_table(what: list[str], place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    done = CliRunner().invoke(app, ["plan", *what, "--memory", "200MB", "--no-probe"])
+    assert (done.exit_code, "the budget is too small: give --memory 215MB or more" in done.stdout) == (4, True)
+    done = CliRunner().invoke(app, ["plan", *what, "--memory", "215MB", "--no-probe"])
+    assert (done.exit_code, "215 MB; the smallest that works is 215 MB" in done.stdout) == (0, True)
+
+
+def test_the_budget_of_a_curation_is_that_of_its_recipe(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    words = ["plan", "minimal", "--set", "input=in", "--set", "output=out", "--set", "settings.memory=100MB"]
+    done = CliRunner().invoke(app, [*words, "--workers", "1", "--no-probe", "--json"])
+    plan = json.loads(done.stdout)
+    assert (done.exit_code, plan["budget_bytes"], plan["fits"]) == (4, 100_000_000, False)
+    assert all(cost["seconds"] == cost["cpu_s"] for cost in plan["costs"])  # on one worker
+
+
+@pytest.mark.parametrize(
+    ("what", "option", "of"),
+    [
+        (["dedup", "exact", "in"], ["--blocksize", "1MB"], "dedup"),
+        (["dedup", "exact", "in"], ["--allow-module", "os"], "dedup"),
+        (["dedup_exact", "--set", "input=in", "--set", "output=out"], ["--probe"], "a recipe with a workflow"),
+        (["minimal", "--set", "input=in", "--set", "output=out"], ["--scratch", "."], "a recipe with steps"),
+        (["minimal", "--set", "input=in", "--set", "output=out"], ["--probe-mb", "1"], "a recipe with steps"),
+    ],
+)
+def test_options_that_a_plan_would_not_follow_are_refused(
+    what: list[str], option: list[str], of: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    done = CliRunner().invoke(app, ["plan", *what, *option])
+    assert (done.exit_code, done.stderr) == (
+        2, f"error: tamis plan: {option[0]} changes nothing in the plan of {of}; leave it out\n",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -345,3 +345,32 @@ def test_an_output_with_other_data_is_refused(tmp_path: Path) -> None:
 def test_mistakes(tmp_path: Path, parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         run(write(tmp_path / "in", documents(3)), tmp_path / "out", **parameters)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"sample": "10%"}, "sample is for runs of one pass, .*with --sample wrote"),
+        ({"progressive": True}, "progressive is for runs of one pass"),
+        ({"on_infeasible": "sample"}, "on_infeasible is for runs of one pass"),
+        ({"mode": "batch"}, "mode is for runs of one pass, and this takes several; leave it out"),
+        ({"run_dir": "elsewhere"}, "run_dir is for recipes without a writer"),
+        ({"shard": "0/2", "merge": True}, "not both"),
+    ],
+)
+def test_what_is_for_runs_of_one_pass_is_refused(given: dict[str, Any], words: str, tmp_path: Path) -> None:
+    source = write(tmp_path / "in", documents(9))
+    with pytest.raises(UsageError, match=words):
+        RemoveExactDuplicates(str(tmp_path / "out"), str(source)).run(InProcessExecutor(), **given)
+    assert not (tmp_path / "out").exists()
+
+
+def test_rejected_documents_are_kept_where_some_are_removed(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", documents(60))
+    settings: dict[str, Any] = {"keep_rejected": True, "mode": "streaming", "on_infeasible": "stop", "progress": False}
+    made = RemoveExactDuplicates(str(tmp_path / "out"), str(source), max_source_loss=1)
+    result = made.run(InProcessExecutor(), **settings)
+    assert len(read(tmp_path / "out" / "_tamis" / "rejected")) == result.n_duplicates > 0
+    found = RemoveExactDuplicates(str(tmp_path / "found"), str(source), perform_removal=False)
+    with pytest.raises(UsageError, match="keep_rejected: duplicates are only found here"):
+        found.run(InProcessExecutor(), **settings)

@@ -26,6 +26,7 @@ from tamis.dedup.ids.stages import IdHashes, TextDuplicatesRemovalStage, _are_th
 from tamis.dedup.ids.table import IdTable, build, check_ids
 from tamis.dedup.ids.workflow import TextDuplicatesRemovalWorkflow
 from tamis.dedup.records import Records
+from tamis.dedup.segments.workflow import DocumentJoinWorkflow
 from tamis.errors import Incomplete, RunConflict, UsageError
 from tamis.tasks import DocumentBatch
 
@@ -376,3 +377,28 @@ def test_many_ids_are_read_a_bucket_at_a_time(tmp_path: Path, monkeypatch: pytes
     assert max(sizes) <= 16 << 16
     assert os.path.getsize(tmp_path / "t" / "ids.bin") == 16 * 200_000
     table.close()
+
+
+def test_what_is_done_as_a_whole_is_not_done_by_shards(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_text('{"id": "1", "text": "a"}\n')
+    removal = TextDuplicatesRemovalWorkflow(
+        str(tmp_path / "in"), str(tmp_path / "in"), str(tmp_path / "out"), None, id_field="id", output_filetype=None
+    )
+    for settings in ({"shard": "0/2"}, {"merge": True}):
+        with pytest.raises(UsageError, match="removal of listed duplicates is done as a whole and not by shards"):
+            removal.remove(InProcessExecutor(), **settings)
+        with pytest.raises(UsageError, match="join is done as a whole and not by shards"):
+            DocumentJoinWorkflow(str(tmp_path / "in"), str(tmp_path / "out")).run(InProcessExecutor(), **settings)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_sample_is_refused_also_where_no_duplicates_were_found(tmp_path: Path) -> None:
+    for name in ("in", "ids"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "in" / "a.jsonl").write_text('{"id": "1", "text": "a"}\n')
+    removal = TextDuplicatesRemovalWorkflow(
+        str(tmp_path / "in"), str(tmp_path / "ids"), str(tmp_path / "out"), None, id_field="id", output_filetype=None
+    )
+    with pytest.raises(UsageError, match="sample is for runs of one pass"):
+        removal.run(executor=InProcessExecutor(), sample="10%")

@@ -104,3 +104,25 @@ def test_overrides_of_nothing_are_refused(key: str, words: str) -> None:
     root = parse("a: {nm: 1, l: [1, 2], n: 3}\n", "f")
     with pytest.raises(RecipeError, match=words):
         override(root, key, "1", "f")
+
+
+def test_overrides_may_begin_settings_and_how_a_curation_is_written() -> None:
+    root = parse("stages: []\nsettings:\n", "f")
+    override(root, "settings.memory", "1GB", "f")
+    override(root, "settings.workers", "2", "f")
+    assert plain(root) == {"stages": [], "settings": {"memory": "1GB", "workers": 2}}
+    with pytest.raises(RecipeError, match="no 'write' in the recipe"):  # stages write for themselves
+        override(root, "write.format", "jsonl", "f")
+    steps = parse("steps: []\n", "f")
+    override(steps, "write.format", "jsonl", "f")
+    assert plain(steps) == {"steps": [], "write": {"format": "jsonl"}}
+
+
+def test_a_path_that_looks_like_a_number_stays_text() -> None:
+    root = parse("stages: [{file_paths: a, limit: 3}]\n", "f")
+    for key, text in (("input", "2024"), ("output", "1e3"), ("stages.0.file_paths", "007"), ("stages.0.limit", "5")):
+        override(root, key, text, "f")
+    override(root, "seed", "2024", "f")
+    assert plain(root) == {
+        "stages": [{"file_paths": "007", "limit": 5}], "input": "2024", "output": "1e3", "seed": 2024,
+    }  # fmt: skip

@@ -69,6 +69,10 @@ def test_endings_that_are_read() -> None:
         ({"storage_options": {"key": 1}}, "key is a credential, and those come from the environment only"),
         ({"file_paths": ""}, "file_paths is empty"),
         ({"file_paths": []}, "file_paths is empty"),
+        (
+            {"file_paths": 2024},
+            r"file_paths: expected a path or a list of paths, got 2024; .* as ./2024 on the command line",
+        ),
     ],
 )
 def test_mistakes_in_a_reader_are_found_when_it_is_made(arguments: dict[str, Any], message: str) -> None:

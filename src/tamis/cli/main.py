@@ -3,8 +3,8 @@
 Only the file of the command that was called is imported, and `tamis --help` imports neither numpy nor pyarrow. Command modules
 import what they need inside their functions.
 
-Exit codes are those of `tamis.errors`: 0 finished, 1 failed, 2 wrong usage, 3 incomplete, 4 budget, 5 conflict, 6 does not
-balance, 130 interrupted.
+Exit codes are those of `tamis.errors`: 0 finished, 1 failed, 2 wrong usage, 3 incomplete, 4 budget, 5 conflict, 6 records do not
+add up, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tamis.cli.parsing.arguments import HELP, Commands, Exit, Misuse, echo
+from tamis.cli.parsing.arguments import HELP, Command, Commands, Exit, Misuse, echo
 from tamis.cli.parsing.arguments import run as call
 from tamis.cli.terminal.streams import reopen_closed
 from tamis.errors import TamisError
@@ -41,23 +41,48 @@ class _Tamis(Commands):
 
             echo(f"error: {secrets.hide(str(exc))}", err=True)
             raise Exit(exc.exit_code) from None
-        except FileNotFoundError as exc:
-            if "temporary directory" not in str(exc):
-                raise
-            echo("error: no folder for temporary files can be written to; name one that can: TMPDIR=FOLDER", err=True)
+        except BrokenPipeError:  # nobody reads what it prints: `main` ends quietly
+            raise
+        except OSError as exc:
+            echo(f"error: {_of_the_system(exc)}", err=True)
             raise Exit(1) from None
         except KeyboardInterrupt:
             echo("interrupted", err=True)
             raise Exit(130) from None
 
 
+def _of_the_system(exc: OSError) -> str:
+    """What the operating system refused, in a line: the file, then the reason."""
+    from tamis import secrets
+
+    if isinstance(exc, FileNotFoundError) and "temporary directory" in str(exc):
+        return "no folder for temporary files can be written to; name one that can: TMPDIR=FOLDER"
+    if exc.filename is None:
+        return secrets.hide(str(exc))
+    return secrets.hide(f"{os.fsdecode(exc.filename)}: {exc.strerror or exc}")
+
+
 def _merging(typed: Sequence[str]) -> Sequence[str]:
     """`tamis merge COMMAND ...` is that command with --merge: it takes the place of --shard."""
     if len(typed) < 2 or typed[0] != "merge" or typed[1] in HELP:
         return typed
+    usage = "tamis merge COMMAND [OPTIONS] ..."
     if any(word == "--shard" or word.startswith("--shard=") for word in typed):
-        raise Misuse("tamis merge: repeat the command without --shard", "tamis merge COMMAND [OPTIONS] ...")
+        raise Misuse("tamis merge: repeat the command without --shard", usage)
+    found = _named(typed[1:])
+    if found is not None and not any("--merge" in p.names for p in found.options):
+        raise Misuse(f"tamis merge: {found.words} has no --shard, so that there are no parts of it to join", usage)
     return [*typed[1:], "--merge"]
+
+
+def _named(words: Sequence[str]) -> Command | None:
+    """The command that these words begin with; None where they name none."""
+    found: Command | Commands = app
+    for word in words:
+        if not isinstance(found, Commands) or word not in found:
+            break
+        found = found[word]
+    return found if isinstance(found, Command) else None
 
 
 app = _Tamis("tamis", help="Curate text corpora of any size inside the memory you give it.")

@@ -15,13 +15,13 @@ Sizes: `MB` is 10^6 bytes, `MiB` is 2^20. Progress and errors go to stderr, resu
 
 | exit code | meaning |
 |---|---|
-| 0 | finished, and the books balance |
+| 0 | finished, and every record is accounted for |
 | 1 | failed; the message says what to do |
 | 2 | a mistake in a call, recipe or option |
 | 3 | incomplete: the quarantine limit was reached, work is left, or only a sample could be delivered; everything else is committed |
 | 4 | the budget (memory or disk) cannot hold the job; the message names the one that can |
 | 5 | the output belongs to another run, to other data, or is in use |
-| 6 | records in and records out do not balance |
+| 6 | records in and records out do not add up |
 | 130 | interrupted; everything committed is kept |
 """
 

@@ -187,6 +187,13 @@ class Curation:
             each=[s.upsample for s in self.sources] if any(s.upsample != 1 for s in self.sources) else [],
         )
 
+    def into(self, output_path: str) -> Curation:
+        """The same curation, written to another folder. A run of it leaves the steps of this one as they are."""
+        made = copy.copy(self)
+        made.steps, made._writer = copy.deepcopy(self.steps), copy.deepcopy(self._writer)
+        made._writer.path = made.output_path = str(absolute(output_path))
+        return made
+
     # -- what it will do --------------------------------------------------------------------------------------------------
     def plan(self) -> CurationPlan:
         """Passes, and why there are so many. Nothing is read but the names of the input files."""

@@ -55,15 +55,13 @@ class CurationRun(HeldOutput):
 
     called = "curation or deduplication"
     noted_in = "curation.json"
+    instead_of_sample = "use a step that samples"
 
     def __init__(
         self, curation: Curation, settings: Mapping[str, Any], progress: Progress | None, executor: Any
     ) -> None:
         super().__init__(curation.output_path, settings, executor)
         self.curation = curation
-        for name in ("sample", "progressive", "on_infeasible", "mode"):
-            if self.settings.get(name) not in (None, False):
-                raise UsageError(f"{name} is for runs of one pass; in a curation use a step that samples")
         self.progress = progress or self.progress
         options = (curation.writer().write_kwargs or {}).get("storage_options")
         stores.use(self.output, options, "write_kwargs: storage_options")  # it is looked at before the last pass

@@ -25,21 +25,48 @@ from tamis.stages.base import ProcessingStage
 from tamis.stores import scratch_files
 from tamis.stores.homes import local_of
 
+# What these settings are where nobody asked for anything: only other values are refused.
+_NOT_ASKED: dict[str, tuple[Any, ...]] = {
+    "sample": (None,),
+    "progressive": (None, False),
+    "on_infeasible": (None, "stop"),
+    "mode": (None, "streaming"),
+    "run_dir": (None,),
+}
+
+
+def refuse_one_pass_settings(settings: Mapping[str, Any], output: str, instead_of_sample: str) -> None:
+    """UsageError for a setting that means something only where one pass reads documents and writes them.
+
+    Each pass would follow it by itself: a sample would be written as if it were the whole.
+    """
+    for name, not_asked in _NOT_ASKED.items():
+        if settings.get(name) in not_asked:
+            continue
+        if name == "run_dir":
+            raise UsageError(f"run_dir is for recipes without a writer; this writes to {output}, leave run_dir out")
+        instead = "leave it out" if name == "mode" else instead_of_sample
+        raise UsageError(f"{name} is for runs of one pass, and this takes several; {instead}")
+
 
 class HeldOutput(ABC):
     """`settings` are those of a run. Subclasses say what they check before the output is held, what they keep between passes and where (`work`)."""
 
     called: ClassVar[str]  # in messages
     noted_in: ClassVar[str]  # the file of the run directory that is written when everything is done
+    instead_of_sample: ClassVar[str] = "deduplicate what a run with --sample wrote"  # the end of a message
     work: str
 
     def __init__(self, output: str, settings: Mapping[str, Any], executor: Any) -> None:
         self.output, self.executor = output, executor
         self.settings = dict(settings)
+        refuse_one_pass_settings(self.settings, output, self.instead_of_sample)
         scratch_files.refuse_inside(output, self.settings.get("scratch"))
         self.fresh = bool(self.settings.pop("fresh", False))
         self.shard = self.settings.pop("shard", None)  # do this part of the input, as far as that can be done alone
         self.merge = bool(self.settings.pop("merge", False))  # take what shards made
+        if self.shard is not None and self.merge:
+            raise UsageError("give --shard to make one, or --merge to join all, not both")
         self.watch = self.settings.pop("watch", None)
         self.progress: Progress = lambda _: None
         self.home = local_of(output)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
-from tamis.formats.input_files.names import path_of
+from tamis.formats.input_files.names import check_paths, path_of
 from tamis.stages.base import ProcessingStage
 from tamis.stages.io import Writer
 from tamis.stages.text.io.options import read_options
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 def absolute(path: str | os.PathLike[str] | Sequence[str]) -> Any:
     """A folder, glob or file as an absolute path; a list of them as a list."""
+    check_paths(path, "path")
     if isinstance(path, (str, os.PathLike)):
         return urls.absolute(path_of(os.fspath(path)))
     return [urls.absolute(path_of(p)) for p in path]

@@ -131,9 +131,19 @@ def _base_bytes(is_far: bool) -> int:
 
 def check_room(budget_bytes: int, is_far: bool = False) -> None:
     """Before deciding, which may follow passes that were done with another budget."""
-    needed = _base_bytes(is_far) + _LEAST_ROOM_BYTES / _SOLVER_SHARE
-    if budget_bytes < needed:
+    if budget_bytes < _base_bytes(is_far) + _LEAST_ROOM_BYTES / _SOLVER_SHARE:
+        named = least_budget(is_far)
         raise BudgetError(
             f"deduplication: a budget of {format_size(budget_bytes)} leaves nothing to sort keys in; the smallest that works here is "
-            f"{math.ceil(needed / 5e6) * 5}MB"
+            f"{named // 10**6}MB",
+            named,
         )
+
+
+def least_budget(is_far: bool = False) -> int:
+    """The smallest budget in which the deciding process can work, in whole steps of 5 MB; its passes may need more.
+
+    >>> least_budget() // 10**6
+    160
+    """
+    return math.ceil((_base_bytes(is_far) + _LEAST_ROOM_BYTES / _SOLVER_SHARE) / 5e6) * 5_000_000

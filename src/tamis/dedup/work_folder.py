@@ -18,7 +18,7 @@ from tamis.dedup.progress_files import read_json, write_json
 from tamis.engine.job import make_job
 from tamis.engine.run.inputs import find_inputs
 from tamis.engine.run.output.directory import RunDir, remove_own_folder
-from tamis.errors import RunConflict, StoreError
+from tamis.errors import RunConflict, StoreError, UsageError
 from tamis.memory.lookout import Mark
 from tamis.pipeline import Pipeline
 from tamis.pipeline.passes import Progress
@@ -50,6 +50,8 @@ class WorkFolder(HeldOutput):
     ) -> None:
         super().__init__(passes.output, settings, executor)
         self.passes, self._asked = passes, progress
+        if self.settings.get("keep_rejected") and passes.writer is None and passes.step is None:
+            raise UsageError("keep_rejected: duplicates are only found here, and nothing is removed; leave it out")
         self.work = os.path.join(self.run_dir, "dedup")
         self.duplicates = os.path.join(self.run_dir, "duplicates")
         self.far = ""  # where of this folder lies what grows with the input, if scratch is in a bucket

@@ -25,7 +25,7 @@ from tamis.dedup.spread import ranges
 from tamis.dedup.spread.passes import Spreading
 from tamis.dedup.work_folder import WorkFolder
 from tamis.engine.run.output.directory import RunDir, changed_inputs, describe_inputs
-from tamis.errors import ConservationError, Incomplete, RunConflict, WorkerError
+from tamis.errors import ConservationError, Incomplete, RunConflict, UsageError, WorkerError
 from tamis.formats.input_files.names import ends_in
 from tamis.memory.lookout import watching
 from tamis.pipeline import Pipeline
@@ -45,6 +45,10 @@ class Workflow(WorkFolder):
 
     def run(self) -> DedupResult:
         """All passes, and removal. Progress goes to the function that was given, or is shown (True), with a sentence at the end."""
+        if (self.shard is not None or self.merge) and not self.passes.keys and self.passes.choose is None:
+            raise UsageError(
+                f"{self.passes.name} is done as a whole and not by shards; leave {'merge' if self.merge else 'shard'} out"
+            )
         with seen_by(self._asked) as self.progress:
             result = self._all_passes() if self.shard is None else self.run_shard()
         if self._asked is True:

@@ -91,8 +91,6 @@ def load_recipe(
 
         expand(root, file)  # before --set, which may change a parameter of any step by its place
     for key, text in (overrides or {}).items():
-        if key.startswith("write.") and "steps" in root.value:
-            root.value.setdefault("write", Node({}, 0))  # one option of it beside those that the recipe has, if any
         override(root, key, text, file)
     targets = Targets([check_allowed_name(module) for module in allow], trust_remote_code)
     return _Loader(file, root, environ, targets).load()

@@ -42,6 +42,7 @@ _SPECIAL: dict[str, Scalar] = {
 }
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^{}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PATHS = ("input", "output", "input_path", "output_path", "file_paths", "path", "scratch")  # fields that hold paths
 
 
 @dataclass
@@ -220,12 +221,18 @@ def _line(event: Any) -> int:
 def override(root: Node, key: str, text: str, file: str) -> None:
     """`--set key=text`: replace or add the value at a dotted path (list items by number) in place.
 
-    Text that starts with `[` or `{` is read as YAML, anything else as one plain scalar, so that paths need no quotes.
+    Text that starts with `[` or `{` is read as YAML, anything else as one plain scalar, so that paths need no quotes; one that
+    looks like a number (a folder 2024) stays text. `settings` and `write` are made where the recipe does not have them.
     """
-    new = parse(text, f"--set {key}") if text[:1] in ("[", "{") else Node(plain_scalar(text), 0, plain=True)
+    parts = key.split(".")
+    scalar = plain_scalar(text)
+    if parts[-1] in _PATHS and isinstance(scalar, (int, float)) and not isinstance(scalar, bool):
+        scalar = text
+    new = parse(text, f"--set {key}") if text[:1] in ("[", "{") else Node(scalar, 0, plain=True)
     new.line = 0
     here, done = root, ""
-    parts = key.split(".")
+    if isinstance(root.value, dict) and len(parts) > 1 and _may_begin(root.value, parts[0]):
+        root.value[parts[0]] = Node({})
     for position, part in enumerate(parts):
         last = position == len(parts) - 1
         if isinstance(here.value, dict) and part and (last or part in here.value):
@@ -249,6 +256,12 @@ def override(root: Node, key: str, text: str, file: str) -> None:
                 line=here.line,
             )
         done = f"{done}.{part}" if done else part
+
+
+def _may_begin(root: Mapping[str, Node], name: str) -> bool:
+    """Whether `--set name.key=value` begins a part that the recipe leaves out, or leaves empty."""
+    is_part = name == "settings" or (name == "write" and "steps" in root)
+    return is_part and (name not in root or root[name].value is None)
 
 
 def _own(node: Node) -> Node:

@@ -91,6 +91,8 @@ def _bring(output: str, run: str, is_there: bool) -> None:
             bucket.fetch(there, path)
     for key in filter(_is_shown, known.keys() - found.keys()):  # a manifest, say, of a run that was gone on with
         files.remove(os.path.join(run, key))
+    if not found:
+        return
     files.write_json(os.path.join(run, FETCHED), {key: there.etag for key, there in found.items()})
 
 

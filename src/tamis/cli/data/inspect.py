@@ -16,16 +16,17 @@ _MAX_BAD_SHOWN = 20
 
 def inspect(
     paths: Annotated[list[str], Argument(metavar="PATHS...", help="Files, folders or quoted globs.")],
-    sample_mb: Annotated[float, Option(min=0.1, help="Decoded MB to read in all, shared by the files.")] = 16,
-    max_files: Annotated[int, Option(min=1, help="Look into at most this many files, spread evenly.")] = 64,
-    text_field: Annotated[str, Option(help="The field whose lengths are shown.")] = "text",
+    sample_mb: Annotated[
+        float, Option(min=0.1, help="How many MB (uncompressed) to read from all files together.")
+    ] = 16,
+    max_files: Annotated[int, Option(min=1, help="Look into at most so many files, spread evenly over all.")] = 64,
+    text_field: Annotated[str, Option(help="The field whose text lengths are shown.")] = "text",
     as_json: Annotated[bool, Option("--json", help="Print one JSON document instead of tables.")] = False,
 ) -> None:
-    """Show formats, sizes, documents, schema, text lengths and bad lines, from a sample.
+    """Show what is in files, from a sample: formats, sizes, number of documents, fields, text lengths and bad lines.
 
-    Reads JSONL (plain, .gz, .zst, .bz2, .xz) and Parquet: the head of each file and a few places that never change.
-
-    A number of documents with ~ is an estimate: the file was not read as a whole.
+    Reads JSONL (plain, .gz, .zst, .bz2, .xz), Parquet and Arrow files: the beginning of each, and a few other places that are the same
+    every time. A number of documents with ~ is an estimate, because the file was not read as a whole.
 
     Example: tamis inspect data/ --sample-mb 64
     """

@@ -30,14 +30,18 @@ def split(
         Path,
         Argument(metavar="IN", help="A .jsonl/.json/.ndjson file (plain, .gz, .zst, .bz2, .xz) or .parquet."),
     ],
-    target: Annotated[Path, Argument(metavar="OUT", help="The folder for the chunks; made when absent.")],
-    size: Annotated[str, Option(help="Largest decoded size of a chunk. MB = 10^6, MiB = 2^20.")] = "128MB",
-    rows: Annotated[int | None, Option(min=1, help="Also at most this many records per chunk.")] = None,
+    target: Annotated[
+        Path, Argument(metavar="OUT", help="The folder for the chunks; it is created if it does not exist.")
+    ],
+    size: Annotated[
+        str, Option(help="Largest size of a chunk, measured uncompressed. MB = 10^6, MiB = 2^20.")
+    ] = "128MB",
+    rows: Annotated[int | None, Option(min=1, help="Write at most so many records into a chunk.")] = None,
     compress: Annotated[
         str | None, Option(help="Compression of the chunks: gz, zst, bz2, xz or none. Default: as the input.")
     ] = None,
 ) -> None:
-    """Split one large file into chunks of a size, at record boundaries.
+    """Split one large file into smaller ones, between records.
 
     Lines are copied byte for byte; a record larger than the size gets a chunk of its own.
 

@@ -17,20 +17,54 @@ app.command("semantic")(dedup_semantic.semantic)
 
 Target = Annotated[str, Argument(metavar="OUT", help="The folder for the documents that stay.")]
 TextField = Annotated[str, Option(help="The field that holds the text.")]
-Normalize = Annotated[str, Option(metavar="MODE", help="What equal means: none, strip, nfc, casefold or alphanumeric.")]
-Keep = Annotated[str, Option(metavar="WHICH", help="Which one stays: first, longest, or best (by --keep-by).")]
-KeepBy = Annotated[str | None, Option(metavar="FIELD", help="With --keep best: the highest number here stays.")]
-MaxLoss = Annotated[
-    str, Option(metavar="SHARE", help="Stop before removal when a source would lose more than this share.")
+Normalize = Annotated[
+    str,
+    Option(
+        metavar="MODE",
+        help="Which differences do not count: none (all count), strip (white space at the ends), nfc (Unicode composition), casefold (case, white space and Unicode forms) or alphanumeric (all but letters and digits, and case).",
+    ),
 ]
-FindOnly = Annotated[bool, Option("--find-only", help="Write the table of duplicates, remove nothing.")]
-PlanOnly = Annotated[bool, Option("--plan", help="Tell what it would take (passes, memory, disk), and stop.")]
-IndexPath = Annotated[str | None, Option("--index", metavar="DIR", help="Keep an index of what stays here.")]
+Keep = Annotated[
+    str,
+    Option(
+        metavar="WHICH", help="Which document of a group stays: the first, the longest, or the best (by --keep-by)."
+    ),
+]
+KeepBy = Annotated[
+    str | None,
+    Option(metavar="FIELD", help="With --keep best: a field with a number; the document with the highest one stays."),
+]
+MaxLoss = Annotated[
+    str,
+    Option(
+        metavar="SHARE",
+        help="Stop before anything is removed if a source (an input folder or file) would lose more than this share of its documents.",
+    ),
+]
+FindOnly = Annotated[bool, Option("--find-only", help="Only write the table of duplicates; remove nothing.")]
+PlanOnly = Annotated[
+    bool,
+    Option(
+        "--plan",
+        help="Show what it would take (passes, memory, disk), and stop. Exit code 4 if the memory budget is too small.",
+    ),
+]
+IndexPath = Annotated[
+    str | None,
+    Option(
+        "--index",
+        metavar="DIR",
+        help="Keep an index of the documents that stay in this folder, for --against in later runs.",
+    ),
+]
 Against = Annotated[
     str | None,
-    Option(metavar="DIR", help="An index of an earlier run: what is in it stays, what equals it goes."),
+    Option(
+        metavar="DIR",
+        help="Compare with the index of an earlier run: documents that match something in it are removed.",
+    ),
 ]
-Append = Annotated[bool, Option("--append", help="Add what stays to the index of --against.")]
+Append = Annotated[bool, Option("--append", help="Add the documents that stay to the index of --against.")]
 
 
 @app.command("exact")
@@ -48,16 +82,16 @@ def exact(
     append: Append = False,
     backend: Annotated[
         Literal["cpu", "gpu", "auto"],
-        Option(help="Where texts are hashed, with the same result; auto: whichever is faster here, measured."),
+        Option(help="Where to hash the texts; the result is the same. auto: measure both, and use the faster one."),
     ] = "cpu",
     plan: PlanOnly = False,
     *,
-    work: options.RunOptions,
+    work: options.ShardedOptions,
 ) -> None:
     """Remove documents whose texts are equal.
 
-    The output has the format of the input; one row per duplicate is in OUT/_tamis/duplicates. The same command again goes on
-    where it stopped.
+    The output has the format of the input. OUT/_tamis/duplicates lists each duplicate with the document that was kept.
+    If it is interrupted, run the same command again: it continues where it stopped.
 
     Example: tamis dedup exact data/ unique/ --memory 1GB
     """
@@ -76,22 +110,31 @@ def fuzzy(
     target: Target,
     text_field: TextField = "text",
     normalize: Normalize = "none",
-    char_ngrams: Annotated[int, Option(help="Characters in a shingle.")] = 24,
-    word_ngrams: Annotated[int | None, Option(help="Words in a shingle, instead of characters.")] = None,
-    bands: Annotated[int, Option(help="Bands of the sketch.")] = 20,
-    rows: Annotated[int, Option(help="Values in a band.")] = 13,
+    char_ngrams: Annotated[
+        int, Option(help="Texts are compared by overlapping runs of this many characters (shingles).")
+    ] = 24,
+    word_ngrams: Annotated[int | None, Option(help="Use runs of this many words instead of characters.")] = None,
+    bands: Annotated[
+        int, Option(help="Number of bands in the fingerprint of a document; more bands find less similar documents.")
+    ] = 20,
+    rows: Annotated[int, Option(help="Values per band; more values find only more similar documents.")] = 13,
     threshold: Annotated[
         str,
         Option(
             metavar="SHARE",
-            help="Least similarity to a document that stays; midpoint: of the bands' curve; off: no check.",
+            help="Remove a document only if it is at least this similar (0 to 1) to one that is kept. midpoint: derived from --bands and --rows (0.77 by default). off: no check.",
         ),
     ] = "midpoint",
-    min_shingles: Annotated[int, Option(help="Shorter documents are compared by equality only.")] = 10,
+    min_shingles: Annotated[
+        int, Option(help="Documents with fewer shingles are removed only if they are equal to another one.")
+    ] = 10,
     bands_per_iteration: Annotated[
-        int | None, Option(help="Bands on the disk at once; fewer take more passes over the input.")
+        int | None,
+        Option(help="Process this many bands at a time. Fewer need less disk but read the input more often."),
     ] = None,
-    seed: Annotated[int, Option(help="Of the hashes.")] = 42,
+    seed: Annotated[
+        int, Option(help="Seed of the hash functions; change it only to get a different, equally good fingerprint.")
+    ] = 42,
     keep: Keep = "longest",
     keep_by: KeepBy = None,
     max_source_loss: MaxLoss = "95%",
@@ -101,16 +144,19 @@ def fuzzy(
     append: Append = False,
     backend: Annotated[
         Literal["cpu", "gpu", "auto"],
-        Option(help="Where sketches are made, with the same result; auto: whichever is faster here, measured."),
+        Option(
+            help="Where to compute the fingerprints; the result is the same. auto: measure both, and use the faster one."
+        ),
     ] = "cpu",
     plan: PlanOnly = False,
     *,
-    work: options.RunOptions,
+    work: options.ShardedOptions,
 ) -> None:
     """Remove documents that are nearly the same as one that stays.
 
-    Candidates share a band of a sketch; one goes only if the Jaccard similarity of its shingles and those of a document that stays
-    reaches the threshold. One row per duplicate, with the kept document and the similarity, is in OUT/_tamis/duplicates.
+    Documents whose fingerprints have a band in common are compared. One of them is removed only if its shingles and those of a document that
+    stays have a Jaccard similarity of at least --threshold. OUT/_tamis/duplicates lists each duplicate with the document that was kept
+    and the similarity. If it is interrupted, run the same command again: it continues where it stopped.
 
     Example: tamis dedup fuzzy data/ unique/ --memory 1GB
     """
@@ -139,13 +185,19 @@ def _plan_or_run(workflow: Any, plan: bool, work: options.RunOptions) -> None:
 @app.command("remove")
 def remove(
     source: options.Source,
-    ids: Annotated[str, Argument(metavar="IDS", help="Parquet or JSONL with the ids of documents to remove.")],
+    ids: Annotated[
+        str, Argument(metavar="IDS", help="Parquet or JSONL files with the ids of the documents to remove.")
+    ],
     target: Target,
     id_field: Annotated[
-        str | None, Option(metavar="FIELD", help="The documents' own ids; without it ids mean file and position.")
+        str | None,
+        Option(
+            metavar="FIELD",
+            help="The field with the documents' own ids. Without it, ids mean file and position, as --find-only writes them.",
+        ),
     ] = None,
     ids_field: Annotated[str, Option(metavar="FIELD", help="The field of IDS that holds the ids.")] = "id",
-    drop_id_field: Annotated[bool, Option("--drop-id-field", help="Leave the id out of what is written.")] = False,
+    drop_id_field: Annotated[bool, Option("--drop-id-field", help="Do not write the id field.")] = False,
     *,
     work: options.RunOptions,
 ) -> None:

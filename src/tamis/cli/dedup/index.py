@@ -15,7 +15,7 @@ Folder = Annotated[str, Argument(metavar="INDEX", help="Folder of an index that 
 
 
 def index_list(index: Folder, as_json: options.AsJson = False) -> None:
-    """What an index holds: the sources it was made of, with their documents.
+    """Show the sources an index was made of, and how many documents of each it holds.
 
     Example: tamis dedup index-list kept/
     """
@@ -47,7 +47,7 @@ def index_remove(
 ) -> None:
     """Take the documents of a source out of an index: new documents are no longer compared with them.
 
-    Documents that went as duplicates of these are not in the index either; to have them, deduplicate their source again.
+    Documents that were removed as duplicates of these are not in the index either; to add them, deduplicate their source again.
 
     Example: tamis dedup index-remove kept/ data/2023/
     """

@@ -16,32 +16,49 @@ def lines(
     target: Target,
     text_field: Annotated[str, Option(help="The field that holds the text.")] = "text",
     unit: Annotated[
-        str, Option(metavar="UNIT", help="What is compared: line, or paragraph (between blank lines).")
+        str, Option(metavar="UNIT", help="What is compared: line, or paragraph (text between blank lines).")
     ] = "line",
     normalize: Annotated[
         str,
-        Option(metavar="MODE", help="What equal means: none, strip, nfc, casefold, alphanumeric or ccnet."),
+        Option(
+            metavar="MODE",
+            help="Which differences do not count: none (all count), strip (white space at the ends), nfc (Unicode composition), casefold (case, white space and Unicode forms), alphanumeric (all but letters and digits, and case) or ccnet (also accents, and which digit it is).",
+        ),
     ] = "casefold",
-    min_chars: Annotated[int, Option(help="Shorter ones are never cut.")] = 20,
-    min_count: Annotated[int, Option(help="Only what occurs at least so often is cut.")] = 2,
+    min_chars: Annotated[int, Option(help="Never remove lines with fewer characters.")] = 20,
+    min_count: Annotated[int, Option(help="Remove only lines that occur at least so often.")] = 2,
     keep_first: Annotated[
-        bool, Option("--keep-first/--cut-all", help="Leave the first occurrence, or cut that one, too.")
+        bool,
+        Option(
+            "--keep-first/--cut-all",
+            help="Keep the first occurrence of a line, or remove that one, too. Default: keep it.",
+        ),
     ] = True,
-    min_left_chars: Annotated[int, Option(help="Drop a document of which less than this is left.")] = 1,
+    min_left_chars: Annotated[int, Option(help="Drop a document if fewer characters than this are left of it.")] = 1,
     cut_field: Annotated[
-        str | None, Option(metavar="FIELD", help="A field that tells the numbers of what was cut, from 0.")
+        str | None,
+        Option(
+            metavar="FIELD",
+            help="Add this field to changed documents: a list of the numbers (from 0) of the lines that were removed.",
+        ),
     ] = None,
     max_source_loss: Annotated[
-        str, Option(metavar="SHARE", help="Stop before cutting when a source would lose more than this share.")
+        str,
+        Option(
+            metavar="SHARE",
+            help="Stop before anything is removed if a source (an input folder or file) would lose more than this share of its lines.",
+        ),
     ] = "95%",
-    find_only: Annotated[bool, Option("--find-only", help="Only count, and list the most frequent.")] = False,
+    find_only: Annotated[
+        bool, Option("--find-only", help="Only count repeated lines and list the most frequent; remove nothing.")
+    ] = False,
     *,
-    work: options.RunOptions,
+    work: options.ShardedOptions,
 ) -> None:
-    """Cut lines (or paragraphs) that occurred before out of documents.
+    """Remove repeated lines (or paragraphs) from documents.
 
-    The first one in the input stays. Documents of which nothing is left are dropped. The lines that occur most often are listed
-    in OUT/_tamis/duplicates. The same command again goes on where it stopped.
+    The first occurrence in the input stays. Documents of which nothing is left are dropped. The lines that occur most often are listed
+    in OUT/_tamis/duplicates. If it is interrupted, run the same command again: it continues where it stopped.
 
     Example: tamis dedup lines data/ clean/ --memory 1GB
     """

@@ -26,22 +26,36 @@ def curate(
             metavar="NAME", help="web-english, web-multilingual, books, code, minimal, or a recipe file with steps."
         ),
     ] = "web-english",
-    text_field: Annotated[str | None, Option(help="The field that holds the text; default: text.")] = None,
+    text_field: Annotated[str | None, Option(help="The field that holds the text. Default: text.")] = None,
     format_: Annotated[
-        str | None, Option("--format", metavar="NAME", help="jsonl, jsonl.zst, jsonl.gz or parquet; default: as IN.")
+        str | None,
+        Option(
+            "--format",
+            metavar="NAME",
+            help="Format of the output: jsonl, jsonl.zst, jsonl.gz or parquet. Default: as the input.",
+        ),
     ] = None,
     shard_size: Annotated[
-        str | None, Option(metavar="SIZE", help="Files of about this size before compression, e.g. 256MB.")
+        str | None,
+        Option(metavar="SIZE", help="Write files of about this size, measured before compression, e.g. 256MB."),
     ] = None,
     split: Annotated[
-        str | None, Option(metavar="SHARES", help="Split by the hash of each text, e.g. train=99.9,validation=0.1.")
+        str | None,
+        Option(
+            metavar="SHARES",
+            help="Divide the documents into parts of these shares, by a hash of each text, e.g. train=99.9,validation=0.1.",
+        ),
     ] = None,
     shuffle: Annotated[
-        int | None, Option(min=0, metavar="SEED", help="Write documents in another order, which the seed decides.")
+        int | None,
+        Option(min=0, metavar="SEED", help="Write the documents in a random order that this seed determines."),
     ] = None,
-    no_card: Annotated[bool, Option("--no-card", help="Write no README.md that describes the data.")] = False,
+    no_card: Annotated[bool, Option("--no-card", help="Do not write the README.md that describes the data.")] = False,
     plan: Annotated[
-        bool, Option("--plan", help="Show the passes, what each reads, writes and holds, and stop.")
+        bool,
+        Option(
+            "--plan", help="Show what would be done, how much each pass reads, writes and needs in memory, and stop."
+        ),
     ] = False,
     set_: options.Sets = None,
     allow_module: options.AllowModules = None,
@@ -50,10 +64,10 @@ def curate(
     *,
     work: options.DocumentOptions,
 ) -> None:
-    """Curate a corpus: filters, duplicates and changes in one command, with one report and as few passes as can be.
+    """Clean a corpus in one command: filter documents, remove duplicates, change texts, and write one report.
 
-    The steps are those of a preset (tamis recipe show web-english) or of a recipe with `steps:`. The same command again goes on
-    where it stopped. tamis why OUT DOCUMENT tells which step dropped a document.
+    The steps come from a preset (tamis recipe show web-english prints one) or from a recipe with `steps:`. tamis why OUT DOCUMENT
+    tells which step dropped a document. If it is interrupted, run the same command again: it continues where it stopped.
 
     Example: tamis curate data/ clean/ --preset web-english --memory 4GB
     """
@@ -76,7 +90,7 @@ def curate(
     if plan:
         from tamis.cli.plan.curation import show_plan
 
-        show_plan(found[0], work.as_json, work.memory)
+        show_plan(found[0], work.as_json, found[1])
         return
     raise Exit(perform(request, work.as_json, work.quiet))
 

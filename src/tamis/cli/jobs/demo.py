@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def demo(
-    size: Annotated[str, Option(help="How much text to gather, decoded.")] = "300MB",
+    size: Annotated[str, Option(help="How much text to gather, measured uncompressed.")] = "300MB",
     memory: Annotated[str, Option(help="Memory budget of the run.")] = "512MB",
     output: Annotated[Path, Option(help="Folder for the corpus and the result.")] = Path("demo-output"),
     as_json: options.AsJson = False,

@@ -17,12 +17,13 @@ _RECIPE = "filter.yaml"
 
 def filter_(
     sets: Annotated[
-        str | None, Argument(metavar="SET", help="A set of rules, or several joined by +, e.g. gopher+c4.")
+        str | None,
+        Argument(metavar="SET", help="A set of rules, or several joined by +, e.g. gopher+c4; --list shows them."),
     ] = None,
     source: Annotated[
         str | None, Argument(metavar="IN", help="A file, a folder or a glob of JSONL, Parquet or Arrow files.")
     ] = None,
-    target: Annotated[str | None, Argument(metavar="OUT", help="The folder for what is kept.")] = None,
+    target: Annotated[str | None, Argument(metavar="OUT", help="The folder for the documents that pass.")] = None,
     text_field: Annotated[str, Option(help="The field that holds the text.")] = "text",
     list_: Annotated[bool, Option("--list", help="Show every set, filter and default, and stop.")] = False,
     *,
@@ -30,7 +31,7 @@ def filter_(
 ) -> None:
     """Keep the documents that pass a published set of rules.
 
-    The output has the format of the input. The same command again goes on where it stopped.
+    The output has the format of the input. If it is interrupted, run the same command again: it continues where it stopped.
 
     Example: tamis filter gopher data/ clean/ --memory 1GB
     """

@@ -15,12 +15,20 @@ def join(
     id_field: Annotated[str, Option(help="The field that segments of one document have in common.")] = "id",
     segment_field: Annotated[str, Option(help="The field with the number of the segment.")] = "segment_id",
     text_field: Annotated[str, Option(help="The field that holds the text.")] = "text",
-    separator: Annotated[str, Option(help="What goes between two segments; \\n is a line feed.")] = "\\n\\n",
-    keep_segment_field: Annotated[bool, Option("--keep-segment-field", help="Keep the first one's number.")] = False,
+    separator: Annotated[str, Option(help="Text between two segments; \\n is a line feed.")] = "\\n\\n",
+    keep_segment_field: Annotated[
+        bool,
+        Option(
+            "--keep-segment-field",
+            help="Keep the segment number field; the joined document gets the number of its first segment.",
+        ),
+    ] = False,
     *,
     work: options.RunOptions,
 ) -> None:
-    """Join segments that have the same id, in the order of their numbers. The same command again goes on where it stopped.
+    """Put documents together again that were split into segments: segments with the same id are joined in the order of their numbers.
+
+    If it is interrupted, run the same command again: it continues where it stopped.
 
     Example: tamis join segments/ documents/ --memory 1GB
     """

@@ -12,14 +12,15 @@ def merge(
     command: Annotated[
         list[str] | None,
         Argument(
-            metavar="COMMAND", help="run, filter, classify, curate or dedup, with all that was given to it but --shard."
+            metavar="COMMAND",
+            help="run, filter, classify, curate, images, video or dedup, with the same arguments and options, but without --shard.",
         ),
     ] = None,
 ) -> None:
     """Join the parts that the same command made with --shard 0/N to --shard N-1/N, and finish it.
 
-    Files and books of all parts become those of one run; a deduplication is decided and removed now. The output is that of one run without
-    --shard, and the same command again says that all is done.
+    The files and counts of all parts are combined into one run; duplicates across parts are removed now. The output is the same as that of
+    one run without --shard.
 
     Example: tamis merge dedup fuzzy data/ unique/ --memory 4GB
     """

@@ -87,7 +87,7 @@ def perform(
         (summary.print_lines_summary if by_lines else summary.print_summary)(about, result)
         print_lines([*passed_lines(about.get("passed_over") or ()), *alert_lines(raised)])
         for sentence in about["alarms"]:
-            echo(f"look: {sentence}", err=True)
+            echo(f"warning: {sentence}", err=True)
     return 0
 
 

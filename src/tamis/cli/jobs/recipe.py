@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from tamis.cli.parsing.arguments import Argument, Commands, echo
@@ -12,7 +11,7 @@ app = Commands("recipe", help="Show the recipes that ship with Tamis.")
 
 @app.command("list")
 def list_() -> None:
-    """All of them, with what each does."""
+    """List the recipes that ship with Tamis, and what each does."""
     from tamis.cli.terminal.show import print_table
     from tamis.recipe.step_names import PRESETS
     from tamis.recipe.yaml_text import fields_of
@@ -27,10 +26,11 @@ def list_() -> None:
 
 @app.command("show")
 def show(name: Annotated[str, Argument(metavar="NAME", help="The name of a shipped recipe, or a file.")]) -> None:
-    """Print a recipe as it is, with its comments: a beginning for one of your own.
+    """Print a recipe with its comments, for example to start one of your own.
 
     Example: tamis recipe show web-english > mine.yaml
     """
     from tamis.cli.jobs.request import find_recipe
+    from tamis.recipe.yaml_text import read_text
 
-    echo(Path(find_recipe(name)).read_text(encoding="utf-8").rstrip("\n"))
+    echo(read_text(find_recipe(name), keep_mark=True).rstrip("\n"))

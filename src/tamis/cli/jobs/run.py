@@ -27,18 +27,24 @@ if TYPE_CHECKING:
 
 def run(
     recipe: options.RecipePath,
-    mode: Annotated[Literal["streaming", "batch"] | None, Option(help="Stages fused, or one after the other.")] = None,
+    mode: Annotated[
+        Literal["streaming", "batch"] | None,
+        Option(
+            help="streaming: every document passes through all stages at once (default). batch: each stage finishes before the next one starts."
+        ),
+    ] = None,
     set_: options.Sets = None,
     allow_module: options.AllowModules = None,
-    run_dir: Annotated[str | None, Option(help="Where to keep results of a recipe without writer.")] = None,
+    run_dir: Annotated[str | None, Option(help="Folder for the results, for a recipe that has no writer.")] = None,
     allow_alert_sinks: options.AllowAlertSinks = False,
     trust_remote_code: options.TrustRemoteCode = False,
     *,
     work: options.StagesOptions,
 ) -> None:
-    """Run a recipe. The same command again goes on where it stopped, or says that all is done.
+    """Run a recipe.
 
-    Options win over the recipe's settings. Interrupting with Ctrl-C is safe: everything committed is kept.
+    Options given here override the settings of the recipe. Ctrl-C is safe: finished work is kept, and the same command again continues
+    where it stopped.
 
     Example: tamis run recipe.yaml --memory 2GB --set input=data/
     """

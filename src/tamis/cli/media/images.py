@@ -26,36 +26,47 @@ def images(
         str,
         Option(
             metavar="NAME",
-            help="clean (size, same pixels), embed (CLIP embeddings), quality (clean, aesthetic and NSFW scores), full (and those that look alike).",
+            help="clean: drop small pictures and exact copies. embed: add CLIP embeddings. quality: clean, and drop by aesthetic and NSFW scores. full: quality, and drop pictures that look alike.",
         ),
     ] = "clean",
     model_dir: Annotated[
         str | None,
         Option(
-            metavar="FOLDER", help="Where CLIP and the heads of the scores lie. Default: the hub's cache, or the hub."
+            metavar="FOLDER",
+            help="Folder with CLIP and the models for the scores. Default: the Hugging Face cache, or download.",
         ),
     ] = None,
-    min_side: Annotated[int | None, Option(min=1, help="Pixels that the shorter side must have; default: 64.")] = None,
+    min_side: Annotated[
+        int | None, Option(min=1, help="Drop pictures whose shorter side has fewer pixels. Default: 64.")
+    ] = None,
     max_aspect_ratio: Annotated[
-        float | None, Option(help="How many times the shorter side the longer one may be; default: 4.")
+        float | None,
+        Option(help="Drop pictures whose longer side is more than so many times the shorter one. Default: 4."),
     ] = None,
     aesthetic: Annotated[
-        float | None, Option(help="The least aesthetic score, of about 1 to 10; default: 4.5.")
+        float | None, Option(help="Drop pictures with a lower aesthetic score (about 1 to 10). Default: 4.5.")
     ] = None,
-    nsfw: Annotated[float | None, Option(help="The NSFW probability that must not be reached; default: 0.5.")] = None,
+    nsfw: Annotated[
+        float | None, Option(help="Drop pictures whose NSFW probability is at least this. Default: 0.5.")
+    ] = None,
     eps: Annotated[
-        float | None, Option(help="How unlike pictures may be that look alike: 0.01 is a cosine of at least 0.99.")
+        float | None,
+        Option(
+            help="How different two pictures may be and still count as alike: 0.01 means a cosine similarity of at least 0.99. Default: 0.01."
+        ),
     ] = None,
-    images_per_tar: Annotated[int | None, Option(min=1, help="Pictures in a tar at most; default: 1000.")] = None,
-    plan: Annotated[bool, Option("--plan", help="Show the passes and what each does, and stop.")] = False,
+    images_per_tar: Annotated[
+        int | None, Option(min=1, help="Write at most so many pictures into one tar. Default: 1000.")
+    ] = None,
+    plan: Annotated[bool, Option("--plan", help="Show the passes over the data and what each does, and stop.")] = False,
     set_: options.Sets = None,
     *,
     work: options.DocumentOptions,
 ) -> None:
-    """Curate pictures: tars and folders in, tars with a Parquet table beside each out. Bytes of pictures stay as they are.
+    """Curate pictures: read tars and folders, write tars with a Parquet table beside each. The pictures themselves are not changed.
 
-    Damaged pictures go to quarantine with the reason. tamis why OUT PICTURE tells why one went; the report shows some of those that stayed
-    and some of those that went, rule by rule. The same command again goes on where it stopped.
+    Damaged pictures are quarantined with the reason. tamis why OUT PICTURE tells why one was dropped; the report shows examples of pictures
+    that were kept and, for each rule, of pictures that were dropped. If it is interrupted, run the same command again: it continues where it stopped.
 
     Example: tamis images pictures/ clean/ --preset clean --memory 1GB
     """

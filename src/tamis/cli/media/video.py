@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, Exit, Option, OptionGroup
+from tamis.errors import UsageError
 from tamis.stores.urls import is_remote
 
 _RECIPE = "video.yaml"
@@ -27,43 +28,55 @@ class Wanted(OptionGroup):
 
     preset: Annotated[
         Literal["split", "split+caption"],
-        Option(help="Only split and filter, or also have a model describe each clip."),
+        Option(help="split: cut films into clips and filter them. split+caption: also let a model describe each clip."),
     ] = "split"
     splitting: Annotated[
         Literal["fixed", "transnetv2"],
         Option(
-            help="Clips of one length, or clips that begin and end where the film is cut (a network finds the cuts)."
+            help="fixed: clips of equal length. transnetv2: clips that begin and end at the cuts of the film, which a neural network finds."
         ),
     ] = "fixed"
-    clip_seconds: Annotated[float, Option(help="The length of a clip; with transnetv2 the longest.")] = 10.0
-    min_clip_seconds: Annotated[float, Option(help="Shorter clips are left out.")] = 2.0
+    clip_seconds: Annotated[float, Option(help="Length of a clip in seconds; with transnetv2 the greatest length.")] = (
+        10.0
+    )
+    min_clip_seconds: Annotated[float, Option(help="Leave out clips that are shorter, in seconds.")] = 2.0
     transcode: Annotated[
-        str, Option(metavar="ENCODER", help="copy (as it is in the film), libx264, libvpx-vp9, libsvtav1, ...")
+        str,
+        Option(
+            metavar="ENCODER",
+            help="Encoder of the clips: copy (as it is in the film, nothing is encoded), libx264, libvpx-vp9, libsvtav1, ...",
+        ),
     ] = "copy"
     min_motion: Annotated[
         float | None,
         Option(
-            help="Drop clips that move less on average, e.g. 0.00098, or in which a part never moves. Default: none."
+            help="Drop clips with less motion on average, e.g. 0.00098, or with a part that never moves. Default: drop none."
         ),
     ] = None
     min_aesthetic: Annotated[
         float | None,
-        Option(
-            help="Drop clips of which a picture looks worse (CLIP and a head for ratings of 1 to 10). Default: none."
-        ),
+        Option(help="Drop clips with a picture whose aesthetic score (1 to 10, by CLIP) is lower. Default: drop none."),
     ] = None
     caption_model: Annotated[
-        str,
-        Option(metavar="MODEL", help="qwen2.5, qwen3, or any vision-language chat model by hub id or folder."),
-    ] = "qwen2.5"
-    caption_prompt: Annotated[
-        str | None, Option(metavar="TEXT", help="What the model is asked. Default: to describe what can be seen.")
+        str | None,
+        Option(
+            metavar="MODEL",
+            help="With split+caption: qwen2.5, qwen3, or the Hugging Face id or folder of a vision-language chat model. Default: qwen2.5.",
+        ),
     ] = None
-    caption_tokens: Annotated[int, Option(min=1, help="The longest caption.")] = 512
-    previews: Annotated[bool, Option("--previews", help="Also make a small moving picture of each clip.")] = False
-    limit_films: Annotated[int | None, Option(min=1, help="Only the first so many films.")] = None
+    caption_prompt: Annotated[
+        str | None,
+        Option(
+            metavar="TEXT", help="With split+caption: what to ask the model. Default: to describe what can be seen."
+        ),
+    ] = None
+    caption_tokens: Annotated[
+        int | None, Option(min=1, help="With split+caption: the longest caption, in tokens. Default: 512.")
+    ] = None
+    previews: Annotated[bool, Option("--previews", help="Also write a small animated preview of each clip.")] = False
+    limit_films: Annotated[int | None, Option(min=1, help="Process only the first so many films.")] = None
     model_folder: Annotated[
-        str | None, Option(metavar="FOLDER", help="Where the files of models lie, if not in the hub's cache.")
+        str | None, Option(metavar="FOLDER", help="Folder with the models, if they are not in the Hugging Face cache.")
     ] = None
 
 
@@ -77,10 +90,10 @@ def video(
     wanted: Wanted,
     work: options.DocumentOptions,
 ) -> None:
-    """Split films into clips: each clip a file, and a Parquet table of all of them.
+    """Split films into clips: one file per clip, and a Parquet table that lists them.
 
-    Films are decoded picture by picture, so a film of any length and size fits the budget. What is no film, or is cut short, goes to
-    quarantine. The same command again goes on where it stopped.
+    Films are decoded picture by picture, so a film of any length and size fits the budget. Files that are not films, or end too
+    early, are quarantined. If it is interrupted, run the same command again: it continues where it stopped.
 
     Example: tamis video films/ clips/ --clip-seconds 10 --memory 1GB
     """
@@ -96,9 +109,10 @@ def make_recipe(source: str, target: str, wanted: Wanted) -> str:
     from tamis.film.opening import SUFFIXES
     from tamis.formats.input_files.names import ends_in, path_text
 
+    _check_options(wanted)
     source, target = map(path_in_recipe, (source, target))
     models = None if wanted.model_folder is None else path_in_recipe(wanted.model_folder)
-    for value in (wanted.transcode, wanted.caption_model, wanted.caption_prompt or ""):
+    for value in (wanted.transcode, wanted.caption_model or "", wanted.caption_prompt or ""):
         text_in_recipe(value)
     is_file = ends_in(source, SUFFIXES) if is_remote(source) else not os.path.isdir(source)
     folder = os.path.dirname(source) if is_file else source
@@ -120,6 +134,23 @@ def make_recipe(source: str, target: str, wanted: Wanted) -> str:
     for stage, given in stages:
         lines += [f"  - _target_: {stage}", *(f"    {k}: {json.dumps(v)}" for k, v in given.items() if v is not None)]
     return "\n".join(lines) + "\n"
+
+
+def _check_options(wanted: Wanted) -> None:
+    """An option that nothing would follow is refused, never ignored."""
+    captions = {
+        "--caption-model": wanted.caption_model,
+        "--caption-prompt": wanted.caption_prompt,
+        "--caption-tokens": wanted.caption_tokens,
+    }
+    unused = [name for name, value in captions.items() if value is not None]
+    if unused and wanted.preset != "split+caption":
+        raise UsageError(f"{unused[0]} means nothing with --preset {wanted.preset}; captions: --preset split+caption")
+    uses_models = wanted.preset == "split+caption" or wanted.splitting == "transnetv2"
+    if wanted.model_folder is not None and not uses_models and wanted.min_aesthetic is None:
+        raise UsageError(
+            "--model-folder means nothing here: models are used by --preset split+caption, --splitting transnetv2 and --min-aesthetic"
+        )
 
 
 def _splitting(wanted: Wanted, models: str | None) -> list[Stage]:
@@ -153,10 +184,11 @@ def _filters(wanted: Wanted, models: str | None) -> list[Stage]:
 def _captions(wanted: Wanted, models: str | None) -> list[Stage]:
     stages: list[Stage] = []
     if wanted.preset == "split+caption":
-        model = os.path.abspath(wanted.caption_model) if os.path.isdir(wanted.caption_model) else wanted.caption_model
+        asked_for = wanted.caption_model or "qwen2.5"
+        model = os.path.abspath(asked_for) if os.path.isdir(asked_for) else asked_for
         caption = f"{_STAGES}.caption"
         asked = {"prompt_text": wanted.caption_prompt, "generate_previews": False}
-        given = {"model_dir": models, "model_variant": model, "max_output_tokens": wanted.caption_tokens}
+        given = {"model_dir": models, "model_variant": model, "max_output_tokens": wanted.caption_tokens or 512}
         stages += [
             (f"{caption}.caption_preparation.CaptionPreparationStage", asked),
             (f"{caption}.caption_generation.CaptionGenerationStage", given),

@@ -25,7 +25,7 @@ def classify(
         str | None,
         Argument(
             metavar="MODEL",
-            help="A known classifier, a hub id, the folder of a model, or a fastText model (.bin, .ftz).",
+            help="A known classifier (--list shows them), a Hugging Face id, the folder of a model, or a fastText model (.bin, .ftz).",
         ),
     ] = None,
     source: Annotated[
@@ -41,26 +41,29 @@ def classify(
         str | None, Option(help="A field for the probabilities of all labels. Default: none.")
     ] = None,
     keep: Annotated[
-        str | None, Option(metavar="LABELS", help="Only documents with one of these labels stay, e.g. High,Medium.")
+        str | None, Option(metavar="LABELS", help="Keep only documents with one of these labels, e.g. High,Medium.")
     ] = None,
     text_field: Annotated[str, Option(help="The field that holds the text.")] = "text",
     max_tokens: Annotated[
-        int | None, Option(help="Tokens of a text that are looked at. Default: as many as the model takes.")
+        int | None, Option(help="Read only so many tokens of each text. Default: as many as the model takes.")
     ] = None,
     model_folder: Annotated[
         str | None,
-        Option(metavar="FOLDER", help="Where the model of a known classifier lies, if not in the hub's cache."),
+        Option(
+            metavar="FOLDER",
+            help="Folder with the model of a known classifier, if it is not in the Hugging Face cache.",
+        ),
     ] = None,
     trust_remote_code: Annotated[
-        bool, Option("--trust-remote-code", help="Run the code that a model's folder brings along.")
+        bool, Option("--trust-remote-code", help="Allow the Python code in the model's folder to run.")
     ] = False,
     list_: Annotated[bool, Option("--list", help="Show the known classifiers, and stop.")] = False,
     *,
     work: options.StagesOptions,
 ) -> None:
-    """Label documents with a classifier: on a GPU where there is one, else on the CPU. Texts stay as they are.
+    """Add a label to each document with a classifier, on a GPU if there is one, otherwise on the CPU.
 
-    Weights are loaded from safetensors only. The output has the format of the input. The same command again goes on where it stopped.
+    Weights are loaded from safetensors only. The output has the format of the input. If it is interrupted, run the same command again: it continues where it stopped.
 
     Example: tamis classify quality data/ labelled/ --memory 4GB
     """

@@ -18,22 +18,25 @@ def train_classifier(
     output: Annotated[str, Option("--output", "-o", metavar="MODEL", help="The model file to write (.bin).")],
     label_field: Annotated[str, Option(help="The field that holds the label, a text.")] = "label",
     text_field: Annotated[str, Option(help="The field that holds the text.")] = "text",
-    epochs: Annotated[int, Option(help="How often all documents are gone through.")] = 5,
-    rate: Annotated[float, Option(help="How far one document moves the model, at first.")] = 0.5,
-    dim: Annotated[int, Option(help="Numbers for each word.")] = 32,
-    word_ngrams: Annotated[int, Option(help="Words in a row that count together, at most.")] = 2,
-    buckets: Annotated[int, Option(help="Places for such rows of words.")] = 200_000,
-    min_count: Annotated[int, Option(help="Words that are rarer count only in rows of words.")] = 2,
+    epochs: Annotated[int, Option(help="Number of passes over the documents.")] = 5,
+    rate: Annotated[float, Option(help="Learning rate at the start.")] = 0.5,
+    dim: Annotated[int, Option(help="Size of the vector for each word.")] = 32,
+    word_ngrams: Annotated[int, Option(help="Longest word sequence used as a feature.")] = 2,
+    buckets: Annotated[int, Option(help="Number of hash buckets for word sequences.")] = 200_000,
+    min_count: Annotated[
+        int,
+        Option(help="Words seen fewer times than this are ignored on their own; they count only in word sequences."),
+    ] = 2,
     held_out: Annotated[
-        str, Option(metavar="SHARE", help="Documents that are not learned from, but tried; 0 for none.")
+        str, Option(metavar="SHARE", help="Share of the documents kept back to measure accuracy; 0 for none.")
     ] = "10%",
-    seed: Annotated[int, Option(help="For the first state and the order of documents.")] = 1,
+    seed: Annotated[int, Option(help="Seed of the first weights and of the order of the documents.")] = 1,
     replace: Annotated[bool, Option("--replace", help="Replace a model that exists.")] = False,
     as_json: Annotated[bool, Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
-    """Train a classifier on labelled documents, and tell how well it does on some that it has not seen.
+    """Train a classifier on labelled documents, and report its accuracy on some that were kept back.
 
-    A linear model over words and rows of words (fastText's), trained on one core; documents are held in memory. The same documents and options
+    The model is fastText's: linear, over words and word sequences. It is trained on one core, and all documents are held in memory. The same documents and options
     give the same file. Use it with tamis classify MODEL IN OUT, or with FastTextClassifier.
 
     Example: tamis train-classifier labelled.jsonl -o quality.bin

@@ -7,6 +7,7 @@ Written for the start of every command: the libraries for this take 0.1 to 0.3 s
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -122,6 +123,8 @@ class Parameter:
         try:
             number = self.kind(text)
         except ValueError:
+            number = None
+        if number is not None and not math.isfinite(number):  # inf and nan fit no option
             number = None
         if number is None or (low is not None and not number >= low) or (high is not None and not number <= high):
             wanted = "a whole number" if self.kind is int else "a number"

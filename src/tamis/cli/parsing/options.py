@@ -10,23 +10,47 @@ from tamis.cli.parsing.arguments import Argument, Option, OptionGroup
 from tamis.errors import UsageError
 
 Source = Annotated[str, Argument(metavar="IN", help="A file, a folder or a glob of JSONL, Parquet or Arrow files.")]
-RecipePath = Annotated[str, Argument(metavar="RECIPE", help="A recipe file, or the name of a shipped recipe.")]
-Memory = Annotated[
-    str | None, Option(help="Memory budget of all processes together (on each node), e.g. 2GB or 512MiB.")
+RecipePath = Annotated[
+    str,
+    Argument(
+        metavar="RECIPE", help="A recipe file, or the name of a recipe that ships with Tamis (tamis recipe list)."
+    ),
 ]
-Workers = Annotated[int | None, Option(min=1, help="Worker processes; default: one per core, if they fit.")]
+Memory = Annotated[
+    str | None,
+    Option(
+        help="The most memory that all processes of the run may use together (on each machine), e.g. 2GB or 512MiB. Default: a share of what is free."
+    ),
+]
+Workers = Annotated[
+    int | None,
+    Option(min=1, help="Number of worker processes. Default: one per core, as far as they fit into the memory."),
+]
 Scratch = Annotated[
     str | None,
-    Option(metavar="DIR", help="Folder for temporary files, or s3://bucket/path; default: inside the output."),
+    Option(metavar="DIR", help="Folder for temporary files, or s3://bucket/path. Default: inside the output."),
 ]
-Blocksize = Annotated[str | None, Option(help="Upper bound of a partition's decoded size, e.g. 32MB.")]
-MaxRecord = Annotated[str | None, Option(help="Larger records are quarantined; default 64MiB.")]
+Blocksize = Annotated[
+    str | None, Option(help="The input is cut into partitions of at most this size, measured uncompressed, e.g. 32MB.")
+]
+MaxRecord = Annotated[
+    str | None, Option(help="Records larger than this are set aside (quarantined) and not processed. Default: 64MiB.")
+]
 Sets = Annotated[
-    list[str] | None, Option("--set", metavar="KEY=VALUE", help="Set a value of the recipe; may be repeated.")
+    list[str] | None,
+    Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Set a value of the recipe, e.g. input=data/ or settings.memory=1GB; may be repeated.",
+    ),
 ]
 AllowModules = Annotated[
     list[str] | None,
-    Option("--allow-module", metavar="MODULE", help="Let the recipe use this module; may be repeated."),
+    Option(
+        "--allow-module",
+        metavar="MODULE",
+        help="Allow the recipe to load Python code from this module; may be repeated.",
+    ),
 ]
 TrustRemoteCode = Annotated[
     bool,
@@ -37,14 +61,17 @@ Alerts = Annotated[
     str | None,
     Option(
         metavar="FILE",
-        help="Your rules for alerts (YAML or TOML), or off; default: $TAMIS_ALERTS, or alerts.yaml in ~/.config/tamis.",
+        help="File with your rules for alerts (YAML or TOML), or off for none. Default: $TAMIS_ALERTS, or alerts.yaml in ~/.config/tamis.",
     ),
 ]
 AllowAlertSinks = Annotated[
     bool,
-    Option("--allow-alert-sinks", help="Let the recipe send alerts to commands and webhooks of its own."),
+    Option(
+        "--allow-alert-sinks",
+        help="Allow the recipe to run its own commands and call its own webhooks when an alert is raised.",
+    ),
 ]
-Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress; only the result.")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Print no progress, only the result.")]
 
 
 @dataclass(frozen=True)
@@ -54,52 +81,65 @@ class Resuming(OptionGroup):
     memory: Memory = None
     workers: Workers = None
     scratch: Scratch = None
-    timeout: Annotated[float | None, Option(help="Seconds one partition may take; default 1800.")] = None
+    timeout: Annotated[
+        float | None,
+        Option(help="Seconds that one partition may take before it is stopped and tried again. Default: 1800."),
+    ] = None
     quarantine_limit: Annotated[
         str | None,
-        Option(help="Share of records (or of input bytes) that may be unreadable; above it exit code 3. Default 0.1%."),
+        Option(
+            help="If more than this share of records (or of input bytes) cannot be read, the run ends incomplete with exit code 3. Default: 0.1%, and more than 100 records."
+        ),
     ] = None
     dashboard: Annotated[
-        bool, Option("--dashboard", help="Serve a live page on the run, to this machine only; its address is printed.")
+        bool,
+        Option(
+            "--dashboard",
+            help="Show the run on a live web page, which only this machine can open; its address is printed.",
+        ),
     ] = False
     dashboard_port: Annotated[
         int | None,
-        Option(min=0, max=65535, metavar="PORT", help="Port of that page; default 8787, or any that is free."),
+        Option(
+            min=0, max=65535, metavar="PORT", help="Port of the --dashboard page. Default: 8787, or any that is free."
+        ),
     ] = None
     metrics_port: Annotated[
         int | None,
         Option(
-            min=0, max=65535, metavar="PORT", help="Serve figures for Prometheus at this port; 0: any that is free."
+            min=0, max=65535, metavar="PORT", help="Serve metrics for Prometheus on this port; 0: any that is free."
         ),
     ] = None
     metrics_host: Annotated[
         str | None,
         Option(
-            metavar="HOST", help="Whom these figures are for: this machine only, or 0.0.0.0 for all that can reach it."
+            metavar="HOST",
+            help="Address to serve the metrics on: 127.0.0.1 (only this machine, the default) or 0.0.0.0 (any machine that can reach it).",
         ),
     ] = None
     executor: Annotated[
         Literal["local", "ray", "ray_data", "xenna"] | None,
         Option(
-            help="Who runs it: this machine, or a Ray cluster by plain actors, Ray Data or Cosmos Xenna; default local."
+            help="Where to run: local (this machine, the default), or on a Ray cluster with ray, ray_data or xenna."
         ),
     ] = None
     address: Annotated[
         str | None,
         Option(
-            metavar="HOST:PORT", help="A running Ray cluster (or auto); default: one on this machine while it runs."
+            metavar="HOST:PORT",
+            help="Address of a running Ray cluster, or auto. Default: start one on this machine and stop it at the end.",
         ),
     ] = None
     gpu_memory: Annotated[
         str | None,
-        Option(metavar="SIZE", help="Memory that the run may take of each GPU, e.g. 40GB; default: all there is."),
+        Option(metavar="SIZE", help="The most memory that the run may use of each GPU, e.g. 40GB. Default: all of it."),
     ] = None
     storage_option: Annotated[
         list[str] | None,
         Option(
             "--storage-option",
             metavar="KEY=VALUE",
-            help="How s3:// is reached: endpoint_url, region_name, anon, requester_pays, addressing_style, read_timeout; may be repeated.",
+            help="An option for reading and writing s3://: endpoint_url, region_name, anon, requester_pays, addressing_style or read_timeout; may be repeated.",
         ),
     ] = None
     as_json: AsJson = False
@@ -123,34 +163,47 @@ class RunOptions(Resuming):
     """What every command has that reads documents and writes them."""
 
     blocksize: Blocksize = None
+    fresh: Annotated[
+        bool,
+        Option("--fresh", help="Delete what an earlier run wrote to OUT and start again. Other files are not touched."),
+    ] = False
+
+
+@dataclass(frozen=True)
+class ShardedOptions(RunOptions):
+    """What commands have in addition whose work several machines can share without a cluster."""
+
     shard: Annotated[
         str | None,
         Option(
             metavar="I/N",
-            help="Only part I (from 0) of N of the input, into OUT/shard-...; `tamis merge` and the same command join all parts.",
+            help="Process only part I of N (counted from 0) and write it to OUT/shard-.... When all parts are done, join them with `tamis merge` and the same command.",
         ),
     ] = None
     merge: Annotated[
-        bool, Option("--merge", help="Join what --shard made and finish; `tamis merge` with the command does the same.")
+        bool,
+        Option(
+            "--merge", help="Join the parts that --shard made and finish; the same as `tamis merge` with this command."
+        ),
     ] = False
-    fresh: Annotated[bool, Option("--fresh", help="Start over; removes only what Tamis wrote.")] = False
 
 
 @dataclass(frozen=True)
-class DocumentOptions(RunOptions):
+class DocumentOptions(ShardedOptions):
     """What commands have in addition that take documents through stages."""
 
     max_record: MaxRecord = None
     keep_rejected: Annotated[
         bool,
         Option(
-            "--keep-rejected", help="Write dropped documents to the run directory, with the rule that dropped them."
+            "--keep-rejected",
+            help="Also write the dropped documents, each with the rule that dropped it, to OUT/_tamis/rejected.",
         ),
     ] = False
     gpu_overflow: Annotated[
         Literal["quarantine", "cut"] | None,
         Option(
-            help="A document that does not fit a GPU, alone: quarantine it (default), or cut what a model reads of it."
+            help="What to do with a document that is too large for the GPU even alone: quarantine it (default), or cut: let the model read only as much as fits."
         ),
     ] = None
     alerts: Alerts = None
@@ -160,11 +213,20 @@ class DocumentOptions(RunOptions):
 class StagesOptions(DocumentOptions):
     """What commands have in addition that do so in one pass."""
 
-    sample: Annotated[str | None, Option(help="Only this share of the documents, e.g. 1%.")] = None
-    progressive: Annotated[bool, Option("--progressive", help="1 %, then 10 %, then all documents.")] = False
+    sample: Annotated[
+        str | None,
+        Option(
+            help="Process only this share of the documents, e.g. 1%. A later run with a larger share continues from there."
+        ),
+    ] = None
+    progressive: Annotated[
+        bool, Option("--progressive", help="Process 1 % of the documents first, then 10 %, then all.")
+    ] = False
     on_infeasible: Annotated[
         Literal["stop", "sample"] | None,
-        Option(help="When disk or memory do not suffice: stop, or deliver a sample (exit code 3)."),
+        Option(
+            help="If there is not enough disk or memory: stop with an error, or sample: keep the largest sample that fits (exit code 3)."
+        ),
     ] = None
 
 

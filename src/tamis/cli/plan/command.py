@@ -10,6 +10,7 @@ import atexit
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated
 
@@ -21,6 +22,7 @@ from tamis.cli.terminal.show import print_json, print_lines
 from tamis.errors import BudgetError, UsageError
 from tamis.sizes import parse_size
 
+_PROBE_MB = 8.0
 MachineSpec = Annotated[
     str | None, Option("--machine", metavar="SPEC", help="Plan for another machine, e.g. 64GB,32cores,4gpus.")
 ]
@@ -29,10 +31,10 @@ ClusterSpec = Annotated[
     Option("--cluster", metavar="SPEC", help="Plan for several equal machines, e.g. '8x(64cpu,512GB,8gpu)'."),
 ]
 DatasetBytes = Annotated[
-    str | None, Option(metavar="SIZE", help="Plan without data: the decoded size, e.g. 8TB. Reads nothing.")
+    str | None, Option(metavar="SIZE", help="Plan without data, for an input of this size (uncompressed), e.g. 8TB.")
 ]
 DocumentBytes = Annotated[
-    str | None, Option(metavar="SIZE", help="With --dataset-bytes: the mean size of a document; default 4kB.")
+    str | None, Option(metavar="SIZE", help="With --dataset-bytes: the mean size of a document. Default: 4kB.")
 ]
 
 
@@ -41,7 +43,7 @@ def plan(
         str, Argument(metavar="RECIPE", help="A recipe file, the name of a shipped recipe, or the word dedup.")
     ],
     rest: Annotated[
-        list[str] | None, Argument(metavar="[WHICH [IN]]", help="After dedup: exact or fuzzy, and its input.")
+        list[str] | None, Argument(metavar="[WHICH [IN]]", help="After the word dedup: exact or fuzzy, then the input.")
     ] = None,
     memory: options.Memory = None,
     workers: options.Workers = None,
@@ -56,15 +58,24 @@ def plan(
     allow_module: options.AllowModules = None,
     trust_remote_code: options.TrustRemoteCode = False,
     probe: Annotated[
-        bool, Option("--probe", help="Try the recipe on a little data, even if it has run here before.")
+        bool,
+        Option("--probe", help="Try the recipe on a little of the data, even if it has run on this machine before."),
     ] = False,
-    no_probe: Annotated[bool, Option("--no-probe", help="Try nothing, even if it has not run here yet.")] = False,
-    probe_mb: Annotated[float, Option(min=0.1, max=1000, help="Decoded MB to try the recipe on.")] = 8,
+    no_probe: Annotated[
+        bool,
+        Option(
+            "--no-probe", help="Start no processes: estimate from earlier runs, or from a table that ships with Tamis."
+        ),
+    ] = False,
+    probe_mb: Annotated[
+        float | None,
+        Option(min=0.1, max=1000, help="How many MB of the data (uncompressed) to try the recipe on. Default: 8."),
+    ] = None,
     as_json: Annotated[bool, Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
-    """Tell what a run would take: partitions, smallest budget, peak memory, scratch, output, time. Writes nothing to the output.
+    """Estimate what a run would take: partitions, smallest memory budget, peak memory, temporary files, output, time. The output is not touched.
 
-    Ranges are meant to hold nine times in ten: they are as wide as earlier predictions on this machine were off.
+    The ranges are expected to contain the true value in 9 of 10 runs; they get wider when earlier predictions on this machine were wrong.
     After `dedup`, --set gives parameters of the workflow. Exit code 4 if the budget is too small.
 
     Example: tamis plan recipe.yaml --memory 2GB
@@ -78,11 +89,13 @@ def plan(
     where = parse_machine(cluster, "--cluster") if cluster else parse_machine(machine) if machine else this_machine()
     asked = _imagined(dataset_bytes, avg_doc_bytes) if dataset_bytes is not None else None
     overrides = options.parse_sets(set_)
+    trying = {"--blocksize": blocksize, "--max-record": max_record, "--probe": probe or None, "--probe-mb": probe_mb}
     if recipe == "dedup":
         from tamis.cli.plan import dedup
 
+        _refuse(trying | {"--allow-module": allow_module}, "dedup")
         workflow = dedup.workflow_of(rest or [], overrides, asked is not None)
-        dedup.show(workflow, memory, workers, where, asked, as_json, scratch)
+        dedup.show(workflow, memory, workers, where, asked, as_json, scratch, not no_probe)
         return
     if rest:
         raise UsageError(f"one recipe at a time: {' '.join(rest)!r} is too much")
@@ -96,22 +109,41 @@ def plan(
     if found is not None and hasattr(found[0], "steps"):
         from tamis.cli.plan.curation import show_plan
 
-        show_plan(found[0], as_json, memory, where, asked)
+        _refuse(trying | {"--scratch": scratch}, "a recipe with steps")
+        show_plan(found[0], as_json, found[1], where, asked, not no_probe)
     elif found is not None:
         from tamis.cli.plan import dedup
 
+        _refuse(trying, "a recipe with a workflow")
         given = found[1]
-        dedup.show(found[0], given.get("memory"), given.get("workers"), where, asked, as_json, given.get("scratch"))
+        dedup.show(
+            found[0],
+            given.get("memory"),
+            given.get("workers"),
+            where,
+            asked,
+            as_json,
+            given.get("scratch"),
+            not no_probe,
+        )
     else:
         from tamis.cli.plan.stages import make_plan
 
-        made = make_plan(request, int(probe_mb * 1e6), where, asked, True if probe else False if no_probe else None)
+        n_bytes = int((probe_mb or _PROBE_MB) * 1e6)
+        made = make_plan(request, n_bytes, where, asked, True if probe else False if no_probe else None)
         if as_json:
             print_json(asdict(made))
         else:
             print_lines(made.lines())
         if not made.fits:
             raise Exit(BudgetError.exit_code)
+
+
+def _refuse(given: Mapping[str, object], what: str) -> None:
+    """UsageError for an option that a plan of this kind would not follow."""
+    for name, value in given.items():
+        if value is not None:
+            raise UsageError(f"tamis plan: {name} changes nothing in the plan of {what}; leave it out")
 
 
 def _imagined(dataset_bytes: str, document_bytes: str | None) -> Dataset:

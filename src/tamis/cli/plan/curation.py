@@ -6,14 +6,18 @@ From the names of the input files, a little of some of them to guess how many do
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from tamis.cli.parsing.arguments import Exit
 from tamis.cli.plan.machine import Dataset, Machine, this_machine
+from tamis.cli.plan.show import budget_words, too_small_line
+from tamis.cli.plan.smallest import smallest_of_curation
 from tamis.cli.terminal.show import print_json, print_lines, print_table
 from tamis.curation import Curation
 from tamis.curation.planner import EXACT, FUZZY, LINES, SEMANTIC, CurationPlan
+from tamis.errors import BudgetError
 from tamis.forecast import shipped_table
 from tamis.memory.budget import find_budget
 from tamis.sizes import format_size
@@ -55,10 +59,19 @@ def show_passes(curation: Curation, as_json: bool) -> None:
 
 
 def show_plan(
-    curation: Curation, as_json: bool, memory: str | None = None, where: Machine | None = None, asked: Dataset | None = None
-) -> None:  # fmt: skip
-    """`where`: for other machines than this one; `asked`: for data that is only imagined."""
+    curation: Curation,
+    as_json: bool,
+    settings: Mapping[str, Any],
+    where: Machine | None = None,
+    asked: Dataset | None = None,
+    may_try: bool = True,
+) -> None:
+    """`settings`: of its run, of which memory and workers count here; `where`: for other machines than this one; `asked`: for data that is
+    only imagined; `may_try`: whether processes may be started to find the smallest budget. Exit code 4 where the budget is smaller than that."""
     made, sizes, where = curation.plan(), curation.sizes(), where or this_machine()
+    memory, machine = settings.get("memory"), str(where)
+    if settings.get("workers"):
+        where = replace(where, cores=min(where.cores, int(settings["workers"])))
     files = f" in {sizes['n_files']:,} files"
     if asked is not None:  # keys grow with the documents
         n = max(1, asked.decoded_bytes // max(1, asked.document_bytes or shipped_table.DOCUMENT_BYTES))
@@ -66,15 +79,23 @@ def show_plan(
         sizes |= {"n_files": 0, "input_bytes": asked.decoded_bytes, "n_documents": n, "key_bytes": keys}
         files = ""
     budget_bytes = find_budget(memory, os.environ).bytes if memory is not None or where.is_here else where.budget_bytes
+    smallest = smallest_of_curation(curation, may_try and where.is_here and asked is None)
+    fits = budget_bytes >= smallest
     costs = _costs(curation, made, sizes, budget_bytes, where, asked)
     lines = [f"input: {format_size(sizes['input_bytes'])}{files}, about {sizes['n_documents']:,} documents"]
     lines += [f"keys of {name}: at most {format_size(n)} on the disk" for name, n in sizes["key_bytes"].items()]
+    each = " on each node" if where.nodes > 1 else ""
+    lines.append(f"memory budget: {budget_words(budget_bytes, smallest)}{each}")
     if curation.writing.is_packed:
         lines.append("then files are put together anew: one more read and write of what stays")
     figures = {**sizes, "costs": [asdict(c) for c in costs], "output": curation.output_path}
-    figures |= {"machine": str(where), "nodes": where.nodes}
+    figures |= {"machine": machine, "nodes": where.nodes}
+    figures |= {"budget_bytes": budget_bytes, "smallest_budget_bytes": smallest, "fits": fits}
     told = [cost.told(where) for cost in costs]
-    _show(curation, made, figures, told, lines, as_json, [_ON_NODES] if where.nodes > 1 else [])
+    remarks = [_ON_NODES] if where.nodes > 1 else []
+    _show(curation, made, figures, told, lines, as_json, [*remarks, *([] if fits else [too_small_line(smallest)])])
+    if not fits:
+        raise Exit(BudgetError.exit_code)
 
 
 def _show(
@@ -87,13 +108,15 @@ def _show(
     rows: list[tuple[str, str, str]] = []
     for i, one in enumerate(made.passes):
         facts = [
-            ("runs", ", ".join(one.runs)), ("goes by what it remembers of", ", ".join(one.remembers)), ("does again", ", ".join(one.redoes)),
+            ("runs", ", ".join(one.runs)), ("uses earlier results of", ", ".join(one.remembers)), ("does again", ", ".join(one.redoes)),
             ("reads", one.reads), ("writes", one.writes), ("holds", one.holds), ("why", one.why), ("costs", costs[i] if costs else ""),
         ]  # fmt: skip
         told = [(what, text) for what, text in facts if text]
         rows += [(f"{i + 1}. {one.name}" if not k else "", what, text) for k, (what, text) in enumerate(told)]
     print_table(f"{curation.name}: {made.n_reads} passes over the input", ["pass", "", ""], rows)
-    print_lines([*lines, *(f"look: {remark}" for remark in made.remarks), *remarks, f"output: {curation.output_path}"])
+    print_lines(
+        [*lines, *(f"warning: {remark}" for remark in made.remarks), *remarks, f"output: {curation.output_path}"]
+    )
 
 
 def _costs(

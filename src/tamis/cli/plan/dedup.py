@@ -8,14 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tamis.cli.parsing.arguments import Exit
 from tamis.cli.plan.machine import Dataset, Machine
-from tamis.cli.plan.show import free_words, guide_line, range_words, sizes, times
+from tamis.cli.plan.show import budget_words, free_words, guide_line, range_words, sizes, times, too_small_line
+from tamis.cli.plan.smallest import smallest_of_dedup
 from tamis.cli.terminal.show import print_json, print_lines, print_table
 from tamis.dedup import planning
 from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.dedup.expected import conditions, forecast, profile_key
 from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
-from tamis.errors import UsageError
+from tamis.errors import BudgetError, UsageError
 from tamis.forecast import shipped_table
 from tamis.forecast.experience import Experience
 from tamis.formats.input_files.listing import FileList
@@ -51,8 +53,10 @@ def show(
     asked: Dataset | None,
     as_json: bool,
     scratch: str | os.PathLike[str] | None = None,
+    may_try: bool = True,
 ) -> None:
-    """What a deduplication would take, with the original's formula and guide beside. `scratch`: where its keys will lie."""
+    """What a deduplication would take, with the original's formula and guide beside. `scratch`: where its keys will lie; `may_try`: whether
+    processes may be started to find the smallest budget. Exit code 4 where the budget is smaller than that."""
     if not hasattr(workflow, "plan"):
         raise UsageError(f"{type(workflow).__name__} has no plan; run it")
     found = _plan(workflow, memory, where, asked, scratch)
@@ -61,13 +65,17 @@ def show(
     asked_for = conditions(found, workers or where.cores, decoded)
     expected = forecast(found, asked_for, known, elsewhere=not where.is_here, nodes=where.nodes)
     made = known.planned(asked_for, expected) if where.is_here else expected.to_dict()
+    smallest = smallest_of_dedup(workflow, may_try and where.is_here and asked is None)
+    fits = found.budget_bytes >= smallest
     row = shipped_table.text_sizing(found.input_bytes)
     guide = {"nodes": row.nodes, "gpus": row.gpus, "memory": row.memory}
     if found.n_bands:
         guide["bands_per_iteration"] = shipped_table.fuzzy_bands(found.input_bytes).bands_per_iteration
     if as_json:
         told = {"basis": known.basis, "machine": str(where), "nodes": where.nodes, "forecast": made, "guide": guide}
+        told |= {"smallest_budget_bytes": smallest, "fits": fits}
         print_json({**vars(found), **told})
+        _end(fits)
         return
     each = " on each node" if where.nodes > 1 else ""
     place = f" in {scratch}" if scratch else ""
@@ -79,7 +87,8 @@ def show(
         ("machine", str(where)),
         ("passes over the input", f"{n_passes} at most"),
         ("scratch for keys", sizes(made["scratch_bytes"]) + free),
-        ("peak memory", f"{sizes(made['peak_bytes'])} of {format_size(found.budget_bytes)}{each}"),
+        ("memory budget", budget_words(found.budget_bytes, smallest) + each),
+        ("peak memory", sizes(made["peak_bytes"]) + each),
         ("memory to decide", f"about {format_size(found.decision_bytes)}"),
         ("parts of the key space", f"{found.n_parts_per_band}"),
         ("time", times(made["seconds"])),
@@ -88,9 +97,17 @@ def show(
         rows.insert(4, ("bands per pass", f"{found.bands_per_pass} of {found.n_bands}"))
         shown = format_size(found.original_formula_bytes)
         rows.append(("8 bytes x hashes x documents x bands per pass / bands", f"{shown} (the original's GPU memory)"))
+    if not fits:
+        rows = [r for r in rows if r[0] not in ("peak memory", "time")]
     print_table("Plan", ["", ""], rows)
     about = [f"from {known.basis}; {range_words(made)}", guide_line(row.size, guide)]
-    print_lines([*about, *passed_lines(found.passed_over)])
+    print_lines([*about, *passed_lines(found.passed_over), *([] if fits else [too_small_line(smallest)])])
+    _end(fits)
+
+
+def _end(fits: bool) -> None:
+    if not fits:
+        raise Exit(BudgetError.exit_code)
 
 
 def _plan(

@@ -31,16 +31,16 @@ def range_words(forecast: Mapping[str, Any]) -> str:
     """What the ranges are, and how often they held on this machine.
 
     >>> range_words({"confidence": 0.9, "held": {"peak_bytes": [45, 50], "command_seconds": [9, 10]}})
-    'ranges are meant to hold nine times in ten; here they held 45 of 50 peaks and 9 of 10 times'
+    'the ranges should contain the true value in 9 of 10 runs; here they did for 45 of 50 peaks and 9 of 10 times'
     >>> range_words({"confidence": 0.9, "held": {}})
-    'ranges are meant to hold nine times in ten'
+    'the ranges should contain the true value in 9 of 10 runs'
     """
     held = forecast.get("held") or {}
-    words = "ranges are meant to hold nine times in ten"
+    words = "the ranges should contain the true value in 9 of 10 runs"
     if not all(name in held for name in ("peak_bytes", "command_seconds")):
         return words
     peaks, seconds = held["peak_bytes"], held["command_seconds"]
-    return f"{words}; here they held {peaks[0]} of {peaks[1]} peaks and {seconds[0]} of {seconds[1]} times"
+    return f"{words}; here they did for {peaks[0]} of {peaks[1]} peaks and {seconds[0]} of {seconds[1]} times"
 
 
 def format_time(seconds: float) -> str:
@@ -56,6 +56,22 @@ def guide_line(size: str, guide: Mapping[str, str]) -> str:
     bands = f", bands_per_iteration {guide['bands_per_iteration']}" if "bands_per_iteration" in guide else ""
     facts = f"nodes {guide['nodes']}, GPUs {guide['gpus']}, memory {guide['memory']}{bands}"
     return f"the original's guide for {size}: {facts} (a starting table, not a measurement)"
+
+
+def too_small_line(smallest_bytes: int) -> str:
+    """
+    >>> too_small_line(170_000_000)
+    'the budget is too small: give --memory 170MB or more'
+    """
+    return f"the budget is too small: give --memory {-(-smallest_bytes // 10**6)}MB or more"
+
+
+def budget_words(budget_bytes: int, smallest_bytes: int) -> str:
+    """
+    >>> budget_words(1_000_000_000, 170_000_000)
+    '1 GB; the smallest that works is 170 MB'
+    """
+    return f"{format_size(budget_bytes)}; the smallest that works is {format_size(smallest_bytes)}"
 
 
 def free_words(n_bytes: int | None) -> str:

@@ -6,7 +6,6 @@ runs the recipe's stages on the beginning of some input files with real workers 
 
 from __future__ import annotations
 
-import math
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +15,16 @@ from typing import Any
 from tamis.cli.jobs.request import Request, file_source, output_of
 from tamis.cli.plan.machine import ClusterFigures, Dataset, Machine, cluster_figures, cluster_lines
 from tamis.cli.plan.probe import Probe, kind_of, probe
-from tamis.cli.plan.show import format_time, free_words, guide_line, range_words, sizes, times
+from tamis.cli.plan.show import (
+    budget_words,
+    format_time,
+    free_words,
+    guide_line,
+    range_words,
+    sizes,
+    times,
+    too_small_line,
+)
 from tamis.cli.terminal.show import count
 from tamis.engine.job import Job, make_job
 from tamis.engine.run.budget.expectation import profile_key, stage_names
@@ -83,11 +91,10 @@ class Plan:
         time = times(found["seconds"])
         if self.cluster.get("limited_by") == "driver":  # it is slower than all workers together: its time counts
             time = f"about {format_time(self.seconds)}, which one driver takes (the workers: {time})"
-        smallest = f"the smallest that works is {format_size(self.smallest_budget_bytes)}"
         rows = [
             ("input", f"{files}{format_size(self.decoded_bytes)} decoded"),
             ("machine", self.machine),
-            ("budget", f"{format_size(self.budget_bytes)}{each}; {smallest}"),
+            ("budget", budget_words(self.budget_bytes, self.smallest_budget_bytes) + each),
         ]
         if self.fits:
             workers = f"on {count(self.n_workers, 'worker')}{each}"
@@ -114,9 +121,7 @@ class Plan:
         ]
         made += passed_lines(self.passed_over)
         if not self.fits:
-            made.append(
-                f"the budget is too small: give --memory {math.ceil(self.smallest_budget_bytes / 1e6)}MB or more"
-            )
+            made.append(too_small_line(self.smallest_budget_bytes))
         if self.free_bytes is not None and self.output_bytes > self.free_bytes:
             made.append("the disk is too small for the output: make room, or use --sample")
         if self.scratch_free_bytes is not None and found["scratch_bytes"]["expected"] > self.scratch_free_bytes:

@@ -139,7 +139,7 @@ def tried(request: Request, paths: list[str], output: str, how: dict[str, Any], 
     if not small.build()[-1].is_sink_stage:
         chosen["run_dir"] = output
     try:
-        with sigterm_interrupts(), _without_profiles():
+        with sigterm_interrupts(), without_profiles():
             done = small.execute(LocalExecutor(progress=watch, report=False), count_caller=True, **chosen)
     except TamisError as exc:
         return Trial("infeasible" if isinstance(exc, BudgetError) else "failed", str(exc), exc.exit_code)
@@ -153,7 +153,8 @@ def tried(request: Request, paths: list[str], output: str, how: dict[str, Any], 
 
 
 @contextmanager
-def _without_profiles() -> Iterator[None]:
+def without_profiles() -> Iterator[None]:
+    """What runs inside learns nothing from earlier runs, and leaves nothing for later ones."""
     before = os.environ.get("TAMIS_PROFILES")
     os.environ["TAMIS_PROFILES"] = "off"
     try:

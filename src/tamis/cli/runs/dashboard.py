@@ -25,13 +25,18 @@ _END_S = 5.0
 
 def dashboard(
     output: Annotated[str, Argument(metavar="RUN", help="Output folder of a run.")],
-    port: Annotated[int, Option(min=0, max=65535, help="0: any that is free.")] = PORT,
+    port: Annotated[int, Option(min=0, max=65535, help="Port of the page; 0: any that is free.")] = PORT,
     host: Annotated[
         str,
-        Option(help="Whom to listen to: this machine only, or 0.0.0.0 for all that can reach it (with a token)."),
+        Option(
+            help="Address to serve the page on: 127.0.0.1 (only this machine) or 0.0.0.0 (any machine that can reach it, with a password)."
+        ),
     ] = "127.0.0.1",
     token: Annotated[
-        str | None, Option(help="What pages must know; default: none on this machine, else one made up.")
+        str | None,
+        Option(
+            help="Password in the page's address. Default: none for this machine only; otherwise a random one is generated and printed."
+        ),
     ] = None,
     open_: Annotated[bool, Option("--open/--no-open", help="Open the page in a browser.")] = False,
     scratch: Annotated[Path | None, Option(help="The scratch folder of a deduplication, if it was given one.")] = None,

@@ -15,12 +15,15 @@ PORT = 9464
 
 def metrics(
     output: Annotated[str | None, Argument(metavar="RUN", help="Output folder of a run.")] = None,
-    port: Annotated[int, Option(min=0, max=65535, help="Where to serve; 0: any that is free.")] = PORT,
+    port: Annotated[int, Option(min=0, max=65535, help="Port to serve the metrics on; 0: any that is free.")] = PORT,
     host: Annotated[
-        str, Option(help="Whom to listen to: this machine only, or 0.0.0.0 for all that can reach it.")
+        str,
+        Option(
+            help="Address to serve the metrics on: 127.0.0.1 (only this machine) or 0.0.0.0 (any machine that can reach it)."
+        ),
     ] = "127.0.0.1",
-    once: Annotated[bool, Option("--once", help="Print the figures of now, and stop.")] = False,
-    grafana: Annotated[bool, Option("--grafana", help="Print a dashboard for Grafana, to be imported.")] = False,
+    once: Annotated[bool, Option("--once", help="Print the metrics as they are now, and stop.")] = False,
+    grafana: Annotated[bool, Option("--grafana", help="Print a dashboard to import into Grafana.")] = False,
     rules: Annotated[bool, Option("--rules", help="Print alert rules for Prometheus.")] = False,
     scratch: Annotated[Path | None, Option(help="The scratch folder of a deduplication, if it was given one.")] = None,
 ) -> None:

@@ -31,7 +31,7 @@ def why(
 ) -> None:
     """Why was this document dropped? Rule, threshold, measured value, and the smallest change with which the rule keeps it.
 
-    A document goes with the first rule that drops it; those after it, which did not see it, are named.
+    The first rule that rejects a document drops it. Later rules never saw it; they are listed.
 
     For a duplicate: the document that was kept for it, how alike they are, and what differs, read from the input if it is still
     there.
@@ -122,7 +122,7 @@ def _otherwise(change: str | None, later: list[str] | None) -> list[str]:
     names = ", ".join(later[:_RULES_NAMED]) + (
         f" and {len(later) - _RULES_NAMED} more" if len(later) > _RULES_NAMED else ""
     )
-    return [kept, f"  not evaluated for it, and free to drop it: {names}"]
+    return [kept, f"  rules after it, which did not see this document and might also drop it: {names}"]
 
 
 def _duplicate(pair: Pair) -> list[str]:

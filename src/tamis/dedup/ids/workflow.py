@@ -181,6 +181,9 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
 
     def _copied(self, executor: Any, progress: Any, settings: dict[str, Any]) -> DedupResult:
         """A deduplication found nothing: everything stays."""
+        from tamis.dedup.held_output import HeldOutput, refuse_one_pass_settings
+
+        refuse_one_pass_settings(settings, self.output_path, HeldOutput.instead_of_sample)
         watch = settings.pop("watch", None)
         drop = [NoneListed(self.own_field, True)] if self.drop_id_field and self.own_field is not None else []
         pipeline = Pipeline("removal of no duplicates", stages=[self._input().reader(), *drop, self._writer()()])

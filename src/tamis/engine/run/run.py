@@ -334,7 +334,7 @@ class Run(PreparedRun):
             result.message = f"{told}. {result.message}" if result.message else told
         if problems:
             result.exit_code = ConservationError.exit_code
-            result.message = "the books do not balance: " + "; ".join(problems)
+            result.message = "records in and records out do not add up: " + "; ".join(problems)
         plan["steps"] = [s for s in plan["steps"] if s <= share]
         self.dir.write_json("steps.json", {"steps": plan["steps"]})
         self.dir.write_json(

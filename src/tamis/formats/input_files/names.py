@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 from urllib.parse import quote, unquote_to_bytes
+
+from tamis.errors import UsageError
 
 _SCHEME = "file://"
 
@@ -44,3 +47,13 @@ def path_of(text: str) -> str:
     """
     is_uri = text.startswith(_SCHEME + "/")
     return os.fsdecode(unquote_to_bytes(text.removeprefix(_SCHEME))) if is_uri else text
+
+
+def check_paths(given: Any, what: str) -> None:
+    """UsageError, which begins with `what`, unless `given` is a path or a list of paths."""
+    for path in given if isinstance(given, Sequence) and not isinstance(given, str) else [given]:
+        if not isinstance(path, (str, os.PathLike)):
+            raise UsageError(
+                f"{what}: expected a path or a list of paths, got {path!r}; write a name that looks like a number in quotes in a "
+                f"recipe, and as ./{path} on the command line"
+            )

@@ -66,15 +66,18 @@ def share_budget(budget_bytes: int, server: Server, settings: RunSettings, recor
         raise BudgetError(
             f"a memory budget of {format_size(budget_bytes)} is too small: {format_size(fixed)} go to the supervisor and the "
             f"forking server, {format_size(worker + MIN_CAP_BYTES)} to one worker, and loading takes {format_size(loading)} for a moment; "
-            f"the smallest that works here is {named // 10**6}MB"
+            f"the smallest that works here is {named // 10**6}MB",
+            named,
         )
     cores = server.n_cores or len(os.sched_getaffinity(0))
     shares, wanted = share_pool(budget_bytes, fixed, worker, job, settings.workers, cores)
     pool, n, asked = shares.pool_bytes, shares.n_workers, asked_bytes(job)
     if asked > pool - worker:
+        needed = math.ceil((fixed + worker + asked) / USABLE / 1e6)
         raise BudgetError(
             f"a stage asks for {format_size(asked)} of memory (Resources.memory_gb), one worker can get {format_size(pool - worker)} "
-            f"of this budget; the smallest that works is {math.ceil((fixed + worker + asked) / USABLE / 1e6)}MB"
+            f"of this budget; the smallest that works is {needed}MB",
+            needed * 10**6,
         )
     record.note(
         "smallest budget", named, "machine", "supervisor, forking server and one worker with the least cap",
@@ -97,7 +100,8 @@ def refuse_too_large(budget_bytes: int, stages: Sequence[tuple[str, int]]) -> No
     enough = math.ceil((least + BESIDE_MODEL_BYTES) / USABLE / STEP_BYTES) * STEP_BYTES
     raise BudgetError(
         f"a memory budget of {format_size(budget_bytes)} is too small: the weights of stage {name!r} alone take {format_size(n)}; "
-        f"the smallest that may work is {enough // 10**6}MB"
+        f"the smallest that may work is {enough // 10**6}MB",
+        enough,
     )
 
 

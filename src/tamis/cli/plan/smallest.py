@@ -1,0 +1,73 @@
+"""The smallest budget in which a workflow can run, for its plan.
+
+Where it is to run, it is measured: the first pass is begun with next to no memory in a temporary folder, loads its stages as the run
+will, and says what it would need. No document is read. Elsewhere, and for data that is only imagined, the shipped table tells.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+from tamis.backends.local import LocalExecutor
+from tamis.cli.plan.trial import without_profiles
+from tamis.curation import Curation
+from tamis.dedup.planning import least_budget
+from tamis.engine.run.budget.shares import budget_to_name
+from tamis.errors import BudgetError, TamisError
+from tamis.forecast import shipped_table
+from tamis.pipeline import Pipeline
+from tamis.stages.text.io.writer import JsonlWriter
+
+_NEXT_TO_NOTHING = 1_000_000  # bytes: every pass refuses them
+
+
+def smallest_of_dedup(workflow: Any, may_try: bool) -> int:
+    """`may_try`: it is for this machine and for data that is there."""
+    return max(least_budget(), _tried(lambda folder: _begin_dedup(workflow, folder)) if may_try else _from_table())
+
+
+def smallest_of_curation(curation: Curation, may_try: bool) -> int:
+    """As for a deduplication. Stages after the last deduplication are loaded by the last pass alone, which is begun as well."""
+    plan = curation.plan()
+    solving = least_budget() if plan.groups else 0
+    if not may_try:
+        return max(solving, _from_table())
+    found = _tried(lambda folder: curation.into(folder).run(progress=False, **_settings()))
+    last = [curation.steps[i] for i in plan.last]
+    if plan.groups and last:
+        found = max(found, _tried(lambda folder: _begin_stages([curation.source(), *last, JsonlWriter(folder)])))
+    return max(solving, found)
+
+
+def _tried(begin: Callable[[str], object]) -> int:
+    """What `begin`, given a folder, says that it would need; from the table where it fails for another reason, which the run will tell."""
+    with tempfile.TemporaryDirectory(prefix="tamis-plan-") as folder, without_profiles():
+        try:
+            begin(os.path.join(folder, "out"))
+        except BudgetError as exc:
+            return exc.smallest_bytes or _from_table()
+        except TamisError:
+            pass
+    return _from_table()
+
+
+def _begin_dedup(workflow: Any, folder: str) -> None:
+    made = copy.copy(workflow)
+    made.output_path = folder
+    made.run(progress=False, **_settings())
+
+
+def _begin_stages(stages: list[Any]) -> None:
+    Pipeline("planned", stages=copy.deepcopy(stages)).execute(LocalExecutor(report=False), **_settings())
+
+
+def _settings() -> dict[str, Any]:
+    return {"memory": _NEXT_TO_NOTHING, "count_caller": True}
+
+
+def _from_table() -> int:
+    return budget_to_name(shipped_table.FIXED_BYTES, shipped_table.WORKER_BYTES)
