@@ -24,7 +24,7 @@ stages:
   - _target_: picky_stage.Picky
   - _target_: tamis.stages.text.io.writer.JsonlWriter
     path: out
-settings: {memory: 512MB, quarantine_limit: 100%}
+settings: {memory: 4GB, quarantine_limit: 100%}
 """
 PICKY = """
 from tamis import ProcessingStage
@@ -148,7 +148,7 @@ def test_retry_of_a_run_on_a_cluster_or_of_a_part(small: Path) -> None:
 
 
 def test_retry_by_the_name_of_a_shipped_recipe_with_open_ends(small: Path) -> None:
-    said = CliRunner().invoke(app, ["quarantine", "out", "--retry", "--recipe", "copy", "--memory", "512MB"])
+    said = CliRunner().invoke(app, ["quarantine", "out", "--retry", "--recipe", "copy", "--memory", "4GB"])
     assert (said.exit_code, "2 records retried: 2 written" in said.output) == (0, True), said.output
 
 

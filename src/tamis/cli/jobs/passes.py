@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Exit, echo
 from tamis.errors import TamisError
-from tamis.signatures import accepted
 from tamis.stores.homes import local_of
 
 if TYPE_CHECKING:
@@ -38,6 +37,7 @@ def perform(
     from tamis.cli.terminal.show import print_json, tell_failure
     from tamis.dedup.alarms import alarms
     from tamis.forecast import ranges
+    from tamis.signatures import accepted
 
     output = str(getattr(getattr(run, "__self__", None), "output_path", ""))
     run_dir = os.path.join(local_of(output), "_tamis")
