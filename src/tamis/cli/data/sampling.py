@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tamis.errors import FormatError
-from tamis.formats.compression.streams import codec_of
-from tamis.formats.registry import codecs_of, suffixes, table_name
+from tamis.formats.compression.streams import StreamFault, StreamReader, codec_of
+from tamis.formats.registry import codecs_of, suffixes, table_format, table_name
 from tamis.stores.opening import open_buffered
 
 SUFFIXES = tuple(suffix + codec for suffix in suffixes() for codec in codecs_of(suffix))
@@ -197,8 +197,6 @@ def places(size_bytes: int, share_bytes: int) -> list[tuple[int, int]]:
 
 
 def _look_into_stream(seen: FileSeen, sample: Sample, share_bytes: int) -> None:
-    from tamis.formats.compression.streams import StreamFault, StreamReader
-
     before, data, is_whole = sample.n_documents, bytearray(), False
     with StreamReader.open(seen.path) as reader:
         try:
@@ -265,8 +263,6 @@ def _any_int(digits: str) -> int:
 
 
 def _look_into_rows(seen: FileSeen, sample: Sample, share_bytes: int) -> None:
-    from tamis.formats.registry import table_format
-
     rows = table_format(seen.path)
     info = rows.describe(seen.path)
     seen.n_documents, seen.is_exact = info.n_rows, True

@@ -154,7 +154,6 @@ class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
         """
         from tamis.dedup.decisions import place_ids
         from tamis.formats.columns.exact import stored
-        from tamis.stages.text.io.reader.ids import places_of
 
         column = stored(column)
         if not pa.types.is_integer(column.type):

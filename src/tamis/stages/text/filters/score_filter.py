@@ -20,7 +20,7 @@ from tamis.errors import PipelineError, UsageError
 from tamis.later import np, pa
 from tamis.stages.base import ProcessingStage, Rule
 from tamis.stages.text.filters.base import DocumentFilter
-from tamis.stages.text.filters.statistics import Measured, pass_of
+from tamis.stages.text.filters.statistics import Measured, measure, pass_of
 from tamis.stages.text.models.fingerprints import together
 from tamis.tasks import SCORES, DocumentBatch
 
@@ -317,8 +317,6 @@ def _result(stage: Filter | ScoreFilter, task: DocumentBatch, left: np.ndarray[A
 def _warm_up(statistics: set[str]) -> None:
     """Load the compiled code before any memory cap is set."""
     if statistics:
-        from tamis.stages.text.filters.statistics import measure
-
         measure(pa.array(["one two three", None], pa.large_string()), statistics)
 
 
