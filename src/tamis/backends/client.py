@@ -23,6 +23,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from tamis.errors import UsageError, WorkerError
+from tamis.files import Closing
 from tamis.memory.ending import end_within
 from tamis.memory.gpu import device_names
 from tamis.memory.pools import Pools
@@ -40,7 +41,7 @@ class Worker:
     device: str = ""
 
 
-class Client:
+class Client(Closing):
     """Made by `get_client`. Close it, or use it with `with`."""
 
     def __init__(self, workers: Sequence[Worker], threads: int, pools: Pools) -> None:
@@ -97,12 +98,6 @@ class Client:
         self._processes.clear()
 
     shutdown = close
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         shown = ", ".join(f"GPU {w.device}" if w.device else "CPU" for w in self.workers[:8])

@@ -13,6 +13,7 @@ import tempfile
 import threading
 from typing import Any, BinaryIO
 
+from tamis import files
 from tamis.errors import StoreError, UsageError
 from tamis.stores.ahead import ahead
 from tamis.stores.opening import forget, source_of
@@ -77,7 +78,7 @@ def open_to_write(path: str) -> BinaryIO | BucketFile:
     return BucketFile(path) if is_bucket(path) else open(path, "wb")
 
 
-class BucketFile:
+class BucketFile(files.Finishing):
     """An object that is written from its beginning to its end. Its first bytes can be changed as long as it is open (`seek(0)`).
 
     Bytes wait in a local file without a name: the first part until the end, the others until they are one part.
@@ -140,21 +141,12 @@ class BucketFile:
             self._bucket.put(self._key, data)
         forget(self._url)
 
-    def discard(self) -> None:
+    def abort(self) -> None:
         """Leave nothing of it."""
         self._file.close()
         if self._upload:
             with contextlib.suppress(OSError, StoreError):  # else removed with all scratch of the run
                 self._bucket.abort(self._key, self._upload)
-
-    def __enter__(self) -> BucketFile:
-        return self
-
-    def __exit__(self, kind: type | None, *_: object) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.discard()
 
 
 def send_file(path: str, url: str) -> None:

@@ -110,7 +110,7 @@ def _tar_bytes(sample: Sequence[_Part]) -> int:
     return sum(_BLOCK + length + -length % _BLOCK for _, length, _ in sample)
 
 
-class _Sources:
+class _Sources(files.Closing):
     """The file that pictures are copied from; the last one stays open, as neighbours lie in one tar."""
 
     def __init__(self) -> None:
@@ -132,12 +132,6 @@ class _Sources:
         if self._file is not None:
             self._file.close()
             self._file = None
-
-    def __enter__(self) -> _Sources:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class _Tar:
