@@ -18,10 +18,7 @@ if TYPE_CHECKING:
     from tamis.engine.run.run_result import RunResult
 
 PLAIN_EVERY_S = 5.0
-_PHASES = {
-    "starting": "starting ...",
-    "schema": "bringing all files to one schema ...",
-}
+_PHASES = {"starting": "starting ...", "schema": "bringing all files to one schema ..."}
 
 
 class Rates:

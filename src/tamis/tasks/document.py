@@ -19,16 +19,7 @@ from typing import Any
 
 from tamis.errors import UsageError
 from tamis.later import np, pa
-from tamis.tasks.given_data import (
-    as_indices,
-    check_data,
-    combined,
-    is_exact,
-    is_frame,
-    names_of,
-    take_rows,
-    to_table,
-)
+from tamis.tasks.given_data import as_indices, check_data, combined, is_exact, is_frame, names_of, take_rows, to_table
 from tamis.tasks.lineage import Lineage, Origin
 from tamis.tasks.names import MISSING, ROW_ID, SCORES, TEXT
 from tamis.tasks.traced import TracedBatch

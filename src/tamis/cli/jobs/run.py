@@ -86,11 +86,7 @@ def execute(request: Request, quiet: bool = False) -> dict[str, Any]:
 
     pipeline, settings = request.build()
     run_dir = run_dir_of(pipeline, settings)
-    with (
-        metrics.beside(run_dir, settings),
-        dashboard.beside(run_dir, settings),
-        executors.chosen(settings) as executor,
-    ):
+    with metrics.beside(run_dir, settings), dashboard.beside(run_dir, settings), executors.chosen(settings) as executor:
         return execute_pipeline(pipeline, settings, request.save, quiet, request.wanted_alerts(), executor)
 
 

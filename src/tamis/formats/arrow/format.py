@@ -173,11 +173,7 @@ class TableWriter(BufferedWriter):
     """An Arrow file being written, in record batches of about `group_bytes`."""
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        schema: pa.Schema,
-        compression: str = "zstd",
-        group_bytes: int = GROUP_BYTES,
+        self, path: str | os.PathLike[str], schema: pa.Schema, compression: str = "zstd", group_bytes: int = GROUP_BYTES
     ) -> None:
         super().__init__(path, schema, group_bytes)
         options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression, use_threads=False)
