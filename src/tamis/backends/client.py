@@ -129,7 +129,9 @@ class _Process:
         self._thread = ThreadPoolExecutor(1, f"tamis client {self._name}")
         self._weakly = weakref.finalize(self, _end, self._process, ours)
         if worker.device:
-            self._thread.submit(self._ask, _pickled(pools.set_up))
+            import cloudpickle
+
+            self.call(cloudpickle.dumps((pools.set_up, (), {})))
 
     def call(self, pickled: bytes) -> Future[Any]:
         return self._thread.submit(self._ask, pickled)
@@ -156,12 +158,6 @@ def _end(process: subprocess.Popen[bytes], connection: Connection) -> None:
     """A worker whose pipe is closed ends by itself; one that does not is killed."""
     connection.close()
     end_within(process, 5.0)
-
-
-def _pickled(function: Callable[[], Any]) -> bytes:
-    import cloudpickle
-
-    return bytes(cloudpickle.dumps((function, (), {})))
 
 
 def get_client(

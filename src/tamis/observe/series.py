@@ -266,15 +266,11 @@ def _object(value: Any) -> dict[str, Any]:
     return found if isinstance(found, dict) else {"text": _text(value)}
 
 
-def _sizes(value: Any) -> dict[str, int]:
-    return {str(k): _int(v) for k, v in _object(value).items()}
-
-
 _CONVERT: dict[str, Callable[[Any], Any]] = {
     "int": _int,
     "float": lambda value: _float(value) or 0.0,
     "float | None": _float,
     "str": _text,
     "dict[str, Any]": _object,
-    "dict[str, int]": _sizes,
+    "dict[str, int]": lambda value: {str(k): _int(v) for k, v in _object(value).items()},
 }

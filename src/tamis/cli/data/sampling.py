@@ -117,12 +117,9 @@ def type_name(value: object) -> str:
 
 
 def example_of(value: object) -> str:
-    text = value if isinstance(value, str) else repr(value)[:200] if isinstance(value, bytes) else _json(value)
-    return text[:200]
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
+    if isinstance(value, str):
+        return value[:200]
+    return (repr(value) if isinstance(value, bytes) else json.dumps(value, ensure_ascii=False, default=str))[:200]
 
 
 def take_sample(

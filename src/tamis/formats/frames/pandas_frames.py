@@ -188,10 +188,6 @@ def _plain(value: Any, handed: Any) -> Any:
         return None if math.isnan(value) else _plain_float(value)
     if isinstance(value, np.ndarray):
         return value.tolist()
-    return None if _is_missing(value) else value
-
-
-def _is_missing(value: Any) -> bool:
     import pandas as pd
 
-    return value is pd.NA or value is pd.NaT
+    return None if value is pd.NA or value is pd.NaT else value

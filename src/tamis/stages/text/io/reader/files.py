@@ -42,7 +42,11 @@ class FileReaderStage(Reader):
         """All documents of these files as a frame, for use outside of a run."""
         chosen = check_fields(self.name, fields) or self.fields
         batches = type(self)(chosen, read_kwargs).process(FileGroupTask("", list(paths)))
-        return batches[0].to_pandas() if len(batches) == 1 else _concatenated(batches)
+        if len(batches) == 1:
+            return batches[0].to_pandas()
+        import pandas as pd
+
+        return pd.concat([b.to_pandas() for b in batches], ignore_index=True) if batches else pd.DataFrame()
 
 
 @dataclass(repr=False)
@@ -121,9 +125,3 @@ class RowsReader(FileReader):
     storage_options: dict[str, Any] | None = None
     limit: int | None = None
     name: str = "file_reader"
-
-
-def _concatenated(batches: Sequence[DocumentBatch]) -> Any:
-    import pandas as pd
-
-    return pd.concat([b.to_pandas() for b in batches], ignore_index=True) if batches else pd.DataFrame()
