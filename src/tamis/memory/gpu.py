@@ -36,9 +36,8 @@ class GpuLook:
     total_bytes: int
     busy: float | None = None
     temperature_c: float | None = None
-    processes: Mapping[int, int] = field(
-        default_factory=dict
-    )  # pid -> bytes; in a container the pids may be the host's
+    # pid -> bytes; in a container the pids may be the host's.
+    processes: Mapping[int, int] = field(default_factory=dict)
 
     def ours_bytes(self, pids: Iterable[int]) -> int:
         return sum(self.processes.get(pid, 0) for pid in set(pids))

@@ -35,9 +35,8 @@ _PASSING_CODES = {
 }  # fmt: skip
 _MD5 = re.compile(r'"[0-9a-f]{32}"')
 _FETCH_BYTES = 8 << 20
-_PIECE_BYTES = (
-    1 << 20
-)  # of a body at a time: the library copies through memory of its own, which stays in the cache and is used again
+# Of a body at a time: the library copies through memory of its own, which stays in the cache and is used again.
+_PIECE_BYTES = 1 << 20
 _COPY_BYTES = 1 << 30  # stores copy at most 5 GiB in one request
 MARK = "tamis-mark"  # the name under which an object says who wrote it
 
@@ -89,9 +88,8 @@ def client(options: Options) -> Any:
         from botocore.config import Config
     except ImportError:
         raise MissingExtra("s3://", "s3") from None
-    learn_values(
-        {name: os.environ.get(name, "") for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")}
-    )  # never in a message
+    # Never in a message.
+    learn_values({name: os.environ.get(name, "") for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")})
     session = boto3.session.Session()
     config = Config(
         retries={"total_max_attempts": 1, "mode": "standard"},
@@ -335,9 +333,8 @@ class Bucket:
         def call() -> Any:
             nonlocal n_asked
             n_asked += 1
-            if (
-                n_asked > 1 and (found := self.head(key)) is not None
-            ):  # the answer was lost, or it was done in spite of a 500
+            # The answer was lost, or it was done in spite of a 500.
+            if n_asked > 1 and (found := self.head(key)) is not None:
                 return found if found.mark == mark else None
             return self._ask(
                 "complete_multipart_upload",

@@ -44,9 +44,8 @@ def write(batches: Sequence[DocumentBatch], base: str, options: Mapping[str, Any
     none of its own: it belongs to the tar before it)."""
     per_tar, max_bytes = int(options["per_tar"]), int(options["max_bytes"])
     n_pictures = sum(batch.num_items for batch in batches)
-    per_tar = -(
-        -n_pictures // max(1, -(-n_pictures // per_tar))
-    )  # 1,024 are two tars of 512, not one of 1,000 and a rest
+    # 1,024 are two tars of 512, not one of 1,000 and a rest.
+    per_tar = -(-n_pictures // max(1, -(-n_pictures // per_tar)))
     tar: _Tar | None = None
     n_tars = 0
     with _Sources() as sources:

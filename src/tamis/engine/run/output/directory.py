@@ -176,9 +176,8 @@ class RunDir:
             found.append(os.path.join(self._scratch_parent, f"tamis-{key.hexdigest()}"))
         for folder in found:
             remove_own_folder(folder)
-        told_scratch.remove_told(
-            os.path.join(self.path, "scratch.json")
-        )  # else it stays known: the next call removes it
+        # Else it stays known: the next call removes it.
+        told_scratch.remove_told(os.path.join(self.path, "scratch.json"))
 
     def close(self) -> None:
         if self._lock >= 0:
