@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import tempfile
-import threading
 from typing import Any, BinaryIO
 
 from tamis import files
@@ -156,33 +154,9 @@ def send_file(path: str, url: str) -> None:
     os.unlink(path)
 
 
-class Remover:
-    """Removes objects that nobody needs any more behind the back of a process that has no time to wait for answers.
-
-    What fails stays until the scratch of the run is removed as a whole.
-    """
-
-    def __init__(self) -> None:
-        self._urls: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-
-    def add(self, url: str) -> None:
-        self._urls.put(url)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="tamis-remove", daemon=True)
-            self._thread.start()
-
-    def close(self) -> None:
-        """The thread ends when it has done what it was given; nobody waits for it."""
-        if self._thread is not None:
-            self._urls.put("")
-            self._thread = None
-
-    def _work(self) -> None:
-        while url := self._urls.get():
-            name, key = split_s3(url)
-            with contextlib.suppress(OSError, StoreError):
-                Bucket(name).delete(key)
+def remove_object(url: str) -> None:
+    name, key = split_s3(url)
+    Bucket(name).delete(key)
 
 
 def remove_tree(url: str) -> None:

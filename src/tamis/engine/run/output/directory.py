@@ -23,7 +23,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from tamis import files
 from tamis.engine.ledger import Ledger
@@ -65,7 +65,7 @@ class Past:
         return self._dir.files()
 
 
-class RunDir:
+class RunDir(files.Closing):
     def __init__(self, output: str, scratch: str | None = None) -> None:
         scratch_files.refuse_inside(output, scratch)
         self.remote = BucketOutput(output) if is_bucket(output) else None
@@ -120,7 +120,7 @@ class RunDir:
         tops = [(n, n.partition("/")[0]) for n in names if n != NAME]
         return [n for n, top in tops if shard.NAME.fullmatch(top) is None and not shard.OF_PASS.fullmatch(top)]
 
-    def open(self) -> None:
+    def open(self) -> Self:
         """Create the folders and take the lock. Raises RunConflict when another run works here."""
         own_run_dir(self.path)
         self._lock = files.lock(
@@ -143,6 +143,7 @@ class RunDir:
         except BaseException:
             self.close()
             raise
+        return self
 
     def _make_folders(self) -> None:
         files.own_folder(self.staged, _ADVICE.format(path=self.path))
