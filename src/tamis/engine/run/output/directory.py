@@ -416,11 +416,8 @@ _ADVICE = (
 
 def describe_inputs(files: FileList) -> dict[str, Any]:
     """Inputs as the plan keeps them: enough to notice a change."""
-    prints = (
-        [fingerprint(p, s) for p, s in zip(files.paths, files.sizes, strict=True)]
-        if len(files) <= _FINGERPRINTED_FILES
-        else []
-    )
+    looked_at = zip(files.paths, files.sizes, strict=True) if len(files) <= _FINGERPRINTED_FILES else ()
+    prints = [fingerprint(path, size) for path, size in looked_at]
     return {"paths": files.paths, "sizes": list(files.sizes), "mtimes_ns": list(files.mtimes_ns), "prints": prints}
 
 

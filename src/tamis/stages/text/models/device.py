@@ -240,14 +240,11 @@ class TorchDevice:
         """`limit`: what this process may take of a GPU's memory; more fails here, and not in a process beside it."""
         self.kind, self._n_left = kind, 1
         shares = kind == "cuda" and limit is not None and limit.share < 1
-        self._turns = Turns(limit.turns_folder if shares and limit else "", os.environ.get("CUDA_VISIBLE_DEVICES", "0"))
+        device = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
+        self._turns = Turns(limit.turns_folder if shares and limit else "", device)
         if kind == "cuda" and limit is not None:
             limit_torch(torch, limit)
-        self.name = (
-            "the CPU"
-            if kind == "cpu"
-            else f"GPU {os.environ.get('CUDA_VISIBLE_DEVICES', '0')} ({torch.cuda.get_device_name(0)})"
-        )
+        self.name = "the CPU" if kind == "cpu" else f"GPU {device} ({torch.cuda.get_device_name(0)})"
 
     def shape(self, max_rows: int, packed: bool, in_order: bool, width: int = GPU_WIDTH) -> Shape:
         """Batches that are as fast as any on such a device. `width`: values of a hidden state; a narrow model is done with a token sooner, and takes
