@@ -113,7 +113,7 @@ class Closing:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: object, *_: object) -> None:
+    def __exit__(self, kind: object = None, *_: object) -> None:
         self.close()
 
     def close(self) -> object:
@@ -123,7 +123,7 @@ class Closing:
 class Finishing(Closing):
     """What a `with` closes as a whole; where its block ends in an error, `abort` leaves nothing that could be taken for that."""
 
-    def __exit__(self, kind: object, *_: object) -> None:
+    def __exit__(self, kind: object = None, *_: object) -> None:
         if kind is None:
             self.close()
         else:
