@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tamis.errors import PipelineError, UsageError
-from tamis.later import np, pa
+from tamis.later import np, pa, pd
 from tamis.stages.base import ProcessingStage, Rule
 from tamis.stages.text.filters.base import DocumentFilter
 from tamis.stages.text.filters.statistics import Measured, measure, pass_of
@@ -76,8 +76,6 @@ class _Filters(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def compute_filter_mask(self, df: Any) -> Any:
         """Which rows of a frame stay, as a series of bools with the frame's index."""
-        import pandas as pd
-
         from tamis.formats.frames.pandas_frames import table_of
         from tamis.formats.table_block import TableBlock
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
 from tamis.errors import UsageError
+from tamis.later import pd
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.io import Reader, check_fields
@@ -44,8 +45,6 @@ class FileReaderStage(Reader):
         batches = type(self)(chosen, read_kwargs).process(FileGroupTask("", list(paths)))
         if len(batches) == 1:
             return batches[0].to_pandas()
-        import pandas as pd
-
         return pd.concat([b.to_pandas() for b in batches], ignore_index=True) if batches else pd.DataFrame()
 
 
