@@ -22,6 +22,8 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any
 
+import cloudpickle
+
 from tamis.errors import UsageError, WorkerError
 from tamis.files import Closing
 from tamis.memory.ending import end_within
@@ -72,8 +74,6 @@ class Client(Closing):
     def _call(
         self, worker: Worker, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Future[Any]:
-        import cloudpickle
-
         if self.closed:
             raise UsageError("this client is closed; get another one with get_client()")
         if worker.number not in self._processes:
@@ -129,16 +129,12 @@ class _Process:
         self._thread = ThreadPoolExecutor(1, f"tamis client {self._name}")
         self._weakly = weakref.finalize(self, _end, self._process, ours)
         if worker.device:
-            import cloudpickle
-
             self.call(cloudpickle.dumps((pools.set_up, (), {})))
 
     def call(self, pickled: bytes) -> Future[Any]:
         return self._thread.submit(self._ask, pickled)
 
     def _ask(self, pickled: bytes) -> Any:
-        import cloudpickle
-
         try:
             self._connection.send_bytes(pickled)
             raised, result = cloudpickle.loads(self._connection.recv_bytes())
