@@ -231,9 +231,9 @@ def parse_smi(gpus: str, apps: str, environ: Mapping[str, str]) -> list[GpuLook]
     found = []
     for i, (index, uuid, name, used, total, busy, degrees) in enumerate(rows):
         if i in chosen:
-            sizes = (int(_number(size) or 0) * _MIB for size in (used, total))
+            in_use, whole = (int(_number(size) or 0) * _MIB for size in (used, total))
             share = None if (percent := _number(busy)) is None else percent / 100
-            found.append(GpuLook(int(index), name, *sizes, share, _number(degrees), memory.get(uuid, {})))
+            found.append(GpuLook(int(index), name, in_use, whole, share, _number(degrees), memory.get(uuid, {})))
     return found
 
 
