@@ -53,7 +53,7 @@ def print_summary(about: dict[str, Any], result: Any) -> None:
 
 def _print(title: str, rows: list[tuple[str, str]], about: dict[str, Any], result: Any, listed: str) -> None:
     """The table, what it took, where the output is and where what was found is `listed`."""
-    from tamis.cli.terminal.show import count, print_lines, print_table
+    from tamis.cli.terminal.show import print_lines
     from tamis.hints import command
     from tamis.sizes import format_size
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tamis.errors import UsageError
-from tamis.later import np, pq
+from tamis.later import np
 from tamis.stages.base import ProcessingStage
 from tamis.stores.urls import absolute, is_remote
 from tamis.tasks import DocumentBatch
