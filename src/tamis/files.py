@@ -18,7 +18,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Self, cast
 
 from tamis.errors import RunConflict
 
@@ -104,6 +104,33 @@ def sweep(folder: Path) -> None:
                 with contextlib.suppress(OSError):
                     if time.time() - entry.stat(follow_symlinks=False).st_mtime > _OLD_S:
                         os.unlink(entry.path)
+
+
+# -- what is open -----------------------------------------------------------------------------------------------------------
+class Closing:
+    """What a `with` closes, however its block ends."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object = None, *_: object) -> None:
+        self.close()
+
+    def close(self) -> object:
+        raise NotImplementedError
+
+
+class Finishing(Closing):
+    """What a `with` closes as a whole; where its block ends in an error, `abort` leaves nothing that could be taken for that."""
+
+    def __exit__(self, kind: object = None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    def abort(self) -> None:
+        raise NotImplementedError
 
 
 # -- names ----------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""numpy, Arrow and torch, loaded when they are first used: `from tamis.later import np, pa, pc`.
+"""numpy, Arrow, pandas and torch, loaded when they are first used: `from tamis.later import np, pa, pc`.
 
 Modules of stages are imported by processes that only plan, and these stay small (tests/test_layout.py holds them to it). Whoever reads the code and
 checks its types sees the libraries themselves; at run time a name stands for its library, which the first attribute asked of it loads.
@@ -10,12 +10,14 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["F", "np", "pa", "pc", "torch"]
+__all__ = ["F", "np", "pa", "pc", "pd", "pq", "torch"]
 
 if TYPE_CHECKING:
     import numpy as np
+    import pandas as pd
     import pyarrow as pa
     import pyarrow.compute as pc
+    import pyarrow.parquet as pq
     import torch
     import torch.nn.functional as F
 else:
@@ -33,5 +35,5 @@ else:
             self.__dict__ = vars(module)  # from now on asking this is asking the library
             return getattr(module, name)
 
-    np, pa, pc = map(_Later, ("numpy", "pyarrow", "pyarrow.compute"))
-    torch, F = map(_Later, ("torch", "torch.nn.functional"))
+    np, pd, torch, F = map(_Later, ("numpy", "pandas", "torch", "torch.nn.functional"))
+    pa, pc, pq = map(_Later, ("pyarrow", "pyarrow.compute", "pyarrow.parquet"))

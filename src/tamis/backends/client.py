@@ -22,7 +22,10 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any
 
+import cloudpickle
+
 from tamis.errors import UsageError, WorkerError
+from tamis.files import Closing
 from tamis.memory.ending import end_within
 from tamis.memory.gpu import device_names
 from tamis.memory.pools import Pools
@@ -40,7 +43,7 @@ class Worker:
     device: str = ""
 
 
-class Client:
+class Client(Closing):
     """Made by `get_client`. Close it, or use it with `with`."""
 
     def __init__(self, workers: Sequence[Worker], threads: int, pools: Pools) -> None:
@@ -71,8 +74,6 @@ class Client:
     def _call(
         self, worker: Worker, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Future[Any]:
-        import cloudpickle
-
         if self.closed:
             raise UsageError("this client is closed; get another one with get_client()")
         if worker.number not in self._processes:
@@ -97,12 +98,6 @@ class Client:
         self._processes.clear()
 
     shutdown = close
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         shown = ", ".join(f"GPU {w.device}" if w.device else "CPU" for w in self.workers[:8])
@@ -134,14 +129,12 @@ class _Process:
         self._thread = ThreadPoolExecutor(1, f"tamis client {self._name}")
         self._weakly = weakref.finalize(self, _end, self._process, ours)
         if worker.device:
-            self._thread.submit(self._ask, _pickled(pools.set_up))
+            self.call(cloudpickle.dumps((pools.set_up, (), {})))
 
     def call(self, pickled: bytes) -> Future[Any]:
         return self._thread.submit(self._ask, pickled)
 
     def _ask(self, pickled: bytes) -> Any:
-        import cloudpickle
-
         try:
             self._connection.send_bytes(pickled)
             raised, result = cloudpickle.loads(self._connection.recv_bytes())
@@ -161,12 +154,6 @@ def _end(process: subprocess.Popen[bytes], connection: Connection) -> None:
     """A worker whose pipe is closed ends by itself; one that does not is killed."""
     connection.close()
     end_within(process, 5.0)
-
-
-def _pickled(function: Callable[[], Any]) -> bytes:
-    import cloudpickle
-
-    return bytes(cloudpickle.dumps((function, (), {})))
 
 
 def get_client(

@@ -292,7 +292,5 @@ def settle(drop_pages: bool = True, is_branch: bool = False) -> Up:
     status = meter.status() or {}
     anon = status.get("RssAnon", 0)
     return Up(
-        own_bytes=anon if is_branch else meter.own_bytes() or 0,
-        anon_bytes=anon,
-        peak_bytes=status.get("VmHWM", 0),
+        own_bytes=anon if is_branch else meter.own_bytes() or 0, anon_bytes=anon, peak_bytes=status.get("VmHWM", 0)
     )

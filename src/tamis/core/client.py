@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from tamis.backends.cluster.head import Head, HeadOptions, check_installed
@@ -153,8 +153,6 @@ class SlurmRayClient(RayClient):
             self._follow(where)
 
     def _options(self) -> HeadOptions:
-        from dataclasses import replace
-
         return replace(super()._options(), ip=socket.gethostbyname(socket.gethostname()))
 
     def _lead(self, where: str, n_nodes: int) -> None:

@@ -126,9 +126,8 @@ def _shuffled(
         streams: dict[int, Any] = {}
         for table, _ in tables:
             keys = table[_KEY].to_numpy()
-            bucket = ((keys >> np.uint64(32)) * np.uint64(n) >> np.uint64(32)).astype(
-                np.int64
-            )  # n equal ranges of keys
+            # n equal ranges of keys.
+            bucket = ((keys >> np.uint64(32)) * np.uint64(n) >> np.uint64(32)).astype(np.int64)
             for k in np.unique(bucket).tolist():
                 if k not in streams:
                     sink = stack.enter_context(files.create(paths[k], 0o600))

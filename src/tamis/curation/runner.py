@@ -252,11 +252,8 @@ class CurationRun(HeldOutput):
             drawn = os.path.join(folder, "draws")
             pipeline = Pipeline(f"{self.curation.name}: numbers", stages=[*stages, draw, RecordWriter(drawn)])
             result = self._execute(pipeline, "numbers for sources", keep_rejected=False)
-            task = {
-                "records": [os.path.join(drawn, f["name"]) for f in result.files],
-                "most": mix.most,
-                "limits": limits,
-            }
+            paths = [os.path.join(drawn, f["name"]) for f in result.files]
+            task = {"records": paths, "most": mix.most, "limits": limits}
             self.do_apart(folder, task, self.progress, "tamis.curation.share_of_source")
         return limits
 

@@ -40,7 +40,10 @@ def limit_of(records: Records, source: int, most: int) -> dict[str, Any] | None:
             )
         upto = np.cumsum(counts)
         if upto[-1] <= left:
-            return None if shift + _BITS == 64 else _last(records, source, known, shift + _BITS)
+            if shift + _BITS == 64:
+                return None
+            # All numbers that begin with these bits are taken.
+            return {"draw": str(((known + 1) << (shift + _BITS)) - 1), "file": 1 << 30, "offset": 0}
         at = int(np.searchsorted(upto, left))
         known, left = known << _BITS | at, left - (int(upto[at - 1]) if at else 0)
     for first, draws, rows in _parts(records, source):
@@ -50,11 +53,6 @@ def limit_of(records: Records, source: int, most: int) -> dict[str, Any] | None:
             return {"draw": str(known), "file": int(place["file"][0]), "offset": int(place["offset"][0])}
         left -= len(same)
     raise AssertionError("there are fewer documents than were counted")
-
-
-def _last(records: Records, source: int, known: int, shift: int) -> dict[str, Any]:
-    """All numbers that begin with these bits are taken."""
-    return {"draw": str(((known + 1) << shift) - 1), "file": 1 << 30, "offset": 0}
 
 
 def _parts(records: Records, source: int) -> Any:

@@ -85,11 +85,8 @@ class HeldOutput(ABC):
         with files.locked(os.path.join(self.run_dir, "dedup.lock"), busy):
             if self.fresh:
                 self._forget()
-                place.open()
-                try:
+                with place.open():
                     place.forget()
-                finally:
-                    place.close()
             else:
                 place.bring_files(self.noted_in)
             self._open_work()

@@ -24,9 +24,8 @@ from tamis.tasks import DocumentBatch
 
 Words = np.ndarray[Any, Any]
 NO_ROW = 0xFFFFFFFF
-NO_NUMBER = (
-    0xFFFFFFFFFFFFFFFF  # the rank of a document that has no number in the column it is kept by: behind all others
-)
+# The rank of a document that has no number in the column it is kept by: behind all others.
+NO_NUMBER = 0xFFFFFFFFFFFFFFFF
 _NUMBER = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 
 

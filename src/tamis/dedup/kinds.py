@@ -27,9 +27,8 @@ class Passes:
     task: dict[str, Any]
     writer: Callable[[], Writer] | None  # None: nothing is removed
     texts: Callable[[str], ProcessingStage[Any, Any]] | None = None
-    choose: Callable[[str], int] | None = (
-        None  # bands per pass, from the folder they go to; `keys_of` makes the stages then
-    )
+    # Bands per pass, from the folder they go to; `keys_of` makes the stages then.
+    choose: Callable[[str], int] | None = None
     keys_of: Callable[[int], list[tuple[ProcessingStage[Any, Any], list[int]]]] = field(default=lambda _: [])
     threshold: float | None = None
     max_source_loss: float = 1.0
@@ -42,9 +41,8 @@ class Passes:
     index_kind: str = ""
     index_parameters: dict[str, Any] = field(default_factory=dict)
     step: StepOf | None = None  # where it is one step of a curation (tamis/curation)
-    before: list[ProcessingStage[Any, Any]] = field(
-        default_factory=list
-    )  # between the reader and the first stage of `keys`
+    # Between the reader and the first stage of `keys`.
+    before: list[ProcessingStage[Any, Any]] = field(default_factory=list)
 
 
 @dataclass

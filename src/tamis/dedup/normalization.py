@@ -53,26 +53,10 @@ def rewritten(text: str, mode: str) -> str:
     return _REWRITE[mode](text)
 
 
-def _stripped(text: str) -> str:
-    return text.strip()
-
-
-def _folded(text: str) -> str:
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-
-
-def _letters(text: str) -> str:
-    return _OTHER.sub("", unicodedata.normalize("NFKC", text).casefold())
-
-
-def _composed(text: str) -> str:
-    return unicodedata.normalize("NFC", text)
-
-
-def _same(text: str) -> str:
-    return text
-
-
 _REWRITE: dict[str, Callable[[str], str]] = {
-    "none": _same, "strip": _stripped, "nfc": _composed, "casefold": _folded, "alphanumeric": _letters,
-}  # fmt: skip
+    "none": lambda text: text,
+    "strip": str.strip,
+    "nfc": lambda text: unicodedata.normalize("NFC", text),
+    "casefold": lambda text: " ".join(unicodedata.normalize("NFKC", text).casefold().split()),
+    "alphanumeric": lambda text: _OTHER.sub("", unicodedata.normalize("NFKC", text).casefold()),
+}

@@ -193,9 +193,8 @@ def run_apart(arguments: Sequence[str], work: Callable[[str], None], what: str) 
     """Do `work(folder)` under the budget of folder/task.json; what goes wrong is told to whoever listens (solver_process.py)."""
     (folder,) = arguments
     try:
-        others = _DRIVER_BYTES + (
-            meter.pss(os.getppid()) or 0
-        )  # the driver, and the warm process that this was forked from
+        # The driver, and the warm process that this was forked from.
+        others = _DRIVER_BYTES + (meter.pss(os.getppid()) or 0)
         task = read_json(os.path.join(folder, "task.json"))
         if task.get("far"):
             options.restore(task["stores"])

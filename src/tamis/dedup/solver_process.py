@@ -14,12 +14,7 @@ from tamis.errors import BudgetError, RunConflict, TamisError, UsageError, Worke
 _SAID_BYTES = 1 << 20  # a line that is longer is no message of ours
 
 
-def decide(
-    folder: str,
-    warm_process: WarmProcess,
-    progress: Callable[[dict[str, Any]], None],
-    module: str,
-) -> None:
+def decide(folder: str, warm_process: WarmProcess, progress: Callable[[dict[str, Any]], None], module: str) -> None:
     """Run the steps of folder/task.json in a process of their own: `main([folder])` of this module."""
     read, write = os.pipe()
     try:

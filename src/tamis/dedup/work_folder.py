@@ -42,11 +42,7 @@ class WorkFolder(HeldOutput):
     noted_in = "dedup.json"
 
     def __init__(
-        self,
-        passes: Passes,
-        settings: Mapping[str, Any],
-        progress: Progress | bool | None = None,
-        executor: Any = None,
+        self, passes: Passes, settings: Mapping[str, Any], progress: Progress | bool | None = None, executor: Any = None
     ) -> None:
         super().__init__(passes.output, settings, executor)
         self.passes, self._asked = passes, progress

@@ -401,9 +401,8 @@ class Workflow(WorkFolder):
 
 
 _ALL_BANDS = 1 << 30
-_LAYOUT = (
-    2  # of files between the steps of a decision; without a number they were 00000.bin where they are 00000.0.bin now
-)
+# Of files between the steps of a decision; without a number they were 00000.bin where they are 00000.0.bin now.
+_LAYOUT = 2
 _NOT_DECIDED = {
     "identity.json",
     "inputs.json",

@@ -50,9 +50,8 @@ MIN_PLANTED = 3
 _PARQUET_CAN_HOLD = ("null_text", "duplicate", "junk")
 _SYMBOLS = "#$%^&*~|<>{}[]@+=_"
 _N_LOST = 20
-_LOST_SHARE = (
-    0.005  # of the corpus: far below the limit under which a run counts as complete, whatever texts this machine has
-)
+# Of the corpus: far below the limit under which a run counts as complete, whatever texts this machine has.
+_LOST_SHARE = 0.005
 
 
 @dataclass

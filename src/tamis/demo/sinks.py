@@ -8,13 +8,14 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
+from tamis.files import Closing
 from tamis.formats.compression.streams import StreamWriter, codec_of
 
 _BUFFER_BYTES = 1 << 20
 _ROW_GROUP_BYTES = 4_000_000
 
 
-class Sink(ABC):
+class Sink(Closing, ABC):
     """Counts documents and decoded bytes; subclasses write them."""
 
     def __init__(self) -> None:
@@ -33,12 +34,6 @@ class Sink(ABC):
     @abstractmethod
     def close(self) -> None:
         """Whole and on the disk."""
-
-    def __enter__(self) -> Sink:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class JsonlSink(Sink):

@@ -25,13 +25,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tamis.engine.ledger import Ledger
 
-SMALLEST, SHARES, MEANS, LARGE, LARGEST = (
-    -24,
-    -4,
-    0,
-    4,
-    40,
-)  # powers of two: where each kind of bins begins, and the end
+# Powers of two: where each kind of bins begins, and the end.
+SMALLEST, SHARES, MEANS, LARGE, LARGEST = (-24, -4, 0, 4, 40)
 FIRST_SHARE = 1 + (SHARES - SMALLEST) * 4
 FIRST_MEAN = FIRST_SHARE + 60
 FIRST_LARGE = FIRST_MEAN + 60

@@ -37,9 +37,8 @@ class Segment:
 @dataclass
 class Job:
     name: str
-    source: (
-        ProcessingStage[Any, Any] | None
-    )  # a FilePartitioningStage, or None: with initial tasks, or a user's own source
+    # A FilePartitioningStage, or None: with initial tasks, or a user's own source.
+    source: ProcessingStage[Any, Any] | None
     reader: Reader | None  # None when a user's stage reads
     stages: list[ProcessingStage[Any, Any]]
     writer: Writer | None

@@ -18,9 +18,8 @@ from tamis.engine.activity import WRITING
 from tamis.engine.histograms import Histogram, from_texts, merge_all, to_texts
 
 MODULUS = 1 << 128
-UNTRACED = (
-    "documents_without_record"  # metric of a stage: documents it returned that no record of its input stands behind
-)
+# Metric of a stage: documents it returned that no record of its input stands behind.
+UNTRACED = "documents_without_record"
 MAX_EXAMPLES = 3
 Example = tuple[int, int, str | None]
 """A document: number of its input file, offset (or row number) in it, both -1 where unknown, and its id if it has one."""

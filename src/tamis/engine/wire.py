@@ -69,11 +69,14 @@ def _reader(hint: Any) -> _Reader:
         (inner,) = [_reader(a) for a in args if a is not type(None)]
         return lambda value: None if value is None else inner(value)
     if origin is list:
-        return _list_of(_reader(args[0]))
+        member = _reader(args[0])
+        return lambda value: [member(v) for v in _checked(value, list)]
     if origin is tuple:
-        return _tuple_of([_reader(a) for a in args])
+        members = [_reader(a) for a in args]
+        return lambda value: tuple(read(v) for read, v in zip(members, _checked(value, list), strict=True))
     if origin is dict:
-        return _dict_of(_reader(args[1]))
+        member = _reader(args[1])
+        return lambda value: {k: member(v) for k, v in _checked(value, dict).items()}
     if hasattr(hint, "from_dict"):
         return lambda value: hint.from_dict(_checked(value, dict))
     if is_dataclass(hint):
@@ -91,18 +94,6 @@ def _fields_of(kind: Any) -> _Reader:
         return kind(**{name: readers[name](told) for name, told in _checked(value, dict).items()})
 
     return read
-
-
-def _list_of(inner: _Reader) -> _Reader:
-    return lambda value: [inner(v) for v in _checked(value, list)]
-
-
-def _tuple_of(inner: list[_Reader]) -> _Reader:
-    return lambda value: tuple(read(v) for read, v in zip(inner, _checked(value, list), strict=True))
-
-
-def _dict_of(inner: _Reader) -> _Reader:
-    return lambda value: {k: inner(v) for k, v in _checked(value, dict).items()}
 
 
 def _checked(value: Any, kind: type) -> Any:

@@ -19,11 +19,7 @@ class Frames:
     """
 
     def __init__(
-        self,
-        path: str | bytes,
-        start_s: float = 0.0,
-        end_s: float = float("inf"),
-        vectors: bool = False,
+        self, path: str | bytes, start_s: float = 0.0, end_s: float = float("inf"), vectors: bool = False
     ) -> None:
         self.path, self.start_s, self.end_s = path, start_s, end_s
         self.vectors = vectors

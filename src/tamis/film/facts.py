@@ -9,12 +9,10 @@ from tamis.film.opening import FilmFault, codec_name, faults, library, opened, v
 from tamis.stores.opening import size_of
 
 MAX_PIXELS = 144_000_000  # of one picture: 16K. A header that claims more is a mistake, or wants the reader's memory
-MAX_DURATION_S = (
-    31 * 86_400.0
-)  # two frames can lie 10^18 s apart by their times: clips of that would never be all counted
-_MOST_ASPECT = (
-    20.0  # a pixel that is more oblong is a mistake; scaled to its true shape, a picture would take gigabytes
-)
+# Two frames can lie 10^18 s apart by their times: clips of that would never be all counted.
+MAX_DURATION_S = 31 * 86_400.0
+# A pixel that is more oblong is a mistake; scaled to its true shape, a picture would take gigabytes.
+_MOST_ASPECT = 20.0
 _RATE_OF_UNKNOWN_K = 2000  # kbit/s, for files that do not say
 _SHORT_S = 0.3  # a container whose last packet ends so much before the duration it states, and more than
 _SHORT_SHARE = 0.02  # ... this share of it, is cut short

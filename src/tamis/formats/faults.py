@@ -34,9 +34,8 @@ _WORDS: dict[str, tuple[str, ...]] = {
 """What a library says, in lower case, by the name of its package."""
 
 _TORCH = "defaultcpuallocator: can't allocate memory"  # a plain RuntimeError, raised where the user's code calls torch
-_TORCH_FILE = re.compile(
-    r"unable to mmap [0-9]{1,18} bytes from file <.*>: cannot allocate memory \(12\)", re.DOTALL
-)  # weights that are mapped
+# Weights that are mapped.
+_TORCH_FILE = re.compile(r"unable to mmap [0-9]{1,18} bytes from file <.*>: cannot allocate memory \(12\)", re.DOTALL)
 
 _ASKED = re.compile(
     r"(?:alloc of size|tried to allocate|^unable to mmap) (?P<n>[0-9]{1,18}(?:\.[0-9]{1,6})?)(?: (?P<unit>[KMGT])iB)?",

@@ -26,9 +26,8 @@ class TableBlock:
         self.n_rows = len(table)
         self.record_bytes: Array | None = None  # of what each row stands for, where that is not the row itself
         self._at = {name: i for i, name in enumerate(table.column_names)}  # asking the table goes through all names
-        self.places: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = (
-            None  # input file and row number, by row
-        )
+        # Input file and row number, by row.
+        self.places: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
 
     def field_names(self, rows: Array | None = None) -> list[str]:
         """Columns are declared: every row has them all."""

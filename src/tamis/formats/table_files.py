@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from tamis.errors import FormatError
+from tamis.files import Finishing
 from tamis.formats.base import MAX_BATCH_ROWS
 from tamis.formats.columns.casting import cast_table
 from tamis.formats.columns.plain import is_plain, plain_array
@@ -65,7 +66,7 @@ def cut(at: int, table: pa.Table, batch_bytes: int) -> Iterator[tuple[int, pa.Ta
     yield from cut(at + half, table.slice(half), batch_bytes)
 
 
-class BufferedWriter(ABC):
+class BufferedWriter(Finishing, ABC):
     """A file being written in groups of rows of about `group_bytes` (decoded). The same tables in the same order give the same bytes."""
 
     def __init__(self, path: str | os.PathLike[str], schema: pa.Schema, group_bytes: int) -> None:
@@ -119,12 +120,3 @@ class BufferedWriter(ABC):
             table = pa.concat_tables(self._waiting)
             self._waiting, self._n_waiting_bytes = [], 0
             self._write_group(table)
-
-    def __enter__(self) -> BufferedWriter:
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()

@@ -29,9 +29,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 MIN_PRIVATE_BYTES = 16 << 20
-MIN_GROWN_BYTES = (
-    1 << 20
-)  # mremap, of which the kind of memory is not told, and in which realloc() of larger buffers ends
+# mremap, of which the kind of memory is not told, and in which realloc() of larger buffers ends.
+MIN_GROWN_BYTES = 1 << 20
 SWITCH = "TAMIS_GATE"
 
 Call = Literal["map", "allocate", "grow", "segment", "fork", "exec"]

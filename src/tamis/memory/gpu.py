@@ -36,9 +36,8 @@ class GpuLook:
     total_bytes: int
     busy: float | None = None
     temperature_c: float | None = None
-    processes: Mapping[int, int] = field(
-        default_factory=dict
-    )  # pid -> bytes; in a container the pids may be the host's
+    # pid -> bytes; in a container the pids may be the host's.
+    processes: Mapping[int, int] = field(default_factory=dict)
 
     def ours_bytes(self, pids: Iterable[int]) -> int:
         return sum(self.processes.get(pid, 0) for pid in set(pids))
@@ -231,19 +230,10 @@ def parse_smi(gpus: str, apps: str, environ: Mapping[str, str]) -> list[GpuLook]
     chosen = set(visible_gpus([r[1] for r in rows], environ))
     found = []
     for i, (index, uuid, name, used, total, busy, degrees) in enumerate(rows):
-        share = _number(busy)
         if i in chosen:
-            found.append(
-                GpuLook(
-                    int(index),
-                    name,
-                    int(_number(used) or 0) * _MIB,
-                    int(_number(total) or 0) * _MIB,
-                    None if share is None else share / 100,
-                    _number(degrees),
-                    memory.get(uuid, {}),
-                )
-            )
+            in_use, whole = (int(_number(size) or 0) * _MIB for size in (used, total))
+            share = None if (percent := _number(busy)) is None else percent / 100
+            found.append(GpuLook(int(index), name, in_use, whole, share, _number(degrees), memory.get(uuid, {})))
     return found
 
 

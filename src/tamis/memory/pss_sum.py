@@ -60,9 +60,8 @@ class Tally:
         self._all_at, self._looked_at = float("-inf"), clock()
         self._credit_s = _SAVED_S
         self._was_sure = False
-        self.exact_s = (
-            EXACT_S  # RESTLESS_S while there are forks: what they copy by writing does not show in resident memory
-        )
+        # RESTLESS_S while there are forks: what they copy by writing does not show in resident memory.
+        self.exact_s = EXACT_S
         self.used_bytes = 0
         self.uses: dict[int, int] = {}
         self.parents: dict[int, int] = {}

@@ -19,7 +19,7 @@ from typing import Any
 
 from tamis.errors import FormatError, UsageError
 from tamis.formats.input_files.names import path_of, path_text
-from tamis.formats.registry import holds_rows, table_name
+from tamis.formats.registry import holds_rows, named, table_format, table_name
 from tamis.later import pa, pc
 from tamis.observe.record_at import line_at
 from tamis.observe.snapshot import read_object
@@ -195,8 +195,6 @@ def _json_line(path: str, offset: int) -> Any:
 
 
 def _row(path: str, row: int, field: str) -> Any:
-    from tamis.formats.registry import table_format
-
     for start, table in table_format(path).iter_rows(path, row, row + 1):
         if start <= row < start + len(table) and field in table.column_names:
             return {field: table.column(field)[row - start].as_py()}
@@ -205,8 +203,6 @@ def _row(path: str, row: int, field: str) -> Any:
 
 def _picture(path: str, row: int) -> str:
     """What is known of a picture without looking at its pixels, line by line."""
-    from tamis.formats.registry import named
-
     for _, table in named(PICTURES).iter_rows(path, row, row + 1):
         for found in table.to_pylist():
             names = ("member", "format", "width", "height", "length", "caption", "json")

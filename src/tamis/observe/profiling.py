@@ -10,9 +10,8 @@ from html import escape
 from tamis.sizes import format_size
 
 NOISE = 0.05  # throughputs this near to each other count as equal
-SHORT_NOISE = (
-    0.15  # ... where runs are short and tried once: start-up and neighbours decide more than the configuration
-)
+# ... where runs are short and tried once: start-up and neighbours decide more than the configuration.
+SHORT_NOISE = 0.15
 SHORT_S = 10.0
 _CROWDED = 0.9  # of the budget: above it workers are ended
 

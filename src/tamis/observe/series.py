@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tamis.errors import TamisError
+from tamis.files import Closing
 from tamis.observe import points
 
 MAX_CELLS = 1000
@@ -73,7 +74,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     return db
 
 
-class Series:
+class Series(Closing):
     """What a run's database says now. A context manager; reads of one instance may see the run move on."""
 
     def __init__(self, db: sqlite3.Connection | None) -> None:
@@ -84,12 +85,6 @@ class Series:
             db.set_progress_handler(lambda: time.monotonic() > self._until, 100_000)
         self.about: dict[str, Any] = self._about()
         self.version = _int(self.about.get("version", 1)) or 1
-
-    def __enter__(self) -> Series:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         if self._db is not None:
@@ -271,15 +266,11 @@ def _object(value: Any) -> dict[str, Any]:
     return found if isinstance(found, dict) else {"text": _text(value)}
 
 
-def _sizes(value: Any) -> dict[str, int]:
-    return {str(k): _int(v) for k, v in _object(value).items()}
-
-
 _CONVERT: dict[str, Callable[[Any], Any]] = {
     "int": _int,
     "float": lambda value: _float(value) or 0.0,
     "float | None": _float,
     "str": _text,
     "dict[str, Any]": _object,
-    "dict[str, int]": _sizes,
+    "dict[str, int]": lambda value: {str(k): _int(v) for k, v in _object(value).items()},
 }

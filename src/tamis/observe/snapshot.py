@@ -112,9 +112,8 @@ def _read_series(snapshot: Snapshot, wanted: Wanted, now: float) -> None:
         snapshot.last = last = series.last()
         if last is not None:
             began = _number(about.get("began_at"))
-            attempt = (
-                began if 0 < began <= last.at else None
-            )  # what an earlier attempt left is not stretched over the gap
+            # What an earlier attempt left is not stretched over the gap.
+            attempt = began if 0 < began <= last.at else None
             since = attempt if wanted.recent_s is None else max(attempt or 0.0, last.at - wanted.recent_s)
             snapshot.totals = series.totals(wanted.n_points, since)
             snapshot.recent = series.totals(RECENT_S, last.at - RECENT_S)

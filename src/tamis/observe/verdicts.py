@@ -191,14 +191,10 @@ def verdict_tables(folder: Path, columns: list[str] | None) -> Iterator[Any]:
 def _matches(table: Any, document: str, files: set[int], offset: int) -> list[dict[str, Any]]:
     mask = pc.fill_null(pc.equal(table["id"], document), False)
     if files:
-        here = pc.and_(pc.is_in(table["file"], value_set=_int32(files)), pc.equal(table["offset"], offset))
-        mask = pc.or_(mask, here)
+        in_files = pc.is_in(table["file"], value_set=pa.array(sorted(files), pa.int32()))
+        mask = pc.or_(mask, pc.and_(in_files, pc.equal(table["offset"], offset)))
     rows: list[dict[str, Any]] = table.filter(mask).to_pylist()
     return rows
-
-
-def _int32(values: set[int]) -> Any:
-    return pa.array(sorted(values), pa.int32())
 
 
 def _verdict(row: dict[str, Any], paths: list[str]) -> Verdict:

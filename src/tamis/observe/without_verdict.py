@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tamis.errors import FormatError, UsageError
-from tamis.formats.registry import reads_rows
+from tamis.formats.registry import reads_rows, table_format
 from tamis.hints import command
 from tamis.observe.commits import commits_at, steps_of
 from tamis.observe.quarantine import read_entries
@@ -101,8 +101,6 @@ def read_record(path: str, offset: int, formats: Sequence[str] = ()) -> tuple[di
         return None, f"{path} lies in a store, and is not read for this"
     try:
         if reads_rows(path, formats):
-            from tamis.formats.registry import table_format
-
             return ({} if offset < table_format(path).describe(path).n_rows else None), ""
         line = line_at(path, offset)
         record = json.loads(line.decode("utf-8", "replace")) if line is not None and line.strip() else None

@@ -18,10 +18,7 @@ if TYPE_CHECKING:
     from tamis.engine.run.run_result import RunResult
 
 PLAIN_EVERY_S = 5.0
-_PHASES = {
-    "starting": "starting ...",
-    "schema": "bringing all files to one schema ...",
-}
+_PHASES = {"starting": "starting ...", "schema": "bringing all files to one schema ..."}
 
 
 class Rates:
@@ -129,11 +126,8 @@ def in_one_line(name: str, result: RunResult) -> str:
     if result.status == "already":
         return f"{name}: finished earlier, nothing to do ({ledger.written.n:,} documents in {result.output})"
     aside = f", {ledger.quarantined.n:,} in quarantine" if ledger.quarantined.n else ""
-    peak = (
-        f", peak memory {format_size(result.peak_bytes)} of {format_size(result.budget_bytes)}"
-        if result.peak_bytes
-        else ""
-    )
+    used = f"{format_size(result.peak_bytes)} of {format_size(result.budget_bytes)}"
+    peak = f", peak memory {used}" if result.peak_bytes else ""
     return (
         f"{name}: {ledger.records.n:,} documents read, {ledger.written.n:,} written, {ledger.n_dropped:,} dropped{aside}; "
         f"{clock(result.seconds)}{peak}"

@@ -46,7 +46,11 @@ class Sequential(Pipeline):
         table = _joined([task for task in made if isinstance(task, DocumentBatch)])
         if isinstance(dataset, DocumentBatch):
             return DocumentBatch(dataset.dataset_name, table)
-        return table if kind == "pyarrow" else _as_kind(table, kind)
+        if kind == "pyarrow":
+            return table
+        from tamis.formats.frames.cudf_frames import moved
+
+        return moved(table, "cudf" if kind == "cudf" else "pandas")
 
 
 def _over_files(
@@ -66,9 +70,3 @@ def _joined(batches: list[DocumentBatch]) -> Any:
     tables = [b.to_pyarrow() for b in batches if b.num_items]
     tables = [t.drop_columns([ROW_ID]) if ROW_ID in t.column_names else t for t in tables]
     return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
-
-
-def _as_kind(table: Any, kind: str) -> Any:
-    from tamis.formats.frames.cudf_frames import moved
-
-    return moved(table, "cudf" if kind == "cudf" else "pandas")

@@ -119,11 +119,9 @@ def _replace(text: str, settings: Any, entry: Any, name: str, value: str | None,
     if not isinstance(old, yaml.ScalarNode) or "${" in old.value or old.style in ("|", ">"):
         raise _by_hand(file, {name: value}, f"{name} is a reference or a block of text there")
     if value is not None:
-        return (
-            f"{text[:start]}{value}{text[end:]}"
-            if old.value
-            else f"{text[: key.end_mark.index + 1]} {value}{text[key.end_mark.index + 1 :]}"
-        )
+        if old.value:
+            return f"{text[:start]}{value}{text[end:]}"
+        return f"{text[: key.end_mark.index + 1]} {value}{text[key.end_mark.index + 1 :]}"
     if settings.flow_style or len(settings.value) == 1:
         raise _by_hand(file, {name: value}, f"{name} cannot be taken out by itself")
     begin = text.rfind("\n", 0, key.start_mark.index) + 1

@@ -97,9 +97,8 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
     is_sink_stage: bool = False
     is_resumable: bool = True
     kernel_groups: ClassVar[tuple[str, ...]] = ()  # folders of tamis.kernels that it uses, loaded before any memory cap
-    judges_input: ClassVar[bool] = (
-        False  # what it sets aside is bad for every pass of a workflow, not only for the one it is in
-    )
+    # What it sets aside is bad for every pass of a workflow, not only for the one it is in.
+    judges_input: ClassVar[bool] = False
     keeps_results: ClassVar[bool] = False  # see keep_between_passes
     only_adds: ClassVar[bool] = False  # it adds columns; fields that were there, and documents, stay as they are
     gives_documents: ClassVar[bool] = False  # never another kind of task: behind a GPU, another worker may write them

@@ -85,10 +85,11 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
         if self.files_per_partition is None:
             self._warn_of_large(sizes)
         groups = group_files(sizes, self.files_per_partition, self.block_bytes)
-        return [
-            FileGroupTask(task.dataset_name, group, _metadata=_about(i, len(groups), group))
-            for i, group in enumerate(groups)
-        ]
+        made = []
+        for i, group in enumerate(groups):
+            about = {"partition_index": i, "total_partitions": len(groups), "source_files": group}
+            made.append(FileGroupTask(task.dataset_name, group, _metadata=about))
+        return made
 
     def _warn_of_large(self, files: Sequence[tuple[str, int]]) -> None:
         """A group here is of whole files; a run would split those that are too large."""
@@ -102,10 +103,6 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
                 "of its own here. A pipeline with a reader splits them",
                 stacklevel=3,
             )
-
-
-def _about(index: int, total: int, group: list[str]) -> dict[str, Any]:
-    return {"partition_index": index, "total_partitions": total, "source_files": group}
 
 
 def group_files(

@@ -16,7 +16,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tamis.errors import MissingExtra, RunConflict, StoreError
@@ -35,9 +34,8 @@ _PASSING_CODES = {
 }  # fmt: skip
 _MD5 = re.compile(r'"[0-9a-f]{32}"')
 _FETCH_BYTES = 8 << 20
-_PIECE_BYTES = (
-    1 << 20
-)  # of a body at a time: the library copies through memory of its own, which stays in the cache and is used again
+# Of a body at a time: the library copies through memory of its own, which stays in the cache and is used again.
+_PIECE_BYTES = 1 << 20
 _COPY_BYTES = 1 << 30  # stores copy at most 5 GiB in one request
 MARK = "tamis-mark"  # the name under which an object says who wrote it
 
@@ -89,9 +87,8 @@ def client(options: Options) -> Any:
         from botocore.config import Config
     except ImportError:
         raise MissingExtra("s3://", "s3") from None
-    learn_values(
-        {name: os.environ.get(name, "") for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")}
-    )  # never in a message
+    # Never in a message.
+    learn_values({name: os.environ.get(name, "") for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")})
     session = boto3.session.Session()
     config = Config(
         retries={"total_max_attempts": 1, "mode": "standard"},
@@ -133,20 +130,12 @@ class Bucket:
     # -- looking --------------------------------------------------------------------------------------------------------
     def head(self, key: str) -> Object | None:
         """The object; None where there is none."""
-
-        def call() -> Object | None:
-            answer = self._ask("head_object", key, ok=(404,), Key=key, **self._payer())
-            if answer is None:
-                return None
-            mark = str(answer.get("Metadata", {}).get(MARK, ""))
-            is_md5 = bool(_MD5.fullmatch(str(answer["ETag"]))) and answer.get("ServerSideEncryption") in (
-                None,
-                "AES256",
-            )
-            is_md5 = is_md5 and "SSECustomerAlgorithm" not in answer
-            return Object(key, int(answer["ContentLength"]), str(answer["ETag"]), mark, is_md5)
-
-        return retry.again(call, f"looking at {self.url(key)}")
+        answer = self._request("looking at", "head_object", key, ok=(404,), Key=key, **self._payer())
+        if answer is None:
+            return None
+        etag, mark = str(answer["ETag"]), str(answer.get("Metadata", {}).get(MARK, ""))
+        is_plain = answer.get("ServerSideEncryption") in (None, "AES256") and "SSECustomerAlgorithm" not in answer
+        return Object(key, int(answer["ContentLength"]), etag, mark, is_plain and bool(_MD5.fullmatch(etag)))
 
     def may_list(self, prefix: str) -> bool:
         """Whether the store tells us which keys begin so. If not, it refuses (403) what is missing like what is secret."""
@@ -167,11 +156,7 @@ class Bucket:
         """The answers to a request that lists, one after the other. `following`: how the next is asked for, by what this one tells."""
         at: dict[str, Any] = {}
         while True:
-
-            def call(at: dict[str, Any] = at) -> Any:
-                return self._ask(what, prefix, Prefix=prefix, **at, **arguments)
-
-            answer = retry.again(call, f"listing {self.url(prefix)}")
+            answer = self._request("listing", what, prefix, Prefix=prefix, **at, **arguments)
             yield answer
             if not answer.get("IsTruncated"):
                 return
@@ -245,31 +230,25 @@ class Bucket:
     # -- writing --------------------------------------------------------------------------------------------------------
     def put(self, key: str, data: bytes) -> None:
         """Write a small object, over what is there."""
-        retry.again(lambda: self._put(key, data), f"writing {self.url(key)}")
+        self._put(key, data)
 
     def put_new(self, key: str, data: bytes) -> None:
         """Write a small object where there is none; `Taken` where there is one with other contents.
 
         When an answer was lost, the next try finds our own object there: what it holds tells it from somebody else's.
         """
-
-        def call() -> bool:
-            return self._put(key, data, {"IfNoneMatch": "*"}) is not None
-
-        if not retry.again(call, f"writing {self.url(key)}") and self.get(key) != data:
+        if self._put(key, data, {"IfNoneMatch": "*"}) is None and self.get(key) != data:
             raise Taken(self.url(key))
 
-    def _put(self, key: str, data: bytes, conditions: Mapping[str, Any] = MappingProxyType({})) -> Any:
-        return self._ask("put_object", key, ok=(412,), Key=key, Body=data, ContentMD5=_md5(data), **conditions)
+    def _put(self, key: str, data: bytes, conditions: Mapping[str, Any] | None = None) -> Any:
+        asked = {"Key": key, "Body": data, "ContentMD5": _md5(data), **(conditions or {})}
+        return self._request("writing", "put_object", key, ok=(412,), **asked)
 
     def copy(self, bucket: str, source: str, key: str, size: int) -> None:
         """An object of this store under another name; large ones in parts, where there is none of that name. It keeps its mark."""
         where = {"Bucket": bucket, "Key": source}
         if size <= _COPY_BYTES:
-            retry.again(
-                lambda: self._ask("copy_object", key, Key=key, CopySource=where, MetadataDirective="COPY"),
-                f"copying {self.url(key)}",
-            )
+            self._request("copying", "copy_object", key, Key=key, CopySource=where, MetadataDirective="COPY")
             return
         found = Bucket(bucket).head(source)
         if found is None:
@@ -287,44 +266,26 @@ class Bucket:
     def _copied_parts(self, key: str, upload: str, where: dict[str, str], size: int, etag: str) -> list[str]:
         parts: list[str] = []
         for number, at in enumerate(range(0, size, _COPY_BYTES), 1):
-            asked = {
-                "CopySource": where,
-                "CopySourceIfMatch": etag,
-                "CopySourceRange": f"bytes={at}-{min(size, at + _COPY_BYTES) - 1}",
-            }
-
-            def call(number: int = number, asked: dict[str, Any] = asked) -> str:
-                answer = self._ask("upload_part_copy", key, Key=key, UploadId=upload, PartNumber=number, **asked)
-                return str(answer["CopyPartResult"]["ETag"])
-
-            parts.append(retry.again(call, f"copying {self.url(key)}"))
+            answer = self._request(
+                "copying", "upload_part_copy", key, Key=key, UploadId=upload, PartNumber=number, CopySource=where,
+                CopySourceIfMatch=etag, CopySourceRange=f"bytes={at}-{min(size, at + _COPY_BYTES) - 1}",
+            )  # fmt: skip
+            parts.append(str(answer["CopyPartResult"]["ETag"]))
         return parts
 
     def delete(self, key: str) -> None:
-        retry.again(lambda: self._ask("delete_object", key, ok=(404,), Key=key), f"removing {self.url(key)}")
+        self._request("removing", "delete_object", key, ok=(404,), Key=key)
 
     # -- uploads in parts -----------------------------------------------------------------------------------------------
     def begin(self, key: str, mark: str) -> str:
         """Begin an upload; nothing is seen of it until it is completed. An upload whose answer was lost is left to `uploads`."""
-
-        def call() -> str:
-            answer = self._ask("create_multipart_upload", key, Key=key, Metadata={MARK: mark})
-            return str(answer["UploadId"])
-
-        return retry.again(call, f"writing {self.url(key)}")
+        answer = self._request("writing", "create_multipart_upload", key, Key=key, Metadata={MARK: mark})
+        return str(answer["UploadId"])
 
     def part(self, key: str, upload: str, number: int, data: bytes | memoryview) -> str:
         """One part; its ETag. Sent again it takes the place of itself."""
-        md5 = hashlib.md5(data, usedforsecurity=False)
-
-        def call() -> str:
-            answer = self._ask(
-                "upload_part", key, Key=key, UploadId=upload, PartNumber=number, Body=bytes(data),
-                ContentMD5=base64.b64encode(md5.digest()).decode(),
-            )  # fmt: skip
-            return str(answer["ETag"])
-
-        return retry.again(call, f"writing {self.url(key)}")
+        asked = {"UploadId": upload, "PartNumber": number, "Body": bytes(data), "ContentMD5": _md5(data)}
+        return str(self._request("writing", "upload_part", key, Key=key, **asked)["ETag"])
 
     def complete(self, key: str, upload: str, parts: list[str], mark: str) -> None:
         """Make an upload an object, where there is none. Done twice it is done once; `Taken` where the object is not this one."""
@@ -335,9 +296,8 @@ class Bucket:
         def call() -> Any:
             nonlocal n_asked
             n_asked += 1
-            if (
-                n_asked > 1 and (found := self.head(key)) is not None
-            ):  # the answer was lost, or it was done in spite of a 500
+            # The answer was lost, or it was done in spite of a 500.
+            if n_asked > 1 and (found := self.head(key)) is not None:
                 return found if found.mark == mark else None
             return self._ask(
                 "complete_multipart_upload",
@@ -361,10 +321,7 @@ class Bucket:
             raise Taken(self.url(key))
 
     def abort(self, key: str, upload: str) -> None:
-        retry.again(
-            lambda: self._ask("abort_multipart_upload", key, ok=(404,), Key=key, UploadId=upload),
-            f"removing an upload of {self.url(key)}",
-        )
+        self._request("removing an upload of", "abort_multipart_upload", key, ok=(404,), Key=key, UploadId=upload)
 
     def uploads(self, prefix: str) -> Iterator[tuple[str, str, float]]:
         """Uploads that are not completed, of keys that begin with `prefix`: key, id, when they were begun (seconds since 1970)."""
@@ -377,6 +334,10 @@ class Bucket:
     # -- asking ---------------------------------------------------------------------------------------------------------
     def _payer(self) -> dict[str, Any]:
         return {"RequestPayer": "requester"} if self._options.requester_pays else {}
+
+    def _request(self, doing: str, what: str, key: str, /, **arguments: Any) -> Any:
+        """As `_ask`, tried again while a failure may pass. `doing` begins the message where it does not."""
+        return retry.again(lambda: self._ask(what, key, **arguments), f"{doing} {self.url(key)}")
 
     def _ask(self, what: str, key: str, /, *, ok: Sequence[int] = (), **arguments: Any) -> Any:
         """One request. None for an answer with a status in `ok`; Passing, Changed or StoreError for other failures."""
@@ -434,7 +395,7 @@ def _streamed(read: Any, *into: memoryview) -> Any:
         raise retry.Passing(str(exc) or type(exc).__name__) from exc
 
 
-def _md5(data: bytes) -> str:
+def _md5(data: bytes | memoryview) -> str:
     return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
 
 

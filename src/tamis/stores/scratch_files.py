@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import tempfile
-import threading
 from typing import Any, BinaryIO
 
+from tamis import files
 from tamis.errors import StoreError, UsageError
 from tamis.stores.ahead import ahead
 from tamis.stores.opening import forget, source_of
@@ -77,7 +76,7 @@ def open_to_write(path: str) -> BinaryIO | BucketFile:
     return BucketFile(path) if is_bucket(path) else open(path, "wb")
 
 
-class BucketFile:
+class BucketFile(files.Finishing):
     """An object that is written from its beginning to its end. Its first bytes can be changed as long as it is open (`seek(0)`).
 
     Bytes wait in a local file without a name: the first part until the end, the others until they are one part.
@@ -140,21 +139,12 @@ class BucketFile:
             self._bucket.put(self._key, data)
         forget(self._url)
 
-    def discard(self) -> None:
+    def abort(self) -> None:
         """Leave nothing of it."""
         self._file.close()
         if self._upload:
             with contextlib.suppress(OSError, StoreError):  # else removed with all scratch of the run
                 self._bucket.abort(self._key, self._upload)
-
-    def __enter__(self) -> BucketFile:
-        return self
-
-    def __exit__(self, kind: type | None, *_: object) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.discard()
 
 
 def send_file(path: str, url: str) -> None:
@@ -164,33 +154,9 @@ def send_file(path: str, url: str) -> None:
     os.unlink(path)
 
 
-class Remover:
-    """Removes objects that nobody needs any more behind the back of a process that has no time to wait for answers.
-
-    What fails stays until the scratch of the run is removed as a whole.
-    """
-
-    def __init__(self) -> None:
-        self._urls: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-
-    def add(self, url: str) -> None:
-        self._urls.put(url)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="tamis-remove", daemon=True)
-            self._thread.start()
-
-    def close(self) -> None:
-        """The thread ends when it has done what it was given; nobody waits for it."""
-        if self._thread is not None:
-            self._urls.put("")
-            self._thread = None
-
-    def _work(self) -> None:
-        while url := self._urls.get():
-            name, key = split_s3(url)
-            with contextlib.suppress(OSError, StoreError):
-                Bucket(name).delete(key)
+def remove_object(url: str) -> None:
+    name, key = split_s3(url)
+    Bucket(name).delete(key)
 
 
 def remove_tree(url: str) -> None:

@@ -46,7 +46,7 @@ def use(folder: str | None, most_bytes: int | None = None) -> None:
     _place = None if folder is None else _Place(folder, most_bytes)
 
 
-class Bytes:
+class Bytes(files.Closing):
     """An open file of which parts are read, wherever it lies: a file descriptor, which it closes, or a remote file. Use as a context manager."""
 
     def __init__(self, file: int | RemoteFile) -> None:
@@ -90,12 +90,6 @@ class Bytes:
         elif self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)
-
-    def __enter__(self) -> Bytes:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def open_bytes(path: str) -> Bytes:

@@ -34,9 +34,8 @@ def remove_told(pointer: str, is_nested: bool = False) -> bool:
     path, far = str(about.get("path", "")), str(about.get("far", ""))
     with contextlib.suppress(RunConflict):  # of others: it stays
         if _NAME.fullmatch(os.path.basename(path)) and files.check_own_folder(path, ""):
-            for where, _, names in (
-                os.walk(path) if not is_nested else ()
-            ):  # runs whose directories lie in scratch themselves
+            # Runs whose directories lie in scratch themselves.
+            for where, _, names in os.walk(path) if not is_nested else ():
                 for name in _FILES:
                     if name in names and not remove_told(os.path.join(where, name), is_nested=True):
                         return False

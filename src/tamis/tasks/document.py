@@ -19,16 +19,7 @@ from typing import Any
 
 from tamis.errors import UsageError
 from tamis.later import np, pa
-from tamis.tasks.given_data import (
-    as_indices,
-    check_data,
-    combined,
-    is_exact,
-    is_frame,
-    names_of,
-    take_rows,
-    to_table,
-)
+from tamis.tasks.given_data import check_data, combined, is_exact, is_frame, names_of, take_rows, to_table
 from tamis.tasks.lineage import Lineage, Origin
 from tamis.tasks.names import MISSING, ROW_ID, SCORES, TEXT
 from tamis.tasks.traced import TracedBatch
@@ -229,11 +220,9 @@ class DocumentBatch(TracedBatch):
         """All columns (or those named) as a table, plus the hidden row id."""
         if self._rows is None:
             table = to_table(self._table)
-            return (
-                table
-                if columns is None
-                else table.select([*columns, *([ROW_ID] if ROW_ID in table.column_names else [])])
-            )
+            if columns is None:
+                return table
+            return table.select([*columns, *([ROW_ID] if ROW_ID in table.column_names else [])])
         names = self._named(columns)
         return pa.table([*(self.column(n) for n in names), pa.array(self.serial)], names=[*names, ROW_ID])
 
@@ -308,11 +297,11 @@ class DocumentBatch(TracedBatch):
         if at is not None:
             chosen = np.zeros(self.num_items, bool)
             chosen[at] = True
-            texts, mask = texts.filter(as_indices(mask[at])), mask & chosen
+            texts, mask = texts.filter(pa.array(mask[at])), mask & chosen
         elif mask.all():
             return self.with_column(field, texts, changed)
         else:
-            texts = texts.filter(as_indices(mask))
+            texts = texts.filter(pa.array(mask))
         return self.with_values(field, mask, texts)
 
     def without_added(self, name: str) -> DocumentBatch:
@@ -361,7 +350,7 @@ class DocumentBatch(TracedBatch):
         child = self._child()
         child.measured = {k: v[indices] for k, v in self.measured.items()}
         if child._rows is None:
-            child._table = to_table(self._table).take(as_indices(indices))
+            child._table = to_table(self._table).take(pa.array(indices))
             return child
         assert self._rows is not None
         child._rows, child._serial = self._rows[indices], self.serial[indices]

@@ -55,10 +55,6 @@ def take_rows(array: pa.Array, indices: np.ndarray[Any, Any]) -> pa.Array:
     return text_rows.take(array, indices)
 
 
-def as_indices(indices: np.ndarray[Any, Any]) -> pa.Array:
-    return pa.array(indices)
-
-
 def combined(values: Any) -> pa.Array:
     if isinstance(values, pa.ChunkedArray):
         return values.combine_chunks() if values.num_chunks != 1 else values.chunk(0)

@@ -12,7 +12,7 @@ from tamis.errors import UsageError
 from tamis.film import memory_needed
 from tamis.film.decoding import Frames
 from tamis.film.facts import read_facts
-from tamis.film.opening import opened, video_stream
+from tamis.film.opening import library, opened, video_stream
 from tamis.film.sampling import FrameExtractionPolicy, FramePurpose, rgb, signature
 from tamis.later import np
 
@@ -217,8 +217,6 @@ def extract_frames(
         frames = decode_video_cpu(source, sample_rate_fps, num_threads=num_threads)
     if min(target_res) < 1:
         return frames
-    from tamis.film.opening import library
-
     height, width = target_res
     shown = (library().VideoFrame.from_ndarray(f, format="rgb24") for f in frames)
     return np.stack([f.reformat(width=width, height=height, interpolation="BICUBIC").to_ndarray() for f in shown])

@@ -7,7 +7,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any
 
 from tamis.backends.base import BaseExecutor
 from tamis.backends.cluster.head import HeadOptions
@@ -16,12 +16,13 @@ from tamis.backends.cluster.session import Session, Wish
 from tamis.engine.job import Job
 from tamis.engine.monitor.monitor import Watch
 from tamis.engine.run.preparing import Progress
+from tamis.files import Closing
 from tamis.memory.budget import find_budget
 
 ADDRESS_VARIABLE = "RAY_ADDRESS"
 
 
-class ClusterExecutor(BaseExecutor):
+class ClusterExecutor(BaseExecutor, Closing):
     """Workers on every node of a Ray cluster, inside a budget of `memory` on each. Use it for several runs, then `close()` it, or use `with`.
 
     `address`: of a running cluster (HOST:PORT, or "auto"). Without: the one that ray.init() or a RayClient began in this program, else the one that
@@ -62,12 +63,6 @@ class ClusterExecutor(BaseExecutor):
         """End what it started: agents, and the cluster if it is its own. A later run starts them again."""
         self._ending()
         self._session = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def settings(self) -> dict[str, Any]:
         made = super().settings()

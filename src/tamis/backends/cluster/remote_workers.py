@@ -99,7 +99,8 @@ class RemoteWorkers:
                 if (not waits and len(self._nodes) >= self._session.n_expected) or now_s - first_s > _GATHER_S:
                     break
             elif self._refused and len(self._refused) >= max(1, self._session.n_expected):
-                self._raise(self._refused[0])
+                refused = self._refused[0]
+                raise (UsageError if refused.kind in ("usage", "unseen") else WorkerError)(refused.error)
             elif now_s - began_s > START_S or self._session.error:
                 raise WorkerError(
                     self._session.error
@@ -137,9 +138,6 @@ class RemoteWorkers:
             path = os.path.join(folder, f".seen-by-nodes-{self._id}-{os.getpid()}")
             with open(files.open_to_append(path), "ab"):
                 self._visible.append(path)
-
-    def _raise(self, refused: m.Refused) -> None:
-        raise (UsageError if refused.kind in ("usage", "unseen") else WorkerError)(refused.error)
 
     # -- Workers -------------------------------------------------------------------------------------------------------------
     def start(self, worker: int, segment: int, environment: Mapping[str, str] | None = None, node: int = 0) -> None:

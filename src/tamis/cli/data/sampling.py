@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tamis.errors import FormatError
-from tamis.formats.compression.streams import codec_of
-from tamis.formats.registry import codecs_of, suffixes, table_name
+from tamis.formats.compression.streams import StreamFault, StreamReader, codec_of
+from tamis.formats.registry import codecs_of, suffixes, table_format, table_name
 from tamis.stores.opening import open_buffered
 
 SUFFIXES = tuple(suffix + codec for suffix in suffixes() for codec in codecs_of(suffix))
@@ -117,12 +117,9 @@ def type_name(value: object) -> str:
 
 
 def example_of(value: object) -> str:
-    text = value if isinstance(value, str) else repr(value)[:200] if isinstance(value, bytes) else _json(value)
-    return text[:200]
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
+    if isinstance(value, str):
+        return value[:200]
+    return (repr(value) if isinstance(value, bytes) else json.dumps(value, ensure_ascii=False, default=str))[:200]
 
 
 def take_sample(
@@ -197,8 +194,6 @@ def places(size_bytes: int, share_bytes: int) -> list[tuple[int, int]]:
 
 
 def _look_into_stream(seen: FileSeen, sample: Sample, share_bytes: int) -> None:
-    from tamis.formats.compression.streams import StreamFault, StreamReader
-
     before, data, is_whole = sample.n_documents, bytearray(), False
     with StreamReader.open(seen.path) as reader:
         try:
@@ -265,8 +260,6 @@ def _any_int(digits: str) -> int:
 
 
 def _look_into_rows(seen: FileSeen, sample: Sample, share_bytes: int) -> None:
-    from tamis.formats.registry import table_format
-
     rows = table_format(seen.path)
     info = rows.describe(seen.path)
     seen.n_documents, seen.is_exact = info.n_rows, True

@@ -27,8 +27,7 @@ _PENDING_BYTES = 8 << 20
 
 def split(
     source: Annotated[
-        Path,
-        Argument(metavar="IN", help="A .jsonl/.json/.ndjson file (plain, .gz, .zst, .bz2, .xz) or .parquet."),
+        Path, Argument(metavar="IN", help="A .jsonl/.json/.ndjson file (plain, .gz, .zst, .bz2, .xz) or .parquet.")
     ],
     target: Annotated[
         Path, Argument(metavar="OUT", help="The folder for the chunks; it is created if it does not exist.")

@@ -138,10 +138,8 @@ def gpus(proc: Path = Path("/proc/driver/nvidia/gpus")) -> list[dict[str, Any]]:
     """NVIDIA GPUs: from the driver's library, else their names from /proc."""
     from tamis.memory.nvml import Nvml, NvmlError
 
-    with (
-        contextlib.suppress(NvmlError, OSError),
-        contextlib.closing(Nvml()) as nvml,
-    ):  # no driver, or a GPU that it lost
+    # No driver, or a GPU that it lost.
+    with contextlib.suppress(NvmlError, OSError), contextlib.closing(Nvml()) as nvml:
         return [{"name": nvml.name(d), "memory_bytes": nvml.memory(d)[1]} for d in nvml.devices()]
     return [{"name": _model(path), "memory_bytes": None} for path in sorted(proc.glob("*/information"))]
 

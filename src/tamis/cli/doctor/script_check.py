@@ -147,8 +147,6 @@ def _nearest(path: str) -> str:
         module = module.rpartition(".")[0]
     names = [n for n in dir(thing) if not n.startswith("_")] if module else []
     near = difflib.get_close_matches(name, names, 1)
-    return (
-        f"there is no such name; did you mean {module}.{near[0]}?"
-        if near
-        else "there is no such name in either package"
-    )
+    if near:
+        return f"there is no such name; did you mean {module}.{near[0]}?"
+    return "there is no such name in either package"

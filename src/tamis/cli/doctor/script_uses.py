@@ -71,9 +71,8 @@ class _Finder(ast.NodeVisitor):
 
     uses: list[Use] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)  # name in the script -> dotted path of what was imported
-    objects: dict[str, str] = field(
-        default_factory=dict
-    )  # name in the script -> dotted path of the class it is made by
+    # name in the script -> dotted path of the class it is made by.
+    objects: dict[str, str] = field(default_factory=dict)
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:

@@ -86,19 +86,15 @@ def curate(
     )  # fmt: skip
     found = request.workflow()
     if found is None or not hasattr(found[0], "steps"):
-        raise UsageError(f"{preset} has no 'steps:'; tamis run runs it. For a curation: {', '.join(_presets())}")
+        from tamis.recipe.step_names import with_steps
+
+        raise UsageError(f"{preset} has no 'steps:'; tamis run runs it. For a curation: {', '.join(with_steps())}")
     if plan:
         from tamis.cli.plan.curation import show_plan
 
         show_plan(found[0], work.as_json, found[1])
         return
     raise Exit(perform(request, work.as_json, work.quiet))
-
-
-def _presets() -> list[str]:
-    from tamis.recipe.step_names import with_steps
-
-    return with_steps()
 
 
 # -- running --------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Exit, Option, echo
-from tamis.errors import RunConflict
+from tamis.errors import RunConflict, TamisError
 from tamis.hints import command
 
 if TYPE_CHECKING:
@@ -57,7 +57,6 @@ def demo(
 
 def _preset(quiet: bool) -> str:
     """web-english, or the same without language id where its model is not installed."""
-    from tamis.errors import TamisError
     from tamis.stages.text.models.bundled import bundled_language_model
 
     try:

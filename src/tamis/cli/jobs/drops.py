@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tamis.cli.terminal.show import clip, print_lines, print_table
 from tamis.hints import command, quoted
 from tamis.sizes import format_size
 
@@ -16,8 +17,6 @@ _EXAMPLE_CHARS = 40
 
 def print_drops(drops: Sequence[dict[str, Any]], output: str) -> None:
     """One row per rule, with names of documents to ask `tamis why` about. Nothing when nothing was dropped."""
-    from tamis.cli.terminal.show import clip, print_lines, print_table
-
     if not drops:
         return
     stages = {d["stage"] for d in drops}

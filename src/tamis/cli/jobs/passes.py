@@ -25,11 +25,7 @@ def perform_with(run: Callable[..., Any], work: options.RunOptions) -> int:
 
 
 def perform(
-    run: Callable[..., Any],
-    settings: dict[str, Any],
-    as_json: bool,
-    quiet: bool,
-    alerts: Wanted | None = None,
+    run: Callable[..., Any], settings: dict[str, Any], as_json: bool, quiet: bool, alerts: Wanted | None = None
 ) -> int:
     """Run all passes with progress shown, print what happened, and return the exit code."""
     from tamis.cli.jobs import passes_summary as summary

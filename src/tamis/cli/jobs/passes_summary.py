@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from tamis.cli.terminal.show import count, print_lines, print_table
+from tamis.sizes import format_size
+
 
 def print_summary(about: dict[str, Any], result: Any) -> None:
-    from tamis.cli.terminal.show import print_lines
-
     if "n_segments" in about:
         joined = f"{about['n_segments']:,} segments are {about['n_documents']:,} documents"
         print_lines([f"{joined}, {about['seconds']:.1f} s", f"output: {about['output']}"])
@@ -52,7 +53,7 @@ def print_summary(about: dict[str, Any], result: Any) -> None:
 
 def _print(title: str, rows: list[tuple[str, str]], about: dict[str, Any], result: Any, listed: str) -> None:
     """The table, what it took, where the output is and where what was found is `listed`."""
-    from tamis.cli.terminal.show import count, print_lines, print_table
+    from tamis.cli.terminal.show import print_lines
     from tamis.hints import command
     from tamis.sizes import format_size
 
@@ -80,9 +81,6 @@ def described(result: Any) -> dict[str, Any]:
 
 
 def print_lines_summary(about: dict[str, Any], result: Any) -> None:
-    from tamis.cli.terminal.show import print_lines
-    from tamis.sizes import format_size
-
     unit, n, cut = f"{about['unit']}s", about["n_long_enough"], about["n_duplicates"]
     if about["status"] == "already":
         print_lines([f"finished earlier, nothing to do: {cut:,} of {n:,} {unit} repeat others (--fresh starts over)"])

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tamis import files, secrets
-from tamis.cli.jobs.request import Request
+from tamis.cli.jobs.request import Request, run_dir_of
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Exit, Option, echo
 from tamis.cli.terminal.interrupts import sigterm_interrupts
@@ -82,16 +82,11 @@ def perform(request: Request, as_json: bool = False, quiet: bool = False) -> int
 def execute(request: Request, quiet: bool = False) -> dict[str, Any]:
     """Run it with progress shown, write the report, and return what happened (summary.as_dict)."""
     from tamis.cli.jobs import executors
-    from tamis.cli.jobs.request import run_dir_of
     from tamis.cli.runs import dashboard, metrics
 
     pipeline, settings = request.build()
     run_dir = run_dir_of(pipeline, settings)
-    with (
-        metrics.beside(run_dir, settings),
-        dashboard.beside(run_dir, settings),
-        executors.chosen(settings) as executor,
-    ):
+    with metrics.beside(run_dir, settings), dashboard.beside(run_dir, settings), executors.chosen(settings) as executor:
         return execute_pipeline(pipeline, settings, request.save, quiet, request.wanted_alerts(), executor)
 
 
@@ -107,7 +102,6 @@ def execute_pipeline(
     from tamis.backends.local import LocalExecutor
     from tamis.cli.jobs.alerting import Wanted, alert_lines, make_watch
     from tamis.cli.jobs.drops import drops_of_run
-    from tamis.cli.jobs.request import run_dir_of
     from tamis.cli.jobs.summary import as_dict
     from tamis.forecast import ranges
     from tamis.pipeline.progress import Shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tamis.cli.terminal.show import count, print_lines, print_table
 from tamis.engine.ledger import UNTRACED
 from tamis.formats.input_files.passed_over import passed_lines
 from tamis.hints import command
@@ -66,8 +67,6 @@ def as_dict(result: RunResult) -> dict[str, Any]:
 
 def print_summary(about: dict[str, Any]) -> None:
     """The table, then where everything is."""
-    from tamis.cli.terminal.show import count, print_lines, print_table
-
     lost = [
         (n, what)
         for n, what in ((about["n_unread"], "quarantined"), (about["n_not_sampled"], "not in this sample"))

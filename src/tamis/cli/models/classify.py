@@ -149,12 +149,6 @@ def _print_list() -> None:
     rows = []
     for name, made in known().items():
         stage = made()
-        rows.append(
-            (
-                name,
-                stage.model_identifier,
-                ", ".join(stage.output_columns()[:3]),
-                (made.__doc__ or "").strip().splitlines()[0],
-            )
-        )
+        about = (made.__doc__ or "").strip().splitlines()[0]
+        rows.append((name, stage.model_identifier, ", ".join(stage.output_columns()[:3]), about))
     print_table("Known classifiers", ["name", "model", "fields", "what it says"], rows)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from tamis.cli.parsing.arguments import Argument, Option, echo
 from tamis.errors import UsageError
-from tamis.sizes import parse_fraction
+from tamis.sizes import format_size, parse_fraction
 
 
 def train_classifier(
@@ -146,8 +146,6 @@ def _tell(figures: dict[str, Any], as_json: bool) -> None:
         echo(f"of {figures['n_tried']} documents that it had not seen, {figures['accuracy']:.1%} get their label")
         for label, own in figures["labels"].items():
             echo(f"  {label}: precision {own['precision']:.1%}, recall {own['recall']:.1%} of {own['n']}")
-    from tamis.sizes import format_size
-
     echo(
         f"{figures['model']}: {format_size(figures['n_bytes'])}; use it with: tamis classify {figures['model']} IN OUT"
     )

@@ -14,7 +14,7 @@ from typing import Any
 
 from tamis.errors import FormatError
 from tamis.formats.compression.streams import StreamFault, StreamReader, StreamWriter, codec_of
-from tamis.formats.registry import is_read_whole, reads_rows
+from tamis.formats.registry import is_read_whole, reads_rows, table_format
 from tamis.stores.opening import open_buffered, size_of
 
 _CHUNK = 1 << 20
@@ -108,7 +108,6 @@ def _rows(path: str, stem: str, n_bytes: int, packed: bool) -> tuple[str, int, f
     import pyarrow as pa
 
     from tamis.formats.parquet import format as parquet
-    from tamis.formats.registry import table_format
 
     rows = table_format(path)
     info = rows.describe(path)

@@ -61,10 +61,7 @@ def diff(
     print_table("How they went", ["", "first run", "second run"], went, right=(1, 2))
 
 
-def report(
-    output: Output,
-    as_json: options.AsJson = False,
-) -> None:
+def report(output: Output, as_json: options.AsJson = False) -> None:
     """Write report.html of a run anew, from what its run directory holds: during the run, after it, or on another machine.
 
     Example: tamis report clean/

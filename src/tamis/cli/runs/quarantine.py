@@ -91,23 +91,14 @@ def _list(entries: Iterator[Entry], limit: int, as_json: bool, problems: list[st
             echo(json.dumps(entry.to_dict(1000), ensure_ascii=True))
         return
     rows = [
-        (
-            e.file,
-            f"{e.offset:,}",
-            f"{e.length:,}",
-            e.unit,
-            e.reason,
-            e.stage,
-            clip(e.start_of_raw(_RAW_CHARS + 1), _RAW_CHARS),
-        )
+        (e.file, f"{e.offset:,}", f"{e.length:,}", e.unit, e.reason, e.stage, clip(e.start_of_raw(_RAW_CHARS + 1), _RAW_CHARS))
         for e in shown
-    ]
+    ]  # fmt: skip
     if not rows:
         print_lines([] if problems else ["nothing in quarantine"])
         return
-    print_table(
-        "Quarantine", ["file", "offset", "length", "unit", "reason", "stage", "begins with"], rows, right=(1, 2)
-    )
+    columns = ["file", "offset", "length", "unit", "reason", "stage", "begins with"]
+    print_table("Quarantine", columns, rows, right=(1, 2))
     n_more = sum(1 for _ in entries)
     print_lines(
         [f"{count(len(rows), 'entry')} shown, {n_more:,} more (--limit, --reason)".replace("entrys", "entries")]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, Option
 from tamis.sizes import format_size
-from tamis.terminal import clock
+from tamis.terminal import Screen, clock
 
 if TYPE_CHECKING:
     from tamis.observe.live import Live
@@ -46,8 +46,6 @@ def top(
     if once or not sys.stdout.isatty():
         print_lines(lines_of(live, doing=doing))
         return
-    from tamis.terminal import Screen
-
     with Screen() as screen:
         while True:
             screen.show([printable(line) for line in lines_of(live, screen.width, doing)])

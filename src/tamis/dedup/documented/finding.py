@@ -50,9 +50,8 @@ class FindingWorkflow(InOneCall, WorkflowBase):
 
     kind: ClassVar[str]  # begins the names of what is written
     ids_folder: ClassVar[str]  # for the ids of duplicates; "" where none are written
-    as_the_budget_allows: ClassVar[
-        Mapping[str, Any]
-    ]  # what users know as an upper bound, by parameter: smaller ones follow from the budget
+    # What users know as an upper bound, by parameter: smaller ones follow from the budget.
+    as_the_budget_allows: ClassVar[Mapping[str, Any]]
     write_kwargs: Mapping[str, Any] | None
     env_vars: Mapping[str, Any] | None
     max_source_loss: float | str

@@ -142,10 +142,7 @@ def _chunks(length: NDArray[np.int64], room_bytes: int) -> Iterator[tuple[int, i
 
 
 def verify_components(
-    verifiers: Sequence[Verifier],
-    member: NDArray[np.uint32],
-    root: NDArray[np.uint32],
-    length: NDArray[np.int64],
+    verifiers: Sequence[Verifier], member: NDArray[np.uint32], root: NDArray[np.uint32], length: NDArray[np.int64]
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """(number, kept, similarity) over all components. `member` comes by root, and within one best first.
 

@@ -126,26 +126,19 @@ class FuzzyDeduplicationWorkflow(FindingWorkflow):
         how = {"normalize_text": mode, "normalization_version": NORMALIZATION_VERSION, **vars(s)}
         chosen = choose(self.backend, s, len(os.sched_getaffinity(0)))
         told = {"told": {"sketched_on": f"{chosen.backend} ({chosen.why})"}} if self.backend != "cpu" else {}
+        task = {
+            "threshold": self.threshold, "n": s.n, "unit": s.unit, "seed": s.seed, "keep": self.keep, "keep_by": self.keep_by,
+            "text_field": self.text_field, "normalize_text": mode, **told,
+        }  # fmt: skip
+        verified = self.threshold is not None
         return Passes(
             "fuzzy deduplication",
             self._input().reader,
             [],
             self.output_path,
-            {
-                "threshold": self.threshold,
-                "n": s.n,
-                "unit": s.unit,
-                "seed": s.seed,
-                "keep": self.keep,
-                "keep_by": self.keep_by,
-                "text_field": self.text_field,
-                "normalize_text": mode,
-                **told,
-            },
+            task,
             self._writer(),
-            texts=(lambda places: CandidateTexts(places, self.text_field, mode))
-            if self.threshold is not None
-            else None,
+            texts=(lambda places: CandidateTexts(places, self.text_field, mode)) if verified else None,
             threshold=float(self.threshold) if self.threshold is not None else None,
             max_source_loss=float(self.max_source_loss),
             identity=identity,

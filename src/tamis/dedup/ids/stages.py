@@ -14,7 +14,7 @@ from tamis.formats.registry import is_table
 from tamis.later import np, pa, pc
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.io.options import read_options
-from tamis.stages.text.io.reader.ids import CURATOR_DEDUP_ID_STR
+from tamis.stages.text.io.reader.ids import CURATOR_DEDUP_ID_STR, places_of
 from tamis.stores.urls import is_remote
 from tamis.tasks import DocumentBatch
 
@@ -154,7 +154,6 @@ class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
         """
         from tamis.dedup.decisions import place_ids
         from tamis.formats.columns.exact import stored
-        from tamis.stages.text.io.reader.ids import places_of
 
         column = stored(column)
         if not pa.types.is_integer(column.type):

@@ -21,9 +21,8 @@ from tamis.stores.opening import open_input, read_at, state_of_open
 from tamis.stores.scratch_files import BucketFile, open_to_write, placed
 
 BYTES_PER_ID = 16
-_BYTES_WHILE_SORTING = (
-    128  # measured: keys, numbers and the other half, each once more to sort them, and what is written
-)
+# Measured: keys, numbers and the other half, each once more to sort them, and what is written.
+_BYTES_WHILE_SORTING = 128
 _PER_BUCKET = 256
 _MAX_BITS = 24
 _GAP = 4096  # ids that are read and not needed, rather than asking the disk once more

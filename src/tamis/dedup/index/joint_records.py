@@ -46,7 +46,7 @@ class JoinedRecords(Records):
         self.n_old = sum(len(part) for part in parts)
         self._entry_starts = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
         self._held = {name for part in parts for name in part.types}
-        self.older_paths = [_paths(pin) for pin in older]
+        self.older_paths = [read_json(os.path.join(pin["folder"], "paths.json")) or [] for pin in older]
         self._n_paths = np.array([len(p) for p in self.older_paths], np.int64)
         self.first_path = 0  # number of the first old path: how many files the new documents have
         if self.n_documents >= MAX_DOCUMENTS:
@@ -107,11 +107,6 @@ def _columns(bands: int) -> set[str]:
     """What an entry must hold; `bands` is 0 for exact deduplication."""
     keys = {f"{what}_{k}" for k in range(bands + 1) for what in ("key", "row")}
     return keys | set(TYPES) | (set(SIGNATURE) if bands else set())
-
-
-def _paths(pin: dict[str, Any]) -> list[str]:
-    paths: list[str] = read_json(os.path.join(pin["folder"], "paths.json")) or []
-    return paths
 
 
 def open_records(task: dict[str, Any], which: str = "records") -> Records:

@@ -73,10 +73,7 @@ class Blocks:
 
 
 def fit(
-    sample: Blocks,
-    options: Options,
-    progress: Callable[[float], None] | None = None,
-    products: Products = CPU,
+    sample: Blocks, options: Options, progress: Callable[[float], None] | None = None, products: Products = CPU
 ) -> Floats:
     """Centroids (unit vectors; fewer than asked for where there are not so many rows)."""
     centroids = _seeds(sample, options, products)

@@ -26,7 +26,7 @@ from tamis import files
 from tamis.dedup.semantic.ranking import RankingStrategy
 from tamis.dedup.semantic.vectors import check_fraction, least_cosine, nothing_to_fit, unit_vectors
 from tamis.errors import UsageError
-from tamis.later import np, pa, pc
+from tamis.later import np, pa, pc, pq
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.text.io.options import read_options
@@ -151,8 +151,6 @@ class KMeansReadFitWriteStage(ProcessingStage[FileGroupTask, FileGroupTask]):
         return found
 
     def _tables(self, paths: Sequence[str], columns: list[str]) -> Iterator[pa.Table]:
-        import pyarrow.parquet as pq
-
         for path in paths:
             file = pq.ParquetFile(path, **{k: v for k, v in (self.read_kwargs or {}).items() if k == "memory_map"})
             missing = [c for c in columns if c not in file.schema_arrow.names]
@@ -285,8 +283,6 @@ class PairwiseCosineSimilarityStage(ProcessingStage[FileGroupTask, FileGroupTask
         _check_read("PairwiseStage", self.read_kwargs)
 
     def process(self, task: FileGroupTask) -> FileGroupTask:
-        import pyarrow.parquet as pq
-
         table = pa.concat_tables([pq.ParquetFile(p).read(use_threads=False) for p in task.data])
         table = table.take(pa.array(self._order(table)))
         x, _ = unit_vectors(
@@ -391,8 +387,6 @@ class IdentifyDuplicatesStage(ProcessingStage[FileGroupTask, FileGroupTask]):
         return self.process_batch([task])[0]
 
     def process_batch(self, tasks: list[FileGroupTask]) -> list[FileGroupTask]:
-        import pyarrow.parquet as pq
-
         paths = [p for task in tasks for p in task.data]
         found = pa.concat_tables([pq.ParquetFile(p).read(use_threads=False) for p in paths])
         found = found.filter(pc.greater_equal(found.column(SCORE), least_cosine(self.eps))).sort_by("id")
@@ -448,8 +442,6 @@ def _check_read(who: str, read_kwargs: Mapping[str, Any] | None) -> None:
 
 def _write(table: pa.Table, path: str, settings: Mapping[str, Any] | None) -> str:
     """A Parquet file, whole or not at all."""
-    import pyarrow.parquet as pq
-
     sink = io.BytesIO()
     pq.write_table(table, sink, **{k: v for k, v in (settings or {}).items() if k != "storage_options"})
     os.makedirs(os.path.dirname(path), exist_ok=True)

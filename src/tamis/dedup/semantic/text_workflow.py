@@ -59,9 +59,8 @@ class TextSemanticDeduplicationWorkflow(InOneCall):
     output_filetype: str | None = None
     read_kwargs: Mapping[str, Any] = field(default_factory=dict)
     max_source_loss: float | str = field(default=0.95, kw_only=True)
-    embedding_pooling: str | None = field(
-        default=None, kw_only=True
-    )  # None: as a model of sentence-transformers says itself
+    # None: as a model of sentence-transformers says itself.
+    embedding_pooling: str | None = field(default=None, kw_only=True)
     embedding_max_seq_length: int | None = field(default=None, kw_only=True)
     trust_remote_code: bool = field(default=False, kw_only=True)
     backend: str = field(default="cpu", kw_only=True)
@@ -96,10 +95,8 @@ class TextSemanticDeduplicationWorkflow(InOneCall):
         """Those of the workflow over vectors, with the embedder before the stage that makes records."""
         passes = self._vectors().passes()
         parts: list[ProcessingStage[Any, Any]] = self._embedder().decompose()
-        for stage in (
-            parts[0],
-            passes.keys[0][0],
-        ):  # in one worker: a document is known by its place in the input there
+        # In one worker: a document is known by its place in the input there.
+        for stage in (parts[0], passes.keys[0][0]):
             stage.resources = parts[-1].resources
         passes.before = parts
         passes.name = "semantic deduplication of texts"

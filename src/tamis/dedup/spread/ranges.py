@@ -9,9 +9,8 @@ from dataclasses import asdict, dataclass
 from tamis import files
 
 _LEAST_ROOM_BYTES = 48_000_000  # in a worker, while the keys of one range are sorted and compared
-_SHARE = (
-    0.4  # of a node's budget, for that; what it takes to open the records, and the estimate's own error, are the rest
-)
+# Of a node's budget, for that; what it takes to open the records, and the estimate's own error, are the rest.
+_SHARE = 0.4
 SPREAD_DOCUMENTS = 20_000_000  # below it one process decides in less time than a pass takes to start
 
 

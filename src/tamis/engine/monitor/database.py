@@ -102,9 +102,8 @@ class RunDatabase:
             self.error = str(exc)
         except OSError as exc:
             self.error = f"unable to open {path}: {exc.strerror}"
-        except (
-            sqlite3.DatabaseError
-        ) as exc:  # not a database, or damaged: its memories are lost, the new ones need not be
+        except sqlite3.DatabaseError as exc:
+            # Not a database, or damaged: its memories are lost, the new ones need not be.
             self.error = f"{path} was damaged ({exc}) and is set aside"
             with contextlib.suppress(OSError, sqlite3.Error):
                 files.set_aside(path, ".damaged")

@@ -42,9 +42,8 @@ class GpuUse:
             self._last[gpu.gpu] = gpu
             if self._is_warm:
                 self._n_warm[gpu.gpu] += 1
-                if (
-                    self._n_warm[gpu.gpu] <= 2
-                ):  # the first one tells of the time since the look before, when not all were
+                # The first one tells of the time since the look before, when not all were.
+                if self._n_warm[gpu.gpu] <= 2:
                     self._busy.pop(gpu.gpu, None)
             seen = self._busy.setdefault(gpu.gpu, [0.0, 0])
             seen[0] += gpu.busy

@@ -40,9 +40,7 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-def _harmless(
-    method: Callable[Concatenate[Monitor, _P], _R],
-) -> Callable[Concatenate[Monitor, _P], _R | None]:
+def _harmless(method: Callable[Concatenate[Monitor, _P], _R]) -> Callable[Concatenate[Monitor, _P], _R | None]:
     """Nothing that goes wrong here may end a run; and the time it takes is counted."""
 
     @functools.wraps(method)

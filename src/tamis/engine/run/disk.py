@@ -38,11 +38,9 @@ def explained(exc: OSError, places: Sequence[str]) -> TamisError:
     if isinstance(exc, TamisError):
         return exc  # a store's, which says what to do
     what = f"{exc.strerror or exc}" + (f": {exc.filename}" if exc.filename else "")
-    return (
-        no_room(what, places)
-        if is_full(exc)
-        else TamisError(f"{what}. {_KEPT}: mend that and run the same command again")
-    )
+    if is_full(exc):
+        return no_room(what, places)
+    return TamisError(f"{what}. {_KEPT}: mend that and run the same command again")
 
 
 def _free(place: str) -> int:

@@ -31,24 +31,15 @@ _EXECUTION = {
     "ray_stage_spec",
     "xenna_stage_spec",
 }
-_PLACES = {
-    "blocksize",
-    "files_per_partition",
-    "mode",
-    "file_paths",
-    "limit",
-    "leave_out",
-    "path",
-}  # of sources and writers: inputs are compared by themselves
+# Of sources and writers: inputs are compared by themselves.
+_PLACES = {"blocksize", "files_per_partition", "mode", "file_paths", "limit", "leave_out", "path"}
 _BY_WORKFLOW = {"checked", "known", "tells_records"}  # of readers, set by workflows: how a pass reads, never what
 _DEPTH = 6
 _FILES = "model files"
-_EXPLAINS = {
-    "told"
-}  # of stages of Tamis: what those who ask why are told of them, which changes nothing that is written
-_TIMES = {
-    "each"
-}  # of stages of Tamis: earlier versions said once for each where nobody asked for more, and nothing now
+# Of stages of Tamis: what those who ask why are told of them, which changes nothing that is written.
+_EXPLAINS = {"told"}
+# Of stages of Tamis: earlier versions said once for each where nobody asked for more, and nothing now.
+_TIMES = {"each"}
 _OWN_CLASS = re.compile(r"(tamis\.)(?:[a-z0-9_]+\.)+(_*[A-Z][\w.]*:?)")
 
 

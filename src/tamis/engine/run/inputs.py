@@ -22,7 +22,7 @@ from tamis.sizes import parse_size
 from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stores.opening import state_of
 from tamis.stores.urls import is_remote
-from tamis.tasks import DocumentBatch, EmptyTask, FileGroupTask, Task
+from tamis.tasks import ROW_ID, DocumentBatch, EmptyTask, FileGroupTask, Task
 
 
 @dataclass
@@ -135,7 +135,6 @@ def _keep_batch(batch: DocumentBatch, keep: str) -> tuple[str, int, int]:
     """
     from tamis.formats.jsonl.encode import json_lines_of
     from tamis.formats.parquet import format as parquet
-    from tamis.tasks import ROW_ID
 
     own_run_dir(os.path.dirname(keep))
     own_files.own_folder(keep, "remove it")

@@ -76,11 +76,8 @@ class PreparedRun:
         is_part: bool = False,
     ) -> None:
         """`is_part`: one pass of a workflow, which is predicted and measured as a whole."""
-        shard = Shard.parse(settings.shard) if settings.shard is not None else None
-        self._shard, self._elsewhere = (
-            shard,
-            shard.elsewhere(inputs.files.sizes, inputs.kinds) if shard is not None else [],
-        )
+        self._shard = shard = Shard.parse(settings.shard) if settings.shard is not None else None
+        self._elsewhere = shard.elsewhere(inputs.files.sizes, inputs.kinds) if shard is not None else []
         self._is_part = is_part
         self.job, self.inputs, self.settings, self.make_workers = job, inputs, settings, make_workers
         secrets.learn(*job.stages, job.source, job.reader, job.writer)

@@ -39,16 +39,14 @@ class RunSettings:
     blocksize: str | int | None = None
     queue: str | int = "256MB"
     gpu_memory: str | int | None = None  # what the run may take of each GPU; None: all there is
-    gpu_overflow: str = (
-        "quarantine"  # a document that does not fit a GPU alone: "quarantine" it, or "cut" it until it does
-    )
+    # A document that does not fit a GPU alone: "quarantine" it, or "cut" it until it does.
+    gpu_overflow: str = "quarantine"
     keep_rejected: bool = False  # write dropped documents to the run directory, with the rule that dropped them
     shard: str | None = None  # "3/16": only this part of the input, into a folder of its own (shard.py)
     merge: bool | str = False  # join the shards that lie in the output (or in this folder), and go on from there
     count_caller: bool = False  # the calling process is part of the budget (the command line sets this)
-    chosen_by: Mapping[str, str] = field(
-        default_factory=dict
-    )  # who chose a setting, where it was not the user: "recipe"
+    # Who chose a setting, where it was not the user: "recipe".
+    chosen_by: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("memory", "gpu_memory", "max_record", "queue", "blocksize"):

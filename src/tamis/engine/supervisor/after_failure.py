@@ -30,9 +30,8 @@ class Setbacks(Dispatch):
         kind = report.kind
         if kind == "disk":
             return self._stop_fatal("disk", report.error)
-        if (
-            unit.mode in (Mode.RUN, Mode.QUARANTINE) and unit.partition not in self.partitions
-        ):  # given up because of another of its units
+        # Given up because of another of its units.
+        if unit.mode in (Mode.RUN, Mode.QUARANTINE) and unit.partition not in self.partitions:
             return self._free_scratch(held_by(unit))
         if kind == "memory":
             self.counters["memory_failures"] += 1

@@ -96,9 +96,8 @@ class Cursor:
     def _feed_of(self, file: int) -> Work:
         done = self.done.get(file) or Done()
         path = self.files.paths[file]
-        end = (
-            done.size if done.size >= 0 else TO_END
-        )  # a known end is not read again: what is wrong there has been said
+        # A known end is not read again: what is wrong there has been said.
+        end = done.size if done.size >= 0 else TO_END
         pieces = [Piece(file, Kind.STREAM, path, s, e) for s, e in done.ranges.missing(0, end)]
         return Work(pieces, Mode.FEED)
 
@@ -134,9 +133,8 @@ class Cursor:
             done = self.done.get(i)
             if done is not None and done.complete:
                 self._advance()
-                if (
-                    group
-                ):  # what lies on both sides of it is not neighbouring: in one partition it would be in another order
+                # What lies on both sides of it is not neighbouring: in one partition it would be in another order.
+                if group:
                     break
                 continue
             if size == 0 and not self.takes_empty:

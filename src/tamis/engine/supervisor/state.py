@@ -53,9 +53,8 @@ class Config:
     unsynced_bytes: int = 512 << 20
     usable: float = 1.0  # share of the budget that caps are granted up to
     has_setup: list[bool] | None = None  # by segment: whether a stage sets something up, which may take memory
-    shared_bytes: int = (
-        8_000_000  # pages that a worker shares with others, of which its use counts a part: no fault of its own
-    )
+    # Pages that a worker shares with others, of which its use counts a part: no fault of its own.
+    shared_bytes: int = 8_000_000
     in_all: list[bool] | None = None  # by segment: `fixed_workers` are those of all nodes together, not of each
     nodes: list[NodeSpec] | None = None  # those that are there; None: this machine alone, with the figures above
 

@@ -25,7 +25,7 @@ class BlockFault(TamisError):
     """A block is not what was written. Nobody's document is to blame: the run ends."""
 
 
-class BlockWriter:
+class BlockWriter(files.Closing):
     """A file object for libraries that write: a new file, and the checksum of what went into it."""
 
     def __init__(self, path: str, mode: int = 0o600) -> None:
@@ -56,12 +56,6 @@ class BlockWriter:
 
     def close(self) -> None:
         self._file.close()
-
-    def __enter__(self) -> BlockWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def sent_to(far: str, path: str) -> str:

@@ -57,10 +57,10 @@ class Seen:
             by_batch.setdefault(k, []).append(serial - self._first[k])
         found = []
         for k, rows in by_batch.items():
-            first = self._first[k]
+            first, lineage = self._first[k], self._copies[k].lineage
             names = self._ids(k, rows) if told is None else [_short(told[first + row]) for row in rows]
             for at, name in zip(rows, names, strict=True):
-                file, offset = _place(self._copies[k], at)
+                file, offset = (-1, -1) if lineage is None else lineage.place(at)
                 if name is not None or file >= 0:
                     found.append((file, offset, name))
         return found
@@ -106,7 +106,3 @@ def record_bytes(batch: DocumentBatch) -> Array:
     """Bytes of the record behind each row."""
     lineage = batch.lineage
     return np.zeros(batch.num_items, np.int64) if lineage is None else lineage.sizes()
-
-
-def _place(batch: DocumentBatch, i: int) -> tuple[int, int]:
-    return (-1, -1) if batch.lineage is None else batch.lineage.place(i)

@@ -34,9 +34,8 @@ class Kept:
         self._chunk: dict[Key, Array] = {}  # codes of the documents that a stage sees together, by serial
         self._n = 0
         self._whole: dict[Key, bool] = {}
-        self._done: dict[
-            str, list[tuple[Array, dict[Key, Array]]]
-        ] = {}  # stage -> identities and codes of what it let pass
+        # stage -> identities and codes of what it let pass.
+        self._done: dict[str, list[tuple[Array, dict[Key, Array]]]] = {}
 
     @property
     def n_bytes(self) -> int:

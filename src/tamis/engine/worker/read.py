@@ -49,9 +49,8 @@ class Contents:
     decoded_bytes: int = 0
     stored_bytes: int = 0  # of what rows lead to, where they are not the data themselves
     largest_record: int = 0
-    covered: list[tuple[int, int, int, bool]] = field(
-        default_factory=list
-    )  # file, start, end, whether end is the file's
+    # File, start, end, whether end is the file's.
+    covered: list[tuple[int, int, int, bool]] = field(default_factory=list)
     cut: int = -1  # where to cut a unit of one piece in two: the place of its middle record
 
     @property

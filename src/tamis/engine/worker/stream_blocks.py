@@ -17,9 +17,8 @@ from tamis.formats.compression.streams import StreamFault, StreamReader
 from tamis.formats.jsonl.ranges import end_of_line
 
 STEP_BYTES = 1 << 20
-Emit = Callable[
-    [Piece, int, int], None
-]  # a block, its bytes, compressed bytes read so far; returns when the next is wanted
+# A block, its bytes, compressed bytes read so far; returns when the next is wanted.
+Emit = Callable[[Piece, int, int], None]
 
 
 class DecodedStream:

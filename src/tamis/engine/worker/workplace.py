@@ -17,9 +17,8 @@ class OutputSpec:
     fields: tuple[str, ...] | None = None
     schema: Mapping[str, str] | None = None
     compression: str = "zstd"
-    options: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # of a format that is written as several files (registry.PACKERS)
+    # Of a format that is written as several files (registry.PACKERS).
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

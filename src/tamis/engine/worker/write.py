@@ -180,9 +180,8 @@ def _stored_table(batch: DocumentBatch) -> pa.Table:
     """The documents as a table whose types follow their own values, not those of documents that were dropped beside them."""
     names = batch.get_columns()
     columns = [stored(batch.exact_column(name)) for name in names]
-    return pa.table([*columns, pa.array(batch.serial)], names=[*names, ROW_ID]).drop_columns(
-        [ROW_ID]
-    )  # keeps the number of rows
+    # Keeps the number of rows.
+    return pa.table([*columns, pa.array(batch.serial)], names=[*names, ROW_ID]).drop_columns([ROW_ID])
 
 
 def _count_lengths(ledger: Ledger, lengths: np.ndarray[Any, Any]) -> None:

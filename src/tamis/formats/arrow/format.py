@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from tamis.errors import FormatError
+from tamis.files import Closing
 from tamis.formats.arrow.messages import Batch, Layout, read_layout
 from tamis.formats.base import BATCH_BYTES, MAX_BATCH_ROWS, RowGroup, RowsFault, TableInfo
 from tamis.formats.faults import is_memory_failure, reason_of
@@ -79,7 +80,7 @@ def iter_rows(
             first = end
 
 
-class _Reader:
+class _Reader(Closing):
     """Record batches by their numbers, only `columns` of them."""
 
     def __init__(self, path: str, layout: Layout, columns: Sequence[str] | None) -> None:
@@ -128,10 +129,7 @@ class _Reader:
         self._next += 1
         return self._source.read_next_batch()
 
-    def __enter__(self) -> _Reader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._file.close()
 
 
@@ -175,11 +173,7 @@ class TableWriter(BufferedWriter):
     """An Arrow file being written, in record batches of about `group_bytes`."""
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        schema: pa.Schema,
-        compression: str = "zstd",
-        group_bytes: int = GROUP_BYTES,
+        self, path: str | os.PathLike[str], schema: pa.Schema, compression: str = "zstd", group_bytes: int = GROUP_BYTES
     ) -> None:
         super().__init__(path, schema, group_bytes)
         options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression, use_threads=False)

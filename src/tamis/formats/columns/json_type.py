@@ -20,9 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_MAX_LEVELS = (
-    4000  # the scanner lets 1000 levels pass; json.loads and what walks over its values take a few frames for each
-)
+# The scanner lets 1000 levels pass; json.loads and what walks over its values take a few frames for each.
+_MAX_LEVELS = 4000
 
 
 @dataclass(frozen=True)

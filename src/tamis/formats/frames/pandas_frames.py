@@ -25,11 +25,10 @@ from tamis.formats.columns.canonical import EXACT_INT
 from tamis.formats.columns.casting import is_text
 from tamis.formats.columns.exact import exact_array, values_of
 from tamis.formats.columns.json_type import is_json
+from tamis.later import pd
 from tamis.tasks.names import ROW_ID
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from tamis.tasks import DocumentBatch
 
 Array = np.ndarray[Any, Any]
@@ -41,7 +40,6 @@ def _index_of(numbers: Array, of: int, first: int) -> Any:
     pandas keeps the class of an index wherever it selects, sorts or repeats rows, and never where it makes new numbers
     (`reset_index`, `concat`, `merge`); rows are traced by the objects in their cells then.
     """
-    import pandas as pd
 
     class RowIds(pd.Index):
         _tamis_of, _tamis_first = of, first
@@ -57,8 +55,6 @@ def _index_of(numbers: Array, of: int, first: int) -> Any:
 
 def frame_of(batch: DocumentBatch, names: Sequence[str]) -> pd.DataFrame:
     """These columns of a batch, with its row ids as the index."""
-    import pandas as pd
-
     ids = batch.serial if batch.lineage is not None else _column_ids(batch.to_pyarrow())
     index = (
         pd.RangeIndex(batch.num_items)
@@ -70,8 +66,6 @@ def frame_of(batch: DocumentBatch, names: Sequence[str]) -> pd.DataFrame:
 
 
 def _series(batch: DocumentBatch, name: str, index: Any) -> Any:
-    import pandas as pd
-
     objects = batch.handed.get(name)
     if objects is None:
         is_typed = batch.is_declared(name)
@@ -96,8 +90,6 @@ def _objects(array: pa.Array, is_typed: bool) -> Array:
 
 def _nullable(kind: pa.DataType) -> Any:
     """The dtype for types that numpy has no null for."""
-    import pandas as pd
-
     if pa.types.is_integer(kind):
         return pd.api.types.pandas_dtype(str(kind).replace("int", "Int").replace("uI", "UI"))
     return pd.BooleanDtype() if pa.types.is_boolean(kind) else None
@@ -188,10 +180,4 @@ def _plain(value: Any, handed: Any) -> Any:
         return None if math.isnan(value) else _plain_float(value)
     if isinstance(value, np.ndarray):
         return value.tolist()
-    return None if _is_missing(value) else value
-
-
-def _is_missing(value: Any) -> bool:
-    import pandas as pd
-
-    return value is pd.NA or value is pd.NaT
+    return None if value is pd.NA or value is pd.NaT else value

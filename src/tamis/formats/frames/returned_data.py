@@ -168,9 +168,8 @@ class _Returned:
         before, new = taken(self.before(name), position), self.fresh(name)
         if all(p.is_declared(name) for p in self.parents):
             new = fitted(new, before.type)
-        if (
-            self._was_on_device and is_json(before.type) and is_text(new.type)
-        ):  # there a value of several kinds is its text
+        # There a value of several kinds is its text.
+        if self._was_on_device and is_json(before.type) and is_text(new.type):
             before = before.storage.cast(new.type)
         same = same_values(new, before, loose=self.is_frame) & (position >= 0)
         if same.all():

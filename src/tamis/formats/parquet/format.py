@@ -172,11 +172,7 @@ def _open(path: str | os.PathLike[str], metadata: pq.FileMetaData | None = None)
     """`metadata` spares the parsing of the footer, which in files of many row groups is long."""
     try:
         file = open_file(
-            path,
-            metadata=metadata,
-            pre_buffer=False,
-            buffer_size=_BUFFER_BYTES,
-            page_checksum_verification=True,
+            path, metadata=metadata, pre_buffer=False, buffer_size=_BUFFER_BYTES, page_checksum_verification=True
         )
         _ = file.schema_arrow.names  # raises where Arrow has no type for a column
         return file

@@ -34,9 +34,8 @@ from tamis.stores.spool import Bytes, open_bytes
 from tamis.stores.urls import is_bucket, is_remote, name_in
 
 TableWriter = None
-ROW_BYTES = (
-    1048  # of a row with its caption, about: 1,000 of them are the smallest partition (MIN_ROWS_BYTES), and fill a tar
-)
+# Of a row with its caption, about: 1,000 of them are the smallest partition (MIN_ROWS_BYTES), and fill a tar.
+ROW_BYTES = 1048
 _MAX_TEXT_BYTES = 1 << 20
 _ROWS_AT_ONCE = 1024
 SCHEMA = pa.schema(

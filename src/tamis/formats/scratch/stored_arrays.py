@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from tamis.errors import FormatError
+from tamis.files import Closing
 from tamis.later import np
 from tamis.stores.opening import open_buffered, open_input, read_at
 from tamis.stores.scratch_files import BucketFile, open_to_write
@@ -121,7 +121,7 @@ def _found_npy(path: str) -> StoredArray:
     return StoredArray(path, at, kind, shape[0])
 
 
-class NpyWriter:
+class NpyWriter(Closing):
     """Writes an .npy file in pieces. `kind`: as numpy names it in such files ("<i8")."""
 
     def __init__(self, path: str, kind: str) -> None:
@@ -145,9 +145,3 @@ class NpyWriter:
             self._file.seek(0)
             self._file.write(head)
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()

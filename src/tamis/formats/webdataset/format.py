@@ -44,9 +44,8 @@ def write(batches: Sequence[DocumentBatch], base: str, options: Mapping[str, Any
     none of its own: it belongs to the tar before it)."""
     per_tar, max_bytes = int(options["per_tar"]), int(options["max_bytes"])
     n_pictures = sum(batch.num_items for batch in batches)
-    per_tar = -(
-        -n_pictures // max(1, -(-n_pictures // per_tar))
-    )  # 1,024 are two tars of 512, not one of 1,000 and a rest
+    # 1,024 are two tars of 512, not one of 1,000 and a rest.
+    per_tar = -(-n_pictures // max(1, -(-n_pictures // per_tar)))
     tar: _Tar | None = None
     n_tars = 0
     with _Sources() as sources:
@@ -110,7 +109,7 @@ def _tar_bytes(sample: Sequence[_Part]) -> int:
     return sum(_BLOCK + length + -length % _BLOCK for _, length, _ in sample)
 
 
-class _Sources:
+class _Sources(files.Closing):
     """The file that pictures are copied from; the last one stays open, as neighbours lie in one tar."""
 
     def __init__(self) -> None:
@@ -132,12 +131,6 @@ class _Sources:
         if self._file is not None:
             self._file.close()
             self._file = None
-
-    def __enter__(self) -> _Sources:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class _Tar:

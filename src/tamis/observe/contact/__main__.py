@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tamis.errors import TamisError
 from tamis.later import np
 from tamis.observe.contact.choose import Chosen, choose
 from tamis.observe.contact.clips import clip_sheets, is_about_films
@@ -56,7 +57,6 @@ def _made(chosen: Chosen) -> dict[str, Any] | None:
 
 
 def _row(path: str, number: int) -> dict[str, Any] | None:
-    from tamis.errors import TamisError
     from tamis.formats.pictures.format import iter_rows
 
     try:
@@ -73,7 +73,6 @@ def _thumbnail(row: dict[str, Any]) -> str:
     """Base64 of a JPEG; "" where the picture cannot be decoded, or takes too much for this."""
     from PIL import Image
 
-    from tamis.errors import TamisError
     from tamis.formats.input_files.names import path_of
     from tamis.pictures.decode import decode, looks_of, read_span, scale_of
     from tamis.pictures.encode import encode

@@ -93,13 +93,9 @@ def _cards(run: Snapshot) -> str:
     elif run.seconds:
         found.append(("speed", f"{format_size(last.read_bytes / run.seconds)}/s", "of input, whole run"))
     budget = max(run.budget_bytes, 1)
-    if run.live:
-        found.append(
-            ("memory", format_size(last.used_bytes), f"{last.used_bytes / budget:.0%} of {format_size(budget)}")
-        )
-    found.append(
-        ("peak memory", format_size(run.peak_bytes), f"{run.peak_bytes / budget:.0%} of {format_size(budget)}")
-    )
+    now = [("memory", last.used_bytes)] if run.live else []
+    for name, n_bytes in [*now, ("peak memory", run.peak_bytes)]:
+        found.append((name, format_size(n_bytes), f"{n_bytes / budget:.0%} of {format_size(budget)}"))
     if run.live:
         found.append(("pressure", *LEVELS[min(max(last.level, 0), 4)]))
         if last.cpu_s:
@@ -139,18 +135,10 @@ def _stages(run: Snapshot) -> str:
         first = next((m for m in reversed(mine) if p.at - m.at >= 5.0), mine[0] if mine else p)
         now = (p.n_in - first.n_in) / (p.at - first.at) if run.live and p.at > first.at else 0.0
         inside = f"{format_size(p.in_bytes / p.seconds)}/s" if p.seconds > 0 and p.in_bytes else "-"
-        rows.append(
-            [
-                text(p.stage, 60),
-                f"{p.n_in:,}",
-                f"{p.n_out:,}",
-                f"{p.n_dropped:,}",
-                f"{count_text(max(now, 0.0))}/s" if run.live else "-",
-                inside,
-                f"{p.seconds / total_s:.0%}",
-                format_size(p.peak_bytes) if p.peak_bytes else "-",
-            ]
-        )
+        rows.append([
+            text(p.stage, 60), f"{p.n_in:,}", f"{p.n_out:,}", f"{p.n_dropped:,}", f"{count_text(max(now, 0.0))}/s" if run.live else "-",
+            inside, f"{p.seconds / total_s:.0%}", format_size(p.peak_bytes) if p.peak_bytes else "-",
+        ])  # fmt: skip
     columns = ["stage", "in", "out", "dropped", "documents", "while in it", "time", "peak"]
     return table(columns, rows, range(1, 8))
 
@@ -159,26 +147,14 @@ def _workers(run: Snapshot) -> str:
     budget = max(run.budget_bytes, 1)
     rows = []
     if run.processes:
-        done: dict[int, int] = {}
-        for u in run.units:
-            done[u.worker] = u.decoded_bytes
+        done = {u.worker: u.decoded_bytes for u in run.units}
         for p in run.processes[:_N_ROWS]:
             name = f"worker {p.worker}" if p.role == "worker" else p.role
             partition = format_size(done[p.worker]) if p.role == "worker" and p.worker in done else "-"
-            rows.append(
-                [
-                    text(name),
-                    str(p.pid),
-                    format_size(p.pss_bytes),
-                    bar(p.pss_bytes / budget),
-                    format_size(p.peak_bytes),
-                    seconds_text(round(p.cpu_s, 1)),
-                    partition,
-                ]
-            )
-        return table(
-            ["process", "pid", "memory", "of the budget", "peak", "CPU", "last partition"], rows, (1, 2, 4, 5, 6)
-        )
+            memory = format_size(p.pss_bytes), bar(p.pss_bytes / budget), format_size(p.peak_bytes)
+            rows.append([text(name), str(p.pid), *memory, seconds_text(round(p.cpu_s, 1)), partition])
+        columns = ["process", "pid", "memory", "of the budget", "peak", "CPU", "last partition"]
+        return table(columns, rows, (1, 2, 4, 5, 6))
     for name, used in list((run.last.workers if run.last else {}).items())[:_N_ROWS]:
         rows.append([text(f"worker {name}"), format_size(number(used)), bar(number(used) / budget)])
     return table(["process", "memory", "of the budget"], rows, (1,)) if rows else ""
@@ -190,16 +166,11 @@ def _machine(run: Snapshot) -> str:
         return ""
     rows = []
     if last.machine_total_bytes:
-        rows.append(
-            [
-                "memory of the machine",
-                f"{format_size(last.machine_used_bytes)} of {format_size(last.machine_total_bytes)} in use",
-            ]
-        )
+        used, whole = format_size(last.machine_used_bytes), format_size(last.machine_total_bytes)
+        rows.append(["memory of the machine", f"{used} of {whole} in use"])
     if last.cgroup_limit_bytes:
-        rows.append(
-            ["control group", f"{format_size(last.cgroup_used_bytes)} of {format_size(last.cgroup_limit_bytes)}"]
-        )
+        used, whole = format_size(last.cgroup_used_bytes), format_size(last.cgroup_limit_bytes)
+        rows.append(["control group", f"{used} of {whole}"])
     if last.psi_some is not None:
         full = f", everybody {last.psi_full:.1f} %" if last.psi_full is not None else ""
         rows.append(["waiting for memory (last 10 s)", f"somebody {last.psi_some:.1f} %{full}"])

@@ -48,7 +48,7 @@ def layers(points: Sequence[Total]) -> list[Layer]:
             total[name] = total.get(name, 0.0) + number(used)
     living = points[-1].workers if points else {}
     first = sorted(total, key=lambda n: (n in living, total[n]), reverse=True)[:MAX_WORKERS]
-    shown = sorted(first, key=_by_number)
+    shown = sorted(first, key=lambda n: (int(n) if n.isdecimal() else 1 << 60, n))
     found = [
         Layer("supervisor", "k7", [number(p.supervisor_bytes) for p in points]),
         Layer("forking server", "k6", [number(p.server_bytes) for p in points]),
@@ -65,10 +65,6 @@ def layers(points: Sequence[Total]) -> list[Layer]:
     if any(o > 0.01 * number(p.used_bytes) for o, p in zip(other, points, strict=True)):
         found.append(Layer("other" if any(known) else "in use", "k8" if any(known) else "k0", other))
     return [layer for layer in found if any(layer.values)]
-
-
-def _by_number(name: str) -> tuple[int, str]:
-    return (int(name) if name.isdecimal() else 1 << 60, name)
 
 
 def memory_picture(points: Sequence[Total], budget_bytes: float, began_at: float = 0.0, live: bool = False) -> str:

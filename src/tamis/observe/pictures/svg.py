@@ -173,14 +173,7 @@ class Frame:
             )
         return "".join(parts)
 
-    def draw(
-        self,
-        label: str,
-        body: str,
-        show: Callable[[float], str],
-        marks: str = "",
-        behind: str = "",
-    ) -> str:
+    def draw(self, label: str, body: str, show: Callable[[float], str], marks: str = "", behind: str = "") -> str:
         """The whole picture. `body` and `behind` are stretched to the width (behind and before the grid), `marks` are not."""
         h = self.height
         rows = [(self.y(v), show(v)) for v in ticks(self.top)]

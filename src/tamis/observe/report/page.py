@@ -119,11 +119,6 @@ def _cards(facts: Facts) -> str:
     elif last is not None:
         found += [(name, f"{getattr(last, name):,}", "") for name in ("documents", "written", "dropped", "quarantined")]
     if run.budget_bytes:
-        found.append(
-            (
-                "peak of budget",
-                format_size(run.peak_bytes),
-                f"{run.peak_bytes / run.budget_bytes:.0%} of {format_size(run.budget_bytes)}",
-            )
-        )
+        share = f"{run.peak_bytes / run.budget_bytes:.0%} of {format_size(run.budget_bytes)}"
+        found.append(("peak of budget", format_size(run.peak_bytes), share))
     return cards([*found, *gpu_cards(run.about)])

@@ -56,12 +56,8 @@ def documents(facts: Facts) -> str:
         rows.append(['<span class="dim">quarantined while writing</span>', "", "", _n(ledger.unwritten.n), ""])
     rows.append(["written", _n(ledger.written.n), "", "", bar(ledger.written.n / most, "k2")])
     notes = f'<p class="dim">{ledger.n_blank_lines:,} blank lines passed over; {ledger.n_bad_ranges:,} stretches of input could not be read ({text(format_size(ledger.lost_bytes))} as stored).</p>'
-    return (
-        "<h3>The ledger</h3>"
-        + table(["stage", "in", "out", "dropped", ""], rows, (1, 2, 3))
-        + notes
-        + passed_over(facts)
-    )
+    made = table(["stage", "in", "out", "dropped", ""], rows, (1, 2, 3))
+    return f"<h3>The ledger</h3>{made}{notes}{passed_over(facts)}"
 
 
 def passed_over(facts: Facts) -> str:
@@ -83,11 +79,8 @@ def dropped(facts: Facts) -> str:
         rows.append(
             [text(d.reason, _NAME) + stage, _n(d.documents), text(format_size(d.bytes) if d.bytes else "-"), examples]
         )
-    more = (
-        f'<p class="dim">The first {_MAX_ROWS} of {len(facts.drops):,} rules.</p>'
-        if len(facts.drops) > _MAX_ROWS
-        else ""
-    )
+    n = len(facts.drops)
+    more = f'<p class="dim">The first {_MAX_ROWS} of {n:,} rules.</p>' if n > _MAX_ROWS else ""
     asked = text(command("why", facts.run_dir.resolve().parent, "DOCUMENT"), 400)
     note = f'<p class="dim">Why one of them went: <code>{asked}</code></p>'
     return table(["rule", "documents", "bytes", "for example"], rows, (1, 2)) + more + note
@@ -113,21 +106,14 @@ def stages(facts: Facts) -> str:
     total_s = sum(number(p.seconds) for p in found) or 1.0
     rows = [
         [
-            text(p.stage, _NAME),
-            _n(p.n_in),
-            f"{format_size(p.in_bytes / p.seconds)}/s" if p.seconds > 0 and p.in_bytes else "-",
-            seconds_text(round(p.seconds, 1)),
-            f"{p.seconds / total_s:.0%}",
-            format_size(p.peak_bytes) if p.peak_bytes else "-",
+            text(p.stage, _NAME), _n(p.n_in), f"{format_size(p.in_bytes / p.seconds)}/s" if p.seconds > 0 and p.in_bytes else "-",
+            seconds_text(round(p.seconds, 1)), f"{p.seconds / total_s:.0%}", format_size(p.peak_bytes) if p.peak_bytes else "-",
             bar(p.seconds / total_s),
         ]
         for p in found
-    ]
-    return table(
-        ["stage", "documents", "while in it", "time", "share", "peak of a partition", "share of the time"],
-        rows,
-        range(1, 6),
-    )
+    ]  # fmt: skip
+    columns = ["stage", "documents", "while in it", "time", "share", "peak of a partition", "share of the time"]
+    return table(columns, rows, range(1, 6))
 
 
 def prediction(facts: Facts) -> str:
@@ -188,12 +174,10 @@ def quarantine(facts: Facts) -> str:
         )
         where = f'<br><span class="dim">stage {text(stage, _NAME)}</span>' if stage else ""
         rows.append([text(reason, _NAME) + where, _n(n), examples])
-    more = (
-        f'<p class="dim">Only the first {MAX_ENTRIES:,} entries were looked at.</p>'
-        if facts.n_entries > MAX_ENTRIES
-        else ""
-    )
-    return table(["reason", "entries", "examples"], rows, (1,)) + more
+    made = table(["reason", "entries", "examples"], rows, (1,))
+    if facts.n_entries > MAX_ENTRIES:
+        made += f'<p class="dim">Only the first {MAX_ENTRIES:,} entries were looked at.</p>'
+    return made
 
 
 def settings(facts: Facts) -> str:

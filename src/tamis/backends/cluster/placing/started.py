@@ -47,9 +47,8 @@ class StartedAgent:
 
 def node_name() -> str:
     """Of this node, as Ray knows it: its address and the beginning of its number, for several nodes may be on one machine."""
-    ray: Any = sys.modules.get(
-        "ray"
-    )  # in a process of Ray's it is there; asking it elsewhere would make it join a cluster
+    # In a process of Ray's it is there; asking it elsewhere would make it join a cluster.
+    ray: Any = sys.modules.get("ray")
     with contextlib.suppress(Exception):
         if ray is None or not ray.is_initialized():
             return socket.gethostname()

@@ -30,12 +30,7 @@ class Expectation(Experience):
     """One run's prediction, from the machine profile at its start to what is remembered at its end."""
 
     def __init__(
-        self,
-        job: Job,
-        stages: Sequence[Mapping[str, Any]],
-        began_s: float,
-        is_usual: bool,
-        is_part: bool,
+        self, job: Job, stages: Sequence[Mapping[str, Any]], began_s: float, is_usual: bool, is_part: bool
     ) -> None:
         """`began_s`: on the monotonic clock; without the time that compiling took, which happens once (and then the run is not a
         usual one: nothing is learned of its time and memory)."""
@@ -102,13 +97,7 @@ def stage_names(stages: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def conditions(
-    job: Job,
-    inputs: Inputs,
-    config: Config,
-    shares: Shares,
-    past: Sequence[Measured],
-    passes: int,
-    done_bytes: int,
+    job: Job, inputs: Inputs, config: Config, shares: Shares, past: Sequence[Measured], passes: int, done_bytes: int
 ) -> Conditions:
     """`passes`: how often the input is read (once per sampling step). `done_bytes`: decoded, by an earlier attempt."""
     streams = any(kind is not Kind.BYTES for kind in inputs.kinds)

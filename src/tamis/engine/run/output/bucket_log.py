@@ -16,6 +16,7 @@ from typing import IO, Any, cast
 
 from tamis.engine.run.output.commit_log import parse
 from tamis.errors import RunConflict
+from tamis.files import Closing
 from tamis.stores.opening import S3Source
 from tamis.stores.reading import RemoteFile
 from tamis.stores.s3 import Bucket
@@ -24,12 +25,12 @@ _SMALL_BYTES = 1 << 20
 N_REQUESTS = 8  # at the same time
 
 
-class SpooledLog:
+class SpooledLog(Closing):
     """All lines of the log objects `keys`, in order, in a file of `folder` that goes when this is closed."""
 
     def __init__(self, bucket: Bucket, keys: Sequence[str], folder: str) -> None:
         os.makedirs(folder, exist_ok=True)
-        self._file: IO[bytes] = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by __exit__
+        self._file: IO[bytes] = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed in close()
         self._retracted: dict[int, int] = {}  # sampling step: number of the last line that takes it back
         try:
             self._fill(bucket, keys)
@@ -67,10 +68,7 @@ class SpooledLog:
                 is_gone = record["t"] == "commit" and number < self._retracted.get(int(record["step"]), -1)
                 yield record, is_gone
 
-    def __enter__(self) -> SpooledLog:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._file.close()
 
 

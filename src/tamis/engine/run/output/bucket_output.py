@@ -169,11 +169,9 @@ class BucketOutput:
         size = self.sizes.get(about["name"])
         if size is None:
             return f"{self.url}/{about['name']} was committed by this run and is gone"
-        return (
-            ""
-            if size == about["bytes"]
-            else f"{self.url}/{about['name']} was committed with {about['bytes']} bytes and has {size}"
-        )
+        if size == about["bytes"]:
+            return ""
+        return f"{self.url}/{about['name']} was committed with {about['bytes']} bytes and has {size}"
 
     def remove(self, names: Iterable[str]) -> None:
         """Output files that were replaced or taken back."""

@@ -23,7 +23,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from tamis import files
 from tamis.engine.ledger import Ledger
@@ -65,7 +65,7 @@ class Past:
         return self._dir.files()
 
 
-class RunDir:
+class RunDir(files.Closing):
     def __init__(self, output: str, scratch: str | None = None) -> None:
         scratch_files.refuse_inside(output, scratch)
         self.remote = BucketOutput(output) if is_bucket(output) else None
@@ -120,7 +120,7 @@ class RunDir:
         tops = [(n, n.partition("/")[0]) for n in names if n != NAME]
         return [n for n, top in tops if shard.NAME.fullmatch(top) is None and not shard.OF_PASS.fullmatch(top)]
 
-    def open(self) -> None:
+    def open(self) -> Self:
         """Create the folders and take the lock. Raises RunConflict when another run works here."""
         own_run_dir(self.path)
         self._lock = files.lock(
@@ -143,6 +143,7 @@ class RunDir:
         except BaseException:
             self.close()
             raise
+        return self
 
     def _make_folders(self) -> None:
         files.own_folder(self.staged, _ADVICE.format(path=self.path))
@@ -176,9 +177,8 @@ class RunDir:
             found.append(os.path.join(self._scratch_parent, f"tamis-{key.hexdigest()}"))
         for folder in found:
             remove_own_folder(folder)
-        told_scratch.remove_told(
-            os.path.join(self.path, "scratch.json")
-        )  # else it stays known: the next call removes it
+        # Else it stays known: the next call removes it.
+        told_scratch.remove_told(os.path.join(self.path, "scratch.json"))
 
     def close(self) -> None:
         if self._lock >= 0:
@@ -416,11 +416,8 @@ _ADVICE = (
 
 def describe_inputs(files: FileList) -> dict[str, Any]:
     """Inputs as the plan keeps them: enough to notice a change."""
-    prints = (
-        [fingerprint(p, s) for p, s in zip(files.paths, files.sizes, strict=True)]
-        if len(files) <= _FINGERPRINTED_FILES
-        else []
-    )
+    looked_at = zip(files.paths, files.sizes, strict=True) if len(files) <= _FINGERPRINTED_FILES else ()
+    prints = [fingerprint(path, size) for path, size in looked_at]
     return {"paths": files.paths, "sizes": list(files.sizes), "mtimes_ns": list(files.mtimes_ns), "prints": prints}
 
 

@@ -109,16 +109,11 @@ def _missing(base: str, shard: Shard) -> Iterator[str]:
                 yield f"{place.target}/{name}"
 
 
-@contextlib.contextmanager
-def _opened(base: str, shard: Shard) -> Iterator[RunDir]:
+def _opened(base: str, shard: Shard) -> RunDir:
     place = RunDir(shard.place_in(base))
     if place.remote is None and not place.exists():
         raise UsageError(f"{place.target} holds no run: run the same command with --shard {shard} again")
-    place.open()
-    try:
-        yield place
-    finally:
-        place.close()
+    return place.open()
 
 
 def _look_at_all(
@@ -228,11 +223,8 @@ def drop_shards(base: str) -> None:
             continue
         place = RunDir(f"{base}/{name}" if is_bucket(base) else os.path.join(base, name))
         if place.remote is not None:
-            place.open()
-            try:
+            with place.open():
                 place.forget()
-            finally:
-                place.close()
         remove_own_folder(place.path)
         with contextlib.suppress(OSError):  # somebody put something else there
             os.rmdir(place.output)

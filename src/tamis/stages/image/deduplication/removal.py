@@ -56,9 +56,8 @@ class ImageDuplicatesRemovalStage(ProcessingStage[DocumentBatch, DocumentBatch])
         found = np.zeros(batch.num_items, bool)
         if len(known_hi):
             at = np.minimum(np.searchsorted(known_hi, hi), len(known_hi) - 1)
-            found = (known_hi[at] == hi) & (
-                known_lo[at] == lo
-            )  # two ids with one upper half: not in the life of this universe
+            # Two ids with one upper half: not in the life of this universe.
+            found = (known_hi[at] == hi) & (known_lo[at] == lo)
         self._note_drops(batch.serial[found], self.name, None, f"its id is in {self.removal_parquets_dir}")
         return batch.filter(~found)
 

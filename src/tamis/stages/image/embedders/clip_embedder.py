@@ -100,9 +100,8 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
             torch = need_torch(self.name)
             kind = choose_device(self.resources.requires_gpu)
-            torch.set_num_threads(
-                1
-            )  # workers, and threads that decode, are the parallelism; its own would not survive a fork
+            # Workers, and threads that decode, are the parallelism; its own would not survive a fork.
+            torch.set_num_threads(1)
             device = TorchDevice(kind, device_limits.told())
             self._network = ClipVision(self._folder(), device, self.model_inference_batch_size)
         return self._network

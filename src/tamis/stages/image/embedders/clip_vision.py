@@ -40,9 +40,8 @@ class ClipVision:
             raise UsageError(
                 f"model folder {folder.path}: no CLIP model (model_type {folder.config.get('model_type')!r})"
             )
-        model = load(
-            folder, "CLIPVisionModelWithProjection", config=_config(folder), attn_implementation="sdpa"
-        )  # its attention in one kernel
+        # Its attention in one kernel.
+        model = load(folder, "CLIPVisionModelWithProjection", config=_config(folder), attn_implementation="sdpa")
         if device.kind == "cuda":
             fold_quick_gelu(model)
         self.model = model.to(device.kind, self.dtype)

@@ -6,6 +6,7 @@ import os
 from typing import BinaryIO
 
 from tamis.errors import FormatError
+from tamis.files import Closing
 from tamis.formats.compression.stream_fault import StreamFault
 from tamis.formats.compression.streams import StreamReader, codec_of
 
@@ -14,7 +15,7 @@ _FREE_BYTES = 1 << 30
 _MOST_TIMES = 300  # text compresses 3 to 10 times; what claims more than this is made to fill a machine
 
 
-class Decoded:
+class Decoded(Closing):
     """Reads a plain or compressed (.gz, .bz2, .zst, .xz) file. Every byte before a fault comes out before the fault is raised."""
 
     def __init__(self, raw: BinaryIO, codec: str | None) -> None:
@@ -81,12 +82,6 @@ class Decoded:
 
     def close(self) -> None:
         self._reader.close()
-
-    def __enter__(self) -> Decoded:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _all(self, parts: list[bytes]) -> bytes:
         if not parts and self._fault is not None:

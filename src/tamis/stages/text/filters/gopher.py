@@ -37,9 +37,8 @@ class GopherQuality(RuleSet):
     max_symbol_word_ratio: float | None = 0.1
     max_bullet_lines_ratio: float | None = 0.9
     max_ellipsis_lines_ratio: float | None = 0.3
-    max_non_alpha_words_ratio: float | None = (
-        0.8  # named as in datatrove; it is the smallest share of words with a letter
-    )
+    # Named as in datatrove; it is the smallest share of words with a letter.
+    max_non_alpha_words_ratio: float | None = 0.8
     min_stop_words: int | None = 2
     text_field: str = "text"
     name: str = "gopher_quality"

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tamis.errors import PipelineError, UsageError
-from tamis.later import np, pa
+from tamis.later import np, pa, pd
 from tamis.stages.base import ProcessingStage, Rule
 from tamis.stages.text.filters.base import DocumentFilter
-from tamis.stages.text.filters.statistics import Measured, pass_of
+from tamis.stages.text.filters.statistics import Measured, measure, pass_of
 from tamis.stages.text.models.fingerprints import together
 from tamis.tasks import SCORES, DocumentBatch
 
@@ -76,8 +76,6 @@ class _Filters(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def compute_filter_mask(self, df: Any) -> Any:
         """Which rows of a frame stay, as a series of bools with the frame's index."""
-        import pandas as pd
-
         from tamis.formats.frames.pandas_frames import table_of
         from tamis.formats.table_block import TableBlock
 
@@ -317,8 +315,6 @@ def _result(stage: Filter | ScoreFilter, task: DocumentBatch, left: np.ndarray[A
 def _warm_up(statistics: set[str]) -> None:
     """Load the compiled code before any memory cap is set."""
     if statistics:
-        from tamis.stages.text.filters.statistics import measure
-
         measure(pa.array(["one two three", None], pa.large_string()), statistics)
 
 

@@ -47,10 +47,7 @@ def pass_of(statistic: str) -> str:
 
 
 def measure(
-    texts: pa.Array,
-    wanted: Collection[str],
-    rows: np.ndarray[Any, Any] | None = None,
-    known: Numbers | None = None,
+    texts: pa.Array, wanted: Collection[str], rows: np.ndarray[Any, Any] | None = None, known: Numbers | None = None
 ) -> Numbers:
     """One array per statistic, for all texts or the chosen rows. A null counts as the empty text."""
     from tamis.kernels.buffers import string_buffers

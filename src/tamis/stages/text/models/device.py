@@ -24,13 +24,10 @@ from tamis.stages.text.models.batching import Batch, Shape, next_batch, ordered
 CPU_TOKENS = 2048  # more tokens in a batch are no faster on a core, and take more memory
 GPU_TOKENS, GPU_WIDTH = 32_768, 768  # tokens of a batch of a model of this width
 GPU_STEP = 32
-AHEAD = (
-    16  # batches that are prepared before a turn: a narrow model is done with one sooner than a core prepares the next
-)
-_CLEAN, _CLEAN_AT_FIRST = (
-    50,
-    20,
-)  # batches without a failure, and it may be more; the second for lengths that never failed
+# Batches that are prepared before a turn: a narrow model is done with one sooner than a core prepares the next.
+AHEAD = 16
+# Batches without a failure, and it may be more; the second for lengths that never failed.
+_CLEAN, _CLEAN_AT_FIRST = (50, 20)
 _GROWTH, _GROWTH_AT_FIRST = 1.05, 1.25
 _MOST_PATIENT = 7  # so often that doubles
 _BELOW_FAILURE = 0.95
@@ -131,9 +128,8 @@ class Allowance:
             # What failed had room, too: memory has gaps, and how many only trying tells.
             self._tokens[key] = max(self._tokens[key], leap if leap < most else (batch.n_tokens + most) / 2)
             return
-        patience = 2 ** (
-            _MOST_PATIENT if self._n_failed[key] >= _MOST_FAILURES else min(self._n_ever, _MOST_PATIENT)
-        )  # the more often anything failed, the less is to be gained
+        # The more often anything failed, the less is to be gained.
+        patience = 2 ** (_MOST_PATIENT if self._n_failed[key] >= _MOST_FAILURES else min(self._n_ever, _MOST_PATIENT))
         if self._clean[key] >= (_CLEAN if has_failed else _CLEAN_AT_FIRST) * patience:
             grown = self._tokens[key] * (_GROWTH if has_failed else _GROWTH_AT_FIRST)
             self._tokens[key] = max(self._tokens[key], min(grown, most))
@@ -244,14 +240,11 @@ class TorchDevice:
         """`limit`: what this process may take of a GPU's memory; more fails here, and not in a process beside it."""
         self.kind, self._n_left = kind, 1
         shares = kind == "cuda" and limit is not None and limit.share < 1
-        self._turns = Turns(limit.turns_folder if shares and limit else "", os.environ.get("CUDA_VISIBLE_DEVICES", "0"))
+        device = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
+        self._turns = Turns(limit.turns_folder if shares and limit else "", device)
         if kind == "cuda" and limit is not None:
             limit_torch(torch, limit)
-        self.name = (
-            "the CPU"
-            if kind == "cpu"
-            else f"GPU {os.environ.get('CUDA_VISIBLE_DEVICES', '0')} ({torch.cuda.get_device_name(0)})"
-        )
+        self.name = "the CPU" if kind == "cpu" else f"GPU {device} ({torch.cuda.get_device_name(0)})"
 
     def shape(self, max_rows: int, packed: bool, in_order: bool, width: int = GPU_WIDTH) -> Shape:
         """Batches that are as fast as any on such a device. `width`: values of a hidden state; a narrow model is done with a token sooner, and takes
@@ -277,9 +270,8 @@ class TorchDevice:
             work.wait_for_the_others()
 
     def release(self, thorough: bool = False) -> None:
-        gc.collect(
-            2 if thorough else 1
-        )  # what the last batches left; all that a process with torch holds takes a fifth of a second
+        # What the last batches left; all that a process with torch holds takes a fifth of a second.
+        gc.collect(2 if thorough else 1)
         if self.kind != "cpu":
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()

@@ -24,10 +24,8 @@ HEAD_SIZE = 64
 TILE = 256  # queries of a block
 ALIGN = 8  # sequences start at multiples of so many tokens
 BEHIND = 128  # tokens that must be readable behind the last sequence
-_WINDOWS = (
-    (95, 96),
-    (47, 48),
-)  # so many distances next to each other have at most so many rows: what the kernel has room for
+# So many distances next to each other have at most so many rows: what the kernel has room for.
+_WINDOWS = ((95, 96), (47, 48))
 _WARPS = 8
 _WARP_BYTES = 2 * (32 * 128 + 16 * 56)  # of shared memory: the ring and a window of 16 keys
 _KEYS_AND_VALUES_BYTES = 2 * 64 * HEAD_SIZE * 2

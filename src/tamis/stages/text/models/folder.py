@@ -17,13 +17,8 @@ from typing import Any, NamedTuple
 
 from tamis.errors import MissingExtra, UsageError, first_line, optional
 
-DATA_FILES = [
-    "*.json",
-    "*.safetensors",
-    "*.txt",
-    "*.model",
-    "*.jinja",
-]  # what is downloaded of a model; with asked-for code *.py
+# What is downloaded of a model; with asked-for code *.py.
+DATA_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _MAX_JSON_BYTES = 64 << 20
 _READ = {".json", ".safetensors", ".txt", ".model", ".jinja", ".py"}

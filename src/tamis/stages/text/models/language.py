@@ -15,7 +15,7 @@ from tamis.errors import UsageError
 from tamis.later import F, np, torch
 from tamis.stages.text.models.batching import Batch
 from tamis.stages.text.models.folder import ModelFolder, read_json
-from tamis.stages.text.models.networks import PaddedTexts, explained, linear, load, need_torch, pool
+from tamis.stages.text.models.networks import PaddedTexts, explained, linear, load, need_torch, pool, weights_of
 from tamis.stages.text.models.packed_llama import PackedLlama, Reading, rotation_of, why_not
 
 if TYPE_CHECKING:
@@ -71,8 +71,6 @@ def _number(path: Path, config: Mapping[str, Any], name: str) -> float:
 
 def add(model: Any, adapter: Adapter) -> None:
     """Add an adapter to the weights of a model, layer by layer."""
-    from tamis.stages.text.models.networks import weights_of
-
     found = weights_of(adapter.folder, "")
     own = dict(model.named_parameters())
     names = sorted(k for k in found if k.endswith(_LOW))
@@ -184,8 +182,6 @@ class GuardedModel(_Causal):
         self, folder: ModelFolder, adapter: Adapter, guard: Path, device: TorchDevice, trust_remote_code: bool = False
     ) -> None:
         super().__init__(folder, adapter, device, trust_remote_code=trust_remote_code)
-        from tamis.stages.text.models.networks import weights_of
-
         weights = sorted(guard.glob("*.safetensors"))
         if not weights:
             raise UsageError(f"model folder {guard}: no safetensors; expected the layers {', '.join(_GUARD_LAYERS)}")

@@ -315,13 +315,11 @@ class Tokenized:
         array = values if isinstance(values, pa.Array) else pa.array(values)
         if len(self.at) == self._n:
             return array
+        if not len(self.at):
+            return pa.nulls(self._n, array.type)
         where = np.full(self._n, -1, np.int64)
         where[self.at] = np.arange(len(self.at))
-        return (
-            array.take(pa.array(np.maximum(where, 0), mask=where < 0))
-            if len(self.at)
-            else pa.nulls(self._n, array.type)
-        )
+        return array.take(pa.array(np.maximum(where, 0), mask=where < 0))
 
 
 def _existing(batch: DocumentBatch, field: str) -> list[Any]:

@@ -294,9 +294,8 @@ class SequenceClassifier:
         self._side = _side(model, padding_side)
         self._encoder: Encoder | None = None
         inner = getattr(model, "deberta", None) or getattr(model, "bert", None)
-        pooler = getattr(model, "pooler", None) or getattr(
-            inner, "pooler", None
-        )  # DeBERTa's is beside it, BERT's inside
+        # DeBERTa's is beside it, BERT's inside.
+        pooler = getattr(model, "pooler", None) or getattr(inner, "pooler", None)
         if inner is not None and pooler is not None and packing(model.config) is not None:
             self._encoder = Encoder(inner, device, max_tokens, "first", half)
             self._pooler, self._head = pooler.to(device.kind).eval(), model.classifier.to(device.kind).eval()

@@ -137,7 +137,7 @@ class Tokenizer:
                 "expected tokenizer.json or the files of a tokenizer that transformers knows"
             ) from None
         limits: list[Any] = [self._own.model_max_length, *map(config.get, folders.N_POSITIONS)]
-        known = [int(n) for n in limits if _is_limit(n)]
+        known = [int(n) for n in limits if isinstance(n, int) and 0 < n < _LONGEST]
         self.max_tokens = folders.most_tokens(
             config, max_tokens or min(known, default=_DEFAULT_TOKENS), _DEFAULT_TOKENS
         )
@@ -257,10 +257,6 @@ def _lowered(texts: pa.Array, max_chars: int | None) -> pa.Array:
     """Texts (of each so many characters) in small letters, as Python makes them: Arrow does not know the sigma at the end of a word."""
     cut = texts if max_chars is None else pc.utf8_slice_codeunits(texts, 0, max_chars)
     return pa.array([None if text is None else text.lower() for text in cut.to_pylist()], pa.large_string())
-
-
-def _is_limit(n: Any) -> bool:
-    return isinstance(n, int) and 0 < n < _LONGEST
 
 
 def _behind(alone: list[int], around: list[int]) -> int:

@@ -58,9 +58,8 @@ class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
     name: str = "document_joiner"
     columns_in = ("text_field", "segment_id_field", "document_id_field", "length_field")
 
-    batch_size = (
-        ALL_BATCHES  # a partition may be several batches (files of different schemas): segments are looked for in all
-    )
+    # A partition may be several batches (files of different schemas): segments are looked for in all.
+    batch_size = ALL_BATCHES
 
     def __post_init__(self) -> None:
         if not isinstance(self.separator, str):

@@ -101,12 +101,10 @@ class ClipTranscodingStage(FilmStage):
                 f"{self.name}: encoder_threads, num_clips_per_chunk and nb_streams_per_gpu must be at least 1"
             )
         self._chosen: tuple[str, str] | None = None
-        on_gpu = self.encoder == NVENC and count_gpus() > 0
-        self.resources = (
-            Resources(cpus=1.0, gpus=1.0 / self.nb_streams_per_gpu)
-            if on_gpu
-            else own_cpus(self.num_cpus_per_worker, 6.0)
-        )
+        if self.encoder == NVENC and count_gpus() > 0:
+            self.resources = Resources(cpus=1.0, gpus=1.0 / self.nb_streams_per_gpu)
+        else:
+            self.resources = own_cpus(self.num_cpus_per_worker, 6.0)
 
     def ray_stage_spec(self) -> dict[str, Any]:
         return {"is_fanout_stage": True}

@@ -127,9 +127,8 @@ class TransNetV2ClipExtractionStage(NetworkStage):
         """Asks the network about windows; what it returns waits for the probabilities."""
         pixels = torch.from_numpy(np.stack([window for window, _ in windows]))
         with torch.inference_mode():
-            if (
-                self._device.kind == "cuda"
-            ):  # half precision: twice as fast, and its probabilities differ in the fourth digit
+            # Half precision: twice as fast, and its probabilities differ in the fourth digit.
+            if self._device.kind == "cuda":
                 with torch.autocast("cuda", torch.float16):
                     told = self._network(pixels.pin_memory().to("cuda", non_blocking=True))
             else:

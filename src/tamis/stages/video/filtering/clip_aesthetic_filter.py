@@ -12,7 +12,7 @@ from tamis.film.sampling import FrameExtractionPolicy, signature, squares_at, ti
 from tamis.formats.input_files.names import path_of
 from tamis.later import np, pa
 from tamis.stages.base import Rule
-from tamis.stages.image.models import AESTHETIC, CLIP, image_resources
+from tamis.stages.image.models import AESTHETIC, CLIP, image_resources, read_weights
 from tamis.stages.text.models import folder as folders
 from tamis.stages.video.film_stage import SPAN, NetworkStage
 from tamis.stages.video.filtering.thresholds import at_least, keep_by
@@ -70,7 +70,6 @@ class ClipAestheticFilterStage(NetworkStage):
     def _load(self) -> None:
         from tamis.stages.image.embedders.clip_vision import ClipVision
         from tamis.stages.image.heads import AestheticHead
-        from tamis.stages.image.models import read_weights
 
         device = torch_device(self.name, self.resources)
         clip, path = self._fetch()

@@ -38,11 +38,8 @@ _FILM_FACTS = (
     "size_bytes", "duration_s", "n_frames", "fps", "width", "height", "codec", "audio_codec", "bit_rate_k",
 )  # fmt: skip
 EMBEDDING, PREVIEW = "cosmos_embed1_embedding", "preview"
-_NEEDS = {
-    "embeddings": EMBEDDING,
-    "previews": PREVIEW,
-    "captions": "captions",
-}  # what must have been made, by what is to be written
+# What must have been made, by what is to be written.
+_NEEDS = {"embeddings": EMBEDDING, "previews": PREVIEW, "captions": "captions"}
 _NOT_IN_JSON = (PREVIEW, EMBEDDING)  # they stand in files of their own
 
 

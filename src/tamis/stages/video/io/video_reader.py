@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tamis.errors import UsageError
-from tamis.formats.registry import suffixes
+from tamis.formats.registry import named, suffixes
 from tamis.later import np
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.file_partitioning import FilePartitioningStage
@@ -38,7 +38,6 @@ class VideoReaderStage(Reader):
 
     def process(self, task: FileGroupTask) -> list[DocumentBatch]:
         """By hand: one batch per film. FormatError for a file that is none."""
-        from tamis.formats.registry import named
         from tamis.formats.table_block import TableBlock
 
         batches = []

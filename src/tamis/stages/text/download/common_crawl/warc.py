@@ -140,10 +140,8 @@ def _unchunked(body: bytes) -> bytes:
 
 def _inflated(body: bytes, max_bytes: int) -> bytes:
     """The body without gzip or deflate; as it is, if it is neither (some crawlers decode bodies and keep the header)."""
-    for window in (
-        47,
-        -15,
-    ):  # with a header of gzip or zlib, which may end early; without one, only if it comes out even
+    # With a header of gzip or zlib, which may end early; without one, only if it comes out even.
+    for window in (47, -15):
         decoder = zlib.decompressobj(window)
         try:
             data = decoder.decompress(body, max_bytes + 1)

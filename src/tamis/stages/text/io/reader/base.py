@@ -61,7 +61,8 @@ class BaseReader(ProcessingStage[Task[Any], DocumentBatch]):
     def process(self, task: Any) -> DocumentBatch:
         output = self.read_task(task, dict(self.read_kwargs), self.fields)
         if output is None or output.data is None:
-            return DocumentBatch(task.dataset_name, _nothing(self.fields or ()), task._stage_perf, dict(task._metadata))
+            nothing = pa.table({name: pa.array([], pa.string()) for name in self.fields or ()})
+            return DocumentBatch(task.dataset_name, nothing, task._stage_perf, dict(task._metadata))
         batch = DocumentBatch(
             task.dataset_name, output.data, task._stage_perf, {**task._metadata, **(output.metadata or {})}
         )
@@ -86,7 +87,3 @@ class BaseFileReader(BaseReader):
         self, task: FileGroupTask, read_kwargs: Mapping[str, Any], fields: Sequence[str] | None
     ) -> ReaderOutput | None:
         return ReaderOutput(self.read_data(task.data, read_kwargs, fields), {"source_files": list(task.data)})
-
-
-def _nothing(fields: Sequence[str]) -> Any:
-    return pa.table({name: pa.array([], pa.string()) for name in fields})

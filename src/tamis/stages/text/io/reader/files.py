@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
 from tamis.errors import UsageError
+from tamis.later import pd
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.io import Reader, check_fields
@@ -42,7 +43,9 @@ class FileReaderStage(Reader):
         """All documents of these files as a frame, for use outside of a run."""
         chosen = check_fields(self.name, fields) or self.fields
         batches = type(self)(chosen, read_kwargs).process(FileGroupTask("", list(paths)))
-        return batches[0].to_pandas() if len(batches) == 1 else _concatenated(batches)
+        if len(batches) == 1:
+            return batches[0].to_pandas()
+        return pd.concat([b.to_pandas() for b in batches], ignore_index=True) if batches else pd.DataFrame()
 
 
 @dataclass(repr=False)
@@ -121,9 +124,3 @@ class RowsReader(FileReader):
     storage_options: dict[str, Any] | None = None
     limit: int | None = None
     name: str = "file_reader"
-
-
-def _concatenated(batches: Sequence[DocumentBatch]) -> Any:
-    import pandas as pd
-
-    return pd.concat([b.to_pandas() for b in batches], ignore_index=True) if batches else pd.DataFrame()
