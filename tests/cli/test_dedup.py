@@ -90,11 +90,11 @@ def test_what_cannot_be_read_is_told_though_nothing_is_removed(
 
 
 def test_a_plan_writes_nothing(source: Path, tmp_path: Path) -> None:
-    code, said = run("dedup", "fuzzy", source, tmp_path / "out", "--plan", "--memory", "1GB")
+    code, said = run("dedup", "fuzzy", source, tmp_path / "out", "--plan", "--memory", "8GB")
     assert code == 0, said
     assert "8 bytes x hashes x documents x bands per pass / bands" in said
     assert not (tmp_path / "out").exists()
-    code, said = run("dedup", "exact", source, tmp_path / "out", "--plan", "--json", "--memory", "1GB")
+    code, said = run("dedup", "exact", source, tmp_path / "out", "--plan", "--json", "--memory", "8GB")
     assert json.loads(said)["n_documents"] == 4
     assert not (tmp_path / "out").exists()
 
@@ -106,7 +106,7 @@ def test_a_plan_looks_at_the_scratch_folder_and_says_sizes_that_can_be_read(
     monkeypatch.setattr("tamis.dedup.planning.free_at", lambda folder: 700 if str(folder).endswith("small") else 10**12)
 
     def here(*arguments: object) -> tuple[int, str]:
-        told = CliRunner().invoke(app, [*map(str, arguments), "--memory", "1GB"])
+        told = CliRunner().invoke(app, [*map(str, arguments), "--memory", "8GB"])
         return told.exit_code, " ".join(told.output.split())
 
     where = ("--scratch", tmp_path / "small")
