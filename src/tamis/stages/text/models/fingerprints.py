@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from tamis.errors import TamisError
-from tamis.stages.text.models import folder as folders
 
 _WHOLE_BYTES, _N_PLACES, _PLACE_BYTES = 8 << 20, 128, 64 << 10
 _OF_TOKENIZERS = ("tokenizer", "vocab", "merges", "special_tokens_map", "added_tokens", "spiece", "sentencepiece")
@@ -35,6 +34,8 @@ def of_tokenizer(identifier: str, settings: Mapping[str, Any]) -> str | None:
     `settings`: those of `from_pretrained`, of which `cache_dir` says where to look; a hub id with a `revision` is known by that, and
     has none. Weights beside it do not count: they may be fetched later, for another stage, and make no other tokens.
     """
+    from tamis.stages.text.models import folder as folders  # every run with a filter imports this module
+
     if settings.get("revision") is not None and not os.path.isdir(os.path.expanduser(identifier)):
         return ""
     try:
