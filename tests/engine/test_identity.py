@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import importlib
 import json
 import re
 from collections.abc import Callable
@@ -17,10 +18,12 @@ from tamis.curation.mixing import Mix
 from tamis.dedup.index.options import SignedSketches
 from tamis.dedup.remembered.stages import Remembered
 from tamis.engine.job import make_job
+from tamis.engine.run.budget.expectation import profile_key
 from tamis.engine.run.identity import describe_job, differences
 from tamis.observe.diff import setting_changes
 from tamis.stages import base
 from tamis.stages.base import ProcessingStage
+from tamis.stages.function_decorators import processing_stage
 from tamis.stages.resources import Resources
 from tamis.stages.text.classifiers import AegisClassifier
 from tamis.stages.text.classifiers.fasttext import FastTextModelStage
@@ -262,3 +265,74 @@ def test_the_tokenizer_of_a_writer_counts(tmp_path: Path) -> None:
     one = MegatronTokenizerWriter(str(tmp_path / "out"), model_identifier=str(tmp_path)).model_files()
     (tmp_path / "tokenizer.json").write_text("[]")
     assert one != MegatronTokenizerWriter(str(tmp_path / "out"), model_identifier=str(tmp_path)).model_files() != ""
+
+
+HELPERS = "LIMIT = 3\n\ndef clean(text):\n    return deeper(text)\n\ndef deeper(text):\n    return text.strip()\n\ndef idle():\n    return 1\n"
+STAGES = """
+import own_{n}.helpers as helpers
+from own_{n}.bases import Base
+from tamis.stages.text.filters import DocumentFilter
+
+class Clean(Base):
+    name = "clean"
+    def process(self, task):
+        return [helpers.clean(t) for t in task.column("text").to_pylist()] and task
+
+def by_hand(task):
+    return own(task)
+
+def own(task):
+    return task
+
+class Short(DocumentFilter):
+    def score_document(self, text):
+        return own(text)
+    def keep_document(self, score):
+        return True
+"""
+BASES = "from tamis import ProcessingStage\n\nclass Base(ProcessingStage):\n    def outputs(self):\n        return [], []\n    def process(self, task):\n        return task\n"
+
+
+def own_package(folder: Path, n: int, monkeypatch: pytest.MonkeyPatch, **edited: tuple[str, str]) -> Any:
+    """A package of the user's own, with the text of some of its modules edited. Names are new: nothing is imported twice."""
+    place = folder / str(n) / f"own_{n}"
+    place.mkdir(parents=True)
+    for name, text in {"__init__": "", "helpers": HELPERS, "bases": BASES, "stages": STAGES.format(n=n)}.items():
+        old, new = edited.get(name, ("", ""))
+        assert old in text
+        (place / f"{name}.py").write_text(text.replace(old, new, 1) if old else text)
+    monkeypatch.syspath_prepend(str(place.parent))
+    return importlib.import_module(f"own_{n}.stages")
+
+
+def test_an_edited_helper_or_base_of_a_users_stage_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def uses(n: int, **edited: tuple[str, str]) -> list[dict[str, Any]]:
+        own = own_package(tmp_path, n, monkeypatch, **edited)
+        found = [*described(own.Clean()), *described(base_stage(own.by_hand)), *described(ScoreFilter([own.Short()]))]
+        return json.loads(json.dumps(found).replace(f"own_{n}", "own"))
+
+    def base_stage(function: Any) -> Any:
+        return processing_stage(name="by hand")(function)
+
+    plain = uses(0)
+    told = {name for entry in plain for name in entry.get("uses", {})}
+    assert told == {"own.helpers.clean", "own.helpers.deeper", "own.bases.Base", "own.stages.own"}
+    without_source = [{**e, "source": ""} for e in plain]  # what the file looks like around them is of no interest here
+    for n, module, old, new, name in (
+        (1, "helpers", "text.strip()", "text.lower()", "own.helpers.deeper"),
+        (2, "bases", "return task", "return None", "own.bases.Base"),
+    ):
+        now = [{**e, "source": ""} for e in uses(n, **{module: (old, new)})]
+        assert differences(without_source, now) == [f"own.stages.Clean: {name}, which it uses, changed"]
+    now = [{**e, "source": ""} for e in uses(3, helpers=("return 1", "return 2"))]
+    assert differences(without_source, now) == []  # nobody calls it
+    earlier = [{k: v for k, v in e.items() if k != "uses"} for e in plain]
+    assert differences(earlier, plain) == []  # by a version that did not look
+    assert profile_key(earlier) == profile_key(plain)
+
+
+def test_code_of_tamis_and_of_installed_packages_does_not_count() -> None:
+    stage = Keep(1.0, rule=re.compile("x"))
+    stage.words = np.zeros(3)  # type: ignore[assignment]
+    assert all("uses" not in entry for entry in described(stage))
+    assert all("uses" not in entry for entry in described(ScoreFilter(WordCountFilter())))

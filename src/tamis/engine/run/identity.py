@@ -1,6 +1,6 @@
 """What a pipeline is, apart from how it is executed: used to refuse resuming with other stages.
 
-Parameters and source code count; pickle bytes do not (they differ from run to run), nor do execution settings. Secrets are veiled
+Parameters and source code count, also that of functions and classes of the same package which a stage uses (code_used.py); pickle bytes do not (they differ from run to run), nor do execution settings. Secrets are veiled
 (tamis/secrets.py): the description is kept in the run directory, and another password makes no other run.
 """
 
@@ -17,6 +17,7 @@ from typing import Any
 
 from tamis import secrets
 from tamis.engine.job import Job
+from tamis.engine.run.code_used import code_used
 from tamis.stages.base import ProcessingStage
 from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.io import Reader, Writer
@@ -68,6 +69,9 @@ def differences(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list
                 found.append(f"{new['stage']}: {key} was {a!r} and is {b!r}")
         if old["source"] != new["source"]:
             found.append(f"{new['stage']}: its source code changed")
+        used_then, used_now = old.get("uses", {}), new.get("uses", {})  # earlier versions did not look
+        edited = [name for name in used_now if name in used_then and used_then[name] != used_now[name]]
+        found += [f"{new['stage']}: {name}, which it uses, changed" for name in edited]
     return found
 
 
@@ -132,7 +136,9 @@ def _describe_stage(stage: ProcessingStage[Any, Any]) -> dict[str, Any]:
     params = {k: _named(k, v, _DEPTH) for k, v in vars(stage).items() if k not in left_out and not k.startswith("_")}
     if files := stage.model_files():
         params[_FILES] = files
-    return {"stage": f"{cls.__module__}.{cls.__qualname__}", "params": params, "source": _source(cls)}
+    about = {"stage": f"{cls.__module__}.{cls.__qualname__}", "params": params, "source": _source(cls)}
+    used = code_used(stage, _source)
+    return {**about, "uses": used} if used else about
 
 
 def _source(thing: Any) -> str:
