@@ -391,3 +391,57 @@ def test_a_worker_with_a_gpu_waits_until_the_one_before_it_is_gone() -> None:
     again = s.failed(first.worker, 1, Failure("error", "CUDA error: device-side assert"), 1.0)
     assert not [a for a in again if isinstance(a, Start)]  # its process still holds the device
     assert only(s.died(first.worker, "exit status 0", 0, 2.0), Start).environment == first.environment
+
+
+def roomy(n_bytes: int, slots: int, predictor: Predictor) -> Supervisor:
+    """With memory for units as large as there are."""
+    files = FileList()
+    files.append("in0", n_bytes, 0)
+    config = Config(4000 * MB, 2000 * MB, 20 * MB, slots, [None], max_block_bytes=32 * MB)
+    return Supervisor(config, Cursor(files, [Kind.BYTES]), [predictor])
+
+
+def sizes_of_units(n_bytes: int, seconds_per_mb: float, slots: int = 1) -> list[int]:
+    """Of a run whose workers take so long, and a little memory."""
+    s = roomy(n_bytes, slots, Predictor(32 * MB))
+    found, now_s, actions = [], 0.0, s.tick(0.0)
+    while actions:
+        following: list[Action] = []
+        for action in actions:
+            now_s += 1.0
+            if isinstance(action, Start):
+                following += s.ready(action.worker, now_s)
+            elif isinstance(action, Assign):
+                piece = action.unit.pieces[0]
+                size = piece.end - piece.start
+                found.append(size)
+                done = report(n_records=1, decoded_bytes=size, peak_bytes=2 * size, seconds=size / MB * seconds_per_mb, covered=[(0, piece.start, piece.end, False)])  # fmt: skip
+                following += s.done(action.worker, action.fence, done, now_s)
+        actions = following or s.tick(now_s + 1.0)
+        if s.cursor.bytes_left == 0 and not s.busy:
+            break
+    assert sum(found) == n_bytes
+    return found
+
+
+def test_units_of_fast_stages_are_as_large_as_memory_allows() -> None:
+    assert 30 * MB < max(sizes_of_units(2000 * MB, 0.01)) <= 32 * MB
+
+
+def test_a_unit_of_a_slow_stage_takes_two_minutes_at_most() -> None:
+    """With a model on a CPU 32 MB would take longer than the timeout: the worker would be stopped, again and again."""
+    sizes = sizes_of_units(400 * MB, 60.0)
+    assert 1.9 * MB < max(sizes) <= 2 * MB
+    assert sizes[len(sizes) // 2] > 1.9 * MB
+
+
+def test_workers_of_a_slow_stage_end_together() -> None:
+    sizes = sizes_of_units(40 * MB, 10.0, slots=4)
+    assert max(sizes) <= 12 * MB
+    assert sizes[-1] <= 0.2 * MB + 1  # two seconds: nobody waits longer than that for the last one
+
+
+def test_nothing_large_is_begun_before_it_is_known_how_long_it_takes() -> None:
+    learned = Predictor(32 * MB)
+    learned._size_bytes, learned._slow_start = 32.0 * MB, False  # as earlier runs left it, which knew memory only
+    assert begin(roomy(500 * MB, 1, learned)).unit.pieces[0].end in range(4 * MB, (4 << 20) + 1)

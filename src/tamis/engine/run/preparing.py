@@ -28,6 +28,7 @@ from tamis.engine.run.verdict import judge
 from tamis.engine.supervisor.coverage import Coverage
 from tamis.engine.supervisor.cursor import MAX_FILES_PER_UNIT
 from tamis.engine.supervisor.devices import fixed_workers
+from tamis.engine.supervisor.grants import WHOLE_FILES
 from tamis.engine.supervisor.state import Config, NodeSpec
 from tamis.engine.supervisor.units import Kind
 from tamis.engine.worker.workplace import OutputSpec
@@ -180,7 +181,7 @@ class PreparedRun:
     def _config(self, budget: Budget, shares: Shares, is_remote: bool) -> Config:
         block = self.inputs.block_bytes or DEFAULT_BLOCK_BYTES
         if self.inputs.files_per_partition:
-            block = 1 << 40
+            block = WHOLE_FILES
         from tamis.sizes import parse_size
 
         gpus = share_gpus(self.job, self.settings, self.record)

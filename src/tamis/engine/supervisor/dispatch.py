@@ -102,6 +102,7 @@ class Dispatch(Work):
         if segment > 0:
             return None
         size = node.grants.block_size(0, cap_bytes, node.decision.allow_growth, worker)
+        size = node.grants.in_time(size, self.cursor.bytes_left, len(self.workers))
         while (work := self.cursor.next(size)) is not None:
             unit = self._unit(work.pieces)
             unit.block_bytes = size

@@ -16,10 +16,16 @@ from tamis.engine.supervisor.units import Mode, Unit
 from tamis.memory.predictor import Predictor
 
 MIN_BLOCK_BYTES = 1 << 16
+WHOLE_FILES = 1 << 40  # the size of partitions of so many whole files, which are not cut
 _UNKNOWN_NEED = 1.5  # what a unit is taken to need, in caps that it did not fit, where what it asked for is not known
 _TELLING = 16  # an allocation of less than this part of the cap was one of many: it says nothing about what follows
 _KNOWN_NEED = 1.1  # ... in what it had and asked for when it failed: the next allocation may follow
 _SOLO_SHARE = 16  # of a cap: the blocks of a feeder beside which nobody can work, while it is not known what they take
+_LONGEST_S = 120.0  # that a unit should take: what is killed is repeated, and at the end all wait for the last one
+_SHORT_S = 2.0  # shorter ones are not worth the trouble
+_UNTRIED_BYTES = (
+    4 << 20
+)  # of a unit, while nobody knows how long one takes (a profile of earlier runs knows memory only)
 _LESS_BY = 0.8  # the least cap falls when it has fallen by this much: the number of workers should not follow its noise
 
 
@@ -125,6 +131,19 @@ class Grants:
         size = self.predictors[segment].next_size(free, may_grow=may_grow)
         return max(MIN_BLOCK_BYTES, min(size, self.config.max_block_bytes))
 
+    def in_time(self, size: int, left_bytes: int | None = None, n_workers: int = 1) -> int:
+        """`size`, or as much of it as the slowest segment does in two minutes (a tenth of the timeout, where that is less). `left_bytes`: of
+        the input; towards its end a unit takes a quarter of what is left for each worker, so that these end together."""
+        if self.config.max_block_bytes >= WHOLE_FILES:
+            return size
+        rate = max(self._work_s)
+        if not rate:
+            return min(size, _UNTRIED_BYTES)
+        longest_s = min(_LONGEST_S, self.config.timeout_s / 10)
+        if left_bytes is not None:
+            longest_s = min(longest_s, max(_SHORT_S, left_bytes * rate / max(1, n_workers) / 4))
+        return max(MIN_BLOCK_BYTES, min(size, int(longest_s / rate)))
+
     def feed_size(self, cap_bytes: int, may_grow: bool) -> int:
         """Blocks as large as partitions are now: as the workers beside a feeder with this cap (or after it) can take them."""
         n, share = self.n_seats(feeding=True), self.fair_cap()
@@ -133,7 +152,7 @@ class Grants:
         size = self.block_size(0, share, may_grow)
         if not self.fits_beside(cap_bytes) and not self.n_done[0]:  # nobody learns meanwhile what a block takes
             size = max(size, min(share // _SOLO_SHARE, self.config.max_block_bytes))
-        return max(MIN_BLOCK_BYTES, min(size, self.config.queue_bytes // 4))
+        return self.in_time(max(MIN_BLOCK_BYTES, min(size, self.config.queue_bytes // 4)))
 
     def _kept_by(self, worker: Worker | None, segment: int) -> int:
         """What a worker holds between units: as it last was, or as others were after their first unit."""
