@@ -429,7 +429,7 @@ def test_units_of_fast_stages_are_as_large_as_memory_allows() -> None:
 
 
 def test_a_unit_of_a_slow_stage_takes_two_minutes_at_most() -> None:
-    """With a model on a CPU 32 MB would take longer than the timeout: the worker would be stopped, again and again."""
+    """At this rate 32 MB would take longer than the timeout of half an hour: the worker would be stopped, again and again."""
     sizes = sizes_of_units(400 * MB, 60.0)
     assert 1.9 * MB < max(sizes) <= 2 * MB
     assert sizes[len(sizes) // 2] > 1.9 * MB
