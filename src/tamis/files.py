@@ -17,6 +17,7 @@ import json
 import os
 import stat
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Self, cast
 
@@ -107,7 +108,7 @@ def sweep(folder: Path) -> None:
 
 
 # -- what is open -----------------------------------------------------------------------------------------------------------
-class Closing:
+class Closing(ABC):
     """What a `with` closes, however its block ends."""
 
     def __enter__(self) -> Self:
@@ -116,8 +117,9 @@ class Closing:
     def __exit__(self, kind: object = None, *_: object) -> None:
         self.close()
 
+    @abstractmethod
     def close(self) -> object:
-        raise NotImplementedError
+        """Let go of what is held."""
 
 
 class Finishing(Closing):
@@ -129,8 +131,9 @@ class Finishing(Closing):
         else:
             self.abort()
 
+    @abstractmethod
     def abort(self) -> None:
-        raise NotImplementedError
+        """Let go of what is held, and of what was made so far."""
 
 
 # -- names ----------------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ stages:
   - _target_: picky_stage.Picky
   - _target_: tamis.stages.text.io.writer.JsonlWriter
     path: out
-settings: {memory: 4GB, quarantine_limit: 100%}
+settings: {memory: 512MB, quarantine_limit: 100%}
 """
 PICKY = """
 from tamis import ProcessingStage
@@ -142,7 +142,7 @@ def test_retry_of_a_run_on_a_cluster_or_of_a_part(small: Path) -> None:
     (small / "r.yaml").write_text(RECIPE.replace("  - _target_: picky_stage.Picky\n", ""))
     settings = {"executor": "ray", "address": "nowhere:1", "shard": "0/2", "workers": 1}
     Request(str(small / "r.yaml"), settings=settings).save(str(small / "out/_tamis"))
-    said = CliRunner().invoke(app, ["quarantine", "out", "--retry"])
+    said = CliRunner().invoke(app, ["quarantine", "out", "--retry", "--memory", "4GB"])  # this process counts, too
     assert (said.exit_code, "2 records retried: 2 written" in said.output) == (0, True), said.output
     assert [p.read_text() for p in (small / "out-retry").glob("*.jsonl")] == ['{"n": 7}\n{"n": 8}\n']
 

@@ -66,7 +66,7 @@ def present(output: str) -> str:
     run = os.path.join(folder, _RUN)
     is_there = os.path.exists(os.path.join(run, "plan.json"))
     try:
-        if not is_there or not _is_held(run):
+        if not is_there or not files.is_held(os.path.join(run, "lock")):
             _bring(output, run, is_there)
     except TamisError:  # the store does not answer: what is here is shown
         if not is_there:
@@ -122,14 +122,3 @@ def _was_finished_elsewhere(bucket: Bucket, manifest: Object | None, run: str) -
             return file.read() != data
     except OSError:
         return True
-
-
-def _is_held(run: str) -> bool:
-    """Whether a run works here at this moment."""
-    lock = os.path.join(run, "lock")
-    try:
-        if os.path.exists(lock):
-            os.close(files.take_lock(lock))
-    except BlockingIOError:
-        return True
-    return False

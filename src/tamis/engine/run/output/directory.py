@@ -325,13 +325,7 @@ class RunDir(files.Closing):
 
     def is_last_pass(self) -> bool:
         """Whether a deduplication or curation holds the output: then what it keeps there is no remainder of one that ended."""
-        path = os.path.join(self.path, "dedup.lock")
-        try:
-            if os.path.exists(path):
-                os.close(files.take_lock(path))
-        except BlockingIOError:
-            return True
-        return False
+        return files.is_held(os.path.join(self.path, "dedup.lock"))
 
     def is_half_forgotten(self) -> bool:
         """Whether a process was killed while it removed what lies here (`forget`)."""

@@ -13,7 +13,6 @@ from typing import Any
 
 from tamis.errors import TamisError
 
-_WHOLE_BYTES, _N_PLACES, _PLACE_BYTES = 8 << 20, 128, 64 << 10
 _OF_TOKENIZERS = ("tokenizer", "vocab", "merges", "special_tokens_map", "added_tokens", "spiece", "sentencepiece")
 _ENDINGS_OF_TOKENIZERS = (".model", ".tiktoken")
 
@@ -57,15 +56,10 @@ def together(found: Iterable[str | None]) -> str:
 
 
 def _add(found: hashlib.blake2b, path: Path) -> None:
-    with path.open("rb") as data:
-        size = os.fstat(data.fileno()).st_size
-        found.update(f"{size}\0".encode())
-        if size <= _WHOLE_BYTES:
-            found.update(data.read())
-            return
-        for i in range(_N_PLACES):
-            data.seek((size - _PLACE_BYTES) * i // (_N_PLACES - 1))
-            found.update(data.read(_PLACE_BYTES))
+    from tamis.stages.text.models.folder import add_contents
+
+    found.update(f"{path.stat().st_size}\0".encode())
+    add_contents(found, path)
 
 
 def _is_of_tokenizer(name: str) -> bool:

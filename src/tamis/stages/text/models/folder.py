@@ -171,14 +171,20 @@ def _of_files(path: Path, places: Sequence[Path]) -> str:
     for file in sorted(p for place in places for p in place.iterdir() if p.is_file() and p.suffix in _READ):
         size = file.stat().st_size
         found.update(f"{file.relative_to(path).as_posix()}\0{size}\0".encode())
-        with file.open("rb") as data:
-            if size <= _WHOLE_BYTES:
-                found.update(data.read())
-                continue
-            for i in range(_N_PLACES):
-                data.seek((size - _PLACE_BYTES) * i // (_N_PLACES - 1))
-                found.update(data.read(_PLACE_BYTES))
+        add_contents(found, file)
     return found.hexdigest()
+
+
+def add_contents(found: hashlib.blake2b, file: Path) -> None:
+    """What is in a file, into a hash: of a large one its beginning, its end and places between them."""
+    with file.open("rb") as data:
+        size = os.fstat(data.fileno()).st_size
+        if size <= _WHOLE_BYTES:
+            found.update(data.read())
+            return
+        for i in range(_N_PLACES):
+            data.seek((size - _PLACE_BYTES) * i // (_N_PLACES - 1))
+            found.update(data.read(_PLACE_BYTES))
 
 
 def open_folder(path: Path, trust_remote_code: bool = False) -> ModelFolder:
