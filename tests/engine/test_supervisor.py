@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import Done, Failure, Handover, RowsTooLarge, StagedFile, StreamTooLarge
 from tamis.engine.supervisor.actions import Action, Assign, Commit, Discard, Kill, More, Note, Replace, Start, Stop
 from tamis.engine.supervisor.cursor import Cursor
-from tamis.engine.supervisor.state import FEEDER, Config
+from tamis.engine.supervisor.grants import Grants
+from tamis.engine.supervisor.state import FEEDER, Config, Worker
 from tamis.engine.supervisor.supervisor import MAX_STILLBORN, Supervisor
-from tamis.engine.supervisor.units import Kind, Mode, Piece, Recast
+from tamis.engine.supervisor.units import Kind, Mode, Piece, Recast, Unit
 from tamis.formats.input_files.listing import FileList
 from tamis.memory.predictor import Predictor
 
@@ -393,17 +396,17 @@ def test_a_worker_with_a_gpu_waits_until_the_one_before_it_is_gone() -> None:
     assert only(s.died(first.worker, "exit status 0", 0, 2.0), Start).environment == first.environment
 
 
-def roomy(n_bytes: int, slots: int, predictor: Predictor) -> Supervisor:
+def roomy(n_bytes: int, slots: int, predictor: Predictor, **more: Any) -> Supervisor:
     """With memory for units as large as there are."""
     files = FileList()
     files.append("in0", n_bytes, 0)
-    config = Config(4000 * MB, 2000 * MB, 20 * MB, slots, [None], max_block_bytes=32 * MB)
+    config = Config(4000 * MB, 2000 * MB, 20 * MB, slots, [None], max_block_bytes=32 * MB, **more)
     return Supervisor(config, Cursor(files, [Kind.BYTES]), [predictor])
 
 
-def sizes_of_units(n_bytes: int, seconds_per_mb: float, slots: int = 1) -> list[int]:
+def sizes_of_units(n_bytes: int, seconds_per_mb: float, slots: int = 1, **more: Any) -> list[int]:
     """Of a run whose workers take so long, and a little memory."""
-    s = roomy(n_bytes, slots, Predictor(32 * MB))
+    s = roomy(n_bytes, slots, Predictor(32 * MB), **more)
     found, now_s, actions = [], 0.0, s.tick(0.0)
     while actions:
         following: list[Action] = []
@@ -445,3 +448,21 @@ def test_nothing_large_is_begun_before_it_is_known_how_long_it_takes() -> None:
     learned = Predictor(32 * MB)
     learned._size_bytes, learned._slow_start = 32.0 * MB, False  # as earlier runs left it, which knew memory only
     assert begin(roomy(500 * MB, 1, learned)).unit.pieces[0].end in range(4 * MB, (4 << 20) + 1)
+
+
+def test_a_size_that_the_user_chose_is_not_cut_for_time() -> None:
+    assert max(sizes_of_units(400 * MB, 60.0, bounded_in_time=False)) > 30 * MB
+
+
+def test_time_is_counted_by_the_bytes_of_the_input() -> None:
+    """A filter before a slow model lets one document of a hundred through: what the model takes for a byte of those says little."""
+    config = Config(4000 * MB, 2000 * MB, 20 * MB, 2, [None, None], max_block_bytes=32 * MB)
+    grants = Grants(config, [Predictor(32 * MB), Predictor(32 * MB)], {})
+    worker = Worker(1, 0)
+    assert grants.in_time(32 * MB) == 4 << 20
+    grants.learn(worker, Unit(1, []), report(decoded_bytes=10 * MB, seconds=0.1))
+    assert grants.in_time(32 * MB) == 4 << 20  # how long the model takes is not known
+    grants.learn(worker, Unit(2, [], segment=1), report(decoded_bytes=MB // 10, seconds=1.0))
+    assert grants.in_time(32 * MB) == 32 * MB
+    grants.learn(worker, Unit(3, [], segment=1), report(decoded_bytes=MB // 10, seconds=99.0))
+    assert grants.in_time(32 * MB) == pytest.approx(12 * MB)

@@ -28,7 +28,6 @@ from tamis.engine.run.verdict import judge
 from tamis.engine.supervisor.coverage import Coverage
 from tamis.engine.supervisor.cursor import MAX_FILES_PER_UNIT
 from tamis.engine.supervisor.devices import fixed_workers
-from tamis.engine.supervisor.grants import WHOLE_FILES
 from tamis.engine.supervisor.state import Config, NodeSpec
 from tamis.engine.supervisor.units import Kind
 from tamis.engine.worker.workplace import OutputSpec
@@ -181,7 +180,7 @@ class PreparedRun:
     def _config(self, budget: Budget, shares: Shares, is_remote: bool) -> Config:
         block = self.inputs.block_bytes or DEFAULT_BLOCK_BYTES
         if self.inputs.files_per_partition:
-            block = WHOLE_FILES
+            block = 1 << 40
         from tamis.sizes import parse_size
 
         gpus = share_gpus(self.job, self.settings, self.record)
@@ -198,6 +197,7 @@ class PreparedRun:
             gpu_overflow=self.settings.gpu_overflow,
             mode=self.settings.mode,
             max_block_bytes=block,
+            bounded_in_time=not self.inputs.block_bytes and not self.inputs.files_per_partition,
             queue_bytes=parse_size(self.settings.queue),
             patient_queue_bytes=_patient_queue(parse_size(self.settings.queue), self.dir.scratch),
             timeout_s=self.settings.timeout,

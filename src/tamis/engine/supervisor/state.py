@@ -45,6 +45,7 @@ class Config:
     gpu_overflow: str = "quarantine"  # of a document that does not fit a device: "quarantine" it, or "cut" it
     mode: str = "streaming"
     max_block_bytes: int = 32 << 20
+    bounded_in_time: bool = True  # partitions of slow stages are smaller than that; not where the user chose a size
     queue_bytes: int = 256 << 20
     patient_queue_bytes: int = 0  # what a feeder may fill that would have to start over; 0: as others
     timeout_s: float = 1800.0
