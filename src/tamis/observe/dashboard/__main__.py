@@ -66,6 +66,8 @@ def _open_page(url: str) -> None:
 
 if __name__ == "__main__":
     try:
-        sys.exit(main())
+        code = main()
+        sys.stdout.flush()
+        os._exit(code)
     except KeyboardInterrupt:  # while it starts
         sys.exit(130)

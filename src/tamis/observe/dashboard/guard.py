@@ -5,7 +5,6 @@ Host names are checked, so that a web page which makes its own name point to thi
 
 from __future__ import annotations
 
-import hmac
 import re
 from dataclasses import dataclass
 
@@ -61,6 +60,8 @@ class Guard:
         """`given`: the token in the address; `cookies`: the Cookie header."""
         if not self.token:
             return True
+        import hmac  # OpenSSL, for dashboards with a token only
+
         found = [given]
         for part in cookies[:8192].split(";"):
             name, _, value = part.strip().partition("=")

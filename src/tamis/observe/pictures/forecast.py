@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 
 WINDOW_S = 120.0
 MIN_POINTS = 8
@@ -31,7 +30,8 @@ def seconds_to_limit(points: Sequence[tuple[float, float]], budget_bytes: float)
     slopes = [(b[1] - a[1]) / (b[0] - a[0]) for i, a in enumerate(recent) for b in recent[i + 1 :] if b[0] > a[0]]
     if not slopes:
         return None
-    slope = median(slopes)
+    slopes.sort()
+    slope = (slopes[(len(slopes) - 1) // 2] + slopes[len(slopes) // 2]) / 2
     agreement = (sum(s > 0 for s in slopes) - sum(s < 0 for s in slopes)) / len(slopes)
     if agreement < _MIN_AGREEMENT or slope * (recent[-1][0] - recent[0][0]) < _MIN_RISE * budget_bytes:
         return None
