@@ -105,6 +105,10 @@ def test_a_number_is_a_finite_one(typed: str) -> None:
         Command("tamis wait", wait).read([f"--seconds={typed}"])
 
 
+def test_a_whole_number_may_be_too_long_for_a_float() -> None:
+    assert SIEVE.read(["a", "--workers", "9" * 320])["workers"] == int("9" * 320)
+
+
 def test_an_argument_that_takes_many_leaves_the_others_theirs() -> None:
     assert SEVERAL.read(["a", "b", "c"]) == {"paths": ["a", "b"], "last": "c"}
     with pytest.raises(Misuse, match="PATHS is missing"):

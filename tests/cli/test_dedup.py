@@ -161,7 +161,8 @@ def test_a_workflow_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     }
     (tmp_path / "r.yaml").write_text("workflow: [{_target_: my_flow_of_test.Mine}, {_target_: my_flow_of_test.Bare}]\n")
     told = CliRunner().invoke(app, ["run", "r.yaml", *allow, "--memory", "1GB"])
-    assert (told.exit_code, told.output) == (0, "Bare: finished\n")
+    assert (told.exit_code, told.stdout) == (0, "Bare: finished\n")
+    assert told.stderr == "memory is not used: `run` of Mine has no such parameter\n"
     sys.modules.pop("my_flow_of_test")
 
 

@@ -112,8 +112,8 @@ def planned(*args: str, cwd: Path, **more: str) -> dict[str, Any]:
 
 
 def test_a_plan_says_where_it_comes_from_and_how_sure_it_is(place: Path) -> None:
-    args = ("copy", "--set", "input=in", "--set", "output=out", "--memory", "512MB", "--probe-mb", "0.5")
-    plan = planned(*args, cwd=place)
+    args = ("copy", "--set", "input=in", "--set", "output=out", "--memory", "512MB")
+    plan = planned(*args, "--probe-mb", "0.5", cwd=place)
     assert plan["basis"] == "a probe: this pipeline has not run on this machine yet"
     for name in ("peak_bytes", "scratch_bytes", "output_bytes", "seconds"):
         span = plan["forecast"][name]
@@ -186,10 +186,11 @@ def test_a_budget_that_is_too_small_for_a_deduplication_is_told_as_its_run_tells
 @pytest.mark.parametrize("what", [["dedup", "fuzzy", "in"], ["minimal", "--set", "input=in", "--set", "output=out"]])
 def test_a_budget_that_is_too_small_by_the_table(what: list[str], place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
-    done = CliRunner().invoke(app, ["plan", *what, "--memory", "200MB", "--no-probe"])
-    assert (done.exit_code, "the budget is too small: give --memory 215MB or more" in done.stdout) == (4, True)
-    done = CliRunner().invoke(app, ["plan", *what, "--memory", "215MB", "--no-probe"])
-    assert (done.exit_code, "215 MB; the smallest that works is 215 MB" in done.stdout) == (0, True)
+    done = CliRunner().invoke(app, ["plan", *what, "--memory", "150MB", "--no-probe"])
+    assert (done.exit_code, "the budget is too small: give --memory 160MB or more" in done.stdout) == (4, True)
+    done = CliRunner().invoke(app, ["plan", *what, "--memory", "160MB", "--no-probe"])
+    told = "160 MB; the smallest that works is about 160 MB by the starting table, without models"
+    assert (done.exit_code, told in done.stdout) == (0, True)
 
 
 def test_the_budget_of_a_curation_is_that_of_its_recipe(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,6 +207,7 @@ def test_the_budget_of_a_curation_is_that_of_its_recipe(place: Path, monkeypatch
     [
         (["dedup", "exact", "in"], ["--blocksize", "1MB"], "dedup"),
         (["dedup", "exact", "in"], ["--allow-module", "os"], "dedup"),
+        (["dedup", "exact", "in"], ["--trust-remote-code"], "dedup"),
         (["dedup_exact", "--set", "input=in", "--set", "output=out"], ["--probe"], "a recipe with a workflow"),
         (["minimal", "--set", "input=in", "--set", "output=out"], ["--scratch", "."], "a recipe with steps"),
         (["minimal", "--set", "input=in", "--set", "output=out"], ["--probe-mb", "1"], "a recipe with steps"),
@@ -294,3 +296,21 @@ def test_a_plan_goes_on_when_the_shell_that_began_it_is_gone(place: Path) -> Non
     done = subprocess.run([sys.executable, "-c", code, *args], cwd=place, env=env, capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert "peak memory" in done.stdout
+
+
+def test_a_plan_by_the_table_is_not_tried(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--plan` of a curation starts nothing: its stages may have models that would have to be fetched."""
+    monkeypatch.chdir(place)
+    monkeypatch.setattr("tamis.cli.plan.smallest._tried", lambda begin: pytest.fail("something was started"))
+    done = CliRunner().invoke(
+        app, ["curate", "in", "out", "--preset", "minimal", "--plan", "--json", "--memory", "1GB"]
+    )
+    plan = json.loads(done.stdout)
+    assert (done.exit_code, plan["smallest_is_measured"], plan["fits"]) == (0, False, True)
+
+
+def test_a_probe_that_is_not_wanted_has_no_size(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    words = ["plan", "copy", "--set", "input=in", "--set", "output=out", "--no-probe", "--probe-mb", "5"]
+    done = CliRunner().invoke(app, words)
+    assert (done.exit_code, done.stderr) == (2, "error: give --probe-mb or --no-probe, not both\n")

@@ -147,6 +147,14 @@ def test_retry_of_a_run_on_a_cluster_or_of_a_part(small: Path) -> None:
     assert [p.read_text() for p in (small / "out-retry").glob("*.jsonl")] == ['{"n": 7}\n{"n": 8}\n']
 
 
+def test_values_for_a_retry_go_with_a_recipe(place: Path) -> None:
+    done = tamis("quarantine", "out", "--retry", "--set", "x=1", "--allow-module", "picky_stage", cwd=place)
+    said = (
+        "--set goes with --recipe; records otherwise go through the recipe of the run with the values it was made with"
+    )
+    assert (done.returncode, said in done.stderr) == (2, True)
+
+
 def test_retry_by_the_name_of_a_shipped_recipe_with_open_ends(small: Path) -> None:
     said = CliRunner().invoke(app, ["quarantine", "out", "--retry", "--recipe", "copy", "--memory", "4GB"])
     assert (said.exit_code, "2 records retried: 2 written" in said.output) == (0, True), said.output

@@ -238,6 +238,7 @@ def test_a_kept_document_is_found_in_files_of_every_format(tmp_path):
     for name, writer in (("arrow", ArrowWriter), ("parquet", ParquetWriter)):
         stages = [JsonlReader(str(tmp_path / "a.jsonl")), writer(str(tmp_path / name))]
         Pipeline("kept", stages=stages).execute(InProcessExecutor())
+        (tmp_path / name / "a_stats.json").write_text("{\n}\n")  # of somebody else
         found = find_written(str(tmp_path / name), "d1")
         assert found is not None
         assert (found.path.endswith(f".{name}"), found.row) == (True, 0)

@@ -43,8 +43,8 @@ PACKED = {".gz": 3.0, ".zst": 3.5, ".bz2": 4.0, ".xz": 4.0, ".parquet": 2.0}
 DOCUMENT_BYTES = 4000  # where nothing is known about the documents
 
 # Where neither a probe nor a profile tells: a run of the shipped stages, measured.
-FIXED_BYTES = 150 * MB
-WORKER_BYTES = 15 * MB
+FIXED_BYTES = 105 * MB
+WORKER_BYTES = 11 * MB
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from typing import Any
 from tamis.later import np
 from tamis.observe.commits import covers, steps_of
 from tamis.observe.quarantine import read_entries
+from tamis.observe.without_verdict import ASIDE, KEPT, NOT_READ
 
-KEPT, ASIDE, NOT_READ, PERHAPS = "kept", "quarantined", "not read", "kept or not in the sample"
+PERHAPS = "kept or not in the sample"
 Stretches = dict[int, list[tuple[int, int]]]
 """Of each file by its number: first place, and the place behind the last."""
 
@@ -64,9 +65,12 @@ class Unjudged:
 def _inside(stretches: Stretches, files: Any, offsets: Any) -> Any:
     """Which of the places lie in one of the stretches of their file."""
     inside = np.zeros(len(files), dtype=bool)
-    for file, found in stretches.items():
-        here = np.flatnonzero(files == file)
-        ordered = np.array(sorted(found), dtype=np.int64)
+    order = np.argsort(files, kind="stable")
+    present, starts = np.unique(files[order], return_index=True)
+    for file, here in zip(present.tolist(), np.split(order, starts)[1:], strict=True):
+        if file not in stretches:
+            continue
+        ordered = np.array(sorted(stretches[file]), dtype=np.int64)
         ends = np.maximum.accumulate(ordered[:, 1])  # stretches may overlap: one of each sampling step
         at = np.searchsorted(ordered[:, 0], offsets[here], side="right") - 1
         inside[here] = (at >= 0) & (offsets[here] < ends[np.maximum(at, 0)])

@@ -167,7 +167,8 @@ def find_written(output: str, document: str, id_field: str = "id") -> Written | 
     from tamis.formats.registry import codecs_of, suffixes
     from tamis.formats.whole_file import read_whole_file
 
-    data = tuple(suffix + codec for suffix in suffixes() for codec in codecs_of(suffix))
+    # What Tamis writes; a .json file beside it is somebody else's.
+    data = (*(".jsonl" + codec for codec in codecs_of(".jsonl")), *suffixes("parquet", "arrow"))
     for path in sorted(p for p in run_folder(output).parent.iterdir() if p.is_file() and p.name.endswith(data)):
         batch = read_whole_file(str(path))
         id_field = next((n for n in (id_field, "image_id") if n in batch.get_columns()), id_field)

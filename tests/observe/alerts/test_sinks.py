@@ -301,3 +301,8 @@ def test_the_terminal() -> None:
     for level in ("warning", "critical", "resolved"):
         TerminalSink(shown.append).deliver({**ALERT, "level": level, "text": "x\r\x07"})
     assert shown == ["alert memory: x ?", "ALERT (critical) memory: x ?", "resolved memory: x ?"]
+
+
+def test_what_may_not_be_written_down_is_the_address_and_what_opens_it() -> None:
+    headers = (("X-Room", "corpus"), ("Authorization", "Bearer abc"), ("X-Api-Key", "0123"))
+    assert WebhookSink("chat", "https://a/hook", headers).addresses() == ["https://a/hook", "Bearer abc", "0123"]

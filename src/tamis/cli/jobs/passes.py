@@ -46,8 +46,9 @@ def perform(
         ):
             more = {} if executor is None else {"executor": executor}
             chosen = accepted(run, {**more, **settings})
-            for name in sorted({**more, **settings}.keys() - chosen.keys()):
-                echo(f"{name} is not used: `run` of this workflow has no such parameter", err=True)
+            for who, one in _runs(run):
+                for name in sorted({**more, **settings}.keys() - accepted(one, {**more, **settings}).keys()):
+                    echo(f"{name} is not used: `run` of {who} has no such parameter", err=True)
             ours = accepted(run, {"progress": show, "watch": watch, "count_caller": True})
             result = run(**ours, **chosen)
         raised = watch.summary() if watch is not None else {}
@@ -85,6 +86,12 @@ def perform(
         for sentence in about["alarms"]:
             echo(f"warning: {sentence}", err=True)
     return 0
+
+
+def _runs(run: Callable[..., Any]) -> list[tuple[str, Callable[..., Any]]]:
+    """A workflow's `run`, or those of several that are run one after the other; with what each is called in a message."""
+    several = getattr(getattr(run, "__self__", None), "workflows", ())
+    return [(type(one).__name__, one.run) for one in several] or [("this workflow", run)]
 
 
 def _tell_other(result: Any, workflow: Any, as_json: bool) -> None:

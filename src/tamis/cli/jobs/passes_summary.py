@@ -53,9 +53,7 @@ def print_summary(about: dict[str, Any], result: Any) -> None:
 
 def _print(title: str, rows: list[tuple[str, str]], about: dict[str, Any], result: Any, listed: str) -> None:
     """The table, what it took, where the output is and where what was found is `listed`."""
-    from tamis.cli.terminal.show import print_lines
     from tamis.hints import command
-    from tamis.sizes import format_size
 
     n_aside, n_ranges = about.get("n_quarantined", 0), about.get("n_bad_ranges", 0)
     rows += [("quarantined", f"{n_aside:,}")] if n_aside else []

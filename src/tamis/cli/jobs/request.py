@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 FILE = "command.json"
 _VERSION = 1
 _MAX_BYTES = 1_000_000
-_SINK = re.compile(
-    r"alerts\.sinks\..+\.(webhook|command|headers)(\..*)?"
-)  # an address is all that it takes to write there
+# An address is all that it takes to write there.
+_SINK = re.compile(r"alerts\.sinks\..+\.(webhook|command|headers)(\..*)?")
 _DEDUP = ("dedup.json", "dedup", "dedup.lock")  # what a deduplication leaves; the lock alone with scratch elsewhere
 
 

@@ -51,14 +51,18 @@ def resume(
     raise Exit(perform(in_place(request, place) if is_output else request, work.as_json, work.quiet))
 
 
-def find_request(target: str, settings: dict[str, object], allow: tuple[str, ...], changes: dict[str, str]) -> Request:
-    """The request behind an output folder (and the folder it was given in becomes the current one), or a recipe's."""
+def find_request(
+    target: str, settings: dict[str, object], allow: tuple[str, ...], changes: dict[str, str],
+    goes_with: str = "a recipe; an output folder is resumed",
+) -> Request:  # fmt: skip
+    """The request behind an output folder (and the folder it was given in becomes the current one), or a recipe's. `goes_with`: in a
+    message, what changes are for."""
     if not is_bucket(target) and not os.path.isdir(target):
         _check_recipe(target)
         return Request(target, changes, allow, settings)
     saved = load_saved(target)
     if any(name not in saved.secrets for name in changes):
-        raise UsageError("--set goes with a recipe; an output folder is resumed with the values it was made with")
+        raise UsageError(f"--set goes with {goes_with} with the values it was made with")
     unknown = [name for name in saved.secrets if name not in changes]
     if unknown:
         again = " ".join(f"--set {shlex.quote(name)}=VALUE" for name in unknown)

@@ -124,7 +124,7 @@ class Parameter:
             number = self.kind(text)
         except ValueError:
             number = None
-        if number is not None and not math.isfinite(number):  # inf and nan fit no option
+        if isinstance(number, float) and not math.isfinite(number):  # inf and nan fit no option
             number = None
         if number is None or (low is not None and not number >= low) or (high is not None and not number <= high):
             wanted = "a whole number" if self.kind is int else "a number"

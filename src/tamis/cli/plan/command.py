@@ -84,8 +84,8 @@ def plan(
         raise UsageError("give --machine or --cluster, not both")
     if avg_doc_bytes is not None and dataset_bytes is None:
         raise UsageError("--avg-doc-bytes is for --dataset-bytes")
-    if probe and no_probe:
-        raise UsageError("give --probe or --no-probe, not both")
+    if no_probe and (probe or probe_mb is not None):
+        raise UsageError(f"give {'--probe' if probe else '--probe-mb'} or --no-probe, not both")
     where = parse_machine(cluster, "--cluster") if cluster else parse_machine(machine) if machine else this_machine()
     asked = _imagined(dataset_bytes, avg_doc_bytes) if dataset_bytes is not None else None
     overrides = options.parse_sets(set_)
@@ -93,7 +93,7 @@ def plan(
     if recipe == "dedup":
         from tamis.cli.plan import dedup
 
-        _refuse(trying | {"--allow-module": allow_module}, "dedup")
+        _refuse(trying | {"--allow-module": allow_module, "--trust-remote-code": trust_remote_code or None}, "dedup")
         workflow = dedup.workflow_of(rest or [], overrides, asked is not None)
         dedup.show(workflow, memory, workers, where, asked, as_json, scratch, not no_probe)
         return
@@ -115,17 +115,8 @@ def plan(
         from tamis.cli.plan import dedup
 
         _refuse(trying, "a recipe with a workflow")
-        given = found[1]
-        dedup.show(
-            found[0],
-            given.get("memory"),
-            given.get("workers"),
-            where,
-            asked,
-            as_json,
-            given.get("scratch"),
-            not no_probe,
-        )
+        memory, workers, scratch = (found[1].get(name) for name in ("memory", "workers", "scratch"))
+        dedup.show(found[0], memory, workers, where, asked, as_json, scratch, not no_probe)
     else:
         from tamis.cli.plan.stages import make_plan
 

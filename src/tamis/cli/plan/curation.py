@@ -80,20 +80,22 @@ def show_plan(
         files = ""
     budget_bytes = find_budget(memory, os.environ).bytes if memory is not None or where.is_here else where.budget_bytes
     smallest = smallest_of_curation(curation, may_try and where.is_here and asked is None)
-    fits = budget_bytes >= smallest
+    fits = budget_bytes >= smallest.n_bytes
     costs = _costs(curation, made, sizes, budget_bytes, where, asked)
     lines = [f"input: {format_size(sizes['input_bytes'])}{files}, about {sizes['n_documents']:,} documents"]
     lines += [f"keys of {name}: at most {format_size(n)} on the disk" for name, n in sizes["key_bytes"].items()]
     each = " on each node" if where.nodes > 1 else ""
-    lines.append(f"memory budget: {budget_words(budget_bytes, smallest)}{each}")
+    lines.append(f"memory budget: {budget_words(budget_bytes, *smallest)}{each}")
     if curation.writing.is_packed:
         lines.append("then files are put together anew: one more read and write of what stays")
     figures = {**sizes, "costs": [asdict(c) for c in costs], "output": curation.output_path}
     figures |= {"machine": machine, "nodes": where.nodes}
-    figures |= {"budget_bytes": budget_bytes, "smallest_budget_bytes": smallest, "fits": fits}
+    figures |= {"budget_bytes": budget_bytes, "fits": fits}
+    figures |= {"smallest_budget_bytes": smallest.n_bytes, "smallest_is_measured": smallest.is_measured}
     told = [cost.told(where) for cost in costs]
     remarks = [_ON_NODES] if where.nodes > 1 else []
-    _show(curation, made, figures, told, lines, as_json, [*remarks, *([] if fits else [too_small_line(smallest)])])
+    remarks += [] if fits else [too_small_line(smallest.n_bytes)]
+    _show(curation, made, figures, told, lines, as_json, remarks)
     if not fits:
         raise Exit(BudgetError.exit_code)
 

@@ -66,14 +66,14 @@ def show(
     expected = forecast(found, asked_for, known, elsewhere=not where.is_here, nodes=where.nodes)
     made = known.planned(asked_for, expected) if where.is_here else expected.to_dict()
     smallest = smallest_of_dedup(workflow, may_try and where.is_here and asked is None)
-    fits = found.budget_bytes >= smallest
+    fits = found.budget_bytes >= smallest.n_bytes
     row = shipped_table.text_sizing(found.input_bytes)
     guide = {"nodes": row.nodes, "gpus": row.gpus, "memory": row.memory}
     if found.n_bands:
         guide["bands_per_iteration"] = shipped_table.fuzzy_bands(found.input_bytes).bands_per_iteration
     if as_json:
         told = {"basis": known.basis, "machine": str(where), "nodes": where.nodes, "forecast": made, "guide": guide}
-        told |= {"smallest_budget_bytes": smallest, "fits": fits}
+        told |= {"smallest_budget_bytes": smallest.n_bytes, "smallest_is_measured": smallest.is_measured, "fits": fits}
         print_json({**vars(found), **told})
         _end(fits)
         return
@@ -87,7 +87,7 @@ def show(
         ("machine", str(where)),
         ("passes over the input", f"{n_passes} at most"),
         ("scratch for keys", sizes(made["scratch_bytes"]) + free),
-        ("memory budget", budget_words(found.budget_bytes, smallest) + each),
+        ("memory budget", budget_words(found.budget_bytes, *smallest) + each),
         ("peak memory", sizes(made["peak_bytes"]) + each),
         ("memory to decide", f"about {format_size(found.decision_bytes)}"),
         ("parts of the key space", f"{found.n_parts_per_band}"),
@@ -101,7 +101,7 @@ def show(
         rows = [r for r in rows if r[0] not in ("peak memory", "time")]
     print_table("Plan", ["", ""], rows)
     about = [f"from {known.basis}; {range_words(made)}", guide_line(row.size, guide)]
-    print_lines([*about, *passed_lines(found.passed_over), *([] if fits else [too_small_line(smallest)])])
+    print_lines([*about, *passed_lines(found.passed_over), *([] if fits else [too_small_line(smallest.n_bytes)])])
     _end(fits)
 
 

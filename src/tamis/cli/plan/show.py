@@ -66,12 +66,16 @@ def too_small_line(smallest_bytes: int) -> str:
     return f"the budget is too small: give --memory {-(-smallest_bytes // 10**6)}MB or more"
 
 
-def budget_words(budget_bytes: int, smallest_bytes: int) -> str:
+def budget_words(budget_bytes: int, smallest_bytes: int, is_measured: bool = True) -> str:
     """
     >>> budget_words(1_000_000_000, 170_000_000)
     '1 GB; the smallest that works is 170 MB'
+    >>> budget_words(1_000_000_000, 160_000_000, is_measured=False)
+    '1 GB; the smallest that works is about 160 MB by the starting table, without models'
     """
-    return f"{format_size(budget_bytes)}; the smallest that works is {format_size(smallest_bytes)}"
+    smallest = format_size(smallest_bytes)
+    told = smallest if is_measured else f"about {smallest} by the starting table, without models"
+    return f"{format_size(budget_bytes)}; the smallest that works is {told}"
 
 
 def free_words(n_bytes: int | None) -> str:

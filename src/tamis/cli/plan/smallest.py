@@ -10,7 +10,7 @@ import copy
 import os
 import tempfile
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from tamis.backends.local import LocalExecutor
 from tamis.cli.plan.trial import without_profiles
@@ -25,31 +25,45 @@ from tamis.stages.text.io.writer import JsonlWriter
 _NEXT_TO_NOTHING = 1_000_000  # bytes: every pass refuses them
 
 
-def smallest_of_dedup(workflow: Any, may_try: bool) -> int:
+class Smallest(NamedTuple):
+    n_bytes: int
+    is_measured: bool  # or from the shipped table, which knows no models
+
+    def among(self, other: Smallest) -> Smallest:
+        """What both can work with."""
+        return Smallest(max(self.n_bytes, other.n_bytes), self.is_measured and other.is_measured)
+
+
+def smallest_of_dedup(workflow: Any, may_try: bool) -> Smallest:
     """`may_try`: it is for this machine and for data that is there."""
-    return max(least_budget(), _tried(lambda folder: _begin_dedup(workflow, folder)) if may_try else _from_table())
+    found = _tried(lambda folder: _begin_dedup(workflow, folder)) if may_try else _from_table()
+    return found.among(_solving())
 
 
-def smallest_of_curation(curation: Curation, may_try: bool) -> int:
-    """As for a deduplication. Stages after the last deduplication are loaded by the last pass alone, which is begun as well."""
+def smallest_of_curation(curation: Curation, may_try: bool) -> Smallest:
+    """As for a deduplication. Stages after the last deduplication are loaded by the last pass alone, which is begun as well. Models are
+    loaded, and fetched if they are not there."""
     plan = curation.plan()
-    solving = least_budget() if plan.groups else 0
-    if not may_try:
-        return max(solving, _from_table())
-    found = _tried(lambda folder: curation.into(folder).run(progress=False, **_settings()))
+    found = (
+        _tried(lambda folder: curation.into(folder).run(progress=False, **_settings())) if may_try else _from_table()
+    )
     last = [curation.steps[i] for i in plan.last]
-    if plan.groups and last:
-        found = max(found, _tried(lambda folder: _begin_stages([curation.source(), *last, JsonlWriter(folder)])))
-    return max(solving, found)
+    if may_try and plan.groups and last:
+        found = found.among(_tried(lambda folder: _begin_stages([curation.source(), *last, JsonlWriter(folder)])))
+    return found.among(_solving()) if plan.groups else found
 
 
-def _tried(begin: Callable[[str], object]) -> int:
+def _solving() -> Smallest:
+    return Smallest(least_budget(), True)
+
+
+def _tried(begin: Callable[[str], object]) -> Smallest:
     """What `begin`, given a folder, says that it would need; from the table where it fails for another reason, which the run will tell."""
     with tempfile.TemporaryDirectory(prefix="tamis-plan-") as folder, without_profiles():
         try:
             begin(os.path.join(folder, "out"))
         except BudgetError as exc:
-            return exc.smallest_bytes or _from_table()
+            return Smallest(exc.smallest_bytes, True) if exc.smallest_bytes else _from_table()
         except TamisError:
             pass
     return _from_table()
@@ -69,5 +83,5 @@ def _settings() -> dict[str, Any]:
     return {"memory": _NEXT_TO_NOTHING, "count_caller": True}
 
 
-def _from_table() -> int:
-    return budget_to_name(shipped_table.FIXED_BYTES, shipped_table.WORKER_BYTES)
+def _from_table() -> Smallest:
+    return Smallest(budget_to_name(shipped_table.FIXED_BYTES, shipped_table.WORKER_BYTES), False)

@@ -57,6 +57,7 @@ class Plan:
     output: str
     budget_bytes: int
     smallest_budget_bytes: int
+    smallest_is_measured: bool
     fits: bool
     n_workers: int
     block_bytes: int
@@ -94,7 +95,7 @@ class Plan:
         rows = [
             ("input", f"{files}{format_size(self.decoded_bytes)} decoded"),
             ("machine", self.machine),
-            ("budget", budget_words(self.budget_bytes, self.smallest_budget_bytes) + each),
+            ("budget", budget_words(self.budget_bytes, self.smallest_budget_bytes, self.smallest_is_measured) + each),
         ]
         if self.fits:
             workers = f"on {count(self.n_workers, 'worker')}{each}"
@@ -176,7 +177,8 @@ def make_plan(
     scratch = str(settings.get("scratch") or local_of(output))
     return Plan(
         n_files=data.n_files, kinds=data.kinds, input_bytes=data.input_bytes, decoded_bytes=data.decoded_bytes, output=output,
-        budget_bytes=budget, smallest_budget_bytes=smallest, fits=fits, n_workers=conditions.n_workers, block_bytes=found.block_bytes,
+        budget_bytes=budget, smallest_budget_bytes=smallest,
+        smallest_is_measured=bool(tried or known.past), fits=fits, n_workers=conditions.n_workers, block_bytes=found.block_bytes,
         n_partitions=found.n_partitions, peak_bytes=int(found.peak_bytes.expected), output_bytes=int(found.output_bytes.expected),
         free_bytes=free_at(output) if where.is_here else None, scratch_free_bytes=free_at(scratch) if where.is_here else None,
         seconds=round(seconds, 1), kept_share=round(tried.n_written / max(tried.measured.n_documents, 1), 4) if tried else None,

@@ -119,7 +119,9 @@ def _request(
         return Request(path, {**_open_ends(path), **changes}, allow, settings)
     if not (output / "_tamis" / FILE).exists():
         raise UsageError(_no_recipe(output))
-    return find_request(str(output), settings, allow, changes)
+    return find_request(
+        str(output), settings, allow, changes, "--recipe; records otherwise go through the recipe of the run"
+    )
 
 
 def _no_recipe(output: Path) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from tamis import files
+from tamis import files, secrets
 
 LOG_NAME = "alerts.log"
 MAX_LOG_BYTES = 8 << 20
@@ -143,7 +143,7 @@ class WebhookSink(Sink):
     retries: int = 4
 
     def addresses(self) -> list[str]:
-        return [self.url, *(value for _, value in self.headers)]
+        return [self.url, *(value for name, value in self.headers if secrets.kind_of(name))]
 
     def deliver(self, alert: Mapping[str, Any]) -> None:
         # 9 MB of modules: only runs that have a webhook, and an alert for it, pay for them.
