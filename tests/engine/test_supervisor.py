@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import replace
 from typing import Any
-
-import pytest
 
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import Done, Failure, Handover, RowsTooLarge, StagedFile, StreamTooLarge
 from tamis.engine.supervisor.actions import Action, Assign, Commit, Discard, Kill, More, Note, Replace, Start, Stop
 from tamis.engine.supervisor.cursor import Cursor
-from tamis.engine.supervisor.grants import Grants
-from tamis.engine.supervisor.state import FEEDER, Config, Worker
+from tamis.engine.supervisor.state import FEEDER, Config
 from tamis.engine.supervisor.supervisor import MAX_STILLBORN, Supervisor
-from tamis.engine.supervisor.units import Kind, Mode, Piece, Recast, Unit
+from tamis.engine.supervisor.units import Kind, Mode, Piece, Recast
 from tamis.formats.input_files.listing import FileList
 from tamis.memory.predictor import Predictor
 
@@ -404,65 +402,87 @@ def roomy(n_bytes: int, slots: int, predictor: Predictor, **more: Any) -> Superv
     return Supervisor(config, Cursor(files, [Kind.BYTES]), [predictor])
 
 
-def sizes_of_units(n_bytes: int, seconds_per_mb: float, slots: int = 1, **more: Any) -> list[int]:
-    """Of a run whose workers take so long, and a little memory."""
-    s = roomy(n_bytes, slots, Predictor(32 * MB), **more)
-    found, now_s, actions = [], 0.0, s.tick(0.0)
-    while actions:
-        following: list[Action] = []
+def units_of(
+    n_bytes: int, *s_per_mb: float, slots: int = 1, setup_s: float = 0.0, **more: Any
+) -> list[tuple[int, float]]:
+    """Bytes of the input and seconds of the units of a run, by when they are done: each segment takes so long for a MB of the input, each worker
+    so long to be set up. Of what the first segment reads, the next one gets a hundredth."""
+    files = FileList()
+    files.append("in0", n_bytes, 0)
+    n = len(s_per_mb)
+    config = Config(8000 * MB, 4000 * MB, 20 * MB, slots, [None] * n, max_block_bytes=32 * MB, **more)
+    s = Supervisor(config, Cursor(files, [Kind.BYTES]), [Predictor(32 * MB) for _ in range(n)])
+    busy: list[Any] = []
+    found, set_up, now_s, actions = [], set(), 0.0, s.tick(0.0)
+    while True:
         for action in actions:
-            now_s += 1.0
             if isinstance(action, Start):
-                following += s.ready(action.worker, now_s)
+                heapq.heappush(busy, (now_s, action.worker, None))
             elif isinstance(action, Assign):
-                piece = action.unit.pieces[0]
-                size = piece.end - piece.start
-                found.append(size)
-                done = report(n_records=1, decoded_bytes=size, peak_bytes=2 * size, seconds=size / MB * seconds_per_mb, covered=[(0, piece.start, piece.end, False)])  # fmt: skip
-                following += s.done(action.worker, action.fence, done, now_s)
-        actions = following or s.tick(now_s + 1.0)
-        if s.cursor.bytes_left == 0 and not s.busy:
+                unit, first = action.unit, action.worker not in set_up
+                set_up.add(action.worker)
+                size = unit.input_bytes or unit.pieces[0].end - unit.pieces[0].start
+                seconds = size / MB * s_per_mb[unit.segment]
+                heapq.heappush(busy, (now_s + seconds + setup_s * first, action.worker, (action, size, seconds, setup_s * first)))  # fmt: skip
+        if not busy:
             break
-    assert sum(found) == n_bytes
+        now_s, worker, done = heapq.heappop(busy)
+        if done is None:
+            actions = s.ready(worker, now_s)
+            continue
+        assigned, size, seconds, spent_s = done
+        found.append((size, seconds))
+        last = assigned.unit.segment == n - 1
+        made = None if last else Handover(f"h{assigned.unit.id}", 10, size // 100)
+        covered = [(0, p.start, p.end, False) for p in assigned.unit.pieces] if assigned.unit.segment == 0 else []
+        told = report(
+            n_records=10, decoded_bytes=size if assigned.unit.segment == 0 else size // 100, peak_bytes=size, handover=made, covered=covered,
+            seconds=seconds + spent_s, setup_s=spent_s,
+        )  # fmt: skip
+        actions = s.done(worker, assigned.fence, told, now_s) or s.tick(now_s)
+    assert sum(size for size, _ in found) == n * n_bytes
     return found
 
 
 def test_units_of_fast_stages_are_as_large_as_memory_allows() -> None:
-    assert 30 * MB < max(sizes_of_units(2000 * MB, 0.01)) <= 32 * MB
+    assert 30 * MB < max(units_of(2000 * MB, 0.01))[0] <= 32 * MB
 
 
 def test_a_unit_of_a_slow_stage_takes_two_minutes_at_most() -> None:
     """At this rate 32 MB would take longer than the timeout of half an hour: the worker would be stopped, again and again."""
-    sizes = sizes_of_units(400 * MB, 60.0)
-    assert 1.9 * MB < max(sizes) <= 2 * MB
-    assert sizes[len(sizes) // 2] > 1.9 * MB
+    seconds = [seconds for _, seconds in units_of(400 * MB, 60.0)]
+    assert 110 < max(seconds) <= 120.1
+    assert seconds[len(seconds) // 2] > 110
 
 
-def test_workers_of_a_slow_stage_end_together() -> None:
-    sizes = sizes_of_units(40 * MB, 10.0, slots=4)
-    assert max(sizes) <= 12 * MB
-    assert sizes[-1] <= 0.2 * MB + 1  # two seconds: nobody waits longer than that for the last one
+def test_a_unit_takes_a_small_part_of_the_time_so_far() -> None:
+    """So that workers end together, however much there is to do."""
+    units = units_of(40 * MB, 10.0, slots=4)
+    for i, (_, seconds) in enumerate(units[4:]):
+        passed_s = sum(s for _, s in units[: i + 4]) / 4
+        assert seconds <= max(5.01, passed_s / 7)
+
+
+def test_a_slow_segment_behind_a_fast_one_bounds_what_is_read() -> None:
+    """While nothing is through a segment, nothing large is begun; then the time that a byte of the input takes there counts."""
+    units = units_of(400 * MB, 0.01, 60.0, slots=2, setup_s=10.0, queue_bytes=40 * MB // 100)
+    assert max(units)[0] <= 4 << 20
+    assert max(units[len(units) // 2 :])[0] <= 2 * MB
+
+
+def test_setting_up_does_not_make_units_small() -> None:
+    assert max(units_of(300 * MB, 0.2, slots=8, setup_s=60.0))[0] > 20 * MB
 
 
 def test_nothing_large_is_begun_before_it_is_known_how_long_it_takes() -> None:
     learned = Predictor(32 * MB)
-    learned._size_bytes, learned._slow_start = 32.0 * MB, False  # as earlier runs left it, which knew memory only
+    learned._size_bytes, learned._slow_start = 32.0 * MB, False  # as earlier runs left it
     assert begin(roomy(500 * MB, 1, learned)).unit.pieces[0].end in range(4 * MB, (4 << 20) + 1)
+    assert (
+        begin(roomy(500 * MB, 1, learned, expected_s=1e-9)).unit.pieces[0].end > 30 * MB
+    )  # ... which knew how long, too
+    assert begin(roomy(500 * MB, 1, learned, expected_s=1e-3)).unit.pieces[0].end in range(MB, (1 << 20) + 1)
 
 
 def test_a_size_that_the_user_chose_is_not_cut_for_time() -> None:
-    assert max(sizes_of_units(400 * MB, 60.0, bounded_in_time=False)) > 30 * MB
-
-
-def test_time_is_counted_by_the_bytes_of_the_input() -> None:
-    """A filter before a slow model lets one document of a hundred through: what the model takes for a byte of those says little."""
-    config = Config(4000 * MB, 2000 * MB, 20 * MB, 2, [None, None], max_block_bytes=32 * MB)
-    grants = Grants(config, [Predictor(32 * MB), Predictor(32 * MB)], {})
-    worker = Worker(1, 0)
-    assert grants.in_time(32 * MB) == 4 << 20
-    grants.learn(worker, Unit(1, []), report(decoded_bytes=10 * MB, seconds=0.1))
-    assert grants.in_time(32 * MB) == 4 << 20  # how long the model takes is not known
-    grants.learn(worker, Unit(2, [], segment=1), report(decoded_bytes=MB // 10, seconds=1.0))
-    assert grants.in_time(32 * MB) == 32 * MB
-    grants.learn(worker, Unit(3, [], segment=1), report(decoded_bytes=MB // 10, seconds=99.0))
-    assert grants.in_time(32 * MB) == pytest.approx(12 * MB)
+    assert max(units_of(400 * MB, 60.0, bounded_in_time=False, timeout_s=1e9))[0] > 30 * MB

@@ -201,6 +201,12 @@ class Cost:
     cpu_s: float = 0.0
     vitals: Vitals | None = None
     beside_bytes: int = 0
+    setup_s: float = 0.0  # of these seconds
+
+    @property
+    def worked_s(self) -> float:
+        """Without what setting up took, which the next unit does not."""
+        return self.seconds - self.setup_s
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tamis import secrets
 from tamis.observe.alerts.delivery import Delivery
 from tamis.observe.alerts.sinks import CommandSink, LogSink, Sink, SinkError, TerminalSink, WebhookSink
 
@@ -303,6 +304,9 @@ def test_the_terminal() -> None:
     assert shown == ["alert memory: x ?", "ALERT (critical) memory: x ?", "resolved memory: x ?"]
 
 
-def test_what_may_not_be_written_down_is_the_address_and_what_opens_it() -> None:
-    headers = (("X-Room", "corpus"), ("Authorization", "Bearer abc"), ("X-Api-Key", "0123"))
-    assert WebhookSink("chat", "https://a/hook", headers).addresses() == ["https://a/hook", "Bearer abc", "0123"]
+def test_what_may_not_be_written_down_is_the_address_and_what_opens_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secrets, "_known", set())
+    headers = (("X-Room", "corpus"), ("Authorization", "Bearer abc"), ("X-Api-Key", "012345"))
+    secrets.learn(WebhookSink("chat", "https://a/hook", headers).addresses())
+    secrets.learn(CommandSink("page", ("/bin/page", "https://b/hook")).addresses())
+    assert secrets._known == {"https://a/hook", "Bearer abc", "012345", "https://b/hook"}

@@ -102,7 +102,7 @@ class Request:
             path, self.allow, overrides=self.overrides, text=self.text, trust_remote_code=self.trust_remote_code
         )
         for sink in recipe.alerts.sinks.values() if recipe.alerts is not None else ():
-            secrets.learn({"secret": sink.addresses()})  # whoever knows the address of a chat can write there
+            secrets.learn(sink.addresses())  # whoever knows the address of a chat can write there
         if recipe.backend != "local":
             recipe.settings.setdefault("executor", recipe.backend)
         if recipe.ray_client is not None:

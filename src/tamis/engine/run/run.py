@@ -133,6 +133,7 @@ class Run(PreparedRun):
             self.job, plan["stages"], self.began_s + self._compiled_s, self._compiled_s < _COMPILED_S, self._is_part
         )
         predictors = expectation.models(config.max_block_bytes)
+        config.expected_s = expectation.seconds_per_byte
         self._note_start(workers, config, shares, expectation, predictors, plan, past)
         total = past.ledger
         self._monitor = self._make_monitor(config, plan, past)

@@ -156,7 +156,7 @@ class Setbacks(Dispatch):
             child.step, child.n_failures, child.last_error = unit.step, verdict.n_failures, unit.last_error
             child.handover, child.handover_rows = unit.handover, half.rows
             child.handover_check = unit.handover_check
-            child.block_bytes = unit.block_bytes
+            child.block_bytes, child.input_bytes = unit.block_bytes, unit.input_bytes // 2
             self.queues[unit.segment].appendleft(child)
         self.partitions[unit.partition].open_units += 1
         return []

@@ -34,7 +34,8 @@ class Dispatch(Work):
         for worker in list(node.workers.values()):
             if worker.held and not worker.dying and self._queue_has_room():
                 worker.held, worker.since_s = False, now_s
-                actions.append(More(worker.id, node.grants.feed_size(worker.cap_bytes, node.decision.allow_growth)))
+                size = node.grants.feed_size(worker.cap_bytes, node.decision.allow_growth)
+                actions.append(More(worker.id, self._in_time(size, now_s)))
         if self._feed_is_large(node):
             made_way = self._make_way(node, now_s)
             if made_way is not None:
@@ -85,13 +86,13 @@ class Dispatch(Work):
             if node.decision.serial and node.progressing:
                 break
             cap = node.grants.next_cap(bool(self.feeds), segment)
-            unit = self._next_unit_of(node, segment, cap, worker) if cap else None
+            unit = self._next_unit_of(node, segment, cap, worker, now_s) if cap else None
             if unit is None:
                 break
             actions.append(self._assign(worker, unit, cap, now_s))
         return actions
 
-    def _next_unit_of(self, node: Node, segment: int, cap_bytes: int, worker: Worker) -> Unit | None:
+    def _next_unit_of(self, node: Node, segment: int, cap_bytes: int, worker: Worker, now_s: float) -> Unit | None:
         waiting = next((u for u in self.queues[segment] if not u.alone), None)
         if waiting is not None:
             self.queues[segment].remove(waiting)
@@ -101,14 +102,13 @@ class Dispatch(Work):
             return waiting
         if segment > 0:
             return None
-        size = node.grants.block_size(0, cap_bytes, node.decision.allow_growth, worker)
-        size = node.grants.in_time(size, self.cursor.bytes_left, len(self.workers))
+        size = self._in_time(node.grants.block_size(0, cap_bytes, node.decision.allow_growth, worker), now_s)
         while (work := self.cursor.next(size)) is not None:
             unit = self._unit(work.pieces)
             unit.block_bytes = size
             if work.mode is Mode.FEED:
                 unit.mode = Mode.FEED
-                unit.block_bytes = node.grants.feed_size(cap_bytes, node.decision.allow_growth)
+                unit.block_bytes = self._in_time(node.grants.feed_size(cap_bytes, node.decision.allow_growth), now_s)
                 self.feeds.append(unit)
                 if len(self.feeds) > 1:
                     return None
@@ -116,6 +116,16 @@ class Dispatch(Work):
             unit.describe = work.describe
             return unit
         return None
+
+    def _in_time(self, size: int, now_s: float) -> int:
+        """The size of the next unit, or less where stages are slow. What waits for a segment of which no unit is through tells that nobody knows yet."""
+        if not self.config.bounded_in_time:
+            return size
+        untold = [i for i in range(len(self.queues)) if not self.pace.knows(i)]
+        busy = {w.segment for w in self.workers.values() if w.unit is not None} if untold else set()
+        # In batch mode a later segment begins when all of an earlier one is done: nobody waits for it to tell.
+        waits = [i for i in untold if i == 0 or (self.config.mode != "batch" and (self.queues[i] or i in busy))]
+        return self.pace.bound(size, now_s, not waits)
 
     def _queue_has_room(self) -> bool:
         # In batch mode a block stays until all stages are through, which is after all feeding: nothing to wait for.

@@ -20,12 +20,6 @@ _UNKNOWN_NEED = 1.5  # what a unit is taken to need, in caps that it did not fit
 _TELLING = 16  # an allocation of less than this part of the cap was one of many: it says nothing about what follows
 _KNOWN_NEED = 1.1  # ... in what it had and asked for when it failed: the next allocation may follow
 _SOLO_SHARE = 16  # of a cap: the blocks of a feeder beside which nobody can work, while it is not known what they take
-_LONGEST_S = 120.0  # that a unit should take: what is killed is repeated, and at the end all wait for the last one
-_SHORT_S = 2.0  # shorter ones are not worth the trouble
-# Of a unit, while nobody knows how long one takes (a profile of earlier runs knows memory only).
-_UNTRIED_BYTES = 4 << 20
-_ENOUGH = 8  # units of the first segment, after which nobody waits for a later one to tell
-_FASTEST = 1e-12  # seconds for a byte: a clock may tell none
 _LESS_BY = 0.8  # the least cap falls when it has fallen by this much: the number of workers should not follow its noise
 
 
@@ -36,8 +30,6 @@ class Grants:
         self.config, self.predictors, self._workers = config, predictors, workers
         n = len(config.fixed_workers)
         self._work_s = [0.0] * n
-        self._spent_s = [0.0] * n  # by all units so far
-        self._read_bytes = [0]  # of the input, by the first segment; a list, for other nodes share it
         self._kept_bytes = [0] * n  # what a worker keeps after its first unit
         self._setup_bytes = [0] * n  # what setting up took at most
         self._is_set_up = [not has for has in config.has_setup or [False] * n]
@@ -49,7 +41,6 @@ class Grants:
         other = Grants(config, self.predictors, workers)
         other._work_s, other._kept_bytes, other._setup_bytes = self._work_s, self._kept_bytes, self._setup_bytes
         other._is_set_up, other.n_done = self._is_set_up, self.n_done
-        other._spent_s, other._read_bytes = self._spent_s, self._read_bytes
         return other
 
     # -- memory ---------------------------------------------------------------------------------------------------------
@@ -134,23 +125,6 @@ class Grants:
         size = self.predictors[segment].next_size(free, may_grow=may_grow)
         return max(MIN_BLOCK_BYTES, min(size, self.config.max_block_bytes))
 
-    def in_time(self, size: int, left_bytes: int | None = None, n_workers: int = 1) -> int:
-        """`size`, or as much of the input as the slowest segment does in two minutes (a tenth of the timeout, where that is less). `left_bytes`:
-        of the input; towards its end a unit takes a quarter of what is left for each worker, so that these end together."""
-        if not self.config.bounded_in_time:
-            return size
-        if not self._is_tried():
-            return min(size, _UNTRIED_BYTES)
-        rate = max(self._spent_s) / self._read_bytes[0]
-        longest_s = min(_LONGEST_S, self.config.timeout_s / 10)
-        if left_bytes is not None:
-            longest_s = min(longest_s, max(_SHORT_S, left_bytes * rate / max(1, n_workers) / 4))
-        return max(MIN_BLOCK_BYTES, min(size, int(longest_s / max(rate, _FASTEST))))
-
-    def _is_tried(self) -> bool:
-        """Whether it is known how long the input takes in every segment; to a later one nothing may come through."""
-        return self._read_bytes[0] > 0 and (all(self.n_done) or self.n_done[0] >= _ENOUGH)
-
     def feed_size(self, cap_bytes: int, may_grow: bool) -> int:
         """Blocks as large as partitions are now: as the workers beside a feeder with this cap (or after it) can take them."""
         n, share = self.n_seats(feeding=True), self.fair_cap()
@@ -159,7 +133,7 @@ class Grants:
         size = self.block_size(0, share, may_grow)
         if not self.fits_beside(cap_bytes) and not self.n_done[0]:  # nobody learns meanwhile what a block takes
             size = max(size, min(share // _SOLO_SHARE, self.config.max_block_bytes))
-        return self.in_time(max(MIN_BLOCK_BYTES, min(size, self.config.queue_bytes // 4)))
+        return max(MIN_BLOCK_BYTES, min(size, self.config.queue_bytes // 4))
 
     def _kept_by(self, worker: Worker | None, segment: int) -> int:
         """What a worker holds between units: as it last was, or as others were after their first unit."""
@@ -208,10 +182,7 @@ class Grants:
         # What came to stay is no part of what the next unit takes. The budget leaves room for pages of libraries by itself.
         peak = report.peak_bytes - max(0, worker.kept_bytes + worker.file_bytes - before)
         self.predictors[unit.segment].observe(decoded, report.largest_record, max(0, peak))
-        self._spent_s[unit.segment] += report.seconds
-        if unit.segment == 0:
-            self._read_bytes[0] += decoded
-        rate = report.seconds / decoded
+        rate = report.worked_s / decoded
         old = self._work_s[unit.segment]
         self._work_s[unit.segment] = rate if old == 0 else 0.8 * old + 0.2 * rate
 

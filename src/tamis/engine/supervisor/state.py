@@ -46,6 +46,7 @@ class Config:
     mode: str = "streaming"
     max_block_bytes: int = 32 << 20
     bounded_in_time: bool = True  # partitions of slow stages are smaller than that; not where the user chose a size
+    expected_s: float = 0.0  # that a worker takes for a byte of the input, by earlier runs; 0: not known
     queue_bytes: int = 256 << 20
     patient_queue_bytes: int = 0  # what a feeder may fill that would have to start over; 0: as others
     timeout_s: float = 1800.0

@@ -94,8 +94,10 @@ class Supervisor(Setbacks):
         if (node := self.nodes.get(worker.node)) is not None:
             node.n_units += 1
         self.grants.learn(worker, unit, report)
+        input_bytes = unit.input_bytes if unit.segment else report.decoded_bytes
         if unit.mode is Mode.RUN:
             self._unfit.clear()
+            self.pace.learn(unit.segment, input_bytes, report.worked_s)
         actions: list[Action] = self._recycle(worker, report) + self.remedies.after_unit(self, worker.id)
         if unit.mode is Mode.RECAST:
             return actions + self._recast_done(unit, report, now_s)
@@ -121,7 +123,7 @@ class Supervisor(Setbacks):
             partition.open_units += 1
             nxt = self._unit(unit.pieces, segment=unit.segment + 1, partition=unit.partition)
             nxt.handover, nxt.handover_rows, nxt.n_records = made.path, (0, made.rows), made.rows
-            nxt.handover_check = made.check
+            nxt.handover_check, nxt.input_bytes = made.check, input_bytes
             self.queues[nxt.segment].append(nxt)
         actions += self._close_unit(unit) + self._check_rate()
         return actions + self._dispatch(now_s, self._at(worker))

@@ -95,6 +95,7 @@ class Unit:
     is_patient: bool = False  # a feeder that waits for an empty queue: it must decode its file again up to here
     need_bytes: int = 0  # the cap that a feeder needs, as far as one knows
     compressed_bytes: int = 0  # of its file that a feeder has read
+    input_bytes: int = 0  # of the input that it comes from, for segments after the first
 
     def __post_init__(self) -> None:
         if self.partition < 0:

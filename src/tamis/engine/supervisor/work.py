@@ -12,6 +12,7 @@ from tamis.engine.messages import Done
 from tamis.engine.supervisor.actions import Action, Commit, Discard, Note
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.nodes import Node
+from tamis.engine.supervisor.pace import Pace
 from tamis.engine.supervisor.pool import Pool
 from tamis.engine.supervisor.remedies import Remedies
 from tamis.engine.supervisor.scratch import Scratch
@@ -34,6 +35,7 @@ class Work(Pool):
     ) -> None:
         super().__init__(config, predictors)
         self.cursor, self.step = cursor, step
+        self.pace = Pace(len(config.fixed_workers), config.timeout_s, config.expected_s)
         self.queues: list[deque[Unit]] = [deque() for _ in config.fixed_workers]
         self.feeds: deque[Unit] = deque()
         self.partitions: dict[int, Partition] = {}

@@ -73,6 +73,7 @@ class UnitRunner:
         self.job, self.place = job, place
         secrets.learn(*job.stages, job.source, job.reader, job.writer)  # what stages raise may tell them
         self._ready: set[int] = set()
+        self._setup_s = 0.0  # of the unit that is being done
         self._mark = os.urandom(4).hex()
         self._bounded = {(r["stage"], r["score"]) for r in job.rules() if r.get("at_least") or r.get("at_most")}
         self._known: KnownRecords | None = None
@@ -85,7 +86,7 @@ class UnitRunner:
         # A name that no other process can take: one on a machine that was cut off may write yet, and numbers begin anew with every run.
         mark = f"{unit.id}.{fence}.{os.getpid()}-{self._mark}"
         base = os.path.join(self.place.staged, f"u{mark}")
-        began = time.perf_counter()
+        began, self._setup_s = time.perf_counter(), 0.0
         doing.note(WRITING if unit.mode is Mode.RECAST else READING)
         try:
             if unit.mode is Mode.FEED:
@@ -119,7 +120,8 @@ class UnitRunner:
             report = _failure("memory" if is_memory_failure(exc) else "error", exc, doing.now())
         doing.note("")
         if isinstance(report, Done | Failure):
-            return replace(report, seconds=round(time.perf_counter() - began, 6))
+            seconds = time.perf_counter() - began
+            return replace(report, seconds=round(seconds, 6), setup_s=round(self._setup_s, 6))
         return report
 
     def setup(self, segment: int) -> None:
@@ -171,7 +173,9 @@ class UnitRunner:
     # -- the four modes -------------------------------------------------------------------------------------------------
     def _process(self, unit: Unit, base: str, say: Say) -> Done:
         part = self.job.segments[unit.segment]
+        began = time.perf_counter()
         self._set_up(unit.segment, say)
+        self._setup_s = time.perf_counter() - began
         doing.note(READING)
         ledger = Ledger(stages=[StageBook(label) for label in self.job.labels[part.first : part.last]])
         quarantine: list[Bad] = []

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from tamis import files, secrets
+from tamis import files
 
 LOG_NAME = "alerts.log"
 MAX_LOG_BYTES = 8 << 20
@@ -46,9 +46,9 @@ class Sink(Protocol):
         """Called from another thread when nobody waits for a delivery under way any more."""
         return
 
-    def addresses(self) -> list[str]:
-        """What lets anybody who knows it write to the same place: never written down."""
-        return []
+    def addresses(self) -> dict[str, Any]:
+        """What lets anybody who knows it write to the same place is never written down: under `secret`, or by names that tell (secrets.py)."""
+        return {}
 
 
 def printable(text: str) -> str:
@@ -98,8 +98,8 @@ class CommandSink(Sink):
     timeout_s: float = 10.0
     _running: subprocess.Popen[bytes] | None = None
 
-    def addresses(self) -> list[str]:
-        return [word for word in self.command if "://" in word]
+    def addresses(self) -> dict[str, Any]:
+        return {"secret": [word for word in self.command if "://" in word]}
 
     def deliver(self, alert: Mapping[str, Any]) -> None:
         program = self.command[0]
@@ -142,8 +142,8 @@ class WebhookSink(Sink):
     timeout_s: float = 10.0
     retries: int = 4
 
-    def addresses(self) -> list[str]:
-        return [self.url, *(value for name, value in self.headers if secrets.kind_of(name))]
+    def addresses(self) -> dict[str, Any]:
+        return {"secret": self.url, "headers": dict(self.headers)}
 
     def deliver(self, alert: Mapping[str, Any]) -> None:
         # 9 MB of modules: only runs that have a webhook, and an alert for it, pay for them.

@@ -48,6 +48,13 @@ class Expectation(Experience):
         made, self.from_profile = models_of(self.profile, len(self.job.segments), max_block_bytes)
         return made
 
+    @property
+    def seconds_per_byte(self) -> float:
+        """Of one worker in all segments, by the last run that read anything; 0 where there was none."""
+        return next(
+            (m.busy_s / m.conditions.decoded_bytes for m in reversed(self.past) if m.conditions.decoded_bytes), 0.0
+        )
+
     def begin(
         self, inputs: Inputs, config: Config, shares: Shares, predictors: list[Predictor], passes: int, before: Ledger
     ) -> None:

@@ -84,6 +84,7 @@ def note_sizes(
     else:
         by = settings.chosen_by.get("stages", "user") if inputs.block_bytes else "default"
     why = "upper bound of a partition's decoded bytes; the measured peak may demand less"
+    why += ", and so may slow stages" if config.bounded_in_time else ""
     if inputs.files_per_partition:
         n = inputs.files_per_partition
         files = f"{n} whole files each" if n > 1 else "one whole file each"
