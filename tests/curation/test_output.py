@@ -170,6 +170,26 @@ def test_stopped_while_putting_the_output_together(
     assert run(source, out, **how).status == "already"
 
 
+def test_fresh_that_is_killed_while_it_removes_starts_over(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlink, out = os.unlink, tmp_path / "out"
+    run(source, out, shuffle=7)
+    expected = split_of(out, "train")
+    for next_to_go in ("README.md", "curation.json", "run.sqlite"):
+
+        def killed(path: Any, *rest: Any, next_to_go: str = next_to_go, **more: Any) -> None:
+            if os.path.basename(path) == next_to_go:
+                raise KeyboardInterrupt
+            unlink(path, *rest, **more)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "unlink", killed)
+            with pytest.raises(KeyboardInterrupt):
+                run(source, out, shuffle=7, fresh=True)
+        assert (run(source, out, shuffle=7).status, split_of(out, "train")) == ("finished", expected), next_to_go
+
+
 def test_what_cannot_be_written_is_said() -> None:
     for given, message in (
         ({"file_type": "csv"}, "format: expected one of jsonl, jsonl.zst"), ({"shard_size": "10"}, "at least 1kB"), ({"split": "train=90"}, "sum up to 100"),

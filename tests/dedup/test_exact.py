@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -265,6 +266,31 @@ def test_the_same_again_does_nothing_and_another_is_refused(tmp_path: Path) -> N
         run(source, tmp_path / "out", normalize_text="strip")
     other = RemoveExactDuplicates(str(tmp_path / "out"), str(source), normalize_text="strip", max_source_loss=1)
     assert other.run(InProcessExecutor(), memory="512MB", fresh=True).status == "finished"
+
+
+class Killed(BaseException):
+    """Stands for kill -9: nobody tidies up."""
+
+
+def test_fresh_that_is_killed_while_it_removes_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever file was the next to go: the call behind it, which is not told --fresh, does all passes and writes everything."""
+    source = write(tmp_path / "in", [{"text": f"text {i // 2}"} for i in range(20)], n_files=1)
+    workflow = RemoveExactDuplicates(str(tmp_path / "out"), str(source), max_source_loss=1)
+    assert run(source, tmp_path / "out").status == "finished"
+    unlink = os.unlink
+    for next_to_go in ("dedup.json", "part-", "run.sqlite", "commit.log", "forgetting"):
+
+        def killed(path: Any, *rest: Any, next_to_go: str = next_to_go, **more: Any) -> None:
+            if os.path.basename(path).startswith(next_to_go):
+                raise Killed
+            unlink(path, *rest, **more)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "unlink", killed)
+            with pytest.raises(Killed):
+                workflow.run(InProcessExecutor(), memory="512MB", fresh=True)
+        again = run(source, tmp_path / "out")
+        assert (again.status, again.n_duplicates, len(read(tmp_path / "out"))) == ("finished", 10, 10), next_to_go
 
 
 def test_input_that_changed_after_it_was_compared_is_not_touched(tmp_path: Path) -> None:

@@ -83,9 +83,10 @@ class HeldOutput(ABC):
         own_run_dir(self.run_dir)
         busy = f"another {self.called} is writing to {self.output}; wait for it"
         with files.locked(os.path.join(self.run_dir, "dedup.lock"), busy):
-            if self.fresh:
-                self._forget()
+            if self.fresh or place.is_half_forgotten():
                 with place.open():
+                    place.begin_to_forget()
+                    self._forget()
                     place.forget()
             else:
                 place.bring_files(self.noted_in)

@@ -66,7 +66,7 @@ class Run(PreparedRun):
         is_asked = self.settings.fresh or self.dir.is_half_forgotten()
         # Files of shards that were joined lie in this output and nowhere else.
         if (is_asked or mode == "overwrite") and (not base or can_join_again(base, is_asked)):
-            self.dir.forget()
+            self.dir.forget(everything=not self.dir.is_last_pass())
         if base and self.dir.read_json("manifest.json") is None:
             join_shards(base, self.dir, differences, may_hold_others=mode == "append")
         result = self._planned(budget)

@@ -45,6 +45,7 @@ NAME = "_tamis"
 VERSION = 1
 # Of a deduplication or curation, whose last run is this one: the folders between its passes, or where these are, and what it decided; and its command.
 _OF_WORKFLOWS = {"dedup", "curation", "work.json", "duplicates", "dedup_prediction.json", "command.json"}
+_DONE = ("manifest.json", "dedup.json", "curation.json")  # of a run, a deduplication, a curation: written at its end
 _FORGETTING = "forgetting"
 _LAST = ("commit.log", "plan.json", _FORGETTING)
 _FINGERPRINTED_FILES = 256
@@ -104,7 +105,7 @@ class RunDir(files.Closing):
         elif not os.path.isdir(self.output):
             raise RunConflict(f"{self.output} is a file; give a folder for the output")
         else:
-            is_run = self.exists()
+            is_run = self.exists() or self.is_half_forgotten()
         names = self.foreign_names()
         if mode == "error" and (names or is_run):
             raise RunConflict(f"{self.target} exists and is not empty (mode='error'); give another folder")
@@ -331,13 +332,18 @@ class RunDir(files.Closing):
         """Whether a process was killed while it removed what lies here (`forget`)."""
         return os.path.exists(os.path.join(self.path, _FORGETTING))
 
+    def begin_to_forget(self) -> None:
+        """Say that what lies here is being removed, by a file that goes last: whoever finds it does that again (`is_half_forgotten`)."""
+        os.close(files.open_to_append(os.path.join(self.path, _FORGETTING)))
+
     def forget(self, everything: bool = True) -> None:
         """--fresh: remove what the log says Tamis wrote, and the run directory; nothing else. Not `everything`: of this run alone, and
         what a workflow keeps beside its last run stays.
 
-        A file says first that this is under way (`is_half_forgotten`): whoever finds it, does it again. The log goes behind everything
-        that it names, the plan last of all."""
-        os.close(files.open_to_append(os.path.join(self.path, _FORGETTING)))
+        What says that all is done goes first, then the output; the log goes behind everything that it names, the plan last of all."""
+        self.begin_to_forget()
+        for name in _DONE:
+            self.remove_json(name)
         if everything:  # before the files go that say where it lies; also of passes, whoever made them
             told_scratch.remove_below(self.path)
         else:
@@ -368,8 +374,8 @@ class RunDir(files.Closing):
 
 
 def _order_of_forgetting(entry: str) -> int:
-    """The manifest, which says that a run is finished, goes first; then what is not in `_LAST`; then these."""
-    return -1 if entry == "manifest.json" else _LAST.index(entry) + 1 if entry in _LAST else 0
+    """What is not in `_LAST` goes first, then these."""
+    return _LAST.index(entry) + 1 if entry in _LAST else 0
 
 
 def own_run_dir(path: str) -> None:
