@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import importlib
+import inspect
 import json
 import re
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from tamis.curation.mixing import Mix
 from tamis.dedup.index.options import SignedSketches
 from tamis.dedup.remembered.stages import Remembered
 from tamis.engine.job import make_job
+from tamis.engine.run import identity
 from tamis.engine.run.budget.expectation import profile_key
 from tamis.engine.run.identity import describe_job, differences
 from tamis.observe.diff import setting_changes
@@ -336,3 +338,47 @@ def test_code_of_tamis_and_of_installed_packages_does_not_count() -> None:
     stage.words = np.zeros(3)  # type: ignore[assignment]
     assert all("uses" not in entry for entry in described(stage))
     assert all("uses" not in entry for entry in described(ScoreFilter(WordCountFilter())))
+
+
+class Called:
+    def __call__(self, text: str) -> str:
+        return text
+
+
+@functools.wraps(Called())
+def wrapping_an_object(text: str) -> bool:
+    return long(text)
+
+
+def brief(text: str) -> bool:
+    return short(text)
+
+
+def test_decorators_of_any_kind_are_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(brief, "__wrapped__", brief, raising=False)  # no end
+    for rule, used in ((wrapping_an_object, "long"), (brief, "short")):
+        assert described(Keep(0.5, rule=rule))[-3]["uses"].keys() == {f"{__name__}.{used}"}
+
+
+def test_functions_in_containers_are_looked_at() -> None:
+    for rule in ({"a": brief}, {brief}, [({"a": [brief]},)]):
+        assert described(Keep(0.5, rule=rule))[-3]["uses"].keys() == {f"{__name__}.short"}
+    endless: list[Any] = [brief]
+    endless.append(endless)
+    assert described(Keep(0.5, rule=endless))[-3]["uses"].keys() == {f"{__name__}.short"}
+
+
+def test_a_module_is_parsed_once_for_all_of_its_classes() -> None:
+    def local() -> type:
+        @functools.total_ordering
+        class Local:
+            def __lt__(self, other: object) -> bool:
+                return False
+
+        return Local
+
+    classes = [Keep, KeepOther, Colour, Slotted, Rule, local()]
+    expected = [inspect.getsource(cls) for cls in classes]
+    identity._first_lines.cache_clear()
+    assert [identity._text(cls) for cls in classes] == expected
+    assert identity._first_lines.cache_info().misses <= 1  # none since Python 3.13 a class knows its line

@@ -10,19 +10,21 @@ import os
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 _MOST = 500  # things that are looked at: a package may be a framework
+_DEPTH = 6  # of lists in lists
+_PLAIN = (str, bytes, bytearray, int, float, complex, type(None))
 
 
 def code_used(stage: Any, source: Callable[[Any], str]) -> dict[str, str]:
     """The hash of the source (by `source`) of everything that `stage` uses of its own package, and functions and objects that it holds of
     theirs, by name. The class of the stage itself is left out, and what belongs to Tamis."""
     seen: dict[str, Any] = {}
-    waiting = [thing for value in (type(stage), *vars(stage).values()) for thing in _things_of(value)]
+    waiting = list({id(thing): thing for thing in _held([type(stage), vars(stage)], _DEPTH)}.values())
     first = {_name(thing) for thing in waiting}
     while waiting and len(seen) < _MOST:
         thing = waiting.pop()
@@ -32,17 +34,24 @@ def code_used(stage: Any, source: Callable[[Any], str]) -> dict[str, str]:
     return {name: source(seen[name]) for name in sorted(seen.keys() - first)}
 
 
-def _things_of(value: Any) -> list[Any]:
-    """The function or class behind a value that a stage holds."""
-    if isinstance(value, functools.partial):
-        return _things_of(value.func)
-    if isinstance(value, (list, tuple)):
-        return [thing for one in value for thing in _things_of(one)]
-    if isinstance(value, types.MethodType):
-        return [value.__func__, *_things_of(value.__self__)]
-    if inspect.isfunction(value) or inspect.isclass(value):
-        return [value]
-    return [] if inspect.isroutine(value) or inspect.ismodule(value) else [type(value)]
+def _held(values: Iterable[Any], depth: int) -> Iterator[Any]:
+    """The functions and classes behind values that a stage holds, also in lists, sets and values of dicts; one of them may come again and
+    again. There may be millions of values, most of them texts and numbers, and a list may hold itself."""
+    for value in values:
+        if isinstance(value, _PLAIN) or not depth:
+            continue
+        if isinstance(value, (list, tuple, set, frozenset)):
+            yield from _held(value, depth - 1)
+        elif isinstance(value, dict):
+            yield from _held(value.values(), depth - 1)
+        elif isinstance(value, functools.partial):
+            yield from _held((value.func, value.args, value.keywords), depth - 1)
+        elif isinstance(value, types.MethodType):
+            yield from _held((value.__func__, value.__self__), depth - 1)
+        elif inspect.isfunction(value) or inspect.isclass(value):
+            yield value
+        elif not inspect.isroutine(value) and not inspect.ismodule(value):
+            yield type(value)
 
 
 def _used_by(thing: Any) -> Iterator[Any]:
@@ -52,11 +61,12 @@ def _used_by(thing: Any) -> Iterator[Any]:
         for member in vars(thing).values():
             if isinstance(member, property):
                 member = member.fget
-            member = getattr(member, "__func__", member)  # of static methods and class methods
+            elif isinstance(member, (staticmethod, classmethod)):
+                member = member.__func__
             if inspect.isfunction(member):
                 yield from _used_by(member)
         return
-    function = inspect.unwrap(thing)
+    function = _unwrapped(thing)
     names = [name for code in _codes(function.__code__) for name in code.co_names]
     known = function.__globals__
     for name in dict.fromkeys(names):
@@ -65,6 +75,15 @@ def _used_by(thing: Any) -> Iterator[Any]:
             yield found
         elif inspect.ismodule(found):  # helpers.clean(text)
             yield from (f for f in (vars(found).get(n) for n in names) if inspect.isfunction(f) or inspect.isclass(f))
+
+
+def _unwrapped(function: types.FunctionType) -> types.FunctionType:
+    """The function inside a decorated one; itself where that is an object that can be called, or no end is found."""
+    try:
+        inside = inspect.unwrap(function)
+    except ValueError:
+        return function
+    return inside if inspect.isfunction(inside) else function
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:

@@ -1,7 +1,8 @@
 """What a pipeline is, apart from how it is executed: used to refuse resuming with other stages.
 
-Parameters and source code count, also that of functions and classes of the same package which a stage uses (code_used.py); pickle bytes do not (they differ from run to run), nor do execution settings. Secrets are veiled
-(tamis/secrets.py): the description is kept in the run directory, and another password makes no other run.
+Parameters and source code count, also that of functions and classes of the same package which a stage uses (code_used.py); pickle
+bytes do not (they differ from run to run), nor do execution settings. Secrets are veiled (tamis/secrets.py): the description is kept
+in the run directory, and another password makes no other run.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import hashlib
 import inspect
 import os
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -146,11 +148,45 @@ def _source(thing: Any) -> str:
     if getattr(thing, "__module__", "").split(".")[0] == "tamis":
         return ""
     try:
-        text = inspect.getsource(thing)
-    except (OSError, TypeError):
+        text = _text(thing)
+    except (OSError, TypeError, ValueError, KeyError, SyntaxError):
         code = getattr(thing, "__code__", None)
         text = code.co_code.hex() + repr(code.co_names) if code is not None else getattr(thing, "__qualname__", "")
     return _hash(text.encode("utf-8", "surrogatepass"))
+
+
+def _text(thing: Any) -> str:
+    """As inspect.getsource, which before Python 3.13 parses the whole module again for each class that is asked for."""
+    thing = inspect.unwrap(thing)
+    if not inspect.isclass(thing):
+        return inspect.getsource(thing)
+    lines, _ = inspect.findsource(sys.modules[thing.__module__])
+    first = vars(thing).get("__firstlineno__") or _first_lines("".join(lines)).get(thing.__qualname__)
+    if first is None:
+        raise OSError("class not found")
+    return "".join(inspect.getblock(lines[first - 1 :]))
+
+
+@functools.lru_cache(maxsize=4)
+def _first_lines(module: str) -> dict[str, int]:
+    """Where the definitions of classes begin in the text of a module, with their decorators, by qualified names.
+
+    >>> _first_lines("class A:\\n  class B: pass\\ndef f():\\n  @d\\n  class C: pass")
+    {'A': 1, 'A.B': 2, 'f.<locals>.C': 4}
+    """
+    import ast
+
+    found: dict[str, int] = {}
+    waiting: list[tuple[str, ast.AST]] = [("", ast.parse(module))]
+    while waiting:
+        prefix, node = waiting.pop()
+        if isinstance(node, ast.ClassDef):
+            found.setdefault(prefix + node.name, min([node.lineno, *(d.lineno for d in node.decorator_list)]))
+            prefix += f"{node.name}."
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            prefix += f"{node.name}.<locals>."
+        waiting += [(prefix, child) for child in reversed(list(ast.iter_child_nodes(node)))]
+    return found
 
 
 def _hash(data: bytes) -> str:
