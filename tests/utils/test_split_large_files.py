@@ -56,6 +56,17 @@ def test_equal_names_in_subfolders(tmp_path: Path) -> None:
         main(["--input-path", str(tmp_path / "in"), "--output-path", str(tmp_path / "in/out"), "--file-type", "jsonl"])
 
 
+@pytest.mark.parametrize(("source", "output"), [("in/a.jsonl", "in"), ("in", "in"), ("in", "."), ("in/a.jsonl", ".")])
+def test_chunks_may_lie_beside_the_input(
+    source: str, output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.jsonl").write_text('{"i": 0}\n')
+    main(["--input-path", source, "--output-path", output, "--file-type", "jsonl"])
+    assert (tmp_path / output / "a-00000.jsonl").read_text() == '{"i": 0}\n'
+
+
 def test_what_is_refused(tmp_path: Path) -> None:
     assert parse_args(["--input-path", "a", "--file-type", "jsonl", "--output-path", "b"]).target_size_mb == 128
     with pytest.raises(UsageError, match="remote files are not split"):

@@ -73,8 +73,10 @@ def main(args: argparse.Namespace | Sequence[str] | None = None) -> None:
     if options.file_type == "jsonl":
         endings = [e + c for e in (*endings, ".ndjson") for c in ("", *_COMPRESSED)]
     found = get_all_file_paths_under(options.input_path, recurse_subdirectories=True)
-    made_here = os.path.join(os.path.abspath(options.output_path), "")
-    files = [p for p in found if p.endswith(tuple(endings)) and not os.path.abspath(p).startswith(made_here)]
+    files = [p for p in found if p.endswith(tuple(endings))]
+    source, output = (Path(os.path.abspath(p)) for p in (options.input_path, options.output_path))
+    if source in output.parents:  # what lies there are chunks of an earlier call
+        files = [p for p in files if output not in Path(os.path.abspath(p)).parents]
     if not files:
         raise UsageError(f"{options.input_path} holds no file that ends in {', '.join(endings)}")
     failed = []
