@@ -128,6 +128,19 @@ def test_a_lock_is_held_until_it_is_closed_and_survives_its_file(tmp_path: Path)
     os.close(second)
 
 
+def test_who_looks_whether_a_lock_is_held_does_not_keep_others_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fcntl
+
+    path = tmp_path / "lock"
+    path.touch()
+    looking = open(path, "rb")  # noqa: SIM115
+    fcntl.flock(looking, fcntl.LOCK_SH)  # as `is_held` does, for a moment
+    monkeypatch.setattr(files.time, "sleep", lambda seconds: looking.close())
+    os.close(files.lock(path, "busy"))
+
+
 def test_a_lock_whose_file_vanished_between_opening_and_locking_is_taken_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

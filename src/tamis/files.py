@@ -27,6 +27,7 @@ OWN = 0o644  # files of the run directory: everyone may look, whatever the umask
 _NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _SUFFIX = ".tmp"
 _OLD_S = 600.0
+_TRIES, _TRY_S = 10, 0.02  # of a lock: who looks whether it is held (`is_held`) has it for a moment
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 Path = str | os.PathLike[str]
 
@@ -260,13 +261,15 @@ def is_held(path: Path) -> bool:
 
 
 def lock(path: Path, busy: str) -> int:
-    """As `take_lock`, but RunConflict(busy) when another process holds it."""
-    try:
-        return take_lock(path)
-    except BlockingIOError:
-        raise RunConflict(busy) from None
-    except OSError as exc:
-        raise RunConflict(f"cannot write to {os.path.dirname(path)}: {_reason(exc)}") from exc
+    """As `take_lock`, but RunConflict(busy) when another process holds it, and goes on holding it."""
+    for _ in range(_TRIES):
+        try:
+            return take_lock(path)
+        except BlockingIOError:
+            time.sleep(_TRY_S)
+        except OSError as exc:
+            raise RunConflict(f"cannot write to {os.path.dirname(path)}: {_reason(exc)}") from exc
+    raise RunConflict(busy)
 
 
 @contextlib.contextmanager
