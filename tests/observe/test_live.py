@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sqlite3
+import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -224,6 +226,28 @@ def test_watching_ends_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(top.sys, "stdout", Terminal())
     top.top(str(run_dir.parent))
     assert next(states, None) is None
+
+
+def test_a_run_of_another_machine_may_be_slow(tmp_path: Path) -> None:
+    """Its locks are not seen here, and its clock may go wrong: what looks stopped is watched on, for an hour."""
+    here, now = os.uname().nodename, time.time()
+    assert not top._has_ended(Live(status="stopped", host="elsewhere", at=now - 60), is_far=False)
+    assert not top._has_ended(Live(status="running", host=here, at=now - 60), is_far=False)
+    assert top._has_ended(Live(status="stopped", host=here, at=now - 60), is_far=False)
+    assert top._has_ended(Live(status="stopped", host="elsewhere", at=now - 4000), is_far=False)
+    assert top._has_ended(Live(status="stopped", host="elsewhere", at=now - 60), is_far=True)  # nothing comes any more
+    (tmp_path / "in.jsonl").write_text('{"text": "a"}\n')
+    stages = [JsonlReader(str(tmp_path / "in.jsonl")), JsonlWriter(str(tmp_path / "out"))]
+    Pipeline("p", stages=stages).execute(InProcessExecutor(), memory="512MB")
+    assert read_live(tmp_path / "out/_tamis").host == here
+
+
+def test_a_deduplication_that_goes_on_is_at_work_before_its_pass_is(tmp_path: Path) -> None:
+    run_dir = tmp_path / "out/_tamis"
+    make_run(run_dir / "dedup/keys-0/_tamis", seconds=1, ended_at=1000.0)
+    with locked(run_dir / "dedup.lock", "busy"):
+        assert _look(run_dir, None)[0].status == "running"
+    assert _look(run_dir, None)[0].status == "stopped"
 
 
 class Terminal(io.StringIO):

@@ -31,6 +31,7 @@ class Live(Total):
 
     status: str = "no samples yet"  # running, finished, stopped, or what is wrong
     name: str = ""
+    host: str = ""  # the machine that the run began on
     input_bytes: int = 0  # of the files, as they lie there; what is left is counted in these, too
     bytes_per_s: float = 0.0  # decoded
     left_per_s: float = 0.0
@@ -90,6 +91,7 @@ def _details(series: Series) -> dict[str, Any]:
     size = series.about.get("input_bytes")
     return {
         "name": str(series.about.get("name") or "")[:200],
+        "host": str(series.about.get("host") or "")[:200],
         "input_bytes": size if isinstance(size, int) and not isinstance(size, bool) else 0,
         "stages": [_stage(point, [p for p in moments if p.stage == point.stage]) for point in newest],
         "processes": [p for p in processes if p.at == processes[-1].at],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import time
 from dataclasses import asdict, replace
@@ -12,11 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, Option
 from tamis.sizes import format_size
+from tamis.stores.urls import is_bucket
 from tamis.terminal import Screen, clock
 
 if TYPE_CHECKING:
     from tamis.observe.live import Live
 
+_SILENT_S = 3600.0
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
@@ -30,7 +33,8 @@ def top(
     """Watch a run: memory against the budget, processes, stages, GPUs, machine, speed, time left, last partitions and events.
 
     Works during the run, after it, and on another machine that sees the folder. Of a deduplication or a curation it shows the pass under way.
-    Ends with the run, or with Ctrl-C.
+    Ends with the run, or with Ctrl-C; on another machine, where a run that was killed looks like one that is slow, after an hour without news.
+    Of an output in a bucket it shows what the run sent there when it ended last.
 
     Example: tamis top clean/
     """
@@ -49,7 +53,7 @@ def top(
     with Screen() as screen:
         while True:
             screen.show([printable(line) for line in lines_of(live, screen.width, doing)])
-            if live.status in ("finished", "stopped"):
+            if _has_ended(live, is_bucket(output)):
                 break
             time.sleep(interval)
             live, doing = look()
@@ -66,12 +70,19 @@ def _look(folder: Path, scratch: str | None) -> tuple[Live, str]:
     live = read_live(place.run_dir)
     if looked_only(str(folder.parent)) is not None:
         return replace(live, status="finished", name=live.name or "deduplication"), ""
-    if place.doing and live.status == "finished":
-        # Of one pass: a decision and more passes follow, if anybody is at work.
-        live = replace(live, status="running" if is_held(folder / "dedup.lock") else "stopped")
-    elif live.status == "stopped" and is_held(place.run_dir / "lock"):
-        live = replace(live, status="running")  # a machine may stand still for longer than that
+    # Behind a pass that is finished come a decision and more passes; and a machine may stand still for a while: if anybody is at work.
+    if live.status == "stopped" or (place.doing and live.status == "finished"):
+        is_at_work = is_held(folder / "dedup.lock") or is_held(place.run_dir / "lock")
+        live = replace(live, status="running" if is_at_work else "stopped")
     return live, place.doing
+
+
+def _has_ended(live: Live, is_far: bool) -> bool:
+    """Whether nobody works on the run any more, for sure. Locks are those of this machine, and clocks of others may go wrong. `is_far`: its
+    output is in a bucket, which gets no news from a run before its end."""
+    if live.status == "stopped":
+        return is_far or live.host == os.uname().nodename or time.time() - live.at > _SILENT_S
+    return live.status == "finished"
 
 
 def lines_of(live: Live, width: int = 80, doing: str = "") -> list[str]:

@@ -229,7 +229,7 @@ class PreparedRun:
         assert self._db is not None
         about = {
             "run_id": plan["run_id"], "name": self.job.name, "budget_bytes": config.budget_bytes, "workers": config.n_slots,
-            "input_bytes": self.inputs.files.total_bytes, "n_files": len(self.inputs.files),
+            "input_bytes": self.inputs.files.total_bytes, "n_files": len(self.inputs.files), "host": os.uname().nodename,
         }  # fmt: skip
         place = MonitorPlace(
             self.job.labels, self.inputs.files.sizes, self.inputs.kinds, self.dir.output, (self.dir.scratch, self.dir.staged),
