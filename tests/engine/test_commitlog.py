@@ -42,9 +42,8 @@ def test_a_torn_tail_is_cut_off_and_appending_goes_on(tmp_path: Path) -> None:
         path.write_bytes(whole + tail)
         log = CommitLog(str(path))
         assert list(log.read()) == [{"n": 1}], tail
-        assert (
-            path.read_bytes() == whole + tail
-        )  # a reader cuts nothing off: who writes may be in the middle of this line
+        # A reader cuts nothing off: who writes may be in the middle of this line.
+        assert path.read_bytes() == whole + tail
         assert list(log.read(mend=True)) == [{"n": 1}], tail
         assert path.read_bytes() == whole
         log.append([{"n": 2}])

@@ -106,9 +106,8 @@ def test_a_carriage_return_does_not_make_a_record_oversize_wherever_it_is_read(t
     path, large = str(tmp_path / "a.jsonl.gz"), b"z" * 65_535
     with gzip.open(path, "wb") as out:
         out.write(large + b"\r\n{}\r\n")
-    blocks, report = run_feed(
-        path, [(0, TO_END)], 64, 65_535
-    )  # read in pieces of 65,536 bytes: the line feed is in the second
+    # Read in pieces of 65,536 bytes: the line feed is in the second.
+    blocks, report = run_feed(path, [(0, TO_END)], 64, 65_535)
     assert lines_in(blocks) == [(0, large + b"\r"), (65_537, b"{}\r")]
     assert report.n_records == 0
 

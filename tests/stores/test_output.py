@@ -79,9 +79,8 @@ def test_uploads_of_killed_runs_are_aborted_by_age_and_others_left_alone(
     copy(source, url)
     mine = s3.create_multipart_upload(Bucket=bucket, Key="out/part-000009-000000000000000.jsonl")["UploadId"]
     other = s3.create_multipart_upload(Bucket=bucket, Key="out/sub/part-1.jsonl")["UploadId"]
-    monkeypatch.setattr(
-        bucket_output, "OLD_UPLOAD_S", 1e12
-    )  # this server says of every upload that it was begun in 2010
+    # This server says of every upload that it was begun in 2010.
+    monkeypatch.setattr(bucket_output, "OLD_UPLOAD_S", 1e12)
     folder = RunDir(url)
     folder.open()
     folder.close()
@@ -215,9 +214,8 @@ def test_a_log_that_names_a_folder_elsewhere_writes_nothing_there(bucket: str, s
 def test_a_run_that_is_refused_leaves_the_uploads_of_another_machine_alone(
     bucket: str, s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        bucket_output, "OLD_UPLOAD_S", 1e12
-    )  # this server says of every upload that it was begun in 2010
+    # This server says of every upload that it was begun in 2010.
+    monkeypatch.setattr(bucket_output, "OLD_UPLOAD_S", 1e12)
     source, url = write_input(tmp_path / "in", 1), f"s3://{bucket}/out"
     copy(source, url)
     s3.create_multipart_upload(Bucket=bucket, Key="out/part-000009-000000000000000.jsonl")

@@ -58,9 +58,8 @@ class BucketOutput:
         self._logged: set[str] = set()  # ids of uploads that the log names
         self._next = 0
         self._is_open = self._lost = False
-        self._is_writer = (
-            False  # this session has written to the log, or removed it: nobody else's uploads are under way here
-        )
+        # Whether this session has written to the log, or removed it: nobody else's uploads are under way here then.
+        self._is_writer = False
 
     # -- looking --------------------------------------------------------------------------------------------------------
     def look(self) -> None:
