@@ -291,6 +291,10 @@ def test_what_was_joined_is_not_removed_where_no_shards_could_take_its_place(
     with pytest.raises(RunConflict, match="joined already or are not all there"):
         filtered(source, tmp_path / "all", overwriting, merge=True, fresh=True)
     assert files_of(tmp_path / "all") == before
+    (tmp_path / "all/_tamis/forgetting").touch()
+    with pytest.raises(RunConflict, match=r"^an earlier --fresh, which did not end: .* removed\. To start over, make"):
+        filtered(source, tmp_path / "all", overwriting, merge=True)
+    (tmp_path / "all/_tamis/forgetting").unlink()
     for i in range(2):
         filtered(source, tmp_path / "all", overwriting, shard=f"{i}/2")
     assert filtered(source, tmp_path / "all", overwriting, merge=True, fresh=True).status == "finished"

@@ -11,6 +11,7 @@ import pytest
 
 from tamis import InProcessExecutor, Pipeline
 from tamis.curation import Curation, ExactDuplicates
+from tamis.engine.run.drive import Driver
 from tamis.pipeline.progress import Shown
 from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
 from tamis.stages.text.filters import ScoreFilter
@@ -49,6 +50,20 @@ def test_one_line_that_is_written_over_in_a_notebook(
     assert lines[0].startswith(" 50 %  1 documents")
     assert lines[1].startswith("compiling kernels")
     assert lines[2].strip() == ""
+
+
+def test_who_interrupts_is_told_what_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))  # shows what a terminal does
+    monkeypatch.setattr(Driver, "run", interrupted)
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n')
+    with pytest.raises(KeyboardInterrupt):
+        Pipeline("p", stages=[JsonlReader(str(tmp_path))]).run(InProcessExecutor())
+    assert "\rinterrupted: waiting for what is being committed ..." in capsys.readouterr().err
 
 
 def test_workflows_name_their_passes_and_end_with_a_sentence(

@@ -211,8 +211,18 @@ def test_a_file_system_without_hard_links_is_told_before_anything_is_done(
     def forbidden(*_: Any, **__: Any) -> None:
         raise PermissionError(1, "Operation not permitted")
 
+    (tmp_path / "in.jsonl").write_text('{"text": "a"}\n')
+
+    def copy(name: str) -> Any:
+        stages = [JsonlReader(str(tmp_path / "in.jsonl")), JsonlWriter(str(tmp_path / name))]
+        pipeline = Pipeline("copy", stages=stages)
+        pipeline.run(InProcessExecutor(), progress=False)
+        return pipeline.last_result
+
+    assert copy("finished").status == "finished"
     monkeypatch.setattr(os, "link", forbidden)
-    folder = RunDir(str(tmp_path / "out"))
     with pytest.raises(RunConflict, match=r"without hard links .*, which commits need; write to another disk"):
-        folder.open()
-    assert os.listdir(folder.staged) == []
+        copy("out")
+    assert os.listdir(tmp_path / "out") == ["_tamis"]
+    assert os.listdir(tmp_path / "out" / "_tamis" / "staged") == []
+    assert copy("finished").status == "already"  # one that was copied there

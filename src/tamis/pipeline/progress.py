@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from tamis.engine.run.run_result import RunResult
 
 PLAIN_EVERY_S = 5.0
-_PHASES = {"starting": "starting ...", "schema": "bringing all files to one schema ..."}
+_PHASES = {
+    "starting": "starting ...",
+    "schema": "bringing all files to one schema ...",
+    "interrupted": "interrupted: waiting for what is being committed ...",
+}
 
 
 class Rates:

@@ -63,9 +63,11 @@ class Run(PreparedRun):
     # -- preparing ------------------------------------------------------------------------------------------------------
     def _locked(self, budget: Budget, mode: str) -> RunResult:
         base = self.dir.target if self.settings.merge is True else str(self.settings.merge or "")
-        is_asked = self.settings.fresh or self.dir.is_half_forgotten()
+        asked = "--fresh" if self.settings.fresh else ""
+        if self.dir.is_half_forgotten():
+            asked = "an earlier --fresh, which did not end"
         # Files of shards that were joined lie in this output and nowhere else.
-        if (is_asked or mode == "overwrite") and (not base or can_join_again(base, is_asked)):
+        if (asked or mode == "overwrite") and (not base or can_join_again(base, asked)):
             self.dir.forget(everything=not self.dir.is_last_pass())
         if base and self.dir.read_json("manifest.json") is None:
             join_shards(base, self.dir, differences, may_hold_others=mode == "append")
@@ -80,6 +82,7 @@ class Run(PreparedRun):
         past = self.dir.recover(self._plain_size, histograms=done is not None)
         if done is not None and done.get("steps") == plan["steps"] and _agree(done, past):
             return self._already(done, past)
+        self.dir.check_links()
         self.dir.remove_json("manifest.json")
         self.dir.make_scratch()
         self._db = RunDatabase(os.path.join(self.dir.path, "run.sqlite"))
@@ -203,6 +206,7 @@ class Run(PreparedRun):
         try:
             driver.run(lambda now: self._tick(driver, before, target, now))
         except KeyboardInterrupt:
+            self.progress({"phase": "interrupted"})
             driver.stop("interrupted")
             raise
         finally:

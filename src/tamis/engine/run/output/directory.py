@@ -132,19 +132,21 @@ class RunDir(files.Closing):
             self._make_folders()
             files.sweep(self.path)
             if self.remote is not None:
-                files.remove(
-                    os.path.join(self.path, FETCHED)
-                )  # from now on this is more than a picture of what the bucket has
+                # From now on this is more than a picture of what the bucket has.
+                files.remove(os.path.join(self.path, FETCHED))
                 self.remote.open(self.path, self.log)
-            elif not files.has_links(self.staged):
-                raise RunConflict(
-                    f"{self.target} lies on a file system without hard links (or that forbids them), which commits need; write to another disk "
-                    "and copy from there, or to s3://"
-                )
         except BaseException:
             self.close()
             raise
         return self
+
+    def check_links(self) -> None:
+        """RunConflict where nothing could be committed. Not asked of who only opens: what is finished may have been copied anywhere."""
+        if self.remote is None and not files.has_links(self.staged):
+            raise RunConflict(
+                f"{self.target} lies on a file system without hard links (or that forbids them), which commits need; write to another disk "
+                "and copy from there, or to s3://"
+            )
 
     def _make_folders(self) -> None:
         files.own_folder(self.staged, _ADVICE.format(path=self.path))

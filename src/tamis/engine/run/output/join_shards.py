@@ -83,18 +83,19 @@ def join_shards(
     target.log.rewrite(records)
 
 
-def can_join_again(base: str, is_asked: bool) -> bool:
+def can_join_again(base: str, asked: str) -> bool:
     """Whether all files that the shards in `base` wrote are still there, so that what was joined of them may be removed. Where not:
-    RunConflict if the user asked for that, else False."""
+    RunConflict if the user asked for that (`asked`: by what), else False."""
     try:
         shards = find_shards(base)
         missing = next((n for shard in shards for n in _missing(base, shard)), "")
     except UsageError:
         missing = base
-    if missing and is_asked:
+    if missing and asked:
+        go_on = "Leave --fresh out to go on; to" if asked == "--fresh" else "To"
         raise RunConflict(
-            f"--fresh: the shards of {base} were joined already or are not all there ({missing} is missing), so that nothing could take the place "
-            "of what would be removed. Leave --fresh out to go on; to start over, make the shards again (--shard I/N --fresh) in an empty folder"
+            f"{asked}: the shards of {base} were joined already or are not all there ({missing} is missing), so that nothing could take the place "
+            f"of what would be removed. {go_on} start over, make the shards again (--shard I/N --fresh) in an empty folder"
         )
     return not missing
 
