@@ -206,8 +206,10 @@ class Run(PreparedRun):
         try:
             driver.run(lambda now: self._tick(driver, before, target, now))
         except KeyboardInterrupt:
-            self.progress({"phase": "interrupted"})
-            driver.stop("interrupted")
+            try:
+                self.progress({"phase": "interrupted"})
+            finally:
+                driver.stop("interrupted")
             raise
         finally:
             self._tick(driver, before, target, time.monotonic(), final=True)
