@@ -199,7 +199,8 @@ def test_scores_depend_neither_on_batches_nor_on_neighbours(folders: dict[str, P
 
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize(
-    ("kind", "pad"), [("GPT2", None), ("GPT2", 0), ("Llama", None), ("Llama", 3), ("Roberta", 1), ("XLNet", 5)]
+    ("kind", "pad"),
+    [("GPT2", None), ("GPT2", 0), ("Llama", None), ("Llama", 3), ("Roberta", 1), ("XLNet", 5), ("IBert", 1)],
 )
 def test_padding_is_never_read_wherever_it_lies(tmp_path: Path, kind: str, pad: int | None, side: str) -> None:
     """Alone and beside a longer text; some of them end with the token that pads: these scores are what transformers says of each text by itself."""
@@ -219,7 +220,10 @@ def test_padding_is_never_read_wherever_it_lies(tmp_path: Path, kind: str, pad: 
         assert np.allclose(run(stage, texts[i : i + 1])["p"].to_pylist(), wanted[i : i + 1], atol=1e-5)
 
 
-@pytest.mark.parametrize(("kind", "most"), [("DistilBert", 50), ("MPNet", 50), ("Roberta", 64), ("GPT2", 64)])
+@pytest.mark.parametrize(
+    ("kind", "most"),
+    [("DistilBert", 50), ("MPNet", 50), ("Roberta", 64), ("GPT2", 64), ("Nystromformer", 50), ("Canine", 64)],
+)
 @pytest.mark.parametrize("is_known", [True, False])
 def test_texts_have_no_more_tokens_than_the_model_has_positions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, most: int, is_known: bool

@@ -132,6 +132,9 @@ KINDS: dict[str, Any] = {
     "XLNet": {"d_model": 32, "n_layer": 2, "n_head": 2, "d_inner": 64},
     "DistilBert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64, "max_position_embeddings": 50},
     "MPNet": {**SHORT, "max_position_embeddings": 52},
+    "Nystromformer": {**SHORT, "max_position_embeddings": 50, "segment_means_seq_len": 50, "num_landmarks": 50},
+    "IBert": {**SHORT, "max_position_embeddings": 66},
+    "Canine": {**SHORT, "max_position_embeddings": 64, "num_hash_buckets": 200, "vocab_size": None},
 }  # fmt: skip
 
 
@@ -141,7 +144,7 @@ def any_classifier(folder: Path, kind: str, seed: int = 0, **more: Any) -> Path:
     import transformers
 
     torch.manual_seed(seed)
-    config = getattr(transformers, f"{kind}Config")(vocab_size=400, **KINDS[kind], **more)
+    config = getattr(transformers, f"{kind}Config")(**{"vocab_size": 400, **KINDS[kind], **more})
     made = transformers.AutoModelForSequenceClassification.from_config(config).eval()
     _spread(made)
     made.save_pretrained(folder)

@@ -25,7 +25,7 @@ _READ = {".json", ".safetensors", ".txt", ".model", ".jinja", ".py"}
 # Kinds of models with a vector for each position, and how many of these are for nobody.
 _POSITIONS = {
     **dict.fromkeys((
-        "albert", "bart", "bert", "bert-generation", "big_bird", "bigbird_pegasus", "biogpt", "convbert", "ctrl", "distilbert", "electra", "ernie",
+        "albert", "bart", "bert", "bert-generation", "big_bird", "bigbird_pegasus", "biogpt", "canine", "convbert", "ctrl", "distilbert", "electra", "ernie",
         "flaubert", "fnet", "gpt2", "gpt_bigcode", "gpt_neo", "layoutlm", "mbart", "megatron-bert", "mobilebert", "mra", "mvp", "nystromformer",
         "openai-gpt", "opt", "plbart", "rembert", "roc_bert", "roformer", "splinter", "squeezebert", "tapas", "xlm", "yoso",
     ), 0),

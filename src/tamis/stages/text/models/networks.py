@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 Tokens = Sequence["np.ndarray[Any, Any]"]
 # Layers with a vector for each position, as the models of transformers call them.
-_TABLES = ("position_embeddings", "wpe", "embed_positions", "positions_embed")
+_TABLES = ("position_embeddings", "wpe", "embed_positions", "positions_embed", "char_position_embeddings")
+_MOST_IDS = 1 << 31  # of a model without a table of them (CANINE reads any character)
 
 
 def need_torch(what: str) -> Any:
@@ -150,15 +151,19 @@ def pool(hidden: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor
 def positions(model: Any) -> int | None:
     """How many tokens a loaded model has positions for; None where these are no table, but computed.
 
-    Tables of the kind of RoBERTa begin behind the place of its padding; those of the kind of BART have an offset.
+    Tables of the kind of RoBERTa begin behind the place of its padding; those of the kind of BART have an offset. Some are longer than the list of
+    positions beside them (Nystromformer, YOSO, MRA).
     """
     if getattr(model.config, "position_embedding_type", None) not in (None, "absolute"):  # a table that nobody reads
         return None
-    found = [
-        table.num_embeddings - (getattr(table, "offset", 0) if table.padding_idx is None else table.padding_idx + 1)
-        for name, table in model.named_modules()
-        if name.rpartition(".")[2] in _TABLES and isinstance(table, torch.nn.Embedding)
-    ]
+    found = []
+    for name, table in model.named_modules():
+        around, _, own = name.rpartition(".")
+        if own in _TABLES and isinstance(table, torch.nn.Embedding):
+            spare = getattr(table, "offset", 0) if table.padding_idx is None else table.padding_idx + 1
+            found.append(table.num_embeddings - spare)
+            listed = getattr(model.get_submodule(around), "position_ids", None)
+            found += [] if listed is None else [listed.shape[-1]]
     return min(found, default=None)
 
 
@@ -304,8 +309,8 @@ class SequenceClassifier:
             self._own = model.to(device.kind, dtype)
             text_config = model.config.get_text_config()
             self._configs = [model.config, text_config]  # one and the same, but for models of several parts
-            self._n_ids = int(model.get_input_embeddings().num_embeddings)
-            own = text_config.pad_token_id
+            self._n_ids = int(getattr(text_config, "vocab_size", None) or _MOST_IDS)
+            own = getattr(text_config, "pad_token_id", None)
             self._pad = own if isinstance(own, int) and 0 <= own < self._n_ids else None
         self.packs, self.width = self._encoder is not None, int(getattr(model.config, "hidden_size", GPU_WIDTH))
 
