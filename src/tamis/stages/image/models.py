@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tamis.errors import MissingExtra, UsageError, first_line
+from tamis.formats.faults import is_memory_failure
 from tamis.memory.gpu import count_gpus
 from tamis.stages.resources import Resources
 
@@ -51,11 +52,15 @@ def read_weights(path: Path) -> dict[str, Any]:
     except ImportError:
         raise MissingExtra(f"the weights {path}", "models") from None
     except Exception as exc:
+        if is_memory_failure(exc):
+            raise
         raise UsageError(f"{path} cannot be read as safetensors: {first_line(exc)}") from None
     try:
         found = torch.load(str(path), map_location="cpu", weights_only=True)
         return {str(k): v.float().numpy() for k, v in dict(found).items()}
     except Exception as exc:
+        if is_memory_failure(exc):
+            raise
         raise UsageError(
             f"{path} holds no plain weights ({first_line(exc)}); nothing else is loaded from a file of torch"
         ) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import json
@@ -263,11 +264,16 @@ def test_a_parser_that_fails_costs_one_page() -> None:
     from tamis.stages.text.download.html_extractors import HTMLExtractorAlgorithm
 
     class Fails(HTMLExtractorAlgorithm):
+        error: Exception = IndexError()
+
         def extract_text(self, html: str, stop_words: frozenset[str], language: str) -> list[str] | None:
-            raise IndexError
+            raise self.error
 
     extractor = CommonCrawlHTMLExtractor(Fails())
     assert extractor.extract({"content": page(ENGLISH)}) is None
+    Fails.error = OSError(errno.ENOMEM, "Cannot allocate memory")
+    with pytest.raises(OSError, match="Cannot allocate memory"):  # of this machine, not of the page
+        extractor.extract({"content": page(ENGLISH)})
     assert extractor.take_skipped() == {"pages that cannot be parsed (IndexError)": 1}
     with pytest.raises(UsageError, match="give them to the object"):
         CommonCrawlHTMLExtractor(Fails(), {"a": 1})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -177,13 +178,19 @@ def test_an_article_without_prose_is_counted() -> None:
 def test_an_error_of_the_library_costs_one_article(monkeypatch: pytest.MonkeyPatch) -> None:
     import mwparserfromhell
 
-    def fails(*_: Any, **__: Any) -> None:
-        raise mwparserfromhell.parser.ParserError("this should not happen")
+    def failing(with_error: Exception) -> Any:
+        def parse(*_: Any, **__: Any) -> None:
+            raise with_error
+
+        return parse
 
     extractor = WikipediaExtractor()
     with monkeypatch.context() as changed:
-        changed.setattr(mwparserfromhell, "parse", fails)
+        changed.setattr(mwparserfromhell, "parse", failing(mwparserfromhell.parser.ParserError("should not happen")))
         assert extractor.extract({"raw_content": "a"}) is None
+        changed.setattr(mwparserfromhell, "parse", failing(OSError(errno.ENOMEM, "Cannot allocate memory")))
+        with pytest.raises(OSError, match="Cannot allocate memory"):  # of this machine, not of the article
+            extractor.extract({"raw_content": "a"})
     assert extractor.take_skipped() == {"articles that cannot be parsed (ParserError)": 1}
     assert extractor.extract({"raw_content": "a", "title": "t"}) is not None
 

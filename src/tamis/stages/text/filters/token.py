@@ -10,7 +10,7 @@ from tamis.errors import UsageError
 from tamis.secrets import Secret
 from tamis.stages.text.filters.base import BoundedFilter
 from tamis.stages.text.models.fingerprints import of_tokenizer
-from tamis.stages.text.models.pretrained import from_pretrained
+from tamis.stages.text.models.pretrained import IF_TRUSTED, from_pretrained
 
 
 @dataclass
@@ -54,7 +54,11 @@ class TokenCountFilter(BoundedFilter):
     def _from_pretrained(self, local_files_only: bool) -> Any:
         settings = {"token": self._token, **(self.transformers_init_kwargs or {}), "local_files_only": local_files_only}
         return from_pretrained(
-            "AutoTokenizer", str(self.hf_model_name), "TokenCountFilter(hf_model_name=...)", **settings
+            "AutoTokenizer",
+            str(self.hf_model_name),
+            "TokenCountFilter(hf_model_name=...)",
+            if_code=IF_TRUSTED,
+            **settings,
         )
 
     def model_fingerprint(self) -> str | None:

@@ -19,6 +19,9 @@ from tamis.errors import MissingExtra, UsageError, first_line, optional
 
 # What is downloaded of a model; with asked-for code *.py.
 DATA_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
+# What to do about code that a model brings along, where nobody can ask for it and where users can.
+WITHOUT_CODE = "choose a model that does without"
+_IF_TRUSTED = "if you trust its author, ask for it with trust_remote_code=True (--trust-remote-code)"
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _MAX_JSON_BYTES = 64 << 20
 _READ = {".json", ".safetensors", ".txt", ".model", ".jinja", ".py"}
@@ -187,8 +190,8 @@ def add_contents(found: hashlib.blake2b, file: Path) -> None:
             found.update(data.read(_PLACE_BYTES))
 
 
-def open_folder(path: Path, trust_remote_code: bool = False) -> ModelFolder:
-    """A model's folder, looked at: what is missing, pickled or code is said here, by name."""
+def open_folder(path: Path, trust_remote_code: bool | None = None) -> ModelFolder:
+    """A model's folder, looked at: what is missing, pickled or code is said here, by name. `trust_remote_code`: None where users cannot ask for it."""
     config = read_json(path / "config.json")
     weights = sorted(path.glob("*.safetensors"))
     if not weights:
@@ -203,7 +206,7 @@ def open_folder(path: Path, trust_remote_code: bool = False) -> ModelFolder:
         _check_header(part)
     _check_named(path, config, weights)
     if not trust_remote_code:
-        refuse_code(path)
+        refuse_code(path, WITHOUT_CODE if trust_remote_code is None else _IF_TRUSTED)
     return ModelFolder(path, config, tuple(weights))
 
 
@@ -235,13 +238,12 @@ def _check_named(path: Path, config: Mapping[str, Any], weights: list[Path]) -> 
             raise UsageError(f"model folder {path}: {file} names {part!r}, which is not there; copy the folder again")
 
 
-def refuse_code(path: Path) -> None:
-    """A folder that names Python code of its own to be imported (auto_map) is refused."""
+def refuse_code(path: Path, advice: str = _IF_TRUSTED) -> None:
+    """A folder that names Python code of its own to be imported (auto_map) is refused. `advice`: what to do about it."""
     for name in ("config.json", "tokenizer_config.json"):
         if (path / name).exists() and read_json(path / name).get("auto_map"):
             raise UsageError(
-                f"model folder {path} wants to run code of its own (auto_map in {name}), which is refused; if you trust its author, "
-                "ask for it with trust_remote_code=True (--trust-remote-code)"
+                f"model folder {path} wants to run code of its own (auto_map in {name}), which is refused; {advice}"
             )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tamis.errors import TamisError, UsageError, optional
+from tamis.formats.faults import is_memory_failure
 from tamis.later import np, pa, pc
 from tamis.secrets import Secret
 from tamis.stages.base import ProcessingStage
@@ -129,9 +130,9 @@ class Tokenizer:
             self._own = tokenizers.from_pretrained(
                 str(path), local_files_only=True, trust_remote_code=trust_remote_code, **(settings or {})
             )
-        except TamisError:
-            raise
         except Exception as exc:  # whatever the libraries raise about files that are missing or damaged
+            if isinstance(exc, TamisError) or is_memory_failure(exc):
+                raise
             raise UsageError(
                 f"model folder {path}: its tokenizer cannot be loaded ({type(exc).__name__}: {str(exc).strip()[:300]}); "
                 "expected tokenizer.json or the files of a tokenizer that transformers knows"

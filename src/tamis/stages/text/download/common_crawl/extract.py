@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from tamis.errors import TamisError, UsageError
+from tamis.formats.faults import is_memory_failure
 from tamis.stages.text.download.base.extract import DocumentExtractor
 from tamis.stages.text.download.html_extractors import (
     HTMLExtractorAlgorithm,
@@ -72,9 +73,9 @@ class CommonCrawlHTMLExtractor(DocumentExtractor):
             return self._nothing("pages in a language without stop words")
         try:
             paragraphs = self.algorithm.extract_text(html, self.stop_lists[language], language)
-        except (TamisError, MemoryError):
-            raise
         except Exception as exc:  # parsers raise what they like on pages that no browser would show
+            if isinstance(exc, TamisError) or is_memory_failure(exc):
+                raise
             return self._nothing(f"pages that cannot be parsed ({type(exc).__name__})")
         if not paragraphs:
             return self._nothing("pages without a main part")

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from tamis.errors import TamisError, optional
+from tamis.formats.faults import is_memory_failure
 from tamis.stages.text.download.base.extract import DocumentExtractor
 from tamis.stages.text.download.wikipedia.namespaces import is_media_or_category
 
@@ -28,9 +29,9 @@ class WikipediaExtractor(DocumentExtractor):
         except RecursionError:  # markup nested on purpose
             self._skip("articles whose markup is nested too deeply")
             return None
-        except (TamisError, MemoryError):
-            raise
         except Exception as exc:  # an error of the library costs one article, not the dump
+            if isinstance(exc, TamisError) or is_memory_failure(exc):
+                raise
             self._skip(f"articles that cannot be parsed ({type(exc).__name__})")
             return None
         if not text:

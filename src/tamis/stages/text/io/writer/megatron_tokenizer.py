@@ -16,7 +16,7 @@ from tamis.stages.io import refuse_unknown
 from tamis.stages.text.io.writer.base import BaseWriter
 from tamis.stages.text.io.writer.utils import batched
 from tamis.stages.text.models.fingerprints import of_tokenizer
-from tamis.stages.text.models.pretrained import from_pretrained
+from tamis.stages.text.models.pretrained import IF_TRUSTED, from_pretrained
 from tamis.tasks import DocumentBatch, FileGroupTask
 
 ENDINGS = (".bin", ".idx")
@@ -142,7 +142,9 @@ class MegatronTokenizerWriter(BaseWriter):
     def _from_pretrained(self, local_files_only: bool) -> Any:
         settings = {"cache_dir": self.cache_dir, "token": self._token, **self.transformers_init_kwargs}
         settings["local_files_only"] = local_files_only
-        return from_pretrained("AutoTokenizer", str(self.model_identifier), "MegatronTokenizerWriter", **settings)
+        return from_pretrained(
+            "AutoTokenizer", str(self.model_identifier), "MegatronTokenizerWriter", if_code=IF_TRUSTED, **settings
+        )
 
 
 def _vocabulary_size(tokenizer: Any) -> int | None:
