@@ -17,6 +17,7 @@ from tamis.stages.text.classifiers.aegis_utils import AEGIS_LABELS, format_aegis
 from tamis.stages.text.classifiers.base import Classifier
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.device import TorchDevice
+from tamis.stages.text.models.fingerprints import joined
 from tamis.stages.text.models.model import LEAST_TOKENS, ModelStage, Network
 from tamis.stages.text.models.tokenizer import Tokenizer, TokenizerStage
 from tamis.stages.text.models.utils import TOKENS, check_max_chars
@@ -110,7 +111,7 @@ class AegisModelStage(ModelStage):
     def model_files(self) -> str:
         """Of the language model, which alone earlier versions looked at, of the adapter, and of the net behind it."""
         others = [self.model_identifier, *([self.guard_model] if self.add_instruction_data_guard else [])]
-        return folders.joined([super().model_files(), *map(self._fingerprint, others)])
+        return joined([super().model_files(), *map(self._fingerprint, others)])
 
     def _fingerprint(self, identifier: str) -> str:
         try:

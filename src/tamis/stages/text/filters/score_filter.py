@@ -21,7 +21,7 @@ from tamis.later import np, pa, pd
 from tamis.stages.base import ProcessingStage, Rule
 from tamis.stages.text.filters.base import DocumentFilter
 from tamis.stages.text.filters.statistics import Measured, measure, pass_of
-from tamis.stages.text.models.fingerprints import together
+from tamis.stages.text.models.fingerprints import joined
 from tamis.tasks import SCORES, DocumentBatch
 
 _log = logging.getLogger("tamis.filters")
@@ -67,7 +67,7 @@ class _Filters(ProcessingStage[DocumentBatch, DocumentBatch]):
         _warm_up({name for one in self._objects() for name in one.statistics})
 
     def model_files(self) -> str:
-        return together(one.model_fingerprint() for one in self._objects())
+        return joined([one.model_fingerprint() or "" for one in self._objects()])
 
     def setup(self, worker_metadata: Any = None) -> None:
         for one in self._objects():

@@ -9,8 +9,7 @@ from typing import Any
 from tamis.errors import UsageError
 from tamis.secrets import Secret
 from tamis.stages.text.filters.base import BoundedFilter
-from tamis.stages.text.models.fingerprints import of_tokenizer
-from tamis.stages.text.models.pretrained import IF_TRUSTED, from_pretrained
+from tamis.stages.text.models.pretrained import IF_TRUSTED, from_pretrained, tokenizer_fingerprint
 
 
 @dataclass
@@ -64,7 +63,7 @@ class TokenCountFilter(BoundedFilter):
     def model_fingerprint(self) -> str | None:
         if self.hf_model_name is None:
             return ""
-        return of_tokenizer(self.hf_model_name, self.transformers_init_kwargs or {})
+        return tokenizer_fingerprint(self.hf_model_name, self.transformers_init_kwargs or {})
 
     def score_document(self, text: str) -> int:
         if self._loaded is None:

@@ -16,15 +16,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tamis.errors import MissingExtra, UsageError, first_line, optional
+from tamis.stages.text.models import hub_cache
+from tamis.stages.text.models.fingerprints import add_file, joined
 
-# What is downloaded of a model; with asked-for code *.py.
-DATA_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
+_DATA = (".json", ".safetensors", ".txt", ".model", ".jinja")
 # What to do about code that a model brings along, where nobody can ask for it and where users can.
 WITHOUT_CODE = "choose a model that does without"
 _IF_TRUSTED = "if you trust its author, ask for it with trust_remote_code=True (--trust-remote-code)"
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _MAX_JSON_BYTES = 64 << 20
-_READ = {".json", ".safetensors", ".txt", ".model", ".jinja", ".py"}
+_READ = {*_DATA, ".py"}
 # Kinds of models with a vector for each position, and how many of these are for nobody.
 _POSITIONS = {
     **dict.fromkeys((
@@ -38,7 +39,6 @@ _POSITIONS = {
     ), 2),
 }  # fmt: skip
 N_POSITIONS = ("max_position_embeddings", "n_positions")  # as config.json calls them
-_WHOLE_BYTES, _N_PLACES, _PLACE_BYTES = 8 << 20, 128, 64 << 10
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,11 @@ def fetch(identifier: str, cache_dir: str | None = None, token: str | None = Non
         return local(identifier, cache_dir, with_code)
     except FileNotFoundError:  # not in the cache, or not whole: the hub is asked
         pass
-    from huggingface_hub import snapshot_download
-
+    hub = optional("huggingface_hub", f"the model {identifier!r}, which is not a folder,", "models")
+    patterns = [f"*{ending}" for ending in _endings(with_code)]
     try:
-        return Path(snapshot_download(**_wanted(identifier, cache_dir, with_code), token=token))
+        found = hub.snapshot_download(repo_id=identifier, cache_dir=cache_dir, allow_patterns=patterns, token=token)
+        return Path(found)
     except Exception as exc:
         raise UsageError(
             f"model {identifier!r} is neither a folder here nor in the local cache, and it cannot be downloaded "
@@ -92,20 +93,14 @@ def fetch(identifier: str, cache_dir: str | None = None, token: str | None = Non
         ) from None
 
 
-def local(identifier: str, cache_dir: str | None = None, with_code: bool = False) -> Path:
+def local(identifier: str, cache_dir: str | None = None, with_code: bool = False, revision: str | None = None) -> Path:
     """The folder of a model that is on this machine; FileNotFoundError for a hub id that is not in the cache."""
-    if (path := _as_folder(identifier)) is not None:
-        return path
-    hub = optional("huggingface_hub", f"the model {identifier!r}, which is not a folder,", "models")
-    try:
-        return Path(hub.snapshot_download(**_wanted(identifier, cache_dir, with_code), local_files_only=True))
-    except Exception as exc:
-        raise FileNotFoundError(f"{identifier}: {first_line(exc)}") from None
+    return _as_folder(identifier) or hub_cache.snapshot(identifier, cache_dir, _endings(with_code), revision)
 
 
-def _wanted(identifier: str, cache_dir: str | None, with_code: bool) -> dict[str, Any]:
-    patterns = [*DATA_FILES, *(["*.py"] if with_code else [])]
-    return {"repo_id": identifier, "cache_dir": cache_dir, "allow_patterns": patterns}
+def _endings(with_code: bool) -> tuple[str, ...]:
+    """Of the files that are downloaded of a model."""
+    return (*_DATA, ".py") if with_code else _DATA
 
 
 def most_tokens(config: Mapping[str, Any], wanted: int | None, otherwise: int) -> int:
@@ -153,11 +148,6 @@ def fingerprint(path: Path) -> str:
     return joined([_of_files(path, [path]), *([_of_files(path, inside)] if inside else [])])
 
 
-def joined(fingerprints: Sequence[str]) -> str:
-    """The fingerprints of several folders as one; "" where one is not known (yet)."""
-    return "+".join(fingerprints).rstrip("+")
-
-
 def _modules_of(path: Path) -> list[str]:
     """The folders inside a model's folder that modules.json names."""
     try:
@@ -172,22 +162,9 @@ def _modules_of(path: Path) -> list[str]:
 def _of_files(path: Path, places: Sequence[Path]) -> str:
     found = hashlib.blake2b(digest_size=16)
     for file in sorted(p for place in places for p in place.iterdir() if p.is_file() and p.suffix in _READ):
-        size = file.stat().st_size
-        found.update(f"{file.relative_to(path).as_posix()}\0{size}\0".encode())
-        add_contents(found, file)
+        found.update(f"{file.relative_to(path).as_posix()}\0".encode())
+        add_file(found, file)
     return found.hexdigest()
-
-
-def add_contents(found: hashlib.blake2b, file: Path) -> None:
-    """What is in a file, into a hash: of a large one its beginning, its end and places between them."""
-    with file.open("rb") as data:
-        size = os.fstat(data.fileno()).st_size
-        if size <= _WHOLE_BYTES:
-            found.update(data.read())
-            return
-        for i in range(_N_PLACES):
-            data.seek((size - _PLACE_BYTES) * i // (_N_PLACES - 1))
-            found.update(data.read(_PLACE_BYTES))
 
 
 def open_folder(path: Path, trust_remote_code: bool | None = None) -> ModelFolder:

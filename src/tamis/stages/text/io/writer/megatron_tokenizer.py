@@ -15,8 +15,7 @@ from tamis.secrets import Secret
 from tamis.stages.io import refuse_unknown
 from tamis.stages.text.io.writer.base import BaseWriter
 from tamis.stages.text.io.writer.utils import batched
-from tamis.stages.text.models.fingerprints import of_tokenizer
-from tamis.stages.text.models.pretrained import IF_TRUSTED, from_pretrained
+from tamis.stages.text.models.pretrained import IF_TRUSTED, from_pretrained, tokenizer_fingerprint
 from tamis.tasks import DocumentBatch, FileGroupTask
 
 ENDINGS = (".bin", ".idx")
@@ -66,7 +65,7 @@ class MegatronTokenizerWriter(BaseWriter):
 
     def model_files(self) -> str:
         settings = {"cache_dir": self.cache_dir, **self.transformers_init_kwargs}
-        return of_tokenizer(str(self.model_identifier), settings) or ""
+        return tokenizer_fingerprint(str(self.model_identifier), settings) or ""
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         """Once per machine: the only place that may use the network."""
