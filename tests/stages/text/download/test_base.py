@@ -111,14 +111,28 @@ def test_two_urls_never_share_a_file(web: Loopback, tmp_path: Path) -> None:
 def test_what_an_earlier_version_fetched_or_began_is_gone_on_with(web: Loopback, tmp_path: Path, beside: str) -> None:
     url = f"{web.url}/d/a"
     web.files["/d/a"] = b"x" * 100
-    if beside:  # and the URL of another file with that name is not mixed up with it
+    if beside:
         (tmp_path / f"d-a{beside}").write_text(json.dumps({"url": url, "reason": "busy"}))
-        assert Quick(str(tmp_path))._get_output_filename(f"{web.url}/d-a") != "d-a"
     else:
         (tmp_path / "d-a").write_bytes(b"x" * 100)
-    assert Quick(str(tmp_path)).download(url) == str(tmp_path / "d-a")
-    assert [p.name for p in tmp_path.iterdir()] == ["d-a"]
-    assert len(web.requests) == (1 if beside else 0)
+    for _ in range(2):
+        assert Quick(str(tmp_path)).download(url) == str(tmp_path / "d-a")
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["d-a", "d-a.from"]
+        assert len(web.requests) == (1 if beside else 0)
+    # Another URL that had this name is not mixed up with it.
+    web.files["/d-a"] = b"other"
+    other = Quick(str(tmp_path)).download(f"{web.url}/d-a")
+    assert other == str(tmp_path / own_name_of_url(f"{web.url}/d-a"))
+    assert (tmp_path / own_name_of_url(f"{web.url}/d-a")).read_bytes() == b"other"
+    assert (tmp_path / "d-a").read_bytes() == b"x" * 100
+
+
+def test_what_was_begun_for_another_url_is_left_alone(web: Loopback, tmp_path: Path) -> None:
+    (tmp_path / "d-a.part.from").write_text(json.dumps({"url": "http://elsewhere/d/a"}))
+    web.files["/d/a"] = b"x"
+    name = own_name_of_url(f"{web.url}/d/a")
+    assert Quick(str(tmp_path)).download(f"{web.url}/d/a") == str(tmp_path / name)
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([name, "d-a.part.from"])
 
 
 def test_a_name_of_ones_own_is_no_earlier_one(web: Loopback, tmp_path: Path) -> None:

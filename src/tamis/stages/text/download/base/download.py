@@ -1,7 +1,7 @@
 """From URLs to files: a downloader fetches one file, whole or not at all; the stage does it for tasks.
 
 A file has its final name only when all of it is there. What an interruption left behind lies beside it as `<name>.part` and is
-gone on with. Where a server says that a file does not exist, `<name>.failed` says so, with the URL and the reason; trouble that
+gone on with. `<name>.from` names the URL of a file that an earlier version fetched under another name than it has now. Where a server says that a file does not exist, `<name>.failed` says so, with the URL and the reason; trouble that
 may pass (no connection, a busy server) raises DownloadError after some attempts, because a run that goes on without these files
 would look finished. Run again, and only what is missing is fetched.
 """
@@ -54,9 +54,9 @@ class DocumentDownloader(ABC):
         """The path of the file, fetched now or earlier; None if it cannot be had (see `failures`)."""
         path = os.path.join(self._download_dir, check_name(self._get_output_filename(url), type(self).__name__))
         before = self._earlier_filename(url)
-        if before is not None and _is_begun(os.path.join(self._download_dir, before), url):
-            path = os.path.join(self._download_dir, before)
         os.makedirs(self._download_dir, exist_ok=True)
+        if before is not None and _takes_over(os.path.join(self._download_dir, before), url):
+            path = os.path.join(self._download_dir, before)
         with _locked(path + ".lock"):
             if os.path.exists(path) and os.path.getsize(path):
                 self._say(f"{path} is there already")
@@ -100,7 +100,7 @@ class HttpDownloader(DocumentDownloader):
 
     def _earlier_filename(self, url: str) -> str | None:
         is_ours = type(self)._get_output_filename is HttpDownloader._get_output_filename
-        return name_of_url(url) if is_ours else None
+        return name_of_url(url) if is_ours and name_of_url(url) != own_name_of_url(url) else None
 
     def _download_to_path(self, url: str, path: str) -> tuple[bool, str | None]:
         return settled(lambda: fetch_file(url, path, self.policy))
@@ -117,18 +117,25 @@ def settled(fetch: Any) -> tuple[bool, str | None]:
     return True, None
 
 
-def _is_begun(path: str, url: str) -> bool:
-    """Whether a file is there, or what is beside its name says that it was begun, or not to be had, for this URL."""
-    if os.path.exists(path) and os.path.getsize(path):
-        return True
-    for note in (path + ".part.from", path + ".failed"):
-        try:
-            with open(note, encoding="utf-8") as file:
-                if json.load(file)["url"] == url:
-                    return True
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-    return False
+def _takes_over(path: str, url: str) -> bool:
+    """Whether what an earlier version has under this name is this URL's from now on: `<name>.from` says whose it is. Before there is such a note, it
+    belongs to whom it was begun, or not to be had, for; a whole file, of which nobody knows that, to the first who asks."""
+    is_whole = os.path.exists(path) and os.path.getsize(path) > 0
+    with _locked(path + ".from.lock"):
+        told = [_url_in(path + note) for note in (".from", ".part.from", ".failed")]
+        owner = next((one for one in told if one is not None), url if is_whole else None)
+        if owner == url and told[0] is None:
+            files.write_json(path + ".from", {"url": url})
+        return owner == url
+
+
+def _url_in(note: str) -> str | None:
+    """The URL that a file beside a download names; None where there is none."""
+    try:
+        with open(note, encoding="utf-8") as file:
+            return str(json.load(file)["url"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 @contextmanager
