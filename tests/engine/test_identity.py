@@ -28,6 +28,7 @@ from tamis.stages.base import ProcessingStage
 from tamis.stages.function_decorators import processing_stage
 from tamis.stages.resources import Resources
 from tamis.stages.text.classifiers import AegisClassifier
+from tamis.stages.text.classifiers.base import ClassifierModelStage
 from tamis.stages.text.classifiers.fasttext import FastTextModelStage
 from tamis.stages.text.filters import Score, ScoreFilter
 from tamis.stages.text.filters.fasttext import FastTextQualityFilter
@@ -37,6 +38,7 @@ from tamis.stages.text.filters.histogram import HistogramFilter
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
 from tamis.stages.text.io.writer.megatron_tokenizer import MegatronTokenizerWriter
+from tamis.stages.text.models.tokenizer import TokenizerStage
 from tamis.tasks import Task
 
 
@@ -230,6 +232,55 @@ def test_the_policy_of_prompts_is_a_parameter_of_the_stage_that_makes_them() -> 
     stages = AegisClassifier(policy="O1: Violence.").decompose()
     told = [entry["params"]["policy"] for stage in stages for entry in described(stage) if "policy" in entry["params"]]
     assert told == ["O1: Violence."]
+
+
+def test_whether_code_of_a_model_may_run_is_no_parameter() -> None:
+    """It came to some stages later than to others; the code itself counts by its files."""
+    for trusted, plain in zip(*(AegisClassifier(trust_remote_code=t).decompose() for t in (True, False)), strict=True):
+        assert differences(described(plain), described(trusted)) == []
+    older = json.loads(json.dumps(described(trusted)))
+    del older[-3]["params"]["trust_remote_code"]
+    assert differences(older, described(trusted)) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "sentences", "told"),
+    [
+        ({}, {"do_lower_case": True}, "reads texts in small letters (do_lower_case)"),
+        ({}, {"max_seq_length": 9}, "cuts texts to max_seq_length of sentence_bert_config.json"),
+        ({"n_positions": 1024}, {}, "cuts texts to n_positions"),
+        ({"max_position_embeddings": 1024}, {"do_lower_case": False}, ""),
+    ],
+)
+def test_a_run_of_an_earlier_version_is_not_mixed_with_other_tokens(
+    tmp_path: Path, config: dict[str, int], sentences: dict[str, Any], told: str
+) -> None:
+    stage = TokenizerStage(str(tmp_path / "m"))
+    stage.read_as_sentences()
+    begun = described(stage)  # before the model was fetched: this version knows what it does
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "config.json").write_text(json.dumps(config))
+    (tmp_path / "m" / "sentence_bert_config.json").write_text(json.dumps(sentences))
+    earlier = json.loads(json.dumps(described(stage)))
+    del earlier[2]["news"]
+    wanted = [f"tamis.TokenizerStage: it {told}, unlike the version that began this run"] if told else []
+    assert differences(earlier, described(stage)) == wanted
+    assert differences(begun, described(stage)) == []
+    assert profile_key(earlier) == profile_key(described(stage))
+
+
+@pytest.mark.parametrize(("kind", "pad", "is_told"), [("gpt2", None, True), ("gpt2", 0, False), ("roberta", 1, False)])
+def test_a_run_of_an_earlier_version_is_not_mixed_with_other_scores(
+    tmp_path: Path, kind: str, pad: int | None, is_told: bool
+) -> None:
+    library = pytest.importorskip("safetensors.numpy", reason="the extra `models` is not installed")
+    library.save_file({"a": np.zeros(1, np.float32)}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind, "pad_token_id": pad}))
+    now = described(ClassifierModelStage(str(tmp_path)))
+    earlier = json.loads(json.dumps(now))
+    del earlier[2]["news"]
+    assert [told for told in differences(earlier, now) if "scores the last token" in told] == differences(earlier, now)
+    assert bool(differences(earlier, now)) is is_told
 
 
 def _histogram(folder: Path) -> ProcessingStage[Any, Any]:

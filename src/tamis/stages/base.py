@@ -154,6 +154,11 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
         others. Empty: none, or not known yet."""
         return ""
 
+    def changed_results(self) -> str | None:
+        """What this version does otherwise than earlier ones with the model at hand ("reads ..."): a run that they began is not resumed. Empty: nothing,
+        or not known yet. None: stages of this kind never changed."""
+        return None
+
     # -- what it needs and gives --------------------------------------------------------------------------------------
     def inputs(self) -> Any:
         """(task attributes, columns) that must be there, or {TaskType: (attributes, columns)}."""

@@ -39,8 +39,9 @@ _PLACES = {"blocksize", "files_per_partition", "mode", "file_paths", "limit", "l
 _BY_WORKFLOW = {"checked", "known", "tells_records"}  # of readers, set by workflows: how a pass reads, never what
 _DEPTH = 6
 _FILES = "model files"
-# Of stages of Tamis: what those who ask why are told of them, which changes nothing that is written.
-_EXPLAINS = {"told"}
+# Of stages of Tamis: what those who ask why are told of them, and whether a model may bring code along (which counts by its files). Changes nothing
+# that is written.
+_NO_MATTER = {"told", "trust_remote_code"}
 # Of stages of Tamis: earlier versions said once for each where nobody asked for more, and nothing now.
 _TIMES = {"each"}
 _OWN_CLASS = re.compile(r"(tamis\.)(?:[a-z0-9_]+\.)+(_*[A-Z][\w.]*:?)")
@@ -65,12 +66,14 @@ def differences(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list
             a, b = old["params"].get(key), new["params"].get(key)
             if key == _FILES and is_same_model(a, b):
                 continue
-            if is_own and (key in _EXPLAINS or _is_new_and_unused(key, old["params"], new["params"])):
+            if is_own and (key in _NO_MATTER or _is_new_and_unused(key, old["params"], new["params"])):
                 continue
             if a != b:
                 found.append(f"{new['stage']}: {key} was {a!r} and is {b!r}")
         if old["source"] != new["source"]:
             found.append(f"{new['stage']}: its source code changed")
+        if new.get("news") and "news" not in old:
+            found.append(f"{new['stage']}: it {new['news']}, unlike the version that began this run")
         used_then, used_now = old.get("uses", {}), new.get("uses", {})  # earlier versions did not look
         edited = [name for name in used_now if name in used_then and used_then[name] != used_now[name]]
         found += [f"{new['stage']}: {name}, which it uses, changed" for name in edited]
@@ -139,8 +142,8 @@ def _describe_stage(stage: ProcessingStage[Any, Any]) -> dict[str, Any]:
     if files := stage.model_files():
         params[_FILES] = files
     about = {"stage": f"{cls.__module__}.{cls.__qualname__}", "params": params, "source": _source(cls)}
-    used = code_used(stage, _source)
-    return {**about, "uses": used} if used else about
+    used, news = code_used(stage, _source), stage.changed_results()
+    return about | ({"uses": used} if used else {}) | ({} if news is None else {"news": news})
 
 
 def _source(thing: Any) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tamis.errors import UsageError
+from tamis.errors import TamisError, UsageError
 from tamis.later import np, pa
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.text.filters.score_filter import Filter
@@ -24,6 +24,11 @@ from tamis.stages.text.models.tokenizer import TokenizerStage
 from tamis.stages.text.models.utils import INPUT_IDS, TOKENS, format_name_with_suffix
 from tamis.tasks import DocumentBatch
 
+# Kinds of models that score the last token of a text.
+_READ_TO_THE_END = {
+    "bloom", "ctrl", "falcon", "gemma", "gemma2", "gemma3", "gemma3_text", "gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox", "gptj", "llama", "mistral",
+    "mixtral", "mpt", "openai-gpt", "opt", "persimmon", "phi", "phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "stablelm", "starcoder2", "xlnet",
+}  # fmt: skip
 _DIGITS = 6  # of a probability: float32 has no more to say
 
 
@@ -231,6 +236,14 @@ class ClassifierModelStage(ModelStage):
             "number" if network.n_outputs == 1 else "several" if problem == "multi_label_classification" else "single"
         )
         return network  # type: ignore[no-any-return]
+
+    def changed_results(self) -> str:
+        try:
+            config = self._find_here().config
+        except (TamisError, OSError):
+            return ""
+        is_new = config.get("model_type") in _READ_TO_THE_END and config.get("pad_token_id") != 0
+        return "scores the last token of a text, not its padding" if is_new else ""
 
     def known_labels(self) -> list[Any] | None:
         if not self._labels:
