@@ -390,8 +390,14 @@ def test_weights_in_parts_are_loaded(tmp_path: Path, folders: dict[str, Path]) -
     whole.save_pretrained(folder, max_shard_size="40KB")
     assert (folder / "model.safetensors.index.json").exists()
     assert not (folder / "model.safetensors").exists()
+    # An index of another precision, left over from a copy without its parts, is not looked at; but it names no other files either.
+    other = folder / "model.safetensors.index.fp16.json"
+    other.write_text(json.dumps({"weight_map": {"a": "model.fp16-00001-of-00002.safetensors"}}))
     made = run(classifiers.DistributedDataClassifier(str(folder)), TEXTS[:3])["preds"].to_pylist()
     assert made == run(classifiers.DistributedDataClassifier(str(folders["bert"])), TEXTS[:3])["preds"].to_pylist()
+    other.write_text(json.dumps({"weight_map": {"a": "../model.safetensors"}}))
+    with pytest.raises(UsageError, match=r"fp16\.json names .*only safetensors of the folder itself"):
+        ClassifierModelStage(str(folder)).setup_on_node()
 
 
 def test_weights_that_were_cut_off_are_told_apart(tmp_path: Path, folders: dict[str, Path]) -> None:

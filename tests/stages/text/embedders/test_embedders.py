@@ -177,7 +177,21 @@ def test_folders_that_pool_in_ways_not_known_are_refused(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "name", ["weights_only", "use_safetensors", "local_files_only", "dtype", "low_cpu_mem_usage", "subfolder"]
+    "name",
+    [
+        "weights_only",
+        "use_safetensors",
+        "local_files_only",
+        "dtype",
+        "torch_dtype",
+        "low_cpu_mem_usage",
+        "device_map",
+        "subfolder",
+        "revision",
+        "variant",
+        "cache_dir",
+        "from_tf",
+    ],
 )
 def test_how_weights_are_loaded_is_not_to_be_chosen(name: str) -> None:
     for make in (EmbeddingCreatorStage, EmbeddingModelStage):

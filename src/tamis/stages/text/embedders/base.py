@@ -28,7 +28,8 @@ _MODES = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first",
 
 # What of from_pretrained is decided here: weights are safetensors of a folder that was looked at, in the precision that the device takes.
 _DECIDED = (
-    "weights_only", "use_safetensors", "local_files_only", "dtype", "low_cpu_mem_usage", "subfolder", "gguf_file", "state_dict",
+    "weights_only", "use_safetensors", "local_files_only", "dtype", "torch_dtype", "low_cpu_mem_usage", "device_map", "subfolder", "revision", "variant",
+    "cache_dir", "gguf_file", "from_tf", "from_flax", "state_dict",
 )  # fmt: skip
 
 

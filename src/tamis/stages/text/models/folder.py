@@ -190,28 +190,26 @@ def open_folder(path: Path, trust_remote_code: bool | None = None) -> ModelFolde
 def _check_named(path: Path, config: Mapping[str, Any], weights: list[Path]) -> None:
     """Files of weights that others name (an index of parts, config.json) are safetensors of this folder: libraries open what they are told."""
     there = {part.name for part in weights}
-    named = [("config.json (transformers_weights)", config.get("transformers_weights"))]
+    is_read = "model.safetensors" not in there  # which is loaded before anything that is named
+    named: list[tuple[str, Any, bool]] = [
+        ("config.json (transformers_weights)", config.get("transformers_weights"), is_read)
+    ]
     for index in sorted(path.glob("*.safetensors.index*.json")):
         parts = read_json(index).get("weight_map")
         if not isinstance(parts, dict):
             raise UsageError(f"model file {index}: expected a weight_map, the part of each weight; copy it again")
-        named += [(index.name, part) for part in dict.fromkeys(map(str, parts.values()))]
-    for file, part in named:
+        is_own = index.name == "model.safetensors.index.json"  # others are of other precisions
+        named += [(index.name, part, is_read and is_own) for part in dict.fromkeys(map(str, parts.values()))]
+    for file, part, must_be_there in named:
         if part is None or part in there:
             continue
-        if (
-            not isinstance(part, str)
-            or not part.endswith((".safetensors", ".safetensors.index.json"))
-            or "/" in part
-            or "\\" in part
-        ):
+        is_plain = isinstance(part, str) and not set("/\\") & set(part)
+        if not is_plain or not part.endswith((".safetensors", ".safetensors.index.json")):
             raise UsageError(
                 f"model folder {path}: {file} names {part!r} as a file of weights; only safetensors of the folder itself are loaded, for opening any "
                 "other file may run code"
             )
-        if (
-            not (path / part).exists() and "model.safetensors" not in there
-        ):  # which is loaded before an index is looked at
+        if must_be_there and not (path / part).exists():
             raise UsageError(f"model folder {path}: {file} names {part!r}, which is not there; copy the folder again")
 
 
