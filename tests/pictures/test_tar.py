@@ -102,7 +102,7 @@ def test_a_size_is_digits_and_never_negative(size: bytes) -> None:
     ]
 
 
-def test_what_lies_behind_blocks_of_zeros_is_another_tar_or_a_fault(tmp_path: Path) -> None:
+def test_what_lies_behind_blocks_of_zeros_is_another_tar_or_no_part_of_it(tmp_path: Path) -> None:
     one, two = (tar(tmp_path / "h.tar", {name: b"x" * 700}).read_bytes() for name in ("b.jpg", "c.jpg"))
     end = one.rstrip(b"\0")
     body = end.ljust(-(-len(end) // 512) * 512, b"\0")
@@ -113,10 +113,15 @@ def test_what_lies_behind_blocks_of_zeros_is_another_tar_or_a_fault(tmp_path: Pa
         assert found(path)[1].begin == len(body) + between
         path.write_bytes(body + bytes(between))
         assert [m.name for m in found(path)] == ["b.jpg"]
-        path.write_bytes(body + bytes(between + 600) + b"notes")
-        with pytest.raises(TarFault, match="bytes behind the end of the tar") as told:
+        path.write_bytes(body + bytes(between + 600) + b"notes")  # from two blocks on the tar is at its end
+        assert [m.name for m in found(path)] == ["b.jpg"]
+        path.write_bytes(body + bytes(between + 512) + b"n" * 2000)
+        assert [m.name for m in found(path)] == ["b.jpg"]
+    for behind, words in ((b"notes", "the tar ends inside a header"), (b"n" * 512, "no header of a tar")):
+        path.write_bytes(body + bytes(512) + behind)
+        with pytest.raises(TarFault, match=words) as told:
             found(path)
-        assert told.value.offset == len(body) + between + 512
+        assert told.value.offset == len(body) + 512
 
 
 @pytest.mark.parametrize("kind", [b"g", b"K", b"x", b"L"])
