@@ -248,6 +248,15 @@ def test_texts_have_no_more_tokens_than_the_model_has_positions(
         assert np.allclose(made["p"].to_pylist()[0], torch.softmax(model(torch.tensor([ids])).logits, 1)[0], atol=1e-5)
 
 
+def test_numbers_of_numpy_are_numbers(folders: dict[str, Path]) -> None:
+    def scored(number: Any) -> list[Any]:
+        settings = {"max_chars": number(40), "max_seq_length": number(16), "model_inference_batch_size": number(4)}
+        made = run(classifiers.DistributedDataClassifier(str(folders["bert"]), score_field="p", **settings), TEXTS)
+        return list(made["p"].to_pylist())
+
+    assert scored(np.int64) == scored(int)
+
+
 def test_tokens_can_be_kept_and_used_again(folders: dict[str, Path]) -> None:
     first = run(
         classifiers.QualityClassifier(model_identifier=str(folders["headed"]), keep_tokens=True, score_field="p"), TEXTS

@@ -231,5 +231,6 @@ def test_mistakes_are_named() -> None:
     for wrong in (0, -1, True, float("nan"), "9"):
         with pytest.raises(UsageError, match="max_length must be a number above 0, or None"):
             DocumentJoiner(max_length=wrong, length_field="len")  # type: ignore[arg-type]
+    assert DocumentJoiner(max_length=np.int64(5), length_field="len").max_length == 5
     with pytest.raises(UsageError, match="expected a string, got None"):
         DocumentJoiner(None)  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from tamis.memory import device_limits
 from tamis.memory.device_limits import CUT_TO_FIT, OUT_OF_DEVICE_MEMORY
 from tamis.secrets import Secret
 from tamis.sizes import format_size
-from tamis.stages.base import ProcessingStage
+from tamis.stages.base import ProcessingStage, is_count
 from tamis.stages.remembered import RememberedRows, is_worth_keeping
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.batching import Batch
@@ -81,7 +81,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         tokens_field: str = TOKENS,
     ) -> None:
         n = model_inference_batch_size
-        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        if not is_count(n):
             raise UsageError(f"model_inference_batch_size: expected a whole number above 0, got {n!r}")
         if padding_side not in ("left", "right"):
             raise UsageError(f"padding_side: expected 'left' or 'right', got {padding_side!r}")

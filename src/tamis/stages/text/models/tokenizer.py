@@ -12,7 +12,7 @@ from tamis.errors import TamisError, UsageError, optional
 from tamis.formats.faults import is_memory_failure
 from tamis.later import np, pa, pc
 from tamis.secrets import Secret
-from tamis.stages.base import ProcessingStage
+from tamis.stages.base import ProcessingStage, is_count
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.utils import TOKENS, format_name_with_suffix
 from tamis.tasks import DocumentBatch
@@ -56,7 +56,7 @@ class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def __post_init__(self) -> None:
         for name, value in (("max_chars", self.max_chars), ("max_seq_length", self.max_seq_length)):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            if value is not None and not is_count(value):
                 raise UsageError(f"TokenizerStage: {name} must be a whole number above 0, or None, got {value!r}")
         self.hf_token = None if self.hf_token is None else Secret(self.hf_token)
         self.name = format_name_with_suffix(self.model_identifier, "_tokenizer")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -67,7 +68,8 @@ class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
         if (self.max_length is None) != (self.length_field is None):
             raise UsageError("DocumentJoiner: give both max_length and length_field, or neither")
         limit: Any = self.max_length
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, (int, float)) or not limit > 0):
+        is_number = isinstance(limit, numbers.Real) and not isinstance(limit, bool)
+        if limit is not None and not (is_number and limit > 0):
             raise UsageError(f"DocumentJoiner: max_length must be a number above 0, or None, got {limit!r}")
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
