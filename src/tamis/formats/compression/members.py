@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tamis.formats.compression.source import PieceSource, Undecodable
-from tamis.formats.compression.stream_fault import CUT, DAMAGED, UNSUPPORTED
+from tamis.formats.compression.stream_fault import BEHIND, CUT, DAMAGED, UNSUPPORTED
 from tamis.formats.faults import is_memory_failure
 
 OUT_BYTES = 256 * 1024
@@ -71,8 +71,12 @@ class Members:
         self._head = self._input[:_HEAD_BYTES]
         if not magic.startswith(self._input[: len(magic)]):
             found = self._input[: len(magic)].hex()
-            what = f"garbage after a complete {name} member" if self._n_members else f"not a {name} file"
-            raise Undecodable(f"{what}: found bytes {found}, expected {magic.hex()}", self._member_offset)
+            what, kind = (
+                (f"garbage after a complete {name} member", BEHIND)
+                if self._n_members
+                else (f"not a {name} file", DAMAGED)
+            )
+            raise Undecodable(f"{what}: found bytes {found}, expected {magic.hex()}", self._member_offset, kind=kind)
         self._decoder, self._needs_input, self._n_member_decoded = _new_decoder(self._codec), True, 0
         return True
 

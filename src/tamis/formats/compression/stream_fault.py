@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from tamis.errors import FormatError
 
-DAMAGED, CUT, UNSUPPORTED = "damaged", "cut", "unsupported"
+DAMAGED, CUT, UNSUPPORTED, BEHIND = "damaged", "cut", "unsupported", "behind"
 
 
 class StreamFault(FormatError):
     """A stream cannot be decoded further. All decodable bytes before `decoded_offset` were delivered.
 
-    `kind`: DAMAGED; CUT, when the file ends too early and an unknown rest is missing; UNSUPPORTED, when nothing is wrong with it.
+    `kind`: DAMAGED; CUT, when the file ends too early and an unknown rest is missing; UNSUPPORTED, when nothing is wrong with it; BEHIND, when other
+    bytes follow a whole member of gzip, bzip2 or xz.
     `suspect_offset`: where the part begins whose checksum is wrong (what was delivered of it may be wrong too); -1: only what follows.
     """
 

@@ -153,9 +153,8 @@ def _record(path: str, file: Bytes, number: int, row: Row) -> dict[str, Any]:
 
 
 def _look(file: Bytes, picture: Member) -> Looks:
-    return look(
-        lambda at, n: file.pread(max(0, min(n, picture.length - at)), picture.offset + at), picture.length
-    )  # a damaged header points anywhere
+    # A damaged header points anywhere.
+    return look(lambda at, n: file.pread(max(0, min(n, picture.length - at)), picture.offset + at), picture.length)
 
 
 def _beside_member(file: Bytes, others: Sequence[Member]) -> dict[str, Any]:

@@ -59,8 +59,8 @@ class FormatAegisPromptStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         texts = task.texts(self.text_field)
         if self.max_chars is not None:
             texts = pc.utf8_slice_codeunits(texts, 0, self.max_chars)
-        prompts = [None if text is None else format_aegis(text, self.policy) for text in texts.to_pylist()]
-        return task.with_column(self.prompt_field, pa.array(prompts, pa.large_string()))
+        made = [None if text is None else format_aegis(text, self.policy) for text in texts.to_pylist()]
+        return task.with_column(self.prompt_field, pa.array(made, pa.large_string()))
 
 
 class AegisModelStage(ModelStage):

@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 from tamis.errors import FormatError
 from tamis.files import Closing
-from tamis.formats.compression.stream_fault import StreamFault
+from tamis.formats.compression.stream_fault import BEHIND, StreamFault
 from tamis.formats.compression.streams import StreamReader, codec_of
 
 _PASS_BYTES = 1 << 20
@@ -77,7 +77,7 @@ class Decoded(Closing):
             while self.skip(_PASS_BYTES):
                 pass
         except StreamFault as exc:
-            if not exc.reason.startswith("garbage after a complete"):
+            if exc.kind != BEHIND:
                 raise
 
     def close(self) -> None:

@@ -198,9 +198,8 @@ class Tokenizer:
             found += self._some(texts, buffers, begin + np.flatnonzero(known[begin : begin + _CHUNK]), max_chars)
         offsets, ids = joined(found, len(texts))
         if self._end.size:
-            for end in offsets[1:][
-                np.diff(offsets) == self.max_tokens
-            ].tolist():  # those that were cut, or end so anyway
+            # Those that were cut, or end so anyway.
+            for end in offsets[1:][np.diff(offsets) == self.max_tokens].tolist():
                 ids[end - self._end.size : end] = self._end
         return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(ids), mask=pa.array(~known))
 
