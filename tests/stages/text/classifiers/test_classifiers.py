@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
 import small_models as small  # noqa: E402
 
 from tamis.errors import UsageError  # noqa: E402
+from tamis.stages.resources import Resources  # noqa: E402
 from tamis.stages.text import classifiers  # noqa: E402
 from tamis.stages.text.classifiers.base import ClassifierModelStage  # noqa: E402
 from tamis.stages.text.models.device import DeviceMemory, Work  # noqa: E402
@@ -498,6 +499,10 @@ def test_labels_that_a_model_never_gives_are_refused(folders: dict[str, Path]) -
         for _ in range(2):
             with pytest.raises(UsageError, match=words):
                 stage.setup()
+    on_gpu = classifiers.DistributedDataClassifier(str(folders["bert"]), filter_by=["Hihg"]).decompose()[1]
+    on_gpu.resources = Resources(cpus=1.0, gpus=1.0)  # the weights are loaded in a worker, later
+    with pytest.raises(UsageError, match="has no label 'Hihg'; expected some of 'High', 'Medium', 'Low'"):
+        on_gpu.setup_on_node()
     prompts = classifiers.PromptTaskComplexityClassifier(model_identifier=str(folders["prompt"]), filter_by=["Rewrit"])
     with pytest.raises(UsageError, match="expected some of 'Brainstorming', 'Rewrite', 'Open QA', 'Other'"):
         prompts.decompose()[1].setup()

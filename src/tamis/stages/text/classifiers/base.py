@@ -18,7 +18,7 @@ from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.text.filters.score_filter import Filter
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.device import TorchDevice
-from tamis.stages.text.models.label_filter import LabelFilter, has_one_of
+from tamis.stages.text.models.label_filter import LabelFilter, has_one_of, refuse_unknown
 from tamis.stages.text.models.model import ModelStage, Network
 from tamis.stages.text.models.tokenizer import TokenizerStage
 from tamis.stages.text.models.utils import INPUT_IDS, TOKENS, format_name_with_suffix
@@ -207,6 +207,12 @@ class ClassifierModelStage(ModelStage):
         self.label_field, self.score_field = label_field, score_field
         self._labels: list[str] = []
         self._kind = "single"
+
+    def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
+        """Labels that config.json does not have are refused before a worker loads weights."""
+        if self._wanted and len(labels := self._find().labels) > 1:
+            refuse_unknown(self._wanted, labels, self.model_identifier)
+        super().setup_on_node(node_info, worker_metadata)
 
     def load(self, folder: folders.ModelFolder, device: TorchDevice) -> Network:
         from tamis.stages.text.models.networks import HeadedEncoder, SequenceClassifier
