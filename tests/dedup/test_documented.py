@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from tamis import InProcessExecutor, Pipeline
-from tamis.errors import FormatError, Incomplete, UsageError
+from tamis.errors import FormatError, Incomplete, RunConflict, UsageError
 from tamis.pipeline import WorkflowBase, WorkflowRunResult
 from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
 from tamis.stages.deduplication.fuzzy.workflow import FuzzyDeduplicationWorkflow
@@ -119,6 +119,47 @@ def test_ids_of_the_documents_own(place: Path, tmp_path: Path) -> None:
     found = Pipeline("p", stages=[ParquetReader(str(place / "in")), stage]).run(InProcessExecutor())
     assert sum(b.num_items for b in found) == 7
     assert {c for b in found for c in b.get_columns()} == {"text"}
+
+
+def test_own_ids_of_a_finished_deduplication_are_left_alone(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for path in (place / "in").iterdir():
+        (tmp_path / "in" / path.name).write_bytes(path.read_bytes())
+    workflow = ExactDeduplicationWorkflow(
+        str(tmp_path / "found"), str(tmp_path / "in"), assign_id=False, id_field="doc"
+    )
+    first = workflow.run([], InProcessExecutor(), **MEMORY)
+    frame = pd.read_parquet(tmp_path / "in" / "0.parquet")
+    frame[::-1].to_parquet(tmp_path / "in" / "0.parquet")
+    again = workflow.run([], InProcessExecutor(), **MEMORY)
+    assert again.status == "already"
+    assert [t.data for t in again.pipeline_tasks["identification"]] == [
+        t.data for t in first.pipeline_tasks["identification"]
+    ]
+    assert sorted(pd.read_parquet(tmp_path / "found" / "ExactDuplicateIds")["doc"]) == ["d3", "d5", "d7"]
+    noted = tmp_path / "found" / "_tamis" / "dedup.json"
+    done = noted.read_text()
+    noted.write_text(
+        json.dumps({k: json.loads(done)[k] for k in ("identity", "summary")})
+    )  # as earlier versions wrote it
+    assert workflow.run([], InProcessExecutor(), **MEMORY).status == "already"
+    noted.write_text(done)
+    other = ExactDeduplicationWorkflow(str(tmp_path / "found"), str(tmp_path / "in"), assign_id=False, id_field="text")
+    with pytest.raises(RunConflict, match="the input changed after it was compared"):
+        other.run([], InProcessExecutor(), **MEMORY)
+    assert sorted(pd.read_parquet(tmp_path / "found" / "ExactDuplicateIds")["doc"]) == ["d3", "d5", "d7"]
+    removal = ExactDeduplicationWorkflow(str(tmp_path / "found"), str(tmp_path / "in"), perform_removal=True)
+    removal.run([], InProcessExecutor(), fresh=True, **MEMORY)
+    assert not (tmp_path / "found" / "ExactDuplicateIds").exists()
+
+
+def test_shards_have_no_ids_until_they_are_joined(place: Path, tmp_path: Path) -> None:
+    workflow = ExactDeduplicationWorkflow(str(tmp_path / "found"), str(place / "in"))
+    for part in ("0/2", "1/2"):
+        assert workflow.run([], InProcessExecutor(), shard=part, **MEMORY).pipeline_tasks == {}
+    joined = workflow.run([], InProcessExecutor(), merge=True, **MEMORY)
+    assert (joined.n_duplicates, len(joined.pipeline_tasks["identification"])) == (3, 1)
+    assert len(pd.read_parquet(tmp_path / "found" / "ExactDuplicateIds")) == 3
 
 
 def test_fuzzy_in_two_steps(place: Path, tmp_path: Path) -> None:

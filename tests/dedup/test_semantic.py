@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -392,11 +393,74 @@ def test_parameters_that_have_another_means_here_are_told(given: dict[str, Any],
         SemanticDeduplicationWorkflow("in", "out", 2, eps=0.1, **given)
 
 
-def found_alone(folder: Path, **how: Any) -> Any:
+def found_alone(folder: Path, settings: dict[str, Any] | None = None, **how: Any) -> Any:
     workflow = SemanticDeduplicationWorkflow(
         str(folder / "in.parquet"), str(folder / "out"), 1, eps=EPS, which_to_keep="easy", **how
     )
-    return workflow.run(InProcessExecutor(), progress=False, memory="512MB")
+    return workflow.run(InProcessExecutor(), progress=False, memory="512MB", **(settings or {}))
+
+
+def ids_in(folder: Path) -> list[str]:
+    return sorted(
+        i for p in (folder / "out" / "duplicates").glob("*.parquet") for i in pq.read_table(p)["id"].to_pylist()
+    )
+
+
+def test_ids_are_those_of_the_input_that_was_compared(tmp_path: Path) -> None:
+    rows = {"id": ["a", "b", "c"], "other": ["x", "y", "z"], "embeddings": [[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]]}
+    pq.write_table(pa.table(rows), tmp_path / "in.parquet")
+    found_alone(tmp_path)
+    assert ids_in(tmp_path) == ["c"]
+    made = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out" / "duplicates").glob("*.parquet")}
+    pq.write_table(pa.table({name: values[::-1] for name, values in rows.items()}), tmp_path / "in.parquet")
+    assert found_alone(tmp_path).status == "already"
+    assert {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out" / "duplicates").glob("*.parquet")} == made
+    told = r"no ids were written to .*the input changed after it was compared"
+    with pytest.warns(UserWarning, match=told):  # other ids are asked for
+        found_alone(tmp_path, id_field="other")
+    assert ids_in(tmp_path) == ["c"]
+    shutil.rmtree(tmp_path / "out" / "duplicates")
+    with pytest.warns(UserWarning, match=told):
+        found_alone(tmp_path)
+    assert not (tmp_path / "out" / "duplicates").exists()
+    found_alone(tmp_path, {"fresh": True})
+    assert ids_in(tmp_path) == ["a"]
+    assert found_alone(tmp_path, id_field="other").status == "already"
+    assert ids_in(tmp_path) == ["x"]
+
+
+def test_ids_are_made_again_where_their_pass_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = {"id": ["a", "b"], "embeddings": [[1.0, 0.0], [2.0, 0.0]]}
+    pq.write_table(pa.table(rows), tmp_path / "in.parquet")
+    with monkeypatch.context() as killed:
+        killed.setattr(
+            "tamis.dedup.documented.id_files.OwnIds.process", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
+        with pytest.raises(KeyboardInterrupt):
+            found_alone(tmp_path)
+    found_alone(tmp_path)
+    assert ids_in(tmp_path) == ["b"]
+
+
+def test_a_run_that_an_earlier_version_finished_is_told_to_have_no_ids(tmp_path: Path) -> None:
+    rows = {"id": ["a", "b"], "embeddings": [[1.0, 0.0], [2.0, 0.0]]}
+    pq.write_table(pa.table(rows), tmp_path / "in.parquet")
+    found_alone(tmp_path, id_field=None)
+    noted = tmp_path / "out" / "_tamis" / "dedup.json"
+    done = json.loads(noted.read_text())
+    noted.write_text(json.dumps({"identity": done["identity"], "summary": done["summary"]}))
+    with pytest.warns(UserWarning, match="an earlier version found the duplicates"):
+        assert found_alone(tmp_path).status == "already"
+
+
+def test_ids_of_shards_are_written_when_they_are_joined(tmp_path: Path) -> None:
+    rows = {"id": ["a", "b", "c"], "embeddings": [[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]]}
+    pq.write_table(pa.table(rows), tmp_path / "in.parquet")
+    for part in ("0/2", "1/2"):
+        assert found_alone(tmp_path, {"shard": part}).status == "shard"
+        assert not (tmp_path / "out" / "duplicates").exists()
+    assert found_alone(tmp_path, {"merge": True}).n_duplicates == 1
+    assert ids_in(tmp_path) == ["c"]
 
 
 def test_ids_of_what_goes_are_for_the_workflow_that_removes(tmp_path: Path) -> None:

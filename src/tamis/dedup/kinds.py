@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tamis.pipeline.passes import took
 from tamis.stages.base import ProcessingStage
 from tamis.stages.io import Writer
+
+if TYPE_CHECKING:
+    from tamis.dedup.documented.id_files import IdFiles
 
 
 @dataclass
@@ -43,6 +46,7 @@ class Passes:
     step: StepOf | None = None  # where it is one step of a curation (tamis/curation)
     # Between the reader and the first stage of `keys`.
     before: list[ProcessingStage[Any, Any]] = field(default_factory=list)
+    ids: IdFiles | None = None  # ids of what goes, beside the run directory
 
 
 @dataclass

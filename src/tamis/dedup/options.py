@@ -16,6 +16,7 @@ from tamis.stages.text.io.options import read_options
 from tamis.stores import urls
 
 if TYPE_CHECKING:
+    from tamis.dedup.documented.id_files import IdFiles
     from tamis.dedup.kinds import DedupResult, Passes
     from tamis.dedup.planning import DedupPlan
     from tamis.formats.input_files.listing import FileList
@@ -125,7 +126,13 @@ class InOneCall(ABC):
 
         if self.cache_path is not None:
             settings.setdefault("scratch", self.cache_path)
-        return Workflow(self.passes(), settings, progress, executor).run()
+        passes = self.passes()
+        passes.ids = self.ids()
+        return Workflow(passes, settings, progress, executor).run()
+
+    def ids(self) -> IdFiles | None:
+        """Where ids of what goes are written to, for a removal of its own; None where they are not."""
+        return None
 
     def _input(self) -> Input:
         return Input(

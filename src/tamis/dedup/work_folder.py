@@ -1,4 +1,4 @@
-"""The folder of a deduplication between its calls: opened, locked, recognised, removed."""
+"""The folder of a deduplication between its calls: opened, locked, recognised, removed; and the ids that lie beside it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,8 +18,8 @@ from tamis.dedup.kinds import Passes
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.engine.job import make_job
 from tamis.engine.run.inputs import find_inputs
-from tamis.engine.run.output.directory import RunDir, remove_own_folder
-from tamis.errors import RunConflict, StoreError, UsageError
+from tamis.engine.run.output.directory import RunDir, changed_inputs, describe_inputs, remove_own_folder
+from tamis.errors import PipelineError, RunConflict, StoreError, UsageError
 from tamis.memory.lookout import Mark
 from tamis.pipeline import Pipeline
 from tamis.pipeline.passes import Progress
@@ -29,6 +30,7 @@ from tamis.stores.told_scratch import remove_below
 from tamis.stores.urls import is_bucket, scratch_url
 
 if TYPE_CHECKING:
+    from tamis.dedup.documented.id_files import IdFiles
     from tamis.formats.input_files.listing import FileList
 
 _OTHER_SCRATCH = "start over with fresh (--fresh), or give another --scratch"
@@ -196,3 +198,50 @@ class WorkFolder(HeldOutput):
         source: Any = self.passes.source()
         source.leave_out = (self.passes.step.output if self.passes.step is not None else self.output,)
         return cast("ProcessingStage[Any, Any]", source)
+
+    def check_inputs(self, compared: dict[str, Any] | None = None) -> None:
+        """Documents are removed by their place: the files must be those that were compared."""
+        changed = changed_inputs(compared or self._told("inputs.json"), describe_inputs(self._files()))
+        if changed:
+            raise RunConflict(f"the input changed after it was compared: {changed[0]}; start over with fresh (--fresh)")
+
+    # -- ids beside the run directory ----------------------------------------------------------------------------------
+    def _note(self, done: dict[str, Any]) -> None:
+        write_json(os.path.join(self.run_dir, self.noted_in), done)
+        RunDir(self.output).keep_files(self.noted_in)
+
+    def _write_ids(self, done: dict[str, Any]) -> None:
+        """The ids of what goes, where they are asked for and not there. `done`: what was noted when all was decided."""
+        table = self.passes.ids
+        if table is None or not table.is_asked:
+            return
+        # Earlier versions noted neither the input nor which ids there are, and wrote no others than required ones.
+        is_old = "inputs" not in done and table.is_required
+        noted = table.about() if is_old else done.get("ids")
+        if noted == table.about() and table.is_whole(done["summary"]["n_duplicates"]):
+            return
+        try:
+            self._make_ids(table, done)
+        except (PipelineError, RunConflict) as exc:
+            if table.is_required:
+                raise
+            warnings.warn(
+                f"{self.passes.name}: id_field={table.id_field!r}: no ids were written to {table.folder} ({exc}). The duplicates are listed in {self.duplicates}",
+                stacklevel=2,
+            )
+
+    def _make_ids(self, table: IdFiles, done: dict[str, Any]) -> None:
+        """Documents are known by their place: the files must be those that were compared."""
+        if "inputs" not in done:
+            raise RunConflict(
+                "an earlier version found the duplicates and did not note in which files; start over with fresh (--fresh)"
+            )
+        self.check_inputs(done["inputs"])
+        self._note({k: v for k, v in done.items() if k != "ids"})  # until these are whole
+        table.write(self.duplicates, self._source(), done["inputs"]["paths"], self._execute)
+        self._note({**done, "ids": table.about()})
+
+    def _forget(self) -> None:
+        if self.passes.ids is not None:
+            self.passes.ids.forget()
+        super()._forget()

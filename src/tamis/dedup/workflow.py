@@ -24,8 +24,8 @@ from tamis.dedup.removal import RemoveDuplicates
 from tamis.dedup.spread import ranges
 from tamis.dedup.spread.passes import Spreading
 from tamis.dedup.work_folder import WorkFolder
-from tamis.engine.run.output.directory import RunDir, changed_inputs, describe_inputs
-from tamis.errors import ConservationError, Incomplete, RunConflict, UsageError, WorkerError
+from tamis.engine.run.output.directory import RunDir
+from tamis.errors import ConservationError, Incomplete, UsageError, WorkerError
 from tamis.formats.input_files.names import ends_in
 from tamis.memory.lookout import watching
 from tamis.pipeline import Pipeline
@@ -61,6 +61,7 @@ class Workflow(WorkFolder):
             done = self._done()
             if done is not None:
                 self._same(done["identity"])
+                self._write_ids(done)
                 if self.passes.step is None:
                     self.remove_work()
                 return DedupResult(
@@ -81,10 +82,12 @@ class Workflow(WorkFolder):
             expectation.end(time.monotonic() - began_s, summary, removed)
             self._add_to_index()
             about = {k: v for k, v in summary.items() if not k.endswith("_by_file")}
-            write_json(os.path.join(self.run_dir, "dedup.json"), {"identity": self._identity(), "summary": about})
-            RunDir(self.output).keep_files(
-                "duplicates", "dedup.json", *(() if removed is not None else ("quarantine",))
-            )
+            done = {"identity": self._identity(), "summary": about}
+            if removed is None:
+                done["inputs"] = self._told("inputs.json")
+            RunDir(self.output).keep_files("duplicates", *(() if removed is not None else ("quarantine",)))
+            self._note(done)
+            self._write_ids(done)
             if self.passes.step is None:
                 self.remove_work()
         seconds = time.monotonic() - began_s
@@ -392,12 +395,6 @@ class Workflow(WorkFolder):
         """The folder that tells where the records of the input lie (formats/jsonl/known_records.py); None where nobody wrote it."""
         folder = os.path.join(self.work, "known")
         return folder if os.path.exists(os.path.join(folder, "kept-runs.npy")) else None
-
-    def check_inputs(self) -> None:
-        """Documents are removed by their place: the files must be those that were compared."""
-        changed = changed_inputs(self._told("inputs.json"), describe_inputs(self._files()))
-        if changed:
-            raise RunConflict(f"the input changed after it was compared: {changed[0]}; start over with fresh (--fresh)")
 
 
 _ALL_BANDS = 1 << 30

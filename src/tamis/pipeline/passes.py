@@ -21,6 +21,7 @@ PASSES = {
     "decision": "deciding which ones go",
     "texts": "collecting the texts to be compared",
     "removal": "removing duplicates",
+    "ids": "writing the ids of duplicates",
     "joining": "joining segments",
 }
 

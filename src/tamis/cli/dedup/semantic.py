@@ -99,5 +99,6 @@ def semantic(
             source, target, model_identifier=DEFAULT_MODEL if model == "minilm" else model, text_field=text_field or "text", n_clusters=clusters,
             embedding_field=embedding_field, input_filetype=None, kmeans_random_state=seed, which_to_keep=keep, eps=eps,
             perform_removal=not find_only, input_blocksize=work.blocksize, max_source_loss=max_source_loss, embedding_pooling=pooling, backend=backend,
+            id_field=None,
         )  # fmt: skip
     raise Exit(perform_with(workflow.run, work))

@@ -6,25 +6,21 @@ import contextlib
 import copy
 import dataclasses
 import os
-import shutil
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tamis.dedup.documented.id_generator import of_files
+from tamis.dedup.documented.id_files import IdFiles
 from tamis.dedup.exact.gpu_hash import BACKENDS
 from tamis.dedup.index.options import index_options
 from tamis.dedup.options import InOneCall, absolute
 from tamis.errors import UsageError
-from tamis.later import np, pa
-from tamis.pipeline import Pipeline, WorkflowBase, WorkflowRunResult
+from tamis.pipeline import WorkflowBase, WorkflowRunResult
 from tamis.sizes import parse_fraction
-from tamis.stages.base import ProcessingStage
-from tamis.stages.text.io.reader.ids import CURATOR_DEDUP_ID_STR, numbers_of
+from tamis.stages.text.io.reader.ids import CURATOR_DEDUP_ID_STR
 from tamis.stores.urls import is_bucket
-from tamis.tasks import DocumentBatch, FileGroupTask, Task
+from tamis.tasks import FileGroupTask, Task
 
 if TYPE_CHECKING:
     from tamis.dedup.kinds import DedupResult
@@ -96,6 +92,13 @@ class FindingWorkflow(InOneCall, WorkflowBase):
         """How many, of how many values, and how many in one pass: 0 where there are none."""
         return 0, 0, None
 
+    def ids(self) -> IdFiles | None:
+        if not self.ids_folder:
+            return None
+        generator = os.path.join(self.output_path, f"{self.kind}_id_generator.json") if self.assign_id else None
+        column, folder = self.id_field or CURATOR_DEDUP_ID_STR, os.path.join(self.output_path, self.ids_folder)
+        return IdFiles(folder, self.id_field, column, generator, is_asked=not self.perform_removal)
+
     def plan(self, memory: str | int | None = None, work: str | None = None) -> DedupPlan:
         """What a run would take, from a small sample; `work`: its scratch folder. Nothing is written."""
         return self._input().plan(*self.bands(), memory, work or self.cache_path or self.output_path)
@@ -106,26 +109,20 @@ class FindingWorkflow(InOneCall, WorkflowBase):
         """`initial_tasks`: groups of files instead of input_path. `settings` are those of a run: memory="1GB", workers, scratch, fresh."""
         began_s = time.monotonic()
         tasks, executor = tasks_and_executor(self.who, initial_tasks, executor)
-        made, generator = copy.copy(self), f"{self.kind}_id_generator.json"
+        made = copy.copy(self)
         if tasks:
             made.input_path = absolute(files_of(tasks))
         if self.cache_path is not None:
             os.makedirs(self.cache_path, exist_ok=True)
-        if settings.get("fresh") and self.ids_folder:
-            forget_ids(self.output_path, self.ids_folder, generator)
         with environment(self.env_vars):
             found = made.find(executor, progress, dict(settings))
         identified_s = time.monotonic() - began_s
         metadata: dict[str, Any] = {"num_duplicates": found.n_duplicates, "identification_time": identified_s}
-        written = {}
-        if self.ids_folder and not self.perform_removal:
-            folder, source = os.path.join(found.output, self.ids_folder), made._input()
-            shared = {k: v for k, v in settings.items() if k not in ("fresh", "watch")}
-            written["identification"] = write_ids(folder, found.duplicates, source, self.id_field, shared, executor)
-            if self.assign_id:
-                path = os.path.join(found.output, generator)
-                of_files([os.fsdecode(p) for p in source.files().paths]).to_disk(path)
-                metadata["id_generator_path"] = path
+        written, ids = {}, self.ids()
+        if ids is not None and ids.is_asked and found.status != "shard":
+            written["identification"] = ids.tasks()
+            if ids.generator is not None:
+                metadata["id_generator_path"] = ids.generator
         metadata["total_time"] = time.monotonic() - began_s
         return DocumentedResult(f"{self.kind}_deduplication", found, written, metadata)
 
@@ -171,83 +168,3 @@ class DocumentedResult(WorkflowRunResult):
         if name.startswith("_") or name == "inner":
             raise AttributeError(name)
         return getattr(self.inner, name)
-
-
-# -- ids of duplicates, as files -------------------------------------------------------------------------------------------
-@dataclass(repr=False)
-class IdNumbers(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """`000003_12345` of the table of duplicates -> the whole number that names the same document."""
-
-    name: str = "id_numbers"
-    columns_in = ("id",)
-    columns_out = (CURATOR_DEDUP_ID_STR,)
-
-    def process(self, batch: DocumentBatch) -> DocumentBatch:
-        files, offsets = _places(batch)
-        return batch.with_column(CURATOR_DEDUP_ID_STR, pa.array(numbers_of(files, offsets)))
-
-
-@dataclass(repr=False)
-class OwnIds(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Of all documents those that the table of duplicates lists; what is written of them is their own id.
-
-    A worker holds 16 bytes for each duplicate. `called`: the column that they are written to, if it has another name.
-    """
-
-    duplicates: str
-    id_field: str
-    name: str = "own_ids"
-    called: str = ""
-    columns_in = ("id_field",)
-
-    def setup(self, worker_metadata: Any = None) -> None:
-        from tamis.formats.whole_file import read_whole_file
-
-        names = sorted(n for n in os.listdir(self.duplicates) if n.endswith(".parquet"))
-        batches = [read_whole_file(os.path.join(self.duplicates, n)).select(["id"]) for n in names]
-        self._listed = np.sort(np.concatenate([np.empty(0, np.int64), *(numbers_of(*_places(b)) for b in batches)]))
-
-    def process(self, batch: DocumentBatch) -> DocumentBatch:
-        batch = batch.filter(np.isin(numbers_of(*batch.places()), self._listed))
-        return batch.with_column(self.called, batch.column(self.id_field)) if self.called else batch
-
-
-def _places(batch: DocumentBatch) -> tuple[Any, Any]:
-    parts = [text.split("_") for text in batch.texts("id").to_pylist()]
-    return np.array([int(a) for a, _ in parts], np.int64), np.array([int(b) for _, b in parts], np.int64)
-
-
-def forget_ids(output: str, folder: str, generator: str | None = None) -> None:
-    """Starting over: what an earlier call wrote beside its run directory goes; anything else stays, and is refused later."""
-    if not os.path.isdir(os.path.join(output, "_tamis")):
-        return
-    ids = os.path.join(output, folder)
-    if os.path.isdir(os.path.join(ids, "_tamis")) or (os.path.isdir(ids) and not os.listdir(ids)):
-        shutil.rmtree(ids)
-    if generator is not None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(os.path.join(output, generator))
-
-
-def write_ids(
-    folder: str, duplicates: str, source: Any, id_field: str | None, settings: Mapping[str, Any], executor: Any, called: str | None = None,
-) -> list[Task[Any]]:  # fmt: skip
-    """The ids of the documents to remove, as Parquet in `folder`: numbers by file and place, or values of `id_field` of the
-    documents of the input `source`. `called`: the column, if it is to have another name."""
-    from tamis.stages.text.io.reader import ParquetReader
-    from tamis.stages.text.io.writer import ParquetWriter
-
-    if not is_bucket(folder):
-        os.makedirs(folder, exist_ok=True)
-    if not any(name.endswith(".parquet") for name in os.listdir(duplicates)):
-        return []  # there are none
-    column = called or id_field or CURATOR_DEDUP_ID_STR
-    stages: list[Any] = (
-        [ParquetReader(duplicates, fields=["id"]), IdNumbers()]
-        if id_field is None
-        else [source.reader(), OwnIds(duplicates, id_field, called="" if column == id_field else column)]
-    )
-    stages.append(ParquetWriter(folder, fields=[column], mode="overwrite"))
-    return Pipeline(f"ids of duplicates: {os.path.basename(folder)}", stages=stages).run(
-        executor, progress=False, **settings
-    )

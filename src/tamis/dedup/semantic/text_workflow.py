@@ -18,6 +18,7 @@ from tamis.stages.base import ProcessingStage
 from tamis.stages.text.embedders.base import DEFAULT_MODEL, EmbeddingCreatorStage
 
 if TYPE_CHECKING:
+    from tamis.dedup.documented.id_files import IdFiles
     from tamis.dedup.kinds import Passes
 
 
@@ -26,7 +27,7 @@ class TextSemanticDeduplicationWorkflow(InOneCall):
     """Texts -> embeddings -> clusters -> pairs within each cluster -> all but one of each group go, in one call.
 
     A document goes when the cosine of its embedding and that of one that stays is at least 1 - `eps`. See SemanticDeduplicationWorkflow for
-    the rest. `embedding_field` is only a name here: documents come out as they went in. Documents without a text always stay.
+    the rest, also for what `perform_removal=False` writes. `embedding_field` is only a name here: documents come out as they went in. Documents without a text always stay.
     """
 
     input_path: Any
@@ -64,6 +65,7 @@ class TextSemanticDeduplicationWorkflow(InOneCall):
     embedding_max_seq_length: int | None = field(default=None, kw_only=True)
     trust_remote_code: bool = field(default=False, kw_only=True)
     backend: str = field(default="cpu", kw_only=True)
+    id_field: str | None = field(default="id", kw_only=True)
 
     def __post_init__(self) -> None:
         if self.embedding_max_chars is not None and self.embedding_max_chars < 1:
@@ -73,7 +75,7 @@ class TextSemanticDeduplicationWorkflow(InOneCall):
 
     def _vectors(self) -> SemanticDeduplicationWorkflow:
         return SemanticDeduplicationWorkflow(
-            self.input_path, self.output_path, self.n_clusters, self.cache_path, embedding_field=self.embedding_field,
+            self.input_path, self.output_path, self.n_clusters, self.cache_path, self.id_field, embedding_field=self.embedding_field,
             embedding_dim=self.embedding_dim, input_filetype=self.input_filetype, input_file_extensions=self.input_file_extensions,
             max_iter=self.kmeans_max_iter, tol=self.kmeans_tol, random_state=self.kmeans_random_state, init=self.kmeans_init,
             n_init=self.kmeans_n_init, oversampling_factor=self.kmeans_oversampling_factor, fit_data_fraction=self.kmeans_fit_data_fraction,
@@ -90,6 +92,9 @@ class TextSemanticDeduplicationWorkflow(InOneCall):
             max_seq_length=self.embedding_max_seq_length, embedding_pooling=self.embedding_pooling or "mean_pooling",
             hf_token=self.hf_token, trust_remote_code=self.trust_remote_code,
         )  # fmt: skip
+
+    def ids(self) -> IdFiles:
+        return self._vectors().ids()
 
     def passes(self) -> Passes:
         """Those of the workflow over vectors, with the embedder before the stage that makes records."""

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from tamis.dedup.options import InOneCall, absolute
 from tamis.dedup.semantic.ranking import RankingStrategy
 from tamis.dedup.semantic.vectors import DocumentVectors, check_fraction, least_cosine
-from tamis.errors import PipelineError, UsageError
+from tamis.errors import UsageError
 from tamis.sizes import parse_fraction
 
 if TYPE_CHECKING:
+    from tamis.dedup.documented.id_files import IdFiles
     from tamis.dedup.kinds import DedupResult, Passes
 
 IDS_FOLDER = "duplicates"
@@ -117,29 +118,14 @@ class SemanticDeduplicationWorkflow(InOneCall):
 
     def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> DedupResult:
         """As the others; without `verbose` no progress is shown."""
-        from tamis.dedup.documented.finding import forget_ids
-
         shown = progress if callable(progress) else bool(progress and self.verbose)
-        if settings.get("fresh"):
-            forget_ids(self.output_path, IDS_FOLDER)
-        found = super().run(executor, progress=shown, **settings)
-        if found.duplicates and not self.perform_removal and self.id_field is not None:
-            self._write_ids(found, executor, {k: v for k, v in settings.items() if k not in ("fresh", "watch")})
-        return found
+        return super().run(executor, progress=shown, **settings)
 
-    def _write_ids(self, found: DedupResult, executor: Any, settings: Mapping[str, Any]) -> None:
-        """Documents may have no such field, which nobody needs to find duplicates: then there is no table, and that is told."""
-        from tamis.dedup.documented.finding import forget_ids, write_ids
+    def ids(self) -> IdFiles:
+        from tamis.dedup.documented.id_files import IdFiles
 
-        folder = f"{found.output}/{IDS_FOLDER}"
-        try:
-            write_ids(folder, found.duplicates, self._input(), self.id_field, settings, executor, called="id")
-        except PipelineError as exc:
-            forget_ids(found.output, IDS_FOLDER)
-            warnings.warn(
-                f"{self.who}: id_field={self.id_field!r}: no ids were written to {folder} ({exc}). The duplicates are listed in {found.duplicates}",
-                stacklevel=3,
-            )
+        is_asked = not self.perform_removal and self.id_field is not None
+        return IdFiles(f"{self.output_path}/{IDS_FOLDER}", self.id_field, "id", is_asked=is_asked, is_required=False)
 
     def passes(self) -> Passes:
         from tamis.dedup.kinds import Passes

@@ -1,0 +1,144 @@
+"""Ids of the documents that a deduplication would remove, as files beside its run directory: what a removal of its own takes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tamis import files
+from tamis.dedup.documented.id_generator import of_files
+from tamis.errors import UsageError
+from tamis.later import np, pa
+from tamis.pipeline import Pipeline
+from tamis.stages.base import ProcessingStage
+from tamis.stages.text.io.reader.ids import CURATOR_DEDUP_ID_STR, numbers_of
+from tamis.stores.urls import is_bucket
+from tamis.tasks import DocumentBatch, Task
+
+
+@dataclass(frozen=True)
+class IdFiles:
+    """Parquet in `folder` with one `column`: numbers by file and place, or values of `id_field` of the documents.
+
+    `generator`: the file that gets to know which file has which numbers. Not `is_asked`: none is to be written, and starting over removes the one
+    of an earlier call. Not `is_required`: documents may have no such field, which nobody needs to find duplicates; then there is no table, and
+    that is told.
+    """
+
+    folder: str
+    id_field: str | None
+    column: str
+    generator: str | None = None
+    is_asked: bool = True
+    is_required: bool = True
+
+    def about(self) -> dict[str, Any]:
+        """What tells these ids from others of the same duplicates."""
+        return {"id_field": self.id_field, "column": self.column}
+
+    def is_whole(self, n_duplicates: int) -> bool:
+        """Whether a call that wrote it came to its end. What lies in a bucket is taken for what was noted of it."""
+        if is_bucket(self.folder):
+            return True
+        is_there = self.generator is None or os.path.exists(self.generator)
+        return is_there and (self._manifest() is not None or (not n_duplicates and os.path.isdir(self.folder)))
+
+    def _manifest(self) -> dict[str, Any] | None:
+        from tamis.engine.run.output.directory import RunDir
+
+        return RunDir(self.folder).read_json("manifest.json")
+
+    def tasks(self) -> list[Task[Any]]:
+        """What was written, as the run that wrote it gave it back."""
+        from tamis.engine.ledger import Ledger
+        from tamis.engine.run.results import load_results
+        from tamis.engine.run.run_result import RunResult
+
+        done = self._manifest()
+        if done is None:
+            return []
+        return load_results(RunResult("already", "", self.folder, Ledger.from_dict(done["ledger"])), self._name)
+
+    @property
+    def _name(self) -> str:
+        return f"ids of duplicates: {os.path.basename(self.folder)}"
+
+    def write(self, duplicates: str, source: Any, paths: list[str], execute: Callable[[Pipeline, str], Any]) -> None:
+        """Of the table of `duplicates`; or of the documents that `source` reads, whose files are `paths`. `execute` runs a pass."""
+        from tamis.stages.text.io.reader import ParquetReader
+        from tamis.stages.text.io.writer import ParquetWriter
+
+        if not is_bucket(self.folder):
+            os.makedirs(self.folder, exist_ok=True)
+        if any(name.endswith(".parquet") for name in os.listdir(duplicates)):
+            made: list[Any] = (
+                [ParquetReader(duplicates, fields=["id"]), IdNumbers()]
+                if self.id_field is None
+                else [
+                    source,
+                    OwnIds(duplicates, self.id_field, called="" if self.column == self.id_field else self.column),
+                ]
+            )
+            made.append(ParquetWriter(self.folder, fields=[self.column], mode="overwrite"))
+            try:
+                execute(Pipeline(self._name, stages=made), "ids")
+            except UsageError:
+                self.forget()  # an empty one would say that there are none
+                raise
+        if self.generator is not None:
+            of_files(paths).to_disk(self.generator)
+
+    def forget(self) -> None:
+        """Remove what an earlier call wrote; anything else stays, and is refused later."""
+        if os.path.isdir(os.path.join(self.folder, "_tamis")) or (
+            os.path.isdir(self.folder) and not os.listdir(self.folder)
+        ):
+            shutil.rmtree(self.folder)
+        if self.generator is not None:
+            files.remove(self.generator)
+
+
+@dataclass(repr=False)
+class IdNumbers(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """`000003_12345` of the table of duplicates -> the whole number that names the same document."""
+
+    name: str = "id_numbers"
+    columns_in = ("id",)
+    columns_out = (CURATOR_DEDUP_ID_STR,)
+
+    def process(self, batch: DocumentBatch) -> DocumentBatch:
+        files, offsets = _places(batch)
+        return batch.with_column(CURATOR_DEDUP_ID_STR, pa.array(numbers_of(files, offsets)))
+
+
+@dataclass(repr=False)
+class OwnIds(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Of all documents those that the table of duplicates lists; what is written of them is their own id.
+
+    A worker holds 16 bytes for each duplicate. `called`: the column that they are written to, if it has another name.
+    """
+
+    duplicates: str
+    id_field: str
+    name: str = "own_ids"
+    called: str = ""
+    columns_in = ("id_field",)
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        from tamis.formats.whole_file import read_whole_file
+
+        names = sorted(n for n in os.listdir(self.duplicates) if n.endswith(".parquet"))
+        batches = [read_whole_file(os.path.join(self.duplicates, n)).select(["id"]) for n in names]
+        self._listed = np.sort(np.concatenate([np.empty(0, np.int64), *(numbers_of(*_places(b)) for b in batches)]))
+
+    def process(self, batch: DocumentBatch) -> DocumentBatch:
+        batch = batch.filter(np.isin(numbers_of(*batch.places()), self._listed))
+        return batch.with_column(self.called, batch.column(self.id_field)) if self.called else batch
+
+
+def _places(batch: DocumentBatch) -> tuple[Any, Any]:
+    parts = [text.split("_") for text in batch.texts("id").to_pylist()]
+    return np.array([int(a) for a, _ in parts], np.int64), np.array([int(b) for _, b in parts], np.int64)
