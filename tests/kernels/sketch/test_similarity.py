@@ -160,6 +160,17 @@ def test_leaders_equal_the_twin(
     assert (found[0].tolist(), found[1].tolist(), *found[2:]) == (leader, similarity, n_compared, n_capped)
 
 
+def test_groups_of_some_documents_in_any_order() -> None:
+    parts = parts_of("x y", "never asked", "p q", "x y", "p q r", None)
+    found = lead(parts, np.array([0, 2, 5]), 0.5, 9, n=1, unit="word", seed=0, order=np.array([3, 0, 4, 5, 2]))
+    assert [values.tolist() for values in found[:2]] == [[0, 0, 2, 3, 2], [1, 1, 1, 1, pytest.approx(2 / 3)]]
+    for order in ([0, 0], [0, 6], [-1, 0]):
+        with pytest.raises(UsageError, match="order must name each document once, by numbers below 6"):
+            lead(parts, np.array([0, 2]), 0.5, 9, n=1, unit="word", seed=0, order=np.array(order))
+    with pytest.raises(UsageError, match="cuts must ascend from 0 to 2"):
+        lead(parts, np.array([0, 6]), 0.5, 9, n=1, unit="word", seed=0, order=np.array([0, 1]))
+
+
 def test_cuts_that_do_not_fit_are_refused() -> None:
     for cuts in ([0, 1], [0, 3], [1, 2], [0, 2, 1, 2], []):
         with pytest.raises(UsageError, match="cuts must ascend from 0 to 2"):

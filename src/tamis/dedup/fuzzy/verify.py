@@ -102,17 +102,12 @@ class Verifier:
         """Which of these documents resemble that of `row`, and how much.
 
         By the kernel that compares lots of components: where the sets of shingles are so large that they are thinned, it gives up what
-        cannot reach the threshold before `similarities` would estimate it, and what goes must not depend on the room. The other
-        documents are null meanwhile, which costs next to nothing.
+        cannot reach the threshold before `similarities` would estimate it, and what goes must not depend on the room.
         """
         here = np.concatenate([np.array([row], np.int64), np.asarray(rows, np.int64)])
-        asked = np.zeros(parts.n_rows, bool)
-        asked[here] = True
-        order = np.concatenate([here, np.flatnonzero(~asked)])
-        asked &= True if parts.validity is None else parts.validity
-        cuts = np.array([0, len(here), parts.n_rows] if len(here) < parts.n_rows else [0, len(here)], np.int64)
-        leader, found, _, _ = lead(parts._replace(validity=asked), cuts, self.threshold, 1, order=order, **self.how)
-        return leader[1 : len(here)] == 0, found[1 : len(here)]
+        cuts = np.array([0, len(here)], np.int64)
+        leader, found, _, _ = lead(parts, cuts, self.threshold, 1, order=here, **self.how)
+        return leader[1:] == 0, found[1:]
 
     def verify_lot(self, member: Array, cuts: Array) -> tuple[Array, Array, Array]:
         """(number, kept, similarity) of several components whose texts fit together: member[cuts[i]:cuts[i + 1]] each."""

@@ -303,7 +303,8 @@ def lead(
     order: NDArray[np.int64] | None = None,
     max_shingles: int = 1 << 17,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], int, int]:
-    """In each group of documents cuts[i]:cuts[i + 1], who stays, and for whom the others go. `order`: where each document is.
+    """In each group of documents cuts[i]:cuts[i + 1], who stays, and for whom the others go. `order`: where each document is, if these are
+    some of `parts` or come in another order.
 
     The first document leads; those whose similarity with it reaches the threshold follow it; the first of the rest leads
     next, up to `max_leaders` times. Returns, by document: the one it follows (itself where it stays), the similarity
@@ -312,16 +313,15 @@ def lead(
     plan = shingling("lead", n, unit, seed)
     check_number("lead", "max_shingles", max_shingles, 2, MAX_SHINGLES)
     cuts = np.ascontiguousarray(cuts, np.int64)
-    if cuts.size < 1 or cuts[0] != 0 or cuts[-1] != parts.n_rows or bool((np.diff(cuts) < 0).any()):
-        raise UsageError(f"lead: cuts must ascend from 0 to {parts.n_rows}")
-    starts, ends = parts.spans()
-    if order is not None:
-        if not np.array_equal(np.sort(order), np.arange(parts.n_rows)):
-            raise UsageError(f"lead: order must name each of the {parts.n_rows} documents once")
-        starts, ends = starts[order], ends[order]
+    n_rows = parts.n_rows if order is None else order.size
+    if cuts.size < 1 or cuts[0] != 0 or cuts[-1] != n_rows or bool((np.diff(cuts) < 0).any()):
+        raise UsageError(f"lead: cuts must ascend from 0 to {n_rows}")
+    if order is not None and not _are_different(order, parts.n_rows):
+        raise UsageError(f"lead: order must name each document once, by numbers below {parts.n_rows}")
+    starts, ends = parts.spans(order)
     largest = min(int((ends - starts).max(initial=0)), max_shingles)
     widest = int(np.diff(cuts).max(initial=0))
-    leader, similarity = np.arange(parts.n_rows, dtype=np.int64), np.ones(parts.n_rows, np.float64)
+    leader, similarity = np.arange(n_rows, dtype=np.int64), np.ones(n_rows, np.float64)
     totals = np.zeros(2, np.int64)
     kept = np.empty(_KEPT, np.uint64)
     kept_bytes = kept.view(np.uint8)
@@ -331,9 +331,18 @@ def lead(
         *(max_shingles, *scratch(plan.n), np.empty(CHUNK + SLACK, np.uint64), np.empty(2 * largest + 2, np.uint64)),
         *(np.empty(_slots(largest), np.uint64), np.zeros(2 * _slots(largest), np.uint64), np.empty(widest, np.float64)),
         *(threshold, max_leaders, np.empty(widest, np.int64), leader, similarity, totals),
-        *(kept, kept_bytes, np.empty(parts.n_rows, np.int64), np.empty(parts.n_rows, np.int64)),
+        *(kept, kept_bytes, np.empty(n_rows, np.int64), np.empty(n_rows, np.int64)),
     )
     return leader, similarity, int(totals[0]), int(totals[1])
+
+
+def _are_different(rows: NDArray[np.int64], n: int) -> bool:
+    """Whether these are numbers from 0 to below `n`, each there once at most."""
+    if rows.size and not (int(rows.min()) >= 0 and int(rows.max()) < n):
+        return False
+    named = np.zeros(n, bool)
+    named[rows] = True
+    return int(np.count_nonzero(named)) == rows.size
 
 
 def _slots(n: int) -> int:
