@@ -55,3 +55,9 @@ def test_lists_that_share_more_items_than_a_list_can_hold_are_a_lack_of_memory(m
     shared = pa.ListViewArray.from_arrays([0, 0], [3, 3], pa.array([1, 2, 3]))
     with pytest.raises(MemoryError, match="2 lists have 6 items in all"):
         plain_array(shared)
+
+
+def test_repeated_texts_have_offsets_for_any_number_of_bytes() -> None:
+    items = pa.array(["x", "y", "x"]).dictionary_encode()
+    assert plain_array(pa.ListArray.from_arrays([0, 2, 3], items)).type.value_type == pa.large_string()
+    assert plain_array(pa.StructArray.from_arrays([items], ["k"])).type == pa.struct([("k", pa.large_string())])

@@ -27,12 +27,12 @@ from tamis.formats.compression.streams import StreamWriter, codec_of
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.formats.parquet import format as parquet
 from tamis.formats.schema.presenting import kept_metadata, present
+from tamis.formats.table_files import plain_types
 from tamis.kernels.buffers import string_buffers
 from tamis.kernels.records.hash128 import hash_arrow_strings
 from tamis.tasks import DocumentBatch
 
 _LINE, _KEY = "line", "__tamis_key"
-_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 _BYTES_IN_MEMORY = 6  # for each byte of a bucket: as it is read, sorted, and written
 _MAX_BUCKETS = 512
 _SPLIT_SEED, _ORDER_SEED = 0x73706C6974, 0x6F72646572
@@ -85,9 +85,9 @@ def _tables(task: dict[str, Any], progress: Any, total: int) -> Iterator[tuple[p
 def _read(path: str, text_field: str) -> tuple[pa.Table, pa.Array]:
     """Rows and texts of a file; the lines of JSONL as they are."""
     if path.endswith(".parquet"):
-        table = _without_views(parquet.open_file(path).read(use_threads=False).replace_schema_metadata(None))
-        texts = DocumentBatch(data=table).texts(text_field)
-        return table, texts
+        # Arrow cannot pick rows out of views (pyarrow 26); they are views again when they are written.
+        table = plain_types(parquet.open_file(path).read(use_threads=False))
+        return table, DocumentBatch(data=table).texts(text_field)
     with open(path, "rb") as file:
         data = np.frombuffer(file.read(), np.uint8)
     ends = np.flatnonzero(data == 10)
@@ -105,13 +105,6 @@ def _looks(parts: Sequence[str]) -> pa.Schema | None:
         return None
     schema = parquet.read_schema(parts[0])
     return pa.schema(list(schema), kept_metadata(schema))
-
-
-def _without_views(table: pa.Table) -> pa.Table:
-    """Arrow cannot pick rows out of views (pyarrow 26); they are views again when they are written."""
-    kinds = {field.name: _VIEWS[field.type] for field in table.schema if field.type in _VIEWS}
-    schema = pa.schema([field.with_type(kinds.get(field.name, field.type)) for field in table.schema])
-    return table.cast(schema) if kinds else table
 
 
 # -- another order --------------------------------------------------------------------------------------------------------

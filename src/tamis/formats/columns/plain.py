@@ -38,7 +38,7 @@ def plain_array(array: pa.Array) -> pa.Array:
     if isinstance(kind, pa.BaseExtensionType):
         return plain_array(array.storage)
     if pa.types.is_dictionary(kind):
-        return plain_array(array.dictionary).take(array.indices)
+        return _wide(plain_array(array.dictionary)).take(array.indices)
     if pa.types.is_run_end_encoded(kind):
         return _without_runs(array)
     if pa.types.is_string_view(kind):
@@ -61,11 +61,16 @@ def _is_list_view(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind))
 
 
+def _wide(values: pa.Array) -> pa.Array:
+    """Texts and bytes with 64-bit offsets: long ones that are repeated often would not fit 32-bit ones."""
+    if pa.types.is_string(values.type):
+        return values.cast(pa.large_string())
+    return values.cast(pa.large_binary()) if pa.types.is_binary(values.type) else values
+
+
 def _without_runs(array: pa.Array) -> pa.Array:
-    """Not by `run_end_decode`: long texts that are repeated often would not fit 32-bit offsets."""
-    values = plain_array(array.values)
-    if pa.types.is_string(values.type) or pa.types.is_binary(values.type):
-        values = values.cast(pa.large_string() if pa.types.is_string(values.type) else pa.large_binary())
+    """Not by `run_end_decode`, which does not widen."""
+    values = _wide(plain_array(array.values))
     rows = np.arange(array.offset, array.offset + len(array))
     return values.take(pa.array(np.searchsorted(array.run_ends.to_numpy(), rows, side="right")))
 
