@@ -12,6 +12,8 @@ import pytest
 
 from tamis import InProcessExecutor, Pipeline
 from tamis.dedup.semantic.stages import ClusterWiseFilePartitioningStage, KMeansReadFitWriteStage
+from tamis.engine.job import make_job
+from tamis.engine.run.identity import describe_job
 from tamis.errors import TamisError, UsageError
 from tamis.stages.deduplication.semantic import IdentifyDuplicatesStage, KMeansStage, PairwiseStage, RankingStrategy
 from tamis.stages.deduplication.semantic.pairwise import pairwise_cosine_similarity_batched
@@ -133,7 +135,7 @@ def test_clusters_and_pairs_of_an_earlier_call_are_replaced(tmp_path: Path) -> N
     kmeans(2, source, target).process(task_of(source))
     assert sorted(p.name for p in target.iterdir()) == ["centroid=0", "centroid=1"]
     assert len(read(target)) == N - 1
-    groups = ClusterWiseFilePartitioningStage(str(target), pairs=str(tmp_path / "pairs")).process(EmptyTask())
+    groups = ClusterWiseFilePartitioningStage(str(target), _pairs=str(tmp_path / "pairs")).process(EmptyTask())
     assert len(groups) == 2
     assert sorted(p.name for p in (tmp_path / "pairs").iterdir()) == ["cluster_0.parquet", "notes.txt"]
     with pytest.raises(UsageError, match="is read as input"):
@@ -186,7 +188,26 @@ def test_duplicates_of_an_earlier_call_are_replaced(tmp_path: Path) -> None:
     assert identify(2, 3) == ["d0", "d1", "d2", "d3"]  # another part of the same clusters
     assert identify(0) == ["d0", "d2", "d3"]  # cut in another way
     (tmp_path / "cluster_3.parquet").unlink()
+    assert identify(1) == ["d0", "d1", "d2", "d3"]  # the pairs of d2 are still there
+    (tmp_path / "cluster_2.parquet").unlink()
     assert identify(1) == ["d0", "d1"]
+
+
+def test_duplicates_of_other_data_stay_when_their_pairs_are_gone(tmp_path: Path) -> None:
+    for name in ("p1", "p2"):
+        (tmp_path / name).mkdir()
+        rows = {"id": [name], "max_id": ["x"], "cosine_sim_score": pa.array([1.0], pa.float32())}
+        pq.write_table(pa.table(rows), tmp_path / name / "cluster_0.parquet")
+        IdentifyDuplicatesStage(str(tmp_path / "gone"), EPS).process(task_of(tmp_path / name))
+        (tmp_path / name / "cluster_0.parquet").unlink()
+    assert sorted(read(tmp_path / "gone")["id"].to_pylist()) == ["p1", "p2"]
+
+
+def test_runs_of_earlier_versions_are_the_same_runs() -> None:
+    """The folder of pairs is no parameter of the stage that lists clusters: earlier versions did not know it."""
+    stages = PairwiseStage("id", "embeddings", "clusters", "pairs").decompose()
+    about = next(e for e in describe_job(make_job("pairs", stages), {}) if "ClusterWise" in e["stage"])
+    assert set(about["params"]) == {"input_path", "storage_options"}
 
 
 def test_wrong_parameters_and_folders(tmp_path: Path) -> None:

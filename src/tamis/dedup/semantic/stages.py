@@ -231,9 +231,8 @@ class ClusterWiseFilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]
     input_path: str
     storage_options: Mapping[str, Any] | None = None
     name: str = "cluster_wise_file_partitioning"
-    pairs: str | None = (
-        None  # the folder that pairs are written to: those of clusters that are gone are removed from it
-    )
+    # The folder that pairs are written to: those of clusters that are gone are removed from it. No part of what a run is.
+    _pairs: str | None = None
     is_source_stage = True
 
     def num_workers(self) -> int | None:
@@ -251,11 +250,11 @@ class ClusterWiseFilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]
             group = FileGroupTask("", sorted(os.path.join(at, n) for n in os.listdir(at) if n.endswith(".parquet")))
             group._metadata["centroid"] = folder.removeprefix("centroid=")
             made.append(group)
-        if self.pairs is not None and os.path.isdir(self.pairs):
+        if self._pairs is not None and os.path.isdir(self._pairs):
             now = {f"cluster_{group._metadata['centroid']}.parquet" for group in made}
-            for name in os.listdir(self.pairs):
+            for name in os.listdir(self._pairs):
                 if _OWN_PAIRS.fullmatch(name) and name not in now:
-                    files.remove(os.path.join(self.pairs, name))
+                    files.remove(os.path.join(self._pairs, name))
         return made
 
 
@@ -349,7 +348,7 @@ class PairwiseStage(CompositeStage[EmptyTask, FileGroupTask]):
 
     def decompose(self) -> list[ProcessingStage[Any, Any]]:
         return [
-            ClusterWiseFilePartitioningStage(os.path.abspath(self.input_path), pairs=os.path.abspath(self.output_path)),
+            ClusterWiseFilePartitioningStage(os.path.abspath(self.input_path), _pairs=os.path.abspath(self.output_path)),
             PairwiseCosineSimilarityStage(
                 self.id_field, self.embedding_field, os.path.abspath(self.output_path), self.ranking_strategy, self.pairwise_batch_size,
                 self.verbose, self.embedding_dim, self.read_kwargs, self.write_kwargs, self.which_to_keep, self.random_seed,
@@ -403,17 +402,17 @@ class IdentifyDuplicatesStage(ProcessingStage[FileGroupTask, FileGroupTask]):
         return [FileGroupTask("", [_write(found, path, settings)])]
 
     def _forget(self, path: str, made_of: Sequence[str]) -> None:
-        """Remove what an earlier call made of some of the same pairs, or of pairs that are gone: of two documents that are alike one may
-        be listed there and the other here, and whoever reads the folder would remove both."""
-        import pyarrow.parquet as pq
-
+        """Remove what an earlier call made of some of the same pairs, or of pairs of the same folder that are all gone: of two documents that
+        are alike one may be listed there and the other here, and whoever reads the folder would remove both."""
+        folders = {os.path.dirname(p) for p in made_of}
         for other in glob.glob(os.path.join(glob.escape(os.path.dirname(path)), "duplicates-*.parquet")):
             try:
                 told = (pq.read_schema(other).metadata or {}).get(_MADE_OF, b"[]")
             except (pa.ArrowException, OSError):  # none of ours
                 continue
             theirs = set(json.loads(told)) if other != path else set()
-            if theirs & set(made_of) or not all(os.path.exists(p) for p in theirs):
+            are_gone = theirs and all(os.path.dirname(p) in folders and not os.path.exists(p) for p in theirs)
+            if theirs & set(made_of) or are_gone:
                 files.remove(other)
 
 
