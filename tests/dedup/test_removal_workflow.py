@@ -22,7 +22,7 @@ from tamis.dedup.alarms import alarms
 from tamis.dedup.documented.id_generator import of_files
 from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.dedup.ids.removal import RemovalByIds
-from tamis.dedup.ids.stages import IdHashes, TextDuplicatesRemovalStage, _are_the_same, _renumbered, id_texts
+from tamis.dedup.ids.stages import IdHashes, TextDuplicatesRemovalStage, _is_same, _renumbered, id_texts
 from tamis.dedup.ids.table import IdTable, build, check_ids
 from tamis.dedup.ids.workflow import TextDuplicatesRemovalWorkflow
 from tamis.dedup.records import Records
@@ -215,11 +215,22 @@ def test_the_table_of_duplicates_of_another_folder_with_files_of_the_same_names_
         run(tmp_path / "data" / "en", tmp_path / "ids.jsonl", tmp_path / "out")
 
 
-def test_paths_of_a_table_mean_the_files_of_the_input_where_all_moved_alike() -> None:
-    assert _are_the_same([("/a/de/0", "/b/de/0"), ("/a/en/0", "/b/en/0")]) == [True, True]
-    assert _are_the_same([("/a/de/0", "/a/de/0"), ("/a/en/0", "/a/fr/0")]) == [True, False]
-    assert _are_the_same([("/a/de/0", "/b/0"), ("/a/en/1", "/b/1")]) == [False, False]
-    assert _are_the_same([("/a/0", "/a/1")]) == [False]
+@pytest.mark.parametrize(
+    ("then", "now", "expected"),
+    [
+        (["/a/de/0", "/a/en/0"], ["/b/de/0", "/b/en/0"], [True, True]),
+        (["/a/de/0", "/a/en/0"], ["/a/de/0", "/a/fr/0"], [True, False]),
+        (["/a/de/0", "/a/en/1"], ["/b/0", "/b/1"], [True, True]),
+        (["/a/en/0", "/a/de/0"], ["/b/de/0", "/b/en/0"], [False, False]),
+        (["/a/0"], ["/a/1"], [False]),
+        (["/a/0"], ["/b/10"], [False]),
+    ],
+)
+def test_paths_of_a_table_mean_files_of_the_input_by_each_path_alone(
+    then: list[str], now: list[str], expected: list[bool]
+) -> None:
+    backwards = sorted(path[::-1] for path in now)
+    assert [_is_same(a, b, backwards) for a, b in zip(then, now, strict=True)] == expected
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from tamis.errors import PipelineError, UsageError
@@ -79,25 +81,28 @@ def _differ(then: str, now: str) -> bool:
         return False
 
 
-def _are_the_same(pairs: list[tuple[str, str]]) -> list[bool]:
-    """Of paths then and now, whether each pair means one file: the same path, or all lie alike below a folder that moved."""
-    roots = {_roots(then, now) for then, now in pairs}
-    if len(roots) > 1:
-        return [then == now for then, now in pairs]
-    same_name = [os.path.basename(then) == os.path.basename(now) for then, now in pairs]
-    return [named and not _differ(path_of(a), path_of(b)) for named, (a, b) in zip(same_name, pairs, strict=True)]
+def _is_same(then: str, now: str, backwards: list[str]) -> bool:
+    """Whether two paths mean one file: the same path, or no other file of the input ends in what both end in (a folder that moved).
 
-
-def _roots(then: str, now: str) -> tuple[str, str]:
-    """Two paths without what they end in alike.
-
-    >>> _roots("/old/data/de/0.jsonl", "/new/de/0.jsonl"), _roots("/in/0.jsonl", "/in/0.jsonl")
-    (('/old/data', '/new'), ('', ''))
+    `backwards`: the input files, each written backwards, sorted.
     """
-    a, b = then.split("/"), now.split("/")
-    while a and b and a[-1] == b[-1]:
-        a.pop(), b.pop()
-    return "/".join(a), "/".join(b)
+    if then == now:
+        return True
+    shared = _common_tail(then, now)[::-1]
+    after = bisect_left(backwards, shared) + 1
+    is_only_one = bool(shared) and not (after < len(backwards) and backwards[after].startswith(shared))
+    return is_only_one and not _differ(path_of(then), path_of(now))
+
+
+def _common_tail(a: str, b: str) -> str:
+    """The names that two paths end in alike.
+
+    >>> _common_tail("/old/data/de/0.jsonl", "/new/de/0.jsonl"), _common_tail("/in/0.jsonl", "/in/10.jsonl")
+    ('/de/0.jsonl', '')
+    """
+    pairs = zip(reversed(a.split("/")), reversed(b.split("/")), strict=False)
+    alike = [x for x, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
+    return "".join(f"/{name}" for name in reversed(alike))
 
 
 @dataclass(repr=False)
@@ -125,6 +130,7 @@ class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
             with open(self.paths, encoding="utf-8") as file:
                 paths = json.load(file)
             self._files = [path_text(p) for p in paths]
+            self._backwards = sorted(path[::-1] for path in self._files)
         if self.numbers is not None:
             with open(self.numbers, encoding="utf-8", errors="surrogateescape") as file:
                 self._file_of = _renumbered(json.load(file).get("files", []), paths)
@@ -182,7 +188,7 @@ class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
             code = told.indices.take(pa.array(rows)).to_numpy(zero_copy_only=False)
             found, back = np.unique(np.stack([code, file[rows]]), axis=1, return_inverse=True)
             texts = told.dictionary.to_pylist()
-            same = _are_the_same([(texts[c], self._files[f]) for c, f in found.T.tolist()])
+            same = [_is_same(texts[c], self._files[f], self._backwards) for c, f in found.T.tolist()]
             length[rows[~np.array(same, bool)[back.reshape(-1)]]] = OTHER_FILE
 
 
