@@ -74,29 +74,40 @@ def fields_elsewhere(fields: Sequence[str], files: Sequence[tuple[str, int]]) ->
 
 
 def _places(files: Sequence[tuple[str, int]]) -> Iterable[tuple[str, int]]:
-    """Files, evenly chosen, each at its start; few plain files at several places."""
+    """Files, evenly chosen, each at its start; few plain files at several places, small ones all over."""
     chosen = files if len(files) <= _N_LOOKS else [files[i * len(files) // _N_LOOKS] for i in range(_N_LOOKS)]
     each = _N_LOOKS // max(1, len(chosen))
     for k in range(each):
         for path, size in chosen:
-            start = size * k // each
-            plain = codec_of(path) is None and path.lower().endswith(JSONL_SUFFIXES)
-            if k == 0 or (plain and start > k * _LOOK_BYTES):
+            start = k * max(_LOOK_BYTES, size // each)
+            if k == 0 or (start < size and _is_plain(path)):
                 yield path, start
+
+
+def _is_plain(path: str) -> bool:
+    return codec_of(path) is None and path.lower().endswith(JSONL_SUFFIXES)
 
 
 def _fields_at(path: str, start: int, fields: Sequence[str]) -> set[str]:
     if holds_rows(path):
         return set(table_format(path).read_schema(path).names)
-    if start:
-        with open_buffered(path) as file:
-            file.seek(start)
-            data = file.read(_LOOK_BYTES).partition(b"\n")[2]
+    if _is_plain(path):
+        data = _records_from(path, start)
     else:
         with StreamReader.open(path) as stream:
             data = stream.read(_LOOK_BYTES)
-    if len(data) >= _LOOK_BYTES - 1 or start:
-        data = data[: data.rfind(b"\n") + 1]
+        if len(data) >= _LOOK_BYTES - 1:
+            data = data[: data.rfind(b"\n") + 1]
     block = line_format(path).parse(np.frombuffer(data.removeprefix(b"\xef\xbb\xbf"), np.uint8), list(fields))
     batch = DocumentBatch.over(block, np.arange(block.n_rows))
     return {f for f in fields if batch.has_field(f)}
+
+
+def _records_from(path: str, start: int) -> bytes:
+    """The records that begin in the `_LOOK_BYTES` from `start` on; the last may be as long again."""
+    before = min(1, start)  # a record begins at `start` where a line ends before it
+    with open_buffered(path) as file:
+        file.seek(start - before)
+        data = file.read(before + 2 * _LOOK_BYTES)
+    end = data.find(b"\n", before + _LOOK_BYTES - 1) + 1 or len(data)
+    return data[:end].partition(b"\n")[2] if start else data[:end]
