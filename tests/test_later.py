@@ -31,3 +31,12 @@ def test_importing_and_looking_around_load_nothing() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("False True\n", "")
+
+
+def test_whoever_only_names_deduplications_does_not_load_what_runs_them() -> None:
+    code = (
+        "import sys, tamis.stages.text.deduplication; "
+        "print([m for m in sys.modules if m.startswith(('tamis.engine', 'tamis.backends', 'numpy', 'pyarrow'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("[]\n", "")

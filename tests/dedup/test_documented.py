@@ -237,6 +237,13 @@ def test_what_cannot_be_done_is_refused_by_name(make: Any, message: str) -> None
         make()
 
 
+def test_paths_that_are_none_are_refused_by_the_name_of_their_parameter() -> None:
+    with pytest.raises(UsageError, match=r"^output_path: expected a path or a list of paths, got None$"):
+        ExactDeduplicationWorkflow(output_path=None, input_path="in")  # type: ignore[arg-type]
+    found = ExactDeduplicationWorkflow("out", {Path("/b"), Path("/a")})
+    assert found.input_path == ["/a", "/b"]
+
+
 def test_parameters_for_gpus_are_accepted_and_told() -> None:
     with pytest.warns(UserWarning, match="DeduplicationWorkflow: ") as first:
         ExactDeduplicationWorkflow("o", "i", rmm_pool_size="2GB", total_nparts=7, identification_batchsize=4)

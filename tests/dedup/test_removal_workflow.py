@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_documents import read, write
 
+from tamis import files
 from tamis.backends.local import InProcessExecutor, LocalExecutor
 from tamis.dedup.alarms import alarms
 from tamis.dedup.documented.id_generator import of_files
@@ -296,6 +297,7 @@ def test_ids_that_several_documents_have_are_told() -> None:
         "n_documents": 10,
         "n_duplicates": 3,
     }  # two rows, one id
+    assert counted(3, n_ids=3, n_rows_without_id=2) == {"n_documents": 10, "n_duplicates": 3}  # of an earlier version
     found = counted(5, n_ids=3, n_rows=3, n_rows_without_id=0)
     assert found["n_by_shared_ids"] == 2
     assert alarms(found)[0].startswith("2 more documents were removed than ids are listed")
@@ -396,9 +398,14 @@ def test_what_is_done_as_a_whole_is_not_done_by_shards(tmp_path: Path) -> None:
     removal = TextDuplicatesRemovalWorkflow(
         str(tmp_path / "in"), str(tmp_path / "in"), str(tmp_path / "out"), None, id_field="id", output_filetype=None
     )
+    (tmp_path / "none").mkdir()
+    nothing = TextDuplicatesRemovalWorkflow(
+        str(tmp_path / "in"), str(tmp_path / "none"), str(tmp_path / "out"), None, id_field="id", output_filetype=None
+    )
     for settings in ({"shard": "0/2"}, {"merge": True}):
-        with pytest.raises(UsageError, match="removal of listed duplicates is done as a whole and not by shards"):
-            removal.remove(InProcessExecutor(), **settings)
+        for each in (removal, nothing):
+            with pytest.raises(UsageError, match="removal of listed duplicates is done as a whole and not by shards"):
+                each.remove(InProcessExecutor(), **settings)
         with pytest.raises(UsageError, match="join is done as a whole and not by shards"):
             DocumentJoinWorkflow(str(tmp_path / "in"), str(tmp_path / "out")).run(InProcessExecutor(), **settings)
     assert not (tmp_path / "out").exists()
@@ -411,5 +418,21 @@ def test_a_sample_is_refused_also_where_no_duplicates_were_found(tmp_path: Path)
     removal = TextDuplicatesRemovalWorkflow(
         str(tmp_path / "in"), str(tmp_path / "ids"), str(tmp_path / "out"), None, id_field="id", output_filetype=None
     )
-    with pytest.raises(UsageError, match="sample is for runs of one pass"):
+    with pytest.raises(UsageError, match="sample is for runs of one pass, and this takes several; leave it out"):
         removal.run(executor=InProcessExecutor(), sample="10%")
+    with pytest.raises(UsageError, match="this takes several; join what a run with --sample wrote"):
+        DocumentJoinWorkflow(str(tmp_path / "in"), str(tmp_path / "out")).run(InProcessExecutor(), sample=0.1)
+
+
+def test_a_folder_of_ids_that_was_empty_is_another_removal(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", [{"name": "a"}, {"name": "b"}], n_files=1)
+    (tmp_path / "ids").mkdir()
+    (tmp_path / "out" / "_tamis").mkdir(parents=True)
+    busy = files.locked(tmp_path / "out" / "_tamis" / "dedup.lock", "busy")
+    with busy, pytest.raises(RunConflict, match="another deduplication is writing"):
+        run(source, tmp_path / "ids", tmp_path / "out", id_field="name")
+    run(source, tmp_path / "ids", tmp_path / "out", id_field="name")
+    assert run(source, tmp_path / "ids", tmp_path / "out", id_field="name").status == "already"
+    ids_file(tmp_path / "ids" / "a.jsonl", ["a"])
+    with pytest.raises(RunConflict, match="holds another deduplication: nothing_listed was True"):
+        run(source, tmp_path / "ids", tmp_path / "out", id_field="name")

@@ -6,11 +6,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tamis.errors import RunConflict, UsageError
 from tamis.formats.input_files import passed_over as passed_over
 from tamis.formats.input_files.listing import list_files
+from tamis.formats.input_files.names import checked_paths
 
 SUFFIXES = (".jsonl", ".jsonl.gz")
 
@@ -241,3 +243,16 @@ def test_scratch_that_would_be_read_is_refused(folder: Path) -> None:
         read("*.jsonl", "") == read("*.jsonl", "tmp") == ["_z.jsonl", *everything[:2]]
     )  # there is nothing but files among these
     assert read("sub", "") == read("sub", "tmp") == everything[2:]
+
+
+def test_paths_may_come_in_anything_that_can_be_gone_through() -> None:
+    assert checked_paths("a", "x") == "a"
+    for several in (["b", "a"], ("b", "a"), iter(["b", "a"]), np.array(["b", "a"])):
+        assert checked_paths(several, "x") == ["b", "a"]
+    assert checked_paths({"b", "a"}, "x") == ["a", "b"]  # a set has another order in every process
+    for wrong, told in ((None, "None"), (b"/a", "b'/a'"), ([None], "None"), (True, "True")):
+        with pytest.raises(UsageError) as caught:
+            checked_paths(wrong, "input_path")
+        assert str(caught.value) == f"input_path: expected a path or a list of paths, got {told}"
+    with pytest.raises(UsageError, match=r"got 2024; write a name that looks like a number in quotes"):
+        checked_paths([2024], "input_path")

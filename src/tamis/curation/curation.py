@@ -87,7 +87,7 @@ class Curation:
             if not isinstance(first, CompositeStage):
                 raise UsageError(f"{_WHO}: the first step lists files; give a reader (DocumentReader) instead")
             return given.pop(0)  # type: ignore[return-value]
-        return Input(_WHO, absolute(input_path)).reader()
+        return Input(_WHO, absolute(input_path, "input_path")).reader()
 
     def _take_writer(self, given: list[Step], output_path: str | None) -> Writer:
         last = given[-1] if given else None

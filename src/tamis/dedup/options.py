@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
-from tamis.formats.input_files.names import check_paths, path_of
+from tamis.formats.input_files.names import checked_paths, path_of
 from tamis.stages.base import ProcessingStage
 from tamis.stages.io import Writer
 from tamis.stages.text.io.options import read_options
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from tamis.formats.input_files.listing import FileList
 
 
-def absolute(path: str | os.PathLike[str] | Sequence[str]) -> Any:
-    """A folder, glob or file as an absolute path; a list of them as a list."""
-    check_paths(path, "path")
+def absolute(path: str | os.PathLike[str] | Iterable[str], name: str = "path") -> Any:
+    """A folder, glob or file as an absolute path; several of them as a list. `name`: of the parameter, for a message."""
+    path = checked_paths(path, name)
     if isinstance(path, (str, os.PathLike)):
         return urls.absolute(path_of(os.fspath(path)))
-    return [urls.absolute(path_of(p)) for p in path]
+    return [urls.absolute(path_of(os.fspath(p))) for p in path]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.errors import UsageError
-from tamis.formats.input_files.names import check_paths
+from tamis.formats.input_files.names import checked_paths
 from tamis.formats.registry import codecs_of, suffixes
 from tamis.sizes import format_size, parse_size
 from tamis.stages.base import ProcessingStage
@@ -53,7 +53,7 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
             check(self.storage_options, f"{self.name}: storage_options")
         if not self.file_paths:
             raise UsageError(f"{self.name}: file_paths is empty; give a folder, a glob, a file or a list of these")
-        check_paths(self.file_paths, f"{self.name}: file_paths")
+        self.file_paths = checked_paths(self.file_paths, f"{self.name}: file_paths")
         if self.blocksize is not None:
             parse_size(self.blocksize, f"{self.name}: blocksize")
         if self.file_extensions is None:

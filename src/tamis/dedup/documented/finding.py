@@ -73,7 +73,8 @@ class FindingWorkflow(InOneCall, WorkflowBase):
         for name, bound in self.as_the_budget_allows.items():
             if getattr(self, name) == bound:
                 setattr(self, name, None)
-        self.output_path, self.input_path = absolute(self.output_path), absolute(self.input_path or "") or None
+        self.output_path = absolute(self.output_path, "output_path")
+        self.input_path = None if self.input_path is None else absolute(self.input_path, "input_path") or None
         if self.ids_folder and not self.perform_removal and is_bucket(self.output_path):
             raise UsageError(
                 f"{self.who}: ids of duplicates are written to a folder of this machine, got {self.output_path}; give a local output_path, or "

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tamis.dedup.ids.stages import IdHashes, RemoveListed
+from tamis.dedup.ids.stages import IdHashes, NoneListed, RemoveListed
 from tamis.dedup.kinds import DedupResult, Passes
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.record_writer import RecordWriter
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 class RemovalByIds(Workflow):
     """`asked`: what is to be removed, and where the ids are."""
 
+    instead_of_sample = "leave it out"
+
     def __init__(
         self,
         asked: TextDuplicatesRemovalWorkflow,
@@ -35,6 +37,7 @@ class RemovalByIds(Workflow):
     ) -> None:
         super().__init__(passes, settings, progress, executor)
         self.asked = asked
+        self._nothing_listed = bool(passes.identity.get("nothing_listed"))
 
     def run(self) -> DedupResult:
         result = super().run()
@@ -44,13 +47,19 @@ class RemovalByIds(Workflow):
     def _decided(self) -> dict[str, Any]:
         if self._told("summary.json") is None:
             self._note_inputs()
-            try:
-                files, id_paths = self._hash_ids()
-                self._solve(["ids"], records=files, field=self.asked.duplicate_id_field, id_paths=id_paths)
-            except (UsageError, Incomplete):  # a table that is to be mended: it is read anew then
-                self._drop("keys-0")
-                raise
+            if self._nothing_listed:
+                write_json(os.path.join(self.work, "summary.json"), {"n_ids": 0, "n_rows": 0, "n_rows_without_id": 0})
+            else:
+                self._make_table()
         return dict(self._told("summary.json"))
+
+    def _make_table(self) -> None:
+        try:
+            files, id_paths = self._hash_ids()
+            self._solve(["ids"], records=files, field=self.asked.duplicate_id_field, id_paths=id_paths)
+        except (UsageError, Incomplete):  # a table that is to be mended: it is read anew then
+            self._drop("keys-0")
+            raise
 
     def _note_inputs(self) -> None:
         """The input files by number: ids by file and position mean these, and no others may be read later."""
@@ -82,12 +91,16 @@ class RemovalByIds(Workflow):
 
     def _remove(self) -> Any:
         assert self.passes.writer is not None
-        table = self.table_of("ids")
-        asked = self.asked
-        remove = RemoveListed(table, asked.own_field, asked.drop_id_field, asked.ids_name)
-        pipeline = Pipeline(self.passes.name, stages=[self._source(), remove, self.passes.writer()])
+        pipeline = Pipeline(self.passes.name, stages=[self._source(), *self._removing(), self.passes.writer()])
         self.check_inputs()
         return self._execute(pipeline, "removal")
+
+    def _removing(self) -> list[Any]:
+        """The stage that removes; where nothing is listed, one that drops the field of ids, if that is asked for."""
+        asked = self.asked
+        if not self._nothing_listed:
+            return [RemoveListed(self.table_of("ids"), asked.own_field, asked.drop_id_field, asked.ids_name)]
+        return [NoneListed(asked.own_field, True)] if asked.drop_id_field and asked.own_field is not None else []
 
     def _counted(self, summary: dict[str, Any], removed: Any) -> dict[str, Any]:
         """Ids that name no document are told, and are an error where each must name one."""
@@ -103,6 +116,8 @@ class RemovalByIds(Workflow):
             raise Incomplete(
                 f"{n_ids - n_removed:,} of {n_ids:,} ids in {self.asked.ids_name} name no document: the input is not what the ids were made of"
             )
-        n_rows = int(summary.get("n_rows", n_ids)) - int(summary["n_rows_without_id"])
-        shared = {"n_by_shared_ids": n_removed - n_rows} if n_removed > n_rows else {}
+        n_shared = 0
+        if "n_rows" in summary:  # earlier versions did not count them
+            n_shared = n_removed - (int(summary["n_rows"]) - int(summary["n_rows_without_id"]))
+        shared = {"n_by_shared_ids": n_shared} if n_shared > 0 else {}
         return {"n_documents": n_documents, "n_duplicates": n_removed, **shared}

@@ -10,16 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Any
 
-from tamis.backends.passes import execute_pass
 from tamis.dedup.alarms import by_shared_ids
 from tamis.dedup.documented.finding import DocumentedResult, files_of, tasks_and_executor
 from tamis.dedup.documented.id_generator import IdGenerator
-from tamis.dedup.ids.stages import NoneListed, check_field, is_without_ids
+from tamis.dedup.ids.stages import check_field, is_without_ids
 from tamis.dedup.kinds import DedupResult, Passes
 from tamis.dedup.options import Input, WriterFactory, absolute, check_filetype
 from tamis.errors import UsageError
-from tamis.pipeline import Pipeline, WorkflowBase
-from tamis.pipeline.passes import seen_by, tell
+from tamis.pipeline import WorkflowBase
 from tamis.stages.io import check_fields
 from tamis.stages.text.io.options import read_options
 from tamis.stages.text.io.reader.ids import CURATOR_DEDUP_ID_STR
@@ -79,7 +77,8 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
         self.duplicate_id_read_kwargs = ids_to_remove_read_kwargs or self.duplicate_id_read_kwargs
         read_options(_WHO, self.duplicate_id_read_kwargs, "duplicate_id_read_kwargs")
         _, columns = read_options(_WHO, self.input_kwargs, "input_kwargs")
-        self.output_path, self.ids_to_remove_path = absolute(self.output_path), absolute(self.ids_to_remove_path)
+        self.output_path = absolute(self.output_path, "output_path")
+        self.ids_to_remove_path = absolute(self.ids_to_remove_path, "ids_to_remove_path")
         check_field("id_field", self.id_field, optional=True)
         check_field("duplicate_id_field", self.duplicate_id_field)
         self.input_fields = check_fields(_WHO, self.input_fields or columns)
@@ -90,7 +89,7 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
                 f"{_WHO}: id_generator_storage_options are for remote paths, which this version does not read"
             )
         if self.id_generator_path is not None:
-            self.id_generator_path = absolute(self.id_generator_path)
+            self.id_generator_path = absolute(self.id_generator_path, "id_generator_path")
             IdGenerator.from_disk(self.id_generator_path)
         elif self.drop_id_field and self.id_field is None:
             raise UsageError(f"{_WHO}: drop_id_field: without id_field there is no field to drop")
@@ -105,7 +104,7 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
             )
         self._refuse_own_output()
         if self.input_path is not None:
-            self.input_path = absolute(self.input_path)
+            self.input_path = absolute(self.input_path, "input_path")
             self._writer()
 
     @property
@@ -154,8 +153,8 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
         }  # fmt: skip
         if self.output_mode == "overwrite":
             settings.setdefault("fresh", True)
-        if is_without_ids(self.ids_to_remove_path):
-            return self._copied(executor, progress, settings)
+        if is_without_ids(self.ids_to_remove_path):  # a deduplication found nothing: everything stays
+            identity["nothing_listed"] = True
         passes = Passes(
             "removal of listed duplicates", self._input().reader, [], self.output_path, {}, self._writer(), identity=identity
         )  # fmt: skip
@@ -178,21 +177,3 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
             warnings.warn(f"{_WHO}: {by_shared_ids(found.summary)}", stacklevel=2)
         removed = {"num_duplicates_removed": found.n_duplicates, "total_time": time.monotonic() - began_s}
         return DocumentedResult("text_duplicates_removal", found, {}, removed)
-
-    def _copied(self, executor: Any, progress: Any, settings: dict[str, Any]) -> DedupResult:
-        """A deduplication found nothing: everything stays."""
-        from tamis.dedup.held_output import HeldOutput, refuse_one_pass_settings
-
-        refuse_one_pass_settings(settings, self.output_path, HeldOutput.instead_of_sample)
-        watch = settings.pop("watch", None)
-        drop = [NoneListed(self.own_field, True)] if self.drop_id_field and self.own_field is not None else []
-        pipeline = Pipeline("removal of no duplicates", stages=[self._input().reader(), *drop, self._writer()()])
-        with seen_by(progress) as show:
-            result = execute_pass(pipeline, "removal", executor, None, show, watch, settings)
-        about = {"n_documents": result.ledger.written.n, "n_duplicates": 0, "n_ids": 0}
-        found = DedupResult(
-            result.status, result.output, self.ids_name, about, result.seconds, result.peak_bytes, run=result
-        )
-        if progress is True:
-            tell(f"{pipeline.name}: {found.in_one_line(is_removed=True)}")
-        return found

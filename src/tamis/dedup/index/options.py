@@ -31,10 +31,10 @@ def index_options(where: str, index_path: str | None, against: str | None, appen
         )
     if index_path is not None and against is not None and os.path.abspath(index_path) == os.path.abspath(against):
         raise UsageError(f"{where}: index_path and against are the same folder; to add to that index give append=True")
-    compared = absolute(against) if against is not None else None
+    compared = absolute(against, "against") if against is not None else None
     return {
         "against": compared,
-        "index": compared if append else absolute(index_path) if index_path is not None else None,
+        "index": compared if append else absolute(index_path, "index_path") if index_path is not None else None,
     }
 
 

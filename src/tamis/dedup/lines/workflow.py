@@ -49,7 +49,8 @@ class LineDeduplicationWorkflow(InOneCall):
     max_source_loss: float | str = 0.95
 
     def __post_init__(self) -> None:
-        self.output_path, self.input_path = absolute(self.output_path), absolute(self.input_path or "") or None
+        self.output_path = absolute(self.output_path, "output_path")
+        self.input_path = None if self.input_path is None else absolute(self.input_path, "input_path") or None
         self.max_source_loss = parse_fraction(self.max_source_loss, "max_source_loss")
         check_count("line deduplication", "min_count", self.min_count, 2)
         check_count("line deduplication", "min_left_chars", self.min_left_chars, 1)

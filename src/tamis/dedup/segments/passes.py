@@ -23,6 +23,8 @@ RANGE_BYTES = 8 << 20  # of records that are joined at once, on average
 class Joining(Workflow):
     """`joiner` does the joining; its id field is what segments are gathered by."""
 
+    instead_of_sample = "join what a run with --sample wrote"
+
     def __init__(
         self,
         passes: Passes,

@@ -36,7 +36,8 @@ class DocumentJoinWorkflow:
     output_filetype: str | None = None
 
     def __post_init__(self) -> None:
-        self.input_path, self.output_path = absolute(self.input_path), absolute(self.output_path)
+        self.input_path = absolute(self.input_path, "input_path")
+        self.output_path = absolute(self.output_path, "output_path")
         self._joiner()
 
     def _joiner(self) -> DocumentJoiner:

@@ -87,7 +87,8 @@ class SemanticDeduplicationWorkflow(InOneCall):
     backend: str = "cpu"
 
     def __post_init__(self) -> None:
-        self.output_path, self.input_path = absolute(self.output_path), absolute(self.input_path)
+        self.output_path = absolute(self.output_path, "output_path")
+        self.input_path = absolute(self.input_path, "input_path")
         self.max_source_loss = parse_fraction(self.max_source_loss, "max_source_loss")
         for name, least in (("n_clusters", 1), ("max_iter", 1), ("pairwise_batch_size", 1)):
             value = getattr(self, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
@@ -49,11 +49,17 @@ def path_of(text: str) -> str:
     return os.fsdecode(unquote_to_bytes(text.removeprefix(_SCHEME))) if is_uri else text
 
 
-def check_paths(given: Any, what: str) -> None:
-    """UsageError, which begins with `what`, unless `given` is a path or a list of paths."""
-    for path in given if isinstance(given, Sequence) and not isinstance(given, str) else [given]:
+def checked_paths(given: Any, what: str) -> Any:
+    """A path as it is, several as a list; those of a set in order. UsageError, which begins with `what`, for anything else."""
+    if isinstance(given, (str, os.PathLike)):
+        return given
+    are_several = isinstance(given, Iterable) and not isinstance(given, (bytes, bytearray))
+    paths = list(given) if are_several else [given]
+    for path in paths:
         if not isinstance(path, (str, os.PathLike)):
-            raise UsageError(
-                f"{what}: expected a path or a list of paths, got {path!r}; write a name that looks like a number in quotes in a "
-                f"recipe, and as ./{path} on the command line"
+            is_number = isinstance(path, (int, float)) and not isinstance(path, bool)
+            advice = (
+                f"; write a name that looks like a number in quotes in a recipe, and as ./{path} on the command line"
             )
+            raise UsageError(f"{what}: expected a path or a list of paths, got {path!r}{advice if is_number else ''}")
+    return sorted(paths, key=os.fspath) if isinstance(given, (set, frozenset)) else paths
