@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from tamis import InProcessExecutor
 from tamis.cli.jobs.passes_summary import print_summary
 from tamis.cli.main import app
 from tamis.dedup.exact.workflow import RemoveExactDuplicates
+from tamis.dedup.workflow import Workflow
 
 
 @pytest.fixture
@@ -87,6 +90,24 @@ def test_what_cannot_be_read_is_told_though_nothing_is_removed(
     assert told.exit_code == 2
     assert f"only looked for duplicates; the table of them is in {tmp_path}/out/_tamis/duplicates" in told.output
     assert search().summary["n_quarantined"] == 1  # finished earlier
+
+
+def test_what_a_first_pass_could_not_read_is_told_by_the_call_that_goes_on(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with gzip.open(source / "b.jsonl.gz", "wb") as file:
+        file.writelines(b'{"text": "%d"}\n' % i for i in range(20_000))
+    os.truncate(source / "b.jsonl.gz", os.path.getsize(source / "b.jsonl.gz") - 100)
+    how = {"input_path": str(source), "output_path": str(tmp_path / "out"), "perform_removal": False}
+    settings: dict[str, Any] = {"progress": False, "quarantine_limit": "100%"}
+    with monkeypatch.context() as stopped:
+        stopped.setattr(Workflow, "_solve", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            RemoveExactDuplicates(**how).run(InProcessExecutor(), **settings)
+    (tmp_path / "out" / "_tamis" / "dedup" / "n_bad_ranges.json").unlink(missing_ok=True)  # earlier versions wrote none
+    result = RemoveExactDuplicates(**how).run(InProcessExecutor(), **settings)
+    assert (result.summary["n_quarantined"], result.summary["n_bad_ranges"]) == (0, 1)
+    assert list((tmp_path / "out" / "_tamis" / "quarantine").iterdir())
 
 
 def test_a_plan_writes_nothing(source: Path, tmp_path: Path) -> None:

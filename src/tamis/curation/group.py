@@ -15,6 +15,7 @@ from tamis.dedup.kinds import Passes, StepOf
 from tamis.dedup.workflow import Workflow
 from tamis.errors import TamisError
 from tamis.pipeline import Pipeline
+from tamis.sizes import parse_fraction
 from tamis.stages.base import ProcessingStage
 
 if TYPE_CHECKING:
@@ -109,13 +110,10 @@ class GroupWorkflow(Workflow):
             self._refuse_loss(summary, limit, folders[self.name], self.name)
             return
         (first, second), equal = self.step_names, self._told("equal_removal.json")
-        self._refuse_loss(equal, _limit_of(self.steps[0]), folders[first], first)
+        first_step: Any = self.steps[0]
+        self._refuse_loss(equal, parse_fraction(first_step.max_source_loss, first), folders[first], first)
         left = [n - gone for n, gone in zip(summary["documents_by_file"], equal["duplicates_by_file"], strict=True)]
         self._refuse_loss({**summary, "documents_by_file": left}, limit, folders[second], second)
-
-
-def _limit_of(step: Deduplication) -> float:
-    return float(step.workflow(os.curdir).passes().max_source_loss)
 
 
 def without_limit(identity: dict[str, Any]) -> dict[str, Any]:

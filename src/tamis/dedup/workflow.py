@@ -24,6 +24,7 @@ from tamis.dedup.removal import RemoveDuplicates
 from tamis.dedup.spread import ranges
 from tamis.dedup.spread.passes import Spreading
 from tamis.dedup.work_folder import WorkFolder
+from tamis.engine.ledger import Ledger
 from tamis.engine.run.output.directory import RunDir
 from tamis.errors import ConservationError, Incomplete, UsageError, WorkerError
 from tamis.formats.input_files.names import ends_in
@@ -166,8 +167,10 @@ class Workflow(WorkFolder):
         quarantine is copied out of the work folder then: it would go with that."""
         if removed is not None:
             return {"n_quarantined": removed.ledger.quarantined.n, "n_bad_ranges": removed.ledger.n_bad_ranges}
-        found = {name: int(self._told(f"{name}.json") or 0) for name in ("n_quarantined", "n_bad_ranges")}
-        entries = RunDir(self._output_of("keys-0")).quarantine
+        first = RunDir(self._output_of("keys-0"))
+        done, entries = first.read_json("manifest.json"), first.quarantine
+        ledger = Ledger() if done is None else Ledger.from_dict(done["ledger"], histograms=False)
+        found = {"n_quarantined": ledger.quarantined.n, "n_bad_ranges": ledger.n_bad_ranges}
         if any(found.values()) and self.passes.step is None and os.path.isdir(entries):
             kept = os.path.join(self.run_dir, "quarantine")
             files.own_folder(kept, "start over with fresh (--fresh)", 0o755)
@@ -309,7 +312,6 @@ class Workflow(WorkFolder):
             write_json(os.path.join(self.work, "checked.json"), is_clean)
             write_json(os.path.join(self.work, "n_records.json"), result.ledger.written.n)
             write_json(os.path.join(self.work, "n_quarantined.json"), result.ledger.quarantined.n)
-            write_json(os.path.join(self.work, "n_bad_ranges.json"), result.ledger.n_bad_ranges)
             write_json(os.path.join(self.work, "inputs.json"), plan["inputs"])
         return self._paths_of(result)
 
@@ -406,7 +408,6 @@ _NOT_DECIDED = {
     "checked.json",
     "n_records.json",
     "n_quarantined.json",
-    "n_bad_ranges.json",
     "passed_over.json",
     "paths.json",
     "chosen.json",
