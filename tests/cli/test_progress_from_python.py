@@ -80,14 +80,15 @@ def test_workflows_name_their_passes_and_end_with_a_sentence(
 
     said = find(True).splitlines()
     assert said[:2] == ["pass: reading documents, making keys", "pass: deciding which ones go"]
-    assert said[2].startswith("exact deduplication: 3 documents read, 1 duplicate document found; 0:0")
+    assert said[2] == "pass: writing the ids of duplicates"
+    assert said[3].startswith("exact deduplication: 3 documents read, 1 duplicate document found; 0:0")
     assert (
         find(True)
         == f"exact deduplication: finished earlier, nothing to do (1 duplicate document found; {tmp_path}/ids)\n"
     )
     states: list[dict[str, Any]] = []
     assert find(states.append, fresh=True) == ""
-    assert {state["pass"].partition("-")[0] for state in states} == {"keys", "decision"}
+    assert {state["pass"].partition("-")[0] for state in states} == {"keys", "decision", "ids"}
     assert find(False, fresh=True) == ""
 
     curation = Curation([ScoreFilter(WordCountFilter(2)), ExactDuplicates()], "in", "out")
