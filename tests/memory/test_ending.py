@@ -125,7 +125,7 @@ def test_end_within_waits_for_an_end_and_kills_what_does_not_end(
     has_pidfd: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not has_pidfd:
-        monkeypatch.setattr(os, "pidfd_open", lambda pid: (_ for _ in ()).throw(OSError("no such call")))
+        monkeypatch.setattr(os, "pidfd_open", lambda *_: (_ for _ in ()).throw(OSError("no such call")))
     ends, stays = (subprocess.Popen(["sleep", seconds]) for seconds in ("0.1", "60"))
     ending.end_within(ends, 30.0)
     ending.end_within(stays, 0.1)
