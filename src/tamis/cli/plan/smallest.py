@@ -10,17 +10,18 @@ import copy
 import os
 import tempfile
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tamis.backends.local import LocalExecutor
 from tamis.cli.plan.trial import without_profiles
-from tamis.curation import Curation
 from tamis.dedup.planning import least_budget
 from tamis.engine.run.budget.shares import budget_to_name
 from tamis.errors import BudgetError, TamisError
 from tamis.forecast import shipped_table
 from tamis.pipeline import Pipeline
-from tamis.stages.text.io.writer import JsonlWriter
+
+if TYPE_CHECKING:
+    from tamis.curation import Curation
 
 _NEXT_TO_NOTHING = 1_000_000  # bytes: every pass refuses them
 
@@ -49,6 +50,8 @@ def smallest_of_curation(curation: Curation, may_try: bool) -> Smallest:
     )
     last = [curation.steps[i] for i in plan.last]
     if may_try and plan.groups and last:
+        from tamis.stages.text.io.writer import JsonlWriter
+
         found = found.among(_tried(lambda folder: _begin_stages([curation.source(), *last, JsonlWriter(folder)])))
     return found.among(_solving()) if plan.groups else found
 
