@@ -24,13 +24,18 @@ def test_what_is_changed_in_the_library_is_seen(monkeypatch: pytest.MonkeyPatch)
     assert later.np.zeros == "others"
 
 
+def said_by(code: str) -> tuple[str, str]:
+    """What a fresh Python prints, and what it complains of."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    return done.stdout, done.stderr
+
+
 def test_importing_and_looking_around_load_nothing() -> None:
     code = (
         "import sys; from tamis.later import np; hasattr(np, '__wrapped__'); print('numpy' in sys.modules, end=' '); np.int8; "
         "print('numpy' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (done.stdout, done.stderr) == ("False True\n", "")
+    assert said_by(code) == ("False True\n", "")
 
 
 def test_whoever_only_names_deduplications_does_not_load_what_runs_them() -> None:
@@ -38,5 +43,4 @@ def test_whoever_only_names_deduplications_does_not_load_what_runs_them() -> Non
         "import sys, tamis.stages.text.deduplication; "
         "print([m for m in sys.modules if m.startswith(('tamis.engine', 'tamis.backends', 'numpy', 'pyarrow'))])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (done.stdout, done.stderr) == ("[]\n", "")
+    assert said_by(code) == ("[]\n", "")

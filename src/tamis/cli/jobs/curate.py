@@ -92,9 +92,8 @@ def curate(
     if plan:
         from tamis.cli.plan.curation import show_plan
 
-        show_plan(
-            found[0], work.as_json, found[1], may_try=False
-        )  # `tamis plan` loads the stages, and models with them
+        # Nothing is started; `tamis plan` loads the stages, and models with them.
+        show_plan(found[0], work.as_json, found[1], may_try=False)
         return
     raise Exit(perform(request, work.as_json, work.quiet))
 
