@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -120,13 +122,33 @@ def test_forks_of_this_program_that_nobody_knows_are_ended() -> None:
     os.waitpid(pids[0], 0)
 
 
-@pytest.mark.parametrize("has_pidfd", [True, False])
+def no_descriptor(*_: int) -> int:
+    raise OSError("no such call")
+
+
+def high_descriptor(pid: int, flags: int = 0) -> int:
+    """As in a program that has more than a thousand files open."""
+    low = PIDFD_OPEN(pid, flags)
+    try:
+        return fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 1100)
+    finally:
+        os.close(low)
+
+
+PIDFD_OPEN = os.pidfd_open
+
+
+@pytest.mark.parametrize("pidfd_open", [PIDFD_OPEN, high_descriptor, no_descriptor])
 def test_end_within_waits_for_an_end_and_kills_what_does_not_end(
-    has_pidfd: bool, monkeypatch: pytest.MonkeyPatch
+    pidfd_open: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not has_pidfd:
-        monkeypatch.setattr(os, "pidfd_open", lambda *_: (_ for _ in ()).throw(OSError("no such call")))
-    ends, stays = (subprocess.Popen(["sleep", seconds]) for seconds in ("0.1", "60"))
-    ending.end_within(ends, 30.0)
-    ending.end_within(stays, 0.1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1200), hard))
+    monkeypatch.setattr(os, "pidfd_open", pidfd_open)
+    try:
+        ends, stays = (subprocess.Popen(["sleep", seconds]) for seconds in ("0.1", "60"))
+        ending.end_within(ends, 30.0)
+        ending.end_within(stays, 0.1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert (ends.returncode, stays.returncode) == (0, -signal.SIGKILL)

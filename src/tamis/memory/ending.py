@@ -37,7 +37,9 @@ def end_within(process: Ending, seconds: float) -> None:
     if isinstance(process, subprocess.Popen) and process.poll() is None:
         # Its own wait looks less and less often, up to every 50 ms; the kernel says at once that a process has ended.
         with contextlib.suppress(OSError), os.fdopen(os.pidfd_open(process.pid), "rb") as ended:
-            select.select([ended], [], [], seconds)
+            poll = select.poll()  # a program of the user's may have more descriptors than `select` takes
+            poll.register(ended, select.POLLIN)
+            poll.poll(seconds * 1000)
             seconds = 0.0
     try:
         process.wait(seconds)
