@@ -494,22 +494,6 @@ def test_what_to_read_first_is_there_and_no_longer_than_it_says() -> None:
     assert sum(len((ROOT / path).read_text().splitlines()) for path in paths) <= int(found[1]) <= 800
 
 
-def test_no_file_grows_beyond_what_one_reads_at_a_time() -> None:
-    assert {m for m, path in MODULES.items() if len(path.read_text().splitlines()) > 480} == set()
-
-
-FLAT = {
-    "formats": {"__init__", "base", "faults", "fixed_columns", "registry", "table_block", "table_files", "whole_file"},
-    "cli": {"__init__", "main", "reference", "start"},
-    "kernels": {"__init__", "buffers", "compile", "spare", "text_rows"},
-}
-
-
-@pytest.mark.parametrize("name", sorted(FLAT))
-def test_rooms_that_were_sorted_into_folders_stay_sorted(name: str) -> None:
-    assert {path.stem for path in (ROOT / name).glob("*.py")} == FLAT[name]
-
-
 def test_every_format_is_a_folder_and_a_line() -> None:
     from tamis.formats import registry
 
@@ -529,8 +513,3 @@ def test_files_are_called_by_what_is_in_them_but_where_users_know_another_name()
 def _with_parents(module: str) -> list[str]:
     parts = module.split(".")
     return [".".join(parts[:n]) for n in range(1, len(parts) + 1)]
-
-
-def test_no_folder_is_too_crowded_to_be_looked_over() -> None:
-    crowded = {str(f.relative_to(ROOT)): n for f in ROOT.rglob("*/") if (n := len(list(f.glob("*.py")))) > 25}
-    assert crowded == {}

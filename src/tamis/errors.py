@@ -13,6 +13,7 @@ TamisError                     exit code 1   something failed; the message says 
 ├── StoreError                 exit code 1   an object store or web server does not answer, or not as asked; committed work is kept
 ├── DownloadError              exit code 1   a file could not be fetched; names the URL, and whether trying later can help
 └── FormatError                (internal)    a record, block or file cannot be decoded; becomes a quarantine entry
+    └── InputChanged           (internal)    records are not those that an earlier pass read; ends the run as a RunConflict
 
 Exit code 0 means finished, and every record is accounted for; 130 interrupted by the user (everything committed so far is kept).
 """
@@ -122,6 +123,10 @@ class DownloadError(TamisError):
 
 class FormatError(TamisError):
     pass
+
+
+class InputChanged(FormatError):
+    """Records are not those that an earlier pass of the same workflow read: no record is to blame, and nothing can go on."""
 
 
 def first_line(exc: BaseException, n_chars: int = 300) -> str:

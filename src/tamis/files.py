@@ -93,6 +93,17 @@ def write_json(path: Path, value: Any, indent: int | None = None, mode: int = OW
     write_bytes(path, json.dumps(value, indent=indent).encode(), mode)
 
 
+def read_json(path: Path) -> Any:
+    """Return what `write_json` stored; None where there is no file, RunConflict where it is damaged."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except FileNotFoundError:
+        return None
+    except ValueError as exc:
+        raise RunConflict(f"{os.fspath(path)} is damaged ({exc}); start over with fresh (--fresh)") from None
+
+
 def _beside(path: Path) -> str:
     folder, name = os.path.split(os.fspath(path))
     return os.path.join(folder, f".{name[:80]}.{os.urandom(8).hex()}{_SUFFIX}")

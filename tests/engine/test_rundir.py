@@ -12,8 +12,9 @@ import pytest
 from tamis import InProcessExecutor, Pipeline
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import StagedFile
+from tamis.engine.run.input_identity import InputIdentity
 from tamis.engine.run.output.commit import commit_group
-from tamis.engine.run.output.directory import RunDir, changed_inputs, describe_inputs
+from tamis.engine.run.output.directory import RunDir
 from tamis.engine.supervisor.actions import Commit
 from tamis.engine.supervisor.units import Kind, Piece
 from tamis.errors import RunConflict
@@ -137,26 +138,26 @@ def test_scratch_elsewhere_is_emptied_at_start_and_removed_at_the_end(tmp_path: 
 
 
 def test_changes_of_inputs_are_named(tmp_path: Path) -> None:
-    def describe(*names: str) -> dict[str, object]:
+    def describe(*names: str) -> InputIdentity:
         files = FileList()
         for name in names:
             info = os.stat(tmp_path / name)
             files.append(str(tmp_path / name), info.st_size, info.st_mtime_ns)
-        return describe_inputs(files)
+        return InputIdentity.of(files)
 
     for name in ("a", "b"):
         (tmp_path / name).write_text(name * 10)
         os.utime(tmp_path / name, ns=(10**18, 10**18))
     before = describe("a", "b")
-    assert changed_inputs(before, describe("a", "b")) == []
-    assert changed_inputs(before, describe("a")) == [f"{tmp_path}/b is gone"]
-    assert changed_inputs(before, describe("b", "a")) == ["the files come in another order"]
+    assert before.changes(describe("a", "b")) == []
+    assert before.changes(describe("a")) == [f"{tmp_path}/b is gone"]
+    assert before.changes(describe("b", "a")) == ["the files come in another order"]
     (tmp_path / "b").write_text("c" * 10)
-    assert changed_inputs(before, describe("a", "b")) == [f"{tmp_path}/b was modified"]
+    assert before.changes(describe("a", "b")) == [f"{tmp_path}/b was modified"]
     os.utime(tmp_path / "b", ns=(10**18, 10**18))
-    assert changed_inputs(before, describe("a", "b")) == [f"{tmp_path}/b has other contents"]
+    assert before.changes(describe("a", "b")) == [f"{tmp_path}/b has other contents"]
     (tmp_path / "b").write_text("longer than before")
-    assert changed_inputs(before, describe("a", "b")) == [f"{tmp_path}/b had 10 bytes and has 18"]
+    assert before.changes(describe("a", "b")) == [f"{tmp_path}/b had 10 bytes and has 18"]
 
 
 def test_fresh_that_is_killed_anywhere_is_no_finished_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,7 @@ class GroupWorkflow(Workflow):
         super().__init__(passes, settings, lambda state: run.progress({**state, "step": number}), run.executor)
         self.number, self.steps, self.labels, self._run = number, list(steps), labels, run
         self.took: list[dict[str, Any]] = []
+        self._guard = run.guard
 
     @property
     def name(self) -> str:

@@ -28,6 +28,8 @@ from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.record_writer import RecordWriter
 from tamis.engine.job import make_job
 from tamis.engine.run.identity import describe_job, differences
+from tamis.engine.run.input_identity import InputGuard
+from tamis.engine.run.inputs import find_inputs
 from tamis.engine.run.output.directory import RunDir, remove_own_folder
 from tamis.errors import ConservationError, RunConflict, UsageError
 from tamis.memory.lookout import watching
@@ -70,6 +72,7 @@ class CurationRun(HeldOutput):
                 "shard_size, split and shuffle put files together on this machine; give a local output and copy it, or leave them out"
             )
         self.work = os.path.join(self.run_dir, "curation")
+        self.guard = InputGuard(os.path.join(self.work, "inputs.json"))
         self.plan = curation.plan()
         self.replay = Replay(curation.steps)
         self.groups = [make_group(self, k) for k in range(len(self.plan.groups))]
@@ -224,10 +227,19 @@ class CurationRun(HeldOutput):
         self.took.append(pass_facts(label, result, time.monotonic() - began_s))
         return result
 
+    def _execute_guarded(self, pipeline: Pipeline, label: str, **more: Any) -> Any:
+        """Run a pass over the input, which must be that of the first pass of this curation, before it and behind it."""
+        if more.get("shard") is not None:  # its only pass
+            return self._execute(pipeline, label, **more)
+        job = make_job(self.curation.name, Pipeline(self.curation.name, stages=[self.curation.source()]).build())
+        self.guard.check(find_inputs(job, None, None, self.work, scratch=self.settings.get("scratch")).files)
+        result = self._execute(pipeline, label, **more)
+        self.guard.confirm((read_json(os.path.join(result.run_dir, "plan.json")) or {})["inputs"], result.ledger)
+        return result
+
     def _write(self, **more: Any) -> Any:
         source: Any = self.curation.source()
         if self.groups:
-            self.groups[-1].check_inputs()
             source.checked = self.groups[0].is_clean()
             source.known = next((k for g in self.groups if (k := g.known_records()) is not None), None)
         last = [self.curation.steps[i] for i in self.plan.last]
@@ -237,7 +249,7 @@ class CurationRun(HeldOutput):
             last.append(mix)
         told = [Describe(self.curation.text_field)] if self.curation.writing.card else []
         stages: list[Any] = [source, *self.replay.stages(), *last, *told, self.curation.writer()]
-        return self._execute(Pipeline(self.curation.name, stages=stages), "write", **more)
+        return self._execute_guarded(Pipeline(self.curation.name, stages=stages), "write", **more)
 
     def _choose_documents(self, source: Any, last: list[Any], mix: Mix, **more: Any) -> str:
         """A pass that draws a number for each document that is left, then the decision up to which number they are written."""
@@ -251,7 +263,7 @@ class CurationRun(HeldOutput):
             draw = Draw(mix.first_files, mix.text_field)
             drawn = os.path.join(folder, "draws")
             pipeline = Pipeline(f"{self.curation.name}: numbers", stages=[*stages, draw, RecordWriter(drawn)])
-            result = self._execute(pipeline, "numbers for sources", keep_rejected=False)
+            result = self._execute_guarded(pipeline, "numbers for sources", keep_rejected=False)
             paths = [os.path.join(drawn, f["name"]) for f in result.files]
             task = {"records": paths, "most": mix.most, "limits": limits}
             self.do_apart(folder, task, self.progress, "tamis.curation.share_of_source")

@@ -17,8 +17,9 @@ from tamis.dedup.held_output import HeldOutput
 from tamis.dedup.kinds import Passes
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.engine.job import make_job
+from tamis.engine.run.input_identity import InputGuard, InputIdentity
 from tamis.engine.run.inputs import find_inputs
-from tamis.engine.run.output.directory import RunDir, changed_inputs, describe_inputs, remove_own_folder
+from tamis.engine.run.output.directory import RunDir, remove_own_folder
 from tamis.errors import PipelineError, RunConflict, StoreError, UsageError
 from tamis.memory.lookout import Mark
 from tamis.pipeline import Pipeline
@@ -55,6 +56,7 @@ class WorkFolder(HeldOutput):
         self.far = ""  # where of this folder lies what grows with the input, if scratch is in a bucket
         self.scratch_bytes = 0
         self._mark = Mark()  # of the memory in use
+        self._guard: InputGuard | None = None
         self._unchecked: dict[str, str] = {}  # files of passes, with their checksums
 
     def _check_output(self, place: RunDir) -> None:
@@ -199,11 +201,12 @@ class WorkFolder(HeldOutput):
         source.leave_out = (self.passes.step.output if self.passes.step is not None else self.output,)
         return cast("ProcessingStage[Any, Any]", source)
 
-    def check_inputs(self, compared: dict[str, Any] | None = None) -> None:
-        """Documents are removed by their place: the files must be those that were compared."""
-        changed = changed_inputs(compared or self._told("inputs.json"), describe_inputs(self._files()))
-        if changed:
-            raise RunConflict(f"the input changed after it was compared: {changed[0]}; start over with fresh (--fresh)")
+    @property
+    def guard(self) -> InputGuard:
+        """The check that every pass reads the input of the first one; a curation has one for all its groups."""
+        if self._guard is None:
+            self._guard = InputGuard(os.path.join(self.work, "inputs.json"))
+        return self._guard
 
     # -- ids beside the run directory ----------------------------------------------------------------------------------
     def _note(self, done: dict[str, Any]) -> None:
@@ -236,7 +239,9 @@ class WorkFolder(HeldOutput):
             raise RunConflict(
                 "an earlier version found the duplicates and did not note in which files; start over with fresh (--fresh)"
             )
-        self.check_inputs(done["inputs"])
+        changes = InputIdentity.from_dict(done["inputs"]).changes(InputIdentity.of(self._files()))
+        if changes:
+            raise RunConflict(f"the input changed after it was compared: {changes[0]}; start over with fresh (--fresh)")
         self._note({k: v for k, v in done.items() if k != "ids"})  # until these are whole
         table.write(self.duplicates, self._source(), done["inputs"]["paths"], self._execute)
         self._note({**done, "ids": table.about()})

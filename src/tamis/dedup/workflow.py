@@ -84,8 +84,8 @@ class Workflow(WorkFolder):
             self._add_to_index()
             about = {k: v for k, v in summary.items() if not k.endswith("_by_file")}
             done = {"identity": self._identity(), "summary": about}
-            if removed is None:
-                done["inputs"] = self._told("inputs.json")
+            if removed is None and (reference := self.guard.reference()) is not None:
+                done["inputs"] = reference.to_dict()
             RunDir(self.output).keep_files("duplicates", *(() if removed is not None else ("quarantine",)))
             self._note(done)
             self._write_ids(done)
@@ -300,19 +300,16 @@ class Workflow(WorkFolder):
         """One pass over the documents into work/folder; its files."""
         stages = self._stages(folder, stage, self._output_of(folder))
         pipeline = Pipeline(f"{self.passes.name}: {folder}", stages=stages)
-        if os.path.exists(os.path.join(self.work, "inputs.json")):
-            self.check_inputs()
         more = {"merge": self._shards} if self.merge and folder == "keys-0" else {}
-        result = self._execute(pipeline, folder, **more)
-        if self._told("inputs.json") is None:
+        result = self._execute_guarded(pipeline, folder, **more)
+        if self._told("checked.json") is None:
             plan = read_json(os.path.join(result.run_dir, "plan.json")) or {}
             write_json(os.path.join(self.work, "paths.json"), plan["inputs"]["paths"])
             write_json(os.path.join(self.work, "passed_over.json"), result.passed_over)
-            is_clean = not result.ledger.quarantined.n and not result.ledger.n_bad_ranges
-            write_json(os.path.join(self.work, "checked.json"), is_clean)
             write_json(os.path.join(self.work, "n_records.json"), result.ledger.written.n)
             write_json(os.path.join(self.work, "n_quarantined.json"), result.ledger.quarantined.n)
-            write_json(os.path.join(self.work, "inputs.json"), plan["inputs"])
+            is_clean = not result.ledger.quarantined.n and not result.ledger.n_bad_ranges
+            write_json(os.path.join(self.work, "checked.json"), is_clean)  # last: it says that the others are there
         return self._paths_of(result)
 
     def _paths_of(self, result: Any) -> list[str]:
@@ -390,8 +387,15 @@ class Workflow(WorkFolder):
         source.checked = bool(self._told("checked.json"))
         source.known = self.known_records()
         pipeline = Pipeline(f"{self.passes.name}: removal", stages=[source, remove, self.passes.writer()])
-        self.check_inputs()
-        return self._execute(pipeline, "removal")
+        return self._execute_guarded(pipeline, "removal")
+
+    def _execute_guarded(self, pipeline: Pipeline, label: str, **more: Any) -> Any:
+        """Run a pass over the input, which must be that of the first pass, before it and behind it."""
+        self.guard.check(self._files())
+        result = self._execute(pipeline, label, **more)
+        plan = read_json(os.path.join(result.run_dir, "plan.json")) or {}
+        self.guard.confirm(plan["inputs"], result.ledger)
+        return result
 
     def known_records(self) -> str | None:
         """The folder that tells where the records of the input lie (formats/jsonl/known_records.py); None where nobody wrote it."""

@@ -21,6 +21,8 @@ MODULUS = 1 << 128
 # Metric of a stage: documents it returned that no record of its input stands behind.
 UNTRACED = "documents_without_record"
 MAX_EXAMPLES = 3
+# Positions are summed up per file; of more files than this, those with the same number modulo this are summed up together.
+N_POSITION_GROUPS = 1024
 Example = tuple[int, int, str | None]
 """A document: number of its input file, offset (or row number) in it, both -1 where unknown, and its id if it has one."""
 
@@ -178,6 +180,14 @@ class Ledger:
     content: Tally = field(default_factory=Tally)  # content hashes of the records as written
     written_bytes: int = 0
     lengths: dict[str, Histogram] = field(default_factory=dict)  # "in": documents that stages got; "out": as written
+    # By group of input files: the sum of hashes of (file, offset, content) of every record that could be read. Other than the sum of
+    # identities it tells whether a later pass finds the same records at the same positions.
+    positions: dict[int, int] = field(default_factory=dict)
+
+    def add_positions(self, file: int, total: int) -> None:
+        """Add the sum of the position hashes of some records of an input file."""
+        group = file % N_POSITION_GROUPS
+        self.positions[group] = (self.positions.get(group, 0) + total) % MODULUS
 
     def merge(self, other: Ledger) -> None:
         for name in (*_COUNTED, "unwritten"):
@@ -185,6 +195,8 @@ class Ledger:
         for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         merge_all(self.lengths, other.lengths)
+        for group, total in other.positions.items():
+            self.add_positions(group, total)
         for book in other.stages:
             mine = next((b for b in self.stages if b.name == book.name), None)
             if mine is None:
@@ -245,6 +257,7 @@ class Ledger:
             **{name: getattr(self, name) for name in _COUNTS},
             "stages": [b.to_dict() for b in self.stages],
             **({"lengths": to_texts(self.lengths)} if self.lengths else {}),
+            **({"positions": positions_to_dict(self.positions)} if self.positions else {}),
         }
 
     @classmethod
@@ -255,4 +268,18 @@ class Ledger:
             setattr(ledger, name, int(data.get(name, 0)))
         ledger.stages = [StageBook.from_dict(b, histograms) for b in data["stages"]]
         ledger.lengths = from_texts(data.get("lengths", {})) if histograms else {}
+        ledger.positions = positions_from_dict(data.get("positions", {}))
         return ledger
+
+
+def positions_to_dict(positions: Mapping[int, int]) -> dict[str, str]:
+    """Return `Ledger.positions` as JSON stores it."""
+    return {str(group): f"{total:032x}" for group, total in positions.items()}
+
+
+def positions_from_dict(data: Mapping[str, str]) -> dict[int, int]:
+    """Parse what `positions_to_dict` made; raise ValueError for anything else."""
+    positions = {int(group): int(total, 16) for group, total in data.items()}
+    if any(not 0 <= group < N_POSITION_GROUPS for group in positions):
+        raise ValueError("positions: no such group of files")
+    return positions

@@ -11,7 +11,6 @@ from tamis.dedup.kinds import DedupResult, Passes
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.record_writer import RecordWriter
 from tamis.dedup.workflow import Workflow
-from tamis.engine.run.output.directory import describe_inputs
 from tamis.errors import Incomplete, UsageError
 from tamis.hints import command
 from tamis.pipeline import Pipeline
@@ -63,13 +62,12 @@ class RemovalByIds(Workflow):
 
     def _note_inputs(self) -> None:
         """The input files by number: ids by file and position mean these, and no others may be read later."""
-        if self._told("inputs.json") is not None:
+        if self.guard.reference() is not None:
             return
         files = self._files()
-        inputs = describe_inputs(files)
         write_json(os.path.join(self.work, "passed_over.json"), files.passed.to_list())
-        write_json(os.path.join(self.work, "paths.json"), inputs["paths"])
-        write_json(os.path.join(self.work, "inputs.json"), inputs)
+        write_json(os.path.join(self.work, "paths.json"), files.paths)
+        self.guard.start(files)
 
     def _hash_ids(self) -> tuple[list[str], list[str]]:
         paths = os.path.join(self.work, "paths.json") if self.asked.own_field is None else None
@@ -92,8 +90,7 @@ class RemovalByIds(Workflow):
     def _remove(self) -> Any:
         assert self.passes.writer is not None
         pipeline = Pipeline(self.passes.name, stages=[self._source(), *self._removing(), self.passes.writer()])
-        self.check_inputs()
-        return self._execute(pipeline, "removal")
+        return self._execute_guarded(pipeline, "removal")
 
     def _removing(self) -> list[Any]:
         """The stage that removes; where nothing is listed, one that drops the field of ids, if that is asked for."""

@@ -116,7 +116,7 @@ def _from_tasks(job: Job, tasks: list[Task[Any]], block: int | None, keep: str) 
                     files.append(path, *state_of(path))
                     continue
                 info = check_named(path)
-                files.append(os.path.abspath(path), info.st_size, info.st_mtime_ns)
+                files.append(os.path.abspath(path), info.st_size, info.st_mtime_ns, info.st_ino)
         elif isinstance(task, DocumentBatch):
             files.append(*_keep_batch(task, keep))
         else:

@@ -19,8 +19,9 @@ from tamis.engine.run.budget.outcome import Outcome
 from tamis.engine.run.budget.shares import USABLE, Shares, share_budget
 from tamis.engine.run.compiling import compile_missing
 from tamis.engine.run.identity import describe_job, differences
+from tamis.engine.run.input_identity import InputIdentity
 from tamis.engine.run.inputs import Inputs
-from tamis.engine.run.output.directory import Past, RunDir, changed_inputs, describe_inputs, new_run_id
+from tamis.engine.run.output.directory import Past, RunDir, new_run_id
 from tamis.engine.run.run_result import RunResult
 from tamis.engine.run.settings import Record, RunSettings
 from tamis.engine.run.shard import Shard
@@ -106,7 +107,7 @@ class PreparedRun:
 
     def _plan(self) -> dict[str, Any]:
         """The plan of this output: made now, or the earlier one if it is the same work."""
-        now = describe_inputs(self.inputs.files)
+        now = InputIdentity.of(self.inputs.files)
         stages = describe_job(self.job, self.settings.changing_output)
         plan = self.dir.read_plan()
         if plan is not None and (clean := secrets.redacted(plan["stages"])) != plan["stages"]:
@@ -116,7 +117,7 @@ class PreparedRun:
             plan = {
                 "run_id": new_run_id(),
                 "name": self.job.name,
-                "inputs": now,
+                "inputs": now.to_dict(),
                 "formats": list(self.job.reader.formats) if self.job.reader is not None else [],
                 "stages": stages,
                 "rules": self.job.rules(),
@@ -126,7 +127,7 @@ class PreparedRun:
             self.dir.write_plan(plan)
             earlier = self.settings.targets[:1]
         else:
-            changed = differences(plan["stages"], stages) or changed_inputs(plan["inputs"], now)
+            changed = differences(plan["stages"], stages) or InputIdentity.from_dict(plan["inputs"]).changes(now)
             if changed and not self.dir.has_commits():  # an attempt that wrote nothing claims nothing
                 self.dir.forget(everything=not self.dir.is_last_pass())
                 return self._plan()

@@ -30,7 +30,7 @@ from tamis.engine.supervisor.remedies import Remedies
 from tamis.engine.supervisor.state import Config
 from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.worker.workplace import Workplace
-from tamis.errors import BudgetError, ConservationError, Incomplete, PipelineError, StoreError, TamisError
+from tamis.errors import BudgetError, ConservationError, Incomplete, PipelineError, RunConflict, StoreError, TamisError
 from tamis.formats.registry import TABLES
 from tamis.memory.budget import Budget, find_budget
 from tamis.memory.lookout import note_elsewhere, watching
@@ -244,6 +244,8 @@ class Run(PreparedRun):
                 raise BudgetError(f"{supervisor.fatal}. {total.written.n} documents are committed")
             if supervisor.fatal_kind == "usage":
                 raise PipelineError(supervisor.fatal)
+            if supervisor.fatal_kind == "input":
+                raise RunConflict(f"{supervisor.fatal}. Use nothing of the output; start over with fresh (--fresh)")
             raise TamisError(f"{supervisor.fatal}. Everything committed so far is kept; see {self.dir.path}/worker.log")
         if supervisor.stopping:
             raise Incomplete(

@@ -50,7 +50,7 @@ class Setbacks(Dispatch):
                 )
             )
         if verdict.what == "fail":
-            kind = "usage" if report.is_usage else "worker"
+            kind = "usage" if report.is_usage else "input" if kind == "input" else "worker"
             return actions + self._stop_fatal(kind, recovery.told(report))
         if verdict.what in ("infeasible", "unfit"):
             return actions + self._does_not_fit(worker, report, verdict)

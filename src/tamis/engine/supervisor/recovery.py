@@ -3,6 +3,7 @@
 memory failure   split in two (the next attempt may have a larger cap: grants.py); one record: alone with the whole budget; still too
                  much: infeasible, the run ends incomplete
 in setup()       alone with the whole budget, then the run ends; any other error there ends the run: no document is to blame
+changed input    the run ends: records are not those that an earlier pass of the same workflow read
 user's source    once more, then the run ends: what it reads or makes is not ours to set aside
 stage error,     once more on a fresh worker; then split until one record is left; that record goes to quarantine
 crash, timeout
@@ -52,6 +53,8 @@ def decide(unit: Unit, report: Failure, had_all: bool = False) -> Verdict:
             return Verdict("retry", unit)
         kind = "crash"
     unit = replace(unit, last_error=error)
+    if kind == "input":
+        return Verdict("fail", unit)
     if unit.mode is Mode.FEED:
         return _decide_feed(unit, kind, error, had_all)
     if kind == "setup" and unit.mode is not Mode.RECAST:

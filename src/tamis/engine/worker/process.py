@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import errno
 import gc
+import itertools
 import json
 import os
 import time
@@ -42,7 +43,7 @@ from tamis.engine.worker.read import Contents, Limits, TooLarge, read_pieces
 from tamis.engine.worker.rejections import Rejections
 from tamis.engine.worker.sending import send_outputs
 from tamis.engine.worker.workplace import Workplace
-from tamis.errors import FormatError, PipelineError, StoreError
+from tamis.errors import FormatError, InputChanged, PipelineError, StoreError
 from tamis.formats.faults import asked_bytes, is_memory_failure, let_go
 from tamis.formats.jsonl.known_records import KnownRecords
 from tamis.formats.registry import TABLES, is_table, table_format
@@ -52,6 +53,7 @@ from tamis.memory.device_limits import TURNS_FOLDER
 from tamis.memory.release import PeakWatch
 from tamis.tasks import ROW_ID, DocumentBatch, FileGroupTask, Task
 
+_POSITION = 0x706F736974696F6E  # a salt: hashes of positions are unlike those of derived documents
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _DECLARED = "declared schema"  # the book of documents that do not fit the schema that the writer was given
 _NOT_OWN = (
@@ -109,8 +111,12 @@ class UnitRunner:
         except SetupFailure as exc:
             kind = "memory" if is_memory_failure(exc.cause) else "setup"
             report = replace(_failure(kind, exc.cause, exc.stage), in_setup=True)
+        except InputChanged as exc:
+            report = _failure("input", exc)
         except StageFailure as exc:
-            kind = "disk" if _is_of_the_machine(exc.cause) else "error"
+            kind = (
+                "disk" if _is_of_the_machine(exc.cause) else "input" if isinstance(exc.cause, InputChanged) else "error"
+            )
             report = _failure("memory" if is_memory_failure(exc.cause) else kind, exc.cause, exc.stage)
         except BlockFault as exc:
             report = _failure("disk", exc)
@@ -288,6 +294,7 @@ class UnitRunner:
         low, high = self.place.windows[step]
         if step == 0:
             ledger.records.add(batch.num_items, hash128.sum128(*batch.identity))
+            _add_positions(batch, ledger)
         if (low, high) == (0.0, 1.0):
             return batch
         chosen = _in_window(batch.identity[0], low, high)
@@ -438,6 +445,17 @@ def _raw_entries(batch: DocumentBatch, unit: Unit, stage: str = "", reasons: Seq
         reason = reasons[i] if reasons else unit.reason
         entries.append(Bad(piece.file, piece.input_path, offset, length, reason, stage or unit.stage, counted, raw=raw))
     return entries
+
+
+def _add_positions(batch: DocumentBatch, ledger: Ledger) -> None:
+    """Add hashes of (file, offset, content) of freshly read records to the sums of the ledger."""
+    files, offsets = batch.places()
+    if not len(files):
+        return
+    hi, lo = hash128.combine(*batch.identity, offsets.astype(np.uint64), files.astype(np.uint64), salt=_POSITION)
+    starts = [0, *(np.flatnonzero(np.diff(files)) + 1).tolist(), len(files)]
+    for first, last in itertools.pairwise(starts):
+        ledger.add_positions(int(files[first]), hash128.sum128(hi[first:last], lo[first:last]))
 
 
 def _in_window(hi: np.ndarray[Any, Any], low: float, high: float) -> np.ndarray[Any, Any]:

@@ -31,15 +31,17 @@ class FileList:
     paths: list[str] = field(default_factory=list)
     sizes: array[int] = field(default_factory=lambda: array("q"))
     mtimes_ns: array[int] = field(default_factory=lambda: array("q"))
+    inodes: array[int] = field(default_factory=lambda: array("Q"))  # 0 where there is none (remote files)
     passed: PassedOver = field(default_factory=PassedOver)
 
     def __len__(self) -> int:
         return len(self.paths)
 
-    def append(self, path: str, size: int, mtime_ns: int) -> None:
+    def append(self, path: str, size: int, mtime_ns: int, inode: int = 0) -> None:
         self.paths.append(path)
         self.sizes.append(size)
         self.mtimes_ns.append(mtime_ns)
+        self.inodes.append(inode)
 
     @property
     def total_bytes(self) -> int:
@@ -77,7 +79,7 @@ def list_files(
             if path not in seen and (limit is None or len(files) < limit):
                 seen.add(path)
                 if (info := search.look_at(path)) is not None:
-                    files.append(path, info.st_size, info.st_mtime_ns)
+                    files.append(path, info.st_size, info.st_mtime_ns, info.st_ino)
         unreadable += search.unreadable
         if limit is not None and len(files) >= limit:
             break

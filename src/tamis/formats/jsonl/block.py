@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tamis.errors import FormatError
+from tamis.errors import InputChanged
 from tamis.formats.columns import number_lists
 from tamis.formats.columns.canonical import EXACT_INT
 from tamis.formats.columns.json_type import deep_recursion, json_column, load
@@ -23,7 +23,7 @@ from tamis.kernels.records import hash128, json_scan, json_text, record_lines, s
 from tamis.tasks import MISSING, NULL, OTHER, TEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tamis.formats.jsonl.stretches import Stretches
 
@@ -102,10 +102,45 @@ class JsonlBlock:
             assert self.lying is not None
             rows = self._wanted
             if rows is not None and _MOST * int((self.end[rows] - self.start[rows]).sum()) < self.lying.n_bytes:
-                self._buf, self._is_part = self.lying.spread(self.stretches(rows)), True
+                buf, self._is_part = self.lying.spread(self.stretches(rows)), True
             else:
-                self._buf = self.lying.gather([(0, self.lying.n_bytes)])
+                buf, rows = self.lying.gather([(0, self.lying.n_bytes)]), np.arange(self.n_rows)
+            self._verify(buf, self.start[rows], rows)
+            self._buf = buf
         return self._buf
+
+    def _verify(self, data: Array, starts: Array, rows: Array) -> None:
+        """Raise InputChanged unless `data` holds, at `starts`, the records of these rows as an earlier pass hashed them."""
+        assert self._identity is not None
+        assert self.lying is not None
+        hi, lo = hash128.hash_spans(data, starts, self.end[rows] - self.start[rows])
+        differs = np.flatnonzero((hi != self._identity[0][rows]) | (lo != self._identity[1][rows]))
+        if len(differs):
+            path = self.lying.path_at(int(self.start[rows[differs[0]]]))
+            raise InputChanged(f"{path} changed: it does not hold the records that an earlier pass read")
+
+    def windows(self, rows: Array) -> Iterator[memoryview]:
+        """Yield the bytes of these records (ascending) with their line feeds, a window at a time; a view is overwritten by the next.
+
+        Records are verified as soon as all of their bytes were read; of one that is longer than a window these are held until then.
+        """
+        assert self.lying is not None
+        sizes = self.end[rows] - self.start[rows] + 1
+        ends = np.cumsum(sizes)
+        n_done, total = 0, 0  # records that were verified, and bytes that were read
+        tail = b""  # of the record that the last window ended in
+        for view in self.lying.windows(self.stretches(rows)):
+            total += len(view)
+            n_whole = int(np.searchsorted(ends, total, side="right"))
+            if n_whole > n_done:
+                data = np.frombuffer(tail + bytes(view) if tail else view, np.uint8)
+                first = int(ends[n_done] - sizes[n_done])
+                self._verify(data, ends[n_done:n_whole] - sizes[n_done:n_whole] - first, rows[n_done:n_whole])
+                tail = data[int(ends[n_whole - 1]) - first :].tobytes()
+                n_done = n_whole
+            else:
+                tail += bytes(view)
+            yield view
 
     def stretches(self, rows: Array) -> list[tuple[int, int]]:
         """Records (ascending) that follow each other, together, each with the one byte behind it."""
@@ -165,6 +200,7 @@ class JsonlBlock:
                 return self._asked[2].take(pa.array(np.searchsorted(self._asked[1], rows)))
             order = np.argsort(rows, kind="stable")
             data = self.lying.gather(list(zip(start[order].tolist(), end[order].tolist(), strict=True)))
+            self._verify(data, np.cumsum((end - start)[order]) - (end - start)[order], rows[order])
             column = JsonlBlock.parse(data, [name]).column(name)
             self._asked = name, rows[order], column
             return column.take(pa.array(np.argsort(order)))
@@ -339,7 +375,7 @@ def _python_values(buf: Array, types: Array, start: Array, length: Array) -> lis
 
 
 def _valid(scan: json_scan.Scan, n: int) -> json_scan.Scan:
-    """A scan of records that were valid before; FormatError where they are not any more."""
+    """Return a scan of records that were valid before; raise InputChanged where they are not any more."""
     if scan.n_records != n or bool((scan.status != json_scan.OK).any()):
-        raise FormatError("records that were valid before are not any more: the input changed during the run")
+        raise InputChanged("records that were valid before are not any more: the input changed during the run")
     return scan

@@ -53,7 +53,7 @@ def written_lines(batch: DocumentBatch) -> Written:
         origin, rows = lineage.origin, lineage.rows
         hashes, lengths = _known(origin, rows), origin.end[rows] - origin.start[rows]
         if hashes is not None and origin.lying is not None and not origin.is_read and _ascending(rows):
-            return Written(origin.lying.windows(origin.stretches(rows)), hashes, lengths)
+            return Written(origin.windows(rows), hashes, lengths)
         runs = _runs(origin, rows)
         if hashes is not None and runs is not None:
             return Written([origin.buf[a:b] for a, b in runs], hashes, lengths)

@@ -7,13 +7,14 @@ stays in the cache of the processor. Reading a whole block and writing it takes 
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tamis.errors import FormatError, StoreError
+from tamis.errors import FormatError, InputChanged, StoreError
 from tamis.formats.faults import is_memory_failure
 from tamis.stores.opening import forget, open_input, read_at, state_of_open
 from tamis.stores.reading import Changed
@@ -43,6 +44,11 @@ class Stretches:
     def __init__(self, parts: Sequence[Stretch]) -> None:
         self._parts = list(parts)
         self.n_bytes = sum(part.end - part.start for part in parts)
+
+    def path_at(self, position: int) -> str:
+        """Return the path of the file that holds the byte at `position`."""
+        ends = itertools.accumulate(part.end - part.start for part in self._parts)
+        return next(part.path for part, end in zip(self._parts, ends, strict=True) if position < end)
 
     def gather(self, runs: Sequence[Run]) -> Array:
         """The bytes of some runs (ascending), one behind the other."""
@@ -133,7 +139,7 @@ def _windows(file: _Opened, runs: list[Run], room: memoryview) -> Iterator[memor
             a, b = max(runs[i][0], first) - first, min(runs[i][1], at) - first
             is_whole = runs[i][1] <= at
             if is_whole and room[b - 1] != _LINE_FEED:
-                raise file.changed()
+                raise InputChanged(str(file.changed()))
             if a != n:
                 room[n : n + b - a] = room[a:b]
             n += b - a

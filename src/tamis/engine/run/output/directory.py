@@ -36,10 +36,9 @@ from tamis.engine.run.output.names import check_name
 from tamis.engine.run.output.retract import finish_retracting
 from tamis.engine.supervisor.coverage import Coverage
 from tamis.errors import RunConflict
-from tamis.formats.input_files.listing import FileList
 from tamis.stores import scratch_files, told_scratch
 from tamis.stores.homes import FETCHED, local_of
-from tamis.stores.urls import is_bucket, is_remote
+from tamis.stores.urls import is_bucket
 
 NAME = "_tamis"
 VERSION = 1
@@ -48,8 +47,6 @@ _OF_WORKFLOWS = {"dedup", "curation", "work.json", "duplicates", "dedup_predicti
 _DONE = ("manifest.json", "dedup.json", "curation.json")  # of a run, a deduplication, a curation: written at its end
 _FORGETTING = "forgetting"
 _LAST = ("commit.log", "plan.json", _FORGETTING)
-_FINGERPRINTED_FILES = 256
-_FINGERPRINT_BYTES = 1 << 16
 
 
 @dataclass
@@ -414,49 +411,6 @@ _ADVICE = (
     "give another output. If it is yours and nobody else wrote to it (earlier versions of Tamis let the umask decide): "
     "chmod -R go-w {path}, then the same command again"
 )
-
-
-def describe_inputs(files: FileList) -> dict[str, Any]:
-    """Inputs as the plan keeps them: enough to notice a change."""
-    looked_at = zip(files.paths, files.sizes, strict=True) if len(files) <= _FINGERPRINTED_FILES else ()
-    prints = [fingerprint(path, size) for path, size in looked_at]
-    return {"paths": files.paths, "sizes": list(files.sizes), "mtimes_ns": list(files.mtimes_ns), "prints": prints}
-
-
-def fingerprint(path: str, size: int) -> str:
-    """Hash of the first and last 64 KiB."""
-    if is_remote(path):
-        return "remote"  # its version stands where a local file has its time of change
-    digest = hashlib.blake2b(digest_size=8)
-    try:
-        with open(path, "rb", buffering=0) as file:
-            digest.update(file.read(_FINGERPRINT_BYTES))
-            if size > _FINGERPRINT_BYTES:
-                file.seek(max(_FINGERPRINT_BYTES, size - _FINGERPRINT_BYTES))
-                digest.update(file.read(_FINGERPRINT_BYTES))
-    except OSError:
-        return "unreadable"
-    return digest.hexdigest()
-
-
-def changed_inputs(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """What differs between two descriptions of inputs, as sentences."""
-    old = {p: i for i, p in enumerate(before["paths"])}
-    new = {p: i for i, p in enumerate(now["paths"])}
-    found = [f"{p} is new" for p in new if p not in old] + [f"{p} is gone" for p in old if p not in new]
-    for path, i in new.items():
-        if path not in old:
-            continue
-        j = old[path]
-        if before["sizes"][j] != now["sizes"][i]:
-            found.append(f"{path} had {before['sizes'][j]} bytes and has {now['sizes'][i]}")
-        elif before["mtimes_ns"][j] != now["mtimes_ns"][i]:
-            found.append(f"{path} was modified")
-        elif before["prints"] and now["prints"] and before["prints"][j] != now["prints"][i]:
-            found.append(f"{path} has other contents")
-    if not found and before["paths"] != now["paths"]:
-        found.append("the files come in another order")
-    return found
 
 
 def new_run_id() -> str:
