@@ -20,6 +20,8 @@
 #   make bench-cluster executors on a Ray cluster of one node: throughput, start, memory, 20 kills
 #   make bench-stores  1 GB out of an S3 server on loopback, beside boto3's own parallel reads
 #   make bench-start   what installing and starting take
+#   make golden        outputs and speed of this tree beside those of an earlier commit (BASE=rev, PAIRS=n)
+#   make codebase      figures about the source tree
 #   make wheel         the release: kernels for all CPU levels, the same bytes each time (in dist/)
 #   make venv          only the environment (.venv)
 #   make clean         remove what these targets made (also .venv)
@@ -41,7 +43,7 @@ export PIP_NO_INPUT := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := test
-.PHONY: bench-gpu venv demo test test-failed lint format bench-engine bench-text bench-dedup bench-curate bench-langid bench-models bench-film bench-pictures bench-observe bench-plan bench-budget bench-cluster bench-start bench-stores wheel torture clean
+.PHONY: bench-gpu venv demo test test-failed lint format bench-engine bench-text bench-dedup bench-curate bench-langid bench-models bench-film bench-pictures bench-observe bench-plan bench-budget bench-cluster bench-start bench-stores golden codebase wheel torture clean
 
 venv: $(STAMP)
 
@@ -120,6 +122,12 @@ bench-pictures: $(STAMP)
 
 bench-langid: $(STAMP)
 	@$(BIN)/python benchmarks/langid.py --write
+
+golden: $(STAMP)
+	@$(BIN)/python tools/golden.py --base $(or $(BASE),HEAD) --pairs $(or $(PAIRS),0)
+
+codebase: $(STAMP)
+	@$(BIN)/python tools/codebase.py
 
 # Nothing is left of an earlier build: a wheel must follow from the sources alone.
 wheel:

@@ -1,0 +1,245 @@
+"""Print figures about the source tree: sizes, complexity, docstrings, names, types, cycles between packages.
+
+It measures and judges nothing: no test depends on these numbers. `--list NAME` prints what one of them counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import statistics
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1] / "src" / "tamis"
+MAX_LINE = 120
+MAX_COMPLEXITY = 15
+# Of functions and methods: a docstring that begins so names a thing instead of saying what is done.
+NOUN_CLAUSE = re.compile(
+    r"(What|Whether|Which|Who|Where|When|How|Why|The|A|An|One|Every|Each|All|Those|These|That|This|It|Its|Of|As|For|In|Everything|"
+    r"Nothing|None|Whatever|Some|Several|Two|Both|No|So|Such|Only|Up|From|With|Without|About|Also|Like|Or|And)\b"
+)
+BRANCHES = (
+    ast.If,
+    ast.For,
+    ast.AsyncFor,
+    ast.While,
+    ast.ExceptHandler,
+    ast.With,
+    ast.Assert,
+    ast.IfExp,
+    ast.comprehension,
+)
+
+
+@dataclass
+class Module:
+    name: str
+    path: Path
+    text: str
+    tree: ast.Module
+    imports: set[str] = field(default_factory=set)
+
+    @property
+    def lines(self) -> list[str]:
+        return self.text.splitlines()
+
+
+def modules() -> dict[str, Module]:
+    found = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = path.relative_to(ROOT.parent).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        text = path.read_text()
+        found[name] = Module(name, path, text, ast.parse(text))
+    for module in found.values():
+        module.imports = set(_imported(module, found))
+    return found
+
+
+def _imported(module: Module, known: dict[str, Module]) -> Iterator[str]:
+    """Modules of the tree that a module imports, inside functions too; not those for type checkers alone."""
+    skipped = {
+        id(child)
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        for child in ast.walk(node)
+    }
+    for node in ast.walk(module.tree):
+        if id(node) in skipped:
+            continue
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module is not None and not node.level:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        yield from (name for name in names if name in known and name != module.name)
+
+
+def functions(module: Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef, ast.ClassDef | None]]:
+    def walk(
+        node: ast.AST, prefix: str, owner: ast.ClassDef | None
+    ) -> Iterator[tuple[str, ast.FunctionDef, ast.ClassDef | None]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield f"{prefix}.{child.name}", child, owner  # type: ignore[misc]
+                yield from walk(child, f"{prefix}.{child.name}", None)
+            elif isinstance(child, ast.ClassDef):
+                yield from walk(child, f"{prefix}.{child.name}", child)
+            else:
+                yield from walk(child, prefix, owner)
+
+    yield from walk(module.tree, module.name, None)
+
+
+def complexity(function: ast.AST) -> int:
+    """McCabe's number, with boolean operators counted as branches."""
+    total = 1
+    for node in ast.walk(function):
+        if isinstance(node, ast.BoolOp):
+            total += len(node.values) - 1
+        elif isinstance(node, BRANCHES) and not isinstance(node, ast.With):
+            total += 1
+    return total
+
+
+def is_property(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any("property" in ast.unparse(d) for d in function.decorator_list)
+
+
+def noun_clauses(found: dict[str, Module]) -> tuple[list[str], int]:
+    noun, total = [], 0
+    for module in found.values():
+        for name, function, _ in functions(module):
+            text = ast.get_docstring(function)
+            if text is None or is_property(function):
+                continue
+            total += 1
+            if NOUN_CLAUSE.match(text):
+                noun.append(f"{name}: {text.splitlines()[0]}")
+    return noun, total
+
+
+def repeated_classes(found: dict[str, Module]) -> list[str]:
+    places = defaultdict(list)
+    for module in found.values():
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(module.name)
+    return [f"{name}: {', '.join(where)}" for name, where in sorted(places.items()) if len(where) > 1]
+
+
+def inherited_once(found: dict[str, Module]) -> list[str]:
+    """Classes that one class in another file inherits from, and no other."""
+    home, heirs = {}, defaultdict(list)
+    for module in found.values():
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef):
+                home.setdefault(node.name, module.name)
+                for base in node.bases:
+                    name = ast.unparse(base).partition("[")[0].rpartition(".")[2]
+                    heirs[name].append((node.name, module.name))
+    return [
+        f"{home[base]}.{base} <- {of[0][1]}.{of[0][0]}"
+        for base, of in sorted(heirs.items())
+        if base in home and len(of) == 1 and of[0][1] != home[base]
+    ]
+
+
+def private_once(found: dict[str, Module]) -> tuple[list[str], int]:
+    """Private functions that are mentioned once besides their definition."""
+    once, total = [], 0
+    for module in found.values():
+        words = Counter(re.findall(r"\b_[A-Za-z]\w*", module.text))
+        for name, function, _ in functions(module):
+            if function.name.startswith("_") and not function.name.startswith("__"):
+                total += 1
+                if words[function.name] <= 2:
+                    once.append(name)
+    return once, total
+
+
+def cycles(found: dict[str, Module]) -> list[str]:
+    """Groups of packages that import each other in circles, imports inside functions included."""
+
+    def package(name: str) -> str:
+        parts = name.split(".")
+        return parts[1] if len(parts) > 1 else ""
+
+    graph: dict[str, set[str]] = defaultdict(set)
+    for module in found.values():
+        graph[package(module.name)] |= {package(i) for i in module.imports} - {package(module.name), ""}
+
+    def reach(start: str) -> set[str]:
+        seen, todo = set(), [start]
+        while todo:
+            for other in graph[todo.pop()] - seen:
+                seen.add(other)
+                todo.append(other)
+        return seen
+
+    reached = {name: reach(name) for name in list(graph)}
+    groups = {frozenset({n, *(m for m in reached[n] if n in reached.get(m, set()))}) for n in reached}
+    return [", ".join(sorted(group)) for group in groups if len(group) > 1]
+
+
+def figures() -> dict[str, tuple[str, list[str]]]:
+    """Each figure by name: as text, and what it counts."""
+    found = modules()
+    sizes = [len(m.lines) for m in found.values()]
+    busy = [
+        f"{name}: {n}" for m in found.values() for name, f, _ in functions(m) if (n := complexity(f)) > MAX_COMPLEXITY
+    ]
+    noun, n_docstrings = noun_clauses(found)
+    importers = Counter(name for m in found.values() for name in m.imports)
+    lonely = [name for name in found if importers[name] <= 1]
+    once, n_private = private_once(found)
+
+    def lines(pattern: str) -> list[str]:
+        expression = re.compile(pattern)
+        return [
+            f"{m.name}:{i}: {x.strip()}"
+            for m in found.values()
+            for i, x in enumerate(m.lines, 1)
+            if expression.search(x)
+        ]
+
+    wide = [f"{m.name}:{i}" for m in found.values() for i, line in enumerate(m.lines, 1) if len(line) > MAX_LINE]
+    counted = {
+        f"functions of complexity > {MAX_COMPLEXITY}": busy,
+        "class names defined twice or more": repeated_classes(found),
+        "bases inherited by one class in another file": inherited_once(found),
+        "modules with at most one importer": lonely,
+        "lines with Any": lines(r"\bAny\b"),
+        "lines with dict[str, Any] or Mapping[str, Any]": lines(r"(dict|Mapping)\[str, Any\]"),
+        f"lines over {MAX_LINE}": wide,
+        "fmt: skip": lines(r"fmt: skip"),
+        "film(s), picture(s)": lines(r"(?i)(film|picture)s?(?![a-z])"),
+        "cycles between packages": cycles(found),
+    }
+    table = {"files / lines / median": (f"{len(sizes)} / {sum(sizes)} / {statistics.median(sizes):.0f}", [])}
+    table["noun-clause docstrings"] = (f"{len(noun)} of {n_docstrings} ({len(noun) / max(1, n_docstrings):.1%})", noun)
+    table["private functions used once"] = (f"{len(once)} of {n_private}", once)
+    return table | {name: (str(len(of)), of) for name, of in counted.items()}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "--list", default="", metavar="NAME", help="print what the figures with this in their name count"
+    )
+    options = parser.parse_args()
+    for name, (value, of) in figures().items():
+        if not options.list:
+            print(f"{name:52s} {value}")
+        elif options.list in name:
+            print("\n".join(of))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
