@@ -217,7 +217,8 @@ class ClassifierModelStage(ModelStage):
     def load(self, folder: folders.ModelFolder, device: TorchDevice) -> Network:
         from tamis.stages.text.models.networks import HeadedEncoder, SequenceClassifier
 
-        if "fc_dropout" in folder.config:  # an encoder and one layer, as its own classes save them
+        # An encoder and one layer, as its own classes save them; code that the folder names knows better.
+        if "fc_dropout" in folder.config and not folder.config.get("auto_map"):
             network: Any = HeadedEncoder(
                 folder,
                 device,
