@@ -246,7 +246,7 @@ class ClassifierModelStage(ModelStage):
 
     def changed_results(self) -> str:
         try:
-            config = self._find_here().config
+            config = folders.read_json(self._find_here() / "config.json")
         except (TamisError, OSError):
             return ""
         is_new = config.get("model_type") in _READ_TO_THE_END and config.get("pad_token_id") != 0

@@ -11,6 +11,7 @@ import functools
 import hashlib
 import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -69,6 +70,14 @@ def tokenizer_fingerprint(identifier: str, settings: Mapping[str, Any]) -> str |
     except (TamisError, OSError):
         return None
     return found.hexdigest() if names else None
+
+
+def tokenizer_bytes(folder: Path) -> int:
+    """Return the size of the files that a tokenizer is loaded from: tokenizer.json where there is one, else its vocabulary."""
+    whole = folder / "tokenizer.json"
+    if whole.exists():
+        return whole.stat().st_size
+    return sum(p.stat().st_size for p in folder.iterdir() if p.is_file() and _is_of_tokenizer(p.name))
 
 
 def _is_of_tokenizer(name: str) -> bool:
