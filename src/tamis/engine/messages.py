@@ -241,7 +241,7 @@ class Done(AboutUnit, Cost):
 class Failure(AboutUnit, Cost):
     """A unit failed: by an exception in the worker, or (supervisor/deaths.py) with the worker.
 
-    `kind`: memory, error, setup, disk; of workers that died also timeout, killed, replaced, crash.
+    `kind`: memory, error, setup, device (a GPU has no room for the stages), disk; of workers that died also timeout, killed, replaced, crash.
     """
 
     kind: str

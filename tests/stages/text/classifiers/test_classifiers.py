@@ -21,10 +21,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
 import small_models as small  # noqa: E402
 
 from tamis.errors import UsageError  # noqa: E402
+from tamis.memory.device_limits import DeviceMemory  # noqa: E402
 from tamis.stages.resources import Resources  # noqa: E402
 from tamis.stages.text import classifiers  # noqa: E402
 from tamis.stages.text.classifiers.base import ClassifierModelStage  # noqa: E402
-from tamis.stages.text.models.device import DeviceMemory, Work  # noqa: E402
+from tamis.stages.text.models.device import Work  # noqa: E402
 from tamis.stages.text.models.tokenizer import Tokenizer  # noqa: E402
 from tamis.stages.text.models.utils import TOKENS  # noqa: E402
 from tamis.tasks import DocumentBatch  # noqa: E402

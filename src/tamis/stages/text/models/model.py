@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from tamis.errors import TamisError, UsageError
 from tamis.later import np, pa
 from tamis.memory import device_limits
-from tamis.memory.device_limits import CUT_TO_FIT, OUT_OF_DEVICE_MEMORY
+from tamis.memory.device_limits import CUT_TO_FIT, OUT_OF_DEVICE_MEMORY, DeviceMemory
 from tamis.secrets import Secret
 from tamis.sizes import format_size
 from tamis.stages.base import ProcessingStage, is_count
@@ -28,7 +28,6 @@ from tamis.stages.text.models.device import (
     AHEAD,
     Ahead,
     Allowance,
-    DeviceMemory,
     TorchDevice,
     choose_device,
     run_batches,
