@@ -61,7 +61,9 @@ def optional(module: str, what: str, extra: str) -> Any:
     """A module that an extra brings; MissingExtra, with what needs it, where that is not installed."""
     try:
         return importlib.import_module(module)
-    except ImportError:
+    except ImportError as exc:
+        if exc.path is not None and not isinstance(exc, ModuleNotFoundError):  # installed, but the loader cannot map it
+            raise
         raise MissingExtra(what, extra) from None
 
 

@@ -12,10 +12,12 @@ import pyarrow as pa
 import pytest
 
 from tamis import Pipeline, ProcessingStage, Resources
+from tamis.engine.run.budget.gpus import GpuNeed, fit_shares
 from tamis.engine.supervisor.devices import Devices, environment, fixed_workers, gpu_share, most_workers
 from tamis.errors import BudgetError, TamisError
 from tamis.memory import device_limits
 from tamis.memory.device_limits import DeviceLimit
+from tamis.memory.gpu import DeviceRoom
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
 from tamis.tasks import DocumentBatch
@@ -202,3 +204,111 @@ def test_process_batch_gets_as_many_batches_as_the_stage_asks_for(tmp_path: Path
     assert len(seen) == 3000
     assert {n for _, n in seen} == {4}
     assert {i for i, _ in seen} == {0, 1, 2, 3}
+
+
+# -- a GPU that other processes hold most of ------------------------------------------------------------------------------
+MB = 1_000_000
+BERT = GpuNeed("bert", 703 * MB, 1206 * MB)  # 406 MB of weights
+CROWDED = DeviceRoom(140_000 * MB, 2_200 * MB)
+
+
+def test_as_many_workers_share_a_crowded_gpu_as_fit() -> None:
+    assert fit_shares([0.0, 0.5], [GpuNeed("", 0, 0), BERT], 2_150 * MB, CROWDED) == [0.0, 1.0]
+    assert fit_shares([0.25], [BERT], 4_000 * MB, CROWDED) == [pytest.approx(1 / 3)]
+    assert fit_shares([0.25], [BERT], 40_000 * MB, CROWDED) == [0.25]
+    assert fit_shares([2.0], [BERT], 2_150 * MB, CROWDED) == [2.0]
+    assert fit_shares([0.5], [BERT], 703 * MB, CROWDED) == [1.0]  # it may fit: trying tells
+    with pytest.raises(
+        BudgetError, match=r"one worker of bert needs at least 703 MB of a GPU, and 600 MB of 140 GB are free"
+    ):
+        fit_shares([0.5], [BERT], 550 * MB, DeviceRoom(140_000 * MB, 600 * MB))
+
+
+@pytest.mark.parametrize(("free_mb", "is_crowded"), [(2_200, True), (139_000, False), (0, True)])
+def test_a_gpu_is_crowded_where_others_hold_much_of_it(free_mb: int, is_crowded: bool) -> None:
+    assert DeviceRoom(140_000 * MB, free_mb * MB).is_crowded is is_crowded
+    assert not DeviceRoom().is_crowded  # nobody can tell
+
+
+def test_no_more_workers_are_started_than_fitted() -> None:
+    devices = Devices(["0", "1"], [0.5, 0.25])
+    assert (devices.take(1, 0), devices.take(2, 0)) == (("0",), ("1",))
+    devices.free(2)
+    devices.keep_to(0, 1)
+    assert not devices.has_room(0)
+    assert devices.has_room(1)
+    devices.free(1)
+    assert devices.has_room(0)
+    devices.keep_to(0, 0)  # one at least
+    assert devices.has_room(0)
+
+
+class Weighs(See):
+    """Needs so much of a device whose free memory is told by a file."""
+
+    name = "weighs"
+
+    def least_bytes(self) -> int:
+        return 406 * MB
+
+
+def test_what_is_free_on_a_gpu_is_what_workers_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setattr("tamis.engine.run.budget.gpus.device_room", lambda: CROWDED)
+    seen = run(tmp_path, [Weighs(0.5)])
+    assert len(seen) == 3000
+    assert {(share, limit) for _, share, _, _, limit in seen} == {("1", str(2_150 * MB))}
+    noted = {e["name"]: e for e in json.loads((tmp_path / "out/_tamis/settings.json").read_text())["settings"]}
+    assert (noted["gpu_memory"]["value"], noted["gpu_memory"]["chosen_by"]) == (2_150 * MB, "machine")
+
+
+def test_a_gpu_without_room_for_one_worker_is_refused_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setattr("tamis.engine.run.budget.gpus.device_room", lambda: DeviceRoom(140_000 * MB, 600 * MB))
+    with pytest.raises(
+        BudgetError, match=r"one worker of weighs needs at least 703 MB of a GPU, and 600 MB of 140 GB are free"
+    ):
+        run(tmp_path, [Weighs(0.5)])
+    assert not list((tmp_path / "out").glob("*.jsonl"))
+
+
+class Crowds(See):
+    """Fits its device `n` times: each worker holds one of so many files while it lives."""
+
+    name = "crowds"
+
+    def __init__(self, folder: str, n: int) -> None:
+        super().__init__(0.25)
+        self.folder, self.n = folder, n
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        import fcntl
+
+        for i in range(self.n):
+            self.held = open(f"{self.folder}/room{i}", "w")  # noqa: SIM115 - as long as the process lives
+            try:
+                fcntl.flock(self.held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except OSError:
+                self.held.close()
+        raise RuntimeError("CUDA error: out of memory")
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_run_goes_on_with_the_workers_that_fit_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n: int) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    seen = run(tmp_path, [Crowds(str(tmp_path), n)], workers=4)
+    assert len(seen) == 3000
+    assert 1 <= len({pid for _, _, pid, *_ in seen}) <= n
+
+
+def test_one_worker_that_does_not_fit_ends_the_run_before_any_document(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with pytest.raises(
+        BudgetError, match=r"one worker alone does not fit its GPU: .*CUDA error: out of memory.* 0 documents"
+    ):
+        run(tmp_path, [Crowds(str(tmp_path), 0)])

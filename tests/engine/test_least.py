@@ -38,7 +38,7 @@ def test_the_refusal_names_the_stage_and_a_budget(tmp_path: Path) -> None:
         JsonlWriter(str(tmp_path / "out")),
     ]
     with pytest.raises(
-        BudgetError, match=r"the weights of stage 'huge' alone take 14.* the smallest that may work is 16365MB"
+        BudgetError, match=r"loading stage 'huge' alone takes 14.* the smallest that may work is 16365MB"
     ):
         Pipeline("p", stages=stages).execute(memory="2GB")
     assert not (tmp_path / "marker").exists()

@@ -63,9 +63,10 @@ class Library:
     def _nvmlDeviceGetMemoryInfo_v2(self, device: Any, memory: Any) -> None:
         assert memory._obj.version == 0x02000028
         memory._obj.used, memory._obj.reserved, memory._obj.total = 3 * GIB, GIB, 140 * GIB
+        memory._obj.free = 136 * GIB
 
     def _nvmlDeviceGetMemoryInfo(self, device: Any, memory: Any) -> None:
-        memory._obj.used, memory._obj.total = 4 * GIB, 140 * GIB
+        memory._obj.used, memory._obj.total, memory._obj.free = 4 * GIB, 140 * GIB, 136 * GIB
 
     def _nvmlDeviceGetUtilizationRates(self, device: Any, rates: Any) -> None:
         rates._obj.gpu, rates._obj.memory = 75, 20
@@ -98,7 +99,7 @@ def test_nvml_tells_memory_business_temperature_and_processes() -> None:
     library = Library()
     source = NvmlSource({}, library)
     first, second = source.look()
-    assert first == GpuLook(0, "NVIDIA H200", 3 * GIB, 140 * GIB, 0.75, 41.0, {11: 2 * GIB, 12: 0})
+    assert first == GpuLook(0, "NVIDIA H200", 3 * GIB, 140 * GIB, 0.75, 41.0, {11: 2 * GIB, 12: 0}, 136 * GIB)
     assert second.gpu == 1
     assert (first.ours_bytes([11, 11, 99]), first.ours_bytes([])) == (2 * GIB, 0)
     source.close()
@@ -117,7 +118,7 @@ def test_how_busy_a_device_was_is_told_of_all_the_time_since_the_last_look() -> 
 def test_what_a_device_does_not_tell_is_absent() -> None:
     names = "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetTemperature", "nvmlDeviceGetComputeRunningProcesses_v3"
     library = Library(1, **dict.fromkeys(names, NOT_SUPPORTED))
-    assert NvmlSource({}, library).look() == [GpuLook(0, "NVIDIA H200", 3 * GIB, 140 * GIB, None, None, {})]
+    assert NvmlSource({}, library).look() == [GpuLook(0, "NVIDIA H200", 3 * GIB, 140 * GIB, None, None, {}, 136 * GIB)]
 
 
 def test_a_gpu_that_fell_off_the_bus_is_left_out() -> None:
@@ -127,7 +128,7 @@ def test_a_gpu_that_fell_off_the_bus_is_left_out() -> None:
 
 def test_an_older_driver_tells_memory_too() -> None:
     older = Library(1, nvmlDeviceGetMemoryInfo_v2=MISSING)
-    assert [g.used_bytes for g in NvmlSource({}, older).look()] == [4 * GIB]
+    assert [(g.used_bytes, g.room_bytes) for g in NvmlSource({}, older).look()] == [(4 * GIB, 136 * GIB)]
 
 
 @pytest.mark.parametrize(

@@ -67,14 +67,30 @@ class Up:
     own_bytes: int
     anon_bytes: int
     peak_bytes: int
+    stages_bytes: int = 0  # of the peak, what loading the stages of a job added
+
+
+@dataclass(frozen=True)
+class Based:
+    """The libraries of every job are loaded, its stages are next: the server waits for `LoadStages`."""
+
+
+@dataclass(frozen=True)
+class LoadStages:
+    """To a forking server: load the stages of the job inside so many more bytes; 0: without a limit."""
+
+    room_bytes: int = 0
 
 
 @dataclass(frozen=True)
 class NotLoaded:
-    """The job cannot be loaded, and why."""
+    """The job cannot be loaded, and why. `is_memory`: an allocation failed, of `asked_bytes` where that is known, in `stage`."""
 
     error: str
     trace: str
+    is_memory: bool = False
+    asked_bytes: int = 0
+    stage: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,6 +110,6 @@ class Exited:
 
 
 Request = ForkWorker | ForkServer | ForkCall
-TO_SERVER = kinds(LoadJob, ForkWorker)
+TO_SERVER = kinds(LoadJob, LoadStages, ForkWorker)
 TO_WARM_PROCESS = kinds(LoadLibraries, ForkServer, ForkCall)
-FROM_FORKER = kinds(Up, NotLoaded, Forked, Exited)
+FROM_FORKER = kinds(Up, Based, NotLoaded, Forked, Exited)

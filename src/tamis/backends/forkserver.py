@@ -13,12 +13,14 @@ import faulthandler
 import os
 import socket
 import traceback
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tamis.backends import early
-from tamis.backends.fork_messages import TO_SERVER, NotLoaded
+from tamis.backends.fork_messages import TO_SERVER, Based, NotLoaded
 from tamis.backends.forking import Forker, adopt_orphans, die_with_parent, enter, leave, name_process, settle
 from tamis.engine.channel import Channel
+from tamis.memory import meter
 from tamis.memory.gate import close_gate
 
 if TYPE_CHECKING:
@@ -40,11 +42,13 @@ def serve(sock: socket.socket, is_loaded: bool, forked: bool = False, is_branch:
     name_process("tamis-server")
     channel = Channel(sock, TO_SERVER)
     try:
-        runner = _load(channel, is_loaded)
+        runner, base_bytes = _load(channel, is_loaded)
         up = settle(drop_pages=not forked and not is_loaded, is_branch=is_branch)
+        up = replace(up, stages_bytes=max(0, up.peak_bytes - base_bytes))
         gate = close_gate()
     except BaseException as exc:
-        channel.send(NotLoaded(f"{type(exc).__name__}: {exc}", traceback.format_exc()[-4000:]))
+        meter.set_data_limit("self", None)  # the message takes memory as well
+        channel.send(_not_loaded(exc))
         return 1
     channel.send_with(up, [gate] if gate is not None else [])
     if gate is not None:
@@ -52,15 +56,34 @@ def serve(sock: socket.socket, is_loaded: bool, forked: bool = False, is_branch:
     return Forker(channel, lambda request, fd: _work(fd, runner, request.environment)).serve()
 
 
-def _load(channel: Channel, loaded: bool) -> UnitRunner:
+def _load(channel: Channel, loaded: bool) -> tuple[UnitRunner, int]:
+    """Return the runner for the job that comes over the channel, and the peak before its stages were loaded."""
     hello = channel.receive()
     if hello is None:
         os._exit(0)  # nobody wants it any more
     payload = channel.take(hello.payload_bytes)
     enter(hello.surroundings)
-    from tamis.backends.preload import load
+    from tamis.backends.preload import load, load_libraries
+    from tamis.kernels.loading.library import RECORDS
 
-    return load(payload, hello.place, loaded)
+    if not loaded:
+        load_libraries([RECORDS])
+    base_bytes = meter.peak_rss() or 0
+    channel.send(Based())
+    room = channel.receive()
+    if room is None:
+        os._exit(0)
+    if room.room_bytes:
+        meter.set_data_limit("self", (meter.data_bytes() or 0) + room.room_bytes)
+    return load(payload, hello.place), base_bytes
+
+
+def _not_loaded(exc: BaseException) -> NotLoaded:
+    from tamis.backends.preload import stage_of
+    from tamis.formats.faults import asked_bytes, is_memory_failure
+
+    about = f"{type(exc).__name__}: {exc}", traceback.format_exc()[-4000:]
+    return NotLoaded(*about, is_memory_failure(exc), asked_bytes(exc), stage_of(exc))
 
 
 def _work(fd: int, runner: Any, environment: dict[str, str]) -> int:

@@ -17,10 +17,21 @@ from tamis import errors, files, secrets
 from tamis.backends import early
 from tamis.backends.base import BaseExecutor
 from tamis.backends.execution import load_report
-from tamis.backends.fork_messages import FROM_FORKER, Exited, Forked, ForkWorker, LoadJob, NotLoaded, Up
+from tamis.backends.fork_messages import (
+    FROM_FORKER,
+    Based,
+    Exited,
+    Forked,
+    ForkWorker,
+    LoadJob,
+    LoadStages,
+    NotLoaded,
+    Up,
+)
 from tamis.backends.forking import Branch, launch, surroundings
 from tamis.backends.guard import Guard, Notice
 from tamis.backends.inprocess import InlineWorkers
+from tamis.backends.loading_cap import LoadingCap
 from tamis.backends.waker import Waker
 from tamis.backends.warm_process import Child, WarmProcess
 from tamis.engine.channel import Channel
@@ -93,15 +104,38 @@ class ForkedWorkers:
         self._channel.send(LoadJob(surroundings(self._log), len(self._payload), self._place))
         with contextlib.suppress(OSError):
             ours.sendall(self._payload)
-        self._meanwhile()  # the server is busy for 0.2 s
-        answer = self._channel.receive()
+        if not self._channel.wait(0):
+            self._meanwhile()  # the server is busy for 0.2 s
+            self._meanwhile = int
+        answer = self._load_stages()
         if not isinstance(answer, Up):
             self._refuse(answer)
         parent_bytes = self._warm_process.own_bytes if self._warm_process is not None else 0
-        self.server = Server(answer.own_bytes + parent_bytes, answer.anon_bytes, answer.peak_bytes)
+        self.server = Server(
+            answer.own_bytes + parent_bytes, answer.anon_bytes, answer.peak_bytes, stages_bytes=answer.stages_bytes
+        )
         fds = self._channel.fds
         self._guard.stand_at(fds.pop(0) if fds else None)
         self._selector.register(ours, selectors.EVENT_READ, self._channel)
+
+    def _load_stages(self) -> Any:
+        """Have the stages of the job loaded inside the budget; return the answer of the server. BudgetError where they do not fit."""
+        assert self._channel is not None
+        assert self._server is not None
+        assert self._lookout is not None
+        answer = self._channel.receive()
+        if not isinstance(answer, Based):
+            return answer
+        cap = LoadingCap(self._lookout, self._server.pid, self._place["budget_bytes"], self._log)
+        try:
+            self._channel.send(LoadStages(cap.begin()))
+            self._meanwhile()
+            answer = self._channel.receive()
+        finally:
+            cap.end()
+        if not isinstance(answer, Up):
+            cap.check(answer, self._server.wait() if answer is None else None)
+        return answer
 
     def _start_server(self) -> tuple[socket.socket, subprocess.Popen[bytes] | Branch]:
         prepared = early.take("tamis.backends.forkserver")

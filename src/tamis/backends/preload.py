@@ -27,14 +27,18 @@ from tamis.engine.worker.node import WorkerMetadata, this_node
 from tamis.engine.worker.process import UnitRunner
 from tamis.engine.worker.workplace import Workplace
 from tamis.errors import PipelineError
+from tamis.formats.faults import is_memory_failure
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.formats.jsonl.encode import encode_jsonl
 from tamis.kernels.loading.native import load_all
+from tamis.memory import meter
 from tamis.memory.machine import filesystem
 from tamis.stores import opening as stores
 from tamis.stores import options, spool
 from tamis.stores.urls import is_bucket
 from tamis.tasks import DocumentBatch
+
+_WHILE_LOADING = "while loading stage "
 
 
 def load_libraries(groups: Iterable[str], warm: bool = False) -> None:
@@ -50,23 +54,33 @@ def load_libraries(groups: Iterable[str], warm: bool = False) -> None:
         gc.freeze()
 
 
-def load(payload: bytes, place: dict[str, Any], warm: bool = False) -> UnitRunner:
-    """The runner for a job. `payload` comes from the supervisor over a private socket, never from a file."""
+def load(payload: bytes, place: dict[str, Any]) -> UnitRunner:
+    """The runner for a job, once the libraries are loaded. `payload` comes from the supervisor over a private socket, never from a file."""
     log_to_file()
     job: Job = pickle.loads(payload)
     if job.wants_frames():
         importlib.import_module("pandas")
-    if warm and "pandas" in sys.modules:
+    if "pandas" in sys.modules:
         _take_pandas_in()
-    load_libraries(job.kernel_groups(), warm)
+    load_libraries(job.kernel_groups(), warm=True)
     for stage in job.stages:
-        set_up_on_node(stage)
+        try:
+            set_up_on_node(stage)
+        except BaseException as exc:
+            exc.add_note(f"{_WHILE_LOADING}{stage.name}")
+            raise
     workplace = Workplace.from_dict(place["workplace"], expected_inputs(place["plan"]))
     options.restore(workplace.stores)
     if workplace.remote or workplace.far or any(is_bucket(path) for path in workplace.expected):
         stores.warm()
     keep_copies_in(workplace.scratch)
     return UnitRunner(job, workplace)
+
+
+def stage_of(exc: BaseException) -> str:
+    """Return the name of the stage that raised an exception in `load`; an empty string if it was none."""
+    notes = (note for note in getattr(exc, "__notes__", ()) if note.startswith(_WHILE_LOADING))
+    return next((note.removeprefix(_WHILE_LOADING) for note in notes), "")
 
 
 def keep_copies_in(scratch: str) -> None:
@@ -100,7 +114,9 @@ def set_up_on_node(stage: Any) -> None:
         try:
             stage.setup_on_node(this_node(), WorkerMetadata())
         except BaseException as exc:
-            told = f"{type(exc).__name__}: {exc}"[:4000] or "failed"
+            meter.set_data_limit("self", None)  # the message takes memory as well
+            kind = MemoryError if is_memory_failure(exc) else type(exc)
+            told = f"{kind.__name__}: {exc}"[:4000]
             traceback.print_exc()
         with contextlib.suppress(OSError):
             os.write(write, told.encode("utf-8", "replace"))
@@ -109,6 +125,8 @@ def set_up_on_node(stage: Any) -> None:
     with os.fdopen(read, "rb") as pipe:
         told = pipe.read().decode("utf-8", "replace")
     _, status = os.waitpid(child, 0)
+    if told.startswith(f"{MemoryError.__name__}: "):
+        raise MemoryError(told)
     if told or status:
         raise PipelineError(
             f"stage {stage.name!r}: its setup_on_node failed: {told or f'its process died, status {status}'}"

@@ -241,7 +241,8 @@ class Done(AboutUnit, Cost):
 class Failure(AboutUnit, Cost):
     """A unit failed: by an exception in the worker, or (supervisor/deaths.py) with the worker.
 
-    `kind`: memory, error, setup, disk, input; of workers that died also timeout, killed, replaced, crash.
+    `kind`: memory, error, setup, device (a GPU has no room for the stages), disk, input (not the records that an earlier pass read);
+    of workers that died also timeout, killed, replaced, crash.
     """
 
     kind: str

@@ -21,6 +21,7 @@ class Server:
     peak_bytes: int  # resident at most while loading
     n_cores: int = 0  # of its machine; 0: this one
     others_bytes: int = 0  # on another machine: whatever else of ours is there
+    stages_bytes: int = 0  # of the peak, what loading the stages added
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,46 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tamis.errors import TamisError
+
 # Metrics of stages that run on a device.
 OUT_OF_DEVICE_MEMORY = "out_of_device_memory"  # a batch did not fit, and its documents went through in smaller ones
 CUT_TO_FIT = "cut_to_fit_device"  # of a document as much went through as fitted (gpu_overflow="cut")
 
 TURNS_FOLDER = "TAMIS_GPU_TURNS"  # a folder of the run on this machine, where workers that share a device find each other (turns.py)
 CONTEXT_BYTES = 600_000_000  # measured on an H200: 510 to 570 MB with torch's kernels loaded
+LEAST_CONTEXT_BYTES = 450_000_000  # less before all kernels are loaded
+# What CUDA's libraries say where they have no memory of their own; the device can still be used.
+_FULL = (
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "CUSOLVER_STATUS_ALLOC_FAILED",
+    "CUDA error: out of memory",
+    "cudaErrorMemoryAllocation",
+    "CUDA_ERROR_OUT_OF_MEMORY",
+)
+_CLASSES = {"torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError"}
+
+
+class DeviceMemory(TamisError):
+    """A model, or one text alone in its batch, does not fit the memory of the device."""
+
+
+def is_device_full(exc: BaseException) -> bool:
+    """Return True if torch, one of CUDA's libraries below it or cupy (added_norm.py, disentangled_attention.py) reports that a GPU has no memory left."""
+    kind = type(exc)
+    if any(f"{base.__module__}.{base.__qualname__}" in _CLASSES for base in kind.__mro__):
+        return True
+    if kind.__module__.partition(".")[0] == "cupy" and kind.__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(exc, RuntimeError) and any(words in str(exc) for words in _FULL)
+
+
+def lacked_device_memory(exc: BaseException | None) -> bool:
+    """Return True if an exception, or one that it was raised from, is about the memory of a device."""
+    return exc is not None and (
+        isinstance(exc, DeviceMemory) or is_device_full(exc) or lacked_device_memory(exc.__cause__ or exc.__context__)
+    )
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ _SMI_BYTES = 1 << 20
 _GPU_FIELDS = "index,uuid,name,memory.used,memory.total,utilization.gpu,temperature.gpu"
 _APP_FIELDS = "gpu_uuid,pid,used_memory"
 _MIB = 1 << 20
+_OWN_SHARE = 0.9  # of a device that is ours alone so much is free: the driver and a desktop take little
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,12 @@ class GpuLook:
     temperature_c: float | None = None
     # pid -> bytes; in a container the pids may be the host's.
     processes: Mapping[int, int] = field(default_factory=dict)
+    free_bytes: int | None = None  # less than what is not used: the driver reserves some; None where nobody tells
+
+    @property
+    def room_bytes(self) -> int:
+        """Memory that can still be allocated."""
+        return self.total_bytes - self.used_bytes if self.free_bytes is None else self.free_bytes
 
     def ours_bytes(self, pids: Iterable[int]) -> int:
         return sum(self.processes.get(pid, 0) for pid in set(pids))
@@ -63,14 +70,29 @@ def device_names(environ: Mapping[str, str]) -> list[str]:
         return []
 
 
-def device_bytes() -> int:
-    """Memory of the smallest GPU that is ours to use; 0 where there is none, or nobody can tell."""
+@dataclass(frozen=True)
+class DeviceRoom:
+    """Memory of the GPUs that are ours to use: of the smallest, and what is free on the fullest. 0: there is none, or it is not known."""
+
+    total_bytes: int = 0
+    free_bytes: int = 0
+
+    @property
+    def is_crowded(self) -> bool:
+        """Return True if other processes hold a part of a device that matters."""
+        return self.total_bytes > 0 and self.free_bytes < _OWN_SHARE * self.total_bytes
+
+
+def device_room() -> DeviceRoom:
+    """Return the memory of the GPUs of this machine, before anything of ours is on them."""
     source = find_gpus()
     if source is None:
-        return 0
+        return DeviceRoom()
     try:
-        found = [look.total_bytes for look in source.look()]
-        return min(found, default=0)
+        looks = source.look()
+        return DeviceRoom(
+            min((look.total_bytes for look in looks), default=0), min((look.room_bytes for look in looks), default=0)
+        )
     finally:
         source.close()
 
@@ -129,7 +151,8 @@ class NvmlSource:
             memory = _told(self._nvml.memory, device)
             if memory is not None:  # else it has fallen off the bus
                 degrees, running = _told(self._nvml.temperature, device), _told(self._nvml.processes, device)
-                found.append(GpuLook(gpu, self._names[gpu], *memory, self._busy(gpu), degrees, running or {}))
+                free = _told(self._nvml.free, device)
+                found.append(GpuLook(gpu, self._names[gpu], *memory, self._busy(gpu), degrees, running or {}, free))
         return found
 
     def _busy(self, gpu: int) -> float | None:

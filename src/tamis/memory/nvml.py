@@ -86,6 +86,16 @@ class Nvml:
             return int(older.used), int(older.total)
         return int(newer.used), int(newer.total)
 
+    def free(self, device: ctypes.c_void_p) -> int:
+        """Return the bytes that can still be allocated: without what the driver reserves for itself."""
+        memory: _MemoryV2 | _Memory = _MemoryV2(version=ctypes.sizeof(_MemoryV2) | 2 << 24)
+        try:
+            self._call("nvmlDeviceGetMemoryInfo_v2", device, byref(memory))
+        except NvmlError:
+            memory = _Memory()
+            self._call("nvmlDeviceGetMemoryInfo", device, byref(memory))
+        return int(memory.free)
+
     def busy(self, device: ctypes.c_void_p) -> float:
         """The share of the last moments (a sixth of a second to one) in which something was computed."""
         rates = _Rates()

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tamis.backends.loading_cap import without_cap
 from tamis.backends.local import LocalExecutor
 from tamis.cli.plan.trial import without_profiles
 from tamis.dedup.planning import least_budget
@@ -62,7 +63,7 @@ def _solving() -> Smallest:
 
 def _tried(begin: Callable[[str], object]) -> Smallest:
     """What `begin`, given a folder, says that it would need; from the table where it fails for another reason, which the run will tell."""
-    with tempfile.TemporaryDirectory(prefix="tamis-plan-") as folder, without_profiles():
+    with tempfile.TemporaryDirectory(prefix="tamis-plan-") as folder, without_profiles(), without_cap():
         try:
             begin(os.path.join(folder, "out"))
         except BudgetError as exc:

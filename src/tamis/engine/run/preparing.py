@@ -184,7 +184,7 @@ class PreparedRun:
             block = 1 << 40
         from tamis.sizes import parse_size
 
-        gpus = share_gpus(self.job, self.settings, self.record)
+        gpus = share_gpus(self.job, self.settings, self.record, is_remote)
         return Config(
             budget_bytes=budget.bytes,
             pool_bytes=shares.pool_bytes,

@@ -33,6 +33,8 @@ class Setbacks(Dispatch):
         # Given up because of another of its units.
         if unit.mode in (Mode.RUN, Mode.QUARANTINE) and unit.partition not in self.partitions:
             return self._free_scratch(held_by(unit))
+        if kind == "device":
+            return self._no_room_on_device(unit, worker, report)
         if kind == "memory":
             self.counters["memory_failures"] += 1
             self.grants.learn_failure(worker, unit, report)
@@ -69,6 +71,31 @@ class Setbacks(Dispatch):
             self.last_failure = in_words(unit.stage) or "a stage"
             self.first_failure = self.first_failure or recovery.told(report, unit)
         return actions + self._requeue(verdict)
+
+    def _no_room_on_device(self, unit: Unit, worker: Worker, report: Failure) -> list[Action]:
+        """Go on with the workers that fit their GPUs. Where this was the only one: end the run if the stages never fitted, else try again, for
+        another process may have taken the memory for a while."""
+        node = self.nodes.get(worker.node)
+        others = [
+            w
+            for w in (node.workers if node is not None else {}).values()
+            if w.segment == worker.segment and not w.dying
+        ]
+        if node is not None and others:
+            node.devices.keep_to(worker.segment, len(others))
+            text = f"no room on a GPU for another worker; the run goes on with {len(others)}: {recovery.told(report)}"
+            note = Note("device", text, {"segment": worker.segment, "workers": len(others), "node": worker.node})
+        else:
+            self._n_setup_deaths += 1
+            if not self.grants.was_set_up(worker.segment):
+                return self._stop_fatal("budget", f"one worker alone does not fit its GPU: {recovery.told(report)}")
+            if self._n_setup_deaths >= MAX_SETUP_DEATHS:
+                return self._stop_fatal("worker", f"a worker does not fit its GPU any more: {recovery.told(report)}")
+            note = Note(
+                "device", f"no room on a GPU, trying again: {recovery.told(report)}", {"segment": worker.segment}
+            )
+        self.counters["retries"] += 1
+        return [note, *self._requeue(recovery.Verdict("retry", unit))]
 
     def _died_setting_up(self, unit: Unit, worker: Worker, report: Failure) -> list[Action]:
         """No document is to blame: once more, then alone with the whole budget (libraries crash when an allocation fails), then the

@@ -24,13 +24,22 @@ class Devices:
     def __init__(self, names: Sequence[str] = (), shares: Sequence[float] = (), limit_bytes: int = 0) -> None:
         self._names, self._shares, self.limit_bytes = list(names), list(shares), limit_bytes
         self._held: dict[int, tuple[tuple[str, ...], float]] = {}
+        self._segment_of: dict[int, int] = {}
+        self._most: dict[int, int] = {}  # by segment: workers that its devices turned out to have room for
 
     def share(self, segment: int) -> float:
         return self._shares[segment] if 0 <= segment < len(self._shares) else 0.0
 
     def has_room(self, segment: int) -> bool:
         """Whether one more worker of this segment finds its devices."""
+        living = sum(other == segment for other in self._segment_of.values())
+        if living >= self._most.get(segment, living + 1):
+            return False
         return not self.share(segment) or self._choose(self.share(segment)) is not None
+
+    def keep_to(self, segment: int, n_workers: int) -> None:
+        """Start no more workers of a segment than this, one at least: another did not fit."""
+        self._most[segment] = max(1, n_workers)
 
     def take(self, worker: int, segment: int) -> tuple[str, ...]:
         """The devices of a new worker; nothing for a segment that needs none."""
@@ -39,10 +48,12 @@ class Devices:
         if not chosen:
             return ()
         self._held[worker] = chosen, min(share, 1.0)
+        self._segment_of[worker] = segment
         return chosen
 
     def free(self, worker: int) -> None:
         self._held.pop(worker, None)
+        self._segment_of.pop(worker, None)
 
     def _used(self) -> dict[str, float]:
         used = dict.fromkeys(self._names, 0.0)

@@ -104,6 +104,10 @@ class Grants:
             self._least_bytes = least
 
     # -- workers --------------------------------------------------------------------------------------------------------
+    def was_set_up(self, segment: int) -> bool:
+        """Return True if the stages of a segment were set up in some worker."""
+        return self._is_set_up[segment]
+
     def wanted_workers(self) -> list[int]:
         """By segment, from measured rates; one where nobody knows yet what setting up takes."""
         wanted = share_workers(self.config.n_slots, self._work_s, self.config.fixed_workers, self.config.cpus)

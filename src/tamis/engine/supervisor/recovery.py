@@ -4,6 +4,7 @@ memory failure   split in two (the next attempt may have a larger cap: grants.py
                  much: infeasible, the run ends incomplete
 in setup()       alone with the whole budget, then the run ends; any other error there ends the run: no document is to blame
 changed input    the run ends: records are not those that an earlier pass of the same workflow read
+on a full GPU    in setup(): with the workers that fitted, and no more of them (after_failure.py); without any the run ends
 user's source    once more, then the run ends: what it reads or makes is not ours to set aside
 stage error,     once more on a fresh worker; then split until one record is left; that record goes to quarantine
 crash, timeout

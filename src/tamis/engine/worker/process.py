@@ -49,7 +49,7 @@ from tamis.formats.jsonl.known_records import KnownRecords
 from tamis.formats.registry import TABLES, is_table, table_format
 from tamis.kernels.records import hash128
 from tamis.memory import meter
-from tamis.memory.device_limits import TURNS_FOLDER
+from tamis.memory.device_limits import TURNS_FOLDER, lacked_device_memory
 from tamis.memory.release import PeakWatch
 from tamis.tasks import ROW_ID, DocumentBatch, FileGroupTask, Task
 
@@ -110,6 +110,8 @@ class UnitRunner:
             report = replace(_failure("setup", exc), is_usage=True, error=secrets.hide(str(exc)))
         except SetupFailure as exc:
             kind = "memory" if is_memory_failure(exc.cause) else "setup"
+            if self.job.segments[unit.segment].resources.requires_gpu and lacked_device_memory(exc.cause):
+                kind = "device"
             report = replace(_failure(kind, exc.cause, exc.stage), in_setup=True)
         except InputChanged as exc:
             report = _failure("input", exc)

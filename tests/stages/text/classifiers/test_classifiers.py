@@ -21,10 +21,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
 import small_models as small  # noqa: E402
 
 from tamis.errors import UsageError  # noqa: E402
+from tamis.memory.device_limits import DeviceMemory  # noqa: E402
 from tamis.stages.resources import Resources  # noqa: E402
 from tamis.stages.text import classifiers  # noqa: E402
 from tamis.stages.text.classifiers.base import ClassifierModelStage  # noqa: E402
-from tamis.stages.text.models.device import DeviceMemory, Work  # noqa: E402
+from tamis.stages.text.models.device import Work  # noqa: E402
 from tamis.stages.text.models.tokenizer import Tokenizer  # noqa: E402
 from tamis.stages.text.models.utils import TOKENS  # noqa: E402
 from tamis.tasks import DocumentBatch  # noqa: E402
@@ -60,9 +61,9 @@ def run(stage: Any, texts: list[Any], **columns: Any) -> pa.Table:
     return batch.to_pyarrow()
 
 
-def plain_logits(folder: Path, texts: list[str], max_tokens: int) -> Any:
+def plain_logits(folder: Path, texts: list[str], max_tokens: int, **settings: Any) -> Any:
     """As transformers says it: one text at a time."""
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder, **settings).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     with torch.no_grad():
         rows = [
@@ -430,6 +431,152 @@ def test_code_of_a_folder_is_refused_unless_asked_for(tmp_path: Path, folders: d
         ClassifierModelStage(str(folder)).setup_on_node()
     with pytest.raises(UsageError, match="wants to run code of its own"):
         Tokenizer(folder)
+
+
+# -- code that a folder brings along ---------------------------------------------------------------------------------------
+CUSTOM_CLASSIFIERS = {
+    "forward": """
+class Custom(transformers.BertForSequenceClassification):
+    def forward(self, *args, **kwargs):
+        out = super().forward(*args, **kwargs)
+        out.logits = out.logits[:, [2, 0, 1]] * 3
+        return out
+""",
+    "head": """
+class Head(torch.nn.Linear):
+    def forward(self, x):
+        return -3 * super().forward(x)
+
+class Custom(transformers.BertForSequenceClassification):
+    def __init__(self, config):
+        super().__init__(config)
+        self.classifier = Head(config.hidden_size, config.num_labels)
+""",
+    "pooler": """
+class Custom(transformers.BertForSequenceClassification):
+    def __init__(self, config):
+        super().__init__(config)
+        self.bert.pooler.activation = torch.nn.Identity()
+""",
+    "layer method": """
+class Custom(transformers.BertForSequenceClassification):
+    def __init__(self, config):
+        super().__init__(config)
+        for layer in self.bert.encoder.layer:
+            layer.feed_forward_chunk = lambda x: x
+""",
+}
+
+
+def with_code(folder: Path, source: Path, auto_map: dict[str, str], code: str) -> Path:
+    """Copy a model's folder and add Python code of its own, named by `auto_map` in config.json."""
+    config = {**json.loads((source / "config.json").read_text()), "auto_map": auto_map}
+    made = damaged(folder, source, config__json=json.dumps(config).encode())
+    (made / "custom_code.py").write_text("import torch\nimport transformers\n" + code)
+    return made
+
+
+@pytest.fixture
+def own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep copies of the code of model folders out of the user's cache."""
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+@pytest.mark.usefixtures("own_modules")
+@pytest.mark.parametrize("name", list(CUSTOM_CLASSIFIERS))
+def test_a_custom_classifier_runs_its_own_code(tmp_path: Path, folders: dict[str, Path], name: str) -> None:
+    auto_map = {"AutoModelForSequenceClassification": "custom_code.Custom"}
+    folder = with_code(tmp_path / "custom", folders["bert"], auto_map, CUSTOM_CLASSIFIERS[name])
+    settings = {"score_field": "scores", "max_seq_length": 64}
+    made = run(classifiers.DistributedDataClassifier(str(folder), trust_remote_code=True, **settings), TEXTS)
+    wanted = torch.softmax(plain_logits(folder, TEXTS, 64, trust_remote_code=True), 1).numpy()
+    assert np.allclose(np.array(made["scores"].to_pylist()), wanted, atol=1e-4)
+    plain = run(classifiers.DistributedDataClassifier(str(folders["bert"]), **settings), TEXTS)
+    assert not np.allclose(np.array(plain["scores"].to_pylist()), wanted, atol=1e-2)
+
+
+@pytest.mark.usefixtures("own_modules")
+def test_custom_code_comes_before_the_layout_of_nvidia_classifiers(tmp_path: Path, folders: dict[str, Path]) -> None:
+    auto_map = {"AutoModelForSequenceClassification": "custom_code.Custom"}
+    folder = with_code(tmp_path / "custom", folders["bert"], auto_map, CUSTOM_CLASSIFIERS["forward"])
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "fc_dropout": 0.2}))
+    made = run(classifiers.DistributedDataClassifier(str(folder), score_field="scores", trust_remote_code=True), TEXTS)
+    wanted = torch.softmax(plain_logits(folder, TEXTS, 128, trust_remote_code=True), 1).numpy()
+    assert np.allclose(np.array(made["scores"].to_pylist()), wanted, atol=1e-4)
+    headed = with_code(tmp_path / "prompt", folders["prompt"], auto_map, CUSTOM_CLASSIFIERS["forward"])
+    with pytest.raises(UsageError, match=r"runs code of its own .auto_map.*DistributedDataClassifier"):
+        run(classifiers.PromptTaskComplexityClassifier(model_identifier=str(headed), trust_remote_code=True), TEXTS)
+
+
+CUSTOM_LLAMA = """
+class Custom(transformers.LlamaForCausalLM):
+    def forward(self, *args, **kwargs):
+        out = super().forward(*args, **kwargs)
+        out.logits = out.logits.flip(-1)
+        if out.hidden_states is not None:
+            out.hidden_states = (*out.hidden_states[:-1], -out.hidden_states[-1])
+        return out
+"""
+
+
+@pytest.mark.usefixtures("own_modules")
+def test_a_custom_language_model_runs_its_own_code(tmp_path: Path, folders: dict[str, Path]) -> None:
+    from tamis.stages.text.classifiers.aegis_utils import format_aegis
+    from tamis.stages.text.models.language import adapter_of, add
+
+    folder = with_code(
+        tmp_path / "custom", folders["llama"], {"AutoModelForCausalLM": "custom_code.Custom"}, CUSTOM_LLAMA
+    )
+    paths: dict[str, Any] = {
+        "aegis_variant": str(folders["adapter"]),
+        "base_model": str(folder),
+        "trust_remote_code": True,
+    }
+    made = run(
+        classifiers.AegisClassifier(**paths, keep_raw_output=True, policy="O1: Violence.", max_chars=40), TEXTS[:3]
+    )
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True).eval()
+    add(model, adapter_of(folders["adapter"]))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    for raw, text in zip(made["_aegis_raw_pred"].to_pylist(), TEXTS[:3], strict=True):
+        ids = tokenizer(format_aegis(text[:40], "O1: Violence."), return_tensors="pt", return_token_type_ids=False)
+        answer = model.generate(**ids, max_new_tokens=100, do_sample=False, pad_token_id=0)[0]
+        assert raw == tokenizer.decode(answer[ids["input_ids"].shape[1] :], skip_special_tokens=True)
+    guard = {"model_identifier": str(folders["guard"])}
+    own = run(classifiers.InstructionDataGuardClassifier(**paths, **guard), TEXTS[:4])
+    plain = run(
+        classifiers.InstructionDataGuardClassifier(**{**paths, "base_model": str(folders["llama"])}, **guard), TEXTS[:4]
+    )
+    field = "instruction_data_guard_poisoning_score"
+    assert not np.allclose(own[field].to_pylist(), plain[field].to_pylist(), atol=1e-3)
+
+
+@pytest.mark.usefixtures("own_modules")
+def test_a_custom_tokenizer_runs_its_own_code(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer as Words
+    from tokenizers import models, pre_tokenizers
+
+    vocabulary = {"[UNK]": 0, "[PAD]": 1, "[CLS]": 2, "[SEP]": 3, "quick": 4, "fox": 5, "slow": 6}
+    own = Words(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    own.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=own, unk_token="[UNK]", pad_token="[PAD]").save_pretrained(
+        tmp_path
+    )
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", **small.BERT}))
+    assert Tokenizer(tmp_path).column(pa.array(["quick fox"])).to_pylist() == [[4, 5]]
+    (tmp_path / "custom_code.py").write_text(
+        "from transformers import PreTrainedTokenizerFast\n"
+        "class Custom(PreTrainedTokenizerFast):\n"
+        "    def __call__(self, text, *args, **kwargs):\n"
+        "        return super().__call__([t.replace('quick', 'slow') for t in text], *args, **kwargs)\n"
+    )
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    settings |= {"auto_map": {"AutoTokenizer": [None, "custom_code.Custom"]}, "tokenizer_class": "Custom"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    tokenizer = Tokenizer(tmp_path, trust_remote_code=True)
+    assert tokenizer.column(pa.array(["quick fox", "fox"])).to_pylist() == [[6, 5], [5]]
 
 
 def test_a_model_that_is_nowhere_says_what_would_help(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,6 +97,33 @@ def test_any_encoder_can_be_pooled(tmp_path: Path, pooling: str, kind: str) -> N
         assert np.allclose(found, torch.nn.functional.normalize(wanted, dim=0).numpy(), atol=1e-4)
 
 
+def test_a_custom_encoder_runs_its_own_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    folder = small.sequence_classifier(tmp_path / "m")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoModel": "custom_encoder.Custom"}}))
+    (folder / "custom_encoder.py").write_text(
+        "import torch, transformers\n"
+        "class Custom(transformers.BertModel):\n"
+        "    def forward(self, *args, **kwargs):\n"
+        "        out = super().forward(*args, **kwargs)\n"
+        "        out.last_hidden_state = torch.relu(out.last_hidden_state)\n"
+        "        return out\n"
+    )
+    texts = small.texts(9)
+    stage = EmbeddingCreatorStage(
+        str(folder), use_sentence_transformer=False, embedding_pooling="mean_pooling", trust_remote_code=True
+    )
+    made = run(stage, texts)
+    model = transformers.AutoModel.from_pretrained(folder, trust_remote_code=True).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    for text, vector in zip(texts, made, strict=True):
+        with torch.no_grad():
+            hidden = model(**tokenizer(text, truncation=True, return_tensors="pt")).last_hidden_state[0]
+        assert np.allclose(vector, torch.nn.functional.normalize(hidden.mean(0), dim=0).numpy(), atol=1e-4)
+
+
 @pytest.mark.parametrize(("kind", "most"), [("MPNet", 50), ("DistilBert", 50)])
 def test_long_texts_are_cut_to_the_positions_of_the_model(tmp_path: Path, kind: str, most: int) -> None:
     folder = small.any_classifier(tmp_path / "m", kind)
@@ -117,7 +144,12 @@ def test_a_hub_id_gives_what_its_folder_gives(tmp_path: Path, monkeypatch: pytes
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
     (folder / "modules.json").write_text(
-        json.dumps([{"type": "x.Transformer", "path": ""}, {"type": "x.Pooling", "path": "1_Pooling"}])
+        json.dumps(
+            [
+                {"type": "sentence_transformers.models.Transformer", "path": ""},
+                {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
+            ]
+        )
     )
     (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 20, "do_lower_case": true}')
     texts = [" ".join(small.texts(9)), "THE \u039f\u03a3 quick", None]
@@ -166,10 +198,13 @@ def test_another_pooling_is_another_model(tmp_path: Path) -> None:
 def test_folders_that_pool_in_ways_not_known_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no modules.json.*use_sentence_transformer=False"):
         pooling_of(tmp_path)
-    (tmp_path / "modules.json").write_text(
-        json.dumps([{"type": "x.Transformer", "path": ""}, {"type": "x.Dense", "path": "2"}])
-    )
+    types = ["sentence_transformers.models.Transformer", "sentence_transformers.models.Dense"]
+    (tmp_path / "modules.json").write_text(json.dumps([{"type": name, "path": ""} for name in types]))
     with pytest.raises(UsageError, match="got Transformer, Dense"):
+        pooling_of(tmp_path)
+    types = ["custom_st.Transformer", "sentence_transformers.models.Pooling"]
+    (tmp_path / "modules.json").write_text(json.dumps([{"type": name, "path": ""} for name in types]))
+    with pytest.raises(UsageError, match=r"names code of its own .custom_st.Transformer., which is not run"):
         pooling_of(tmp_path)
     with pytest.raises(UsageError, match="embedding_pooling: expected one of"):
         EmbeddingCreatorStage(embedding_pooling="max")

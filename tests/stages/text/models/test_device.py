@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from tamis.errors import UsageError
+from tamis.memory.device_limits import DeviceMemory, is_device_full
 from tamis.stages.text.models.batching import Batch, Shape, plan
-from tamis.stages.text.models.device import Ahead, Allowance, DeviceMemory, TorchDevice, is_device_full, run_batches
+from tamis.stages.text.models.device import Ahead, Allowance, TorchDevice, run_batches
 
 
 class Full(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from tamis.errors import UsageError
 from tamis.formats.faults import is_memory_failure
 from tamis.stages.text.models.folder import open_folder
-from tamis.stages.text.models.pretrained import from_pretrained
+from tamis.stages.text.models.pretrained import custom_code, from_pretrained
 from tamis.stages.text.models.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers", reason="the extra `models` is not installed")
@@ -60,3 +61,51 @@ def test_damaged_files_are_told_in_our_words(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(UsageError, match=r"a chat model: .* cannot be loaded"):
         from_pretrained("AutoTokenizer", str(tmp_path), "a chat model", local_files_only=True)
+
+
+SMALL: dict[str, Any] = {
+    "vocab_size": 50,
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+}
+
+
+@pytest.mark.parametrize("kind", ["BertForSequenceClassification", "DebertaV2Model", "LlamaForCausalLM"])
+def test_models_of_transformers_have_no_custom_code(kind: str) -> None:
+    model = getattr(transformers, kind)
+    assert custom_code(model(model.config_class(**SMALL))) == ""
+
+
+def test_custom_code_is_detected_wherever_it_is_put(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers.models.bert import modeling_bert
+
+    def bert() -> Any:
+        return transformers.BertModel(transformers.BertConfig(**SMALL))
+
+    class Derived(transformers.BertModel):  # type: ignore[misc, name-defined]
+        pass
+
+    assert custom_code(Derived(transformers.BertConfig(**SMALL))).endswith("Derived")
+    model = bert()
+    model.pooler.forward = model.pooler.forward
+    assert custom_code(model) == "forward of BertPooler"
+    model = bert()
+    model.encoder.layer[0].feed_forward_chunk = functools.partial(lambda x: x)
+    assert custom_code(model) == "feed_forward_chunk of BertLayer"
+    model = bert()
+    model.embeddings.register_forward_hook(lambda *_: None)
+    assert custom_code(model) == "forward of BertEmbeddings"
+    model = bert()
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            modeling_bert.BertSelfAttention,
+            "forward",
+            functools.wraps(modeling_bert.BertSelfAttention.forward)(lambda *_: None),
+        )
+        assert custom_code(model) == "forward of BertSelfAttention"
+    with monkeypatch.context() as patch:
+        patch.setattr(modeling_bert, "eager_attention_forward", lambda *_: None)
+        assert custom_code(model) == "eager_attention_forward of transformers.models.bert.modeling_bert"
+    assert custom_code(model) == ""

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tamis.engine.job import Job
 from tamis.engine.run.settings import Record, RunSettings
 from tamis.engine.supervisor.devices import gpu_share
 from tamis.errors import BudgetError
-from tamis.memory.device_limits import CONTEXT_BYTES
-from tamis.memory.gpu import device_bytes, device_names
+from tamis.memory.device_limits import CONTEXT_BYTES, LEAST_CONTEXT_BYTES
+from tamis.memory.gpu import DeviceRoom, device_names, device_room
 from tamis.sizes import format_size, parse_size
+
+_BATCH_BYTES = 200_000_000  # small batches of a small model: with less per worker, one worker fewer is better
+_LEAST_BATCH_BYTES = 50_000_000
+_MARGIN_BYTES = 50_000_000  # of free memory that is left alone
 
 
 @dataclass(frozen=True)
@@ -24,19 +29,62 @@ class GpuShares:
     limit_bytes: int = 0
 
 
-def share_gpus(job: Job, settings: RunSettings, record: Record) -> GpuShares:
-    """What each segment gets, written down with the reason. BudgetError where --gpu-memory leaves too little for one worker."""
+@dataclass(frozen=True)
+class GpuNeed:
+    """What one worker of a segment takes of a device. `least_bytes`: with less its stages cannot be set up; `good_bytes`: it can also work."""
+
+    stages: str
+    least_bytes: int
+    good_bytes: int
+
+
+def share_gpus(job: Job, settings: RunSettings, record: Record, is_remote: bool = False) -> GpuShares:
+    """What each segment gets, written down with the reason. BudgetError where --gpu-memory, or what other processes leave of a device, is
+    too little for one worker. `is_remote`: workers run on other machines, whose devices are not known here."""
     devices = device_names(os.environ)
     needs = [s.resources for s in job.segments]
     asked = parse_size(settings.gpu_memory) if settings.gpu_memory is not None else 0
     has_gpu_work = bool(devices) and any(r.requires_gpu for r in needs)
-    there = device_bytes() if has_gpu_work and (asked or any(r.gpu_memory_gb for r in needs)) else 0
+    room = device_room() if has_gpu_work else DeviceRoom()
+    there = room.total_bytes
     limit = min(asked, there) if asked and there else asked
     if asked and has_gpu_work:
         _check_room(job, limit)
     shares = [gpu_share(r.gpus, r.gpu_memory_gb, limit or there) for r in needs]
-    _note(record, settings, job, GpuShares(devices, shares, limit if has_gpu_work else 0), there)
+    if has_gpu_work and room.is_crowded and not is_remote and room.free_bytes < (limit or there):
+        limit = max(1, room.free_bytes - _MARGIN_BYTES)
+        shares = fit_shares(shares, [_need(job, i) for i in range(len(needs))], limit, room)
+    _note(record, settings, job, GpuShares(devices, shares, limit if has_gpu_work else 0), room)
     return GpuShares(devices, shares, limit if has_gpu_work else 0)
+
+
+def fit_shares(shares: Sequence[float], needs: Sequence[GpuNeed], limit_bytes: int, room: DeviceRoom) -> list[float]:
+    """Return shares with which as many workers run on a crowded device as fit, one of each segment at least; BudgetError where not even that fits.
+
+    `limit_bytes`: what the workers on one device may take together.
+    """
+    fitting = []
+    for share, need in zip(shares, needs, strict=True):
+        if share and need.least_bytes > limit_bytes:
+            raise BudgetError(
+                f"one worker of {need.stages} needs at least {format_size(need.least_bytes)} of a GPU, and {format_size(room.free_bytes)} of "
+                f"{format_size(room.total_bytes)} are free: other processes hold the rest; end them, use another GPU (CUDA_VISIBLE_DEVICES), or "
+                "run without one (CUDA_VISIBLE_DEVICES=)"
+            )
+        n_fitting = max(1, int(limit_bytes // max(1, need.good_bytes)))
+        fitting.append(share if not share or share >= 1 else max(share, 1 / n_fitting))
+    return fitting
+
+
+def _need(job: Job, index: int) -> GpuNeed:
+    """Return what the stages of a segment say of themselves: the weights of their models, in half precision at least, or what they ask for."""
+    segment = job.segments[index]
+    names = ", ".join(job.labels[segment.first : segment.last])
+    stages = job.stages[segment.first : segment.last]
+    weights = sum(stage.least_bytes() for stage in stages if stage.resources.requires_gpu)
+    asked = int(segment.resources.gpu_memory_gb * 1e9)
+    least = LEAST_CONTEXT_BYTES + weights // 2 + _LEAST_BATCH_BYTES
+    return GpuNeed(names, max(asked, least), max(asked, CONTEXT_BYTES + weights + _BATCH_BYTES))
 
 
 def _check_room(job: Job, limit_bytes: int) -> None:
@@ -52,8 +100,20 @@ def _check_room(job: Job, limit_bytes: int) -> None:
             )
 
 
-def _note(record: Record, settings: RunSettings, job: Job, found: GpuShares, there_bytes: int) -> None:
-    if settings.gpu_memory is not None:
+def _note(record: Record, settings: RunSettings, job: Job, found: GpuShares, room: DeviceRoom) -> None:
+    there_bytes = room.total_bytes
+    if settings.gpu_memory is None and found.limit_bytes:
+        why = (
+            "memory that is free on the fullest GPU: other processes hold the rest, and as many workers share it as fit"
+        )
+        record.note(
+            "gpu_memory",
+            found.limit_bytes,
+            "machine",
+            why,
+            {"device_bytes": there_bytes, "free_bytes": room.free_bytes},
+        )
+    elif settings.gpu_memory is not None:
         why = (
             "memory that the workers on one GPU may take together: their parts add up to at most this, and each process refuses itself more"
             if found.limit_bytes

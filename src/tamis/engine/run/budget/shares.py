@@ -35,6 +35,9 @@ GROWTH_BYTES = 4_000_000  # what it may still grow by
 WORKER_OWN_BYTES = 5_000_000
 COPIED_SHARE = 0.15
 BESIDE_MODEL_BYTES = 400_000_000  # torch and transformers, measured on a CPU, and a worker's partition
+LOADING_SPREAD = (
+    0.1  # what is allocated and never touched counts in the cap that stages are loaded under (backends/loading_cap.py)
+)
 GOOD_CAP_BYTES = 64_000_000  # with less, one worker fewer is better
 
 
@@ -61,7 +64,7 @@ def share_budget(budget_bytes: int, server: Server, settings: RunSettings, recor
     fixed = caller + server.own_bytes + LIBRARY_BYTES
     worker = int(server.anon_bytes * COPIED_SHARE) + WORKER_OWN_BYTES
     loading = caller + server.peak_bytes
-    named = budget_to_name(fixed, worker, loading)
+    named = budget_to_name(fixed, worker, loading + int(server.stages_bytes * LOADING_SPREAD))
     if budget_bytes < smallest_budget(fixed, worker, loading):
         raise BudgetError(
             f"a memory budget of {format_size(budget_bytes)} is too small: {format_size(fixed)} go to the supervisor and the "
@@ -97,12 +100,21 @@ def refuse_too_large(budget_bytes: int, stages: Sequence[tuple[str, int]]) -> No
     if least <= budget_bytes * USABLE:
         return
     name, n = max(stages, key=lambda s: s[1])
-    enough = math.ceil((least + BESIDE_MODEL_BYTES) / USABLE / STEP_BYTES) * STEP_BYTES
+    enough = estimated_budget(least + BESIDE_MODEL_BYTES)
     raise BudgetError(
-        f"a memory budget of {format_size(budget_bytes)} is too small: the weights of stage {name!r} alone take {format_size(n)}; "
+        f"a memory budget of {format_size(budget_bytes)} is too small: loading stage {name!r} alone takes {format_size(n)}; "
         f"the smallest that may work is {enough // 10**6}MB",
         enough,
     )
+
+
+def estimated_budget(needed_bytes: int) -> int:
+    """Return the budget to name where only a part of the need is known: whole steps, with the share that workers leave.
+
+    >>> estimated_budget(880_000_000)
+    1000000000
+    """
+    return math.ceil(needed_bytes / USABLE / STEP_BYTES) * STEP_BYTES
 
 
 def share_pool(

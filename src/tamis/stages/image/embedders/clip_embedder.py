@@ -84,7 +84,7 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     def least_bytes(self) -> int:
         try:
             place = folders.local(model_place(self.model_dir, self.model_identifier))
-            return folders.open_folder(place).n_bytes
+            return folders.weight_bytes(place)
         except (UsageError, OSError):  # told when the run sets it up
             return 0
 

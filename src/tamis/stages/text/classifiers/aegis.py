@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 from tamis.errors import TamisError, UsageError
@@ -105,8 +106,8 @@ class AegisModelStage(ModelStage):
         """An adapter is a folder without config.json: the base model's stands for it."""
         return super()._find(identifier or self.base_model)
 
-    def _find_here(self) -> folders.ModelFolder:
-        return folders.open_folder(folders.local(self.base_model, self.cache_dir), trust_remote_code=True)
+    def _find_here(self) -> Path:
+        return folders.local(self.base_model, self.cache_dir)
 
     def model_files(self) -> str:
         """Of the language model, which alone earlier versions looked at, of the adapter, and of the net behind it."""

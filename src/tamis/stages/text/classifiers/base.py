@@ -217,7 +217,8 @@ class ClassifierModelStage(ModelStage):
     def load(self, folder: folders.ModelFolder, device: TorchDevice) -> Network:
         from tamis.stages.text.models.networks import HeadedEncoder, SequenceClassifier
 
-        if "fc_dropout" in folder.config:  # an encoder and one layer, as its own classes save them
+        # An encoder and one layer, as its own classes save them; code that the folder names knows better.
+        if "fc_dropout" in folder.config and not folder.config.get("auto_map"):
             network: Any = HeadedEncoder(
                 folder,
                 device,
@@ -245,7 +246,7 @@ class ClassifierModelStage(ModelStage):
 
     def changed_results(self) -> str:
         try:
-            config = self._find_here().config
+            config = folders.read_json(self._find_here() / "config.json")
         except (TamisError, OSError):
             return ""
         is_new = config.get("model_type") in _READ_TO_THE_END and config.get("pad_token_id") != 0

@@ -139,7 +139,13 @@ def pooling_of(path: Path) -> str:
             "(--pooling mean) and choose the pooling"
         )
     modules = _read_list(listed)
-    kinds = [str(m.get("type", "")).rpartition(".")[2] for m in modules]
+    types = [str(m.get("type", "")) for m in modules]
+    if custom := [name for name in types if not name.startswith("sentence_transformers.")]:
+        raise UsageError(
+            f"model folder {path}: modules.json names code of its own ({', '.join(custom)}), which is not run; expected modules of "
+            "sentence_transformers: use use_sentence_transformer=False (--pooling mean) and choose the pooling, or another model"
+        )
+    kinds = [name.rpartition(".")[2] for name in types]
     if kinds[:2] != ["Transformer", "Pooling"] or any(k != "Normalize" for k in kinds[2:]):
         raise UsageError(
             f"model folder {path}: expected Transformer, Pooling and Normalize in modules.json, got {', '.join(kinds)}"

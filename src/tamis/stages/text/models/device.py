@@ -15,9 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tamis.errors import TamisError
 from tamis.later import torch
-from tamis.memory.device_limits import DeviceLimit, limit_torch
+from tamis.memory.device_limits import DeviceLimit, DeviceMemory, is_device_full, limit_torch
 from tamis.memory.turns import Turns
 from tamis.stages.text.models.batching import Batch, Shape, next_batch, ordered
 
@@ -32,20 +31,7 @@ _GROWTH, _GROWTH_AT_FIRST = 1.05, 1.25
 _MOST_PATIENT = 7  # so often that doubles
 _BELOW_FAILURE = 0.95
 _OF_ROOM = 0.85  # of what would fit if memory had no gaps
-# What CUDA's libraries say where they have no memory of their own; the device can still be used.
-_FULL = (
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "CUDNN_STATUS_ALLOC_FAILED",
-    "CUSOLVER_STATUS_ALLOC_FAILED",
-    "CUDA error: out of memory",
-    "cudaErrorMemoryAllocation",
-    "CUDA_ERROR_OUT_OF_MEMORY",
-)
 _MOST_FAILURES = 3  # of a length: after so many it stays as it is for long
-
-
-class DeviceMemory(TamisError):
-    """One text does not fit the memory of the device, alone in its batch."""
 
 
 class Device(Protocol):
@@ -285,16 +271,6 @@ class TorchDevice:
         mine = free + torch.cuda.memory_reserved()  # others may hold the rest
         limit = min(mine, total * torch.cuda.get_per_process_memory_fraction())
         return max(0.0, limit - resting) / (most - resting) if most > resting else None
-
-
-def is_device_full(exc: BaseException) -> bool:
-    """Whether torch, one of CUDA's libraries below it or cupy (added_norm.py, disentangled_attention.py) says that a GPU has no memory left."""
-    if isinstance(exc, torch.OutOfMemoryError):
-        return True
-    kind = type(exc)
-    if kind.__module__.partition(".")[0] == "cupy" and kind.__name__ == "OutOfMemoryError":
-        return True
-    return isinstance(exc, RuntimeError) and any(words in str(exc) for words in _FULL)
 
 
 def choose_device(wants_gpu: bool) -> str:

@@ -24,7 +24,9 @@ _DATA = (".json", ".safetensors", ".txt", ".model", ".jinja")
 WITHOUT_CODE = "choose a model that does without"
 _IF_TRUSTED = "if you trust its author, ask for it with trust_remote_code=True (--trust-remote-code)"
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-_MAX_JSON_BYTES = 64 << 20
+# Of configurations, which the supervisor reads as well, outside of any cap; and of lists of weights or tokens, which it does not. Objects of Python
+# take up to twenty times as much.
+_MAX_JSON_BYTES, _MAX_LIST_BYTES = 4 << 20, 64 << 20
 _READ = {*_DATA, ".py"}
 # Kinds of models with a vector for each position, and how many of these are for nobody.
 _POSITIONS = {
@@ -195,7 +197,7 @@ def _check_named(path: Path, config: Mapping[str, Any], weights: list[Path]) -> 
         ("config.json (transformers_weights)", config.get("transformers_weights"), is_read)
     ]
     for index in sorted(path.glob("*.safetensors.index*.json")):
-        parts = read_json(index).get("weight_map")
+        parts = read_json(index, _MAX_LIST_BYTES).get("weight_map")
         if not isinstance(parts, dict):
             raise UsageError(f"model file {index}: expected a weight_map, the part of each weight; copy it again")
         is_own = index.name == "model.safetensors.index.json"  # others are of other precisions
@@ -215,18 +217,23 @@ def _check_named(path: Path, config: Mapping[str, Any], weights: list[Path]) -> 
 
 def refuse_code(path: Path, advice: str = _IF_TRUSTED) -> None:
     """A folder that names Python code of its own to be imported (auto_map) is refused. `advice`: what to do about it."""
-    for name in ("config.json", "tokenizer_config.json"):
-        if (path / name).exists() and read_json(path / name).get("auto_map"):
+    for name, most in (("config.json", _MAX_JSON_BYTES), ("tokenizer_config.json", _MAX_LIST_BYTES)):
+        if (path / name).exists() and read_json(path / name, most).get("auto_map"):
             raise UsageError(
                 f"model folder {path} wants to run code of its own (auto_map in {name}), which is refused; {advice}"
             )
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object of a model's folder; a message that names the file where there is none."""
+def weight_bytes(path: Path) -> int:
+    """Return the size of the safetensors of a folder, without opening them."""
+    return sum(part.stat().st_size for part in path.glob("*.safetensors"))
+
+
+def read_json(path: Path, max_bytes: int = _MAX_JSON_BYTES) -> dict[str, Any]:
+    """A JSON object of a model's folder; a message that names the file where there is none, or more than `max_bytes` of it."""
     try:
-        if path.stat().st_size > _MAX_JSON_BYTES:
-            raise UsageError(f"model file {path} is larger than {_MAX_JSON_BYTES >> 20} MiB; this is no configuration")
+        if path.stat().st_size > max_bytes:
+            raise UsageError(f"model file {path} is larger than {max_bytes >> 20} MiB; this is no configuration")
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError(

@@ -15,8 +15,18 @@ from tamis.errors import UsageError
 from tamis.later import F, np, torch
 from tamis.stages.text.models.batching import Batch
 from tamis.stages.text.models.folder import ModelFolder, read_json
-from tamis.stages.text.models.networks import PaddedTexts, explained, linear, load, need_torch, pool, weights_of
+from tamis.stages.text.models.networks import (
+    PaddedTexts,
+    explained,
+    linear,
+    load,
+    need_torch,
+    output_of,
+    pool,
+    weights_of,
+)
 from tamis.stages.text.models.packed_llama import PackedLlama, Reading, rotation_of, why_not
+from tamis.stages.text.models.pretrained import custom_code
 
 if TYPE_CHECKING:
     from tamis.stages.text.models.device import TorchDevice
@@ -111,7 +121,8 @@ class _Causal:
         self._model = self._model.to(device.kind)
         self._device, self.width = device, int(self._model.config.hidden_size)
         self._packed: PackedLlama | None = None
-        if not why_not(self._model.config, rotation_of(self._model.model)):
+        self._is_custom = bool(custom_code(self._model))
+        if not self._is_custom and not why_not(self._model.config, rotation_of(self._model.model)):
             packed = PackedLlama(self._model.model, head)
             self._packed = packed if device.kind == "cpu" or not packed.not_fused else None
         self.packs = self._packed is not None
@@ -123,9 +134,10 @@ class _Causal:
     def prepare(self, texts: Tokens, batch: Batch) -> tuple[Tokens, Batch]:
         return texts, batch  # which is little beside what the device has to do
 
-    def _read(self, texts: Tokens, batch: Batch, answers: bool = False) -> Reading | _Padded:
+    def _read(self, texts: Tokens, batch: Batch, answers: bool = False) -> Reading | _Padded | _Custom:
         if self._packed is None:
-            return _Padded(self._model, *PaddedTexts(texts, batch, self._device.kind).moved(), answers=answers)
+            kind = _Custom if self._is_custom else _Padded
+            return kind(self._model, *PaddedTexts(texts, batch, self._device.kind).moved(), answers=answers)
         return self._packed.read(texts, batch.n_tokens if self._device.kind == "cuda" else 0, answers)
 
 
@@ -150,6 +162,34 @@ class _Padded:
         return state
 
 
+class _Custom:
+    """Like `_Padded`, for a model with code of its own: every step is a call of its whole `forward`.
+
+    `last` and what `follow` returns are scores of the next token where answers are wanted, else states of the last layer.
+    """
+
+    def __init__(self, model: Any, ids: torch.Tensor, mask: torch.Tensor, answers: bool) -> None:
+        from transformers import DynamicCache
+
+        self._model, self._mask, self._n_tokens = model, mask, mask.sum(1, keepdim=True)
+        self._cache = DynamicCache(config=model.config) if answers else None
+        inputs = {"input_ids": ids, "attention_mask": mask, "use_cache": answers}
+        if answers:
+            rows = output_of(model, "logits", past_key_values=self._cache, **inputs)
+        else:
+            rows = output_of(model, "hidden_states", output_hidden_states=True, **inputs)[-1]
+        self.last = pool(rows, mask, "last")
+
+    def follow(self, tokens: torch.Tensor) -> torch.Tensor:
+        self._mask = torch.cat([self._mask, torch.ones_like(self._n_tokens)], 1)
+        scores: torch.Tensor = output_of(
+            self._model, "logits", input_ids=tokens[:, None], attention_mask=self._mask, position_ids=self._n_tokens,
+            past_key_values=self._cache, use_cache=True,
+        )[:, -1]  # fmt: skip
+        self._n_tokens = self._n_tokens + 1
+        return scores
+
+
 class AnsweringModel(_Causal):
     """What the model says to each text: token ids, -1 behind the end of an answer. Always its likeliest answer."""
 
@@ -164,7 +204,8 @@ class AnsweringModel(_Causal):
             state = reading.last
             is_done = torch.arange(len(state), device=state.device) >= len(texts)  # rows that only fill the batch
             while True:
-                token = self._model.get_output_embeddings()(state).argmax(-1)
+                scores = state if self._is_custom else self._model.get_output_embeddings()(state)
+                token = scores.argmax(-1)
                 is_done = is_done | torch.isin(token, ends)
                 said.append(token.masked_fill(is_done, -1))
                 if len(said) == MAX_NEW_TOKENS or bool(is_done.all()):

@@ -11,12 +11,13 @@ import time
 from abc import abstractmethod
 from collections.abc import Mapping
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from tamis.errors import TamisError, UsageError
 from tamis.later import np, pa
 from tamis.memory import device_limits
-from tamis.memory.device_limits import CUT_TO_FIT, OUT_OF_DEVICE_MEMORY
+from tamis.memory.device_limits import CUT_TO_FIT, OUT_OF_DEVICE_MEMORY, DeviceMemory
 from tamis.secrets import Secret
 from tamis.sizes import format_size
 from tamis.stages.base import ProcessingStage, is_count
@@ -27,7 +28,6 @@ from tamis.stages.text.models.device import (
     AHEAD,
     Ahead,
     Allowance,
-    DeviceMemory,
     TorchDevice,
     choose_device,
     run_batches,
@@ -139,7 +139,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     def least_bytes(self) -> int:
         """The weights, where they are on this machine already; on a GPU they pass through the host's memory, too."""
         try:
-            return self._find_here().n_bytes
+            return folders.weight_bytes(self._find_here())
         except (TamisError, OSError):  # told when the run sets it up
             return 0
 
@@ -180,7 +180,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def model_files(self) -> str:
         try:
-            return folders.fingerprint(self._find_here().path)
+            return folders.fingerprint(self._find_here())
         except (TamisError, OSError):  # told when the run sets it up; or it is yet to be fetched
             return ""
 
@@ -203,8 +203,9 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         base = folder.config.get("base_model")
         return None if "hidden_size" in folder.config or not isinstance(base, str) else self._find(base)
 
-    def _find_here(self) -> folders.ModelFolder:
-        return folders.open_folder(folders.local(self.model_identifier, self.cache_dir), trust_remote_code=True)
+    def _find_here(self) -> Path:
+        """Return the folder of the model if it is on this machine; for the supervisor, which opens no file of it but config.json."""
+        return folders.local(self.model_identifier, self.cache_dir)
 
     # -- work -------------------------------------------------------------------------------------------------------------
     def process(self, task: DocumentBatch) -> DocumentBatch:

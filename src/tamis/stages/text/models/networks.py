@@ -2,6 +2,7 @@
 
 Everything is loaded from a model's folder (folder.py), from safetensors, with the code of `transformers` itself. Encoders of the kinds DeBERTa-v2/v3
 and BERT run packed (packed_deberta.py, packed_bert.py), on CPU and GPU; any other with padding and a mask. Heads are plain matrices beside the encoder.
+A model with code of its own (trust_remote_code) runs its own `forward`, whatever it is derived from.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tamis.stages.text.models.batching import Batch
 from tamis.stages.text.models.device import GPU_WIDTH
 from tamis.stages.text.models.folder import ModelFolder
 from tamis.stages.text.models.pinned import moved, ready
+from tamis.stages.text.models.pretrained import custom_code
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,11 +49,11 @@ class Encoder:
         torch = need_torch("a model")
         self.device, self.pooling = device, pooling
         self.dtype = torch.bfloat16 if half and device.kind == "cuda" else torch.float32
-        self.width = int(model.config.hidden_size)
+        self.width = int(getattr(model.config, "hidden_size", GPU_WIDTH))
         self.longest = positions(model)
         self._packed: Any = None
         self._own: Any = None
-        self._kind = packing(model.config)
+        self._kind = packing(model)
         if self._kind is not None:
             self._packed = self._kind[1](model, device.kind, self.dtype, max_tokens)
         if self._packed is None or (device.kind == "cuda" and self._packed.not_fused):
@@ -70,7 +72,7 @@ class Encoder:
             if isinstance(texts, PackedTexts):
                 return self._pool_packed(texts)
             ids, mask = texts.moved()
-            hidden = self._own(input_ids=ids, attention_mask=mask).last_hidden_state[: texts.n].float()
+            hidden = output_of(self._own, "last_hidden_state", input_ids=ids, attention_mask=mask)[: texts.n].float()
             return pool(hidden, mask[: texts.n], self.pooling)
 
     @property
@@ -128,13 +130,27 @@ def _rows_of(packed: Any, pooling: str) -> np.ndarray[Any, Any]:
     return np.stack([lengths, between], 1).reshape(-1)
 
 
-def packing(config: Any) -> tuple[Any, Any] | None:
+def packing(model: Any) -> tuple[Any, Any] | None:
     """How texts are packed for a model of this kind, and what runs them packed; None for one that is run with padding."""
-    if not packed_deberta.why_not(config):
+    if custom_code(model):
+        return None
+    if not packed_deberta.why_not(model.config):
         return packed_deberta.pack, packed_deberta.PackedDeberta
-    if not packed_bert.why_not(config):
+    if not packed_bert.why_not(model.config):
         return packed_bert.pack, packed_bert.PackedBert
     return None
+
+
+def output_of(model: Any, name: str, **inputs: Any) -> Any:
+    """Call a model and return one of its outputs; raise UsageError where custom code returns none of that name."""
+    result = model(**inputs)
+    value = getattr(result, name, None)
+    if value is None:
+        raise UsageError(
+            f"{type(model).__name__}: forward returned {type(result).__name__} without {name}; expected an output of transformers "
+            f"(ModelOutput) with {name}: fix the code in the model's folder, or use another model"
+        )
+    return value
 
 
 def pool(hidden: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor:
@@ -262,6 +278,11 @@ class HeadedEncoder:
         base: ModelFolder | None = None,
     ) -> None:
         torch = need_torch(f"the model {folder.path}")
+        if folder.config.get("auto_map"):
+            raise UsageError(
+                f"model folder {folder.path} runs code of its own (auto_map in config.json), and this classifier reads an encoder with "
+                f"the layers {', '.join(heads)} without it; classify with the folder itself (DistributedDataClassifier), or remove auto_map"
+            )
         self._encoder = Encoder(load_encoder(folder, prefix, base), device, max_tokens, pooling, half)
         layers = [linear(weights_of(folder, f"{name}."), name, folder) for name in heads]
         self.sizes, self.longest = [len(bias) for _, bias in layers], self._encoder.longest
@@ -301,7 +322,7 @@ class SequenceClassifier:
         inner = getattr(model, "deberta", None) or getattr(model, "bert", None)
         # DeBERTa's is beside it, BERT's inside.
         pooler = getattr(model, "pooler", None) or getattr(inner, "pooler", None)
-        if inner is not None and pooler is not None and packing(model.config) is not None:
+        if inner is not None and pooler is not None and packing(model) is not None:
             self._encoder = Encoder(inner, device, max_tokens, "first", half)
             self._pooler, self._head = pooler.to(device.kind).eval(), model.classifier.to(device.kind).eval()
         else:
@@ -327,7 +348,7 @@ class SequenceClassifier:
             ids, mask = prepared.moved()
             for config in self._configs:  # where a model looks for the mark by which it finds the end of each text
                 config.pad_token_id = prepared.pad
-            return self._own(input_ids=ids, attention_mask=mask).logits[: prepared.n].float()
+            return output_of(self._own, "logits", input_ids=ids, attention_mask=mask)[: prepared.n].float()
 
 
 def _side(model: Any, wanted: str) -> str:

@@ -1,13 +1,18 @@
-"""Tokenizers and processors by the Auto classes of `transformers`, without the code that a model may bring along.
+"""Tokenizers and processors by the Auto classes of `transformers`, and the code that a model may bring along.
 
 Where nobody says whether that code may run, `transformers` asks on the terminal, in the middle of a run: here the answer is no
-unless `trust_remote_code=True` is among the settings, and a model that cannot do without it is refused.
+unless `trust_remote_code=True` is among the settings, and a model that cannot do without it is refused. Where it may run, it must run:
+`custom_code` finds models and tokenizers that a faster implementation of Tamis must not replace.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import FunctionType, MethodType
 from typing import Any
 
 from tamis.errors import TamisError, UsageError, optional
@@ -21,6 +26,8 @@ _OF_TOKENIZERS = (
     "tokenizer", "vocab", "merges", "special_tokens_map", "added_tokens", "spiece", "sentencepiece", "dict.txt", "normalizer.json", "entity_vocab.json",
 )  # fmt: skip
 _ENDINGS_OF_TOKENIZERS = (".model", ".tiktoken", ".spm", ".codes")
+_LIBRARIES = {"transformers", "torch", "tokenizers", "huggingface_hub", "safetensors"}
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
 
 def from_pretrained(kind: str, identifier: str, who: str, *, if_code: str = WITHOUT_CODE, **settings: Any) -> Any:
@@ -65,5 +72,60 @@ def tokenizer_fingerprint(identifier: str, settings: Mapping[str, Any]) -> str |
     return found.hexdigest() if names else None
 
 
+def tokenizer_bytes(folder: Path) -> int:
+    """Return the size of the files that a tokenizer is loaded from: tokenizer.json where there is one, else its vocabulary."""
+    whole = folder / "tokenizer.json"
+    if whole.exists():
+        return whole.stat().st_size
+    return sum(p.stat().st_size for p in folder.iterdir() if p.is_file() and _is_of_tokenizer(p.name))
+
+
 def _is_of_tokenizer(name: str) -> bool:
     return name.startswith(_OF_TOKENIZERS) or name.endswith(_ENDINGS_OF_TOKENIZERS)
+
+
+def custom_code(loaded: Any) -> str:
+    """Return the first part of a loaded model or tokenizer that is not the libraries' own code; an empty string if there is none.
+
+    Covers classes (a subclass counts as custom), attributes of instances, forward hooks, and methods or functions that custom code
+    replaced in the modules of `transformers`.
+    """
+    for part in loaded.modules() if hasattr(loaded, "modules") else [loaded]:
+        kind = type(part)
+        if not _is_library(kind.__module__):
+            return f"{kind.__module__}.{kind.__qualname__}"
+        own = vars(part)
+        if "forward" in own or any(own.get(hooks) for hooks in _HOOKS):
+            return f"forward of {kind.__qualname__}"
+        if name := _first_custom(own.items()):
+            return f"{name} of {kind.__qualname__}"
+    for kind in {type(part) for part in (loaded.modules() if hasattr(loaded, "modules") else [loaded])}:
+        for base in kind.__mro__:
+            if name := _first_custom(vars(base).items()):
+                return f"{name} of {base.__qualname__}"
+        module = sys.modules.get(kind.__module__)
+        if module is not None and (name := _first_custom(vars(module).items())):
+            return f"{name} of {kind.__module__}"
+    return ""
+
+
+def _first_custom(attributes: Iterable[tuple[str, Any]]) -> str:
+    """Return the name of the first function that is defined outside of the libraries."""
+    return next((name for name, value in list(attributes) if not _is_library_function(value)), "")
+
+
+def _is_library_function(value: Any) -> bool:
+    """Return True if a value is no Python function, or one that a library defines, wrappers included."""
+    while isinstance(value, functools.partial | MethodType | staticmethod | classmethod):
+        value = value.func if isinstance(value, functools.partial) else value.__func__
+    while isinstance(value, FunctionType):
+        # Not `__module__`, which functools.wraps copies from the function that is wrapped.
+        if not _is_library(value.__globals__.get("__name__", "")):
+            return False
+        value = getattr(value, "__wrapped__", None)
+    return True
+
+
+def _is_library(module: str) -> bool:
+    root = module.partition(".")[0]
+    return root in _LIBRARIES or root in sys.stdlib_module_names

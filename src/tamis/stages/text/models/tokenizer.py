@@ -14,6 +14,7 @@ from tamis.later import np, pa, pc
 from tamis.secrets import Secret
 from tamis.stages.base import ProcessingStage, is_count
 from tamis.stages.text.models import folder as folders
+from tamis.stages.text.models.pretrained import tokenizer_bytes
 from tamis.stages.text.models.utils import TOKENS, format_name_with_suffix
 from tamis.tasks import DocumentBatch
 
@@ -26,6 +27,8 @@ _BESIDE = 32  # tokens near a cut may differ from those of the whole text: so ma
 _CHUNK = 256  # texts tokenized at once: words that nobody knows yet, and lists of Python numbers, are large
 _LONGEST = 1 << 20  # a tokenizer that knows no limit says 10**30
 _DEFAULT_TOKENS = 512
+# Loading tokenizer.json takes 12 (Unigram) to 18 times its size (WordPiece, BPE, added tokens), as measured; less is certain not to be enough.
+LEAST_PER_BYTE = 6
 
 
 @dataclass(repr=False)
@@ -92,6 +95,14 @@ class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             if self._frames:
                 tokenizer.keep_ends_of(self._frames)
             self._tokenizer = tokenizer
+
+    def least_bytes(self) -> int:
+        """What loading the files of the tokenizer takes, where they are on this machine already."""
+        try:
+            path = folders.local(self.model_identifier, self.cache_dir, self.trust_remote_code)
+            return LEAST_PER_BYTE * tokenizer_bytes(path)
+        except (TamisError, OSError):  # reported when the run sets it up
+            return 0
 
     def model_files(self) -> str:
         try:

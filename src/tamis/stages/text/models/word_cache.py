@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.later import np, pa
 from tamis.stages.text.models.id_lists import IdLists, as_lists
+from tamis.stages.text.models.pretrained import custom_code
 
 if TYPE_CHECKING:  # kernels bring numpy, which whoever only plans does not load
     from tamis.kernels.buffers import StringBuffers
@@ -135,6 +136,8 @@ def why_not(tokenizer: Any) -> str:
     own = getattr(tokenizer, "backend_tokenizer", None)
     if own is None:
         return "it is not one of the library tokenizers"
+    if custom := custom_code(tokenizer):
+        return f"it runs code of its own ({custom})"
     splits = type(own.pre_tokenizer).__name__ if own.pre_tokenizer is not None else "nothing"
     if splits not in ("BertPreTokenizer", "Metaspace"):
         return f"its texts are split by {splits}"

@@ -65,7 +65,7 @@ class ClipAestheticFilterStage(NetworkStage):
         return clip, weights_file(given, AESTHETIC, (_FILE,))
 
     def _weight_bytes(self) -> int:
-        return folders.open_folder(model_folder(self.model_dir, CLIP, _DEFAULT_DIR, find=folders.local)).n_bytes
+        return folders.weight_bytes(model_folder(self.model_dir, CLIP, _DEFAULT_DIR, find=folders.local))
 
     def _load(self) -> None:
         from tamis.stages.image.embedders.clip_vision import ClipVision
