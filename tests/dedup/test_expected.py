@@ -55,7 +55,6 @@ def test_fuzzy_settings_are_recorded_beside_those_of_the_last_pass(place: Path) 
     )
     bands = entries["bands per pass"]
     assert (bands["value"], bands["chosen_by"], bands["evidence"]["bands"]) == (10, "user", 20)
-    assert bands["evidence"]["published_guide"] == "5 to 10"
     assert entries["room of the deciding process"]["value"] == int((600 - 130) * MB * 0.6)
     assert profiles.load(profile_key(*_identity(workflow))) is not None
 

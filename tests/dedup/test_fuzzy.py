@@ -12,7 +12,7 @@ import pytest
 from made_documents import edited, jaccard, read, text, write
 
 from tamis.backends.local import InProcessExecutor, LocalExecutor
-from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
+from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow, RemoveFuzzyDuplicates
 from tamis.dedup.workflow import Workflow
 from tamis.errors import UsageError, WorkerError
 
@@ -100,6 +100,17 @@ def test_the_order_of_files_workers_budget_and_passes_change_nothing(tmp_path: P
     texts = [sorted(d["text"] for d in read(tmp_path / str(k))) for k in range(1, 5)]
     assert texts[0] == texts[1] == texts[2] == texts[3]
     assert {r.n_duplicates for r in runs} == {40}
+
+
+@pytest.mark.parametrize("kind", [FuzzyDeduplicationWorkflow, RemoveFuzzyDuplicates])
+@pytest.mark.parametrize(("asked", "bands_per_pass"), [(None, 20), (1, 1), (5, 5), (20, 20)])
+def test_a_number_of_bands_is_followed_as_given(
+    tmp_path: Path, kind: type[FuzzyDeduplicationWorkflow], asked: int | None, bands_per_pass: int
+) -> None:
+    source = write(tmp_path / "in", corpus(), n_files=1)
+    parameters = {} if asked is None else {"bands_per_iteration": asked}
+    workflow = kind(None, str(tmp_path / "out"), str(source), input_filetype="jsonl", **parameters)
+    assert workflow.plan("512MB").bands_per_pass == bands_per_pass
 
 
 def test_texts_that_cannot_be_read_by_place_are_collected(tmp_path: Path) -> None:

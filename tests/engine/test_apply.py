@@ -65,6 +65,28 @@ def lines(results: list[Any]) -> list[bytes]:
     return [line for r in results for line in encode_jsonl(r).data.tobytes().splitlines()]
 
 
+def test_a_batch_without_documents_is_not_passed_to_a_stage() -> None:
+    seen: list[int] = []
+
+    def largest(b: DocumentBatch) -> DocumentBatch:
+        seen.append(b.num_items)
+        max(b.values("n"))  # raises ValueError for a batch without documents
+        return b
+
+    results, book = run(largest, batch(0), batch(3), batch().filter(np.zeros(4, bool)))
+    assert seen == [3]
+    assert counts(book) == (3, 3, 0, 0, 0)
+    assert len(lines(results)) == 3
+    assert run(largest, batch(0))[0] == []
+
+
+def test_a_source_stage_is_called_with_what_it_is_given() -> None:
+    stage = Do(lambda b: DocumentBatch("new", pa.table({"n": [1, 2]})))
+    stage.is_source_stage = True
+    (result,) = run_stage(stage, "do", [batch(0)], StageBook("do"))
+    assert result.num_items == 2
+
+
 def test_kept_as_they_are() -> None:
     results, book = run(lambda b: b)
     assert counts(book) == (4, 4, 0, 0, 0)

@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -13,8 +13,9 @@ from tamis.backends.local import InProcessExecutor
 from tamis.errors import BudgetError, RunConflict, UsageError
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
+from tamis.stages.text.filters import ScoreFilter, WordCountFilter
 from tamis.stages.text.io.reader import JsonlReader
-from tamis.stages.text.io.writer import JsonlWriter
+from tamis.stages.text.io.writer import JsonlWriter, ParquetWriter
 
 N = 4000
 
@@ -52,6 +53,46 @@ def test_a_sample_is_about_its_share_and_always_the_same(source, tmp_path):
     assert ledger.records.n == N + 4
     assert ledger.written.n + ledger.not_sampled.n + ledger.quarantined.n == N + 4
     assert ledger.problems() == []
+
+
+@dataclass(repr=False)
+class LongestText(ProcessingStage[Any, Any]):
+    """Fails for a batch without documents, as many a statistic does."""
+
+    name: str = "longest_text"
+    sizes: ClassVar[list[int]] = []
+
+    def process(self, task: Any) -> Any:
+        self.sizes.append(task.num_items)
+        longest = max(len(text) for text in task.data["text"])
+        task.data["is_longest"] = task.data["text"].str.len() == longest
+        return task
+
+
+@pytest.mark.parametrize("writer", [JsonlWriter, ParquetWriter])
+def test_stages_are_not_called_for_partitions_of_which_nothing_is_sampled(tmp_path, writer):
+    pytest.importorskip("pandas")
+    folder, target = tmp_path / "few", tmp_path / "out"
+    folder.mkdir()
+    for k in range(30):
+        (folder / f"{k:02}.jsonl").write_text("".join(f'{{"id": {k * 5 + i}, "text": "a {i}"}}\n' for i in range(5)))
+    LongestText.sizes.clear()
+    stages = [JsonlReader(str(folder), files_per_partition=1), LongestText(), writer(str(target))]
+    result = Pipeline("few", stages=stages).execute(InProcessExecutor(), sample="10%", quarantine_limit="100%")
+    ledger = result.ledger
+    assert (result.status, ledger.quarantined.n, ledger.problems()) == ("finished", 0, [])
+    assert ledger.written.n == 150 - ledger.not_sampled.n == ledger.stages[0].into.n
+    assert 0 < ledger.written.n < 30  # so that at least one file has nothing in the sample
+    assert sum(LongestText.sizes) == ledger.written.n
+    assert min(LongestText.sizes) > 0
+
+
+def test_stages_behind_a_filter_that_drops_everything_are_not_called(source, tmp_path):
+    pytest.importorskip("pandas")
+    none = ScoreFilter(WordCountFilter(min_words=1000), score_field="words")
+    result = run(source, tmp_path / "out", [none, LongestText()])
+    assert (result.status, result.ledger.quarantined.n, result.ledger.written.n) == ("finished", 4, 0)
+    assert [book.into.n for book in result.ledger.stages] == [N, 0]
 
 
 def test_a_larger_sample_holds_the_smaller_one_and_keeps_its_files(source, tmp_path):

@@ -10,7 +10,7 @@ from tamis.engine.ledger import Ledger
 from tamis.engine.messages import Done, Failure, Handover, RowsTooLarge, StagedFile, StreamTooLarge
 from tamis.engine.supervisor.actions import Action, Assign, Commit, Discard, Kill, More, Note, Replace, Start, Stop
 from tamis.engine.supervisor.cursor import Cursor
-from tamis.engine.supervisor.state import FEEDER, Config
+from tamis.engine.supervisor.state import FEEDER, Config, NodeSpec
 from tamis.engine.supervisor.supervisor import MAX_STILLBORN, Supervisor
 from tamis.engine.supervisor.units import Kind, Mode, Piece, Recast
 from tamis.formats.input_files.listing import FileList
@@ -199,6 +199,85 @@ def test_segments_share_one_seat_in_turn() -> None:
     actions = s.done(second.worker, second.fence, report(), 3.0)
     assert only(actions, Commit).partition == a.unit.partition
     assert only(actions, Discard).paths == ["h"]
+
+
+def busy_by_segment(s: Supervisor, segments: int) -> list[int]:
+    """Run to the end, each unit taking one second; return how many workers of each segment were busy at once at most."""
+    now, most = 0.0, [0] * segments
+    assigned: list[Assign] = []
+    actions = s.tick(now)
+    while not s.finished:
+        while actions:
+            action = actions.pop(0)
+            match action:
+                case Start():
+                    actions += s.ready(action.worker, now)
+                case Stop():
+                    actions += s.died(action.worker, "exit status 0", 0, now)
+                case Commit():
+                    actions += s.committed(action.partition, action.covered, 0, now)
+                case Assign():
+                    assigned.append(action)
+        assert now < 100.0, "no worker has anything to do, and the run is not over"
+        busy = [s.workers[a.worker].segment for a in assigned]
+        most = [max(n, busy.count(segment)) for segment, n in enumerate(most)]
+        assert len({*busy}) <= 1 or s.config.mode != "batch", "stages of batch mode run one after the other"
+        now += 1.0
+        for done in assigned:
+            unit = done.unit
+            size = sum(p.end - p.start for p in unit.pieces)
+            covered = [(p.file, p.start, p.end, False) for p in unit.pieces] if unit.segment == 0 else []
+            passed_on = Handover(f"h{unit.id}", 1, 10) if unit.segment + 1 < segments else None
+            made = report(covered=covered, handover=passed_on, decoded_bytes=size, seconds=1.0)
+            actions += s.done(done.worker, done.fence, made, now)
+        assigned = []
+        actions += s.tick(now)
+    return most
+
+
+def test_all_workers_go_to_the_active_segment_of_batch_mode() -> None:
+    files = [(Kind.BYTES, 500)] * 12
+    alike = supervisor(*files, pool=1000 * MB, slots=4, segments=3, mode="batch", bounded_in_time=False)
+    alike.cursor.files_per_partition = 1
+    assert busy_by_segment(alike, 3) == [4, 4, 4]
+
+
+def test_batch_mode_keeps_fixed_numbers_of_workers_and_the_cores_that_each_asks_for() -> None:
+    files = [(Kind.BYTES, 500)] * 12
+    s = supervisor(
+        *files, pool=1000 * MB, slots=4, segments=3, mode="batch", bounded_in_time=False, cpus=[1.0, 1.0, 2.0]
+    )
+    s.config.fixed_workers[1] = 1
+    s.cursor.files_per_partition = 1
+    assert busy_by_segment(s, 3) == [4, 1, 2]
+
+
+def node(number: int, pool: int) -> NodeSpec:
+    return NodeSpec(number, f"node {number}", 2 * pool, pool, 20 * MB, 1)
+
+
+def test_a_feeder_that_waits_on_a_node_with_too_little_memory_makes_room_for_one_elsewhere() -> None:
+    s = supervisor((Kind.STREAM, 100 * MB), pool=100 * MB, nodes=[node(1, 100 * MB)], queue_bytes=10)
+    actions = s.tick(0.0)
+    assigned: list[Assign] = []
+    while not assigned:
+        actions = [a for start in actions if isinstance(start, Start) for a in s.ready(start.worker, 0.0)]
+        assigned = [a for a in actions if isinstance(a, Assign)]
+    (feed,) = assigned
+    s.block(feed.worker, feed.fence, Piece(0, Kind.BLOCK, "b1", 0, 50), 50, 5, 1.0)
+    assert s.workers[feed.worker].held
+    s.node_up(node(2, 500 * MB), 2.0)
+    worker = next(w for w in s.workers.values() if w.segment == 0)
+    s.grants.learn_setup(worker, 200 * MB, 200 * MB)  # more than the first node has
+    assert Stop(feed.worker) in s.tick(3.0)
+
+
+def test_what_a_feeder_needs_is_not_forgotten_on_a_smaller_node() -> None:
+    s, feed = feeding()
+    assert feed.unit.need_bytes == 0
+    feed.unit.need_bytes = 150 * MB  # a larger node failed with less
+    s.failed(feed.worker, feed.fence, Failure("memory", peak_bytes=MB), 1.0)
+    assert feed.unit.need_bytes == 150 * MB
 
 
 def test_an_empty_handover_is_removed_and_committed() -> None:

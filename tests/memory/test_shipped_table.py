@@ -8,12 +8,10 @@ import pytest
 
 from tamis.forecast.shipped_table import (
     CLASSIFIERS,
-    FUZZY_BANDS,
     GB,
     TB,
     TEXT_SIZES,
     decoded_bytes,
-    fuzzy_bands,
     gpu_seconds_per_document,
     seconds_per_byte,
     text_sizing,
@@ -43,10 +41,6 @@ def test_sizes_of_clusters(size: int, nodes: str, gpus: str, memory: str) -> Non
     assert (row.nodes, row.gpus, row.memory) == (nodes, gpus, memory)
 
 
-def test_bands_by_size() -> None:
-    assert [fuzzy_bands(n).most for n in (99 * GB, 100 * GB, 500 * GB)] == [10, 3, 1]
-
-
 def test_classifiers() -> None:
     assert {n: (c.batch_size, c.gpu_memory_bytes // GB, c.documents_per_s) for n, c in CLASSIFIERS.items()} == {
         "QualityClassifier": (64, 8, 1000.0),
@@ -63,11 +57,10 @@ def test_decoded_sizes() -> None:
 def test_the_tables_of_the_documentation_are_these() -> None:
     page = (Path(__file__).parents[2] / "docs/planning.md").read_text(encoding="utf-8")
     rows = [f"| {r.size} | {r.nodes} | {r.gpus} | {r.memory} |" for r in TEXT_SIZES]
-    rows += [f"| {r.size} | {r.bands_per_iteration} |" for r in FUZZY_BANDS]
     rows += [
         f"| {name} | {c.batch_size} | {c.gpu_memory_bytes // GB} GB | {c.documents_per_s:.0f} |"
         for name, c in CLASSIFIERS.items()
     ]
     assert [row for row in rows if row not in page] == []
     tables = page.partition("## The starting tables")[2]
-    assert len([line for line in tables.splitlines() if line.startswith("|")]) == len(rows) + 6
+    assert len([line for line in tables.splitlines() if line.startswith("|")]) == len(rows) + 4

@@ -134,10 +134,10 @@ class DedupExpectation(Experience):
             asked = w.passes.identity.get("bands_per_iteration")
             record.note(
                 "bands per pass", int(chosen or plan.bands_per_pass), "user" if asked else "adaptation",
-                "as asked for" if asked else "as many as half of the free disk can hold: fewer take more passes over the input",
+                "as asked for; fewer save disk and no memory, and take more passes over the input" if asked
+                else "as many as half of the free disk can hold: fewer take more passes over the input",
                 {
                     "bands": plan.n_bands, "passes": plan.n_key_passes, "scratch_bytes": w.scratch_bytes, "free_bytes": plan.free_bytes,
-                    "published_guide": shipped_table.fuzzy_bands(plan.input_bytes).bands_per_iteration,
                 },
             )  # fmt: skip
         record.note(

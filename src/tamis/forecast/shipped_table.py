@@ -2,7 +2,7 @@
 
 `RATES` are for one core of an ordinary server, by the beginning of a class's full name; the longest match counts. Copying, the
 Gopher set, language id and deduplication are those of docs/benchmarks-*.md, the others guesses from these. The other tables are the sizing guidelines of the system that Tamis reimplements: nodes, GPUs and memory by
-dataset size, bands per iteration, batch sizes of classifiers. They are a starting point, shown as such beside what was computed.
+dataset size, batch sizes of classifiers. They are a starting point, shown as such beside what was computed.
 Knows classes by their names only.
 """
 
@@ -60,15 +60,6 @@ class Sizing:
 
 
 @dataclass(frozen=True)
-class Bands:
-    below_bytes: float
-    size: str
-    bands_per_iteration: str
-    most: int
-    notes: str
-
-
-@dataclass(frozen=True)
 class Classifier:
     batch_size: int
     gpu_memory_bytes: int
@@ -81,11 +72,6 @@ TEXT_SIZES = (
     Sizing(500 * GB, "100 to 500 GB", "2 to 4", "8 to 16", "128 GB or more", "small cluster"),
     Sizing(1 * TB, "500 GB to 1 TB", "4 to 8", "16 to 32", "256 GB or more", "medium cluster"),
     Sizing(float("inf"), "above 1 TB", "8 or more", "32 or more", "512 GB or more", "large cluster"),
-)
-FUZZY_BANDS = (
-    Bands(100 * GB, "below 100 GB", "5 to 10", 10, "fast"),
-    Bands(500 * GB, "100 to 500 GB", "2 to 3", 3, "moderate memory"),
-    Bands(float("inf"), "above 500 GB", "1", 1, "streaming"),
 )
 CLASSIFIERS = {
     "QualityClassifier": Classifier(64, 8 * GB, 1000.0),
@@ -123,14 +109,6 @@ def text_sizing(dataset_bytes: float) -> Sizing:
     ('64 GB', '8 or more')
     """
     return next(row for row in TEXT_SIZES if dataset_bytes < row.below_bytes)
-
-
-def fuzzy_bands(dataset_bytes: float) -> Bands:
-    """
-    >>> [fuzzy_bands(n).bands_per_iteration for n in (1e9, 200e9, 8e12)]
-    ['5 to 10', '2 to 3', '1']
-    """
-    return next(row for row in FUZZY_BANDS if dataset_bytes < row.below_bytes)
 
 
 def decoded_bytes(paths: Sequence[str], sizes: Sequence[int]) -> int:

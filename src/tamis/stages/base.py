@@ -109,7 +109,10 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
 
     @abstractmethod
     def process(self, task: X) -> Y | list[Y] | None:
-        """Turn one task into one task, several, or None. Must not depend on anything but the task and the stage."""
+        """Turn one task into one task, several, or None. Must not depend on anything but the task and the stage.
+
+        In a run, batches without documents are not passed to it (unless `is_source_stage`).
+        """
 
     def process_batch(self, tasks: list[X]) -> list[Y]:
         """Up to `batch_size` tasks at once. Override it only if several tasks together are cheaper than one by one."""

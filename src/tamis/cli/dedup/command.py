@@ -130,7 +130,9 @@ def fuzzy(
     ] = 10,
     bands_per_iteration: Annotated[
         int | None,
-        Option(help="Process this many bands at a time. Fewer need less disk but read the input more often."),
+        Option(
+            help="Process this many bands at a time. Fewer need less disk, not less memory, and read the input more often: 1 takes six to eight times as long as all 20."
+        ),
     ] = None,
     seed: Annotated[
         int, Option(help="Seed of the hash functions; change it only to get a different, equally good fingerprint.")

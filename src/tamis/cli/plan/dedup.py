@@ -69,8 +69,6 @@ def show(
     fits = found.budget_bytes >= smallest.n_bytes
     row = shipped_table.text_sizing(found.input_bytes)
     guide = {"nodes": row.nodes, "gpus": row.gpus, "memory": row.memory}
-    if found.n_bands:
-        guide["bands_per_iteration"] = shipped_table.fuzzy_bands(found.input_bytes).bands_per_iteration
     if as_json:
         told = {"basis": known.basis, "machine": str(where), "nodes": where.nodes, "forecast": made, "guide": guide}
         told |= {"smallest_budget_bytes": smallest.n_bytes, "smallest_is_measured": smallest.is_measured, "fits": fits}
@@ -94,7 +92,7 @@ def show(
         ("time", times(made["seconds"])),
     ]
     if found.n_bands:
-        rows.insert(4, ("bands per pass", f"{found.bands_per_pass} of {found.n_bands}"))
+        rows.insert(4, ("bands per pass", _bands_words(found)))
         shown = format_size(found.original_formula_bytes)
         rows.append(("8 bytes x hashes x documents x bands per pass / bands", f"{shown} (the original's GPU memory)"))
     if not fits:
@@ -103,6 +101,15 @@ def show(
     about = [f"from {known.basis}; {range_words(made)}", guide_line(row.size, guide)]
     print_lines([*about, *passed_lines(found.passed_over), *([] if fits else [too_small_line(smallest.n_bytes)])])
     _end(fits)
+
+
+def _bands_words(plan: planning.DedupPlan) -> str:
+    """Say how many bands one pass makes and, where that is not all of them, what it costs and saves."""
+    words = f"{plan.bands_per_pass} of {plan.n_bands}"
+    if plan.n_key_passes == 1:
+        return words
+    saved = plan.n_documents * planning.KEY_BYTES * (plan.n_bands - plan.bands_per_pass)
+    return f"{words}: reads the input {plan.n_key_passes} times for keys instead of once; saves {format_size(saved)} of disk, no memory"
 
 
 def _end(fits: bool) -> None:

@@ -53,8 +53,7 @@ def format_time(seconds: float) -> str:
 
 def guide_line(size: str, guide: Mapping[str, str]) -> str:
     """What the original's guide says of data of that size."""
-    bands = f", bands_per_iteration {guide['bands_per_iteration']}" if "bands_per_iteration" in guide else ""
-    facts = f"nodes {guide['nodes']}, GPUs {guide['gpus']}, memory {guide['memory']}{bands}"
+    facts = f"nodes {guide['nodes']}, GPUs {guide['gpus']}, memory {guide['memory']}"
     return f"the original's guide for {size}: {facts} (a starting table, not a measurement)"
 
 

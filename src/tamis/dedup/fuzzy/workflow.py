@@ -30,8 +30,9 @@ class FuzzyDeduplicationWorkflow(FindingWorkflow):
     Documents whose sketches share one of `num_bands` bands of `minhashes_per_band` values are candidates; a candidate goes if the
     Jaccard similarity of its set of shingles and that of a document that stays is at least `threshold` (default: where half
     of all pairs share a band, 0.771 for 20 x 13; None: sharing a band is enough). Shingles are `char_ngrams` characters, or
-    `word_ngrams` words. `bands_per_iteration` bounds the disk: so many bands are kept at once, at the price of more passes over
-    the input; 5 means at least 5, as None does: all, if the disk has room. `min_shingles`: shorter documents are compared by equality only.
+    `word_ngrams` words. `bands_per_iteration`: make so many bands in one pass over the input. Fewer save disk
+    (12 bytes per document and band), not memory, and read the input once more for each further pass: 1 takes six to eight times as long as
+    all 20 at once. None: all, or as many as half of the free disk holds. `min_shingles`: shorter documents are compared by equality only.
     `keep`: the "longest" (then by content, so that the order of files does not matter), the "first", or the "best" by the column `keep_by`.
     `method="permutations"` is plain MinHash, for comparison.
 
@@ -57,7 +58,7 @@ class FuzzyDeduplicationWorkflow(FindingWorkflow):
     num_bands: int = 20
     minhashes_per_band: int = 13
     use_64_bit_hash: bool = False
-    bands_per_iteration: int | None = 5
+    bands_per_iteration: int | None = None
     lsh_num_output_partitions: int | None = None
     lsh_rmm_pool_size: str | int | None = "auto"
     lsh_spill_memory_limit: str | int | None = "auto"
@@ -78,7 +79,7 @@ class FuzzyDeduplicationWorkflow(FindingWorkflow):
     backend: str = "cpu"
 
     who, kind, ids_folder = "FuzzyDeduplicationWorkflow", "fuzzy", "FuzzyDuplicateIds"
-    as_the_budget_allows = {"input_blocksize": "1GiB", "bands_per_iteration": 5}
+    as_the_budget_allows = {"input_blocksize": "1GiB"}
 
     def __post_init__(self) -> None:
         if not self.output_path:
@@ -167,7 +168,6 @@ class RemoveFuzzyDuplicates(FuzzyDeduplicationWorkflow):
     input_filetype: str | None = None
     input_blocksize: str | int | None = None
     perform_removal: bool = True
-    bands_per_iteration: int | None = None
 
     ids_folder = ""
     as_the_budget_allows = {}

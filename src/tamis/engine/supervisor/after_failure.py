@@ -39,7 +39,8 @@ class Setbacks(Dispatch):
             self.counters["memory_failures"] += 1
             self.grants.learn_failure(worker, unit, report)
             if unit.mode is Mode.FEED:
-                unit.need_bytes = self.grants.feed_need(worker, report)
+                # A smaller node that cannot do it either says less than a larger one did.
+                unit.need_bytes = max(unit.need_bytes, self.grants.feed_need(worker, report))
         verdict = recovery.decide(unit, report, self._had_all(worker))
         unit = verdict.unit
         actions: list[Action] = []

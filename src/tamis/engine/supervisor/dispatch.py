@@ -16,6 +16,10 @@ class Dispatch(Work):
         """Start what can be started: on the node where something happened, or on all (with every tick)."""
         if self.stopping or self.fatal or self.remedies.holds_back(now_s):
             return []
+        if self.config.mode == "batch":
+            active = self._active_segment()
+            for node in self.nodes.values():
+                node.grants.active_segment = active
         alone = next((u for q in self.queues for u in q if u.alone), None)
         emptied = max(self.nodes.values(), key=lambda n: (n.config.pool_bytes, -n.id), default=None)
         actions: list[Action] = []
@@ -23,8 +27,9 @@ class Dispatch(Work):
             if alone is not None and node is emptied:
                 actions += self._dispatch_alone(node, alone, now_s)
             elif node is not emptied and not node.grants.is_enough:  # the larger ones do it
-                idle = [w for w in node.workers.values() if w.ready and w.unit is None and not w.dying]
-                actions += [a for worker in idle for a in self._retire(worker)]
+                ready = [w for w in node.workers.values() if w.ready and not w.dying]
+                # Also a feeder that waits for room in the queue: another node continues its file.
+                actions += [a for worker in ready if worker.unit is None or worker.held for a in self._retire(worker)]
             else:
                 actions += self._dispatch_on(node, now_s)
         return actions
@@ -70,13 +75,17 @@ class Dispatch(Work):
         if self.unsynced_bytes > self.config.unsynced_bytes:
             return False
         if self.config.mode == "batch":
-            return (
-                not any(self.queues[:segment])
-                and not any(w.unit is not None and w.segment < segment for w in self.workers.values())
-                and (segment == 0 or self.cursor.exhausted)
-            )
+            return segment <= self._active_segment()
         waiting = sum(self.scratch.bytes_of(u.handover) for q in self.queues[segment + 1 :] for u in q)
         return segment == last or waiting < self.config.queue_bytes
+
+    def _active_segment(self) -> int:
+        """Return the first segment that has work, waiting or under way: in batch mode later ones wait until it is done."""
+        busy = {max(w.segment, 0) for w in self.workers.values() if w.unit is not None}  # a feeder works for the first
+        if not self.cursor.exhausted or 0 in busy:
+            return 0
+        last = len(self.queues) - 1
+        return next((i for i, queue in enumerate(self.queues) if queue or i in busy), last)
 
     def _give_work(self, node: Node, segment: int, now_s: float) -> list[Action]:
         actions: list[Action] = []
@@ -203,8 +212,10 @@ class Dispatch(Work):
                     actions.append(self._start(node, segment))
                 elif not living:
                     actions += self._make_room(node, segment)
-            elif len(living) > n and idle and idle[0].ready:
-                actions += self._retire(idle[0])
+            elif len(living) > n:
+                ready = [w for w in idle if w.ready]
+                # One at a time while rates are being learned; all of a segment that has no more work.
+                actions += [a for w in (ready[:1] if n else ready) for a in self._retire(w)]
         return actions
 
     def _is_full(self, segment: int, n: int) -> bool:

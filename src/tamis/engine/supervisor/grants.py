@@ -34,6 +34,7 @@ class Grants:
         self._setup_bytes = [0] * n  # what setting up took at most
         self._is_set_up = [not has for has in config.has_setup or [False] * n]
         self._least_bytes = MIN_CAP_BYTES
+        self.active_segment: int | None = None  # of batch mode: the only one that has work; None: all have
         self.n_done = [0] * n  # units that fitted
 
     def on(self, config: Config, workers: Mapping[int, Worker]) -> Grants:
@@ -98,8 +99,9 @@ class Grants:
         return max(MIN_CAP_BYTES, self._setup_bytes[segment], need)
 
     def _agree(self) -> None:
-        """The least cap that every segment can work with."""
-        least = max(self._least_of(segment) for segment in range(len(self.predictors)))
+        """The least cap that every segment which has work can work with."""
+        active = self.active_segment
+        least = max(self._least_of(i) for i in (range(len(self.predictors)) if active is None else (active,)))
         if least > self._least_bytes or least < self._least_bytes * _LESS_BY:
             self._least_bytes = least
 
@@ -109,9 +111,15 @@ class Grants:
         return self._is_set_up[segment]
 
     def wanted_workers(self) -> list[int]:
-        """By segment, from measured rates; one where nobody knows yet what setting up takes."""
-        wanted = share_workers(self.config.n_slots, self._work_s, self.config.fixed_workers, self.config.cpus)
-        return [n if known else 1 for n, known in zip(wanted, self._is_set_up, strict=True)]
+        """By segment, from measured rates; one where nobody knows yet what setting up takes. Batch mode: all for the active segment."""
+        config, active = self.config, self.active_segment
+        if active is None:
+            wanted = share_workers(config.n_slots, self._work_s, config.fixed_workers, config.cpus)
+        else:
+            cpus = None if config.cpus is None else [config.cpus[active]]
+            wanted = [0] * len(self._work_s)
+            (wanted[active],) = share_workers(config.n_slots, [1.0], [config.fixed_workers[active]], cpus)
+        return [n if known else min(n, 1) for n, known in zip(wanted, self._is_set_up, strict=True)]
 
     def n_seats(self, feeding: bool) -> int:
         """How many workers may live at once: those wanted, as far as each gets a cap it can work with."""

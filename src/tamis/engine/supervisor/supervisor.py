@@ -237,9 +237,13 @@ class Supervisor(Setbacks):
                 left += max(0, self.cursor.files.sizes[unit.pieces[0].file] - unit.compressed_bytes)
         busy = [w.unit for w in self.workers.values() if w.unit is not None] + list(self.queues[0])
         n = len(self.queues)  # what waits for the last of two segments is half done
-        left += sum((p.end - p.start) * (n - u.segment) // n for u in busy for p in u.pieces if p.kind is Kind.BYTES)
         each = (self.cursor.files.total_bytes - self.cursor.bytes_left) // max(1, self._n_partitions)
-        return left + sum(len(queue) * each * (n - i) // n for i, queue in enumerate(self.queues) if i)
+        for unit in busy:
+            if unit.mode is Mode.RUN:
+                sizes = [p.end - p.start for p in unit.pieces if p.kind is Kind.BYTES]
+                left += (sum(sizes) or each) * (n - unit.segment) // n  # rows and blocks do not say how many bytes
+        left += sum(len(queue) * each * (n - i) // n for i, queue in enumerate(self.queues) if i)
+        return min(left, self.cursor.files.total_bytes)
 
     def recast(self, schema: str, names: list[str], folder: str) -> None:
         """Rewrite these output files with the schema of the whole run."""
