@@ -153,6 +153,57 @@ def test_own_ids_of_a_finished_deduplication_are_left_alone(place: Path, tmp_pat
     assert not (tmp_path / "found" / "ExactDuplicateIds").exists()
 
 
+@pytest.mark.parametrize("kind", ["exact", "fuzzy"])
+def test_starting_over_leaves_files_of_the_user(place: Path, tmp_path: Path, kind: str) -> None:
+    found = str(tmp_path / "found")
+    if kind == "exact":
+        workflow: Any = ExactDeduplicationWorkflow(found, str(place / "in"))
+    else:
+        workflow = FuzzyDeduplicationWorkflow(str(tmp_path / "cache"), found, str(place / "in"))
+    workflow.run([], InProcessExecutor(), **MEMORY)
+    folder = tmp_path / "found" / f"{kind.capitalize()}DuplicateIds"
+    before = sorted(pd.read_parquet(sorted(folder.glob("*.parquet"))[0])[CURATOR_DEDUP_ID_STR])
+    (folder / "notes.txt").write_text("mine")
+    (folder / "drafts").mkdir()
+    (folder / "drafts" / "plan.md").write_text("mine, too")
+
+    workflow.run([], InProcessExecutor(), fresh=True, **MEMORY)
+    (ids,) = folder.glob("*.parquet")
+    assert sorted(pd.read_parquet(ids)[CURATOR_DEDUP_ID_STR]) == before
+    assert (folder / "notes.txt").read_text() == "mine"
+
+    removal = ExactDeduplicationWorkflow(found, str(place / "in"), perform_removal=True)
+    if kind == "fuzzy":
+        removal = FuzzyDeduplicationWorkflow(str(tmp_path / "cache"), found, str(place / "in"), perform_removal=True)  # type: ignore[assignment]
+    with pytest.raises(RunConflict, match=r"DuplicateIds/drafts was not written by Tamis; move it to another folder"):
+        removal.run([], InProcessExecutor(), fresh=True, **MEMORY)
+    assert sorted(p.name for p in folder.rglob("*")) == ["drafts", "notes.txt", "plan.md"]
+
+
+def test_starting_over_is_resumed_next_to_files_of_the_user(place: Path, tmp_path: Path) -> None:
+    workflow = ExactDeduplicationWorkflow(str(tmp_path / "found"), str(place / "in"))
+    workflow.run([], InProcessExecutor(), **MEMORY)
+    folder = tmp_path / "found" / "ExactDuplicateIds"
+    (folder / "notes.txt").write_text("mine")
+    (tmp_path / "found" / "_tamis" / "dedup.json").unlink()  # as if killed after it removed the earlier run
+    (tmp_path / "found" / "exact_id_generator.json").unlink()
+    workflow.run([], InProcessExecutor(), **MEMORY)
+    assert len(pd.read_parquet(next(iter(folder.glob("*.parquet"))))) == 3
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_foreign_ids_are_neither_removed_nor_read(place: Path, tmp_path: Path) -> None:
+    workflow = ExactDeduplicationWorkflow(str(tmp_path / "found"), str(place / "in"))
+    workflow.run([], InProcessExecutor(), **MEMORY)
+    mine = tmp_path / "found" / "ExactDuplicateIds" / "mine.parquet"
+    pd.DataFrame({CURATOR_DEDUP_ID_STR: [1]}).to_parquet(mine)
+    for settings in ({"fresh": True}, {}):
+        with pytest.raises(RunConflict, match=r"mine\.parquet was not written by Tamis.*move it to another folder"):
+            workflow.run([], InProcessExecutor(), **settings, **MEMORY)
+    mine.rename(tmp_path / "mine.parquet")
+    assert workflow.run([], InProcessExecutor(), **MEMORY).n_duplicates == 3
+
+
 def test_shards_have_no_ids_until_they_are_joined(place: Path, tmp_path: Path) -> None:
     workflow = ExactDeduplicationWorkflow(str(tmp_path / "found"), str(place / "in"))
     for part in ("0/2", "1/2"):

@@ -130,20 +130,28 @@ def test_clusters_and_pairs_of_an_earlier_call_are_replaced(tmp_path: Path) -> N
     source, target = embedded(tmp_path / "in", vectors()), tmp_path / "clusters"
     kmeans(6, source, target).process(task_of(source))
     (tmp_path / "pairs").mkdir()
-    for name in ("cluster_0.parquet", "cluster_5.parquet", "notes.txt"):
-        (tmp_path / "pairs" / name).touch()
+    pairs = pa.table({"id": ["a"], "max_id": ["b"], "cosine_sim_score": [0.5]})
+    for name in ("cluster_0.parquet", "cluster_5.parquet"):
+        pq.write_table(pairs, tmp_path / "pairs" / name)
+    (tmp_path / "pairs" / "notes.txt").touch()
+    pq.write_table(pa.table({"mine": [1]}), tmp_path / "pairs" / "cluster_7.parquet")
     kmeans(2, source, target).process(task_of(source))
     assert sorted(p.name for p in target.iterdir()) == ["centroid=0", "centroid=1"]
     assert len(read(target)) == N - 1
     groups = ClusterWiseFilePartitioningStage(str(target), _pairs=str(tmp_path / "pairs")).process(EmptyTask())
     assert len(groups) == 2
-    assert sorted(p.name for p in (tmp_path / "pairs").iterdir()) == ["cluster_0.parquet", "notes.txt"]
+    assert sorted(p.name for p in (tmp_path / "pairs").iterdir()) == [
+        "cluster_0.parquet",
+        "cluster_7.parquet",
+        "notes.txt",
+    ]
     with pytest.raises(UsageError, match="is read as input"):
         kmeans(2, target, target).process(task_of(target))
-    (target / "centroid=0" / "mine.parquet").touch()
-    with pytest.raises(UsageError, match=r"mine\.parquet .* is not a file of this stage"):
-        kmeans(2, source, target).process(task_of(source))
-    assert (target / "centroid=0" / "mine.parquet").exists()
+    for name in ("mine.parquet", "part-00007.parquet"):
+        pq.write_table(pa.table({"mine": [1]}), target / "centroid=0" / name)
+        with pytest.raises(UsageError, match=rf"{name} .* is not a file of this stage"):
+            kmeans(2, source, target).process(task_of(source))
+        (target / "centroid=0" / name).unlink()  # it is still there
 
 
 def test_batches_without_an_embedding_and_shares_of_none(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from tamis.engine.supervisor.actions import Action, Assign, Commit, Discard, Kil
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.state import FEEDER, Config, NodeSpec
 from tamis.engine.supervisor.supervisor import MAX_STILLBORN, Supervisor
+from tamis.engine.supervisor.unfit import Unfit
 from tamis.engine.supervisor.units import Kind, Mode, Piece, Recast
 from tamis.formats.input_files.listing import FileList
 from tamis.memory.predictor import Predictor
@@ -365,6 +366,12 @@ def test_a_feeder_that_needs_everything_gets_it_alone_and_its_file_is_refused_wi
     assert told.startswith("in0 cannot be decoded in the memory that the budget leaves: it asked for 100 MB at once")
     assert "one worker can get 80 MB; run again with --memory" in told
     assert s.finished
+
+
+def test_memory_that_no_machine_has_is_not_advised() -> None:
+    told = Unfit("stage 'x'", 100, 835_868 * 10**12, 80 * MB, 10**18).advice()
+    assert told.startswith("it asked for 835868 TB at once, which no machine has")
+    assert "run again with --memory" not in told
 
 
 def test_a_small_allocation_that_failed_does_not_tell_what_a_file_needs() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import struct
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pyarrow.feather
 import pytest
 
 from tamis import InProcessExecutor, Pipeline
-from tamis.errors import FormatError
+from tamis.errors import FormatError, Incomplete
 from tamis.formats import registry
 from tamis.formats.arrow import format as arrow
 from tamis.formats.arrow.messages import read_layout
@@ -185,3 +186,96 @@ def test_runs_and_list_views_are_read_as_what_they_hold(tmp_path: Path) -> None:
     Pipeline("copy", stages=[DocumentReader(path), JsonlWriter(str(tmp_path / "out"))]).run(InProcessExecutor())
     (made,) = (tmp_path / "out").glob("*.jsonl")
     assert [json.loads(line) for line in made.read_text().splitlines()] == table.to_pylist()
+
+
+def overwritten(path: Path, at: int, value: int) -> Path:
+    data = bytearray(path.read_bytes())
+    struct.pack_into("<q", data, at, value)
+    path.write_bytes(data)
+    return path
+
+
+HUGE = 835_868 * 10**12
+
+
+@pytest.mark.parametrize("how", ["zstd", "lz4"])
+def test_a_claimed_size_that_cannot_be_true_is_damage_and_no_want_of_memory(tmp_path: Path, how: str) -> None:
+    path = written(tmp_path / "a.arrow", PLAIN, how)
+    batch = read_layout(str(path), with_buffers=True).batches[2]
+    for at, n_bytes in batch.buffers:
+        if n_bytes:  # a compressed buffer begins with its decoded size
+            damaged = overwritten(written(tmp_path / "b.arrow", PLAIN, how), at, HUGE)
+            assert sum(len(part) for _, part in arrow.iter_rows(damaged, 0, 260)) == 260
+            with pytest.raises(RowsFault, match=rf"claims to hold {HUGE} bytes") as caught:
+                list(arrow.iter_rows(damaged, 0, N))
+            assert (caught.value.row, caught.value.next_row) == (260, 390)
+
+
+def test_a_damaged_size_does_not_end_the_run(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("a", "b", "c"):
+        path = written(tmp_path / "in" / f"{name}.arrow", PLAIN, "zstd")
+    batch = read_layout(str(path), with_buffers=True).batches[0]
+    overwritten(tmp_path / "in" / "b.arrow", next(at for at, n in batch.buffers if n), HUGE)
+    pipeline = Pipeline("copy", stages=[DocumentReader(str(tmp_path / "in")), JsonlWriter(str(tmp_path / "out"))])
+    with pytest.raises(Incomplete):
+        pipeline.run(memory="400MB", workers=1)
+    result = pipeline.last_result
+    assert result is not None
+    assert (result.ledger.written.n, result.ledger.quarantined.n) == (2 * N + N - 130, 130)
+    (told,) = [line for p in (tmp_path / "out/_tamis/quarantine").iterdir() for line in p.read_text().splitlines()][:1]
+    assert "b.arrow" in told
+    assert "claims to hold" in told
+
+
+def message_starts(path: Path) -> list[int]:
+    return [b.offset for b in read_layout(str(path)).batches]
+
+
+@pytest.mark.parametrize("how", ["file", "stream"])
+def test_rows_that_a_header_hides_are_missed(tmp_path: Path, how: str) -> None:
+    """A record batch that says that it has no rows, or is no record batch, is not passed over."""
+    data = written(tmp_path / "a.arrow", PLAIN, how).read_bytes()
+    at = message_starts(tmp_path / "a.arrow")[-1]
+    (length,) = struct.unpack_from("<i", data, at + 4)
+    hidden = 0
+    for position in range(at, at + 8 + length):
+        for bit in range(8):
+            changed = bytearray(data)
+            changed[position] ^= 1 << bit
+            (tmp_path / "b.arrow").write_bytes(changed)
+            try:
+                n_rows = arrow.describe(tmp_path / "b.arrow").n_rows
+                rows = sum(len(part) for _, part in arrow.iter_rows(tmp_path / "b.arrow", 0, n_rows))
+            except (FormatError, RowsFault):
+                continue
+            hidden += rows != N
+    assert hidden == 0
+
+
+def test_a_footer_lists_every_record_batch_once(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.arrow", PLAIN, "file")
+    data, starts = path.read_bytes(), message_starts(path)
+    (length,) = struct.unpack_from("<i", data, len(data) - 10)
+    footer = len(data) - 10 - length
+    blocks = data.index(struct.pack("<q", starts[0]), footer)
+    fewer = bytearray(data)
+    struct.pack_into("<I", fewer, blocks - 4, len(starts) - 1)
+    path.write_bytes(fewer)
+    with pytest.raises(FormatError, match=rf"its footer leaves out the record batch at byte {starts[-1]}"):
+        arrow.describe(path)
+    twice = bytearray(data)
+    struct.pack_into("<q", twice, blocks + 24, starts[0])
+    path.write_bytes(twice)
+    with pytest.raises(FormatError, match="lists it twice"):
+        arrow.describe(path)
+
+
+def test_what_follows_the_end_of_a_stream_is_not_lost(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.arrow", PLAIN, "stream")
+    data = path.read_bytes()
+    path.write_bytes(data + b"\0" * 100)
+    assert arrow.describe(path).n_rows == N
+    path.write_bytes(data + data)
+    with pytest.raises(FormatError, match="it goes on behind the end"):
+        arrow.describe(path)

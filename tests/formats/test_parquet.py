@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import random
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from tamis.errors import FormatError
 from tamis.formats.base import RowsFault, TableInfo
 from tamis.formats.parquet import footer as parquet_footer
 from tamis.formats.parquet import format as parquet
+from tamis.formats.parquet import pages
 from tamis.formats.parquet.format import TableWriter, describe, iter_rows
 
 
@@ -293,3 +295,33 @@ def test_rows_of_many_columns_come_in_batches_worth_their_while(tmp_path: Path) 
 
 def test_fewer_rows_at_once_where_they_did_not_fit(path: Path) -> None:
     assert {t.num_rows for _, t in iter_rows(path, 0, 100, max_rows=2)} == {2}
+
+
+PAGED = pa.table(
+    {
+        "text": [f"text {i} " * (i % 9) for i in range(300)],
+        "kind": pa.array(["a", "b", None] * 100).dictionary_encode(),
+        "list": [[i, i + 1] for i in range(300)],
+        "row": [{"x": 0.5, "y": [str(i)]} for i in range(300)],
+    }
+)
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("compression", ["none", "zstd", "snappy"])
+def test_pages_that_claim_more_than_their_column_has(tmp_path: Path, version: str, compression: str) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(
+        PAGED, path, compression=compression, data_page_version=version, row_group_size=100, data_page_size=200, write_page_checksum=True
+    )  # fmt: skip
+    metadata = pq.read_metadata(path)
+    assert [pages.damaged_page(path, metadata, group, PAGED.column_names) for group in range(3)] == [None] * 3
+
+    data, start = path.read_bytes(), metadata.row_group(1).column(0).data_page_offset
+    size_at = data.index(b"\x15", start + 1) + 1  # the second field, a whole number: bytes when decoded
+    path.write_bytes(data[:size_at] + b"\xfe\xff\xff\xff\x0f" + data[size_at + 5 :])
+    assert pages.damaged_page(path, metadata, 0, PAGED.column_names) is None
+    assert pages.damaged_page(path, metadata, 1, ["kind"]) is None
+    told = pages.damaged_page(path, metadata, 1, PAGED.column_names)
+    assert told is not None
+    assert re.match(rf"column 'text' of row group 1: the page at byte {start} claims 2147483647 bytes of \d+", told)

@@ -61,7 +61,8 @@ class WorkFolder(HeldOutput):
 
     def _check_output(self, place: RunDir) -> None:
         if self._done() is None:  # one that ended here may have ids of duplicates beside it (documented/finding.py)
-            place.check_foreign("ignore")
+            ids = self.passes.ids
+            place.check_foreign("ignore", () if ids is None else (os.path.basename(ids.folder),))
         if self.fresh:
             self._files()  # refuses an input that lies in the output, before that is removed
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import os
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from tamis import files
 from tamis.dedup.documented.id_generator import of_files
-from tamis.errors import UsageError
+from tamis.errors import RunConflict, UsageError
 from tamis.later import np, pa
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
@@ -82,7 +83,10 @@ class IdFiles:
                     OwnIds(duplicates, self.id_field, called="" if self.column == self.id_field else self.column),
                 ]
             )
-            made.append(ParquetWriter(self.folder, fields=[self.column], mode="overwrite"))
+            # Next to files of the user's: what an earlier call wrote is gone. A bucket has only what Tamis wrote.
+            mode = "overwrite" if is_bucket(self.folder) else "append"
+            self.forget()
+            made.append(ParquetWriter(self.folder, fields=[self.column], mode=mode))
             try:
                 execute(Pipeline(self._name, stages=made), "ids")
             except UsageError:
@@ -92,11 +96,30 @@ class IdFiles:
             of_files(paths).to_disk(self.generator)
 
     def forget(self) -> None:
-        """Remove what an earlier call wrote; anything else stays, and is refused later."""
-        if os.path.isdir(os.path.join(self.folder, "_tamis")) or (
-            os.path.isdir(self.folder) and not os.listdir(self.folder)
-        ):
-            shutil.rmtree(self.folder)
+        """Remove the files that an earlier call wrote, by its commit log; everything else in the folder stays.
+
+        Raises RunConflict if Parquet files remain (a removal that reads the folder would take their ids, too), or anything
+        where no ids are to be written: documents are not written next to files of others.
+        """
+        from tamis.engine.run.output.directory import RunDir, remove_own_folder
+
+        if not is_bucket(self.folder):
+            place = RunDir(self.folder)
+            if os.path.isdir(place.path):
+                with place.open():
+                    place.forget()
+                remove_own_folder(place.path)
+            foreign = sorted(
+                glob.glob("*.parquet" if self.is_asked else "*", root_dir=self.folder, include_hidden=True)
+            )
+            if foreign:
+                why = ", and a removal of duplicates would read it as a list of ids" if self.is_asked else ""
+                raise RunConflict(
+                    f"{self.folder}/{foreign[0]} was not written by Tamis{why}; move it to another folder, then run the same "
+                    "command again"
+                )
+            with contextlib.suppress(OSError):  # missing, or it holds files of the user's
+                os.rmdir(self.folder)
         if self.generator is not None:
             files.remove(self.generator)
 

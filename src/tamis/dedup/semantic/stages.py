@@ -143,7 +143,8 @@ class KMeansReadFitWriteStage(ProcessingStage[FileGroupTask, FileGroupTask]):
         found = sorted(glob.glob(os.path.join(glob.escape(self.output_path), "centroid=*", "*.parquet")))
         own_input = {os.path.abspath(path) for path in read}
         for path in found:
-            if path in own_input or not _OWN_PART.fullmatch(os.path.basename(path)):
+            is_own = _OWN_PART.fullmatch(os.path.basename(path)) and _has_columns(path, {L2, COSINE})
+            if path in own_input or not is_own:
                 why = "is read as input" if path in own_input else "is not a file of this stage"
                 raise UsageError(
                     f"KMeansStage: {path} would be taken for a part of the clusters, and {why}; give another output_path"
@@ -253,8 +254,9 @@ class ClusterWiseFilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]
         if self._pairs is not None and os.path.isdir(self._pairs):
             now = {f"cluster_{group._metadata['centroid']}.parquet" for group in made}
             for name in os.listdir(self._pairs):
-                if _OWN_PAIRS.fullmatch(name) and name not in now:
-                    files.remove(os.path.join(self._pairs, name))
+                path = os.path.join(self._pairs, name)
+                if _OWN_PAIRS.fullmatch(name) and name not in now and _has_columns(path, {"id", PARTNER, SCORE}):
+                    files.remove(path)
         return made
 
 
@@ -437,6 +439,14 @@ def _check_read(who: str, read_kwargs: Mapping[str, Any] | None) -> None:
     given = {k: v for k, v in (read_kwargs or {}).items() if k != "memory_map"}
     if read_options(who, given)[1] is not None:
         raise UsageError(f"{who}: read_kwargs: columns is refused; the stage reads those that its own parameters name")
+
+
+def _has_columns(path: str, columns: set[str]) -> bool:
+    """Return True if a file is Parquet with the columns that a stage here writes: a name alone says nothing."""
+    try:
+        return columns <= set(pq.read_schema(path).names)
+    except (pa.ArrowException, OSError):
+        return False
 
 
 def _write(table: pa.Table, path: str, settings: Mapping[str, Any] | None) -> str:

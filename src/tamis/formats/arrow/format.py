@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tamis.errors import FormatError
 from tamis.files import Closing
-from tamis.formats.arrow.messages import Batch, Layout, read_layout
+from tamis.formats.arrow.messages import Batch, Layout, check_claims, read_layout
 from tamis.formats.base import BATCH_BYTES, MAX_BATCH_ROWS, RowGroup, RowsFault, TableInfo
 from tamis.formats.faults import is_memory_failure, reason_of
 from tamis.formats.table_files import BufferedWriter, counted, cut, named_columns, plain_types
@@ -115,12 +115,18 @@ class _Reader(Closing):
             _check(found)
             return pa.Table.from_batches([found]).select(self.wanted)
         except _ERRORS as exc:
-            raise RowsFault(first_row, reason_of(exc), first_row + batch.n_rows) from exc
+            end_row = first_row + batch.n_rows
+            if is_memory_failure(exc):
+                try:
+                    check_claims(self._path, self._layout, batch)
+                except FormatError as damage:
+                    raise RowsFault(first_row, str(damage), end_row) from None
+            raise RowsFault(first_row, reason_of(exc), end_row) from exc
 
     def _batch(self, i: int, batch: Batch) -> pa.RecordBatch:
         if not self._layout.is_stream:
             return self._source.get_batch(i)
-        if not self._layout.has_dictionaries:
+        if not self._layout.dictionaries:
             self._file.seek(batch.offset)
             return pa.ipc.read_record_batch(pa.ipc.read_message(self._file), self.schema)
         while self._next < i:  # dictionaries come before the batches that use them: in order, or not at all

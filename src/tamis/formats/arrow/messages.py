@@ -16,10 +16,17 @@ from tamis.errors import FormatError
 from tamis.stores.opening import open_buffered
 
 MAGIC = b"ARROW1"
-_DICTIONARY, _RECORDS = 2, 3  # kinds of messages
+_SCHEMA, _DICTIONARY, _RECORDS = 1, 2, 3  # kinds of messages
+_FIRST_MESSAGE = 8  # of a file, behind its magic bytes and padding
 _MAX_METADATA = 64 << 20
 _BLOCK = struct.Struct("<qi4xq")
 _PLACE = struct.Struct("<qq")
+_NODE = struct.Struct("<qq")  # of a column: rows, nulls
+_LZ4, _ZSTD = 0, 1  # codecs of bodies
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_FRAME_HEAD = 18  # of zstd, at most
+# The largest expansion that a format allows: a block of zstd is 4 bytes for 128 KiB, LZ4 counts 255 bytes with one.
+_MAX_EXPANSION = {_LZ4: (255, 1 << 16), _ZSTD: (1 << 15, 1 << 17)}
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,7 @@ class Batch:
 class Layout:
     is_stream: bool
     batches: list[Batch] = field(default_factory=list)
-    has_dictionaries: bool = False
+    dictionaries: list[int] = field(default_factory=list)  # offsets of their messages
 
 
 def read_layout(path: str, with_buffers: bool = False) -> Layout:
@@ -60,17 +67,43 @@ def _file(file: BinaryIO, size: int, with_buffers: bool) -> Layout:
     (length,) = struct.unpack_from("<i", tail)
     if not 0 < length <= min(size, _MAX_METADATA):
         raise FormatError("its footer is damaged")
-    file.seek(size - 10 - length)
+    end = size - 10 - length
+    file.seek(end)
     footer = _Table.root(file.read(length))
-    layout = Layout(is_stream=False, has_dictionaries=bool(list(footer.items(2, _BLOCK))))
+    layout = Layout(is_stream=False, dictionaries=[offset for offset, _, _ in footer.items(2, _BLOCK)])
+    walked = _walk(file, end, with_buffers)
+    listed: set[int] = set()
     for offset, n_metadata, body in footer.items(3, _BLOCK):
         if offset < 0 or body < 0 or not 0 < n_metadata <= _MAX_METADATA or offset + n_metadata + body > size:
             raise FormatError(f"a record batch at byte {offset} reaches beyond the end")
-        found = _message(file, offset, size)
-        if found is None or found.kind != _RECORDS:
-            raise FormatError(f"there is no record batch at byte {offset}")
-        layout.batches.append(found.batch(offset, with_buffers))
+        batch = walked.pop(offset, None)
+        if batch is None:  # behind a gap, which no writer is known to leave, or listed twice
+            found = _message(file, offset, size)
+            if found is None or found.kind != _RECORDS or offset in listed:
+                raise FormatError(f"there is no record batch at byte {offset}, or its footer lists it twice")
+            batch = found.batch(offset, with_buffers)
+        listed.add(offset)
+        layout.batches.append(batch)
+    if walked:
+        raise FormatError(f"its footer leaves out the record batch at byte {min(walked)}")
     return layout
+
+
+def _walk(file: BinaryIO, end: int, with_buffers: bool) -> dict[int, Batch]:
+    """Return the record batches of a file by their offsets, up to the first byte that is not part of a message."""
+    batches: dict[int, Batch] = {}
+    at = _FIRST_MESSAGE
+    while at < end:
+        try:
+            found = _message(file, at, end)
+        except (struct.error, IndexError, OverflowError, FormatError):  # the footer decides whether anything is wrong
+            break
+        if found is None:
+            break
+        if found.kind == _RECORDS:
+            batches[at] = found.batch(at, with_buffers)
+        at = found.end
+    return batches
 
 
 def _stream(file: BinaryIO, size: int) -> Layout:
@@ -78,9 +111,66 @@ def _stream(file: BinaryIO, size: int) -> Layout:
     while at < size and (found := _message(file, at, size)) is not None:
         if found.kind == _RECORDS:
             layout.batches.append(found.batch(at))
-        layout.has_dictionaries |= found.kind == _DICTIONARY
+        elif found.kind == _DICTIONARY:
+            found.check_dictionary(at)
+            layout.dictionaries.append(at)
+        elif found.kind != _SCHEMA or at:
+            raise FormatError(f"the message at byte {at} is neither a record batch nor a dictionary")
         at = found.end
+    if at < size:
+        _check_end(file, at)
     return layout
+
+
+def _check_end(file: BinaryIO, at: int) -> None:
+    """Raise FormatError if anything but zeros follows the mark that ends a stream."""
+    file.seek(at)
+    if file.read(4) == b"\xff\xff\xff\xff":
+        file.seek(at + 8)
+    while block := file.read(1 << 16):
+        if block.count(0) != len(block):
+            raise FormatError(
+                f"it goes on behind the end at byte {at}; the mark there is damage, or something was appended"
+            )
+
+
+def check_claims(path: str, layout: Layout, batch: Batch) -> None:
+    """Raise FormatError if a record batch, or a dictionary, claims sizes that cannot be true of this file.
+
+    For a reader that failed to allocate what a batch claims: damaged lengths ask for memory that no budget could give.
+    """
+    with open_buffered(path) as file:
+        size = file.seek(0, 2)
+        try:
+            for offset in (*layout.dictionaries, batch.offset):
+                if (found := _message(file, offset, size)) is not None:
+                    found.check_claims(file, offset)
+        except (struct.error, IndexError, OverflowError) as exc:
+            raise FormatError(f"its metadata is damaged: {exc}") from None
+
+
+def _check_compressed(head: bytes, n_bytes: int, codec: int) -> None:
+    """`head`: the first bytes of a compressed buffer of `n_bytes`, which begins with the bytes that it is decoded to."""
+    (claimed,) = struct.unpack_from("<q", head)
+    if claimed == -1:  # stored as it is
+        return
+    times, more = _MAX_EXPANSION.get(codec, (1 << 15, 1 << 17))
+    if claimed < 0 or claimed > (n_bytes - 8) * times + more:
+        raise FormatError(f"a buffer of {n_bytes} bytes claims to hold {claimed} bytes")
+    told = _zstd_size(head[8:]) if codec == _ZSTD else None
+    if told is not None and told != claimed:
+        raise FormatError(f"a buffer claims to hold {claimed} bytes, and its frame {told}")
+
+
+def _zstd_size(frame: bytes) -> int | None:
+    """Return the decoded size that the header of a zstd frame names (RFC 8878); None if it names none."""
+    if len(frame) < _FRAME_HEAD or not frame.startswith(_ZSTD_MAGIC):
+        return None
+    flags = frame[4]
+    is_single = bool(flags & 0x20)
+    at = 5 + (0 if is_single else 1) + (0, 1, 2, 4)[flags & 3]
+    width = (1 if is_single else 0, 2, 4, 8)[flags >> 6]
+    return int.from_bytes(frame[at : at + width], "little") + (256 if width == 2 else 0) if width else None
 
 
 @dataclass(frozen=True)
@@ -91,14 +181,42 @@ class _Message:
     end: int
 
     def batch(self, offset: int, with_buffers: bool = False) -> Batch:
-        n_rows = self.header.int64(0)
-        if n_rows < 0:
-            raise FormatError(f"the record batch at byte {offset} has {n_rows} rows")
+        n_rows = _rows_of(self.header, self.body_bytes, offset)
+        buffers = self._buffers(self.header, offset) if with_buffers else ()
+        return Batch(offset, n_rows, self.body_bytes, self.header.place(3) != 0, buffers)
+
+    def check_dictionary(self, offset: int) -> None:
+        """Raise FormatError if this is not a dictionary, whatever its kind says: rows would be lost."""
+        _rows_of(self.header.table(1), self.body_bytes, offset)
+
+    def check_claims(self, file: BinaryIO, offset: int) -> None:
+        records = self.header.table(1) if self.kind == _DICTIONARY else self.header
+        buffers = self._buffers(records, offset)
+        if not records.place(3):
+            return
+        codec = records.table(3).byte(0)
+        for at, n in buffers:
+            if n:
+                file.seek(at)
+                _check_compressed(file.read(min(n, 8 + _FRAME_HEAD)), n, codec)
+
+    def _buffers(self, records: _Table, offset: int) -> tuple[tuple[int, int], ...]:
         begin = self.end - self.body_bytes
-        buffers = tuple((begin + at, n) for at, n in self.header.items(2, _PLACE)) if with_buffers else ()
+        buffers = tuple((begin + at, n) for at, n in records.items(2, _PLACE))
         if any(at < begin or n < 0 or at + n > self.end for at, n in buffers):
             raise FormatError(f"the record batch at byte {offset} has buffers outside of it")
-        return Batch(offset, n_rows, self.body_bytes, self.header.place(3) != 0, buffers)
+        return buffers
+
+
+def _rows_of(records: _Table, body_bytes: int, offset: int) -> int:
+    """Return the rows of a record batch. FormatError if its columns have another number, or data and no rows."""
+    n_rows = records.int64(0)
+    n_in_column = next((n for n, _ in records.items(1, _NODE)), None)
+    if n_rows < 0 or n_in_column not in (None, n_rows):
+        raise FormatError(f"the record batch at byte {offset} has {n_rows} rows, and its first column {n_in_column}")
+    if n_in_column is None and body_bytes:
+        raise FormatError(f"the record batch at byte {offset} has {body_bytes} bytes of data and no columns")
+    return n_rows
 
 
 def _message(file: BinaryIO, at: int, size: int) -> _Message | None:

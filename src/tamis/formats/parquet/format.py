@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 
 from tamis.errors import FormatError
 from tamis.formats.base import BATCH_BYTES, MAX_BATCH_ROWS, RowGroup, RowsFault, TableInfo
-from tamis.formats.faults import reason_of
+from tamis.formats.faults import is_memory_failure, reason_of
 from tamis.formats.parquet.footer import plain_metadata
+from tamis.formats.parquet.pages import damaged_page
 from tamis.formats.table_files import BufferedWriter, counted, cut, named_columns, plain_types
 from tamis.stores.opening import open_arrow, size_of
 
@@ -131,7 +132,12 @@ class _GroupReader:
                     at = at_row + table.num_rows
                 return
             except _ERRORS as exc:
-                reason = reason_of(exc)
+                damage = (
+                    damaged_page(self._path, self._metadata, self._index, self._columns)
+                    if is_memory_failure(exc)
+                    else None
+                )
+                reason = damage or reason_of(exc)
                 if self._n_asked <= 1 or self._skipping:
                     raise RowsFault(self._group_first + at, reason, self._group_end) from exc
                 # Reading again in finer steps moves up to the fault: 16 times finer on each pass, down to one row.

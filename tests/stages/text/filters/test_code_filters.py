@@ -26,9 +26,9 @@ from tamis.stages.text.filters.heuristic.code import (
     PythonCommentToCodeFilter,
     TokenizerFertilityFilter,
     XMLHeaderFilter,
-    visible_text,
 )
 from tamis.stages.text.filters.heuristic.comments import SCANNERS, comment_chars, python_comments
+from tamis.stages.text.filters.heuristic.visible_text import visible_text
 from tamis.tasks import DocumentBatch
 
 PYTHON = '''#!/usr/bin/env python
@@ -131,11 +131,70 @@ def test_visible_text_of_html() -> None:
     source = "<html><style>p {}</style><SCRIPT a='b'>if (a<b) x</script><p>A &amp; B</p><!-- no --> 1 < 2</html>"
     assert visible_text(source) == "A & B 1 < 2"
     assert visible_text("<script>never closed") == ""
+    assert visible_text("a<!-- never closed <p>b</p>") == "a"
+    assert visible_text("a<p title='never closed>b</p>") == "a"
+    assert visible_text("<script/>a<!-->b</ x>c</>d<![if IE]>e<?php f?>") == "abcde"
+    assert visible_text("<div>" * 100_000 + " x ") == " x "
     for reference in ("&#" + "1" * 5000, "&#" + "0" * 5000 + "65;", "&#x" + "f" * 5000 + ";"):
         assert visible_text(f"a{reference}b") == "a\ufffdb"
     long = "<p>" + "word " * 30 + "</p>"
     assert HTMLBoilerplateFilter().score_document(long) == 150 / 157
     assert HTMLBoilerplateFilter(min_lang_content_num_chars=151).score_document(long) == 0
+
+
+ARTICLE = """
+<!DOCTYPE html>
+<html>
+    <head>
+        <title>Tide tables</title>
+        <style>p { margin: 0 }</style>
+    </head>
+    <body>
+        <h1>High water at the harbour</h1>
+        <p>The tide turns twice a day, and boats with a deep keel wait for it.</p>
+        <script>if (a < b) { count("<p>"); }</script>
+        <p>Fish &amp; chips are sold at the pier.</p>
+    </body>
+</html>
+"""
+NAVIGATION = """
+<!DOCTYPE html>
+<html>
+    <body>
+        <div>
+            <div>
+                <ul>
+                    <li><a href="/home">Home</a></li>
+                    <li><a href="/news">News</a></li>
+                    <li><a href="/about">About</a></li>
+                </ul>
+            </div>
+        </div>
+    </body>
+</html>
+"""
+LISTING = "\n".join(f"        line {i}" for i in range(8))
+
+
+@pytest.mark.parametrize(
+    ("page", "n_chars"),  # what the original counts with beautifulsoup4 4.15
+    [
+        (ARTICLE, 151),
+        (NAVIGATION, 28),
+        (f"<html><body><pre>{LISTING}</pre>\n        <p>end</p></body></html>", 123),
+        ('<p title="a > b">' + "word " * 30 + "<br>   <br>\t\n<br></p>", 152),
+        (
+            "<template>" + "unseen " * 20 + "</template><ruby>" + "text " * 25 + "<rt>reading</rt></ruby>"
+            "<![CDATA[ data ]]>&nosuch; &nbsp;",
+            140,
+        ),
+    ],
+)
+def test_indentation_of_html_is_not_content(page: str, n_chars: int) -> None:
+    assert len(visible_text(page)) == n_chars
+    one = HTMLBoilerplateFilter()
+    assert one.score_document(page) == (n_chars / len(page) if n_chars >= 100 else 0)
+    assert one.keep_document(one.score_document(page)) == (page is not NAVIGATION)
 
 
 def run(one: Any, texts: list[str | None]) -> list[Any]:

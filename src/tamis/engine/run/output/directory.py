@@ -21,7 +21,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -92,8 +92,11 @@ class RunDir(files.Closing):
             return os.path.getsize(self.log.path) > 0
         return False
 
-    def check_foreign(self, mode: str) -> None:
-        """Refuse an output that holds something Tamis did not write, unless files are to be added to it."""
+    def check_foreign(self, mode: str, shared: Collection[str] = ()) -> None:
+        """Refuse an output that holds something Tamis did not write, unless files are to be added to it.
+
+        `shared`: folders of the output in which files of the user's may stay next to those of a workflow.
+        """
         if self.remote is not None:
             self.remote.look()
             is_run = self.remote.has_run
@@ -103,7 +106,7 @@ class RunDir(files.Closing):
             raise RunConflict(f"{self.output} is a file; give a folder for the output")
         else:
             is_run = self.exists() or self.is_half_forgotten()
-        names = self.foreign_names()
+        names = [name for name in self.foreign_names() if name.partition("/")[0] not in shared]
         if mode == "error" and (names or is_run):
             raise RunConflict(f"{self.target} exists and is not empty (mode='error'); give another folder")
         if names and not is_run and mode != "append":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import html
 import math
 import os
 import re
@@ -17,6 +16,7 @@ from tamis.later import np, pa, pc
 from tamis.stages.text.filters.base import BoundedFilter, DocumentFilter, StatisticsFilter
 from tamis.stages.text.filters.heuristic.alphabetic import n_alphabetic
 from tamis.stages.text.filters.heuristic.comments import SCANNERS, comment_chars, python_comments
+from tamis.stages.text.filters.heuristic.visible_text import visible_text
 from tamis.stages.text.models.fingerprints import of_file
 
 if TYPE_CHECKING:
@@ -148,7 +148,10 @@ class AlphaFilter(BoundedFilter):
 
 @dataclass
 class HTMLBoilerplateFilter(BoundedFilter):
-    """Text outside of tags, scripts and styles, as a share of all characters; 0 where that text is shorter than a limit."""
+    """Text outside of tags, scripts and styles, as a share of all characters; 0 where that text is shorter than a limit.
+
+    White space between two tags counts as one character, as in the text that Beautiful Soup gives.
+    """
 
     min_lang_content_ratio: float = 0.2
     min_lang_content_num_chars: int = 100
@@ -158,36 +161,6 @@ class HTMLBoilerplateFilter(BoundedFilter):
     def score_document(self, text: str) -> float:
         n_chars = len(visible_text(text))
         return n_chars / len(text) if text and n_chars >= self.min_lang_content_num_chars else 0.0
-
-
-_TAG = re.compile(r"<(?=[a-zA-Z/!?])")
-_RAW = re.compile(r"(script|style)\b", re.IGNORECASE)
-# No character has such a number, and Python refuses to read numbers of more than 4300 digits.
-_LONG_REFERENCE = re.compile(r"&#[0-9]{1000,};?")
-_RAW_END = {name: re.compile(f"</{name}", re.IGNORECASE) for name in ("script", "style")}
-
-
-def visible_text(source: str) -> str:
-    """What is left of HTML without tags, comments, scripts and styles. One pass; what is never closed ends with the text."""
-    pieces, at = [], 0
-    while (found := _TAG.search(source, at)) is not None:
-        pieces.append(source[at : found.start()])
-        at = found.end()
-        if source.startswith("!--", at):
-            at = _after(source, "-->", at + 3)
-            continue
-        raw = _RAW.match(source, at)
-        at = _after(source, ">", at)
-        if raw is not None:
-            end = _RAW_END[raw[1].lower()].search(source, at)
-            at = len(source) if end is None else _after(source, ">", end.end())
-    pieces.append(source[at:])
-    return html.unescape(_LONG_REFERENCE.sub("\ufffd", "".join(pieces)))
-
-
-def _after(source: str, mark: str, at: int) -> int:
-    end = source.find(mark, at)
-    return len(source) if end < 0 else end + len(mark)
 
 
 class Limits(NamedTuple):
