@@ -103,8 +103,14 @@ def run_stage(
     notes: Notes | None = None,
     keep_whole: bool = False,
 ) -> list[Task[Any]]:
-    """One stage over all tasks of a unit, `batch_size` tasks at a time. `keep_whole`: the user has said what a task is."""
+    """One stage over all tasks of a unit, `batch_size` tasks at a time. `keep_whole`: the user has said what a task is.
+
+    Batches without documents (nothing of them is in the sample, or an earlier stage dropped all) end here: a stage that fails on one would
+    have documents quarantined that it never received. Nothing would be written of them either.
+    """
     notes = notes or Notes()
+    if not stage.is_source_stage:
+        tasks = [t for t in tasks if t.num_items or not isinstance(t, DocumentBatch)]
     began = time.perf_counter()
     results: list[Task[Any]] = []
     size = max(1, stage.batch_size)
