@@ -18,6 +18,7 @@ from tamis.errors import UsageError
 from tamis.observe.dashboard.guard import host_of, is_loopback
 from tamis.observe.dashboard.listening import listen
 from tamis.observe.exposition import CONTENT_TYPE
+from tamis.terminal import printable
 
 PATH = "/metrics"
 MAX_REQUEST_BYTES = 16_384
@@ -108,7 +109,7 @@ class Endpoint:
         try:
             return "200 OK", CONTENT_TYPE, self._look()
         except Exception as exc:
-            return "500 Internal Server Error", plain, f"{type(exc).__name__}: {exc}\n".encode("utf-8", "replace")
+            return "500 Internal Server Error", plain, (printable(f"{type(exc).__name__}: {exc}") + "\n").encode()
 
     def _knows(self, headers: list[str]) -> bool:
         """Asked by a name of this machine, if only this machine may ask: a web page elsewhere could make its name point here."""

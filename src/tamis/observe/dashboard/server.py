@@ -29,6 +29,7 @@ from urllib.parse import parse_qs, urlsplit
 from tamis.observe.dashboard.guard import Guard
 from tamis.observe.dashboard.watching import Watcher
 from tamis.observe.pictures.style import CSS
+from tamis.terminal import printable
 
 MAX_CONNECTIONS = 32
 MAX_REPORT_BYTES = 8 << 20
@@ -147,7 +148,7 @@ class Server(socketserver.ThreadingTCPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         kind, error, _ = sys.exc_info()
         if not isinstance(error, (ConnectionError, TimeoutError)):
-            print(f"dashboard: {kind.__name__ if kind else ''}: {error}", file=sys.stderr)
+            print(printable(f"dashboard: {kind.__name__ if kind else ''}: {error}"), file=sys.stderr)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -210,7 +211,7 @@ class Handler(BaseHTTPRequestHandler):
         self._send(200, "text/html; charset=utf-8", body, **{"Content-Security-Policy": _REPORT_POLICY})
 
     def _say(self, code: int, sentence: str) -> None:
-        self._send(code, "text/plain; charset=utf-8", (sentence + "\n").encode())
+        self._send(code, "text/plain; charset=utf-8", (printable(sentence) + "\n").encode())
 
     def _send(self, code: int, kind: str, body: bytes, **more: str) -> None:
         self.send_response(code)
