@@ -62,7 +62,7 @@ ROOMS = {
     "stages": {"errors", "later", "stores", "files", "secrets", "sizes", "signatures", "kernels", "formats", "tasks", "memory", "film", "pictures", "dedup"},  # see PUBLIC_PATHS_OF_DEDUP
     "pipeline": {"errors", "stores", "files", "sizes", "hints", "terminal", "tasks", "stages"},
     "engine": {"errors", "stores", "files", "secrets", "sizes", "hints", "kernels", "formats", "tasks", "memory", "forecast", "stages"},
-    "backends": {"errors", "hints", "stores", "files", "secrets", "sizes", "kernels", "formats", "tasks", "memory", "engine"},
+    "backends": {"errors", "hints", "terminal", "stores", "files", "secrets", "sizes", "kernels", "formats", "tasks", "memory", "engine"},
     "dedup": {"errors", "later", "stores", "files", "secrets", "sizes", "hints", "kernels", "formats", "tasks", "pictures", "memory", "forecast", "stages", "pipeline", "engine", "backends"},
     "curation": {"errors", "later", "stores", "files", "sizes", "kernels", "formats", "tasks", "memory", "stages", "pipeline", "engine", "backends", "dedup"},
 }  # fmt: skip
@@ -279,6 +279,7 @@ def test_observers_read_the_run_directory_and_know_nothing_of_who_writes_it() ->
                     "files",
                     "sizes",
                     "hints",
+                    "terminal",
                     "stores",
                     "tasks",
                     "formats",

@@ -6,9 +6,7 @@ Used by the progress of runs and by the commands. Sequences are those that every
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import unicodedata
 from types import TracebackType
 from typing import TextIO
 
@@ -28,6 +26,20 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
+def printable(text: str, keep: str = "") -> str:
+    """Escape what is not printable (control and format characters, lone surrogates), except the characters in `keep`.
+
+    Everything that is shown to a person passes through here: names of files, stages and runs come from data, and
+    must not be able to steer a terminal. A text that was escaped before stays as it is.
+
+    >>> printable("a\\tb\\x1b[2J"), printable("two\\nlines\\r", keep="\\n")
+    ('a\\\\tb\\\\x1b[2J', 'two\\nlines\\\\r')
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
 def is_terminal(stream: TextIO) -> bool:
     """Whether a stream shows text to a person and understands control sequences."""
     return stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
@@ -38,6 +50,8 @@ def width_of(stream: TextIO) -> int:
     try:
         return os.get_terminal_size(stream.fileno()).columns or 80
     except (OSError, ValueError):
+        import shutil
+
         return shutil.get_terminal_size().columns
 
 
@@ -51,6 +65,8 @@ def cells(text: str) -> int:
 
 
 def _cells_of(character: str) -> int:
+    import unicodedata  # every command imports this module; few measure a text that is not ASCII
+
     if unicodedata.combining(character):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
@@ -89,11 +105,11 @@ class LiveLine:
 
     def show(self, text: str) -> None:
         # One column stays free: a line that fills the last one wraps on some terminals, and could not be cleared again.
-        self._text = cut(text, max(width_of(self._stream) - 1, 1))
+        self._text = cut(printable(text), max(width_of(self._stream) - 1, 1))
         self._write(_CLEAR_LINE + self._text)
 
     def above(self, text: str) -> None:
-        self._write(f"{_CLEAR_LINE}\x1b[1m{text}\x1b[0m\n{self._text}")
+        self._write(f"{_CLEAR_LINE}\x1b[1m{printable(text)}\x1b[0m\n{self._text}")
 
     def close(self) -> None:
         self._write(_CLEAR_LINE)
@@ -122,8 +138,10 @@ class Screen:
 
     def show(self, lines: list[str]) -> None:
         """Replaces what is shown by the first lines, as many as there is room for, each cut to the width."""
+        import shutil
+
         height = shutil.get_terminal_size().lines
-        rows = [f"{cut(line, self.width)}\x1b[K" for line in lines[: max(height - 1, 1)]]
+        rows = [f"{cut(printable(line), self.width)}\x1b[K" for line in lines[: max(height - 1, 1)]]
         self._write(_HOME + "\r\n".join(rows) + _CLEAR_BELOW)
 
     def _write(self, text: str) -> None:

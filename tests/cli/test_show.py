@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from tamis.cli.terminal.show import bar, print_json, print_lines, print_table, printable
-from tamis.terminal import LiveLine, Screen, cells, is_terminal
+from tamis.cli.terminal.show import bar, print_json, print_lines, print_table
+from tamis.terminal import LiveLine, Screen, cells, is_terminal, printable
 
 
 def test_control_characters_and_markup_are_text(capsys: pytest.CaptureFixture[str]) -> None:

@@ -220,7 +220,9 @@ def loaded(*args: str) -> set[str]:
 
 def test_pages_of_help_load_what_prints_them() -> None:
     cli = {f"tamis.cli{m}" for m in ("", ".start", ".main", ".parsing", ".terminal", ".terminal.streams")}
-    printing = cli | {f"tamis.cli.parsing.{m}" for m in ("arguments", "options", "help")} | {"tamis.errors"}
+    printing = (
+        cli | {f"tamis.cli.parsing.{m}" for m in ("arguments", "options", "help")} | {"tamis.errors", "tamis.terminal"}
+    )
     assert loaded("filter", "--help") - printing <= {"tamis.cli.jobs", "tamis.cli.jobs.filter"}
     rooms = {m.split(".")[1] for m in loaded("--help")}
     assert rooms <= {"cli", "errors", "files", "hints", "secrets", "sizes", "stores", "terminal"}

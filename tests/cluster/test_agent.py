@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -144,6 +145,18 @@ def test_a_hub_closes_the_door_to_strangers() -> None:
         while stranger.recv(4096):
             pass
     assert hub.arrivals.empty()
+    hub.close()
+
+
+def test_a_hub_bounds_the_callers_that_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tamis.backends.cluster.hub.MAX_GREETINGS", 3)
+    hub = Hub("127.0.0.1")
+    with contextlib.ExitStack() as stack:
+        callers = [stack.enter_context(socket.create_connection(("127.0.0.1", hub.port), timeout=10)) for _ in range(5)]
+        for caller in callers[:2]:  # turned away after the challenge; the others are still waited for
+            while caller.recv(4096):
+                pass
+        assert prove(callers[4], hub.token, "agent", "driver")
     hub.close()
 
 

@@ -20,6 +20,10 @@ from typing import Any
 import pytest
 from made_run import make_run, make_version_1
 
+from tamis.observe.dashboard.listening import listen
+from tamis.observe.dashboard.server import HEADER_S, Server
+from tamis.observe.dashboard.watching import Watcher
+
 SRC = Path(__file__).parents[2] / "src"
 TOKEN = "an-example-token-of-32-characters"
 
@@ -128,6 +132,38 @@ def test_a_name_that_is_not_ours_gets_nothing(shown: Dashboard, host: str) -> No
 
 def test_a_tunnel_may_have_another_port(shown: Dashboard) -> None:
     assert shown.get("/", Host="localhost:9999").status == 200
+
+
+def test_half_open_connections_keep_nobody_waiting(shown: Dashboard) -> None:
+    with contextlib.ExitStack() as stack:
+        for number in range(100):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", shown.port), timeout=20))
+            client.sendall((b"", b"GET / HT", b"GET / HTTP/1.1\r\nX: y\r\n")[number % 3])
+            if number % 10 == 0:
+                assert shown.get("/").status == 200
+        assert json.loads(shown.get("/fragments?wait=1&seen=").body)["fragments"]
+
+
+def test_a_request_has_a_deadline_however_slowly_it_comes(tmp_path: Path) -> None:
+    listening = listen("127.0.0.1", 0)
+    with Server("127.0.0.1", listening, Watcher(tmp_path)) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        port = server.guard.port
+        with (
+            socket.create_connection(("127.0.0.1", port), timeout=20) as slow,
+            contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as page,
+        ):
+            slow.sendall(b"GET / HTTP/1.1\r\nHost: local")
+            for ahead_s in (0.0, HEADER_S + 1):  # the connection of a page may be quiet for longer between two requests
+                page.request("GET", "/icon.svg")
+                assert page.getresponse().read()
+                server.connections.end_overdue(time.monotonic() + ahead_s)
+            assert slow.recv(100) == b""
+            page.request("GET", "/icon.svg")
+            assert page.getresponse().read()
+        server.shutdown()
+        thread.join()
 
 
 def test_other_methods(shown: Dashboard) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -99,6 +100,42 @@ def test_a_silent_client_is_left_and_others_are_served(served: Endpoint, monkeyp
         slow.sendall(b"GET /met")
         assert status(get(served.port)) == b"HTTP/1.1 200 OK"
         assert silent.recv(100).startswith(b"HTTP/1.1 400")
+
+
+def test_half_open_connections_keep_nobody_waiting(served: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_REQUEST_S", 600.0)  # none of them is given up
+    with contextlib.ExitStack() as stack:
+        for number in range(60):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=10))
+            client.sendall((b"", b"GET /metrics HT", b"GET /metrics HTTP/1.1\r\nX: y\r\n")[number % 3])
+            if number % 10 == 0:
+                assert status(get(served.port)) == b"HTTP/1.1 200 OK"
+        assert status(get(served.port)) == b"HTTP/1.1 200 OK"
+        client.sendall(b"\r\n" if number % 3 == 2 else b"\r\n\r\n")
+        assert client.recv(100).startswith(b"HTTP/1.1 200")
+
+
+def test_clients_that_do_not_read_keep_nobody_waiting() -> None:
+    made = Endpoint(lambda: "x" * 8_000_000 + "\n").start()  # more than the buffers of a connection hold
+    with contextlib.ExitStack() as stack:
+        for _ in range(5):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", made.port), timeout=10))
+            client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert len(get(made.port)) > 8_000_000
+    made.close()
+
+
+def test_the_oldest_half_open_connection_makes_room(served: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_REQUEST_S", 600.0)
+    monkeypatch.setattr(module, "MAX_CONNECTIONS", 4)
+    with contextlib.ExitStack() as stack:
+        clients = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=10)) for _ in range(9)
+        ]
+        assert [client.recv(100) for client in clients[:5]] == [b""] * 5
+        assert status(get(served.port)) == b"HTTP/1.1 200 OK"
+        clients[-1].sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert clients[-1].recv(100).startswith(b"HTTP/1.1 200")
 
 
 def test_a_client_that_goes_away_does_no_harm(served: Endpoint) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from strict_exposition import parse
 
 from tamis.observe.exposition import Family, number, render
+from tamis.terminal import printable
 
 
 def test_families_as_text() -> None:
@@ -28,7 +29,7 @@ def test_families_as_text() -> None:
 
 def test_labels_are_escaped() -> None:
     family = Family("tamis_x", "x").add(1, {"stage": 'a"b\\c\nd\re', "other": ""})
-    assert render([family]).splitlines()[2] == 'tamis_x{stage="a\\"b\\\\c\\nd e",other=""} 1'
+    assert render([family]).splitlines()[2] == 'tamis_x{stage="a\\"b\\\\c\\nd\\\\re",other=""} 1'
 
 
 def test_what_is_not_known_is_left_out() -> None:
@@ -67,5 +68,5 @@ def test_whatever_a_stage_is_called_the_text_can_be_read(values: dict[str, float
     if not values:
         return
     read = parse(render([family]))["tamis_x"]
-    plain = {k.encode("utf-8", "replace").decode().replace("\r", " "): float(v) for k, v in values.items()}
+    plain = {printable(k.encode("utf-8", "replace").decode(), keep="\n"): float(v) for k, v in values.items()}
     assert read == {(("stage", k),): v for k, v in plain.items()}

@@ -97,6 +97,8 @@ def test_many_small_copies_are_not_looked_at_again_for_each_new_one(
         def read_into(self, offset: int, view: memoryview) -> None:
             view[:] = bytes(len(view))
 
+        def check(self) -> None: ...
+
     n_looks = 0
     real = os.scandir
 
@@ -136,7 +138,7 @@ def test_a_disk_that_is_full_is_no_room(s3: Any, bucket: str, tmp_path: Path, mo
 
     s3.put_object(Bucket=bucket, Key="a.mp4", Body=b"a" * 1000)
     spool.use(str(tmp_path / "spool"))
-    monkeypatch.setattr(spool, "fetch", full)
+    monkeypatch.setattr(spool, "copy_into", full)
     with spool.open_bytes(f"s3://{bucket}/a.mp4") as file:
         assert file.pread(5, 0) == b"aaaaa"
     assert [p.name for p in (tmp_path / "spool").iterdir()] == [".lock"]

@@ -60,7 +60,7 @@ class FaultyProxy:
 
     403 500 503   answered so, not passed on    drop   the connection is closed, not passed on
     lost      passed on, but not answered       cut    answered with half of the body
-    slow      passed on and answered, a little later
+    slow      passed on and answered, a little later    flip    answered with one byte changed in the middle of the body
     """
 
     def __init__(self, port: int) -> None:
@@ -97,6 +97,9 @@ class FaultyProxy:
                 if what == "lost":
                     return self._close()
                 headers = dict(answer.getheaders())
+                if what == "flip" and data:
+                    middle = len(data) // 2
+                    data = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
                 self._answer(answer.status, headers, data[: len(data) // 2] if what == "cut" else data, len(data))
                 if what == "cut":
                     self._close()

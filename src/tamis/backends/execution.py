@@ -26,6 +26,7 @@ from tamis.hints import command
 from tamis.stores.homes import local_of
 from tamis.stores.urls import is_bucket, output_url
 from tamis.tasks import DocumentBatch, Task
+from tamis.terminal import printable
 
 if TYPE_CHECKING:
     from tamis.backends.base import BaseExecutor
@@ -103,11 +104,13 @@ def judged(result: RunResult, name: str) -> list[Task[Any]]:
     if result.first_failure and not result.exit_code:
         n = result.ledger.quarantined.n
         warnings.warn(
-            f"{name}: {n} documents are in quarantine ({command('quarantine', result.output)}); first: {result.first_failure}",
+            printable(
+                f"{name}: {n} documents are in quarantine ({command('quarantine', result.output)}); first: {result.first_failure}"
+            ),
             stacklevel=3,
         )
     if result.status == "sampled":  # what was asked for with on_infeasible="sample"
-        warnings.warn(f"{name}: {result.message}", stacklevel=3)
+        warnings.warn(printable(f"{name}: {result.message}"), stacklevel=3)
         return load_results(result, name)
     if result.exit_code == Incomplete.exit_code:
         raise Incomplete(result.message)

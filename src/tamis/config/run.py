@@ -10,7 +10,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tamis.cli.terminal.streams import LAYOUT
 from tamis.errors import UsageError
+from tamis.terminal import printable
 
 USAGE = "python -m tamis.config.run --config-path FOLDER --config-name NAME [--trust-remote-code] [key=value ...]"
 _TRUST = "--trust-remote-code"
@@ -84,5 +86,5 @@ if __name__ == "__main__":
     try:
         main()
     except UsageError as exc:
-        print(f"error: {exc}", file=sys.stderr)
+        print(f"error: {printable(str(exc), keep=LAYOUT)}", file=sys.stderr)
         sys.exit(exc.exit_code)

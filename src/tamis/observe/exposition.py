@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from tamis.terminal import printable
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _MAX_LABEL = 200  # characters: names of stages come from users, and every distinct one is a series of its own
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -77,6 +79,9 @@ def _escaped_help(text: str) -> str:
 
 
 def _cut(text: str) -> str:
-    """Without what UTF-8 cannot carry (half a surrogate pair) and what would break lines elsewhere (carriage returns)."""
-    plain = str(text).encode("utf-8", "replace").decode("utf-8").replace("\r", " ")
+    """Cut a label to a bounded length, without half surrogate pairs and with control characters as visible text.
+
+    The format could carry control characters; a terminal that shows the metrics would obey them.
+    """
+    plain = printable(str(text).encode("utf-8", "replace").decode("utf-8"), keep="\n")
     return plain if len(plain) <= _MAX_LABEL else plain[: _MAX_LABEL - 1] + "…"

@@ -12,7 +12,7 @@ from typing import Any
 
 from tamis.pipeline.progress import Shown
 from tamis.sizes import format_size
-from tamis.terminal import clock
+from tamis.terminal import clock, printable
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -64,7 +64,7 @@ def shown_passes(quiet: bool, more: Mapping[str, str] | None = None) -> Iterator
 def tell(line: str) -> None:
     """One line on stderr; a stream that is gone is no reason to fail."""
     with contextlib.suppress(OSError, ValueError):
-        print(line, file=sys.stderr, flush=True)
+        print(printable(line), file=sys.stderr, flush=True)
 
 
 def took(seconds: float, peak_bytes: int) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tamis.sizes import format_size
-from tamis.terminal import LiveLine, clock, is_terminal
+from tamis.terminal import LiveLine, clock, is_terminal, printable
 
 if TYPE_CHECKING:
     from tamis.engine.run.run_result import RunResult
@@ -92,12 +92,12 @@ class Shown:
             if self._live is not None:
                 self._live.above(text)
             else:
-                print(text, file=sys.stderr, flush=True)
+                print(printable(text), file=sys.stderr, flush=True)
 
     def _show(self, state: dict[str, Any]) -> None:
         phase = str(state.get("phase", "working"))
         is_new, self._phase = phase != self._phase, phase
-        text = _text(state, self._rates)
+        text = printable(_text(state, self._rates))
         if self._live is not None:
             self._live.show(text)
             return

@@ -99,7 +99,7 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
             path, size = max(large, key=lambda file: file[1])
             than = f"blocksize ({format_size(limit)})" if self.block_bytes else format_size(limit)
             warnings.warn(
-                f"{self.name}: {len(large)} of {len(files)} files are larger than {than}, such as {path} ({format_size(size)}); each is a group "
+                f"{self.name}: {len(large)} of {len(files)} files are larger than {than}, such as {path!r} ({format_size(size)}); each is a group "
                 "of its own here. A pipeline with a reader splits them",
                 stacklevel=3,
             )

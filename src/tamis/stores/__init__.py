@@ -5,6 +5,7 @@ options.py    `storage_options` as users know them, checked, by bucket; no crede
 retry.py      which failures are tried again, after how long, how often
 s3.py         the requests: list, look, read a range, write, write if nothing is there, upload in parts
 http.py       the same for web servers: look, read a range
+checksums.py  what a store keeps of the contents of an object, compared with what arrived
 reading.py    a remote file as Python knows files: seek, read; large reads in parallel ranges
 opening.py    `open_input` and friends: one call for local and remote paths
 listing.py    which objects an input means

@@ -96,6 +96,9 @@ class HttpSource:
         if len(view):
             retry.again(call, f"reading {_shown(self.url)}")
 
+    def check(self) -> None:
+        """Web servers give no checksums of files."""
+
 
 def _is_length(text: str) -> bool:
     """Whether a number of bytes: other digits than 0 to 9, and thousands of them, are none.

@@ -7,34 +7,14 @@ footer, then rows) belongs together or fails. Who plans a run compares versions;
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
-from tamis.errors import StoreError
-from tamis.stores.reading import RemoteFile, Source, version_of
+from tamis.stores.reading import RemoteFile, Source
 from tamis.stores.urls import is_bucket, is_remote, split_s3
-
-if TYPE_CHECKING:
-    from tamis.stores.s3 import Bucket, Object
 
 _MOST_SEEN = 4096
 _seen: dict[str, Source] = {}
-
-
-class S3Source:
-    """One version of an object."""
-
-    def __init__(self, bucket: Bucket, found: Object) -> None:
-        self.url, self.size, self.version = bucket.url(found.key), found.size, version_of(found.etag)
-        self._bucket, self._found = bucket, found
-
-    def read_into(self, offset: int, view: memoryview) -> None:
-        """A range; where it is the whole object, its checksum is compared, too."""
-        self._bucket.read_into(self._found.key, self._found.etag, offset, view)
-        is_whole = len(view) == self.size and self._found.is_md5
-        if is_whole and hashlib.md5(view, usedforsecurity=False).hexdigest() != self._found.etag.strip('"'):
-            raise StoreError(f"{self.url}: what arrived is not what the store holds (its checksum differs); run again")
 
 
 def source_of(url: str) -> Source:
@@ -67,7 +47,7 @@ def is_there(url: str) -> bool:
 
 def _look(url: str) -> Source:
     if is_bucket(url):
-        from tamis.stores.s3 import Bucket
+        from tamis.stores.s3 import Bucket, S3Source
 
         name, key = split_s3(url)
         bucket = Bucket(name)

@@ -11,13 +11,16 @@ import hashlib
 import io
 import os
 import threading
-from typing import Any, Protocol
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 RANGE_BYTES = 8 << 20
 N_RANGES = 4  # at the same time
 _LEAST_RANGE = 1 << 20
 _FIRST_WINDOW = 256 << 10
 _LARGEST_WINDOW = 8 << 20
+T = TypeVar("T")
 
 
 class Changed(OSError):
@@ -25,6 +28,17 @@ class Changed(OSError):
 
     def __init__(self, url: str, why: str) -> None:
         super().__init__(errno.ESTALE, why, url)
+
+
+class Damaged(OSError):
+    """What arrived of an object is not what its store holds: a fault of the input, as `Changed` is."""
+
+    def __init__(self, url: str, why: str) -> None:
+        super().__init__(errno.EBADMSG, why, url)
+
+
+Check = Callable[[int, memoryview], None]
+"""Given the bytes of one reading and their offset, in the order in which they arrive. Raises Damaged."""
 
 
 class Source(Protocol):
@@ -36,19 +50,40 @@ class Source(Protocol):
 
     def read_into(self, offset: int, view: memoryview) -> None: ...
 
+    def check(self) -> Check | None:
+        """Return what compares one reading of the file with its checksum; None where no checksum is known."""
+
 
 def version_of(etag: str) -> int:
     """An ETag as the number that stands where a local file has its time of change."""
     return int.from_bytes(hashlib.blake2b(etag.encode(), digest_size=8).digest(), "little") >> 1
 
 
-def fetch(source: Source, offset: int, view: memoryview) -> None:
-    """Fill `view` from `offset` on, in up to four ranges at a time."""
+def again_if_damaged(read: Callable[[], T]) -> T:
+    """Return the result of `read`; where what arrived was damaged, read once more: on the way it may have been, and not in the store."""
+    try:
+        return read()
+    except Damaged:
+        return read()
+
+
+def fetch(source: Source, offset: int, view: memoryview, check: Check | None = None) -> None:
+    """Fill `view` from `offset` on, in up to four ranges at a time, and have it checked."""
+
+    def read() -> None:
+        _fetch_ranges(source, offset, view, check)
+
+    # Of a part of a file its reader must begin anew: which part is damaged is not known.
+    if len(view) == source.size:
+        again_if_damaged(read)
+    else:
+        read()
+
+
+def _fetch_ranges(source: Source, offset: int, view: memoryview, check: Check | None) -> None:
     each = max(_LEAST_RANGE, min(RANGE_BYTES, -(-len(view) // N_RANGES)))
     starts = list(range(0, len(view), each))
-    if len(starts) <= 1:
-        source.read_into(offset, view)
-        return
+    arrived = _InOrder(starts, lambda at: check(offset + at, view[at : at + each]) if check is not None else None)
     lock, failed = threading.Lock(), list[BaseException]()
 
     def work() -> None:
@@ -59,6 +94,7 @@ def fetch(source: Source, offset: int, view: memoryview) -> None:
                 at = starts.pop(0)
             try:
                 source.read_into(offset + at, view[at : at + each])
+                arrived.add(at)
             except BaseException as exc:  # told to whoever asked, who waits for all
                 failed.append(exc)
 
@@ -77,6 +113,52 @@ def fetch(source: Source, offset: int, view: memoryview) -> None:
         raise failed[0]
 
 
+class _InOrder:
+    """Calls a function with items in their order, as they arrive in any order, one at a time.
+
+    The thread that adds the next item calls it, and those that arrive meanwhile: other threads add theirs and go on.
+    """
+
+    def __init__(self, items: Sequence[int], call: Callable[[int], None]) -> None:
+        self._left, self._arrived = deque(items), set[int]()
+        self._call = call
+        self._lock, self._turn = threading.Lock(), threading.Lock()
+
+    def add(self, item: int) -> None:
+        with self._lock:
+            self._arrived.add(item)
+        while self._turn.acquire(blocking=False):
+            try:
+                while (following := self._next()) is not None:
+                    self._call(following)
+            finally:
+                self._turn.release()
+            with self._lock:
+                if not self._left or self._left[0] not in self._arrived:
+                    return
+
+    def _next(self) -> int | None:
+        with self._lock:
+            return self._left.popleft() if self._left and self._left[0] in self._arrived else None
+
+
+def read_all(source: Source) -> bytes:
+    """Return the contents of a small remote file."""
+    data = bytearray(source.size)
+    fetch(source, 0, memoryview(data), source.check())
+    return bytes(data)
+
+
+def copy_into(source: Source, out: BinaryIO) -> None:
+    """Write all of a remote file into a file, from its beginning on."""
+    check = source.check()
+    out.seek(0)
+    for at in range(0, source.size, RANGE_BYTES):
+        data = bytearray(min(RANGE_BYTES, source.size - at))
+        fetch(source, at, memoryview(data), check)
+        out.write(data)
+
+
 class RemoteFile(io.RawIOBase):
     """An open remote file. `source.size` bytes long, read-only."""
 
@@ -86,6 +168,7 @@ class RemoteFile(io.RawIOBase):
         self._at = 0
         self._held, self._held_at = bytearray(), 0
         self._window = _FIRST_WINDOW
+        self._check = source.check()
 
     def readable(self) -> bool:
         return True
@@ -110,7 +193,7 @@ class RemoteFile(io.RawIOBase):
             rest = view[done:]
             if len(rest) >= _LEAST_RANGE:
                 self._held = bytearray()
-                fetch(self.source, self._at, rest)
+                fetch(self.source, self._at, rest, self._check)
                 self._at += len(rest)
             else:
                 self._refill(len(rest))
@@ -125,7 +208,7 @@ class RemoteFile(io.RawIOBase):
 
     def pread_into(self, view: memoryview, offset: int) -> None:
         """Fill `view` from `offset` on, wherever the file stands."""
-        fetch(self.source, offset, view)
+        fetch(self.source, offset, view, self._check)
 
     def _take(self, view: memoryview) -> int:
         """From what is held already."""
@@ -143,5 +226,5 @@ class RemoteFile(io.RawIOBase):
         self._held = bytearray()  # let go of before the next one is made
         n = min(max(least, self._window), self.source.size - self._at)
         held = bytearray(n)
-        fetch(self.source, self._at, memoryview(held))
+        fetch(self.source, self._at, memoryview(held), self._check)
         self._held, self._held_at = held, self._at

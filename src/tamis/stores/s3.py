@@ -1,7 +1,7 @@
 """Requests to an S3 store through boto3, each tried again where that can help (retry.py).
 
 What is read is bound to the ETag that was seen when it was listed or opened (If-Match): an object that changed meanwhile is an
-error, never a mixture. What is written carries a checksum (Content-MD5), and what must be new says so (If-None-Match). An answer
+error, never a mixture. What is read from its first byte to its last is compared with the checksum that the store keeps (checksums.py). What is written carries a checksum (Content-MD5), and what must be new says so (If-None-Match). An answer
 that was lost is looked for: the object there is ours if it has our mark. Nothing is deleted on doubt.
 
 The client is made before a worker is forked and used only behind it; boto3's own retries are off, as they know nothing of ranges.
@@ -13,7 +13,6 @@ import base64
 import contextlib
 import hashlib
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -22,8 +21,9 @@ from tamis.errors import MissingExtra, RunConflict, StoreError
 from tamis.files import OWN, replacing
 from tamis.secrets import learn_values
 from tamis.stores import retry
+from tamis.stores.checksums import Expected, Running, expected_of
 from tamis.stores.options import Options, of_bucket
-from tamis.stores.reading import Changed
+from tamis.stores.reading import Changed, Check, Damaged, again_if_damaged, copy_into, read_all, version_of
 
 _PASSING = {500, 502, 503, 504, 429, 408}
 _SLOW_DOWN = {
@@ -32,8 +32,6 @@ _SLOW_DOWN = {
 _PASSING_CODES = {
     *_SLOW_DOWN, "RequestTimeout", "InternalError", "ConditionalRequestConflict", "OperationAborted", "BadDigest",
 }  # fmt: skip
-_MD5 = re.compile(r'"[0-9a-f]{32}"')
-_FETCH_BYTES = 8 << 20
 # Of a body at a time: the library copies through memory of its own, which stays in the cache and is used again.
 _PIECE_BYTES = 1 << 20
 _COPY_BYTES = 1 << 30  # stores copy at most 5 GiB in one request
@@ -47,7 +45,7 @@ class Object(NamedTuple):
     size: int
     etag: str
     mark: str = ""
-    is_md5: bool = False  # whether the ETag is the MD5 of the contents
+    expected: Expected | None = None  # its checksum; listings have none
 
 
 class Refused(StoreError):
@@ -130,12 +128,18 @@ class Bucket:
     # -- looking --------------------------------------------------------------------------------------------------------
     def head(self, key: str) -> Object | None:
         """The object; None where there is none."""
-        answer = self._request("looking at", "head_object", key, ok=(404,), Key=key, **self._payer())
+        asked = {"Key": key, "ChecksumMode": "ENABLED", **self._payer()}
+        answer = self._request("looking at", "head_object", key, ok=(404,), **asked)
         if answer is None:
             return None
         etag, mark = str(answer["ETag"]), str(answer.get("Metadata", {}).get(MARK, ""))
-        is_plain = answer.get("ServerSideEncryption") in (None, "AES256") and "SSECustomerAlgorithm" not in answer
-        return Object(key, int(answer["ContentLength"]), etag, mark, is_plain and bool(_MD5.fullmatch(etag)))
+        return Object(key, int(answer["ContentLength"]), etag, mark, expected_of(answer))
+
+    def part_size(self, found: Object, number: int) -> int:
+        """The bytes of one part of an object that was uploaded in parts; -1 where the store does not say."""
+        asked = {"Key": found.key, "PartNumber": number, **self._payer()}
+        answer = self._request("looking at", "head_object", found.key, ok=(400, 404, 416), **asked)
+        return -1 if answer is None else int(answer["ContentLength"])
 
     def may_list(self, prefix: str) -> bool:
         """Whether the store tells us which keys begin so. If not, it refuses (403) what is missing like what is secret."""
@@ -205,12 +209,10 @@ class Bucket:
             return None
         if found.size > most:
             raise StoreError(f"{self.url(key)} has {found.size} bytes, more than anything that Tamis writes there")
-        data = bytearray(found.size)
         try:
-            self.read_into(key, found.etag, 0, memoryview(data))
+            return read_all(S3Source(self, found))
         except Changed:  # written anew between the two requests
             return self.get(key, most)
-        return bytes(data)
 
     def fetch_key(self, key: str, path: str) -> None:
         """The same by its key."""
@@ -221,11 +223,15 @@ class Bucket:
 
     def fetch(self, found: Object, path: str) -> None:
         """Bring an object into a new file, whole or not at all."""
-        with replacing(path, OWN) as out:
-            for at in range(0, found.size, _FETCH_BYTES):
-                data = bytearray(min(_FETCH_BYTES, found.size - at))
-                self.read_into(found.key, found.etag, at, memoryview(data))
-                out.write(data)
+        if found.expected is None and (known := self.head(found.key)) is not None and known.etag == found.etag:
+            found = known
+        source = S3Source(self, found)
+
+        def read() -> None:
+            with replacing(path, OWN) as out:
+                copy_into(source, out)
+
+        again_if_damaged(read)
 
     # -- writing --------------------------------------------------------------------------------------------------------
     def put(self, key: str, data: bytes) -> None:
@@ -382,6 +388,51 @@ class Bucket:
                 f"{self.url(key)}: the store refuses ({code}: {told}); check the credentials and their rights"
             )
         return StoreError(f"{self.url(key)}: {status} {code}: {told}")
+
+
+class S3Source:
+    """One version of an object."""
+
+    def __init__(self, bucket: Bucket, found: Object) -> None:
+        self.url, self.size, self.version = bucket.url(found.key), found.size, version_of(found.etag)
+        self._bucket, self._found = bucket, found
+
+    def read_into(self, offset: int, view: memoryview) -> None:
+        self._bucket.read_into(self._found.key, self._found.etag, offset, view)
+
+    def check(self) -> Check | None:
+        """Return what compares one reading of the object with its checksum, once all of it has arrived in order."""
+        return None if self._found.expected is None or not self.size else _Comparison(self._bucket, self._found)
+
+
+class _Comparison:
+    """One reading of an object. The store is asked for the sizes of parts only where they are needed."""
+
+    def __init__(self, bucket: Bucket, found: Object) -> None:
+        assert found.expected is not None
+        self._bucket, self._found, self._expected = bucket, found, found.expected
+        self._part_bytes = found.size if found.expected.n_parts <= 1 else 0  # 0: not asked for yet; -1: not known
+        self._running: Running | None = None
+
+    def __call__(self, offset: int, data: memoryview) -> None:
+        if self._running is None and offset == 0 and not self._part_bytes:
+            self._part_bytes = self._bucket.part_size(self._found, 1)
+            if self._part_bytes < 1 or -(-self._found.size // self._part_bytes) != self._expected.n_parts:
+                self._part_bytes = -1
+        if self._running is None:
+            if offset or self._part_bytes < 0:
+                return
+            self._running = Running(self._expected, self._found.size, self._part_bytes)
+        if not self._running.add(offset, data) and self._has_equal_parts():
+            raise Damaged(
+                self._bucket.url(self._found.key),
+                f"what arrived is not what the store holds: the {self._expected.algorithm.upper()} of its {self._found.size} bytes differs",
+            )
+
+    def _has_equal_parts(self) -> bool:
+        """Return True if the comparison was fair: all parts are as large as the first, but the last. Asked where it failed, only."""
+        n_parts = self._expected.n_parts
+        return all(self._bucket.part_size(self._found, n) == self._part_bytes for n in range(2, n_parts))
 
 
 def _streamed(read: Any, *into: memoryview) -> Any:

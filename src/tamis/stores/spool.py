@@ -20,13 +20,12 @@ from typing import BinaryIO, NamedTuple
 
 from tamis import files
 from tamis.stores.opening import source_of
-from tamis.stores.reading import RemoteFile, Source, fetch
+from tamis.stores.reading import RemoteFile, Source, again_if_damaged, copy_into
 from tamis.stores.urls import is_remote, name_in
 
 _SHARE = 4  # of what is free on the disk, one part in so many
 _FREED = 8  # where room is made, one part in so many is free then: making it takes a look at every copy
 _COUNT_BYTES = 8
-_FETCH_BYTES = 8 << 20
 _LOCK = ".lock"
 _FIRST_WINDOW, _LARGEST_WINDOW = 64 << 10, 4 << 20
 _NEAR_BYTES = 1 << 20
@@ -155,10 +154,7 @@ def _made(path: str, source: Source, place: _Place) -> bool:
             out.truncate(source.size)  # so that whoever makes room counts it
         finally:
             os.close(held)
-        for at in range(0, source.size, _FETCH_BYTES):
-            data = bytearray(min(_FETCH_BYTES, source.size - at))
-            fetch(source, at, memoryview(data))
-            out.write(data)
+        again_if_damaged(lambda: copy_into(source, out))
     return True
 
 

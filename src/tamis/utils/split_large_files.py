@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tamis.errors import Incomplete, TamisError, UsageError
+from tamis.terminal import printable
 from tamis.utils.file_utils import get_all_file_paths_under, get_default_file_extensions
 
 _COMPRESSED = (".gz", ".zst", ".bz2", ".xz")
@@ -87,10 +88,10 @@ def main(args: argparse.Namespace | Sequence[str] | None = None) -> None:
             below = os.path.relpath(os.path.dirname(os.path.abspath(path)), root)  # names repeat in subfolders
             target = os.path.normpath(os.path.join(options.output_path, below))
             made = _split(path, target, options.target_size_mb, options.storage_options)
-            print(f"{path}: {len(made)} files")
+            print(printable(f"{path}: {len(made)} files"))
         except TamisError as exc:
             failed.append(path)
-            print(f"{path}: {exc}")
+            print(printable(f"{path}: {exc}"))
     if failed:
         raise Incomplete(f"{len(failed)} of {len(files)} files were not split as they should: {', '.join(failed[:5])}")
 

@@ -16,6 +16,7 @@ from tamis.backends.cluster.handshake import prove
 from tamis.backends.cluster.messages import FROM_AGENT, Hello
 from tamis.engine.channel import Channel
 
+MAX_GREETINGS = 256  # callers that have not proved themselves yet
 SEND_S = 30  # an agent that takes nothing for so long is as good as gone
 
 
@@ -38,6 +39,7 @@ class Hub:
         self.on_arrival: Callable[[], None] = lambda: None
         self._n_links = 0
         self._lock = threading.Lock()
+        self._greetings: dict[socket.socket, None] = {}  # oldest first
         self._sock = socket.create_server((host, 0), backlog=256)
         self.host, self.port = host, int(self._sock.getsockname()[1])
         threading.Thread(target=self._accept, name="tamis-hub", daemon=True).start()
@@ -53,7 +55,18 @@ class Hub:
                 sock, _ = self._sock.accept()
             except OSError:
                 return
+            self._make_room(sock)
             threading.Thread(target=self._greet, args=(sock,), name="tamis-greeting", daemon=True).start()
+
+    def _make_room(self, sock: socket.socket) -> None:
+        """Bound the callers that are greeted at the same time: the oldest one is turned away."""
+        with self._lock:
+            if len(self._greetings) >= MAX_GREETINGS:
+                oldest = next(iter(self._greetings))
+                del self._greetings[oldest]
+                with contextlib.suppress(OSError):  # it has gone
+                    oldest.shutdown(socket.SHUT_RDWR)
+            self._greetings[sock] = None
 
     def _greet(self, sock: socket.socket) -> None:
         """In a thread of its own: whoever calls and says nothing holds up nobody."""
@@ -62,6 +75,8 @@ class Hub:
             make_lively(sock)
             channel = Channel(sock, FROM_AGENT)
             hello = channel.receive() if channel.wait(20.0) else None
+        with self._lock:
+            self._greetings.pop(sock, None)
         if not isinstance(hello, Hello):
             sock.close()
             return

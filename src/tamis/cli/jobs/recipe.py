@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 from tamis.cli.parsing.arguments import Argument, Commands, echo
+from tamis.terminal import is_terminal
 
 app = Commands("recipe", help="Show the recipes that ship with Tamis.")
 
@@ -33,4 +35,5 @@ def show(name: Annotated[str, Argument(metavar="NAME", help="The name of a shipp
     from tamis.cli.jobs.request import find_recipe
     from tamis.recipe.yaml_text import read_text
 
-    echo(read_text(find_recipe(name), keep_mark=True).rstrip("\n"))
+    # Redirected into a file, it is the recipe as it was written.
+    echo(read_text(find_recipe(name), keep_mark=True).rstrip("\n"), raw=not is_terminal(sys.stdout))

@@ -17,8 +17,9 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
-from tamis.cli.terminal.streams import put
+from tamis.cli.terminal.streams import LAYOUT, put
 from tamis.errors import UsageError
+from tamis.terminal import printable
 
 HELP = ("-h", "--help")
 
@@ -39,8 +40,12 @@ class Misuse(UsageError):
         self.usage = usage
 
 
-def echo(text: object = "", err: bool = False, nl: bool = True) -> None:
-    line = f"{text}\n" if nl else str(text)
+def echo(text: object = "", err: bool = False, nl: bool = True, raw: bool = False) -> None:
+    """Print a text with its control characters escaped, apart from line ends and tabs.
+
+    `raw`: print it as it is. Only for texts that hold no names from data: pages of help, files to be redirected.
+    """
+    line = (str(text) if raw else printable(str(text), keep=LAYOUT)) + ("\n" if nl else "")
     if err:
         print(line, end="", file=sys.stderr, flush=True)
     else:
@@ -196,7 +201,7 @@ class Command:
         if any(word in HELP for word in before):
             from tamis.cli.parsing.help import command_help
 
-            echo(command_help(self))
+            echo(command_help(self), raw=True)
             return
         try:
             values = self.read(typed)
@@ -310,7 +315,7 @@ class Commands:
         if not typed or typed[0] in HELP:
             from tamis.cli.parsing.help import group_help
 
-            echo(group_help(self))
+            echo(group_help(self), raw=True)
             return
         name, rest = typed[0], typed[1:]
         if name not in self._members and self.fallback:

@@ -38,7 +38,7 @@ def top(
 
     Example: tamis top clean/
     """
-    from tamis.cli.terminal.show import print_json, print_lines, printable
+    from tamis.cli.terminal.show import print_json, print_lines
     from tamis.observe.passes import find_run
 
     folder = find_run(output)
@@ -52,7 +52,7 @@ def top(
         return
     with Screen() as screen:
         while True:
-            screen.show([printable(line) for line in lines_of(live, screen.width, doing)])
+            screen.show(lines_of(live, screen.width, doing))
             if _has_ended(live, is_bucket(output)):
                 break
             time.sleep(interval)

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tamis import secrets
-from tamis.cli.terminal.streams import put
+from tamis.cli.terminal.streams import LAYOUT, put
 from tamis.cli.terminal.table import table_lines
 from tamis.errors import TamisError
-from tamis.terminal import is_terminal, width_of
+from tamis.terminal import is_terminal, printable, width_of
 
 # Logs and pipes have room for paths.
 _PLAIN_WIDTH = 160
@@ -36,7 +36,7 @@ def tell_failure(exc: TamisError, as_json: bool) -> int:
     if not as_json:
         raise exc
     message = secrets.hide(str(exc))
-    sys.stderr.write(f"error: {message}\n")
+    sys.stderr.write(f"error: {printable(message, keep=LAYOUT)}\n")
     print_json({"status": "failed", "exit_code": exc.exit_code, "message": message})
     return exc.exit_code
 
@@ -78,17 +78,6 @@ def bar(share: float, width: int = 30) -> str:
     if share > 0:
         eighths = max(eighths, 1)
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
-
-
-def printable(text: str) -> str:
-    """Control characters and lone surrogates escaped: data must not be able to steer the terminal.
-
-    >>> printable("a\\tb\\x1b[2J")
-    'a\\\\tb\\\\x1b[2J'
-    """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def clip(text: str, n_chars: int = 60) -> str:

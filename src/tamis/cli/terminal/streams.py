@@ -8,6 +8,8 @@ from typing import TextIO
 
 from tamis.errors import TamisError
 
+LAYOUT = "\n\t"  # control characters of texts that have several lines
+
 
 class Lost(TamisError):
     """What a command prints cannot be written: the disk is full."""

@@ -6,6 +6,7 @@ and what happens to them (process).
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
@@ -33,6 +34,7 @@ from tamis.formats.jsonl.stretches import Stretch, Stretches
 from tamis.formats.registry import line_format, table_format
 from tamis.formats.table_block import TableBlock
 from tamis.stores import opening as stores
+from tamis.stores.reading import again_if_damaged
 from tamis.stores.urls import is_remote
 from tamis.tasks import DocumentBatch
 
@@ -205,10 +207,11 @@ def _read_lines(pieces: list[Piece], keys: list[str], limits: Limits, contents: 
             else:
                 shift = piece.base if piece.kind is Kind.BLOCK else 0
                 try:
-                    found = read_range(
+                    found = again_if_damaged(functools.partial(
+                        read_range,
                         file, piece.start - shift, min(piece.end, TO_END) - shift, limits.max_record_bytes, shift == 0,
                         _teller(limits, len(pieces), shift),
-                    )  # fmt: skip
+                    ))  # fmt: skip
                 except OSError as exc:
                     if not _is_bad_input(exc, piece):
                         raise

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tamis.errors import UsageError
+from tamis.errors import StoreError, UsageError
 from tamis.files import Closing, Finishing
 from tamis.formats.compression.members import Members
 from tamis.formats.compression.source import PieceSource, Undecodable
@@ -120,6 +120,8 @@ class StreamReader(Closing):
             self._fault = StreamFault(
                 self.decoded_offset + len(exc.salvaged), exc.offset, str(exc), exc.kind, exc.suspect_offset
             )
+        except StoreError:  # nothing is wrong with the data: the run ends
+            raise
         except OSError as exc:
             if is_memory_failure(exc):
                 raise MemoryError(str(exc)) from exc

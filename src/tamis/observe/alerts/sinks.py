@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from tamis import files
+from tamis.terminal import printable
 
 LOG_NAME = "alerts.log"
 MAX_LOG_BYTES = 8 << 20
@@ -49,15 +50,6 @@ class Sink(Protocol):
     def addresses(self) -> dict[str, Any]:
         """What lets anybody who knows it write to the same place is never written down: under `secret`, or by names that tell (secrets.py)."""
         return {}
-
-
-def printable(text: str) -> str:
-    """One line without control characters: names of stages and files are in alerts, and those may hold anything.
-
-    >>> printable("a\\nb\\x1b[2J")
-    'a b?[2J'
-    """
-    return "".join(c if c.isprintable() else " " if c.isspace() else "?" for c in text)
 
 
 @dataclass
@@ -120,7 +112,7 @@ class CommandSink(Sink):
                 self._running = None
             if code:
                 said.seek(0)
-                words = printable(said.read(300).decode(errors="replace")).strip()
+                words = printable(" ".join(said.read(300).decode(errors="replace").split()))
                 raise SinkError(f"{program} ended with {code}" + (f": {words}" if words else ""))
 
     def abandon(self) -> None:

@@ -12,7 +12,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((host, port))
-        made.listen(16)
+        made.listen(128)  # half-open connections of others must not keep a client from connecting
     except BaseException:
         made.close()
         raise

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import select
 import signal
@@ -29,10 +30,12 @@ from urllib.parse import parse_qs, urlsplit
 from tamis.observe.dashboard.guard import Guard
 from tamis.observe.dashboard.watching import Watcher
 from tamis.observe.pictures.style import CSS
+from tamis.terminal import printable
 
 MAX_CONNECTIONS = 32
 MAX_REPORT_BYTES = 8 << 20
-_IDLE_S = 30.0
+HEADER_S = 5.0  # from the first byte of a connection to the end of its first request
+_IDLE_S = 30.0  # between two requests of a connection
 _HOLD_S = 10.0  # the longest that a page waits for an answer
 _LOOK_S = 0.25  # how often a waiting page looks whether something has changed; the watcher bounds what that costs
 _RECENT_S = 1.5  # who asked so lately will ask again
@@ -59,6 +62,66 @@ _ICON = (
 )
 
 
+class Connections:
+    """The open connections of a server, bounded in number and in the time that each may take to send a request.
+
+    Where there are too many, the one that has waited longest for its request makes room, one without any complete
+    request first. Shared by the accepting thread, the handlers' threads and the main thread.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        # When the next request must be complete (inf while one is answered), and the connections that had one before.
+        self._deadlines: dict[socket.socket, float] = {}
+        self._known: set[socket.socket] = set()
+
+    def add(self, connection: socket.socket) -> bool:
+        """Return False if there is no room: all other connections are being answered."""
+        with self._lock:
+            if len(self._deadlines) >= self._most:
+                quiet = [other for other, deadline_s in self._deadlines.items() if deadline_s < math.inf]
+                if not quiet:
+                    return False
+                self._end(next((other for other in quiet if other not in self._known), quiet[0]))
+            self._deadlines[connection] = time.monotonic() + HEADER_S
+            return True
+
+    @contextlib.contextmanager
+    def answering(self, connection: socket.socket) -> Iterator[None]:
+        """Keep a connection open, however long its answer takes."""
+        self._set(connection, math.inf)
+        try:
+            yield
+        finally:
+            self._set(connection, time.monotonic() + _IDLE_S)
+
+    def _set(self, connection: socket.socket, deadline_s: float) -> None:
+        with self._lock:
+            if self._deadlines.pop(connection, None) is not None:  # else it was ended just now
+                self._deadlines[connection] = deadline_s  # as the last: those before have been quiet for longer
+                self._known.add(connection)
+
+    def end_overdue(self, now_s: float) -> None:
+        """End the connections whose request is not complete in time."""
+        with self._lock:
+            for connection in [other for other, deadline_s in self._deadlines.items() if deadline_s < now_s]:
+                self._end(connection)
+
+    def remove(self, connection: socket.socket) -> None:
+        """Forget a connection. Call it before the socket is closed."""
+        with self._lock:
+            self._deadlines.pop(connection, None)
+            self._known.discard(connection)
+
+    def _end(self, connection: socket.socket) -> None:
+        """Wake the handler's thread, which reads the end of the stream and closes the socket."""
+        del self._deadlines[connection]
+        self._known.discard(connection)
+        with contextlib.suppress(OSError):  # the client has gone
+            connection.shutdown(socket.SHUT_RDWR)
+
+
 class Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
 
@@ -77,7 +140,7 @@ class Server(socketserver.ThreadingTCPServer):
         self.knows_the_end = False  # a page does
         self._change = threading.Condition()
         self._wake = os.pipe()  # a signal handler may write to it, whatever lock is held
-        self._room = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self.connections = Connections(MAX_CONNECTIONS)
 
     @property
     def url(self) -> str:
@@ -118,6 +181,7 @@ class Server(socketserver.ThreadingTCPServer):
     def until_the_end(self) -> None:
         """Return when the parent has gone, or when the server was told to end and the pages know."""
         while not (self.parent and os.getppid() != self.parent):
+            self.connections.end_overdue(time.monotonic())
             if self._ending_s:
                 with self._change:
                     self._change.notify_all()
@@ -133,21 +197,19 @@ class Server(socketserver.ThreadingTCPServer):
 
     # -- socketserver ---------------------------------------------------------------------------------------------------
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._room.acquire(blocking=False):  # too many at once: the page asks again
+        if not self.connections.add(request):  # too many at once: the page asks again
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._room.release()
+    def shutdown_request(self, request: Any) -> None:
+        self.connections.remove(request)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         kind, error, _ = sys.exc_info()
         if not isinstance(error, (ConnectionError, TimeoutError)):
-            print(f"dashboard: {kind.__name__ if kind else ''}: {error}", file=sys.stderr)
+            print(printable(f"dashboard: {kind.__name__ if kind else ''}: {error}"), file=sys.stderr)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -158,6 +220,10 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
+        with self.server.connections.answering(self.connection):
+            self._answer()
+
+    def _answer(self) -> None:
         guard = self.server.guard
         if not guard.knows_host(self.headers.get("Host")):
             self._say(403, "this name is not one of this machine; open the address that the command printed")
@@ -210,7 +276,7 @@ class Handler(BaseHTTPRequestHandler):
         self._send(200, "text/html; charset=utf-8", body, **{"Content-Security-Policy": _REPORT_POLICY})
 
     def _say(self, code: int, sentence: str) -> None:
-        self._send(code, "text/plain; charset=utf-8", (sentence + "\n").encode())
+        self._send(code, "text/plain; charset=utf-8", (printable(sentence) + "\n").encode())
 
     def _send(self, code: int, kind: str, body: bytes, **more: str) -> None:
         self.send_response(code)

@@ -17,9 +17,8 @@ from typing import IO, Any, cast
 from tamis.engine.run.output.commit_log import parse
 from tamis.errors import RunConflict
 from tamis.files import Closing
-from tamis.stores.opening import S3Source
-from tamis.stores.reading import RemoteFile
-from tamis.stores.s3 import Bucket
+from tamis.stores.reading import RemoteFile, read_all
+from tamis.stores.s3 import Bucket, S3Source
 
 _SMALL_BYTES = 1 << 20
 N_REQUESTS = 8  # at the same time
@@ -79,11 +78,8 @@ def _objects(bucket: Bucket, keys: Sequence[str]) -> Iterator[tuple[str, Iterabl
         found = bucket.head(key)
         if found is None:
             raise RunConflict(f"{bucket.url(key)} is gone; start over with fresh=True (--fresh)")
-        if found.size > _SMALL_BYTES:
-            return S3Source(bucket, found)
-        data = bytearray(found.size)
-        bucket.read_into(key, found.etag, 0, memoryview(data))
-        return bytes(data)
+        source = S3Source(bucket, found)
+        return source if found.size > _SMALL_BYTES else read_all(source)
 
     with ThreadPoolExecutor(N_REQUESTS) as pool:
         for first in range(0, len(keys), N_REQUESTS):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from tamis import files
 from tamis.errors import DownloadError, StoreError
-from tamis.stores.reading import Changed
+from tamis.stores.reading import Changed, Damaged
 from tamis.stores.retry import POLICY
-from tamis.stores.s3 import Bucket, Refused
+from tamis.stores.s3 import Bucket, Refused, S3Source
 from tamis.stores.urls import is_bucket, split_s3
 
 _BLOCK_BYTES = 8 << 20
@@ -48,7 +48,24 @@ def fetch_object(url: str, path: str, requester_pays: bool = False) -> int:
             file.flush()
             os.fsync(file.fileno())
     files.remove(note)
+    _compare(S3Source(bucket, found), path)
     return found.size
+
+
+def _compare(source: S3Source, path: str) -> None:
+    """Compare a file with the checksum of its object: parts of it may have come in earlier runs. A damaged one is removed."""
+    check = source.check()
+    if check is None:
+        return
+    with open(path, "rb") as file:
+        offset = 0
+        while data := file.read(_BLOCK_BYTES):
+            try:
+                check(offset, memoryview(data))
+            except Damaged as exc:
+                files.remove(path)
+                raise DownloadError(source.url, f"{exc.strerror}; it was removed, run it again") from None
+            offset += len(data)
 
 
 def fetch_span(
