@@ -29,6 +29,12 @@ def verdict(
         ({"n": 0, "lost": 9, "n_bad_ranges": 1, "limit": 1.0}, 3, "nothing of the input could be read"),
         ({"n": 5, "n_bad": 5}, 3, "nothing of the input could be read"),
         ({"n": 0}, 0, ""),
+        # Files that a stage opened itself.
+        ({"n": 0, "stage_records": 5, "n_bad_ranges": 1, "lost": 1000}, 0, ""),
+        ({"n": 1, "n_bad": 1, "stage_records": 999, "floor": 0}, 0, ""),
+        ({"n": 0, "stage_records": 999, "n_bad_ranges": 1, "floor": 0}, 3, "1 of 999 records"),
+        ({"n": 0, "stage_records": 5, "stage_bytes": 10_000_000, "n_bad_ranges": 1, "lost": 10_000}, 0, ""),
+        ({"n": 0, "stage_records": 5, "stage_bytes": 10_000_000, "n_bad_ranges": 1, "lost": 10_001}, 3, "0.10% of its"),
     ],
 )  # fmt: skip
 def test_verdicts(what: dict[str, float], code: int, words: str) -> None:

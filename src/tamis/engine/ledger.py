@@ -159,7 +159,9 @@ class StageBook:
 
 
 _COUNTED = ("records", "quarantined", "not_sampled", "written", "content")
-_COUNTS = ("n_blank_lines", "n_bad_ranges", "lost_bytes", "n_lost_files", "read_bytes", "written_bytes")
+_COUNTS = (
+    "n_blank_lines", "n_bad_ranges", "lost_bytes", "n_lost_files", "stage_records", "stage_bytes", "read_bytes", "written_bytes",
+)  # fmt: skip
 
 
 @dataclass
@@ -174,6 +176,8 @@ class Ledger:
     n_bad_ranges: int = 0  # stretches of input that hold no countable records (a corrupt tail, an unreadable file)
     lost_bytes: int = 0  # of the input as it is stored, that could not be read (a cut-off stream: the whole file)
     n_lost_files: int = 0  # files (or ranges of them) that could not be opened, or changed during the run
+    stage_records: int = 0  # readable records of files that stages opened themselves (downloads); not in `records`
+    stage_bytes: int = 0  # of these files, as stored
     read_bytes: int = 0
     stages: list[StageBook] = field(default_factory=list)
     written: Tally = field(default_factory=Tally)  # identities of the documents written

@@ -42,6 +42,30 @@ class DropNote(NamedTuple):
     ids: Sequence[str | None] | None = None
 
 
+class InputFault(NamedTuple):
+    """Part of a file that a stage reads itself and cannot turn into documents.
+
+    `offset` and `length` count `unit` ("bytes" of the file as stored, or "decoded bytes"). `n`: the records it stands for, 0 if that is
+    unknown; then `lost_bytes` of the file as stored count as unread.
+    """
+
+    path: str
+    offset: int
+    length: int
+    reason: str
+    unit: str = "bytes"
+    n: int = 0
+    lost_bytes: int = 0
+
+
+class InputNotes(NamedTuple):
+    """What a stage read from files by itself: faults, and how much there was in all, which the quarantine limit is a share of."""
+
+    faults: Sequence[InputFault] = ()
+    n_records: int = 0
+    n_bytes: int = 0
+
+
 class Rule(NamedTuple):
     """One rule by which a stage drops documents: what verdicts call it, what its scores are called, and its limits.
 
@@ -284,6 +308,18 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
 
     def _consume_bad(self) -> list[tuple[Any, list[str]]]:
         return list(self.__dict__.pop("_bad", ()))
+
+    # -- files that a stage reads itself ------------------------------------------------------------------------------
+    def _note_input(self, faults: Sequence[InputFault] = (), n_records: int = 0, n_bytes: int = 0) -> None:
+        """Report what this call read from files by itself: what could not be read goes to quarantine with file and offset."""
+        noted = self.__dict__.get("_input_notes", InputNotes())
+        self.__dict__["_input_notes"] = InputNotes(
+            [*noted.faults, *faults], noted.n_records + n_records, noted.n_bytes + n_bytes
+        )
+
+    def _consume_input_notes(self) -> InputNotes:
+        notes: InputNotes = self.__dict__.pop("_input_notes", InputNotes())
+        return notes
 
     # -- what was measured --------------------------------------------------------------------------------------------
     def _note_scores(self, name: str, scores: Any, serials: Any = None) -> None:

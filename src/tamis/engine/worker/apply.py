@@ -24,7 +24,7 @@ from tamis.kernels import spare
 from tamis.kernels.records import hash128
 from tamis.memory import meter
 from tamis.memory.release import PeakWatch
-from tamis.stages.base import ALL_BATCHES, DropNote, ProcessingStage
+from tamis.stages.base import ALL_BATCHES, DropNote, InputNotes, ProcessingStage
 from tamis.tasks import DocumentBatch, FailedTask, NoneTask, Origin, Task
 
 GIVEN_UP = "tasks_given_up"  # the metric of a stage that returned FailedTask
@@ -87,12 +87,13 @@ class Uses:
 @dataclass
 class Notes:
     """What is noted of the documents of a unit beside the books: why they were dropped, what stages took, the scores of those that stayed;
-    `aside` takes those that a stage cannot do."""
+    `aside` takes those that a stage cannot do. `read` takes what a stage (the first argument) read from files by itself."""
 
     rejections: Rejections = field(default_factory=lambda: Rejections(False))
     uses: Uses = field(default_factory=Uses)
     kept: Kept = field(default_factory=lambda: Kept(()))
     aside: Aside = lambda batch, stage, reasons: None
+    read: Callable[[str, InputNotes], None] = lambda stage, notes: None
 
 
 def run_stage(
@@ -170,6 +171,7 @@ def _run_chunk(
     book.into.add(len(before[0]), hash128.sum128(*before))
     stage._consume_drops()  # what a failed attempt left behind
     stage._consume_bad()
+    stage._consume_input_notes()
     stage.__dict__["_count_scores"] = _counter(book, label, len(before[0]), notes.kept)
     try:
         results = stage.process_batch(tasks)
@@ -205,6 +207,7 @@ def _run_chunk(
         notes.kept.leave(label, serials[serials >= 0], before[0])
     for batch in (*parents, *documents):
         batch.forget_frames()
+    notes.read(label, stage._consume_input_notes())
     bad = {int(s): reason for serials, told in stage._consume_bad() for s, reason in zip(serials, told, strict=True)}
     if bad:
         out = set(np.concatenate([d.serial for d in documents]).tolist()) if documents else set()

@@ -51,6 +51,7 @@ from tamis.kernels.records import hash128
 from tamis.memory import meter
 from tamis.memory.device_limits import TURNS_FOLDER, lacked_device_memory
 from tamis.memory.release import PeakWatch
+from tamis.stages.base import InputNotes
 from tamis.tasks import ROW_ID, DocumentBatch, FileGroupTask, Task
 
 _POSITION = 0x706F736974696F6E  # a salt: hashes of positions are unlike those of derived documents
@@ -195,7 +196,18 @@ class UnitRunner:
             ledger.quarantined.add(batch.num_items, hash128.sum128(*batch.identity))
             quarantine.extend(_raw_entries(batch, unit, stage, reasons))
 
-        notes = Notes(rejections, Uses(), kept, aside)
+        def read(stage: str, noted: InputNotes) -> None:
+            if unit.step == 0:  # later sampling steps read the same files again
+                bad = [
+                    Bad(0, f.path, f.offset, f.length, f.reason, stage, f.unit, n=f.n, lost_bytes=f.lost_bytes)
+                    for f in noted.faults
+                ]
+                quarantine.extend(bad)
+                account_bad(bad, ledger)
+                ledger.stage_records += noted.n_records
+                ledger.stage_bytes += noted.n_bytes
+
+        notes = Notes(rejections, Uses(), kept, aside, read)
         if unit.segment == 0:
             tasks, contents = self._source(unit, ledger, quarantine, say)
         else:

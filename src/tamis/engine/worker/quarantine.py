@@ -45,12 +45,12 @@ class Bad:
 def account_bad(bad: Iterable[Bad], ledger: Ledger) -> None:
     """Bad records count as records of the input that were quarantined; ranges are counted apart."""
     for entry in bad:
+        ledger.lost_bytes += entry.lost_bytes
         if entry.n:
             ledger.records.add(entry.n, entry.identity())
             ledger.quarantined.add(entry.n, entry.identity())
         else:
             ledger.n_bad_ranges += 1
-            ledger.lost_bytes += entry.lost_bytes
             ledger.n_lost_files += entry.whole_file
 
 

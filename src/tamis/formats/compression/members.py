@@ -22,7 +22,7 @@ OUT_BYTES = 256 * 1024
 """Decoded bytes per call, also when one compressed byte stands for thousands."""
 _REPLAY_BYTES = 1024
 _SINGLE_STEP_BYTES = 2**20
-_XZ_MEMORY_BYTES = 2**27 + 2**22
+XZ_MEMORY_BYTES = 2**27 + 2**22
 """A dictionary of 128 MiB and what the decoder needs around it; xz -9 asks for 65 MiB in all."""
 _MAGIC = {"gz": b"\x1f\x8b", "bz2": b"BZh", "xz": b"\xfd7zXZ\x00"}
 _NAMES = {"gz": "gzip", "bz2": "bzip2", "xz": "xz"}
@@ -41,7 +41,8 @@ class Members:
         self._decoder: Any = None
         self._needs_input = True
         self._n_members = 0
-        self._member_offset = 0
+        self.member_offset = 0
+        """Compressed byte at which the member begins that the last decoded bytes are from."""
         self._n_member_decoded = 0
         self._head = b""
 
@@ -67,7 +68,7 @@ class Members:
         magic, name = _MAGIC[self._codec], _NAMES[self._codec]
         while len(self._input) < len(magic) and (more := self._source.piece()):
             self._input += more
-        self._member_offset = self._source.offset() - len(self._input)
+        self.member_offset = self._source.offset() - len(self._input)
         self._head = self._input[:_HEAD_BYTES]
         if not magic.startswith(self._input[: len(magic)]):
             found = self._input[: len(magic)].hex()
@@ -76,7 +77,7 @@ class Members:
                 if self._n_members
                 else (f"not a {name} file", DAMAGED)
             )
-            raise Undecodable(f"{what}: found bytes {found}, expected {magic.hex()}", self._member_offset, kind=kind)
+            raise Undecodable(f"{what}: found bytes {found}, expected {magic.hex()}", self.member_offset, kind=kind)
         self._decoder, self._needs_input, self._n_member_decoded = _new_decoder(self._codec), True, 0
         return True
 
@@ -102,12 +103,12 @@ class Members:
                 start_offset = end_offset - len(data)
             elif self._source.can_rewind():
                 steps = self._single_steps_replayed()
-                start_offset = self._member_offset
+                start_offset = self.member_offset
             else:
                 raise Undecodable(_reason(exc), end_offset, kind=_kind(exc)) from exc
             bad = _salvage(steps, start_offset, exc)
             if self._codec == "gz" and str(bad).endswith(_CHECKS):
-                bad.suspect_offset = self._member_offset
+                bad.suspect_offset = self.member_offset
             raise bad from exc
         if self._codec == "gz":
             self._input = self._decoder.unconsumed_tail
@@ -128,7 +129,7 @@ class Members:
 
     def _single_steps_replayed(self) -> Iterator[tuple[int, bytes]]:
         """From the beginning of the member: what was delivered already is skipped, the rest comes in single bytes."""
-        self._source.rewind(self._member_offset)
+        self._source.rewind(self.member_offset)
         decoder, left, n_fed = _new_decoder(self._codec), self._n_member_decoded, 0
         piece, at = b"", 0
         while not decoder.eof:
@@ -183,7 +184,7 @@ def _new_decoder(codec: str) -> Any:
         return zlib.decompressobj(31)
     if codec == "bz2":
         return bz2.BZ2Decompressor()
-    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY_BYTES)
+    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY_BYTES)
 
 
 def xz_dictionary_bytes(head: bytes) -> int:
@@ -212,5 +213,5 @@ def _kind(exc: Exception) -> str:
 def _reason(exc: Exception) -> str:
     text = str(exc)
     if _kind(exc) == UNSUPPORTED:
-        return f"xz needs more than {_XZ_MEMORY_BYTES} bytes of decoder memory; recompress the file with xz -9 or less"
+        return f"xz needs more than {XZ_MEMORY_BYTES} bytes of decoder memory; recompress the file with xz -9 or less"
     return text or type(exc).__name__

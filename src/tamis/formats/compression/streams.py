@@ -13,7 +13,6 @@ import bz2
 import lzma
 import os
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -56,7 +55,8 @@ class StreamReader(Closing):
     def __init__(self, raw: BinaryIO, codec: str | None) -> None:
         self._raw = raw
         self._source = PieceSource(raw)
-        self._next_bytes = self._decoder(codec)
+        self._members = self._decoder(codec)
+        self._next_bytes = self._source.piece if self._members is None else self._members.next_bytes
         self._ready = b""
         self._ready_at = 0
         self._fault: StreamFault | None = None
@@ -73,6 +73,11 @@ class StreamReader(Closing):
     def compressed_offset(self) -> int:
         """Compressed bytes consumed so far (a little ahead of what was handed out)."""
         return self._source.offset()
+
+    @property
+    def member_offset(self) -> int:
+        """Compressed byte at which the member or frame begins that the last bytes are from; 0 for a plain file."""
+        return 0 if self._members is None else self._members.member_offset
 
     def read(self, n_bytes: int) -> bytes:
         """At most `n_bytes` decoded bytes; b"" at the end; StreamFault once all bytes before a fault were returned."""
@@ -98,13 +103,13 @@ class StreamReader(Closing):
     def close(self) -> None:
         self._raw.close()
 
-    def _decoder(self, codec: str | None) -> Callable[[], bytes]:
+    def _decoder(self, codec: str | None) -> Members | ZstdFrames | None:
         if codec is None:
-            return self._source.piece
+            return None
         if codec == "zst":
-            return ZstdFrames(self._source).next_block
+            return ZstdFrames(self._source)
         if codec in ("gz", "bz2", "xz"):
-            return Members(self._source, codec).next_bytes
+            return Members(self._source, codec)
         raise UsageError(f"unknown codec {codec!r}; expected one of gz, zst, bz2, xz or None")
 
     def _refill(self) -> None:

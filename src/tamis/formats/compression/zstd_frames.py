@@ -33,15 +33,16 @@ class ZstdFrames:
         self._window_bytes = 0
         self._has_checksum = False
         self._checksum_due = False
-        self._frame_offset = 0  # where the frame that is being read begins in the compressed file
+        self.member_offset = 0
+        """Compressed byte at which the frame begins that the last decoded bytes are from."""
 
-    def next_block(self) -> bytes:
+    def next_bytes(self) -> bytes:
         """The next decoded block that is not empty (at most 128 KiB), or b"" at the end of the last frame."""
         while True:
             part_offset = self._source.offset()  # of the header, block or checksum that is read next
             try:
                 if self._frame is None:
-                    self._frame_offset = part_offset
+                    self.member_offset = part_offset
                     if not self._open_frame():
                         return b""
                 elif self._checksum_due:
@@ -52,7 +53,7 @@ class ZstdFrames:
             except Undecodable as exc:
                 exc.offset = part_offset
                 if self._checksum_due and exc.kind == DAMAGED:  # all of the frame was handed out, and may be wrong
-                    exc.suspect_offset = self._frame_offset
+                    exc.suspect_offset = self.member_offset
                 raise
 
     def _open_frame(self) -> bool:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from tamis.errors import FormatError
 from tamis.stages.text.download.arxiv import (
     ArxivDownloader,
     ArxivDownloadExtractStage,
@@ -23,7 +22,7 @@ from tamis.stages.text.download.arxiv import (
 )
 from tamis.stages.text.download.arxiv.extract import find_macros, put_in_macros, running_text
 from tamis.stages.text.download.arxiv.iterator import in_reading_order
-from tamis.stages.text.download.arxiv.tar import read_members
+from tamis.stages.text.download.arxiv.tar import Gap, Member, read_members
 from tamis.stages.text.download.streams import Decoded
 from tamis.tasks import EmptyTask
 
@@ -61,6 +60,7 @@ def test_members_with_short_and_long_names(format: int) -> None:
     stream = Decoded(io.BytesIO(tar(format, **{"a.tex": b"one", long: b"x" * 1000, "b.tex": b"two"})), None)
     found = []
     for member in read_members(stream):
+        assert isinstance(member, Member)
         found.append((member.name, member.n_bytes, stream.read(2)))
     assert found == [("a.tex", 3, b"on"), (long, 1000, b"xx"), ("b.tex", 3, b"tw")]
 
@@ -72,23 +72,31 @@ def test_folders_and_links_are_no_files() -> None:
             info = tarfile.TarInfo(name)
             info.type, info.linkname = kind, "/etc/passwd"
             made.addfile(info)
-    assert [m.is_file for m in read_members(Decoded(io.BytesIO(out.getvalue()), None))] == [False, False, False]
+    found = read_members(Decoded(io.BytesIO(out.getvalue()), None))
+    assert [m.is_file for m in found if isinstance(m, Member)] == [False, False, False]
 
 
-def test_what_lies_behind_blocks_of_zeros_is_another_archive_or_told() -> None:
-    def names(data: bytes) -> list[str]:
-        return [m.name for m in read_members(Decoded(io.BytesIO(data), None))]
+def listed(data: bytes) -> list[str | tuple[int, int]]:
+    """Names of members, and (offset, length) of gaps."""
+    found = read_members(Decoded(io.BytesIO(data), None))
+    return [m.name if isinstance(m, Member) else (m.offset, m.n_bytes) for m in found]
 
-    one = tar(**{"a.tex": b"one"})[:1024]
-    for n_zeros in (512, 10_240):
-        assert names(one + bytes(n_zeros) + tar(**{"b.tex": b"two"})) == ["a.tex", "b.tex"]
-        assert names(one + bytes(n_zeros)) == ["a.tex"]
-    assert names(one + bytes(1024) + b"left by a program") == ["a.tex"]
-    assert names(one + bytes(2 << 20) + tar(**{"b.tex": b"two"})) == ["a.tex"]  # no archive has such an end
-    with pytest.raises(FormatError, match="at decoded byte 1,536 a member should begin"):
-        names(one + bytes(512) + b"\x01" * 512)
-    with pytest.raises(FormatError, match="tells no size"):
-        names(_with_size(one, b"-0000001000"))
+
+def test_what_lies_behind_blocks_of_zeros_is_another_archive_or_a_gap() -> None:
+    one, two = tar(**{"a.tex": b"one"})[:1024], tar(**{"b.tex": b"two"})
+    for n_zeros in (512, 10_240, 2 << 20):
+        assert listed(one + bytes(n_zeros) + two) == ["a.tex", "b.tex"]
+        assert listed(one + bytes(n_zeros)) == ["a.tex"]
+    assert listed(one + bytes(1024) + b"left by a program") == ["a.tex"]
+    assert listed(one + bytes(512) + b"\x01" * 512) == ["a.tex", (1024, 1024)]
+    # A hole in the file: the header of a member and part of its bytes are zeros.
+    assert listed(one + bytes(4096) + b"\x01" * 512 + two) == ["a.tex", (1024, 4608), "b.tex"]
+
+
+def test_reading_continues_at_the_next_header() -> None:
+    one, two = tar(**{"a.tex": b"one"})[:1024], tar(**{"b.tex": b"two"})
+    for bad in (_with_size(one, b"-0000001000"), _with_size(one, b"7777777777"), b"x" + one[1:], b"\x01" * 1024):
+        assert listed(one + bad + two) == ["a.tex", (1024, 1024), "b.tex"]
 
 
 def _with_size(archive: bytes, size: bytes) -> bytes:
@@ -102,12 +110,15 @@ def _with_size(archive: bytes, size: bytes) -> bytes:
 def test_an_archive_made_to_fill_memory_is_refused() -> None:
     info = tarfile.TarInfo("pax")
     info.type, info.size = tarfile.XHDTYPE, 1 << 40
-    with pytest.raises(FormatError, match="a header of 1,099,511,627,776 bytes: refused"):
-        list(read_members(Decoded(io.BytesIO(info.tobuf(tarfile.GNU_FORMAT)), None)))
-    with pytest.raises(FormatError, match="a member should begin"):
-        list(read_members(Decoded(io.BytesIO(b"x" * 512), None)))
-    with pytest.raises(FormatError, match="ends inside a member"):
-        list(read_members(Decoded(io.BytesIO(tar(a=b"x" * 2000)[:1024]), None)))
+    for data, reason in (
+        (info.tobuf(tarfile.GNU_FORMAT), "a header of 1,099,511,627,776 bytes: refused"),
+        (b"x" * 512, "at decoded byte 0 a member should begin, and does not"),
+        (tar(a=b"x" * 2000)[:1024], "the archive ends inside a member"),
+    ):
+        (gap,) = read_members(Decoded(io.BytesIO(data), None))
+        assert gap == Gap(0, len(data), reason, is_cut="ends inside" in reason)
+    found = list(read_members(Decoded(io.BytesIO(gzip.compress(tar(a=b"x" * 2000)[:1024])), "gz")))
+    assert found[1:] == [Gap(0, 1024, "the archive ends inside a member", is_cut=True)]
 
 
 def test_papers_of_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,20 +163,54 @@ def test_papers_of_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert iterator.take_skipped() == {
         "papers without TeX": 3,
         "papers in an unknown encoding": 1,
-        "papers that are damaged": 4,
         "papers above 16 MiB of TeX": 1,
     }
+    faults = iterator.take_faults()
+    assert [f.reason.split()[1] for f in faults] == [f"'2401/2401.000{i}.gz'" for i in ("06", 10, 11, 12)]
+    assert [(f.path, f.n, f.length % 512, f.lost_bytes == f.length) for f in faults] == [(str(path), 1, 0, True)] * 4
+    assert all(b"2401/2401.0" in path.read_bytes()[f.offset : f.offset + 100] for f in faults)
     assert sorted(p.name for p in tmp_path.iterdir()) == [path.name]
 
 
-def test_a_damaged_archive_ends_and_is_counted(tmp_path: Path) -> None:
+def test_a_damaged_archive_is_read_behind_the_damage(tmp_path: Path) -> None:
+    names = [f"2401.0000{i}" for i in range(1, 6)]
+    path = archive(tmp_path, **{f"{name}.gz": gzip.compress(rb"\section{A}" + name.encode()) for name in names})
+    data = path.read_bytes()
+    path.write_bytes(data[:1024] + bytes([data[1024] ^ 1]) + data[1025:])
+    iterator = ArxivIterator()
+    assert [r["id"] for r in iterator.iterate(str(path))] == [names[0], *names[2:]]
+    (fault,) = iterator.take_faults()
+    assert fault[:3] == (str(path), 1024, 1024)
+    assert (fault.n, fault.lost_bytes) == (0, 1024)
+
+
+def test_the_rest_of_a_compressed_archive_is_quarantined(tmp_path: Path) -> None:
+    names = [f"2401.0000{i}" for i in range(1, 6)]
+    text = {n: random.Random(n).randbytes(2000).hex().encode() for n in names}
+    path = archive(tmp_path, **{f"{name}.gz": gzip.compress(rb"\section{A}" + text[name]) for name in names})
+    packed = bytearray(gzip.compress(path.read_bytes()))
+    del packed[len(packed) // 2 : len(packed) // 2 + 100]
+    path = path.rename(tmp_path / "a.tar.gz")
+    path.write_bytes(packed)
+    iterator = ArxivIterator()
+    papers = [r["id"] for r in iterator.iterate(str(path))]
+    assert papers == names[: len(papers)]
+    assert 1 <= len(papers) < 5
+    rest = iterator.take_faults()[-1]
+    assert rest.path == str(path)
+    assert rest.offset + rest.length == len(packed)
+    assert 0 < rest.lost_bytes <= len(packed)
+
+
+def test_an_archive_that_ends_in_a_paper_is_quarantined(tmp_path: Path) -> None:
     path = archive(
         tmp_path, **{"2401.00001.gz": gzip.compress(b"\\section{A}"), "2401.00002.gz": gzip.compress(bytes(5000))}
     )
     path.write_bytes(path.read_bytes()[:1024] + b"x" * 512)
     iterator = ArxivIterator()
     assert [r["id"] for r in iterator.iterate(str(path))] == ["2401.00001"]
-    assert iterator.take_skipped()["damage in the file (all behind it)"] == 1
+    (fault,) = iterator.take_faults()
+    assert fault[:3] == (str(path), 1024, 512)
 
 
 def test_files_are_put_where_they_are_input() -> None:

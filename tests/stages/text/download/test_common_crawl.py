@@ -13,9 +13,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import warc_files
 from loopback import Loopback
 
-from tamis.errors import DownloadError, FormatError, StoreError, UsageError
+from tamis import InProcessExecutor
+from tamis.errors import DownloadError, FormatError, Incomplete, StoreError, UsageError
+from tamis.formats.warc.http import http_body
+from tamis.pipeline import Pipeline
+from tamis.stages.text.download.base import DocumentIterateExtractStage
 from tamis.stages.text.download.common_crawl import (
     CommonCrawlDownloadExtractStage,
     CommonCrawlHTMLExtractor,
@@ -25,8 +30,8 @@ from tamis.stages.text.download.common_crawl import (
     MainCommonCrawlUrlGenerator,
     NewsCommonCrawlUrlGenerator,
 )
-from tamis.stages.text.download.common_crawl.warc import http_body, read_records
 from tamis.stages.text.download.streams import Decoded
+from tamis.stages.text.io.writer import JsonlWriter
 from tamis.tasks import DocumentBatch, EmptyTask, FileGroupTask
 
 ENGLISH = (
@@ -68,57 +73,7 @@ def warc(*records: bytes) -> bytes:
     return b"".join(gzip.compress(r) for r in records)
 
 
-def read(data: bytes, codec: str | None = "gz", max_bytes: int = 1 << 20) -> list[tuple[str, int, bool]]:
-    return [(r.kind, r.n_bytes, r.block is not None) for r in read_records(Decoded(io.BytesIO(data), codec), max_bytes)]
-
-
 # -- WARC ---------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("codec", ["gz", None])
-def test_records_one_by_one(codec: str | None) -> None:
-    records = [record("warcinfo", b"x"), record("request", b""), record("response", b"y" * 5000)]
-    data = warc(*records) if codec else b"".join(records)
-    assert read(data, codec) == [("warcinfo", 1, True), ("request", 0, True), ("response", 5000, True)]
-    assert read(data, codec, max_bytes=100) == [("warcinfo", 1, True), ("request", 0, True), ("response", 5000, False)]
-
-
-def test_headers_in_any_case_folded_and_with_bare_line_ends() -> None:
-    data = b"WARC/1.1\nwarc-TYPE: response\nWARC-Target-URI: <http://h/\n a>\nCONTENT-length: 2\n\nab\n\n"
-    (found,) = read_records(Decoded(io.BytesIO(data), None), 100)
-    assert (found.kind, found.url, found.block) == ("response", "http://h/ a", b"ab")
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"<html>", "a record should begin"),
-        (b"WARC/1.0\r\nContent-Length: x\r\n\r\n", "tells no length"),
-        (b"WARC/1.0\r\nContent-Length: -5\r\n\r\n", "tells no length"),
-        (b"WARC/1.0\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n", "tells no length"),
-        (b"WARC/1.0\r\nContent-Length: 100\r\n\r\nabc", "ends inside a record: 3 of its 100 bytes"),
-        (b"WARC/1.0\r\nA: " + b"x" * 100_000, "do not end"),
-        (b"WARC/1.0\r\n" + b"A: b\r\n" * 50_000, "do not end"),
-    ],
-)
-def test_what_is_no_record_is_told(data: bytes, message: str) -> None:
-    with pytest.raises(FormatError, match=message):
-        read(data, None)
-
-
-def test_a_huge_record_is_passed_over_and_not_held() -> None:
-    data = gzip.compress(
-        b"WARC/1.0\r\nWARC-Type: response\r\nContent-Length: 50000000\r\n\r\n" + bytes(50_000_000) + b"\r\n\r\n"
-    )
-    import tracemalloc
-
-    tracemalloc.start()
-    assert read(data + gzip.compress(record("response", b"ok"))) == [
-        ("response", 50_000_000, False),
-        ("response", 2, True),
-    ]
-    assert tracemalloc.get_traced_memory()[1] < 5_000_000
-    tracemalloc.stop()
-
-
 def test_a_stream_that_grows_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tamis.stages.text.download.streams._FREE_BYTES", 1 << 20)
     stream = Decoded(io.BytesIO(gzip.compress(bytes(20_000_000))), "gz")
@@ -166,9 +121,47 @@ def test_the_iterator_counts_what_it_leaves_out(tmp_path: Path, monkeypatch: pyt
     assert iterator.take_skipped() == {
         "pages above 64 MiB": 1,
         "records without an HTTP response": 1,
-        "damage in the file (all behind it)": 1,
+        "warcinfo records": 1,
     }
     assert iterator.take_skipped() == {}
+    (fault,) = iterator.take_faults()
+    begin = len(data) - len(gzip.compress(record("response", b"z" * 5000))[:-20])
+    assert fault[:3] == (str(path), begin, len(data) - begin)
+    assert (fault.n, fault.lost_bytes) == (0, len(data))  # how much is missing cannot be told
+
+
+BEHIND = [
+    pytest.param(warc_files.record(1, length=-5), id="negative length"),
+    pytest.param(warc_files.record(1, length=10), id="short length"),
+    pytest.param(warc_files.record(1, extra=b"X: " + b"y" * 3_000_000 + b"\r\n"), id="long headers"),
+    pytest.param(warc_files.record(1, extra=b"X: y\r\n" * 50_000), id="many headers"),
+    pytest.param(b"", id="flipped byte"),
+]
+
+
+@pytest.mark.parametrize("bad", BEHIND)
+def test_a_damaged_file_loses_the_damaged_record_only(tmp_path: Path, bad: bytes) -> None:
+    records = warc_files.members(*(warc_files.record(i) if i != 1 or not bad else bad for i in range(40)))
+    if not bad:
+        records[1] = records[1][:100] + bytes([records[1][100] ^ 1]) + records[1][101:]
+    path = tmp_path / "a.warc.gz"
+    path.write_bytes(b"".join(records))
+    reading = DocumentIterateExtractStage(CommonCrawlWarcIterator(), CommonCrawlHTMLExtractor("resiliparse"))
+    out = tmp_path / "out"
+    pipeline = Pipeline("crawl", stages=[reading, JsonlWriter(str(out))])
+    tasks = [FileGroupTask("set", [str(path)])]
+    pipeline.run(
+        executor=InProcessExecutor(), initial_tasks=tasks, quarantine_limit="10%" if len(bad) < 1000 else "99%"
+    )
+    rows = [json.loads(line) for p in out.glob("*.jsonl") for line in p.read_text().splitlines()]
+    assert [row["url"] for row in rows] == [f"http://example.org/{i}" for i in range(40) if i != 1]
+    assert [row.get("resynchronised") for row in rows] == [None] + [True] * 38
+    (entry,) = [json.loads(line) for p in out.glob("_tamis/quarantine/*") for line in p.read_text().splitlines()]
+    assert (entry["file"], entry["offset"], entry["length"]) == (str(path), len(records[0]), len(records[1]))
+    ledger = pipeline.last_result.ledger
+    assert (ledger.lost_bytes, ledger.n_bad_ranges, ledger.stage_records) == (len(records[1]), 1, 39)
+    with pytest.raises(Incomplete, match=r"part of the input could not be read: .* above the limit of 0.10%"):
+        pipeline.run(executor=InProcessExecutor(), initial_tasks=tasks, fresh=True)
 
 
 # -- lists of files -----------------------------------------------------------------------------------------------------
@@ -437,8 +430,6 @@ def test_an_interrupted_object_is_gone_on_with(tmp_path: Path, s3: Any, monkeypa
 
 
 def test_a_task_without_files_gives_no_documents() -> None:
-    from tamis.stages.text.download.base import DocumentIterateExtractStage
-
     batch = DocumentIterateExtractStage(CommonCrawlWarcIterator(), CommonCrawlHTMLExtractor()).process(
         FileGroupTask("", [])
     )

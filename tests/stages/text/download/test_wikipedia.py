@@ -101,7 +101,7 @@ def test_articles_of_a_dump(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["truncated", "no xml", "dtd", "entities"])
-def test_damage_and_tricks_end_a_file_and_are_counted(tmp_path: Path, damage: str) -> None:
+def test_damage_and_tricks_are_quarantined_and_reading_continues(tmp_path: Path, damage: str) -> None:
     good = dump(page(1, "A", "text"), page(2, "B", "text"))
     path = tmp_path / "d.xml.bz2"
     if damage == "truncated":
@@ -116,9 +116,70 @@ def test_damage_and_tricks_end_a_file_and_are_counted(tmp_path: Path, damage: st
         )
         path.write_bytes(bz2.compress(bomb.encode()) + good)
     iterator = WikipediaIterator()
-    titles = [a["title"] for a in iterator.iterate(str(path))]
-    assert titles == (["A", "B"] if damage == "truncated" else ["A"] if damage == "no xml" else [])
-    assert iterator.take_skipped() == {"damage in the file (all behind it)": 1}
+    assert [a["title"] for a in iterator.iterate(str(path))] == ["A", "B"]
+    (fault,) = iterator.take_faults()
+    assert (fault.path, fault.n, fault.lost_bytes > 0) == (str(path), 0, True)
+    assert iterator.take_skipped() == {}
+
+
+def titles(path: Path) -> tuple[list[str], list[tuple[int, int]]]:
+    iterator = WikipediaIterator()
+    found = [a["title"] for a in iterator.iterate(str(path))]
+    return found, [(f.offset, f.length) for f in iterator.take_faults()]
+
+
+def test_a_damaged_stream_costs_its_articles_only(tmp_path: Path) -> None:
+    streams = [bz2.compress(s.encode()) for s in (HEAD, *(page(i, f"T{i}", "text " * 50) for i in range(6)))]
+    path = tmp_path / "d.xml.bz2"
+    begin = len(streams[0]) + len(streams[1])
+    whole = b"".join(streams) + bz2.compress(b"</mediawiki>")
+    for at in (
+        0,
+        3,
+        5,
+        12,
+        60,
+        len(streams[2]) - 4,
+    ):  # the magic of the stream and of its block, the checksums, the data
+        bad = bytearray(whole)
+        bad[begin + at] ^= 0x55
+        path.write_bytes(bad)
+        assert titles(path) == (["T0", "T2", "T3", "T4", "T5"], [(begin, len(streams[2]))]), at
+    iterator = WikipediaIterator()
+    marks = [a.get("resynchronised") for a in iterator.iterate(str(path))]
+    assert marks == [None, True, True, True, True]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        page(1, "T1", "a &undefined; b"),
+        page(1, "T1", "a < b"),
+        page(1, "T1", "text").replace("</page>", ""),
+        page(1, "T1", "text").replace("</text>", ""),
+        "<page><title>T1</title>",
+        page(1, "T1", "<a>" * 1000),
+        page(1, "T1", "<a b='" + "x" * 20_000_000),
+    ],
+    ids=["entity", "angle", "page", "text", "title", "nested", "token"],
+)
+def test_an_invalid_page_costs_itself(tmp_path: Path, bad: str) -> None:
+    pages = [page(0, "T0", "text"), bad, page(2, "T2", "text"), page(3, "T3", "ü")]
+    path = tmp_path / "d.xml"
+    path.write_text(HEAD + "".join(pages) + "</mediawiki>")
+    assert titles(path) == (["T0", "T2", "T3"], [(len(HEAD) + len(pages[0]), len(bad))])
+
+
+def test_a_dump_that_is_no_dump(tmp_path: Path) -> None:
+    path = tmp_path / "d.xml"
+    path.write_text("no XML" * 100_000)
+    assert titles(path) == ([], [(0, 600_000)])
+    path.write_text(HEAD + page(0, "T0", "text") + page(1, "T1", "text")[:-20])
+    iterator = WikipediaIterator()
+    assert [a["title"] for a in iterator.iterate(str(path))] == ["T0"]
+    (fault,) = iterator.take_faults()
+    assert fault.offset == len(HEAD) + len(page(0, "T0", "text"))
+    assert fault.lost_bytes == path.stat().st_size  # how much is missing cannot be told
 
 
 def test_a_page_that_does_not_end_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,11 @@ class Decoded(Closing):
     """Reads a plain or compressed (.gz, .bz2, .zst, .xz) file. Every byte before a fault comes out before the fault is raised."""
 
     def __init__(self, raw: BinaryIO, codec: str | None) -> None:
+        self.base = raw.tell() if raw.seekable() else 0
+        """Byte of the file at which reading began."""
+        self._file_bytes = _size(raw) if raw.seekable() else None
         self._reader = StreamReader(raw, codec)
+        self.codec = codec
         self._ready = b""
         self._at = 0
         self._fault: FormatError | None = None
@@ -31,6 +35,28 @@ class Decoded(Closing):
         """A local file, decoded as the end of its name says."""
         return cls(open(path, "rb", buffering=0), codec_of(path))
 
+    @property
+    def n_left(self) -> int | None:
+        """Bytes that follow, where that is known: in a plain file that can seek."""
+        return None if self._file_bytes is None or self.codec else self._file_bytes - self.base - self.offset
+
+    @property
+    def place(self) -> int:
+        """Byte of the file that is read next; where it is compressed, at which the member or stream of the last bytes begins."""
+        return self.base + (self.offset if self.codec is None else self._reader.member_offset)
+
+    @property
+    def n_stored(self) -> int:
+        """Bytes of the file that were read so far."""
+        return self._reader.compressed_offset
+
+    def stored(self, offset: int, n_bytes: int) -> tuple[int, int]:
+        """Return where decoded bytes are in the file and how many they are there, which is estimated where it is compressed."""
+        if self.codec is None:
+            return self.base + offset, n_bytes
+        ratio = self._reader.compressed_offset / max(1, self._reader.decoded_offset)
+        return self.base + round(offset * ratio), max(1, round(n_bytes * ratio))
+
     def read(self, n_bytes: int) -> bytes:
         """Exactly `n_bytes`, fewer only at the end or before a fault."""
         parts: list[bytes] = []
@@ -41,6 +67,13 @@ class Decoded(Closing):
             n_bytes -= len(part)
             parts.append(part)
         return self._all(parts)
+
+    def read_part(self) -> bytes:
+        """The next bytes, as many as are at hand, all from one member or stream; b"" at the end."""
+        part = self._ready[self._at :] if self._fill() else b""
+        self._at += len(part)
+        self.offset += len(part)
+        return self._all([part] if part else [])
 
     def skip(self, n_bytes: int) -> int:
         """Pass over `n_bytes` without holding them; returns how many there were."""
@@ -104,3 +137,10 @@ class Decoded(Closing):
             raise FormatError(
                 f"{stored:,} compressed bytes became {decoded:,}: more than {_MOST_TIMES} times as many, which no text does"
             )
+
+
+def _size(raw: BinaryIO) -> int:
+    position = raw.tell()
+    size = raw.seek(0, os.SEEK_END)
+    raw.seek(position)
+    return size

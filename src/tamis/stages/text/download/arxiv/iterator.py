@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from tamis.errors import FormatError
-from tamis.pictures.tar import BLOCK
+from tamis.formats.compression.stream_fault import StreamFault
+from tamis.pictures.tar import BLOCK, padded
+from tamis.stages.base import InputFault
 from tamis.stages.text.download.arxiv.comments import without_comments
-from tamis.stages.text.download.arxiv.tar import is_tar_header, read_members
+from tamis.stages.text.download.arxiv.tar import Gap, is_tar_header, read_members
 from tamis.stages.text.download.base.iterator import DocumentIterator
 from tamis.stages.text.download.streams import Decoded
 
@@ -28,7 +30,8 @@ _ENCODINGS = {
 class ArxivIterator(DocumentIterator):
     """Papers of an archive: each member is a gzipped TeX file, or a gzipped archive of several.
 
-    Papers without TeX (PDF only), unreadable ones and those above 16 MiB of TeX are left out and counted.
+    Papers without TeX (PDF only), in an unknown encoding or above 16 MiB of TeX are left out and counted. Damaged papers, and what
+    is no paper, go to quarantine, and reading continues behind them.
     """
 
     def __init__(self, log_frequency: int = 1000, extract_tmp_dir: str | None = None) -> None:
@@ -37,16 +40,28 @@ class ArxivIterator(DocumentIterator):
             log.info("ArxivIterator: extract_tmp_dir is not needed, archives are read without unpacking them")
 
     def iterate(self, file_path: str) -> Iterator[dict[str, Any]]:
-        archive, n_papers = os.path.basename(file_path), 0
+        archive, n_papers, file_bytes = os.path.basename(file_path), 0, os.path.getsize(file_path)
         with Decoded.open(file_path) as stream:
             try:
                 for member in read_members(stream):
+                    if isinstance(member, Gap):
+                        begin, length = stream.stored(member.offset, member.n_bytes)
+                        lost = file_bytes if member.is_cut else length
+                        self._fault(InputFault(file_path, begin, length, member.reason, lost_bytes=lost))
+                        continue
                     if not member.is_file:
                         continue
                     if not member.name.endswith(".gz"):
                         self._skip("papers without TeX")
                         continue
-                    files = self._tex_files(stream, member.n_bytes)
+                    self.record_offset = stream.stored(member.offset, 0)[0]
+                    try:
+                        files = self._tex_files(stream, member.n_bytes)
+                    except FormatError as exc:
+                        why = f"paper {member.name!r} is damaged: {exc}"
+                        length = stream.stored(0, BLOCK + padded(member.n_bytes))[1]
+                        self._fault(InputFault(file_path, self.record_offset, length, why, n=1, lost_bytes=length))
+                        continue
                     if files is None:
                         continue
                     n_papers += 1
@@ -54,23 +69,23 @@ class ArxivIterator(DocumentIterator):
                         log.info("%s: %s papers", archive, f"{n_papers:,}")
                     name = os.path.basename(member.name).removesuffix(".gz")
                     yield {"id": paper_id(name), "source_id": archive, "content": in_reading_order(files)}
+            except StreamFault as exc:  # a tar that is compressed as a whole cannot be entered in its middle
+                begin, lost = min(exc.compressed_offset, file_bytes), exc.lost_bytes(file_bytes)
+                self._fault(InputFault(file_path, begin, file_bytes - begin, exc.told(file_bytes), lost_bytes=lost))
             except FormatError as exc:
-                log.warning("%s: %s; the papers before it were read", file_path, exc)
-                self._skip("damage in the file (all behind it)")
+                self._fault(InputFault(file_path, 0, file_bytes, str(exc), lost_bytes=file_bytes))
 
     def output_columns(self) -> list[str]:
         return ["id", "source_id", "content"]
 
     def _tex_files(self, archive: Decoded, n_bytes: int) -> dict[str, str] | None:
-        """Name -> text of a paper's TeX files; None (and counted why) where there are none to be had."""
+        """Name -> text of a paper's TeX files; None (and counted why) where there are none to be had; FormatError for a damaged paper."""
         with Decoded(io.BufferedReader(_Window(archive, n_bytes)), "gz") as paper:
             try:
                 found = _read_tex(paper)
                 paper.check_rest()
             except _TooLarge:
                 return self._none("papers above 16 MiB of TeX")
-            except FormatError:
-                return self._none("papers that are damaged")
         texts = {name: _decode(data) for name, data in found.items()}
         if not texts:
             return self._none("papers without TeX")
@@ -114,6 +129,8 @@ def _read_tex(paper: Decoded) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     left = _TEX_BYTES
     for member in read_members(paper, first):
+        if isinstance(member, Gap):
+            raise FormatError(member.reason)
         if member.is_file and member.name.lower().endswith((".tex", ".ltx")):
             left -= member.n_bytes
             if left < 0:

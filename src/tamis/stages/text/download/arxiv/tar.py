@@ -13,7 +13,7 @@ from tamis.pictures.tar import BLOCK, is_header, number, padded, pax, plain_name
 from tamis.stages.text.download.streams import Decoded
 
 _EXTRA_BYTES = 1 << 20
-_MAX_ZERO_BLOCKS = 2048  # 1 MiB behind the end of an archive; programs that write them fill up to 10 kB
+_ENDS = "the archive ends inside a member"
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,18 @@ class Member:
     name: str
     n_bytes: int
     is_file: bool
+    offset: int
+    """Decoded byte at which its header begins."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Decoded bytes that are no member: damage. `is_cut`: the archive ends inside of a member, and how much is missing cannot be told."""
+
+    offset: int
+    n_bytes: int
+    reason: str
+    is_cut: bool = False
 
 
 def is_tar_header(block: bytes) -> bool:
@@ -28,48 +40,60 @@ def is_tar_header(block: bytes) -> bool:
     return len(block) == BLOCK and is_header(block)
 
 
-def read_members(stream: Decoded, first: bytes = b"") -> Iterator[Member]:
+def read_members(stream: Decoded, first: bytes = b"") -> Iterator[Member | Gap]:
     """The members. Between two of them the caller may read up to `n_bytes` from the stream; the rest is passed over.
 
-    `first`: a header that the caller has read already. FormatError at bytes that are no archive.
+    `first`: a header that the caller has read already. Behind bytes that are no member, reading continues at the next header (a block
+    whose checksum is right); zeros at the end, and what some programs leave behind them, are no gap.
     """
     name = ""
     while True:
-        block = first or _next_header(stream)
-        first = b""
+        begin, n_zero_blocks = stream.offset - len(first), 0
+        block, first = first or stream.read(BLOCK), b""
+        while block and not block.strip(b"\0"):
+            n_zero_blocks += 1
+            block = stream.read(BLOCK)
         if not block:
             return
-        n_bytes, kind = number(block[124:136], stream.offset - BLOCK), block[156:157]
+        header = stream.offset - len(block)
+        wrong = _wrong(block, header, stream.n_left)
+        if wrong:
+            first = _next_header(stream)
+            if first or n_zero_blocks < 2:  # an archive ends with two
+                yield Gap(begin, stream.offset - len(first) - begin, wrong, wrong == _ENDS and not first)
+            name = ""
+            continue
+        n_bytes, kind = number(block[124:136], header), block[156:157]
         n_padded = padded(n_bytes)
         if kind in (b"L", b"x"):
-            if n_bytes > _EXTRA_BYTES:
-                raise FormatError(f"a header of {n_bytes:,} bytes: refused")
             extra = stream.read(n_padded)[:n_bytes]
             name = text_of(extra) if kind == b"L" else pax(extra)[0] or name
-            continue
-        if kind in (b"g", b"K"):
-            _pass(stream, n_padded)
-            continue
-        begin = stream.offset
-        yield Member(name or plain_name(block), n_bytes, kind in (b"0", b"\0", b"7"))
-        name = ""
-        _pass(stream, n_padded - (stream.offset - begin))
+        elif kind not in (b"g", b"K"):
+            yield Member(name or plain_name(block), n_bytes, kind in (b"0", b"\0", b"7"), header)
+            name = ""
+        n_rest = n_padded - (stream.offset - header - BLOCK)
+        if stream.skip(n_rest) < n_rest:
+            stream.read(1)  # raises where it is the compressed stream that has a fault
+            yield Gap(header, stream.offset - header, _ENDS, is_cut=True)
+            return
+
+
+def _wrong(block: bytes, offset: int, n_left: int | None) -> str:
+    """Return what is wrong with the header of a member at decoded byte `offset`; "" if nothing is."""
+    if not is_tar_header(block):
+        return f"at decoded byte {offset:,} a member should begin, and does not"
+    try:
+        n_bytes = number(block[124:136], offset)
+    except FormatError as exc:
+        return str(exc)
+    if block[156:157] in (b"L", b"x") and n_bytes > _EXTRA_BYTES:
+        return f"a header of {n_bytes:,} bytes: refused"
+    return _ENDS if n_left is not None and n_bytes > n_left else ""
 
 
 def _next_header(stream: Decoded) -> bytes:
-    """The header of the next member, also of a further archive behind the end of this one; b"" where there is none."""
-    n_zero_blocks = 0
-    while (block := stream.read(BLOCK)) and not block.strip(b"\0"):
-        n_zero_blocks += 1
-        if n_zero_blocks > _MAX_ZERO_BLOCKS:
-            return b""
-    if not block or is_tar_header(block):
-        return block
-    if n_zero_blocks >= 2:  # an archive ends with two: what some programs leave behind that is no part of it
-        return b""
-    raise FormatError(f"at decoded byte {stream.offset - len(block):,} a member should begin, and does not")
-
-
-def _pass(stream: Decoded, n_bytes: int) -> None:
-    if stream.skip(n_bytes) < n_bytes:
-        raise FormatError("the archive ends inside a member")
+    """Return the next block that is the header of a member; b"" where there is none."""
+    while block := stream.read(BLOCK):
+        if is_tar_header(block):
+            return block
+    return b""

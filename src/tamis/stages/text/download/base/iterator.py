@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -13,7 +14,10 @@ from tamis.later import pa
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.download.base.extract import DocumentExtractor
 from tamis.stages.text.download.base.skips import Skips
+from tamis.stores.opening import size_of
 from tamis.tasks import DocumentBatch, FileGroupTask
+
+log = logging.getLogger("tamis.download")
 
 _BATCH_BYTES = 8 << 20
 
@@ -50,7 +54,7 @@ class DocumentIterateExtractStage(ProcessingStage[FileGroupTask, DocumentBatch])
     """Takes tasks with files, gives documents in batches of some 8 MB; only one record is held beside them.
 
     `record_limit` is per file. `add_filename_column`: True adds `file_name`, a string names the column, False adds none.
-    Records that gave no document are counted by reason.
+    Records that gave no document are counted by reason; what could not be read, or was refused, goes to quarantine with file and offset.
     """
 
     iterator: DocumentIterator
@@ -97,7 +101,7 @@ class DocumentIterateExtractStage(ProcessingStage[FileGroupTask, DocumentBatch])
             yield self._batch(rows, task)
 
     def _documents(self, path: str) -> Iterator[dict[str, Any]]:
-        n_records = n_documents = 0
+        n_records = n_documents = n_refused = 0
         doing = "reading"
         try:
             for record in self.iterator.iterate(path):
@@ -107,6 +111,9 @@ class DocumentIterateExtractStage(ProcessingStage[FileGroupTask, DocumentBatch])
                 doing = "extracting"
                 row = record if self.extractor is None else self.extractor.extract(record)
                 doing = "reading"
+                for fault in self.extractor.take_faults() if self.extractor is not None else ():
+                    n_refused += fault.n
+                    self.iterator._fault(fault._replace(path=path, offset=self.iterator.record_offset))
                 if row is None:
                     continue
                 if self.filename_col:
@@ -123,7 +130,12 @@ class DocumentIterateExtractStage(ProcessingStage[FileGroupTask, DocumentBatch])
             for part in (self.iterator, self.extractor):
                 if isinstance(part, Skips):
                     counts |= {f"skipped: {reason}": n for reason, n in part.take_skipped().items()}
+            faults = self.iterator.take_faults()
+            if faults:
+                log.warning("%s: %s parts could not be read; the first: %s", path, f"{len(faults):,}", faults[0].reason)
+                counts |= {"quarantined": len(faults), "lost_bytes": sum(f.lost_bytes for f in faults)}
             self._log_metrics(counts)
+            self._note_input(faults, n_records - n_refused, _stored_bytes(path))
 
     def _batch(self, rows: list[dict[str, Any]], task: FileGroupTask) -> DocumentBatch:
         from tamis.formats.columns.exact import exact_array
@@ -133,6 +145,14 @@ class DocumentIterateExtractStage(ProcessingStage[FileGroupTask, DocumentBatch])
             return DocumentBatch(task.dataset_name, pa.table({n: pa.array([], pa.string()) for n in names}))
         columns = {name: exact_array([row.get(name) for row in rows]) for name in names}
         return DocumentBatch(task.dataset_name, pa.table(columns), task._stage_perf, task._metadata)
+
+
+def _stored_bytes(path: str) -> int:
+    """Return the size of a file; 0 for what only its iterator can open."""
+    try:
+        return size_of(path)
+    except OSError:
+        return 0
 
 
 def _weight(row: dict[str, Any]) -> int:

@@ -12,13 +12,13 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from tamis.errors import DownloadError, FormatError, MissingExtra, UsageError
+from tamis.formats.warc.http import http_body
+from tamis.formats.warc.records import WarcFault, WarcScanner
 from tamis.later import np, pa
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.download.base.download import HttpDownloader, settled
-from tamis.stages.text.download.common_crawl.warc import http_body, read_records
 from tamis.stages.text.download.fetch import FetchPolicy, fetch_range
 from tamis.stages.text.download.names import name_of_url
-from tamis.stages.text.download.streams import Decoded
 from tamis.tasks import DocumentBatch
 
 _BUCKET = "commoncrawl"
@@ -103,11 +103,15 @@ class CommonCrawlWARCReader(ProcessingStage[DocumentBatch, DocumentBatch]):
         """The body of one response, or why there is none."""
         try:
             raw = self._range(str(filename), int(offset), int(length))
-            with Decoded(io.BytesIO(raw), "gz" if raw[:2] == b"\x1f\x8b" else None) as stream:
-                for record in read_records(stream, _RECORD_BYTES, frozenset({"response"})):
-                    if record.block is None:
-                        return f"the record has {record.n_bytes:,} bytes, more than the {_RECORD_BYTES:,} allowed"
-                    return http_body(record.block, _RECORD_BYTES)[2]
+            codec = "gz" if raw[:2] == b"\x1f\x8b" else None
+            for record in WarcScanner(io.BytesIO(raw), codec, _RECORD_BYTES, frozenset({"response"})):
+                if isinstance(record, WarcFault):
+                    return f"at byte {record.offset:,} of the record: {record.reason}"
+                if record.kind != "response":
+                    continue
+                if record.block is None:
+                    return f"the record has {record.n_bytes:,} bytes, more than the {_RECORD_BYTES:,} allowed"
+                return http_body(record.block, _RECORD_BYTES)[2]
             return "there is no response record at this place"
         except (DownloadError, FormatError) as exc:
             return str(exc)

@@ -80,7 +80,8 @@ class CommonCrawlHTMLExtractor(DocumentExtractor):
         if not paragraphs:
             return self._nothing("pages without a main part")
         kept = {name: record.get(name) for name in ("url", "warc_id", "source_id")}
-        return {**kept, "language": language, "text": "\n\n".join(paragraphs)}
+        mark = {"resynchronised": True} if record.get("resynchronised") else {}
+        return {**kept, "language": language, "text": "\n\n".join(paragraphs), **mark}
 
     def _nothing(self, reason: str) -> dict[str, Any] | None:
         self._skip(reason)

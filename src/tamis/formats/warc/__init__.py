@@ -1,0 +1,1 @@
+"""WARC files: records with faults by offset, and the HTTP responses in them."""

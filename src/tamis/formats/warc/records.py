@@ -1,0 +1,499 @@
+"""Records of WARC files, one at a time, in bounded memory, also of damaged files.
+
+Covers: WARC 1.0 and 1.1, plain or compressed (.gz, .zst, .bz2, .xz), record by record or as a whole. Every byte of a file belongs to a
+record or to a `WarcFault` with its offset and length, and reading continues behind a fault. Does not cover: ARC, and what is in a block
+(http.py). A reader of our own, because the libraries for this hold whole records whatever their size, and lose or invent
+records behind damage.
+
+How reading continues. A compressed file is entered again at the next member whose content begins with `WARC/1.`: from the member after
+a record with bad headers or a wrong length, or, where the compressed bytes themselves are damaged, at a member found by its magic bytes. A
+plain file, or a member that holds many records, is entered again at the next line that begins with `WARC/1.` and is followed by
+valid headers. All records behind a fault are marked as resynchronised: a page that contains a WARC file could pass for records.
+
+Memory: one block of at most `max_block_bytes`, held at most twice, and 64 KiB of headers.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import re
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from tamis.formats.compression.reentry import Effort, next_member
+from tamis.formats.compression.stream_fault import CUT
+from tamis.formats.compression.streams import StreamFault, StreamReader
+
+MAX_HEADER_BYTES = 64 << 10
+MAX_HEADERS = 1000
+_BEGIN = b"WARC/1."
+_VERSION = re.compile(rb"WARC/[0-9]{1,3}\.[0-9]{1,3}[ \t]*\r?\n")
+_HEADERS_END = re.compile(rb"\n\r?\n")
+_LINE_ENDS = re.compile(rb"[\r\n]*")
+_END_BYTES = 32  # behind a block; two line ends are usual
+_READ_BYTES = 1 << 20
+_FREE_BYTES = 1 << 30
+_MAX_GROWTH = 300  # text compresses 3 to 10 times; what claims more than this is a bomb
+_FAULT_BYTES = 4096  # that a fault counts as, beside what is read again
+_REREAD_FACTOR, _REREAD_BYTES = (
+    16,
+    64 << 20,
+)  # of a damaged file: so often its size, and so much more, is read in search of records
+
+
+@dataclass
+class WarcRecord:
+    """One record. `headers` have names in lower case. `block` is None for one that is too large or of a kind that is not asked for.
+
+    `offset`: in the file as stored, where the record begins or, if compressed, its member. `resynchronised`: there was a fault before it.
+    """
+
+    headers: dict[str, str]
+    n_bytes: int
+    block: bytes | None
+    offset: int = 0
+    resynchronised: bool = False
+
+    @property
+    def kind(self) -> str:
+        return self.headers.get("warc-type", "").lower()
+
+    @property
+    def record_id(self) -> str:
+        """The bare UUID of `<urn:uuid:...>`."""
+        return self.headers.get("warc-record-id", "").strip("<> ").removeprefix("urn:uuid:")
+
+    @property
+    def url(self) -> str:
+        return self.headers.get("warc-target-uri", "").strip("<>")
+
+
+@dataclass(frozen=True)
+class WarcFault:
+    """Bytes of a file, as stored, that are no readable record.
+
+    Inside of a member of many records, `offset` is that member's and `length` is estimated by its compression ratio.
+    """
+
+    offset: int
+    length: int
+    reason: str
+    is_cut: bool = False
+    """The file ends inside of a record: how much of it is missing cannot be told."""
+
+    def lost_bytes(self, file_bytes: int) -> int:
+        """Return how much of a file of this size counts as not read; all of it where the rest is missing, as in `StreamFault`."""
+        return file_bytes if self.is_cut else self.length
+
+
+class _Damage(Exception):
+    """The record at the position of the window is damaged. `is_passed`: the window is at the next record already; `is_cut`: the file ends in it."""
+
+    def __init__(self, reason: str, is_passed: bool = False, is_cut: bool = False) -> None:
+        super().__init__(reason)
+        self.is_passed, self.is_cut = is_passed, is_cut
+
+
+class WarcScanner:
+    """Iterates over the records and faults of a file, which is read from its beginning and must be able to seek.
+
+    `max_block_bytes`: larger blocks are passed over without being held. `kinds`: records of other types come without their blocks.
+    """
+
+    def __init__(
+        self, raw: BinaryIO, codec: str | None, max_block_bytes: int, kinds: frozenset[str] | None = None
+    ) -> None:
+        self._raw, self._codec, self._max_block_bytes, self._kinds = raw, codec, max_block_bytes, kinds
+        self.file_bytes = raw.seek(0, io.SEEK_END)
+        self._effort = Effort(_REREAD_FACTOR * self.file_bytes + _REREAD_BYTES)
+        self._window = _Window(raw, codec, 0)
+        self._resynchronised = False
+        self._has_shared_members = False  # some member holds several records
+
+    def __iter__(self) -> Iterator[WarcRecord | WarcFault]:
+        window = self._window
+        while True:
+            window.pass_line_ends()
+            begin, is_member = window.offset, window.is_member_start
+            try:
+                if not window.fill(1):
+                    if window.fault is None:
+                        return
+                    begin = window.fault_offset
+                    raise _Damage(window.fault.reason, is_cut=window.is_cut)
+                record = self._record(is_member)
+            except _Damage as damage:
+                self._resynchronised = True
+                position, n_entries = window.position, window.n_entries
+                is_found = damage.is_passed or self._resynchronise(is_member)
+                end = window.offset if is_found else self.file_bytes
+                if end <= begin:  # both are in one member
+                    end = begin + window.stored_estimate(
+                        window.position - (position if window.n_entries == n_entries else 0)
+                    )
+                yield WarcFault(
+                    begin, max(1, min(end, self.file_bytes) - begin), str(damage), damage.is_cut and not is_found
+                )
+                if not is_found:
+                    return
+                continue
+            record.offset, record.resynchronised = begin, self._resynchronised
+            self._has_shared_members |= self._codec is not None and not is_member
+            yield record
+
+    # -- one record -----------------------------------------------------------------------------------------------------
+    def _record(self, is_member: bool) -> WarcRecord:
+        """Read the record at the position of the window and move behind it; _Damage, before moving, if it is none."""
+        window = self._window
+        n_head, headers = self._headers(0)
+        length = headers.get("content-length", "")
+        if not _is_length(length):
+            raise _Damage(f"expected a Content-Length in digits, got {length[:40]!r}")
+        record = WarcRecord(headers, int(length), None)
+        if record.n_bytes > self._max_block_bytes:
+            self._pass_block(n_head, record.n_bytes)
+            return record
+        n_all = n_head + record.n_bytes
+        window.fill(n_all + len(_BEGIN))
+        if window.record_boundary(n_all) is not None:
+            raise _Damage(f"Content-Length {record.n_bytes:,} reaches beyond the record's member")
+        if not window.fill(n_all):
+            n_there = max(0, window.n_ahead - n_head)
+            raise _Damage(
+                f"{n_there:,} of the record's {record.n_bytes:,} bytes are there: {window.why_no_more}",
+                is_cut=window.is_cut,
+            )
+        self._check_end(n_all)
+        if self._kinds is None or record.kind in self._kinds:
+            record.block = window.copy(n_head, n_all)
+        window.advance(n_all)
+        return record
+
+    def _headers(self, start: int) -> tuple[int, dict[str, str]]:
+        """Return the length of version line and headers of the record `start` bytes ahead, and the headers; _Damage if they are none."""
+        window = self._window
+        window.fill(start + MAX_HEADER_BYTES)
+        most = window.record_boundary(start + MAX_HEADER_BYTES, start) or start + MAX_HEADER_BYTES
+        first = window.copy(start, min(start + 40, most))
+        if _VERSION.match(first) is None:
+            is_cut = window.is_cut and _BEGIN.startswith(first[: len(_BEGIN)]) and b"\n" not in first
+            raise _Damage(f"expected a record (WARC/1.0), found {first!r}", is_cut=is_cut)
+        end = window.headers_end(start, most)
+        if end is None:
+            n_bytes = min(most, window.n_ahead) - start
+            is_short = n_bytes < most - start
+            why = f": {window.why_no_more}" if is_short else ""
+            raise _Damage(
+                f"the headers of the record do not end within {n_bytes:,} bytes{why}", is_cut=is_short and window.is_cut
+            )
+        lines = window.copy(start, end).rstrip(b"\r\n").split(b"\n", MAX_HEADERS + 1)
+        if len(lines) > MAX_HEADERS + 1:
+            raise _Damage(f"the record has more than {MAX_HEADERS:,} headers")
+        return end - start, dict(header_pairs([line.decode("utf-8", "replace").rstrip("\r") for line in lines[1:]]))
+
+    def _check_end(self, n_all: int) -> None:
+        """Raise _Damage unless the record of `n_all` bytes ends there, and its member is whole where it ends with it."""
+        window = self._window
+        window.fill(n_all + _END_BYTES + len(_BEGIN))
+        after = window.copy(n_all, n_all + _END_BYTES)
+        n_line_ends = len(after) - len(after.lstrip(b"\r\n"))
+        rest = window.copy(n_all + n_line_ends, n_all + n_line_ends + len(_BEGIN))
+        if rest.startswith(_BEGIN) or (rest and window.has_member_start(n_all + n_line_ends)):
+            return
+        if rest and not after.startswith((b"\r\n\r\n", b"\n\n")):
+            raise _Damage(f"Content-Length is wrong: the record is followed by {after!r}, not by its end")
+        # The checksum of a member is compared when it ends: here, as a rule. Damage to its last bytes can make it longer.
+        window.fill(n_all + MAX_HEADER_BYTES)
+        if window.fault is not None and window.is_fault_of_member(n_all):
+            raise _Damage(window.fault.reason, is_cut=window.is_cut)
+
+    def _pass_block(self, n_head: int, n_bytes: int) -> None:
+        """Move behind a record whose block is not held."""
+        window = self._window
+        if self._codec is None:
+            end = window.offset + n_head + n_bytes
+            if end > self.file_bytes:
+                raise _Damage(f"Content-Length {n_bytes:,} reaches beyond the end of the file", is_cut=True)
+            begin = window.offset
+            window.enter(end)
+            try:
+                self._check_end(0)
+            except _Damage:
+                window.enter(begin)
+                raise
+            return
+        left, why = n_head + n_bytes, f"Content-Length {n_bytes:,} reaches beyond the record's member"
+        while left:
+            window.fill(min(left, _READ_BYTES) + len(_BEGIN))
+            step = min(left, _READ_BYTES, window.n_ahead)
+            boundary = window.record_boundary(step)
+            if boundary is not None:
+                window.advance(boundary)
+                raise _Damage(why, is_passed=True)
+            if not step:
+                n_all = n_head + n_bytes
+                raise _Damage(
+                    f"{n_all - left:,} of the record's {n_all:,} bytes are there: {window.why_no_more}",
+                    is_cut=window.is_cut,
+                )
+            window.advance(step)
+            left -= step
+        self._check_end(0)
+
+    # -- behind a fault -------------------------------------------------------------------------------------------------
+    def _resynchronise(self, was_member: bool) -> bool:
+        """Move to the next place where a record begins; False where there is none.
+
+        `was_member`: the damaged record began with its member. Then its other content is not looked at if members follow: lines of a
+        block could pass for a record.
+        """
+        window = self._window
+        if not self._effort.spend(_FAULT_BYTES):
+            return False
+        begin, begin_position, line_position = window.offset, window.member_position, -1
+        by_lines = not was_member or self._has_shared_members
+        while True:
+            n_seen = max(1, window.n_ahead)
+            boundary = window.record_boundary(n_seen + len(_BEGIN))
+            line = self._next_line(n_seen if boundary is None else boundary) if by_lines or line_position < 0 else None
+            if line is not None and by_lines:
+                window.advance(line)
+                return True
+            if line is not None:
+                line_position = window.position + line - begin_position
+            if boundary is not None:
+                window.advance(boundary)
+                return True
+            window.advance(max(0, window.n_ahead - 2 * len(_BEGIN)))  # a line that has only begun is kept
+            if window.fill(window.n_ahead + 1):
+                continue
+            if window.fault is not None and self._enter_next_member():
+                return True
+            if line_position < 0:
+                return False
+            window.enter(begin)  # there are no more members, and this one holds more than one record
+            return window.skip(line_position)
+
+    def _next_line(self, end: int) -> int | None:
+        """Return how far ahead a line begins, before `end`, that is followed by valid headers."""
+        start = 0
+        while (at := self._window.find(b"\n" + _BEGIN, start, end)) is not None:
+            try:
+                _, headers = self._headers(at + 1)
+            except _Damage:
+                headers = {}
+                if not self._effort.spend(_FAULT_BYTES):
+                    return None
+            if headers.get("warc-type") and _is_length(headers.get("content-length", "")):
+                return at + 1
+            start = at + 1
+        return None
+
+    def _enter_next_member(self) -> bool:
+        """Enter the file again behind the member whose compressed bytes are damaged."""
+        window = self._window
+        if self._codec is None or not self._effort.spend(window.n_stored):
+            return False
+        offset = next_member(self._raw, self._codec, window.fault_member + 1, _begins_record, self._effort)
+        if offset is not None:
+            window.enter(offset)
+        return offset is not None
+
+
+class _Window:
+    """Decoded bytes of a file from the present position on, as many as were asked for, and where members begin in them."""
+
+    def __init__(self, raw: BinaryIO, codec: str | None, offset: int) -> None:
+        self._raw, self._codec = raw, codec
+        self.n_entries = 0
+        self.enter(offset)
+
+    def enter(self, offset: int) -> None:
+        """Read on at byte `offset` of the file as stored, where a member begins."""
+        self._raw.seek(offset)
+        self._base, self._reader = offset, StreamReader(self._raw, self._codec)
+        self._buffer, self._at, self._buffer_position = bytearray(), 0, 0
+        self._members: deque[tuple[int, int]] = (
+            deque()
+        )  # (position, byte as stored); the first is that of the present position
+        self._ended = False
+        self.fault: StreamFault | None = None
+        """Why there is no more than what is ahead; None at the end of the file."""
+        self.n_entries += 1
+
+    @property
+    def position(self) -> int:
+        """Decoded bytes behind, since the file was entered."""
+        return self._buffer_position + self._at
+
+    @property
+    def n_ahead(self) -> int:
+        return len(self._buffer) - self._at
+
+    @property
+    def n_stored(self) -> int:
+        """Stored bytes read since the file was entered."""
+        return self._reader.compressed_offset
+
+    @property
+    def offset(self) -> int:
+        """The present byte as stored: of the file, if it is plain, else where its member begins."""
+        if self._codec is None:
+            return self._base + self.position
+        self._settle()
+        return self._members[0][1] if self._members else self._base
+
+    @property
+    def is_member_start(self) -> bool:
+        self._settle()
+        return self._codec is not None and bool(self._members) and self._members[0][0] == self.position
+
+    @property
+    def member_position(self) -> int:
+        """The position at which the present member begins."""
+        self._settle()
+        return self._members[0][0] if self._members else 0
+
+    @property
+    def fault_member(self) -> int:
+        """The byte at which the member begins that has a fault."""
+        return self._base + self._reader.member_offset
+
+    @property
+    def fault_offset(self) -> int:
+        """The first byte that counts as lost where all records before the fault were read."""
+        assert self.fault is not None
+        if self.fault.suspect_offset >= 0 or not self.is_fault_of_member(self.n_ahead):
+            return self.fault_member
+        return self._base + self.fault.compressed_offset
+
+    @property
+    def is_cut(self) -> bool:
+        """Return True if the file ends where there is no more."""
+        return self.fault.kind == CUT if self.fault is not None else self._ended
+
+    @property
+    def why_no_more(self) -> str:
+        return "the file ends" if self.fault is None else self.fault.reason
+
+    def stored_estimate(self, n_decoded: int) -> int:
+        """Return about how many stored bytes so many decoded ones are."""
+        return round(n_decoded * self.n_stored / max(1, self._reader.decoded_offset))
+
+    def fill(self, n_bytes: int) -> bool:
+        """Return True if so many bytes are ahead, reading as far as that takes."""
+        while self.n_ahead < n_bytes and self.fault is None and not self._ended:
+            self._read()
+        return self.n_ahead >= n_bytes
+
+    def advance(self, n_bytes: int) -> None:
+        """Move over bytes that are ahead."""
+        self._at += n_bytes
+
+    def skip(self, n_bytes: int) -> bool:
+        """Move over bytes, read as far as that takes, without holding them; False where there are fewer."""
+        while n_bytes and self.fill(1):
+            step = min(n_bytes, self.n_ahead)
+            self.advance(step)
+            n_bytes -= step
+        return not n_bytes
+
+    def pass_line_ends(self) -> None:
+        while self.fill(1):
+            match = _LINE_ENDS.match(self._buffer, self._at)
+            assert match is not None
+            n_line_ends = match.end() - self._at
+            if not n_line_ends:
+                return
+            self.advance(n_line_ends)
+
+    def copy(self, start: int, end: int) -> bytes:
+        """Return the bytes that are so far ahead, fewer where there are none."""
+        return bytes(memoryview(self._buffer)[self._at + start : self._at + end])
+
+    def find(self, what: bytes, start: int, end: int) -> int | None:
+        """Return how far ahead `what` begins, from `start` on and before `end`."""
+        index = self._buffer.find(what, self._at + start, self._at + end + len(what) - 1)
+        return index - self._at if index >= 0 else None
+
+    def headers_end(self, start: int, end: int) -> int | None:
+        """Return how far ahead the headers end that begin at `start`, before `end`."""
+        match = _HEADERS_END.search(self._buffer, self._at + start, self._at + end)
+        return match.end() - self._at if match is not None else None
+
+    def record_boundary(self, end: int, start: int = 0) -> int | None:
+        """Return how far ahead the first member begins, behind `start` and before `end`, whose content begins a record."""
+        self._settle()
+        for position, _ in self._members:
+            ahead = position - self.position
+            if ahead >= end:
+                return None
+            if ahead > start and self._buffer.startswith(_BEGIN, self._at + ahead):
+                return ahead
+        return None
+
+    def has_member_start(self, ahead: int) -> bool:
+        position = self.position + ahead
+        return self._codec is not None and any(
+            start == position for start, _ in itertools.takewhile(lambda m: m[0] <= position, self._members)
+        )
+
+    def is_fault_of_member(self, ahead: int) -> bool:
+        """Return True if the fault is in the member that the byte before `ahead` is from."""
+        if self._codec is None or not self._members:
+            return False
+        position, member = self._members[-1]
+        return member == self.fault_member and position < self.position + ahead
+
+    def _settle(self) -> None:
+        while len(self._members) > 1 and self._members[1][0] <= self.position:
+            self._members.popleft()
+
+    def _read(self) -> None:
+        if self._at >= max(_READ_BYTES, len(self._buffer) // 2):
+            del self._buffer[: self._at]
+            self._buffer_position += self._at
+            self._at = 0
+        self._settle()
+        try:
+            data = self._reader.read(_READ_BYTES)
+        except StreamFault as exc:
+            self.fault = exc
+            return
+        if not data:
+            self._ended = True
+            return
+        member = self._base + self._reader.member_offset
+        if not self._members or self._members[-1][1] != member:
+            self._members.append((self._buffer_position + len(self._buffer), member))
+        self._buffer += data
+        decoded, stored = self._reader.decoded_offset, self._reader.compressed_offset
+        if decoded > _FREE_BYTES and decoded > _MAX_GROWTH * stored:
+            why = f"{stored:,} compressed bytes become {decoded:,}, more than {_MAX_GROWTH} times as many, which no text does"
+            self.fault = StreamFault(decoded, stored, why)
+
+
+def header_pairs(lines: list[str]) -> Iterator[tuple[str, str]]:
+    """Names (in lower case) and values of header lines; a line that begins with a blank continues the one before it."""
+    name, value = "", ""
+    for line in lines:
+        if line[:1] in (" ", "\t") and name:
+            value += " " + line.strip()
+            continue
+        if name:
+            yield name, value
+        name, _, value = line.partition(":")
+        name, value = name.strip().lower(), value.strip()
+    if name:
+        yield name, value
+
+
+def _is_length(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 18
+
+
+def _begins_record(beginning: bytes) -> bool:
+    return beginning.lstrip(b"\r\n").startswith(_BEGIN)
