@@ -233,7 +233,7 @@ class Simulation:
         if self.chance("died at start"):
             return self.exits(worker, "exit status 1", 0)
         process.is_ready = True
-        return self.supervisor.ready(worker, self.now, FLOOR_BYTES)
+        return self.supervisor.ready(worker, self.now, Vitals(floor_bytes=FLOOR_BYTES))
 
     def exits(self, worker: int, how: str, signal: int) -> list[Action]:
         if self.processes.pop(worker, None) is None:

@@ -106,7 +106,7 @@ def test_a_leak_in_shared_memory_is_one_and_named_so() -> None:
 def test_what_was_taken_for_a_leak_is_cleared_when_it_ends() -> None:
     leakage = Leakage()
     assert len(drive(leakage, 180, probe=held(99 * KB, shout=99 * KB))) == 1
-    assert leakage.is_due(0, CAP, 20 * MB)
+    assert leakage.is_due(2, 0, CAP, 20 * MB, has_room=True)
     notes: list[Note] = []
     for _ in range(100):
         made = leakage.after_unit(1, 0, report(180), CAP, 18 * MB)
@@ -115,7 +115,7 @@ def test_what_was_taken_for_a_leak_is_cleared_when_it_ends() -> None:
     assert (over.kind, over.data) == ("leak_over", {"stage": "shout", "segment": 0, "worker": 1})
     assert over.text == "stage 'shout' keeps no more than it has: what looked like a leak was a cache that is full now"
     assert leakage.leaks == []
-    assert not leakage.is_due(0, CAP, 20 * MB)
+    assert not leakage.is_due(2, 0, CAP, 20 * MB, has_room=True)
 
 
 def test_a_leak_without_probes_is_noted_without_a_stage() -> None:
@@ -164,11 +164,11 @@ def test_a_line_ends_with_a_worker_that_died_otherwise() -> None:
 
 def test_workers_are_replaced_once_the_leak_is_known_and_a_tenth_of_the_cap_is_gone() -> None:
     leakage = Leakage()
-    assert not leakage.is_due(0, CAP, 50 * MB)
+    assert not leakage.is_due(2, 0, CAP, 50 * MB, has_room=False)
     drive(leakage, 200, probe=held(shout=99 * KB))
-    assert leakage.is_due(0, CAP, 20 * MB)
-    assert not leakage.is_due(0, CAP, 19 * MB)
-    assert not leakage.is_due(1, CAP, 20 * MB)
+    assert leakage.is_due(2, 0, CAP, 20 * MB, has_room=True)
+    assert not leakage.is_due(2, 0, CAP, 19 * MB, has_room=True)
+    assert not leakage.is_due(2, 1, CAP, 20 * MB, has_room=True)
 
 
 def test_another_worker_with_the_same_leak_adds_itself_without_a_note() -> None:
@@ -183,3 +183,33 @@ def test_an_executor_without_floors_is_left_alone() -> None:
     leakage = Leakage()
     assert leakage.after_unit(1, 0, Done(), CAP, 0) == []
     assert leakage.leaks == []
+
+
+def test_the_worker_that_proved_a_leak_stays_while_its_partitions_fit() -> None:
+    """It alone can show that a large cache is full."""
+    leakage = Leakage()
+    drive(leakage, 200, probe=held(shout=99 * KB))
+    assert leakage.leaks[0]["proven"]
+    assert not leakage.is_due(1, 0, CAP, 60 * MB, has_room=True)
+    assert leakage.is_due(1, 0, CAP, 60 * MB, has_room=False)
+
+
+def test_a_rise_across_replaced_workers_is_noted_as_not_proven_and_replaces_nothing_early() -> None:
+    leakage, notes = Leakage(), []
+    for worker in range(1, 8):
+        notes += drive(leakage, 25, leak=MB, worker=worker, probe=held(a=MB))
+        leakage.gone(worker, 0, heir=True)
+    (note,) = notes
+    assert "not proven a leak" in note.text
+    assert not leakage.leaks[0]["proven"]
+    assert not leakage.is_due(7, 0, CAP, 50 * MB, has_room=True)
+
+
+def test_a_rise_that_one_worker_proves_later_is_noted_again() -> None:
+    leakage = Leakage()
+    for worker in range(1, 8):
+        drive(leakage, 25, leak=MB, worker=worker, probe=held(a=MB))
+        leakage.gone(worker, 0, heir=True)
+    (note,) = drive(leakage, 170, leak=MB, worker=8)
+    assert "not proven" not in note.text
+    assert leakage.leaks[0]["proven"]

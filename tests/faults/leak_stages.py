@@ -97,3 +97,20 @@ class KeepShared(TextStage):
         made.write(b"\1" * self.n_bytes)
         _KEPT.append(made)
         return task
+
+
+@dataclass(repr=False)
+class FillCache(TextStage):
+    """A cache with a bound: takes `n_bytes` of every partition until it has `n_entries` of them."""
+
+    n_bytes: int = 1_000_000
+    n_entries: int = 40
+    name: str = "fill_cache"
+
+    def setup(self, worker_metadata: Any = None) -> None:
+        self._kept: list[bytes] = []
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        if len(self._kept) < self.n_entries:
+            self._kept.append(b"\1" * self.n_bytes)
+        return task

@@ -158,7 +158,7 @@ def test_a_list_of_every_word_finishes_by_splitting(tmp_path: Path) -> None:
 def test_a_leak_is_recycled(tmp_path: Path) -> None:
     write_lines(tmp_path / "in" / "a.jsonl", documents(30_000))
     result = execute(
-        tmp_path / "in", tmp_path / "out", [Leak()], blocksize="64KiB", settings={"memory": "420MB", "workers": 1}
+        tmp_path / "in", tmp_path / "out", [Leak()], blocksize="64KiB", settings={"memory": "250MB", "workers": 1}
     )
     assert_conserved(result)
     assert result.exit_code == 0

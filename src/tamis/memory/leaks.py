@@ -15,6 +15,7 @@ warm up (growth that ends by itself). A leak is therefore claimed only when all 
 Simulated with every kind of disturbance (tests/memory/leak_series.py), 64 KB per partition are found within 200 partitions in
 99 % of workers, and fewer than 1 % of those without a leak are accused. While a cache fills as evenly as a leak nothing tells it
 from one: one that takes longer than about 120 partitions is accused, and cleared when its floor has stayed level (`is_level`).
+Until a leak is proven (`is_proven`), a worker is replaced only when its next partition would not fit (supervisor/pool.py).
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class FloorTrend:
         self._offset_bytes: float | None = 0.0
         self._n_added = 0
         self._n_lives = 1
+        self._n_life_points = 0  # of the worker that lives now
         self._verdict = Verdict()
         self._checks: deque[bool] = deque(maxlen=_N_CHECKS)
 
@@ -78,6 +80,7 @@ class FloorTrend:
             self._offset_bytes = self._floors[-1] - floor_bytes if self._floors else 0.0
         self._floors.append(floor_bytes + self._offset_bytes)
         self._n_added += 1
+        self._n_life_points += 1
         if len(self._floors) >= MIN_POINTS and self._n_added % _CHECK_EVERY == 0:
             found = judge(self._floors, self._n_lives > 1)
             self._checks.append(found.sure)
@@ -91,6 +94,7 @@ class FloorTrend:
         self._n_ignored = N_IGNORED
         self._offset_bytes = None
         self._n_lives += 1
+        self._n_life_points = 0
 
     def is_level(self, slope_bytes: float) -> bool:
         """Whether a rise of `slope_bytes` per partition is over: nothing like it in the last sixty partitions."""
@@ -103,6 +107,14 @@ class FloorTrend:
     def verdict(self) -> Verdict:
         """What is known; refreshed every third partition."""
         return self._verdict
+
+    @property
+    def is_proven(self) -> bool:
+        """Return True if a single worker lived long enough to show a rise that does not end.
+
+        Joined lives prove nothing: a cache that is emptied with every replaced worker gives the same series.
+        """
+        return self._verdict.sure and self._n_life_points >= _SURE_POINTS
 
     @property
     def suspected(self) -> bool:

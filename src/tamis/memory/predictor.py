@@ -181,6 +181,12 @@ class Predictor:
         largest = int(self._usual_largest)
         return self.reserve(max(LEAST_SIZE_BYTES, largest), largest)
 
+    def usual_need(self) -> int:
+        """Return the reserve of a partition as large as the largest of the last ones."""
+        largest = int(self._usual_largest)
+        sizes = [int(size) for size, _, _ in self._finished]
+        return max(self.least_cap(), self.reserve(max(sizes, default=0), largest))
+
     def best_size(self, cap_bytes: int, largest_record_bytes: int = 0) -> int:
         """The largest partition whose reserve fits into `cap_bytes`, at most max_size_bytes; 0 when none does."""
         a, b, c = self._theta

@@ -151,7 +151,7 @@ class Driver:
         s = self.supervisor
         match news:
             case Ready(vitals=vitals):
-                return s.ready(worker, now, vitals.floor_bytes, vitals.file_bytes)
+                return s.ready(worker, now, vitals)
             case Read():
                 s.read(worker, news.fence, news.n_records, news.cut, news.decoded_bytes, news.largest_record)
                 return []

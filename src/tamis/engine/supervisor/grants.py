@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tamis.engine.messages import Done, Failure
+from tamis.engine.messages import Done, Failure, Vitals
 from tamis.engine.supervisor.balance import share_workers
 from tamis.engine.supervisor.state import FEEDER, MIN_CAP_BYTES, Config, Worker
 from tamis.engine.supervisor.units import Mode, Unit
@@ -19,6 +19,7 @@ MIN_BLOCK_BYTES = 1 << 16
 _UNKNOWN_NEED = 1.5  # what a unit is taken to need, in caps that it did not fit, where what it asked for is not known
 _TELLING = 16  # an allocation of less than this part of the cap was one of many: it says nothing about what follows
 _KNOWN_NEED = 1.1  # ... in what it had and asked for when it failed: the next allocation may follow
+_LEAST_ROOM = 8  # of a cap: what a worker that grows must leave, however little its last partitions took
 _SOLO_SHARE = 16  # of a cap: the blocks of a feeder beside which nobody can work, while it is not known what they take
 _LESS_BY = 0.8  # the least cap falls when it has fallen by this much: the number of workers should not follow its noise
 
@@ -150,6 +151,19 @@ class Grants:
     def _kept_by(self, worker: Worker | None, segment: int) -> int:
         """What a worker holds between units: as it last was, or as others were after their first unit."""
         return worker.kept_bytes if worker is not None and worker.n_units else self._kept_bytes[segment]
+
+    def has_room(self, worker: Worker, vitals: Vitals) -> bool:
+        """Return True if the next partition is expected to fit next to what the worker holds.
+
+        Partitions of the first segment are cut to the room there is, so the smallest sensible one counts; later segments take
+        what they are handed.
+        """
+        predictor = self.predictors[worker.segment]
+        need = predictor.usual_need() if worker.segment else predictor.least_cap()
+        used = max(worker.kept_bytes, vitals.level_bytes - worker.base_bytes)
+        if worker.base_data_bytes:
+            used = max(used, vitals.data_bytes + vitals.shared_bytes - worker.base_data_bytes)
+        return used + max(need, worker.cap_bytes // _LEAST_ROOM) <= worker.cap_bytes
 
     # -- what would be enough -------------------------------------------------------------------------------------------
     def need_of(self, worker: Worker, unit: Unit, report: Failure) -> int:

@@ -3,8 +3,12 @@
 Every worker belongs to a line: itself, and those that took its place because it had gathered too much. The floors of a line
 are one series (memory/leaks.py), so that a leak which fills a cap in twenty partitions is found too. Once a check says leak,
 the next partitions are probed (worker/probe.py: what each stage keeps); once the checks agree, the leak is noted, with the stage,
-what the memory is made of and how long the cap will last. From then on workers of that segment are replaced when their floor
-has risen by a tenth of their cap: after N* = 0.1 cap / slope partitions.
+what the memory is made of and how long the cap will last.
+
+A leak is proven when one worker alone lived long enough to show it. From then on workers of that segment are replaced when
+their floor has risen by a tenth of their cap: after N* = 0.1 cap / slope partitions. The worker that proved it is the witness:
+it stays while its partitions fit, so that a large cache is cleared when it is full. A rise that only shows across replaced
+workers is noted too, as not proven, and replaces nobody early.
 """
 
 from __future__ import annotations
@@ -110,6 +114,7 @@ class Leakage:
         self._lines: dict[int, Line] = {}  # by worker
         self._orphans: dict[int, list[Line]] = {}  # by segment: lines whose worker was replaced
         self._found: dict[int, dict[str, Any]] = {}  # by segment
+        self._witnesses: dict[int, int] = {}  # by segment: the worker that proved a leak
 
     @property
     def leaks(self) -> list[dict[str, Any]]:
@@ -152,9 +157,14 @@ class Leakage:
         self._found[segment] = found = _describe(worker_id, segment, line, verdict, cap_bytes, risen_bytes)
         if known is not None:
             found["stage"], found["workers"] = found["stage"] or known["stage"], known["workers"]
+            found["proven"] = known["proven"] or found["proven"]
         if worker_id not in found["workers"]:
             found["workers"] = [*found["workers"], worker_id][-100:]
-        return [] if known is not None else [Note("leak", found["text"], found)]
+        if found["proven"] and not (known is not None and known["proven"]):
+            self._witnesses[segment] = worker_id
+        elif known is not None:
+            return []
+        return [Note("leak", found["text"], found)]
 
     def _clear(self, worker_id: int, segment: int, known: dict[str, Any]) -> list[Action]:
         """A worker does not gather any more what was taken for a leak. Once that is so for all of them, it was none."""
@@ -162,12 +172,19 @@ class Leakage:
         if known["workers"]:
             return []
         del self._found[segment]
+        self._witnesses.pop(segment, None)
         text = f"{known['who']} keeps no more than it has: what looked like a leak was a cache that is full now"
         return [Note("leak_over", text, {"stage": known["stage"], "segment": segment, "worker": worker_id})]
 
-    def is_due(self, segment: int, cap_bytes: int, risen_bytes: int) -> bool:
-        """Whether a worker has gathered so much of a known leak that it should be replaced."""
-        return segment in self._found and risen_bytes >= allowance(cap_bytes)
+    def is_due(self, worker_id: int, segment: int, cap_bytes: int, risen_bytes: int, has_room: bool) -> bool:
+        """Return True if a worker has gathered so much of a proven leak that it should be replaced.
+
+        `has_room`: its next partition fits; then the witness stays, which alone can show that the rise ends.
+        """
+        known = self._found.get(segment)
+        if known is None or not known["proven"] or risen_bytes < allowance(cap_bytes):
+            return False
+        return not (has_room and self._witnesses.get(segment) == worker_id)
 
 
 def _describe(
@@ -188,13 +205,19 @@ def _describe(
         what = "neither Python's, Arrow's nor malloc's: fragments, or mapped by a library"
     text = (
         f"{who} keeps {format_size(slope)} of every partition ({what}): {format_size(verdict.growth_bytes)} over "
-        f"{verdict.n_points} partitions of worker {worker_id}, whose {format_size(cap_bytes)} would be used up after "
-        f"{left} more; its workers are replaced after about {every}"
+        f"{verdict.n_points} partitions of worker {worker_id}"
     )
+    if line.trend.is_proven:
+        text += f", whose {format_size(cap_bytes)} would be used up after {left} more; its workers are replaced after about {every}"
+    else:
+        text += (
+            " and those before it, which were replaced, not proven a leak: none of them had room long enough to show whether "
+            "it ends. A larger --memory or fewer --workers would"
+        )
     return {
         "text": text, "who": who, "stage": stage, "kind": shares.main, "python_type": python_type, "worker": worker_id, "workers": [worker_id],
         "segment": segment, "bytes_per_partition": round(slope), "low_bytes": round(verdict.low_bytes), "p": verdict.p,
         "n_partitions": verdict.n_points, "growth_bytes": round(verdict.growth_bytes), "partitions_left": left,
-        "replaced_every": every, "cap_bytes": cap_bytes, "python_bytes": round(shares.python),
+        "replaced_every": every, "proven": line.trend.is_proven, "cap_bytes": cap_bytes, "python_bytes": round(shares.python),
         "arrow_bytes": round(shares.arrow), "native_bytes": round(shares.native), "shared_bytes": round(shares.shared), "unexplained_bytes": round(shares.unexplained),
     }  # fmt: skip

@@ -13,7 +13,7 @@ from tamis.engine.supervisor.devices import environment
 from tamis.engine.supervisor.grants import Grants
 from tamis.engine.supervisor.leakage import Leakage
 from tamis.engine.supervisor.nodes import Node, remote, this_machine
-from tamis.engine.supervisor.state import Config, NodeSpec, Worker
+from tamis.engine.supervisor.state import FEEDER, Config, NodeSpec, Worker
 from tamis.engine.supervisor.units import Unit
 from tamis.memory.predictor import Predictor
 from tamis.memory.pressure import Pressure, WorkerUse, decide
@@ -143,23 +143,38 @@ class Pool:
         return Assign(worker.id, unit, worker.fence, cap_bytes)
 
     def _recycle(self, worker: Worker, report: Done) -> list[Action]:
-        """Replace a worker whose floor rises, or whose address space has grown far beyond what it uses."""
+        """Replace a worker that a leak is proven of, whose next partition would not fit next to what it has gathered, or whose
+        address space has grown far beyond what it uses.
+
+        A worker that only grows stays while partitions fit: replacing it would empty a cache that is about to be full.
+        """
         vitals = report.vitals or Vitals()
         floor = vitals.level_bytes
         risen = worker.note_floor(floor)
         notes = self.leakage.after_unit(worker.id, worker.segment, report, worker.cap_bytes, risen)
-        leaks = self.leakage.is_due(worker.segment, worker.cap_bytes, risen)
+        has_room = worker.segment == FEEDER or self.grants.has_room(worker, vitals)
+        leaks = self.leakage.is_due(worker.id, worker.segment, worker.cap_bytes, risen, has_room)
         data = vitals.data_bytes + vitals.shared_bytes - self.config.worker_bytes
-        if not leaks and not worker.is_worn(floor, data):
+        is_full = worker.is_full(floor) and not has_room
+        if not leaks and not is_full and not worker.is_sparse(floor, data):
             return notes
         self.counters["recycled"] += 1
         self.leakage.gone(worker.id, worker.segment, heir=True)
-        why = ", which is as far as a leak may go" if leaks else ""
-        return [
-            *notes,
-            Note("recycle", f"worker {worker.id} is replaced: its memory floor rose to {format_size(floor)}{why}"),
-            *self._retire(worker),
-        ]
+        rose = f"its memory floor rose to {format_size(floor)}"
+        if leaks:
+            text = f"worker {worker.id} is replaced: {rose}, which is as far as a leak may go"
+        elif is_full:
+            text = (
+                f"worker {worker.id} is replaced, not proven a leak: {rose}, by {format_size(floor - worker.first_floor)}, which leaves "
+                f"less of its {format_size(worker.cap_bytes)} than a partition takes"
+            )
+        else:
+            text = (
+                f"worker {worker.id} is replaced, not proven a leak: it uses {format_size(floor)}, but its address space has "
+                f"grown to {format_size(data)}, which its limit counts"
+            )
+        proven = {"worker": worker.id, "segment": worker.segment, "floor_bytes": floor, "proven": leaks}
+        return [*notes, Note("recycle", text, proven), *self._retire(worker)]
 
     def _retire(self, worker: Worker) -> list[Action]:
         worker.why_killed = "replaced"

@@ -79,6 +79,7 @@ class Worker:
     held: bool = False  # a feeder that waits for room in the queue
     n_units: int = 0
     base_bytes: int = 0  # when it was ready: what it holds before it does anything
+    base_data_bytes: int = 0  # ... in private mappings, touched or not: its limit is that plus its cap
     file_bytes: int = 0  # pages of files that it has mapped: of libraries, mostly
     kept_bytes: int = 0  # what it holds beyond that between units: models, libraries that a stage imported
     was_alone: bool = False  # when it was killed: nobody else used memory
@@ -97,13 +98,13 @@ class Worker:
             self.base_floor = floor_bytes
         return floor_bytes - self.base_floor
 
-    def is_worn(self, floor_bytes: int, data_bytes: int) -> bool:
-        """Whether the worker should be replaced, leak or not: its floor has risen by a quarter of its cap, or its address space
-        has grown so far beyond what it uses that it would meet its limit (which counts address space) for nothing.
-        """
-        risen = floor_bytes - self.first_floor
-        slack = data_bytes - floor_bytes
-        return risen > max(self.cap_bytes // 4, 16_000_000) or slack > self.cap_bytes // 2 + 200_000_000
+    def is_full(self, floor_bytes: int) -> bool:
+        """Return True if the floor has risen by a quarter of the cap since the first unit."""
+        return floor_bytes - self.first_floor > max(self.cap_bytes // 4, 16_000_000)
+
+    def is_sparse(self, floor_bytes: int, data_bytes: int) -> bool:
+        """Return True if the address space has grown far beyond what is used: its limit would be met for nothing."""
+        return data_bytes - floor_bytes > self.cap_bytes // 2 + 200_000_000
 
 
 @dataclass

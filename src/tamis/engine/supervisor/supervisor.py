@@ -10,7 +10,7 @@ a unit. One rule for failures: every retry changes something (recovery.py).
 from __future__ import annotations
 
 from tamis.engine.activity import is_setting_up
-from tamis.engine.messages import Covered, Done, Failure, RowsTooLarge, StreamTooLarge
+from tamis.engine.messages import Covered, Done, Failure, RowsTooLarge, StreamTooLarge, Vitals
 from tamis.engine.supervisor.actions import Action, Discard, Kill, Replace, Stop
 from tamis.engine.supervisor.after_failure import Setbacks
 from tamis.engine.supervisor.cutting import without
@@ -39,11 +39,14 @@ class Supervisor(Setbacks):
                 actions += self._kill(worker, "timeout")
         return actions + self.remedies.due(self, now_s) + self._dispatch(now_s)
 
-    def ready(self, worker_id: int, now_s: float, floor_bytes: int = 0, file_bytes: int = 0) -> list[Action]:
+    def ready(self, worker_id: int, now_s: float, vitals: Vitals | None = None) -> list[Action]:
         worker = self.workers.get(worker_id)
         if worker is None:
             return self._dispatch(now_s)
-        worker.ready, worker.base_bytes, worker.file_bytes = True, floor_bytes, file_bytes
+        worker.ready = True
+        if vitals is not None:
+            worker.base_bytes, worker.file_bytes = vitals.floor_bytes, vitals.file_bytes
+            worker.base_data_bytes = vitals.data_bytes
         self._n_stillborn = 0
         # A kill that was asked for before the process existed has hit nobody.
         again: list[Action] = [Kill(worker.id, worker.why_killed)] if worker.dying else []
