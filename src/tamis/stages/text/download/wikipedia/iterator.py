@@ -11,6 +11,7 @@ from urllib.parse import quote
 from xml.parsers import expat
 
 from tamis.errors import FormatError
+from tamis.sizes import check_integer
 from tamis.stages.text.download.base.iterator import DocumentIterator
 from tamis.stages.text.download.streams import Decoded
 
@@ -23,7 +24,8 @@ class WikipediaIterator(DocumentIterator):
     """Articles: pages of the main namespace that are no redirects. Others are counted."""
 
     def __init__(self, language: str = "en", log_frequency: int = 1000) -> None:
-        self._language, self._log_frequency = language, max(1, log_frequency)
+        check_integer(log_frequency, "WikipediaIterator: log_frequency")
+        self._language, self._log_frequency = language, log_frequency
 
     def iterate(self, file_path: str) -> Iterator[dict[str, Any]]:
         name, n_articles = os.path.basename(file_path), 0
