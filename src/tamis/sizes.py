@@ -1,11 +1,14 @@
-"""Sizes in bytes <-> text. The only place that parses or prints sizes.
+"""Sizes in bytes <-> text, and the checks of other numbers that users give. The only place that parses or prints sizes.
 
 MB = 10**6 and MiB = 2**20, as everywhere in Tamis. A bare number is bytes.
 """
 
 from __future__ import annotations
 
+import math
+import numbers
 import re
+from typing import Any
 
 from tamis.errors import UsageError
 
@@ -82,3 +85,44 @@ def parse_fraction(value: str | float, what: str = "fraction") -> float:
     if not 0 < share <= 1:
         raise UsageError(f"{what}: must be above 0 and at most 100%, got {value!r}")
     return share
+
+
+def is_integer(value: Any, low: int = 1, high: int | None = None) -> bool:
+    """Return True if `value` is a whole number from `low` to `high`: no bool, no float, no text.
+
+    >>> [is_integer(value) for value in (1, 0, 1.5, 2.0, True, "50", float("nan"))]
+    [True, False, False, False, False, False, False]
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        return False
+    return low <= int(value) and (high is None or int(value) <= high)
+
+
+def check_integer(value: Any, what: str, low: int = 1, high: int | None = None) -> None:
+    """Raise UsageError unless `value` is a whole number from `low` to `high`. `what`: the parameter."""
+    if not is_integer(value, low, high):
+        bounds = f"of at least {low}" if high is None else f"from {low} to {high}"
+        raise UsageError(f"{what}: expected a whole number {bounds}, got {value!r}")
+
+
+def check_optional_integer(value: Any, what: str, low: int = 1, high: int | None = None) -> None:
+    """Like `check_integer`; None is allowed."""
+    if value is not None:
+        check_integer(value, what, low, high)
+
+
+def is_number(value: Any) -> bool:
+    """Return True if `value` is a finite number and no bool."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def check_seconds(value: Any, what: str) -> None:
+    """Raise UsageError unless `value` is a finite number above zero."""
+    if not is_number(value) or value <= 0:
+        raise UsageError(f"{what}: expected a number of seconds above zero, got {value!r}")
+
+
+def check_amount(value: Any, what: str) -> None:
+    """Raise UsageError unless `value` is a finite number of at least zero."""
+    if not is_number(value) or value < 0:
+        raise UsageError(f"{what}: expected a number of at least 0, got {value!r}")

@@ -75,7 +75,7 @@ def test_without_a_gpu_there_is_a_worker_on_the_cpu(monkeypatch: pytest.MonkeyPa
         ({"cluster_type": "tpu"}, "must be 'cpu' or 'gpu'"),
         ({"scheduler_address": "tcp://x:1"}, "no scheduler of Dask"),
         ({"protocol": "ucx"}, "workers exchange nothing"),
-        ({"n_workers": 0}, "n_workers must be a whole number"),
+        ({"n_workers": 0}, "n_workers: expected a whole number"),
         ({"rmm_pool_size": "lots"}, "rmm_pool_size"),
     ],
 )

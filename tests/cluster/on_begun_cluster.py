@@ -25,25 +25,46 @@ with SlurmRayClient(num_cpus=1, include_dashboard=False, object_store_memory=80_
 """
 
 
-def begun() -> str:
+def begun() -> dict[str, Any]:
+    """On a cluster with less memory than the run asks for, and without a GPU."""
     import ray
 
     from tamis.backends.cluster.executor import begun_here
     from tamis.backends.ray_actor_pool import RayActorPoolExecutor
+    from tamis.observe.series import open_series
 
+    found: dict[str, Any] = {}
     ray.init(
         address="local",
         num_cpus=2,
         include_dashboard=False,
         log_to_driver=False,
         object_store_memory=80_000_000,
-        _memory=2_000_000_000,
+        num_gpus=0,
+        _memory=800_000_000,
     )
     assert begun_here() == ray.get_runtime_context().gcs_address
     with RayActorPoolExecutor() as executor:
-        found = filtered(executor, "begun")
+        found["begun"] = filtered(executor, "begun")  # asks for 1 GB
+        with open_series(HERE / "begun" / "_tamis") as series:
+            found["node budgets"] = [node.budget_bytes for node in series.nodes()]
+        found["gpu"] = refused(executor)
     ray.shutdown()
     return found
+
+
+def refused(executor: Any) -> str:
+    from tamis import Pipeline, Resources
+    from tamis.errors import PipelineError
+    from tamis.stages.text.io import JsonlReader, JsonlWriter
+    from tamis.stages.text.modules import AddId
+
+    on_gpu = AddId(id_field="number").with_(resources=Resources(gpus=1.0))
+    try:
+        Pipeline("gpu", stages=[JsonlReader("data"), on_gpu, JsonlWriter("gpu")]).run(executor, progress=False)
+    except PipelineError as exc:
+        return str(exc)
+    return "ran"
 
 
 def slurm() -> dict[str, Any]:
@@ -77,7 +98,7 @@ def main() -> None:
     write_documents()
     found: dict[str, Any] = {"local": filtered(LocalExecutor(), "local")}
     found["slurm"] = slurm()
-    found["begun"] = begun()
+    found |= begun()
     print(json.dumps(found))
 
 

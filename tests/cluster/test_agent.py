@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 from here_agents import BUDGET, HereExecutor, HereSession
 
-from tamis import LocalExecutor, Pipeline
+from tamis import LocalExecutor, Pipeline, Resources
 from tamis.backends.cluster import remote_workers
+from tamis.backends.cluster.agent import hello
 from tamis.backends.cluster.handshake import prove
 from tamis.backends.cluster.hub import Hub
 from tamis.backends.cluster.placing import leases
 from tamis.backends.cluster.remote_workers import RemoteWorkers
-from tamis.errors import UsageError, WorkerError
+from tamis.errors import BudgetError, PipelineError, UsageError, WorkerError
 from tamis.observe.run_tables import nodes_table
 from tamis.observe.series import open_series
 from tamis.stages.text.filters import ScoreFilter
@@ -111,6 +112,44 @@ class _Slow(ScoreFilter):
     def process(self, batch: Any) -> Any:
         time.sleep(0.5)
         return super().process(batch)
+
+
+def test_the_memory_that_ray_declares_for_a_node_bounds_its_budget(tmp_path: Path) -> None:
+    write(tmp_path / "in")
+    session = HereSession(1, declared_bytes=BUDGET // 2)
+    try:
+        result = pipeline(tmp_path / "in", tmp_path / "out").execute(HereExecutor(session))
+    finally:
+        session.close()
+    assert result.status == "finished"
+    with open_series(tmp_path / "out" / "_tamis") as series:
+        assert {row.budget_bytes for row in series.nodes()} == {BUDGET // 2}
+    assert hello("a", 1, [], 10**8).limit_bytes == hello("a", 1, [], 10**8).default_bytes == 10**8
+    assert hello("a", 1, [], 1 << 60) == hello("a", 1, [])
+
+
+def test_a_run_is_refused_where_every_node_has_too_little_memory(tmp_path: Path) -> None:
+    write(tmp_path / "in")
+    session = HereSession(2, declared_bytes=30_000_000)
+    try:
+        with pytest.raises(BudgetError, match=r"node . cannot take part: .*smallest.*declared to Ray") as error:
+            pipeline(tmp_path / "in", tmp_path / "out").execute(HereExecutor(session))
+    finally:
+        session.close()
+    assert error.value.smallest_bytes > 30_000_000
+
+
+def test_a_stage_that_needs_a_gpu_which_no_node_has_is_refused_at_once(tmp_path: Path, session: HereSession) -> None:
+    write(tmp_path / "in")
+    session.gpus = [0.0, 0.0]
+    stage = ScoreFilter(WordCountFilter(min_words=50)).with_(resources=Resources(gpus=1.0))
+    with pytest.raises(PipelineError, match="asks for 1 GPU, the nodes of this cluster offer 0 at most"):
+        pipeline(tmp_path / "in", tmp_path / "out", stage).execute(HereExecutor(session))
+    session.gpus = [0.0, 2.0]
+    made = RemoteWorkers(session, b"", {}, str(tmp_path / "log"), False, [], 10**9, {"a": 2.0, "b": 0.5, "c": 0.0})
+    made._refuse_missing_gpus(session.gpus)
+    made._selector.close()
+    made._waker.close()
 
 
 def test_a_node_that_does_not_see_the_files_says_so(tmp_path: Path, session: HereSession, monkeypatch: Any) -> None:

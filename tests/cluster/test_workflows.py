@@ -30,6 +30,8 @@ def test_clusters_that_others_began(tmp_path: Path) -> None:
     seen = run_apart(Path(__file__).parent / "on_begun_cluster.py", tmp_path, seconds=600)
     assert seen.code == 0, seen.printed[-4000:]
     assert seen.found["begun"] == seen.found["local"]
+    assert seen.found["node budgets"] == [800_000_000]  # as Ray declares, not the 1 GB that was asked for
+    assert "asks for 1 GPU, the nodes of this cluster offer 0 at most" in seen.found["gpu"]
     assert seen.found["slurm"] == {"codes": [0, 0], "content": seen.found["local"], "nodes": 2}
 
 

@@ -137,8 +137,8 @@ def test_words_and_plain_permutations_find_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"num_bands": 0}, "bands must be"),
-        ({"char_ngrams": -1}, "n must be"),
+        ({"num_bands": 0}, "num_bands: expected a whole number from 1 to 1000"),
+        ({"char_ngrams": -1}, "char_ngrams: expected"),
         ({"threshold": 1.5}, "threshold"),
         ({"bands_per_iteration": 21}, "bands_per_iteration: expected a whole number from 1 to 20, got 21"),
         ({"method": "simhash"}, "method must be"),

@@ -505,9 +505,9 @@ def test_the_same_again_does_nothing_and_another_is_refused(tmp_path: Path) -> N
     [
         ({"unit": "sentence"}, "unit must be one of line, paragraph"),
         ({"normalize_text": "lower"}, "normalize_text must be one of none"),
-        ({"min_chars": 0}, "min_chars must be a whole number from 1, got 0"),
-        ({"min_count": 1}, "min_count must be a whole number from 2, got 1"),
-        ({"min_left_chars": True}, "min_left_chars must be a whole number from 1, got True"),
+        ({"min_chars": 0}, "min_chars: expected a whole number of at least 1, got 0"),
+        ({"min_count": 1}, "min_count: expected a whole number of at least 2, got 1"),
+        ({"min_left_chars": True}, "min_left_chars: expected a whole number of at least 1, got True"),
         ({"cut_field": "text"}, "cut_field must be another field"),
         ({"max_source_loss": 2}, "max_source_loss"),
     ],

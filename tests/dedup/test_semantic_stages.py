@@ -223,7 +223,10 @@ def test_wrong_parameters_and_folders(tmp_path: Path) -> None:
         (lambda: KMeansStage(0, "id", "e", str(tmp_path), "out"), "n_clusters"),
         (lambda: KMeansStage(2, "id", "e", str(tmp_path), "out", input_filetype="jsonl"), "must be 'parquet'"),
         (lambda: PairwiseStage("id", "e", str(tmp_path), "out", which_to_keep="best"), "which_to_keep"),
-        (lambda: PairwiseStage("id", "e", str(tmp_path), "out", pairwise_batch_size=0), "pairwise_batch_size must be"),
+        (
+            lambda: PairwiseStage("id", "e", str(tmp_path), "out", pairwise_batch_size=0),
+            "pairwise_batch_size: expected",
+        ),
         (lambda: IdentifyDuplicatesStage("out", 3), "eps"),
         (lambda: IdentifyDuplicatesStage("out", 0.1, read_kwargs={"filters": []}), r"read_kwargs has \['filters'\]"),
         (lambda: KMeansStage(2, "id", "e", str(tmp_path), "out", read_kwargs={"columns": ["x"]}), "columns is refused"),

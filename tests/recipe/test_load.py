@@ -206,7 +206,7 @@ def test_environment_values_are_not_expanded_again(tmp_path: Path) -> None:
         ("stages: [1]\nworkflow: {}\n", 1, "", "both"),
         ("stages: [1]\nsettings:\n  memry: 1GB\n", 3, "settings.memry", "did you mean memory?"),
         ("stages: [1]\nsettings:\n  memory: lots\n", 3, "settings.memory", "'lots'"),
-        ("stages: [1]\nsettings:\n  workers: 0\n", 3, "settings.workers", "above zero"),
+        ("stages: [1]\nsettings:\n  workers: 0\n", 3, "settings.workers", "of at least 1"),
         ("stages: [1]\nsettings:\n  allow_modules: [os]\n", 3, "settings.allow_modules", "--allow-module"),
         ("stages: [1]\nbackend: spark\n", 2, "backend", "local, ray, ray_actor_pool, ray_data, xenna"),
         ("stages: [1]\nexecution_mode: batch\nsettings: {mode: streaming}\n", 2, "execution_mode", "differ"),

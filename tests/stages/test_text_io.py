@@ -56,8 +56,8 @@ def test_endings_that_are_read() -> None:
     [
         ({"blocksize": "1MB", "files_per_partition": 2}, "files_per_partition or blocksize, not both"),
         ({"blocksize": "1 XB"}, "blocksize: cannot read"),
-        ({"files_per_partition": 0}, "files_per_partition must be at least 1"),
-        ({"limit": 0}, "limit must be at least 1"),
+        ({"files_per_partition": 0}, "files_per_partition: expected a whole number of at least 1"),
+        ({"limit": 0}, "limit: expected a whole number of at least 1"),
         ({"fields": "text"}, "fields must be a list of field names"),
         ({"fields": []}, "fields must be a list of field names"),
         ({"fields": [1]}, "fields must be a list of field names"),

@@ -9,6 +9,7 @@ from tamis.backends.cluster.hub import Hub
 from tamis.backends.cluster.placing.started import StartedAgent
 from tamis.backends.cluster.remote_workers import RemoteWorkers
 from tamis.backends.cluster.session import Session, Wish
+from tamis.engine.job import gpus_needed
 
 BUDGET = 4_000_000_000  # an agent counts who started it: this whole pytest, with all that other tests made it import
 
@@ -16,9 +17,10 @@ BUDGET = 4_000_000_000  # an agent counts who started it: this whole pytest, wit
 class HereSession(Session):
     """A session whose agents are started by the test, not by Ray."""
 
-    def __init__(self, n_agents: int) -> None:
+    def __init__(self, n_agents: int, declared_bytes: int = 0) -> None:
+        """`declared_bytes`: the memory that Ray would declare for each node; 0: none."""
         super().__init__(Wish("nobody"))
-        self.n_expected = n_agents
+        self.n_expected, self.declared_bytes = n_agents, declared_bytes
         self.agents: list[StartedAgent] = []
 
     def start(self, wake: Any) -> None:
@@ -30,7 +32,10 @@ class HereSession(Session):
 
     def add_agent(self, name: str) -> None:
         assert self._hub is not None
-        facts = {"host": "127.0.0.1", "port": self._hub.port, "token": self._hub.token, "n_cpus": 1, "name": name}
+        facts = {
+            "host": "127.0.0.1", "port": self._hub.port, "token": self._hub.token, "n_cpus": 1, "name": name,
+            "declared_bytes": self.declared_bytes,
+        }  # fmt: skip
         self.agents.append(StartedAgent(facts))
 
     def close(self) -> None:
@@ -50,5 +55,12 @@ class HereExecutor(BaseExecutor):
         import cloudpickle
 
         return RemoteWorkers(
-            self.session, cloudpickle.dumps(job), place, log, count_caller, job.kernel_groups(), BUDGET
+            self.session,
+            cloudpickle.dumps(job),
+            place,
+            log,
+            count_caller,
+            job.kernel_groups(),
+            BUDGET,
+            {stage.name: gpus_needed(stage) for stage in job.stages},
         )

@@ -11,9 +11,11 @@ from tamis.engine.job import Job
 from tamis.engine.monitor.monitor import Watch
 from tamis.engine.run.preparing import OpenWorkers, Progress
 from tamis.engine.run.run_result import RunResult
+from tamis.engine.run.settings import MODES
 from tamis.engine.worker.node import NodeInfo, WorkerMetadata
 from tamis.engine.workers_interface import Workers
 from tamis.errors import UsageError
+from tamis.sizes import check_optional_integer, check_seconds, parse_size
 from tamis.tasks import Task
 
 if TYPE_CHECKING:
@@ -57,8 +59,21 @@ class BaseExecutor:
                 hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
                 raise UsageError(f"{type(self).__name__}: unknown config key {key!r}; {hint}")
         self.config = dict(config or {})
+        self._check_config()
         self.progress, self.watch, self.report = progress, watch, report
         self.last_result: RunResult | None = None
+
+    def _check_config(self) -> None:
+        """Refuse values now that a run would refuse after it has started."""
+        mode = self.config.get("execution_mode", "streaming")
+        if mode not in MODES:
+            raise UsageError(f"execution_mode: expected {MODES[0]!r} or {MODES[1]!r}, got {mode!r}")
+        for key in ("memory", "max_record"):
+            if self.config.get(key) is not None:
+                parse_size(self.config[key], key)
+        check_optional_integer(self.config.get("workers"), "workers")
+        if self.config.get("timeout") is not None:
+            check_seconds(self.config["timeout"], "timeout")
 
     def settings(self) -> dict[str, Any]:
         return {_CONFIG[k]: v for k, v in self.config.items() if k in _CONFIG}

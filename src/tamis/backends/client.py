@@ -29,7 +29,7 @@ from tamis.files import Closing
 from tamis.memory.ending import end_within
 from tamis.memory.gpu import device_names
 from tamis.memory.pools import Pools
-from tamis.sizes import parse_size
+from tamis.sizes import check_optional_integer, parse_size
 
 _log = logging.getLogger(__name__)
 _open: list[weakref.ref[Client]] = []
@@ -189,8 +189,7 @@ def get_client(
             f"get_client: protocol={protocol!r}, nvlink_only={nvlink_only!r}: workers exchange nothing with each other; leave both out"
         )
     for name, n in (("n_workers", n_workers), ("threads_per_worker", threads_per_worker)):
-        if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
-            raise UsageError(f"get_client: {name} must be a whole number of at least 1, got {n!r}")
+        check_optional_integer(n, f"get_client: {name}")
     pools = Pools(
         _size(rmm_pool_size, "rmm_pool_size"), _size(rmm_maximum_pool_size, "rmm_maximum_pool_size"),
         _size(rmm_release_threshold, "rmm_release_threshold"), rmm_async, rmm_managed_memory, set_torch_to_use_rmm, enable_spilling,

@@ -28,6 +28,7 @@ from tamis.core.constants import (
 )
 from tamis.errors import UsageError, WorkerError
 from tamis.memory.ending import end_within
+from tamis.sizes import check_integer, check_optional_integer, check_seconds
 
 _LOOK_S = 0.5
 _GONE_S = 5.0  # so long the file through which nodes meet may be away before its head counts as gone
@@ -60,9 +61,9 @@ class RayClient:
 
     def __post_init__(self) -> None:
         for name in ("num_cpus", "num_gpus", "object_store_memory"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-                raise UsageError(f"RayClient: {name}: expected a whole number, got {value!r}")
+            check_optional_integer(getattr(self, name), f"RayClient: {name}", 0)
+        for name in ("ray_port", "ray_dashboard_port", "ray_client_server_port", "ray_metrics_port"):
+            check_integer(getattr(self, name), f"RayClient: {name}", 0, 65535)
         if self.metrics_dir is not None and not os.path.isdir(self.metrics_dir):
             raise UsageError(f"RayClient: metrics_dir: {self.metrics_dir} is not a folder")
 
@@ -143,6 +144,10 @@ class SlurmRayClient(RayClient):
 
     worker_connect_timeout_s: float = 300.0
     cleanup_on_start: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_seconds(self.worker_connect_timeout_s, "SlurmRayClient: worker_connect_timeout_s")
 
     def start(self) -> None:
         """On the first node: returns when all nodes have joined. On others: never returns."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
 from tamis.formats.input_files.names import checked_paths, path_of
+from tamis.sizes import parse_size
 from tamis.stages.base import ProcessingStage
 from tamis.stages.io import Writer
 from tamis.stages.text.io.options import read_options
@@ -46,6 +47,8 @@ class Input:
         if read_options(self.who, self.read_kwargs)[1] is not None:
             raise UsageError(f"{self.who}: read_kwargs: columns is refused: all fields of documents that stay are kept")
         check_filetype(self.who, "input_filetype", self.filetype)
+        if self.blocksize is not None:
+            parse_size(self.blocksize, f"{self.who}: input_blocksize")
 
     def reader(self) -> ProcessingStage[Any, Any]:
         """A fresh one; every pass has its own."""

@@ -169,6 +169,11 @@ def _fixed_workers(stage: ProcessingStage[Any, Any]) -> int | None:
     return int(n) if n is not None else max(1, int(per_node)) if per_node is not None else None
 
 
+def gpus_needed(stage: ProcessingStage[Any, Any]) -> float:
+    """Return the GPUs that one worker of a stage needs; a part of one needs a whole device to be there."""
+    return max(stage.resources.gpus, 1.0 if stage.resources.requires_gpu else 0.0)
+
+
 def _check_needs(stage: ProcessingStage[Any, Any], on_cluster: bool) -> None:
     """Needs that nobody here can meet are said before the run, not in the middle of it."""
     for setting in ("num_workers", "num_workers_per_node"):
@@ -180,8 +185,8 @@ def _check_needs(stage: ProcessingStage[Any, Any], on_cluster: bool) -> None:
             f"stage {stage.name!r}: runtime_env has {unknown}; only env_vars is known: workers run in the environment of this program, "
             "so install there what a stage needs"
         )
-    needed = max(stage.resources.gpus, 1.0 if stage.resources.requires_gpu else 0.0)
-    if needed > count_gpus() and not on_cluster:
+    needed = gpus_needed(stage)
+    if needed > count_gpus() and not on_cluster:  # those of a cluster are known when it is reached (backends/cluster)
         raise PipelineError(
             f"stage {stage.name!r} asks for {needed:g} GPU, this machine has {count_gpus()}; change its resources"
         )

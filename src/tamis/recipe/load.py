@@ -30,7 +30,7 @@ from tamis.errors import RecipeError, UsageError
 from tamis.recipe.targets import TARGET, Targets, check_allowed_name
 from tamis.recipe.yaml_text import Located, Node, References, override, parse, read_text, suggest
 from tamis.signatures import accepted
-from tamis.sizes import parse_fraction, parse_size
+from tamis.sizes import check_integer, check_seconds, parse_fraction, parse_size
 
 if TYPE_CHECKING:
     from tamis.observe.alerts.parse import Section
@@ -319,16 +319,6 @@ def is_bool(value: object, what: str) -> None:
         raise UsageError(f"{what}: expected true or false, got {value!r}")
 
 
-def _count(value: object, what: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise UsageError(f"{what}: expected a whole number above zero, got {value!r}")
-
-
-def _seconds(value: object, what: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-        raise UsageError(f"{what}: expected a number of seconds above zero, got {value!r}")
-
-
 def is_text(value: object, what: str) -> None:
     if not isinstance(value, str) or not value:
         raise UsageError(f"{what}: expected text, got {value!r}; put it into quotes")
@@ -348,12 +338,12 @@ _WRITING = {k: "file_type" if k == "format" else k for k in ("format", "shard_si
 # Each check raises; the value itself is kept as written (sizes stay text, so that a message can show what the user wrote).
 SETTINGS: dict[str, Callable[[Any, str], object]] = {
     "memory": parse_size,
-    "workers": _count,
+    "workers": check_integer,
     "scratch": is_text,
     "blocksize": parse_size,
     "max_record": parse_size,
     "quarantine_limit": _limit,
-    "timeout": _seconds,
+    "timeout": check_seconds,
     "sample": parse_fraction,
     "progressive": is_bool,
     "keep_rejected": is_bool,

@@ -7,8 +7,6 @@ else has a working default. A CompositeStage is a name for several stages and ne
 from __future__ import annotations
 
 import copy
-import math
-import numbers
 import time
 from abc import ABCMeta, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +15,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from tamis.errors import PipelineError, UsageError
 from tamis.signatures import returns_list
+from tamis.sizes import is_integer, is_number
 from tamis.stages.resources import Resources
 from tamis.tasks import Task
 
@@ -418,8 +417,8 @@ class CompositeStage(ProcessingStage[X, Y]):
 
 
 def is_count(value: Any) -> bool:
-    """Whether a setting is a whole number of at least 1."""
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 1
+    """Return True if a setting is a whole number of at least 1."""
+    return is_integer(value)
 
 
 def wrong_number_of_workers(setting: str, value: Any) -> str:
@@ -431,8 +430,7 @@ def wrong_number_of_workers(setting: str, value: Any) -> str:
         return ""
     if setting == "num_workers":
         return f"expected a whole number of at least 1, or None, got {value!r}"
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    return "" if is_number and 0 < value < math.inf else f"expected a number above 0, or None, got {value!r}"
+    return "" if is_number(value) and value > 0 else f"expected a number above 0, or None, got {value!r}"
 
 
 def _is_set(stage: ProcessingStage[Any, Any], method: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from tamis.errors import UsageError
 from tamis.formats.input_files.names import checked_paths
 from tamis.formats.registry import codecs_of, suffixes
-from tamis.sizes import format_size, parse_size
+from tamis.sizes import check_optional_integer, format_size, parse_size
 from tamis.stages.base import ProcessingStage
 from tamis.stages.resources import Resources
 from tamis.stores.options import check, use
@@ -45,10 +45,8 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
     def __post_init__(self) -> None:
         if self.files_per_partition is not None and self.blocksize is not None:
             raise UsageError(f"{self.name}: give files_per_partition or blocksize, not both")
-        if self.files_per_partition is not None and self.files_per_partition < 1:
-            raise UsageError(f"{self.name}: files_per_partition must be at least 1, got {self.files_per_partition}")
-        if self.limit is not None and self.limit < 1:
-            raise UsageError(f"{self.name}: limit must be at least 1, got {self.limit}")
+        check_optional_integer(self.files_per_partition, f"{self.name}: files_per_partition")
+        check_optional_integer(self.limit, f"{self.name}: limit")
         if self.storage_options:
             check(self.storage_options, f"{self.name}: storage_options")
         if not self.file_paths:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tamis.errors import UsageError
+from tamis.sizes import check_amount
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,7 @@ class Resources:
     def __post_init__(self) -> None:
         for name in ("cpus", "gpu_memory_gb", "gpus", "memory_gb"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
-                raise UsageError(f"Resources({name}=...): expected a number of at least 0, got {value!r}")
+            check_amount(value, f"Resources({name}=...)")
         if self.gpus and self.gpu_memory_gb:
             raise UsageError(
                 "Resources: give either gpus (a share of devices) or gpu_memory_gb (memory on one device), not both"

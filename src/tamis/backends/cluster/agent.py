@@ -1,6 +1,6 @@
 """The agent on a node: runs local workers (backends/local.py) as the driver says, inside this node's memory.
 
-python -m tamis.backends.cluster.agent, with one line of JSON on stdin: host, port and token of the hub, a name, CPUs and GPUs. It is started by
+python -m tamis.backends.cluster.agent, with one line of JSON on stdin: host, port and token of the hub, a name, CPUs, GPUs and declared memory. It is started by
 an actor or a stage in a process of Ray's, and ends with that process, with the driver, or when told. It decides nothing: caps, kills and commits
 are the driver's; what hard limits and guards enforce is enforced here.
 """
@@ -190,11 +190,13 @@ def machine_id() -> str:
     return socket.gethostname()
 
 
-def hello(name: str, n_cpus: int, devices: list[str]) -> m.Hello:
+def hello(name: str, n_cpus: int, devices: list[str], declared_bytes: int = 0) -> m.Hello:
+    """Describe this node. `declared_bytes`: the memory that Ray declares for it; 0: not known."""
     facts = describe_limits()
-    limits = [facts["mem_total_bytes"] or 1 << 60, *(limit["bytes"] for limit in facts["cgroup_limits"])]
+    declared = declared_bytes or 1 << 60
+    limits = [facts["mem_total_bytes"] or 1 << 60, declared, *(limit["bytes"] for limit in facts["cgroup_limits"])]
     return m.Hello(
-        name, machine_id(), n_cpus or len(os.sched_getaffinity(0)), min(limits), find_budget(None, {}).bytes, _others_bytes(),
+        name, machine_id(), n_cpus or len(os.sched_getaffinity(0)), min(limits), min(find_budget(None, {}).bytes, declared), _others_bytes(),
         devices or device_names(os.environ),
     )  # fmt: skip
 
@@ -211,7 +213,8 @@ def main() -> None:
     make_lively(sock)
     with watching(True) as mark:
         agent = Agent(sock, mark)
-        agent._channel.send(hello(str(about["name"]), int(about.get("n_cpus", 0)), list(about.get("devices", []))))
+        n_cpus, declared = int(about.get("n_cpus", 0)), int(about.get("declared_bytes", 0))
+        agent._channel.send(hello(str(about["name"]), n_cpus, list(about.get("devices", [])), declared))
         agent.run()
     leave(0)
 

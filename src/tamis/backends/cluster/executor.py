@@ -13,7 +13,7 @@ from tamis.backends.base import BaseExecutor
 from tamis.backends.cluster.head import HeadOptions
 from tamis.backends.cluster.remote_workers import RemoteWorkers
 from tamis.backends.cluster.session import Session, Wish
-from tamis.engine.job import Job
+from tamis.engine.job import Job, gpus_needed
 from tamis.engine.monitor.monitor import Watch
 from tamis.engine.run.preparing import Progress
 from tamis.files import Closing
@@ -56,7 +56,14 @@ class ClusterExecutor(BaseExecutor, Closing):
             session = self._session = Session(self._wish(budget_bytes), self._head_options(budget_bytes))
             self._ending = weakref.finalize(self, session.close)
         return RemoteWorkers(
-            self._session, cloudpickle.dumps(job), place, log, count_caller, job.kernel_groups(), budget_bytes
+            self._session,
+            cloudpickle.dumps(job),
+            place,
+            log,
+            count_caller,
+            job.kernel_groups(),
+            budget_bytes,
+            {stage.name: gpus_needed(stage) for stage in job.stages},
         )
 
     def close(self) -> None:

@@ -83,7 +83,7 @@ class Hello:
     name: str
     machine: str
     n_cpus: int
-    limit_bytes: int  # more memory than this the machine (or its control group) has not
+    limit_bytes: int  # more memory than this the machine, its control group or Ray's declaration does not allow
     default_bytes: int  # the budget where the user names none
     others_bytes: int
     devices: list[str] = field(default_factory=list)

@@ -12,7 +12,7 @@ import logging
 import os
 import selectors
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,8 +27,9 @@ from tamis.engine.messages import NEWS, Assign, Order
 from tamis.engine.run.budget.shares import CALLER_BYTES, CALLER_LIBRARY_BYTES, GROWTH_BYTES
 from tamis.engine.wire import Garbled, decode, encode
 from tamis.engine.workers_interface import Died, Event, NodeDown, NodeUp, Noticed, Said, Server
-from tamis.errors import UsageError, WorkerError
+from tamis.errors import PipelineError, UsageError, WorkerError
 from tamis.memory import lookout
+from tamis.memory.gpu import count_gpus
 
 SILENT_S = 30.0  # an agent that says nothing for so long is gone
 START_S = 300.0  # for the first node to be ready
@@ -54,15 +55,18 @@ class _Node:
 
 
 class RemoteWorkers:
-    """`payload` is the pickled job; `place` what workers must know of the run; logs of nodes lie beside `log`."""
+    """`payload` is the pickled job; `place` what workers must know of the run; logs of nodes lie beside `log`. `gpus_needed`:
+    by one worker of each stage."""
 
     is_remote = True
 
     def __init__(
         self, session: Session, payload: bytes, place: dict[str, Any], log: str, count_caller: bool, kernel_groups: list[str], budget_bytes: int,
+        gpus_needed: Mapping[str, float] | None = None,
     ) -> None:  # fmt: skip
         self._session, self._payload, self._place, self._log = session, payload, place, log
         self._count_caller, self._groups, self._budget_bytes = count_caller, kernel_groups, budget_bytes
+        self._gpus_needed = dict(gpus_needed or {})
         self._id = session.new_job()
         self._nodes: dict[int, _Node] = {}
         self._node_of: dict[int, int] = {}  # worker -> node
@@ -83,6 +87,7 @@ class RemoteWorkers:
     def open(self) -> None:
         """Have the session running, give every agent the job, and wait until the first node is ready."""
         self._lookout = lookout.begin(self._count_caller)
+        self._refuse_missing_gpus([float(count_gpus())] if self._session.is_own_cluster else [])
         self._leave_marks()
         self._session.start(self.wake)
         for link in self._session.links():
@@ -91,6 +96,7 @@ class RemoteWorkers:
         first_s = 0.0
         while True:
             self._waiting += self._pump(0.2)
+            self._refuse_missing_gpus(self._session.gpus)
             up = [n for n in self._nodes.values() if n.is_up]
             now_s = time.monotonic()
             if up:
@@ -110,6 +116,17 @@ class RemoteWorkers:
                 self._tell_alone(now_s - began_s, START_S)
         self.server = self._server_of(up[0])
         self._alone_since_s, self._n_told = 0.0, 0
+
+    def _refuse_missing_gpus(self, offered: Sequence[float]) -> None:
+        """Raise PipelineError if a stage needs more GPUs than any node offers (none: not known yet): no worker of it could be started."""
+        if not offered:
+            return
+        for stage, needed in self._gpus_needed.items():
+            if needed > max(offered):
+                raise PipelineError(
+                    f"stage {stage!r} asks for {needed:g} GPU, the nodes of this cluster offer {max(offered):g} at most; change its resources, "
+                    "or give Ray its GPUs (ray start --num-gpus)"
+                )
 
     def close(self) -> None:
         for node in self._nodes.values():

@@ -41,6 +41,7 @@ class Session:
         self.wish, self._head_options = wish, head
         self.error = ""
         self.n_expected = 1
+        self.gpus: list[float] = []  # that each node offers to the agent on it; empty: not known yet
         self._hub: Hub | None = None
         self._head: Head | None = None
         self._placer: subprocess.Popen[bytes] | None = None
@@ -49,6 +50,15 @@ class Session:
         self._story: deque[str] = deque(maxlen=20)
         self._n_jobs = 0
         self._log: IO[bytes] | None = None  # what the placer and Ray print; it has no name, so nothing is left of it
+
+    @property
+    def _address(self) -> str:
+        return self.wish.address or os.environ.get("RAY_ADDRESS", "")
+
+    @property
+    def is_own_cluster(self) -> bool:
+        """True if the cluster is this machine alone, started by the session."""
+        return self._address in ("", "local")
 
     def new_job(self) -> int:
         self._n_jobs += 1
@@ -62,9 +72,9 @@ class Session:
             return
         self.close()
         check_installed("cosmos_xenna" if self.wish.how == "xenna" else "ray")
-        self.error, self.n_expected = "", 1
-        address, environment = self.wish.address or os.environ.get("RAY_ADDRESS", ""), dict(os.environ)
-        if not address or address == "local":
+        self.error, self.n_expected, self.gpus = "", 1, []
+        address, environment = self._address, dict(os.environ)
+        if self.is_own_cluster:
             self._head = Head(self._head_options)
             address = self._head.start()
             environment |= self._head.environment
@@ -91,6 +101,7 @@ class Session:
             for line in lines:
                 told = json.loads(line)
                 self.n_expected = max(1, int(told.get("n_nodes", self.n_expected)))
+                self.gpus = [float(n) for n in told.get("gpus", self.gpus)]
                 if "text" in told:
                     self._story.append(str(told["text"]))
                 if told.get("error"):

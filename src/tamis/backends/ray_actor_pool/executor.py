@@ -7,6 +7,7 @@ from typing import Any
 
 from tamis.backends.cluster.executor import ClusterExecutor
 from tamis.errors import UsageError
+from tamis.sizes import check_amount, check_seconds
 
 
 class RayActorPoolExecutor(ClusterExecutor):
@@ -32,8 +33,11 @@ class RayActorPoolExecutor(ClusterExecutor):
     ) -> None:
         super().__init__(config, ignore_head_node, **more)
         self.show_progress, self.progress_interval = show_progress, progress_interval
-        if not progress_interval > 0:
-            raise UsageError(f"progress_interval: expected seconds above zero, got {progress_interval!r}")
+        check_seconds(progress_interval, "progress_interval")
+        own = self._options()
+        for key in ("reserved_cpus", "reserved_gpus", "resource_wait_timeout_s"):
+            check_amount(own[key], key)
+        check_seconds(own["resource_wait_interval_s"], "resource_wait_interval_s")
         env = self.config.get("runtime_env") or {}
         if set(env) - {"env_vars"}:
             raise UsageError(

@@ -9,6 +9,7 @@ from typing import Any
 from tamis.backends.cluster.executor import ClusterExecutor
 from tamis.backends.cluster.head import HeadOptions
 from tamis.errors import UsageError
+from tamis.sizes import check_seconds, is_number
 
 
 class XennaExecutor(ClusterExecutor):
@@ -30,13 +31,12 @@ class XennaExecutor(ClusterExecutor):
             raise ValueError("XennaExecutor: Xenna uses every node; ignore_head_node is for the other executors")
         super().__init__(config, ignore_head_node, **more)
         own = self._options()
-        if not 0 < float(own["cpu_allocation_percentage"]) <= 1:
+        if not is_number(own["cpu_allocation_percentage"]) or not 0 < own["cpu_allocation_percentage"] <= 1:
             raise UsageError(
                 f"cpu_allocation_percentage: expected a share above 0 and up to 1, got {own['cpu_allocation_percentage']!r}"
             )
         for key in ("logging_interval", "autoscale_interval_s"):
-            if not float(own[key]) > 0:
-                raise UsageError(f"{key}: expected seconds above zero, got {own[key]!r}")
+            check_seconds(own[key], key)
 
     def _options(self) -> dict[str, Any]:
         return {**super()._options(), "execution_mode": self.config.get("execution_mode", "streaming")}

@@ -13,6 +13,7 @@ from tamis.dedup.exact.hashing import DocumentHashes
 from tamis.dedup.kinds import Passes
 from tamis.dedup.normalization import NORMALIZATION_VERSION
 from tamis.errors import UsageError
+from tamis.sizes import check_integer, check_optional_integer
 
 
 @dataclass
@@ -68,6 +69,8 @@ class ExactDeduplicationWorkflow(FindingWorkflow):
             raise UsageError(f"{self.who}: id_field goes with assign_id=False; with assign_id=True ids are made here")
         if not self.assign_id and self.id_field is None:
             raise UsageError(f"{self.who}: assign_id=False needs id_field, the field that holds the documents' own ids")
+        check_integer(self.identification_batchsize, f"{self.who}: identification_batchsize")
+        check_optional_integer(self.total_nparts, f"{self.who}: total_nparts")
         self._keys()
         self._check()
 

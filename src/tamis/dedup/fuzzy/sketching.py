@@ -10,6 +10,7 @@ from tamis.dedup.exact.hashing import TextKeys
 from tamis.dedup.normalization import NORMALIZATION_VERSION, check_mode, normalized
 from tamis.errors import UsageError
 from tamis.later import np, pa
+from tamis.sizes import check_integer
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
 
@@ -27,12 +28,8 @@ class Sketch:
     method: str = "fss"  # or "permutations": plain MinHash, for comparison
 
     def __post_init__(self) -> None:
-        for name, low, high in (("n", 1, 1000), ("bands", 1, 1000), ("rows", 1, 1000)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-                raise UsageError(
-                    f"fuzzy deduplication: {name} must be a whole number from {low} to {high}, got {value!r}"
-                )
+        for name, low, high in (("n", 1, 1000), ("bands", 1, 1000), ("rows", 1, 1000), ("seed", 0, (1 << 63) - 1)):
+            check_integer(getattr(self, name), f"fuzzy deduplication: {name}", low, high)
         if self.unit not in ("char", "word"):
             raise UsageError(f"fuzzy deduplication: unit must be 'char' or 'word', got {self.unit!r}")
         if self.method not in ("fss", "permutations"):
@@ -76,6 +73,7 @@ class DocumentSketches(TextKeys):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_integer(self.min_shingles, "fuzzy deduplication: min_shingles", 0)
         self.sketch()
 
     def sketch(self) -> Sketch:

@@ -14,7 +14,7 @@ from tamis.dedup.index.options import SignedSketches
 from tamis.dedup.kinds import Passes
 from tamis.dedup.normalization import NORMALIZATION_VERSION, check_mode
 from tamis.errors import UsageError
-from tamis.sizes import parse_fraction
+from tamis.sizes import check_integer, check_optional_integer, parse_fraction
 
 _GPU_WORKERS = 8  # on one device: each has half a gigabyte of it for CUDA itself
 
@@ -86,13 +86,16 @@ class FuzzyDeduplicationWorkflow(FindingWorkflow):
             raise UsageError(f"{self.who}: output_path must name a folder")
         self._check()
         n = self.bands_per_iteration
-        if n is not None and (isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= self.num_bands):
-            raise UsageError(f"bands_per_iteration: expected a whole number from 1 to {self.num_bands}, got {n!r}")
+        for name in ("num_bands", "minhashes_per_band", "char_ngrams"):
+            check_integer(getattr(self, name), name, 1, 1000)
+        check_optional_integer(self.word_ngrams, "word_ngrams", 1, 1000)
+        check_optional_integer(self.lsh_num_output_partitions, f"{self.who}: lsh_num_output_partitions")
         if self.threshold == "midpoint":
             self.threshold = round(self.sketch().midpoint, 4)
         elif self.threshold is not None:
             self.threshold = parse_fraction(self.threshold, "threshold")
         self._stage(0, self.num_bands)
+        check_optional_integer(n, "bands_per_iteration", 1, self.num_bands)
         if self.index_options()["index"] is not None and n is not None and n < self.num_bands:
             raise UsageError(
                 "bands_per_iteration: an index holds all bands, so they are made in one pass; leave it out"

@@ -9,6 +9,7 @@ from tamis.dedup.normalization import MODES as TEXT_MODES
 from tamis.dedup.normalization import NORMALIZATION_VERSION
 from tamis.errors import UsageError, check_choice
 from tamis.later import np, pa, pc
+from tamis.sizes import check_integer
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
 
@@ -79,5 +80,4 @@ def check_unit(where: str, unit: Any) -> None:
 
 
 def check_count(where: str, name: str, value: Any, low: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < low:
-        raise UsageError(f"{where}: {name} must be a whole number from {low}, got {value!r}")
+    check_integer(value, f"{where}: {name}", low)

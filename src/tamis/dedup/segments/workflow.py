@@ -39,6 +39,10 @@ class DocumentJoinWorkflow:
         self.input_path = absolute(self.input_path, "input_path")
         self.output_path = absolute(self.output_path, "output_path")
         self._joiner()
+        self._input()
+
+    def _input(self) -> Input:
+        return Input("DocumentJoinWorkflow", self.input_path, None, self.input_blocksize, self.input_file_extensions)
 
     def _joiner(self) -> DocumentJoiner:
         return DocumentJoiner(
@@ -51,7 +55,7 @@ class DocumentJoinWorkflow:
         from tamis.dedup.kinds import Passes
         from tamis.dedup.segments.passes import Joining
 
-        source = Input("DocumentJoinWorkflow", self.input_path, None, self.input_blocksize, self.input_file_extensions)
+        source = self._input()
         passes = Passes(
             "join",
             source.reader,

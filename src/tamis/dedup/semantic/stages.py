@@ -27,6 +27,7 @@ from tamis.dedup.semantic.ranking import RankingStrategy
 from tamis.dedup.semantic.vectors import check_fraction, least_cosine, nothing_to_fit, unit_vectors
 from tamis.errors import UsageError
 from tamis.later import np, pa, pc, pq
+from tamis.sizes import check_integer, check_optional_integer, is_number
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.text.io.options import read_options
@@ -74,15 +75,12 @@ class KMeansReadFitWriteStage(ProcessingStage[FileGroupTask, FileGroupTask]):
             raise UsageError(
                 f"KMeansStage: input_filetype must be 'parquet', got {self.filetype!r}; SemanticDeduplicationWorkflow takes JSONL too"
             )
-        if isinstance(self.n_clusters, bool) or not isinstance(self.n_clusters, int) or self.n_clusters < 1:
-            raise UsageError(f"KMeansStage: n_clusters must be a whole number above 0, got {self.n_clusters!r}")
+        for name, low in (("n_clusters", 1), ("max_iter", 1), ("max_samples_per_batch", 1), ("random_state", 0)):
+            check_integer(getattr(self, name), f"KMeansStage: {name}", low)
+        check_optional_integer(self.embedding_dim, "KMeansStage: embedding_dim")
         if self.n_init != 1:
             raise UsageError(
                 "KMeansStage: n_init: clusters are made once, from seeds chosen by k-means||; leave it at 1"
-            )
-        if self.max_samples_per_batch < 1:
-            raise UsageError(
-                f"KMeansStage: max_samples_per_batch must be at least 1, got {self.max_samples_per_batch!r}"
             )
         check_fraction("KMeansStage: ", self.fit_data_fraction)
         _check_read("KMeansStage", self.read_kwargs)
@@ -278,9 +276,9 @@ class PairwiseCosineSimilarityStage(ProcessingStage[FileGroupTask, FileGroupTask
     name: str = "pairwise_cosine_similarity"
 
     def __post_init__(self) -> None:
-        n = self.pairwise_batch_size
-        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            raise UsageError(f"PairwiseStage: pairwise_batch_size must be a whole number above 0, got {n!r}")
+        check_integer(self.pairwise_batch_size, "PairwiseStage: pairwise_batch_size")
+        check_integer(self.random_seed, "PairwiseStage: random_seed", 0)
+        check_optional_integer(self.embedding_dim, "PairwiseStage: embedding_dim")
         _check_read("PairwiseStage", self.read_kwargs)
 
     def process(self, task: FileGroupTask) -> FileGroupTask:
@@ -375,7 +373,7 @@ class IdentifyDuplicatesStage(ProcessingStage[FileGroupTask, FileGroupTask]):
     batch_size: int = 1000
 
     def __post_init__(self) -> None:
-        if not 0 <= float(self.eps) <= 2:
+        if not is_number(self.eps) or not 0 <= self.eps <= 2:
             raise UsageError(f"IdentifyDuplicatesStage: eps must be from 0 to 2, got {self.eps!r}")
         if self._num_row_groups_hint is not None and self._num_row_groups_hint < 1:
             raise UsageError("IdentifyDuplicatesStage: _num_row_groups_hint must be at least 1")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tamis.dedup.options import InOneCall
 from tamis.dedup.semantic.ranking import RankingStrategy
 from tamis.dedup.semantic.workflow import SemanticDeduplicationWorkflow
-from tamis.errors import UsageError
+from tamis.sizes import check_optional_integer
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.embedders.base import DEFAULT_MODEL, EmbeddingCreatorStage
 
@@ -68,8 +68,7 @@ class TextSemanticDeduplicationWorkflow(InOneCall):
     id_field: str | None = field(default="id", kw_only=True)
 
     def __post_init__(self) -> None:
-        if self.embedding_max_chars is not None and self.embedding_max_chars < 1:
-            raise UsageError(f"embedding_max_chars: expected a whole number above 0, got {self.embedding_max_chars!r}")
+        check_optional_integer(self.embedding_max_chars, "embedding_max_chars")
         self._vectors()
         self._embedder()
 

@@ -11,7 +11,7 @@ from tamis.dedup.options import InOneCall, absolute
 from tamis.dedup.semantic.ranking import RankingStrategy
 from tamis.dedup.semantic.vectors import DocumentVectors, check_fraction, least_cosine
 from tamis.errors import UsageError
-from tamis.sizes import parse_fraction
+from tamis.sizes import check_integer, check_optional_integer, is_number, parse_fraction
 
 if TYPE_CHECKING:
     from tamis.dedup.documented.id_files import IdFiles
@@ -90,19 +90,17 @@ class SemanticDeduplicationWorkflow(InOneCall):
         self.output_path = absolute(self.output_path, "output_path")
         self.input_path = absolute(self.input_path, "input_path")
         self.max_source_loss = parse_fraction(self.max_source_loss, "max_source_loss")
-        for name, least in (("n_clusters", 1), ("max_iter", 1), ("pairwise_batch_size", 1)):
-            value = getattr(self, name)
-            if name == "n_clusters" and value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise UsageError(f"{name}: expected a whole number of at least {least}, got {value!r}")
+        for name in ("n_clusters", "embedding_dim"):
+            check_optional_integer(getattr(self, name), name)
+        for name, low in (("max_iter", 1), ("pairwise_batch_size", 1), ("random_state", 0)):
+            check_integer(getattr(self, name), name, low)
         _one_of("which_to_keep", self.which_to_keep, KEEP)
         _one_of("init", self.init, INITS)
         _one_of("backend", self.backend, BACKENDS)
         _one_of("distance_metric", self.distance_metric, ("cosine",))
         if self.eps is None:
             raise UsageError("eps: say how unlike duplicates may be, e.g. eps=0.01 for a cosine of at least 0.99")
-        if not 0 <= float(self.eps) < 1:
+        if not is_number(self.eps) or not 0 <= self.eps < 1:
             raise UsageError(f"eps: expected a number from 0 to below 1, got {self.eps!r}")
         check_fraction("", self.fit_data_fraction)
         if self.n_init != 1:

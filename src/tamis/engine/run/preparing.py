@@ -39,6 +39,7 @@ from tamis.hints import command
 from tamis.memory.budget import Budget
 from tamis.memory.lookout import Mark
 from tamis.memory.machine import filesystem, free_bytes
+from tamis.sizes import format_size, parse_size
 from tamis.stores import options as stores
 
 DEFAULT_BLOCK_BYTES = 32 << 20
@@ -99,6 +100,7 @@ class PreparedRun:
         self._compiled_s = 0.0
         self._why_sampled = ""
         self._first_failure = ""
+        self._too_small: BudgetError | None = None  # of the last node that joined
 
     @property
     def _places(self) -> list[str]:
@@ -182,8 +184,6 @@ class PreparedRun:
         block = self.inputs.block_bytes or DEFAULT_BLOCK_BYTES
         if self.inputs.files_per_partition:
             block = 1 << 40
-        from tamis.sizes import parse_size
-
         gpus = share_gpus(self.job, self.settings, self.record, is_remote)
         return Config(
             budget_bytes=budget.bytes,
@@ -218,8 +218,13 @@ class PreparedRun:
         try:
             shares = share_budget(budget_bytes, up.server, self.settings, Record(), self.job)
         except BudgetError as exc:
-            self._saw("node", {"text": f"node {up.name} cannot take part: {exc}", "node": up.name, "up": False})
+            text = f"node {up.name} cannot take part: {exc}"
+            if budget_bytes < config.budget_bytes:
+                text += f". It has {format_size(budget_bytes)}: no more is there or declared to Ray (ray start --memory, ray.init(_memory=...))"
+            self._saw("node", {"text": text, "node": up.name, "up": False})
+            self._too_small = BudgetError(text, exc.smallest_bytes)
             return None
+        self._too_small = None
         asked = [s.n_workers for s in self.job.segments]
         return NodeSpec(
             up.node, up.name, budget_bytes, shares.pool_bytes, shares.worker_bytes, shares.n_workers, shares.shared_bytes, up.devices,

@@ -215,6 +215,8 @@ class Run(PreparedRun):
             self._tick(driver, before, target, time.monotonic(), final=True)
 
     def _tick(self, driver: Driver, before: Ledger, target: float, now: float, final: bool = False) -> None:
+        if self._too_small is not None and not driver.supervisor.nodes and not final:
+            raise self._too_small  # no node can take part: the run would wait for ever
         if now - self._shown_s < _SHOW_S and not final:
             return
         self._shown_s = now

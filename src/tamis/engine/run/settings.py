@@ -10,14 +10,15 @@ from typing import Any
 
 from tamis.engine.run.shard import Shard
 from tamis.errors import UsageError
-from tamis.sizes import parse_fraction, parse_size
+from tamis.sizes import check_optional_integer, check_seconds, parse_fraction, parse_size
 from tamis.stores.urls import scratch_url
 
 DEFAULT_MAX_RECORD = "64MiB"
 DEFAULT_TIMEOUT_S = 1800.0
 GPU_OVERFLOWS = ("quarantine", "cut")
 DEFAULT_QUARANTINE_LIMIT = 0.001
-_CHOICES = {"mode": ("streaming", "batch"), "on_infeasible": ("stop", "sample"), "gpu_overflow": GPU_OVERFLOWS}
+MODES = ("streaming", "batch")
+_CHOICES = {"mode": MODES, "on_infeasible": ("stop", "sample"), "gpu_overflow": GPU_OVERFLOWS}
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,8 @@ class RunSettings:
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 raise UsageError(f"{name}: expected {known[0]!r} or {known[1]!r}, got {getattr(self, name)!r}")
-        if self.workers is not None and (
-            isinstance(self.workers, bool) or not isinstance(self.workers, int) or self.workers < 1
-        ):
-            raise UsageError(f"workers: expected a whole number of at least 1, got {self.workers!r}")
-        if not isinstance(self.timeout, (int, float)) or not self.timeout > 0:
-            raise UsageError(f"timeout: expected seconds above zero, got {self.timeout!r}")
+        check_optional_integer(self.workers, "workers")
+        check_seconds(self.timeout, "timeout")
         _ = self.rate_limit  # UsageError where it is none
         if self.sample is not None:
             parse_fraction(self.sample, "sample")

@@ -77,7 +77,7 @@ def test_urls_become_tasks_once_each() -> None:
         ("set", ["http://h/b"], "http://h/b"),
     ]
     assert stage.name == "url_generation_urls"
-    with pytest.raises(UsageError, match="limit must be at least 1"):
+    with pytest.raises(UsageError, match="limit: expected a whole number of at least 1"):
         URLGenerationStage(Urls(), limit=0)
 
 

@@ -41,7 +41,7 @@ def place(wish: dict[str, Any], driver: Driver) -> None:
     while not driver.ended.is_set():
         nodes = usable_nodes(wish)
         usable = {i: n for i, n in nodes.items() if n_starts.get(i, 0) < _MAX_STARTS}
-        driver.tell(n_nodes=len(usable))
+        driver.tell(n_nodes=len(usable), gpus=[cpus_and_gpus(n["Resources"], wish)[1] for n in usable.values()])
         if not usable:
             driver.tell(text=f"no node of the cluster can be used ({len(nodes)} alive)")
         for gone in [i for i in actors if i not in nodes]:

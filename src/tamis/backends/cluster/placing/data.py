@@ -43,7 +43,8 @@ def _one(wish: dict[str, Any], driver: Driver, nodes: list[dict[str, Any]]) -> N
     import ray
     from ray.data import ActorPoolStrategy
 
-    n_cpus, n_gpus = min((cpus_and_gpus(n["Resources"], wish) for n in nodes), default=(1, 0.0))
+    offers = [cpus_and_gpus(n["Resources"], wish) for n in nodes] or [(1, 0.0)]
+    n_cpus, n_gpus = min(cpus for cpus, _ in offers), min(gpus for _, gpus in offers)
     # All but a little of a node's CPUs: so that two actors never share one, and others find room for something small.
     about = agent_facts(wish, n_cpus)
     memory = min([wish["memory_bytes"], *(int(n["Resources"].get("memory", 0)) for n in nodes)])

@@ -27,7 +27,7 @@ class Driver:
         return told
 
     def tell(self, **facts: Any) -> None:
-        """`text`: what is being done; `n_nodes`: how many nodes can be counted on; `error`: why there will be none."""
+        """`text`: what is being done; `n_nodes`: how many nodes can be counted on; `gpus`: that each offers; `error`: why there will be none."""
         with self._lock, contextlib.suppress(OSError):
             self._sock.sendall(json.dumps(facts).encode() + b"\n")
 

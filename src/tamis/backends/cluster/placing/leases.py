@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tamis.backends.cluster.placing.actors import usable_nodes
+from tamis.backends.cluster.placing.actors import cpus_and_gpus, usable_nodes
 from tamis.backends.cluster.placing.driver import Driver
 from tamis.backends.cluster.placing.started import StartedAgent, node_name
 
@@ -63,7 +63,9 @@ def repeat(
     n_failed = 0
     while not driver.ended.is_set():
         nodes = list(usable_nodes(wish).values())
-        driver.tell(n_nodes=len(nodes), text=f"{what} over {len(nodes)} nodes")
+        # The actors of one pool are alike: each has what the smallest node offers.
+        gpus = [min(cpus_and_gpus(n["Resources"], wish)[1] for n in nodes)] if nodes else []
+        driver.tell(n_nodes=len(nodes), gpus=gpus, text=f"{what} over {len(nodes)} nodes")
         try:
             one(nodes)
         except faults as exc:

@@ -24,7 +24,9 @@ class StartedAgent:
         )  # fmt: skip
         self.ended = False  # by us
         assert self._process.stdin is not None
-        told = {"parent": os.getpid(), "name": about.get("name") or node_name(), **about}
+        told = {
+            "parent": os.getpid(), "name": about.get("name") or node_name(), "declared_bytes": declared_bytes(), **about,
+        }  # fmt: skip
         with self._process.stdin as pipe:
             pipe.write(json.dumps(told).encode() + b"\n")
 
@@ -43,6 +45,15 @@ class StartedAgent:
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
+
+
+def declared_bytes() -> int:
+    """Return the memory that Ray declares for this node (`ray start --memory`, `ray.init(_memory=...)`); 0 outside of Ray."""
+    ray: Any = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
+        return 0
+    own = ray.get_runtime_context().get_node_id()
+    return next((int(n["Resources"].get("memory", 0)) for n in ray.nodes() if n["NodeID"] == own), 0)
 
 
 def node_name() -> str:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tamis.errors import UsageError
 from tamis.formats.registry import suffixes
+from tamis.sizes import check_amount, check_integer
 from tamis.stages.io import Reader
 from tamis.stages.text.io.reader.files import FileReaderStage, RowsReader
 from tamis.tasks.image import ImageBatch
@@ -32,8 +32,9 @@ class ImageReaderStage(Reader):
     columns_out = ()
 
     def __post_init__(self) -> None:
-        if self.dali_batch_size < 1 or self.num_threads < 1:
-            raise UsageError(f"{self.name}: dali_batch_size and num_threads must be at least 1")
+        check_integer(self.dali_batch_size, f"{self.name}: dali_batch_size")
+        check_integer(self.num_threads, f"{self.name}: num_threads")
+        check_amount(self.num_gpus_per_worker, f"{self.name}: num_gpus_per_worker")
 
     def process(self, task: Any) -> list[Any]:
         return [ImageBatch.like(batch) for batch in super().process(task)]

@@ -25,6 +25,7 @@ from tamis.film.opening import FilmFault
 from tamis.formats.input_files.names import path_of
 from tamis.later import pa
 from tamis.memory import meter
+from tamis.sizes import check_integer
 from tamis.stages.video.film_stage import SPAN, FilmStage, good_rows, plain_rows
 from tamis.stores.homes import local_of
 from tamis.stores.urls import absolute, is_bucket, is_remote, split_s3
@@ -63,8 +64,7 @@ class ClipFilesStage(FilmStage):
     name: str = "clip_files"
 
     def __post_init__(self) -> None:
-        if self.max_workers < 1:
-            raise UsageError(f"{self.name}: max_workers must be at least 1, got {self.max_workers}")
+        check_integer(self.max_workers, f"{self.name}: max_workers")
 
     def inputs(self) -> Any:
         return ["data"], ["id", *SPAN, *(_NEEDS[part] for part in self.parts)]

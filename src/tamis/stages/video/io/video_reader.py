@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from tamis.errors import UsageError
 from tamis.formats.registry import named, suffixes
 from tamis.later import np
+from tamis.sizes import check_optional_integer
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.io import Reader
@@ -63,8 +64,9 @@ class VideoReader(CompositeStage[EmptyTask, DocumentBatch]):
 
     def __post_init__(self) -> None:
         super().__init__()
-        if self.video_limit is not None and self.video_limit < 0:
-            self.video_limit = None  # -1: all of them
+        check_optional_integer(self.video_limit, f"{self.name}: video_limit", -1)
+        if self.video_limit == -1:
+            self.video_limit = None  # all of them
         self.decompose()
 
     def decompose(self) -> list[ProcessingStage[Any, Any]]:

@@ -12,6 +12,7 @@ from typing import Any
 from tamis.errors import FormatError
 from tamis.formats.compression.stream_fault import StreamFault
 from tamis.pictures.tar import BLOCK, padded
+from tamis.sizes import check_integer
 from tamis.stages.base import InputFault
 from tamis.stages.text.download.arxiv.comments import without_comments
 from tamis.stages.text.download.arxiv.tar import Gap, is_tar_header, read_members
@@ -35,7 +36,8 @@ class ArxivIterator(DocumentIterator):
     """
 
     def __init__(self, log_frequency: int = 1000, extract_tmp_dir: str | None = None) -> None:
-        self._log_frequency = max(1, log_frequency)
+        check_integer(log_frequency, "ArxivIterator: log_frequency")
+        self._log_frequency = log_frequency
         if extract_tmp_dir is not None:
             log.info("ArxivIterator: extract_tmp_dir is not needed, archives are read without unpacking them")
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from tamis.errors import TamisError, UsageError
 from tamis.later import pa
+from tamis.sizes import check_optional_integer
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.download.base.extract import DocumentExtractor
 from tamis.stages.text.download.base.skips import Skips
@@ -70,9 +71,7 @@ class DocumentIterateExtractStage(ProcessingStage[FileGroupTask, DocumentBatch])
         self.filename_col = resolve_filename_column(self.add_filename_column)
         self.kernel_groups = tuple(dict.fromkeys(g for p in parts for g in getattr(p, "kernel_groups", ())))  # type: ignore[misc]
         for what in ("record_limit", "max_calls_per_worker"):
-            value = getattr(self, what)
-            if value is not None and value < 1:
-                raise UsageError(f"{self.name}: {what} must be at least 1, got {value}")
+            check_optional_integer(getattr(self, what), f"{self.name}: {what}")
 
     def outputs(self) -> tuple[list[str], list[str]]:
         columns = (self.extractor or self.iterator).output_columns()

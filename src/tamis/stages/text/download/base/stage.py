@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tamis.sizes import check_optional_integer
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.text.download.base.download import DocumentDownloader, DocumentDownloadStage
 from tamis.stages.text.download.base.extract import DocumentExtractor
@@ -34,6 +35,8 @@ class DocumentDownloadExtractStage(CompositeStage[EmptyTask, DocumentBatch]):
         super().__init__()
         parts = (self.url_generator, self.downloader, self.iterator, self.extractor)
         self.name = "document_download_extract_" + "_".join(type(p).__name__.lower() for p in parts if p is not None)
+        for what in ("url_limit", "record_limit", "extractor_max_calls_per_worker"):
+            check_optional_integer(getattr(self, what), f"{self.name}: {what}")
 
     def decompose(self) -> list[ProcessingStage[Any, Any]]:
         return [

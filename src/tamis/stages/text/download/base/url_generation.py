@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
-from tamis.errors import UsageError
+from tamis.sizes import check_optional_integer
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import EmptyTask, FileGroupTask
 
@@ -29,8 +29,7 @@ class URLGenerationStage(ProcessingStage[EmptyTask, FileGroupTask]):
 
     def __post_init__(self) -> None:
         self.name = f"url_generation_{type(self.url_generator).__name__.lower()}"
-        if self.limit is not None and self.limit < 1:
-            raise UsageError(f"{self.name}: limit must be at least 1, got {self.limit}")
+        check_optional_integer(self.limit, f"{self.name}: limit")
 
     def num_workers(self) -> int | None:
         return None  # one EmptyTask is one unit of work, whoever takes it

@@ -15,6 +15,7 @@ from tamis.errors import DownloadError, FormatError, MissingExtra, UsageError
 from tamis.formats.warc.http import http_body
 from tamis.formats.warc.records import WarcFault, WarcScanner
 from tamis.later import np, pa
+from tamis.sizes import check_integer, check_seconds
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.download.base.download import HttpDownloader, settled
 from tamis.stages.text.download.fetch import FetchPolicy, fetch_range
@@ -70,8 +71,9 @@ class CommonCrawlWARCReader(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def __post_init__(self) -> None:
         self.name = "common_crawl_warc_reader"
-        if self.max_workers < 1 or self.max_retries < 0 or self.timeout <= 0:
-            raise UsageError(f"{self.name}: expected max_workers and timeout above 0, max_retries of 0 or more")
+        check_integer(self.max_workers, f"{self.name}: max_workers")
+        check_integer(self.max_retries, f"{self.name}: max_retries", 0)
+        check_seconds(self.timeout, f"{self.name}: timeout")
         if self.use_s3 is None:
             self.use_s3 = self.s3_bucket is not None
         if self.use_s3:

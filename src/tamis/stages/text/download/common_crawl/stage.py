@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tamis.errors import UsageError
+from tamis.sizes import check_optional_integer
 from tamis.stages.text.download.base.stage import DocumentDownloadExtractStage
 from tamis.stages.text.download.common_crawl.download import CommonCrawlWARCDownloader
 from tamis.stages.text.download.common_crawl.extract import CommonCrawlHTMLExtractor
@@ -46,6 +47,7 @@ class CommonCrawlDownloadExtractStage(DocumentDownloadExtractStage):
             raise UsageError(f"crawl_type: expected one of {', '.join(_CRAWLS)}, got {crawl_type!r}")
         self.crawl_type, self.start_snapshot, self.end_snapshot = crawl_type, start_snapshot, end_snapshot
         extractor = CommonCrawlHTMLExtractor(html_extraction, html_extraction_kwargs, stop_lists)
+        check_optional_integer(url_limit, "CommonCrawlDownloadExtractStage: url_limit")
         if extractor_max_calls_per_worker is None and isinstance(extractor.algorithm, JusTextExtractor):
             extractor_max_calls_per_worker = 2  # for Ray, which does not watch its workers for leaks; jusText has some
         super().__init__(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tamis.errors import DownloadError, FormatError, UsageError
+from tamis.sizes import check_optional_integer
 from tamis.stages.text.download.base.url_generation import URLGenerator
 from tamis.stages.text.download.fetch import fetch_bytes
 from tamis.stages.text.download.streams import Decoded
@@ -35,8 +36,7 @@ class BaseCommonCrawlUrlGenerator(URLGenerator):
         self._end = self._parse(self.end_snapshot_str)
         if self._start > self._end:
             raise UsageError(f"Common Crawl: {self.start_snapshot_str} comes after {self.end_snapshot_str}; swap them")
-        if self.limit is not None and self.limit < 1:
-            raise UsageError(f"Common Crawl: limit must be at least 1, got {self.limit}")
+        check_optional_integer(self.limit, "Common Crawl: limit")
 
     def generate_urls(self) -> list[str]:
         """The URLs of the WARC files."""

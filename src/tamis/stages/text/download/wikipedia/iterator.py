@@ -14,6 +14,7 @@ from tamis.errors import FormatError
 from tamis.formats.compression.reentry import Effort, next_member
 from tamis.formats.compression.stream_fault import CUT, StreamFault
 from tamis.formats.compression.streams import codec_of
+from tamis.sizes import check_integer
 from tamis.stages.base import InputFault
 from tamis.stages.text.download.base.iterator import DocumentIterator
 from tamis.stages.text.download.streams import Decoded
@@ -36,7 +37,8 @@ class WikipediaIterator(DocumentIterator):
     """
 
     def __init__(self, language: str = "en", log_frequency: int = 1000) -> None:
-        self._language, self._log_frequency = language, max(1, log_frequency)
+        check_integer(log_frequency, "WikipediaIterator: log_frequency")
+        self._language, self._log_frequency = language, log_frequency
 
     def iterate(self, file_path: str) -> Iterator[dict[str, Any]]:
         name, n_articles = os.path.basename(file_path), 0
