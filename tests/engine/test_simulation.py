@@ -153,6 +153,11 @@ def test_nothing_is_lost_or_done_twice() -> None:
     run_seeds(range(300))  # those from 300 on: many_seeds.py, `make torture-simulation`
 
 
+@pytest.mark.parametrize("seed", [854, 1081, 2449])
+def test_a_feeder_that_waits_on_a_node_with_too_little_memory_does_not_wait_for_ever(seed: int) -> None:
+    run_seed(seed, Counter())
+
+
 def run_too_large(seed: int) -> None:
     """One record that no memory of the first run can hold: everything else is done, and a larger budget does the rest."""
     rng = random.Random(seed)
