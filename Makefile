@@ -4,7 +4,9 @@
 #   make test          the default test suite
 #   make test-failed   once more, one by one, what failed in the last `make test`
 #   make lint          ruff (check and format) and mypy
-#   make torture       the slow tests: long fuzzing, kill -9, disk full, every job under every budget
+#   make torture       the slow tests, part after part; each ends after 40 minutes at most, and can be run alone:
+#                      torture-simulation (SEEDS=100000), torture-cluster, -stores, -passes, -kills, -budgets, -memory, -models, -formats, -rest
+#   make torture-kills-long  KILLS=1000 random kills over all kinds of jobs, in at most MINUTES=90
 #   make bench-engine  memory and throughput figures of the engine
 #   make bench-text    filters against their peers
 #   make bench-dedup   deduplication: quality, speed, memory, against its peers
@@ -43,7 +45,7 @@ export PIP_NO_INPUT := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := test
-.PHONY: bench-gpu venv demo test test-failed lint format bench-engine bench-text bench-dedup bench-curate bench-langid bench-models bench-film bench-pictures bench-observe bench-plan bench-budget bench-cluster bench-start bench-stores golden codebase wheel torture clean
+.PHONY: bench-gpu venv demo test test-failed lint format bench-engine bench-text bench-dedup bench-curate bench-langid bench-models bench-film bench-pictures bench-observe bench-plan bench-budget bench-cluster bench-start bench-stores golden codebase wheel torture clean torture-simulation torture-kills-long
 
 venv: $(STAMP)
 
@@ -135,9 +137,28 @@ wheel:
 	@TAMIS_BUILD_LEVELS=all TAMIS_BUILD_PLATFORM=manylinux_2_17_$$(uname -m) $(PYTHON) -m pip wheel -q --no-deps -w dist .
 	@ls -l dist/*.whl
 
-# One process: these tests kill processes and fill disks, and measure what is left.
+# As tests/support/torture_parts.py has them.
+TORTURE_PARTS := cluster stores passes kills budgets memory models formats rest
+SEEDS ?= 100000
+KILLS ?= 1000
+MINUTES ?= 90
+
+# All parts, whatever becomes of one.
 torture: $(STAMP)
-	@$(BOUNDED) --minutes 240 $(BIN)/python -m pytest -m slow
+	@failed=; for part in simulation $(TORTURE_PARTS); do \
+		echo "== torture-$$part"; $(MAKE) --no-print-directory torture-$$part || failed="$$failed torture-$$part"; \
+	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
+
+# One process: these tests kill processes and fill disks, and measure what is left.
+$(addprefix torture-,$(TORTURE_PARTS)): torture-%: $(STAMP)
+	@$(BOUNDED) --minutes 40 $(BIN)/python -m pytest -m slow --part $*
+
+# Two processes: nothing here measures.
+torture-simulation: $(STAMP)
+	@$(BOUNDED) --minutes 40 $(BIN)/python tests/engine/many_seeds.py --seeds $(SEEDS) --processes 2 --minutes 38
+
+torture-kills-long: $(STAMP)
+	@$(BOUNDED) --minutes $$(($(MINUTES) + 10)) $(BIN)/python tests/faults/random_kills.py --kills $(KILLS) --minutes $(MINUTES)
 
 clean:
 	rm -rf $(VENV) src/tamis/kernels/built build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-output bench-data

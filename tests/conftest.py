@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 os.environ["TAMIS_PROFILES"] = "off"
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 from limits import pytest_runtest_protocol  # noqa: F401
+from torture_parts import pytest_addoption, pytest_collection_modifyitems  # noqa: F401
 
 # The same examples every time, on every machine; `HYPOTHESIS=new make test` looks for new ones.
 settings.register_profile("same", derandomize=True, deadline=None)

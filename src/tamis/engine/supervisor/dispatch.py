@@ -27,9 +27,9 @@ class Dispatch(Work):
             if alone is not None and node is emptied:
                 actions += self._dispatch_alone(node, alone, now_s)
             elif node is not emptied and not node.grants.is_enough:  # the larger ones do it
-                ready = [w for w in node.workers.values() if w.ready and not w.dying]
-                # Also a feeder that waits for room in the queue: another node continues its file.
-                actions += [a for worker in ready if worker.unit is None or worker.held for a in self._retire(worker)]
+                # A feeder that waits for room in the queue would wait for ever: nothing here asks it for more.
+                spare = [w for w in node.workers.values() if not w.dying and (w.held or (w.ready and w.unit is None))]
+                actions += [a for worker in spare for a in self._retire(worker)]
             else:
                 actions += self._dispatch_on(node, now_s)
         return actions
