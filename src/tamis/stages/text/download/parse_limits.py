@@ -9,8 +9,8 @@ once: fork costs some milliseconds, so it is for large ones only.
 from __future__ import annotations
 
 import faulthandler
+import json
 import os
-import pickle
 import re
 import resource
 import signal
@@ -47,6 +47,19 @@ WIKI_LIMITS = ParseLimits(max_bytes=4_000_000, max_depth=2000, max_tags=100_000)
 
 class Refused(Exception):
     """A document is beyond a limit; the message says which."""
+
+
+class ParserFailed(Exception):
+    """A parser raised in a process of its own; `name` is the type of what it raised."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(f"{name}: {message}")
+        self.name = name
+
+
+def error_name(exc: Exception) -> str:
+    """Return the type of what a parser raised, wherever it ran."""
+    return exc.name if isinstance(exc, ParserFailed) else type(exc).__name__
 
 
 # -- size, depth and tags -------------------------------------------------------------------------------------------------
@@ -191,7 +204,7 @@ class _TooLong(BaseException):
 
 
 def within_cpu_limit(parse: Callable[[], T], limits: ParseLimits, n_chars: int, n_tags: int) -> T:
-    """Return what `parse` returns, which must be picklable; Refused where it takes too many CPU seconds, twice, or its process crashes."""
+    """Return what `parse` returns (strings and lists, as JSON has them); ParserFailed for what it raises in another process; Refused where it takes too many CPU seconds, twice, or its process crashes."""
     if limits.cpu_s is None:
         return parse()
     is_large = n_chars > _ALONE_CHARS or n_tags > _ALONE_TAGS
@@ -254,9 +267,11 @@ def _in_child(parse: Callable[[], T], cpu_s: float) -> T:
         raise MemoryError("the process that parsed a document was killed")
     if code:
         raise Refused(f"the parser crashed: {signal.Signals(-code).name if code < 0 else f'exit code {code}'}")
-    result, error = pickle.loads(b"".join(parts))  # what this process itself wrote
-    if error is not None:
-        raise error
+    result, error, message = json.loads(b"".join(parts))
+    if error == "MemoryError":
+        raise MemoryError(message)
+    if error:
+        raise ParserFailed(error, message)
     return result  # type: ignore[no-any-return]
 
 
@@ -268,23 +283,14 @@ def _work(parse: Callable[[], Any], cpu_s: float, write_fd: int) -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         signal.signal(signal.SIGPROF, signal.SIG_DFL)  # which ends the process, also inside of C code
         signal.setitimer(signal.ITIMER_PROF, cpu_s)
-        result, error = None, None
+        result, error, message = None, "", ""
         try:
             result = parse()
         except Exception as exc:
-            error = MemoryError(str(exc)) if is_memory_failure(exc) else _plain(exc)
-        data = memoryview(pickle.dumps((result, error)))
+            error, message = "MemoryError" if is_memory_failure(exc) else type(exc).__name__, str(exc)
+        data = memoryview(json.dumps([result, error, message]).encode())
         while data:
             data = data[os.write(write_fd, data) :]
         status = 0
     finally:
         os._exit(status)
-
-
-def _plain(exc: Exception) -> Exception:
-    """An error as it is, if it can be pickled."""
-    try:
-        pickle.loads(pickle.dumps(exc))
-    except Exception:  # whatever its own code raises
-        return RuntimeError(f"{type(exc).__name__}: {exc}")
-    return exc

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -16,9 +16,17 @@ from tamis.stages.text.download.html_extractors import (
     TrafilaturaExtractor,
 )
 from tamis.stages.text.download.html_extractors.utils import get_stop_list_dict
-from tamis.stages.text.download.parse_limits import HTML_LIMITS, ParseLimits, Refused, check_html, within_cpu_limit
+from tamis.stages.text.download.parse_limits import (
+    HTML_LIMITS,
+    ParseLimits,
+    Refused,
+    check_html,
+    error_name,
+    within_cpu_limit,
+)
 from tamis.stages.text.download.utils import decode_html, lang_detect
 
+log = logging.getLogger("tamis.download")
 ALGORITHMS: dict[str, type[HTMLExtractorAlgorithm]] = {
     "justext": JusTextExtractor,
     "resiliparse": ResiliparseExtractor,
@@ -86,7 +94,7 @@ class CommonCrawlHTMLExtractor(DocumentExtractor):
         except Exception as exc:  # parsers raise what they like on pages that no browser would show
             if isinstance(exc, TamisError) or is_memory_failure(exc):
                 raise
-            return self._nothing(f"pages that cannot be parsed ({type(exc).__name__})")
+            return self._nothing(f"pages that cannot be parsed ({error_name(exc)})")
         if language not in self.stop_lists:
             return self._nothing("pages in a language without stop words")
         if not paragraphs:
@@ -95,19 +103,23 @@ class CommonCrawlHTMLExtractor(DocumentExtractor):
         mark = {"resynchronised": True} if record.get("resynchronised") else {}
         return {**kept, "language": language, "text": "\n\n".join(paragraphs), **mark}
 
-    def _text(self, html: str) -> tuple[str, list[str] | None]:
+    def _text(self, html: str) -> list[Any]:
         """The language of a page, and the paragraphs of its main part if its language has stop words."""
         language = lang_detect(html)
         if language not in self.stop_lists:
-            return language, None
-        return language, self.algorithm.extract_text(html, self.stop_lists[language], language)
+            return [language, None]
+        return [language, self.algorithm.extract_text(html, self.stop_lists[language], language)]
 
     def _load(self) -> None:
         """Have the language model and the libraries in this process before a page is parsed in a child, which would load them each time."""
         if not self._is_loaded:
             self._is_loaded = True
-            with contextlib.suppress(Exception):  # the page itself shows what is wrong
+            try:
                 self.algorithm.extract_text("<html><body><p>a</p></body></html>", frozenset(), lang_detect("a"))
+            except TamisError:
+                raise
+            except Exception:
+                log.debug("the parser failed on a page without content", exc_info=True)
 
     def _refused(self, record: dict[str, Any], why: str) -> dict[str, Any] | None:
         self._refuse(f"page {record.get('url')!r} is not parsed: {why}")

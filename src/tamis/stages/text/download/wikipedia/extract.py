@@ -8,7 +8,14 @@ from typing import Any
 from tamis.errors import TamisError, optional
 from tamis.formats.faults import is_memory_failure
 from tamis.stages.text.download.base.extract import DocumentExtractor
-from tamis.stages.text.download.parse_limits import WIKI_LIMITS, ParseLimits, Refused, check_wiki, within_cpu_limit
+from tamis.stages.text.download.parse_limits import (
+    WIKI_LIMITS,
+    ParseLimits,
+    Refused,
+    check_wiki,
+    error_name,
+    within_cpu_limit,
+)
 from tamis.stages.text.download.wikipedia.namespaces import is_media_or_category
 
 _MAGIC_WORD = re.compile(r"__[A-Z_\u00c0-\uffff]{3,40}__")
@@ -34,13 +41,14 @@ class WikipediaExtractor(DocumentExtractor):
         except Refused as exc:
             self._refuse(f"article {record.get('title')!r} is not parsed: {exc}")
             return None
-        except RecursionError:  # markup nested on purpose
-            self._skip("articles whose markup is nested too deeply")
-            return None
         except Exception as exc:  # an error of the library costs one article, not the dump
             if isinstance(exc, TamisError) or is_memory_failure(exc):
                 raise
-            self._skip(f"articles that cannot be parsed ({type(exc).__name__})")
+            name = error_name(exc)
+            is_deep = name == "RecursionError"  # markup nested on purpose
+            self._skip(
+                "articles whose markup is nested too deeply" if is_deep else f"articles that cannot be parsed ({name})"
+            )
             return None
         if not text:
             self._skip("articles without prose")
