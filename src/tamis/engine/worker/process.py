@@ -38,7 +38,7 @@ from tamis.engine.worker.fields import FieldCheck
 from tamis.engine.worker.kept_scores import Kept
 from tamis.engine.worker.node import WorkerMetadata
 from tamis.engine.worker.probe import StageProbe
-from tamis.engine.worker.quarantine import Bad, account_bad, write_quarantine
+from tamis.engine.worker.quarantine import Bad, account_bad, account_input, write_quarantine
 from tamis.engine.worker.read import Contents, Limits, TooLarge, read_pieces
 from tamis.engine.worker.rejections import Rejections
 from tamis.engine.worker.sending import send_outputs
@@ -198,14 +198,7 @@ class UnitRunner:
 
         def read(stage: str, noted: InputNotes) -> None:
             if unit.step == 0:  # later sampling steps read the same files again
-                bad = [
-                    Bad(0, f.path, f.offset, f.length, f.reason, stage, f.unit, n=f.n, lost_bytes=f.lost_bytes)
-                    for f in noted.faults
-                ]
-                quarantine.extend(bad)
-                account_bad(bad, ledger)
-                ledger.stage_records += noted.n_records
-                ledger.stage_bytes += noted.n_bytes
+                quarantine.extend(account_input(stage, noted, ledger))
 
         notes = Notes(rejections, Uses(), kept, aside, read)
         if unit.segment == 0:

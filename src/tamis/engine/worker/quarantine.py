@@ -14,6 +14,7 @@ from tamis.engine.ledger import Ledger
 from tamis.engine.messages import StagedFile
 from tamis.engine.supervisor.units import Piece
 from tamis.formats.base import RowsFault
+from tamis.stages.base import InputNotes
 from tamis.stores.opening import open_input
 
 _COPY_BYTES = 1 << 20
@@ -52,6 +53,18 @@ def account_bad(bad: Iterable[Bad], ledger: Ledger) -> None:
         else:
             ledger.n_bad_ranges += 1
             ledger.n_lost_files += entry.whole_file
+
+
+def account_input(stage: str, noted: InputNotes, ledger: Ledger) -> list[Bad]:
+    """Enter what a stage read from files by itself into the books, and return what it could not read."""
+    bad = [
+        Bad(0, f.path, f.offset, f.length, f.reason, stage, f.unit, n=f.n, lost_bytes=f.lost_bytes)
+        for f in noted.faults
+    ]
+    account_bad(bad, ledger)
+    ledger.stage_records += noted.n_records
+    ledger.stage_bytes += noted.n_bytes
+    return bad
 
 
 def damaged_rows(piece: Piece, fault: RowsFault, end: int) -> Bad:

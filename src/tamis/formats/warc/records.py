@@ -7,7 +7,7 @@ records behind damage.
 
 How reading continues. A compressed file is entered again at the next member whose content begins with `WARC/1.`: from the member after
 a record with bad headers or a wrong length, or, where the compressed bytes themselves are damaged, at a member found by its magic bytes. A
-plain file, or a member that holds many records, is entered again at the next line that begins with `WARC/1.` and is followed by
+plain file, or a member that holds many records, is entered again at the next `WARC/1.` that is followed by the rest of its line and by
 valid headers. All records behind a fault are marked as resynchronised: a page that contains a WARC file could pass for records.
 
 Memory: one block of at most `max_block_bytes`, held at most twice, and 64 KiB of headers.
@@ -16,27 +16,19 @@ Memory: one block of at most `max_block_bytes`, held at most twice, and 64 KiB o
 from __future__ import annotations
 
 import io
-import itertools
 import re
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
 from tamis.formats.compression.reentry import Effort, next_member
-from tamis.formats.compression.stream_fault import CUT
-from tamis.formats.compression.streams import StreamFault, StreamReader
+from tamis.formats.warc.window import RECORD_BEGIN, Window
 
 MAX_HEADER_BYTES = 64 << 10
 MAX_HEADERS = 1000
-_BEGIN = b"WARC/1."
 _VERSION = re.compile(rb"WARC/[0-9]{1,3}\.[0-9]{1,3}[ \t]*\r?\n")
-_HEADERS_END = re.compile(rb"\n\r?\n")
-_LINE_ENDS = re.compile(rb"[\r\n]*")
 _END_BYTES = 32  # behind a block; two line ends are usual
 _READ_BYTES = 1 << 20
-_FREE_BYTES = 1 << 30
-_MAX_GROWTH = 300  # text compresses 3 to 10 times; what claims more than this is a bomb
 _FAULT_BYTES = 4096  # that a fault counts as, beside what is read again
 _REREAD_FACTOR, _REREAD_BYTES = (
     16,
@@ -109,7 +101,7 @@ class WarcScanner:
         self._raw, self._codec, self._max_block_bytes, self._kinds = raw, codec, max_block_bytes, kinds
         self.file_bytes = raw.seek(0, io.SEEK_END)
         self._effort = Effort(_REREAD_FACTOR * self.file_bytes + _REREAD_BYTES)
-        self._window = _Window(raw, codec, 0)
+        self._window = Window(raw, codec, 0)
         self._resynchronised = False
         self._has_shared_members = False  # some member holds several records
 
@@ -157,7 +149,7 @@ class WarcScanner:
             self._pass_block(n_head, record.n_bytes)
             return record
         n_all = n_head + record.n_bytes
-        window.fill(n_all + len(_BEGIN))
+        window.fill(n_all + len(RECORD_BEGIN))
         if window.record_boundary(n_all) is not None:
             raise _Damage(f"Content-Length {record.n_bytes:,} reaches beyond the record's member")
         if not window.fill(n_all):
@@ -179,7 +171,7 @@ class WarcScanner:
         most = window.record_boundary(start + MAX_HEADER_BYTES, start) or start + MAX_HEADER_BYTES
         first = window.copy(start, min(start + 40, most))
         if _VERSION.match(first) is None:
-            is_cut = window.is_cut and _BEGIN.startswith(first[: len(_BEGIN)]) and b"\n" not in first
+            is_cut = window.is_cut and RECORD_BEGIN.startswith(first[: len(RECORD_BEGIN)]) and b"\n" not in first
             raise _Damage(f"expected a record (WARC/1.0), found {first!r}", is_cut=is_cut)
         end = window.headers_end(start, most)
         if end is None:
@@ -197,13 +189,17 @@ class WarcScanner:
     def _check_end(self, n_all: int) -> None:
         """Raise _Damage unless the record of `n_all` bytes ends there, and its member is whole where it ends with it."""
         window = self._window
-        window.fill(n_all + _END_BYTES + len(_BEGIN))
+        window.fill(n_all + _END_BYTES + len(RECORD_BEGIN))
         after = window.copy(n_all, n_all + _END_BYTES)
         n_line_ends = len(after) - len(after.lstrip(b"\r\n"))
-        rest = window.copy(n_all + n_line_ends, n_all + n_line_ends + len(_BEGIN))
-        if rest.startswith(_BEGIN) or (rest and window.has_member_start(n_all + n_line_ends)):
+        rest = window.copy(n_all + n_line_ends, n_all + n_line_ends + len(RECORD_BEGIN))
+        if rest and window.has_member_start(n_all + n_line_ends):
             return
-        if rest and not after.startswith((b"\r\n\r\n", b"\n\n")):
+        is_ended = after.startswith((b"\r\n\r\n", b"\n\n"))
+        # Some programs leave line ends out; but then nothing of a record may be inside of this one, which lost bytes.
+        if rest.startswith(RECORD_BEGIN) and (is_ended or self._next_line(n_all) is None):
+            return
+        if rest and not is_ended:
             raise _Damage(f"Content-Length is wrong: the record is followed by {after!r}, not by its end")
         # The checksum of a member is compared when it ends: here, as a rule. Damage to its last bytes can make it longer.
         window.fill(n_all + MAX_HEADER_BYTES)
@@ -227,7 +223,7 @@ class WarcScanner:
             return
         left, why = n_head + n_bytes, f"Content-Length {n_bytes:,} reaches beyond the record's member"
         while left:
-            window.fill(min(left, _READ_BYTES) + len(_BEGIN))
+            window.fill(min(left, _READ_BYTES) + len(RECORD_BEGIN))
             step = min(left, _READ_BYTES, window.n_ahead)
             boundary = window.record_boundary(step)
             if boundary is not None:
@@ -257,7 +253,7 @@ class WarcScanner:
         by_lines = not was_member or self._has_shared_members
         while True:
             n_seen = max(1, window.n_ahead)
-            boundary = window.record_boundary(n_seen + len(_BEGIN))
+            boundary = window.record_boundary(n_seen + len(RECORD_BEGIN))
             line = self._next_line(n_seen if boundary is None else boundary) if by_lines or line_position < 0 else None
             if line is not None and by_lines:
                 window.advance(line)
@@ -267,7 +263,7 @@ class WarcScanner:
             if boundary is not None:
                 window.advance(boundary)
                 return True
-            window.advance(max(0, window.n_ahead - 2 * len(_BEGIN)))  # a line that has only begun is kept
+            window.advance(max(0, window.n_ahead - 2 * len(RECORD_BEGIN)))  # a line that has only begun is kept
             if window.fill(window.n_ahead + 1):
                 continue
             if window.fault is not None and self._enter_next_member():
@@ -278,17 +274,17 @@ class WarcScanner:
             return window.skip(line_position)
 
     def _next_line(self, end: int) -> int | None:
-        """Return how far ahead a line begins, before `end`, that is followed by valid headers."""
-        start = 0
-        while (at := self._window.find(b"\n" + _BEGIN, start, end)) is not None:
+        """Return how far ahead a version line begins, before `end`, that is followed by valid headers. What precedes it may be damaged."""
+        start = 1
+        while (at := self._window.find(RECORD_BEGIN, start, end)) is not None:
             try:
-                _, headers = self._headers(at + 1)
+                _, headers = self._headers(at)
             except _Damage:
                 headers = {}
                 if not self._effort.spend(_FAULT_BYTES):
                     return None
             if headers.get("warc-type") and _is_length(headers.get("content-length", "")):
-                return at + 1
+                return at
             start = at + 1
         return None
 
@@ -301,179 +297,6 @@ class WarcScanner:
         if offset is not None:
             window.enter(offset)
         return offset is not None
-
-
-class _Window:
-    """Decoded bytes of a file from the present position on, as many as were asked for, and where members begin in them."""
-
-    def __init__(self, raw: BinaryIO, codec: str | None, offset: int) -> None:
-        self._raw, self._codec = raw, codec
-        self.n_entries = 0
-        self.enter(offset)
-
-    def enter(self, offset: int) -> None:
-        """Read on at byte `offset` of the file as stored, where a member begins."""
-        self._raw.seek(offset)
-        self._base, self._reader = offset, StreamReader(self._raw, self._codec)
-        self._buffer, self._at, self._buffer_position = bytearray(), 0, 0
-        self._members: deque[tuple[int, int]] = (
-            deque()
-        )  # (position, byte as stored); the first is that of the present position
-        self._ended = False
-        self.fault: StreamFault | None = None
-        """Why there is no more than what is ahead; None at the end of the file."""
-        self.n_entries += 1
-
-    @property
-    def position(self) -> int:
-        """Decoded bytes behind, since the file was entered."""
-        return self._buffer_position + self._at
-
-    @property
-    def n_ahead(self) -> int:
-        return len(self._buffer) - self._at
-
-    @property
-    def n_stored(self) -> int:
-        """Stored bytes read since the file was entered."""
-        return self._reader.compressed_offset
-
-    @property
-    def offset(self) -> int:
-        """The present byte as stored: of the file, if it is plain, else where its member begins."""
-        if self._codec is None:
-            return self._base + self.position
-        self._settle()
-        return self._members[0][1] if self._members else self._base
-
-    @property
-    def is_member_start(self) -> bool:
-        self._settle()
-        return self._codec is not None and bool(self._members) and self._members[0][0] == self.position
-
-    @property
-    def member_position(self) -> int:
-        """The position at which the present member begins."""
-        self._settle()
-        return self._members[0][0] if self._members else 0
-
-    @property
-    def fault_member(self) -> int:
-        """The byte at which the member begins that has a fault."""
-        return self._base + self._reader.member_offset
-
-    @property
-    def fault_offset(self) -> int:
-        """The first byte that counts as lost where all records before the fault were read."""
-        assert self.fault is not None
-        if self.fault.suspect_offset >= 0 or not self.is_fault_of_member(self.n_ahead):
-            return self.fault_member
-        return self._base + self.fault.compressed_offset
-
-    @property
-    def is_cut(self) -> bool:
-        """Return True if the file ends where there is no more."""
-        return self.fault.kind == CUT if self.fault is not None else self._ended
-
-    @property
-    def why_no_more(self) -> str:
-        return "the file ends" if self.fault is None else self.fault.reason
-
-    def stored_estimate(self, n_decoded: int) -> int:
-        """Return about how many stored bytes so many decoded ones are."""
-        return round(n_decoded * self.n_stored / max(1, self._reader.decoded_offset))
-
-    def fill(self, n_bytes: int) -> bool:
-        """Return True if so many bytes are ahead, reading as far as that takes."""
-        while self.n_ahead < n_bytes and self.fault is None and not self._ended:
-            self._read()
-        return self.n_ahead >= n_bytes
-
-    def advance(self, n_bytes: int) -> None:
-        """Move over bytes that are ahead."""
-        self._at += n_bytes
-
-    def skip(self, n_bytes: int) -> bool:
-        """Move over bytes, read as far as that takes, without holding them; False where there are fewer."""
-        while n_bytes and self.fill(1):
-            step = min(n_bytes, self.n_ahead)
-            self.advance(step)
-            n_bytes -= step
-        return not n_bytes
-
-    def pass_line_ends(self) -> None:
-        while self.fill(1):
-            match = _LINE_ENDS.match(self._buffer, self._at)
-            assert match is not None
-            n_line_ends = match.end() - self._at
-            if not n_line_ends:
-                return
-            self.advance(n_line_ends)
-
-    def copy(self, start: int, end: int) -> bytes:
-        """Return the bytes that are so far ahead, fewer where there are none."""
-        return bytes(memoryview(self._buffer)[self._at + start : self._at + end])
-
-    def find(self, what: bytes, start: int, end: int) -> int | None:
-        """Return how far ahead `what` begins, from `start` on and before `end`."""
-        index = self._buffer.find(what, self._at + start, self._at + end + len(what) - 1)
-        return index - self._at if index >= 0 else None
-
-    def headers_end(self, start: int, end: int) -> int | None:
-        """Return how far ahead the headers end that begin at `start`, before `end`."""
-        match = _HEADERS_END.search(self._buffer, self._at + start, self._at + end)
-        return match.end() - self._at if match is not None else None
-
-    def record_boundary(self, end: int, start: int = 0) -> int | None:
-        """Return how far ahead the first member begins, behind `start` and before `end`, whose content begins a record."""
-        self._settle()
-        for position, _ in self._members:
-            ahead = position - self.position
-            if ahead >= end:
-                return None
-            if ahead > start and self._buffer.startswith(_BEGIN, self._at + ahead):
-                return ahead
-        return None
-
-    def has_member_start(self, ahead: int) -> bool:
-        position = self.position + ahead
-        return self._codec is not None and any(
-            start == position for start, _ in itertools.takewhile(lambda m: m[0] <= position, self._members)
-        )
-
-    def is_fault_of_member(self, ahead: int) -> bool:
-        """Return True if the fault is in the member that the byte before `ahead` is from."""
-        if self._codec is None or not self._members:
-            return False
-        position, member = self._members[-1]
-        return member == self.fault_member and position < self.position + ahead
-
-    def _settle(self) -> None:
-        while len(self._members) > 1 and self._members[1][0] <= self.position:
-            self._members.popleft()
-
-    def _read(self) -> None:
-        if self._at >= max(_READ_BYTES, len(self._buffer) // 2):
-            del self._buffer[: self._at]
-            self._buffer_position += self._at
-            self._at = 0
-        self._settle()
-        try:
-            data = self._reader.read(_READ_BYTES)
-        except StreamFault as exc:
-            self.fault = exc
-            return
-        if not data:
-            self._ended = True
-            return
-        member = self._base + self._reader.member_offset
-        if not self._members or self._members[-1][1] != member:
-            self._members.append((self._buffer_position + len(self._buffer), member))
-        self._buffer += data
-        decoded, stored = self._reader.decoded_offset, self._reader.compressed_offset
-        if decoded > _FREE_BYTES and decoded > _MAX_GROWTH * stored:
-            why = f"{stored:,} compressed bytes become {decoded:,}, more than {_MAX_GROWTH} times as many, which no text does"
-            self.fault = StreamFault(decoded, stored, why)
 
 
 def header_pairs(lines: list[str]) -> Iterator[tuple[str, str]]:
@@ -496,4 +319,4 @@ def _is_length(text: str) -> bool:
 
 
 def _begins_record(beginning: bytes) -> bool:
-    return beginning.lstrip(b"\r\n").startswith(_BEGIN)
+    return beginning.lstrip(b"\r\n").startswith(RECORD_BEGIN)

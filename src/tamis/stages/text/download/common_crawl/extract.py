@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -15,8 +16,17 @@ from tamis.stages.text.download.html_extractors import (
     TrafilaturaExtractor,
 )
 from tamis.stages.text.download.html_extractors.utils import get_stop_list_dict
+from tamis.stages.text.download.parse_limits import (
+    HTML_LIMITS,
+    ParseLimits,
+    Refused,
+    check_html,
+    error_name,
+    within_cpu_limit,
+)
 from tamis.stages.text.download.utils import decode_html, lang_detect
 
+log = logging.getLogger("tamis.download")
 ALGORITHMS: dict[str, type[HTMLExtractorAlgorithm]] = {
     "justext": JusTextExtractor,
     "resiliparse": ResiliparseExtractor,
@@ -27,6 +37,7 @@ ALGORITHMS: dict[str, type[HTMLExtractorAlgorithm]] = {
 class CommonCrawlHTMLExtractor(DocumentExtractor):
     """`algorithm`: "justext" (also for None), "resiliparse", "trafilatura", or an object of one's own.
 
+    `limits`: pages beyond them go to quarantine with their URL.
     `stop_lists`: language (in capitals) -> stop words; pages in other languages are left out. By default all that jusText knows.
     """
 
@@ -37,6 +48,7 @@ class CommonCrawlHTMLExtractor(DocumentExtractor):
         algorithm: HTMLExtractorAlgorithm | str | None = None,
         algorithm_kwargs: Mapping[str, Any] | None = None,
         stop_lists: Mapping[str, frozenset[str]] | None = None,
+        limits: ParseLimits = HTML_LIMITS,
     ) -> None:
         if isinstance(algorithm, HTMLExtractorAlgorithm):
             if algorithm_kwargs:
@@ -50,11 +62,13 @@ class CommonCrawlHTMLExtractor(DocumentExtractor):
             raise UsageError(
                 f"html_extraction: expected one of {', '.join(ALGORITHMS)} or an object, got {algorithm!r}"
             )
+        self.limits = limits
+        self._is_loaded = False
         self._given = dict(stop_lists) if stop_lists is not None else None
         self._all: dict[str, frozenset[str]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_all": None}
+        return {**self.__dict__, "_all": None, "_is_loaded": False}
 
     @property
     def stop_lists(self) -> Mapping[str, frozenset[str]]:
@@ -65,23 +79,51 @@ class CommonCrawlHTMLExtractor(DocumentExtractor):
         return self._all
 
     def extract(self, record: dict[str, Any]) -> dict[str, Any] | None:
-        html = decode_html(record["content"]) if record.get("content") else None
+        content = record.get("content")
+        if content and len(content) > self.limits.max_bytes:
+            return self._refused(record, f"it has {len(content):,} bytes, more than {self.limits.max_bytes:,}")
+        html = decode_html(content) if content else None
         if html is None:
             return self._nothing("pages without readable text")
-        language = lang_detect(html)
-        if language not in self.stop_lists:
-            return self._nothing("pages in a language without stop words")
         try:
-            paragraphs = self.algorithm.extract_text(html, self.stop_lists[language], language)
+            n_tags = check_html(html, self.limits)
+            self._load()
+            language, paragraphs = within_cpu_limit(lambda: self._text(html), self.limits, len(html), n_tags)
+        except Refused as exc:
+            return self._refused(record, str(exc))
         except Exception as exc:  # parsers raise what they like on pages that no browser would show
             if isinstance(exc, TamisError) or is_memory_failure(exc):
                 raise
-            return self._nothing(f"pages that cannot be parsed ({type(exc).__name__})")
+            return self._nothing(f"pages that cannot be parsed ({error_name(exc)})")
+        if language not in self.stop_lists:
+            return self._nothing("pages in a language without stop words")
         if not paragraphs:
             return self._nothing("pages without a main part")
         kept = {name: record.get(name) for name in ("url", "warc_id", "source_id")}
         mark = {"resynchronised": True} if record.get("resynchronised") else {}
         return {**kept, "language": language, "text": "\n\n".join(paragraphs), **mark}
+
+    def _text(self, html: str) -> list[Any]:
+        """The language of a page, and the paragraphs of its main part if its language has stop words."""
+        language = lang_detect(html)
+        if language not in self.stop_lists:
+            return [language, None]
+        return [language, self.algorithm.extract_text(html, self.stop_lists[language], language)]
+
+    def _load(self) -> None:
+        """Have the language model and the libraries in this process before a page is parsed in a child, which would load them each time."""
+        if not self._is_loaded:
+            self._is_loaded = True
+            try:
+                self.algorithm.extract_text("<html><body><p>a</p></body></html>", frozenset(), lang_detect("a"))
+            except TamisError:
+                raise
+            except Exception:
+                log.debug("the parser failed on a page without content", exc_info=True)
+
+    def _refused(self, record: dict[str, Any], why: str) -> dict[str, Any] | None:
+        self._refuse(f"page {record.get('url')!r} is not parsed: {why}")
+        return None
 
     def _nothing(self, reason: str) -> dict[str, Any] | None:
         self._skip(reason)

@@ -8,6 +8,14 @@ from typing import Any
 from tamis.errors import TamisError, optional
 from tamis.formats.faults import is_memory_failure
 from tamis.stages.text.download.base.extract import DocumentExtractor
+from tamis.stages.text.download.parse_limits import (
+    WIKI_LIMITS,
+    ParseLimits,
+    Refused,
+    check_wiki,
+    error_name,
+    within_cpu_limit,
+)
 from tamis.stages.text.download.wikipedia.namespaces import is_media_or_category
 
 _MAGIC_WORD = re.compile(r"__[A-Z_\u00c0-\uffff]{3,40}__")
@@ -20,24 +28,33 @@ _TAGS_WITHOUT_TEXT = {
 class WikipediaExtractor(DocumentExtractor):
     """Keeps prose and headings; templates, tables, references, files and categories go."""
 
-    def __init__(self, language: str = "en") -> None:
-        self._language = language
+    def __init__(self, language: str = "en", limits: ParseLimits = WIKI_LIMITS) -> None:
+        """`limits`: articles beyond them go to quarantine with their title."""
+        self._language, self.limits = language, limits
 
     def extract(self, record: dict[str, Any]) -> dict[str, Any] | None:
+        markup = record["raw_content"]
         try:
-            text = self._plain(record["raw_content"])
-        except RecursionError:  # markup nested on purpose
-            self._skip("articles whose markup is nested too deeply")
+            n_tags = check_wiki(markup, self.limits)
+            optional("mwparserfromhell", "WikipediaExtractor", "wikipedia")  # here, not in a child each time
+            text = within_cpu_limit(lambda: self._plain(markup), self.limits, len(markup), n_tags)
+        except Refused as exc:
+            self._refuse(f"article {record.get('title')!r} is not parsed: {exc}")
             return None
         except Exception as exc:  # an error of the library costs one article, not the dump
             if isinstance(exc, TamisError) or is_memory_failure(exc):
                 raise
-            self._skip(f"articles that cannot be parsed ({type(exc).__name__})")
+            name = error_name(exc)
+            is_deep = name == "RecursionError"  # markup nested on purpose
+            self._skip(
+                "articles whose markup is nested too deeply" if is_deep else f"articles that cannot be parsed ({name})"
+            )
             return None
         if not text:
             self._skip("articles without prose")
             return None
-        return {"text": text, **{name: record.get(name) for name in self.output_columns()[1:]}}
+        mark = {"resynchronised": True} if record.get("resynchronised") else {}
+        return {"text": text, **{name: record.get(name) for name in self.output_columns()[1:]}, **mark}
 
     def input_columns(self) -> list[str]:
         return ["title", "id", "url", "language", "source_id", "raw_content"]

@@ -1,0 +1,194 @@
+"""The decoded bytes of a file from a position on, with where its members begin: what records are searched in.
+
+Covers: reading ahead as far as is asked, entering the file at another byte, what is known of a fault. Memory: what was asked for, at most twice.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import deque
+from typing import BinaryIO
+
+from tamis.formats.compression.stream_fault import CUT
+from tamis.formats.compression.streams import StreamFault, StreamReader
+
+RECORD_BEGIN = b"WARC/1."
+_HEADERS_END = re.compile(rb"\n\r?\n")
+_LINE_ENDS = re.compile(rb"[\r\n]*")
+_READ_BYTES = 1 << 20
+_FREE_BYTES = 1 << 30
+_MAX_GROWTH = 300  # text compresses 3 to 10 times; what claims more than this is a bomb
+
+
+class Window:
+    """Decoded bytes of a file from the present position on, as many as were asked for, and where members begin in them."""
+
+    def __init__(self, raw: BinaryIO, codec: str | None, offset: int) -> None:
+        self._raw, self._codec = raw, codec
+        self.n_entries = 0
+        self.enter(offset)
+
+    def enter(self, offset: int) -> None:
+        """Read on at byte `offset` of the file as stored, where a member begins."""
+        self._raw.seek(offset)
+        self._base, self._reader = offset, StreamReader(self._raw, self._codec)
+        self._buffer, self._at, self._buffer_position = bytearray(), 0, 0
+        self._members: deque[tuple[int, int]] = (
+            deque()
+        )  # (position, byte as stored); the first is that of the present position
+        self._ended = False
+        self.fault: StreamFault | None = None
+        """Why there is no more than what is ahead; None at the end of the file."""
+        self.n_entries += 1
+
+    @property
+    def position(self) -> int:
+        """Decoded bytes behind, since the file was entered."""
+        return self._buffer_position + self._at
+
+    @property
+    def n_ahead(self) -> int:
+        return len(self._buffer) - self._at
+
+    @property
+    def n_stored(self) -> int:
+        """Stored bytes read since the file was entered."""
+        return self._reader.compressed_offset
+
+    @property
+    def offset(self) -> int:
+        """The present byte as stored: of the file, if it is plain, else where its member begins."""
+        if self._codec is None:
+            return self._base + self.position
+        self._settle()
+        return self._members[0][1] if self._members else self._base
+
+    @property
+    def is_member_start(self) -> bool:
+        self._settle()
+        return self._codec is not None and bool(self._members) and self._members[0][0] == self.position
+
+    @property
+    def member_position(self) -> int:
+        """The position at which the present member begins."""
+        self._settle()
+        return self._members[0][0] if self._members else 0
+
+    @property
+    def fault_member(self) -> int:
+        """The byte at which the member begins that has a fault."""
+        return self._base + self._reader.member_offset
+
+    @property
+    def fault_offset(self) -> int:
+        """The first byte that counts as lost where all records before the fault were read."""
+        assert self.fault is not None
+        if self.fault.suspect_offset >= 0 or not self.is_fault_of_member(self.n_ahead):
+            return self.fault_member
+        return self._base + self.fault.compressed_offset
+
+    @property
+    def is_cut(self) -> bool:
+        """Return True if the file ends where there is no more."""
+        return self.fault.kind == CUT if self.fault is not None else self._ended
+
+    @property
+    def why_no_more(self) -> str:
+        return "the file ends" if self.fault is None else self.fault.reason
+
+    def stored_estimate(self, n_decoded: int) -> int:
+        """Return about how many stored bytes so many decoded ones are."""
+        return round(n_decoded * self.n_stored / max(1, self._reader.decoded_offset))
+
+    def fill(self, n_bytes: int) -> bool:
+        """Return True if so many bytes are ahead, reading as far as that takes."""
+        while self.n_ahead < n_bytes and self.fault is None and not self._ended:
+            self._read()
+        return self.n_ahead >= n_bytes
+
+    def advance(self, n_bytes: int) -> None:
+        """Move over bytes that are ahead."""
+        self._at += n_bytes
+
+    def skip(self, n_bytes: int) -> bool:
+        """Move over bytes, read as far as that takes, without holding them; False where there are fewer."""
+        while n_bytes and self.fill(1):
+            step = min(n_bytes, self.n_ahead)
+            self.advance(step)
+            n_bytes -= step
+        return not n_bytes
+
+    def pass_line_ends(self) -> None:
+        while self.fill(1):
+            match = _LINE_ENDS.match(self._buffer, self._at)
+            assert match is not None
+            n_line_ends = match.end() - self._at
+            if not n_line_ends:
+                return
+            self.advance(n_line_ends)
+
+    def copy(self, start: int, end: int) -> bytes:
+        """Return the bytes that are so far ahead, fewer where there are none."""
+        return bytes(memoryview(self._buffer)[self._at + start : self._at + end])
+
+    def find(self, what: bytes, start: int, end: int) -> int | None:
+        """Return how far ahead `what` begins, from `start` on and before `end`."""
+        index = self._buffer.find(what, self._at + start, self._at + end + len(what) - 1)
+        return index - self._at if index >= 0 else None
+
+    def headers_end(self, start: int, end: int) -> int | None:
+        """Return how far ahead the headers end that begin at `start`, before `end`."""
+        match = _HEADERS_END.search(self._buffer, self._at + start, self._at + end)
+        return match.end() - self._at if match is not None else None
+
+    def record_boundary(self, end: int, start: int = 0) -> int | None:
+        """Return how far ahead the first member begins, behind `start` and before `end`, whose content begins a record."""
+        self._settle()
+        for position, _ in self._members:
+            ahead = position - self.position
+            if ahead >= end:
+                return None
+            if ahead > start and self._buffer.startswith(RECORD_BEGIN, self._at + ahead):
+                return ahead
+        return None
+
+    def has_member_start(self, ahead: int) -> bool:
+        position = self.position + ahead
+        return self._codec is not None and any(
+            start == position for start, _ in itertools.takewhile(lambda m: m[0] <= position, self._members)
+        )
+
+    def is_fault_of_member(self, ahead: int) -> bool:
+        """Return True if the fault is in the member that the byte before `ahead` is from."""
+        if self._codec is None or not self._members:
+            return False
+        position, member = self._members[-1]
+        return member == self.fault_member and position < self.position + ahead
+
+    def _settle(self) -> None:
+        while len(self._members) > 1 and self._members[1][0] <= self.position:
+            self._members.popleft()
+
+    def _read(self) -> None:
+        if self._at >= max(_READ_BYTES, len(self._buffer) // 2):
+            del self._buffer[: self._at]
+            self._buffer_position += self._at
+            self._at = 0
+        self._settle()
+        try:
+            data = self._reader.read(_READ_BYTES)
+        except StreamFault as exc:
+            self.fault = exc
+            return
+        if not data:
+            self._ended = True
+            return
+        member = self._base + self._reader.member_offset
+        if not self._members or self._members[-1][1] != member:
+            self._members.append((self._buffer_position + len(self._buffer), member))
+        self._buffer += data
+        decoded, stored = self._reader.decoded_offset, self._reader.compressed_offset
+        if decoded > _FREE_BYTES and decoded > _MAX_GROWTH * stored:
+            why = f"{stored:,} compressed bytes become {decoded:,}, more than {_MAX_GROWTH} times as many, which no text does"
+            self.fault = StreamFault(decoded, stored, why)

@@ -1,0 +1,296 @@
+"""Limits for parsers of web pages and wiki markup, which hostile documents keep busy for hours.
+
+First what does not depend on the machine: the size of a document, how deeply its markup is nested, how many tags it has. Then CPU seconds:
+a call that takes longer is made once more in a process of its own; if that takes as long, too, the document is given up. Documents
+that may keep a parser inside of one call of a C library, where no signal of Python gets through, are parsed in a process of their own at
+once: fork costs some milliseconds, so it is for large ones only.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import re
+import resource
+import signal
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from tamis.formats.faults import is_memory_failure
+
+T = TypeVar("T")
+_ALONE_CHARS, _ALONE_TAGS = (
+    512_000,
+    10_000,
+)  # beyond: in a process of its own. Below, what is slowest takes some seconds
+_READ_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class ParseLimits:
+    """What a document may have at most: bytes (of wiki markup: characters), nesting depth, tags; and CPU seconds for parsing it, None: any."""
+
+    max_bytes: int
+    max_depth: int
+    max_tags: int
+    cpu_s: float | None = 30.0
+
+
+HTML_LIMITS = ParseLimits(max_bytes=20_000_000, max_depth=3000, max_tags=200_000)
+WIKI_LIMITS = ParseLimits(max_bytes=4_000_000, max_depth=2000, max_tags=100_000)
+
+
+class Refused(Exception):
+    """A document is beyond a limit; the message says which."""
+
+
+class ParserFailed(Exception):
+    """A parser raised in a process of its own; `name` is the type of what it raised."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(f"{name}: {message}")
+        self.name = name
+
+
+def error_name(exc: Exception) -> str:
+    """Return the type of what a parser raised, wherever it ran."""
+    return exc.name if isinstance(exc, ParserFailed) else type(exc).__name__
+
+
+# -- size, depth and tags -------------------------------------------------------------------------------------------------
+_HTML_TAG = re.compile(r"<(?:(!--)|(/?)([a-zA-Z][^\s/>]*))")
+# Elements without content, and those that the next of their kind ends: they do not nest in themselves.
+_FLAT = frozenset(
+    [
+        "area",
+        "base",
+        "br",
+        "col",
+        "embed",
+        "hr",
+        "img",
+        "input",
+        "link",
+        "meta",
+        "param",
+        "source",
+        "track",
+        "wbr",
+        "colgroup",
+        "dd",
+        "dt",
+        "li",
+        "optgroup",
+        "option",
+        "p",
+        "rb",
+        "rp",
+        "rt",
+        "rtc",
+        "tbody",
+        "td",
+        "tfoot",
+        "th",
+        "thead",
+        "tr",
+    ]
+)
+_RAW = {name: re.compile(f"</{name}", re.I) for name in ("script", "style", "textarea", "title", "xmp", "iframe")}
+_WIKI_TOKEN = re.compile(r"\[\[|\]\]|\{\{|\}\}|\{\||\|\}|\[(?=(?:[a-zA-Z]+:)?//)|\]|<!--|<(/?)([a-zA-Z]+)[^<>]*>")
+_WIKI_PAIRS = {"]]": "[[", "}}": "{{", "|}": "{|", "]": "["}
+_WIKI_FLAT = frozenset(["br", "wbr", "hr", "meta", "link", "img", "li", "dt", "dd", "th", "td", "tr"])
+
+
+def check_html(html: str, limits: ParseLimits) -> int:
+    """Refuse a page that is nested too deeply or has too many tags; returns how many tags there are at most.
+
+    >>> check_html("<p>a<br>b</p>", HTML_LIMITS)
+    2
+    """
+    n_tags = html.count("<") - html.count("</")
+    if n_tags > min(limits.max_depth, limits.max_tags):  # else it can neither have too many nor be nested too deeply
+        n_tags = _check(_html_tags(html), limits)
+    return n_tags
+
+
+def check_wiki(markup: str, limits: ParseLimits) -> int:
+    """Refuse wiki markup that is too large, nested too deeply or has too many elements; returns how many there are at most."""
+    if len(markup) > limits.max_bytes:
+        raise Refused(f"it has {len(markup):,} characters, more than {limits.max_bytes:,}")
+    n_tags = sum(markup.count(token) for token in ("<", "[", "{"))
+    if n_tags > min(limits.max_depth, limits.max_tags):
+        n_tags = _check(_wiki_tokens(markup), limits)
+    return n_tags
+
+
+def _check(tags: Iterator[tuple[str, bool]], limits: ParseLimits) -> int:
+    """Count tags, given as (name, whether it ends an element), and refuse too many, or too many that are open at a time."""
+    n_tags, stack, n_open = 0, [], Counter[str]()
+    for name, is_end in tags:
+        if not is_end:
+            n_tags += 1
+            stack.append(name)
+            n_open[name] += 1
+            if n_tags > limits.max_tags:
+                raise Refused(f"it has more than {limits.max_tags:,} tags")
+            if len(stack) > limits.max_depth:
+                raise Refused(f"its markup is nested more than {limits.max_depth:,} deep")
+        elif n_open[name]:  # ends the innermost of its name and what is open inside of it
+            while (last := stack.pop()) != name:
+                n_open[last] -= 1
+            n_open[name] -= 1
+    return n_tags
+
+
+def _html_tags(html: str) -> Iterator[tuple[str, bool]]:
+    position, n_drawings = 0, 0
+    while (tag := _HTML_TAG.search(html, position)) is not None:
+        position = tag.end()
+        if tag[1]:
+            end = html.find("-->", position)
+            if end < 0:
+                return
+            position = end
+            continue
+        name, is_end = tag[3].lower(), bool(tag[2])
+        if name in ("svg", "math"):
+            n_drawings = max(0, n_drawings + (-1 if is_end else 1))
+        if name in _FLAT:
+            yield "", False
+            yield "", True
+            continue
+        yield name, is_end
+        if is_end:
+            continue
+        if n_drawings:  # only here a tag can end itself
+            end = html.find(">", position)
+            if end < 0:
+                return
+            if html[end - 1] == "/":
+                yield name, True
+        elif name in _RAW:
+            close = _RAW[name].search(html, position)
+            if close is None:
+                return
+            position = close.start()
+
+
+def _wiki_tokens(markup: str) -> Iterator[tuple[str, bool]]:
+    position = 0
+    while (token := _WIKI_TOKEN.search(markup, position)) is not None:
+        position, text = token.end(), token[0]
+        if text == "<!--":
+            end = markup.find("-->", position)
+            if end < 0:
+                return
+            position = end
+        elif token[2] is None:
+            yield _WIKI_PAIRS.get(text, text), text in _WIKI_PAIRS
+        else:
+            name = token[2].lower()
+            yield name, bool(token[1])
+            if not token[1] and (name in _WIKI_FLAT or text.endswith("/>")):
+                yield name, True
+
+
+# -- CPU seconds ------------------------------------------------------------------------------------------------------------
+class _TooLong(BaseException):
+    """Not an Exception: parsers catch those."""
+
+
+def within_cpu_limit(parse: Callable[[], T], limits: ParseLimits, n_chars: int, n_tags: int) -> T:
+    """Return what `parse` returns (strings and lists, as JSON has them); ParserFailed for what it raises in another process; Refused where it takes too many CPU seconds, twice, or its process crashes."""
+    if limits.cpu_s is None:
+        return parse()
+    is_large = n_chars > _ALONE_CHARS or n_tags > _ALONE_TAGS
+    for alone in (is_large, True):
+        try:
+            return _in_child(parse, limits.cpu_s) if alone else _interrupted(parse, limits.cpu_s)
+        except _TooLong:
+            continue
+    raise Refused(
+        f"time_limit: parsing it took more than {limits.cpu_s:g} CPU seconds, twice; whether it does depends on the machine"
+    )
+
+
+def _interrupted(parse: Callable[[], T], cpu_s: float) -> T:
+    """Call `parse` in this process; _TooLong where it takes too long in Python. Not bounded in a thread, where no signals come."""
+    if threading.current_thread() is not threading.main_thread():
+        return parse()
+
+    def stop(*_: Any) -> None:
+        raise _TooLong
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, cpu_s, 1.0)  # again every second: a parser may catch whatever is raised
+    try:
+        return parse()
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def _in_child(parse: Callable[[], T], cpu_s: float) -> T:
+    """Call `parse` in a forked process, which the kernel ends after so many CPU seconds; here, where none can be had."""
+    read_fd, write_fd = os.pipe()
+    with open(read_fd, "rb", buffering=0) as answer:
+        try:
+            with (
+                warnings.catch_warnings()
+            ):  # of threads, which this process may have: the child uses none of what they may lock
+                warnings.simplefilter("ignore", DeprecationWarning)
+                pid = os.fork()
+        except OSError:  # no memory for it inside the cap, or too many processes
+            os.close(write_fd)
+            return _interrupted(parse, cpu_s)
+        if pid == 0:
+            _work(parse, cpu_s, write_fd)
+        os.close(write_fd)
+        parts = []
+        try:
+            while part := answer.read(_READ_BYTES):
+                parts.append(part)
+        except BaseException:
+            os.kill(pid, signal.SIGKILL)
+            raise
+        finally:
+            _, status = os.waitpid(pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code == -signal.SIGPROF:
+        raise _TooLong
+    if code == -signal.SIGKILL:
+        raise MemoryError("the process that parsed a document was killed")
+    if code:
+        raise Refused(f"the parser crashed: {signal.Signals(-code).name if code < 0 else f'exit code {code}'}")
+    result, error, message = json.loads(b"".join(parts))
+    if error == "MemoryError":
+        raise MemoryError(message)
+    if error:
+        raise ParserFailed(error, message)
+    return result  # type: ignore[no-any-return]
+
+
+def _work(parse: Callable[[], Any], cpu_s: float, write_fd: int) -> None:
+    """What the child does; it never returns."""
+    status = 1
+    try:
+        faulthandler.disable()  # a crash is reported by whoever waits for this process
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)  # which ends the process, also inside of C code
+        signal.setitimer(signal.ITIMER_PROF, cpu_s)
+        result, error, message = None, "", ""
+        try:
+            result = parse()
+        except Exception as exc:
+            error, message = "MemoryError" if is_memory_failure(exc) else type(exc).__name__, str(exc)
+        data = memoryview(json.dumps([result, error, message]).encode())
+        while data:
+            data = data[os.write(write_fd, data) :]
+        status = 0
+    finally:
+        os._exit(status)
