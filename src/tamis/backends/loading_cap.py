@@ -14,7 +14,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tamis import files
 from tamis.backends.fork_messages import NotLoaded
@@ -51,24 +51,29 @@ def without_cap() -> Iterator[None]:
 class LoadingCap:
     """Keeps the process tree of a forking server inside the budget. Owned by the executor that waits for the server.
 
-    `RLIMIT_DATA` of each process is what it has plus what the budget leaves, set anew after every sample because pages of libraries count
-    as well; a tree that exceeds the budget by such pages is ended.
+    `RLIMIT_DATA` of the server is what it has plus what the budget leaves, lowered after every sample by the pages of libraries and files that came
+    since, which count as well. Children inherit it. What such pages, or several children, take beyond the budget ends the tree.
     """
 
     def __init__(self, watch: Lookout, pid: int, budget_bytes: int, log: str) -> None:
         self._watch, self._pid, self._budget_bytes, self._log = watch, pid, budget_bytes, log
         self._lock = threading.Lock()
         self._is_active = self._is_exceeded = False
-        self._ceiling_bytes = self._used_bytes = self._peak_bytes = self._log_start = 0
+        self._ceiling_bytes = self._last_bytes = self._used_bytes = self._peak_bytes = self._log_start = 0
+        self._most_anon_bytes = self._file_bytes = 0
 
     def begin(self) -> int:
-        """Set the cap; return the bytes that the server may allocate from here on, 0 for no limit."""
+        """Set the cap on a server that waits; return the bytes that it may allocate from here on, 0 for no limit."""
         if _is_off:
             return 0
         self._watch.look(insist=True)
         self._used_bytes = self._peak_bytes = self._watch.used_bytes
         within_budget = int(self._budget_bytes * (1 - _HEADROOM_SHARE))
         self._ceiling_bytes = max(within_budget, self._used_bytes + SPARE_BYTES)
+        self._last_bytes = max(self._budget_bytes, self._ceiling_bytes) - int(self._budget_bytes * _HEADROOM_SHARE / 2)
+        status = meter.status(self._pid) or {}
+        self._file_bytes = _file_bytes(status)
+        self._most_anon_bytes = status.get("RssAnon", 0) + self._ceiling_bytes - self._used_bytes
         with contextlib.suppress(OSError):
             self._log_start = os.path.getsize(self._log)
         self._is_active = True
@@ -115,14 +120,18 @@ class LoadingCap:
                 return
             used = self._watch.used_bytes
             self._peak_bytes = max(self._peak_bytes, used)
-            if used > self._ceiling_bytes:
+            if used > self._last_bytes:
                 self._is_exceeded, self._is_active = True, False
                 end_tree(self._pid)
                 return
-            for pid in (self._pid, *meter.descendants(self._pid)):
-                if (data := meter.data_bytes(pid)) is not None:
-                    with contextlib.suppress(OSError):
-                        meter.set_data_limit(pid, data + self._ceiling_bytes - used)
+            status = meter.status(self._pid)
+            if status is None or not status["RssAnon"]:  # it has just ended
+                return
+            # All from one reading: a sample of its use is older than its data by what it has allocated meanwhile.
+            untouched = max(0, status["VmData"] - status["RssAnon"])
+            most_anon = self._most_anon_bytes - max(0, _file_bytes(status) - self._file_bytes)
+            with contextlib.suppress(OSError):
+                meter.set_data_limit(self._pid, max(0, untouched + most_anon))
 
     def _log_since(self) -> str:
         """Return the end of what was logged since the cap was set."""
@@ -131,3 +140,8 @@ class LoadingCap:
         except OSError:
             return ""
         return files.tail(self._log, min(n_bytes, 4000)) if n_bytes > 0 else ""
+
+
+def _file_bytes(status: Mapping[str, int]) -> int:
+    """Return the resident pages of a process that RLIMIT_DATA does not count."""
+    return status.get("RssFile", 0) + status.get("RssShmem", 0)

@@ -172,7 +172,7 @@ def test_a_budget_below_the_weights_is_refused_before_the_run(
     monkeypatch.setattr(folders.ModelFolder, "n_bytes", 14_000_000_000)
     writer = ClipWriterStage(str(tmp_path / "out"), str(films), True, False, False, False, True)
     stages = [VideoReader(str(films)), stage, writer]
-    with pytest.raises(BudgetError, match=rf"weights of stage '{stage.name}' alone take 14"):
+    with pytest.raises(BudgetError, match=rf"loading stage '{stage.name}' alone takes 14"):
         Pipeline("words", stages=stages).execute(InProcessExecutor(), memory="2GB")
 
 
