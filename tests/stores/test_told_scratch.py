@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 from pathlib import Path
+from typing import Any
 
-from tamis.stores.told_scratch import remove_below
+import pytest
+
+from tamis.stores.told_scratch import register, remove_below, remove_told
 
 
 def make(folder: Path) -> Path:
@@ -47,6 +52,39 @@ def test_scratch_that_names_itself_ends(tmp_path: Path) -> None:
     tell(work / "_tamis", "scratch.json", path=work)
     assert remove_below(str(work))
     assert not work.exists()
+
+
+def test_scratch_of_any_depth_goes(tmp_path: Path) -> None:
+    folders = [make(tmp_path / "scratch" / f"tamis-{c * 16}") for c in "abcd"]
+    tell(tmp_path / "out" / "_tamis", "work.json", path=folders[0])
+    for outer, inner in itertools.pairwise(folders):
+        tell(outer / "pass" / "_tamis", "scratch.json", path=inner)
+    assert remove_below(str(tmp_path / "out"))
+    assert not list((tmp_path / "scratch").iterdir())
+
+
+def test_a_folder_that_is_still_written_to_stays_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker outlives the run that was killed: it writes a block while the next run removes the folder."""
+    old, new = make(tmp_path / f"tamis-{'a' * 16}"), tmp_path / f"tamis-{'b' * 16}"
+    pointer = tmp_path / "out" / "scratch.json"
+    tell(tmp_path / "out", "scratch.json", path=old)
+    real = os.rmdir
+
+    def late(path: str, **options: Any) -> None:
+        if str(path) == str(old):
+            (old / "late block").write_bytes(b"x")
+        real(path, **options)
+
+    monkeypatch.setattr(os, "rmdir", late)
+    assert not remove_told(str(pointer))
+    assert old.exists()
+    register(str(pointer), str(new))
+    make(new)
+    monkeypatch.undo()
+    assert remove_told(str(pointer))
+    assert not old.exists()
+    assert not new.exists()
+    assert not pointer.exists()
 
 
 def test_a_place_that_cannot_be_removed_stays_known(tmp_path: Path) -> None:

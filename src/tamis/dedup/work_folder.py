@@ -27,7 +27,7 @@ from tamis.pipeline.passes import Progress
 from tamis.stages.base import ProcessingStage
 from tamis.stores import scratch_files
 from tamis.stores.homes import settle
-from tamis.stores.told_scratch import remove_below
+from tamis.stores.told_scratch import register, remove_below
 from tamis.stores.urls import is_bucket, scratch_url
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class WorkFolder(HeldOutput):
         elif scratch is not None:
             files.check_scratch_parent(str(scratch))
             self.work = files.unguessable(str(scratch), "tamis-dedup-")
-            write_json(self._pointer, {"path": self.work})  # first: a folder that nobody knows of would stay
+            register(self._pointer, self.work)
         files.own_folder(self.work, _OTHER_SCRATCH)
 
     def _open_far(self, scratch: str) -> None:
@@ -132,7 +132,7 @@ class WorkFolder(HeldOutput):
         old = os.path.join(os.path.abspath(str(scratch)), f"tamis-dedup-{key.hexdigest()}")
         with contextlib.suppress(RunConflict):
             if files.check_own_folder(old, _OTHER_SCRATCH):
-                write_json(self._pointer, {"path": old})  # so that it is removed as any other
+                register(self._pointer, old)  # so that it is removed as any other
                 return old
         return None
 
@@ -156,6 +156,7 @@ class WorkFolder(HeldOutput):
     def _drop(self, name: str) -> None:
         """A folder of a pass or of a decision, or a file."""
         path = os.path.join(self.work, name)
+        remove_below(path)  # of a pass that was killed
         shutil.rmtree(path, ignore_errors=True) if os.path.isdir(path) else files.remove(path)
         if self.far:
             scratch_files.remove_tree(f"{self.far}/{name}")

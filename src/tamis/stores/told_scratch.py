@@ -21,32 +21,65 @@ _FILES = ("scratch.json", "work.json")  # of a run; of a deduplication, between 
 _NAME = re.compile(r"tamis-(dedup-)?[0-9a-f]{16}")
 
 
-def remove_below(folder: str) -> bool:
-    """Remove what the run directories in a folder name. False where a store did not let us: the files that name that stay."""
+def register(pointer: str, path: str) -> None:
+    """Note in `pointer` that a scratch folder is about to be made; folders that could not be removed yet stay noted.
+
+    Called before the folder is made: one that no file names would stay for ever.
+    """
+    left = _paths(_read(pointer))
+    files.write_json(pointer, {"path": path, **({"left": left} if left else {})}, indent=1)
+
+
+def remove_below(folder: str, _above: frozenset[str] = frozenset()) -> bool:
+    """Remove what the run directories in a folder name. False where something could not be removed: the files that name that stay."""
     pointers = [os.path.join(where, n) for where, _, names in os.walk(folder) for n in _FILES if n in names]
-    removed = [remove_told(pointer) for pointer in pointers]
+    removed = [remove_told(pointer, _above) for pointer in pointers]
     return all(removed)
 
 
-def remove_told(pointer: str, is_nested: bool = False) -> bool:
-    """Remove what one such file names, and the file; whatever it says, only what has the name of scratch and is this user's."""
+def remove_told(pointer: str, _above: frozenset[str] = frozenset()) -> bool:
+    """Remove what one such file names, and the file; whatever it says, only what has the name of scratch and is this user's.
+
+    False where something stays: a store refused, or a worker of a run that was killed a moment ago still writes there. The file then names
+    what is left, for the next call.
+    """
     about = _read(pointer)
-    path, far = str(about.get("path", "")), str(about.get("far", ""))
-    with contextlib.suppress(RunConflict):  # of others: it stays
-        if _NAME.fullmatch(os.path.basename(path)) and files.check_own_folder(path, ""):
-            # Runs whose directories lie in scratch themselves.
-            for where, _, names in os.walk(path) if not is_nested else ():
-                for name in _FILES:
-                    if name in names and not remove_told(os.path.join(where, name), is_nested=True):
-                        return False
-            shutil.rmtree(path, ignore_errors=True)
+    left = [path for path in _paths(about) if not _remove_folder(path, _above)]
+    far = str(about.get("far", ""))
     if is_bucket(far) and _NAME.fullmatch(os.path.basename(far)):
         try:
             remove_tree(far)
         except (OSError, TamisError):
             return False
+    if left:
+        with contextlib.suppress(FileNotFoundError):  # it was in one of these folders itself
+            files.write_json(pointer, {"left": left}, indent=1)
+        return False
     files.remove(pointer)
     return True
+
+
+def _remove_folder(path: str, above: frozenset[str]) -> bool:
+    """Remove a scratch folder with everything that run directories in it name. False where some of it is still there.
+
+    `above`: folders that are being removed, which lead here.
+    """
+    try:
+        if path in above or not _NAME.fullmatch(os.path.basename(path)) or not files.check_own_folder(path, ""):
+            return True
+    except RunConflict:  # of others: it stays
+        return True
+    if not remove_below(path, above | {path}):  # runs whose directories are in scratch themselves
+        return False
+    shutil.rmtree(path, ignore_errors=True)
+    return not os.path.lexists(path)
+
+
+def _paths(about: dict[str, Any]) -> list[str]:
+    """Return the folders that a file names: of the run that wrote it last, and of those before that could not be removed."""
+    left = about.get("left", [])
+    named = [about.get("path", ""), *(left if isinstance(left, list) else [])]
+    return list(dict.fromkeys(path for path in named if isinstance(path, str) and path))
 
 
 def _read(pointer: str) -> dict[str, Any]:

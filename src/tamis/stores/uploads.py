@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import Any, BinaryIO, NamedTuple
 
@@ -64,6 +65,6 @@ def _exactly(file: BinaryIO, n: int) -> bytes:
     while len(data) < n:
         more = file.read(n - len(data))
         if not more:
-            raise OSError("a staged file became shorter while it was sent")
+            raise OSError(errno.EIO, "a staged file became shorter while it was sent")
         data += more
     return data

@@ -44,6 +44,7 @@ from tamis.engine.worker.rejections import Rejections
 from tamis.engine.worker.sending import send_outputs
 from tamis.engine.worker.workplace import Workplace
 from tamis.errors import FormatError, InputChanged, PipelineError, StoreError
+from tamis.formats.columns.python_values import python_values
 from tamis.formats.faults import asked_bytes, is_memory_failure, let_go
 from tamis.formats.jsonl.known_records import KnownRecords
 from tamis.formats.registry import TABLES, is_table, table_format
@@ -124,7 +125,9 @@ class UnitRunner:
         except BlockFault as exc:
             report = _failure("disk", exc)
         except OSError as exc:
-            report = _failure("memory" if is_memory_failure(exc) else "disk", exc, doing.now())
+            # Without a number: Arrow's, about a value or type that a format cannot hold.
+            kind = "error" if type(exc) is OSError and exc.errno is None else "disk"
+            report = _failure("memory" if is_memory_failure(exc) else kind, exc, doing.now())
         except Exception as exc:
             report = _failure("memory" if is_memory_failure(exc) else "error", exc, doing.now())
         doing.note("")
@@ -446,7 +449,8 @@ def _raw_entries(batch: DocumentBatch, unit: Unit, stage: str = "", reasons: Seq
         if raw is not None:
             length, counted = len(raw), "bytes" if piece.kind is Kind.BYTES else "decoded bytes"
         else:
-            document = batch.take(np.array([i])).to_pyarrow().drop_columns([ROW_ID]).to_pylist()[0]
+            row = batch.take(np.array([i])).to_pyarrow().drop_columns([ROW_ID])
+            document = {name: python_values(row.column(name))[0] for name in row.column_names}
             raw = json.dumps(document, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
             length, counted = 1, "rows"
         reason = reasons[i] if reasons else unit.reason

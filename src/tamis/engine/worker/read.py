@@ -24,6 +24,7 @@ from tamis.engine.worker.blocks import check_bytes, check_file
 from tamis.engine.worker.quarantine import MAX_RAW_BYTES, Bad, damaged_rows
 from tamis.errors import FormatError, StoreError
 from tamis.formats.base import RowsFault, TableInfo
+from tamis.formats.columns.python_values import python_values
 from tamis.formats.columns.row_bytes import row_bytes
 from tamis.formats.columns.utf8 import bad_text_rows
 from tamis.formats.compression.streams import StreamFault, StreamReader, codec_of
@@ -465,7 +466,7 @@ def _readable(row: pa.Table) -> dict[str, Any]:
     for name in row.column_names:
         cell = row.column(name).combine_chunks()
         try:
-            shown[name] = cell.to_pylist()[0]
+            shown[name] = python_values(cell)[0]
         except UnicodeDecodeError:
             is_plain = pa.types.is_large_string(cell.type)
             shown[name] = (

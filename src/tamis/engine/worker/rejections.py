@@ -20,7 +20,8 @@ from tamis import files as own_files
 from tamis.engine.job import ID_FIELD
 from tamis.engine.messages import StagedFile
 from tamis.engine.worker.dropped import record_bytes
-from tamis.formats.columns.casting import widen
+from tamis.formats.columns.casting import is_bytes, widen
+from tamis.formats.columns.literals import plain_value
 from tamis.formats.jsonl.encode import encode_jsonl
 from tamis.formats.jsonl.known_records import RECORD_HASH, known_columns
 from tamis.formats.parquet import format as parquet
@@ -84,7 +85,7 @@ class Rejections:
         n = len(at)
         file, offset, sizes = self._facts(batch)
         # The documents' own, as text; null where there is none.
-        ids = widen(batch.column_of(ID_FIELD, at), _TEXT) if own_ids is None else pa.array(own_ids, _TEXT)
+        ids = _as_text(batch.column_of(ID_FIELD, at)) if own_ids is None else pa.array(own_ids, _TEXT)
         same = [pa.repeat(pa.scalar(text, _TEXT), n) for text in (stage, rule, threshold)]
         columns = [
             pa.array(file[at]), pa.array(offset[at]), ids, same[0], same[1], pa.array(values, _TEXT), same[2],
@@ -159,6 +160,13 @@ def _texts(values: list[Any]) -> list[str | None]:
     if kinds == {int} or (kinds == {float} and all(map(math.isfinite, values))):
         return list(map(repr, values))
     return list(map(_text, values))
+
+
+def _as_text(ids: pa.Array) -> pa.Array:
+    """Return ids as text; bytes, which need not be UTF-8, as JSON has them."""
+    if is_bytes(ids.type):
+        return pa.array([None if value is None else plain_value(value) for value in ids.to_pylist()], _TEXT)
+    return widen(ids, _TEXT)
 
 
 def _text(value: Any) -> str | None:

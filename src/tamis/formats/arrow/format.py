@@ -21,10 +21,15 @@ from tamis.stores.opening import open_arrow, size_of
 
 GROUP_BYTES = 4 * 10**6
 _ERRORS = (pa.ArrowException, OSError, ValueError, EOFError)
-_BYTES = {
+_BITS = {  # types of which not every pattern of bits is a value, and those of which it is
     pa.string(): pa.binary(),
     pa.large_string(): pa.large_binary(),
     pa.string_view(): pa.binary_view(),
+    pa.date64(): pa.int64(),
+    pa.time32("s"): pa.int32(),
+    pa.time32("ms"): pa.int32(),
+    pa.time64("us"): pa.int64(),
+    pa.time64("ns"): pa.int64(),
 }
 _LISTS: list[tuple[Any, Any]] = [
     (pa.types.is_list, pa.list_),
@@ -140,39 +145,44 @@ class _Reader(Closing):
 
 
 def _check(batch: pa.RecordBatch) -> None:
-    """Offsets and lengths lie inside the buffers: damaged ones would be followed anywhere. Text that is not UTF-8 is for who reads texts."""
+    """Check that offsets and lengths lie inside the buffers: damaged ones would be followed anywhere.
+
+    Values that their type does not allow (text that is not UTF-8) are left to columns/utf8.py, which judges each row.
+    """
     try:
         batch.validate(full=True)
     except pa.ArrowInvalid:
         for column in batch.columns:
             if isinstance(column.type, pa.BaseExtensionType):
                 column = column.storage
-            kind = _as_bytes(column.type)
+            kind = _as_bits(column.type)
             (column if kind == column.type else column.view(kind)).validate(full=True)
 
 
-def _as_bytes(kind: pa.DataType) -> pa.DataType:
-    """The type with bytes in the place of texts, at any depth."""
-    if kind in _BYTES:
-        return _BYTES[kind]
+def _as_bits(kind: pa.DataType) -> pa.DataType:
+    """Return the type with bytes or integers in the place of texts, decimals, times and dates, at any depth."""
+    if kind in _BITS:
+        return _BITS[kind]
+    if pa.types.is_decimal(kind):
+        return pa.binary(kind.byte_width)
     if pa.types.is_dictionary(kind):
-        return pa.dictionary(kind.index_type, _as_bytes(kind.value_type), kind.ordered)
+        return pa.dictionary(kind.index_type, _as_bits(kind.value_type), kind.ordered)
     if pa.types.is_run_end_encoded(kind):
-        return pa.run_end_encoded(kind.run_end_type, _as_bytes(kind.value_type))
+        return pa.run_end_encoded(kind.run_end_type, _as_bits(kind.value_type))
     if pa.types.is_struct(kind):
-        return pa.struct([_field_as_bytes(kind.field(i)) for i in range(kind.num_fields)])
+        return pa.struct([_field_as_bits(kind.field(i)) for i in range(kind.num_fields)])
     if pa.types.is_map(kind):
-        return pa.map_(_field_as_bytes(kind.key_field), _field_as_bytes(kind.item_field), kind.keys_sorted)
+        return pa.map_(_field_as_bits(kind.key_field), _field_as_bits(kind.item_field), kind.keys_sorted)
     if pa.types.is_fixed_size_list(kind):
-        return pa.list_(_field_as_bytes(kind.value_field), kind.list_size)
+        return pa.list_(_field_as_bits(kind.value_field), kind.list_size)
     for is_list, made in _LISTS:
         if is_list(kind):
-            return made(_field_as_bytes(kind.value_field))
+            return made(_field_as_bits(kind.value_field))
     return kind
 
 
-def _field_as_bytes(field: pa.Field) -> pa.Field:
-    return field.with_type(_as_bytes(field.type))
+def _field_as_bits(field: pa.Field) -> pa.Field:
+    return field.with_type(_as_bits(field.type))
 
 
 class TableWriter(BufferedWriter):

@@ -17,6 +17,7 @@ from tamis.errors import FormatError
 from tamis.formats.columns.canonical import EXACT_INT, canonical_text, number_text
 from tamis.formats.columns.json_type import deep_recursion, is_json, json_values
 from tamis.formats.columns.plain import plain_array
+from tamis.formats.columns.python_values import python_values
 from tamis.formats.faults import is_memory_failure
 
 
@@ -92,11 +93,11 @@ def _to_text(array: pa.Array) -> pa.Array:
         values = array.cast(pa.float64()).to_pylist()
         return pa.array([None if value is None else number_text(value) for value in values], text)
     if pa.types.is_nested(source):
-        return pa.array([None if value is None else canonical_text(value) for value in array.to_pylist()], text)
+        return pa.array([None if value is None else canonical_text(value) for value in python_values(array)], text)
     try:
         return array.cast(text)
-    except pa.ArrowNotImplementedError:
-        return pa.array([None if value is None else str(value) for value in array.to_pylist()], text)
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # invalid: a time of a zone that is unknown here
+        return pa.array([None if value is None else str(value) for value in python_values(array)], text)
 
 
 def _widen_struct(array: pa.Array, target: pa.DataType) -> pa.Array:
@@ -169,7 +170,7 @@ def _convert_column(column: pa.ChunkedArray, field: pa.Field, bad: dict[int, str
         if is_memory_failure(exc):
             raise MemoryError(str(exc)) from exc
     values: list[Any] = []
-    for row, value in enumerate(column.to_pylist()):
+    for row, value in enumerate(python_values(column)):
         try:
             values.append(convert(value, field.type))
         except (ValueError, TypeError, OverflowError, pa.ArrowException) as exc:

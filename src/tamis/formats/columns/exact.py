@@ -20,6 +20,7 @@ from tamis.formats.columns.casting import is_bytes, is_text
 from tamis.formats.columns.json_type import Digits, deep_recursion, is_json, json_column, json_values
 from tamis.formats.columns.literals import as_json, literals_of_values, plain_value
 from tamis.formats.columns.nested import typed_array
+from tamis.formats.columns.python_values import python_values
 from tamis.kernels import buffers, text_rows
 from tamis.kernels.records import json_text
 from tamis.tasks.names import NULL, OTHER, TEXT
@@ -90,7 +91,7 @@ def values_of(array: pa.Array) -> list[Any]:
     """The values of a column."""
     if is_json(array.type):
         return json_values(array)
-    return list(array.to_pylist())
+    return python_values(array)
 
 
 def kinds_of(array: pa.Array) -> Array:

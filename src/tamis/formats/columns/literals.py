@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from tamis.formats.columns import number_lists
 from tamis.formats.columns.json_type import Digits, deep_recursion, is_json, json_column
+from tamis.formats.columns.python_values import python_values
 from tamis.kernels import buffers
 from tamis.kernels.records import json_text
 
@@ -39,7 +40,7 @@ def literals_of(array: pa.Array) -> tuple[Array, Array]:
     if (lists := number_lists.texts_of(array)) is not None:
         return _text_spans(lists)
     with deep_recursion():
-        plain = [_dumped(v) for v in array.to_pylist()]
+        plain = [_dumped(v) for v in python_values(array)]
     return _text_spans(pa.array(plain, pa.large_string()))
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from tamis.formats.columns.canonical import canonical_text
 from tamis.formats.columns.casting import is_list
+from tamis.formats.columns.python_values import python_values
 from tamis.kernels.buffers import string_buffers, validity_of
 from tamis.kernels.records.hash128 import NULL_HI, NULL_LO, combine, hash_arrow_strings, hash_fixed, hash_spans
 
@@ -56,7 +57,7 @@ def _values(array: pa.Array) -> tuple[Words, Words]:
     if _is_list_of_numbers(kind):
         return _number_lists(array)
     if pa.types.is_nested(kind):
-        texts = [None if value is None else canonical_text(value) for value in array.to_pylist()]
+        texts = [None if value is None else canonical_text(value) for value in python_values(array)]
         return _spans(pa.array(texts, pa.large_string()), _NESTED)
     if pa.types.is_large_string(kind) or pa.types.is_string(kind):
         return _spans(array, _TEXT)
@@ -66,7 +67,7 @@ def _values(array: pa.Array) -> tuple[Words, Words]:
         return _spans(array, _BYTES)
     if pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind):
         return _spans(array.cast(pa.large_binary()), _BYTES)
-    texts = [None if value is None else str(value) for value in array.to_pylist()]  # decimals and what may yet come
+    texts = [None if value is None else str(value) for value in python_values(array)]  # decimals and what may yet come
     return _spans(pa.array(texts, pa.large_string()), _text_seed(str(kind)))
 
 

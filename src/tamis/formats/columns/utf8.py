@@ -1,7 +1,7 @@
-"""Text that is no UTF-8. Covers: finding the rows of a table whose string columns hold invalid bytes.
+"""Values that their type does not allow: text that is not UTF-8, times after midnight, decimals of too many digits.
 
-Parquet readers do not look inside strings, and kernels and Python rely on UTF-8: one bad byte would end as an exception
-in a stage, or as damaged output. JSONL needs no such check, its scanner validates every record.
+Readers do not look at values, and kernels and Python rely on them: a bad byte would end as an exception in a stage, and a
+time of 25 hours as one of 1 hour in the output. JSONL needs no such check, its scanner validates every record.
 """
 
 from __future__ import annotations
@@ -15,30 +15,35 @@ from tamis.formats.faults import is_memory_failure
 
 
 def bad_text_rows(table: pa.Table) -> tuple[npt.NDArray[np.int64], list[str]]:
-    """(rows, reasons): the rows with a string that is not UTF-8, in top-level or nested columns of plain types."""
+    """(rows, reasons): the rows with a value that its type does not allow, in top-level or nested columns of plain types."""
     bad: dict[int, str] = {}
     for name in table.column_names:
         at = 0
         for chunk in table.column(name).chunks:
-            if _holds_text(chunk.type) and not _is_valid(chunk):
+            if _is_bounded(chunk.type) and _what_is_wrong(chunk):
                 for row in range(len(chunk)):
                     # `take`, not `slice`: a slice of a list column is validated with the items of all rows.
-                    if not _is_valid(chunk.take(pa.array([row]))):
-                        bad.setdefault(at + row, f"field {name!r} is not valid UTF-8")
+                    if why := _what_is_wrong(chunk.take(pa.array([row]))):
+                        bad.setdefault(at + row, f"field {name!r} {why}")
             at += len(chunk)
     rows = sorted(bad)
     return np.array(rows, np.int64), [bad[row] for row in rows]
 
 
-def _holds_text(kind: pa.DataType) -> bool:
-    return is_text(kind) or any(_holds_text(kind.field(i).type) for i in range(kind.num_fields))
+def _is_bounded(kind: pa.DataType) -> bool:
+    """Return True if not every pattern of bits is a value of this type, at any depth."""
+    if is_text(kind) or pa.types.is_decimal(kind) or pa.types.is_time(kind) or pa.types.is_date64(kind):
+        return True
+    return any(_is_bounded(kind.field(i).type) for i in range(kind.num_fields))
 
 
-def _is_valid(array: pa.Array) -> bool:
+def _what_is_wrong(array: pa.Array) -> str:
+    """Return why an array has values that its type does not allow, as the end of a sentence; "" if it has none."""
     try:
         array.validate(full=True)
     except pa.ArrowInvalid as exc:
         if is_memory_failure(exc):
             raise MemoryError(str(exc)) from exc
-        return False
-    return True
+        told = str(exc).partition("\n")[0]
+        return "is not valid UTF-8" if "UTF8" in told else f"is not a valid {array.type}: {told}"
+    return ""

@@ -165,7 +165,7 @@ class RunDir(files.Closing):
             return self.scratch
         files.check_scratch_parent(self._scratch_parent)
         self.scratch = files.unguessable(self._scratch_parent, "tamis-")
-        self.write_json("scratch.json", {"path": self.scratch})  # first: a folder that nobody knows of would stay
+        told_scratch.register(os.path.join(self.path, "scratch.json"), self.scratch)
         try:
             os.mkdir(self.scratch, 0o700)
         except OSError as exc:

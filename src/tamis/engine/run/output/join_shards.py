@@ -20,6 +20,7 @@ from tamis.engine.run.shard import NAME, Shard
 from tamis.errors import RunConflict, UsageError
 from tamis.stores.homes import local_of
 from tamis.stores.s3 import Bucket
+from tamis.stores.told_scratch import remove_below
 from tamis.stores.urls import is_bucket, split_s3
 
 _COPY_BYTES = 1 << 20
@@ -226,7 +227,8 @@ def drop_shards(base: str) -> None:
         if place.remote is not None:
             with place.open():
                 place.forget()
-        remove_own_folder(place.path)
+        if remove_below(place.path):
+            remove_own_folder(place.path)
         with contextlib.suppress(OSError):  # somebody put something else there
             os.rmdir(place.output)
     with contextlib.suppress(OSError):  # of one pass: nothing else lies there
