@@ -62,6 +62,9 @@ class Vitals:
     python_blocks: int = 0
     arrow_bytes: int = 0
     malloc_bytes: int | None = None  # None where the C library does not tell
+    n_descriptors: int = 0  # open files, sockets, ...
+    max_descriptors: int = 0  # that the process may have
+    n_threads: int = 0
 
     @property
     def level_bytes(self) -> int:
@@ -119,6 +122,8 @@ class StageUse:
     in_bytes: int
     cpu_s: float
     peak_bytes: int
+    n_descriptors: int = 0  # more open after it than before
+    n_threads: int = 0
 
 
 @dataclass(frozen=True)
@@ -241,7 +246,7 @@ class Done(AboutUnit, Cost):
 class Failure(AboutUnit, Cost):
     """A unit failed: by an exception in the worker, or (supervisor/deaths.py) with the worker.
 
-    `kind`: memory, error, setup, disk; of workers that died also timeout, killed, replaced, crash.
+    `kind`: memory, error, setup, disk, descriptors, threads (one more could not be had); of workers that died also timeout, killed, replaced, crash.
     """
 
     kind: str

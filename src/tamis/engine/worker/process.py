@@ -7,12 +7,10 @@ The same code runs in worker processes and in the in-process executor. It knows 
 from __future__ import annotations
 
 import copy
-import errno
 import gc
 import json
 import os
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -32,6 +30,7 @@ from tamis.engine.worker import binning, handover
 from tamis.engine.worker import write as output
 from tamis.engine.worker.apply import Notes, SetupFailure, StageFailure, Uses, identify, narrow, run_stage
 from tamis.engine.worker.blocks import BlockFault
+from tamis.engine.worker.failures import failure, failure_of, is_of_the_machine
 from tamis.engine.worker.feed import feed
 from tamis.engine.worker.fields import FieldCheck
 from tamis.engine.worker.kept_scores import Kept
@@ -42,8 +41,8 @@ from tamis.engine.worker.read import Contents, Limits, TooLarge, read_pieces
 from tamis.engine.worker.rejections import Rejections
 from tamis.engine.worker.sending import send_outputs
 from tamis.engine.worker.workplace import Workplace
-from tamis.errors import FormatError, PipelineError, StoreError
-from tamis.formats.faults import asked_bytes, is_memory_failure, let_go
+from tamis.errors import FormatError, PipelineError
+from tamis.formats.faults import is_memory_failure
 from tamis.formats.jsonl.known_records import KnownRecords
 from tamis.formats.registry import TABLES, is_table, table_format
 from tamis.kernels.records import hash128
@@ -52,13 +51,7 @@ from tamis.memory.device_limits import TURNS_FOLDER
 from tamis.memory.release import PeakWatch
 from tamis.tasks import ROW_ID, DocumentBatch, FileGroupTask, Task
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _DECLARED = "declared schema"  # the book of documents that do not fit the schema that the writer was given
-_NOT_OWN = (
-    os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
-    "site-packages",
-    "/lib/python",
-)
 Say = Callable[[UnitNews], None]
 
 
@@ -74,6 +67,8 @@ class UnitRunner:
         secrets.learn(*job.stages, job.source, job.reader, job.writer)  # what stages raise may tell them
         self._ready: set[int] = set()
         self._setup_s = 0.0  # of the unit that is being done
+        self._uses = Uses()  # of the unit that is being done
+        self._first_threads = 0  # when the first unit began
         self._mark = os.urandom(4).hex()
         self._bounded = {(r["stage"], r["score"]) for r in job.rules() if r.get("at_least") or r.get("at_most")}
         self._known: KnownRecords | None = None
@@ -87,6 +82,7 @@ class UnitRunner:
         mark = f"{unit.id}.{fence}.{os.getpid()}-{self._mark}"
         base = os.path.join(self.place.staged, f"u{mark}")
         began, self._setup_s = time.perf_counter(), 0.0
+        self._uses, self._first_threads = Uses(), self._first_threads or meter.n_threads()
         doing.note(WRITING if unit.mode is Mode.RECAST else READING)
         try:
             if unit.mode is Mode.FEED:
@@ -105,19 +101,19 @@ class UnitRunner:
         except TooLarge as exc:
             report = exc.report
         except MissingField as exc:
-            report = replace(_failure("setup", exc), is_usage=True, error=secrets.hide(str(exc)))
+            report = replace(failure("setup", exc), is_usage=True, error=secrets.hide(str(exc)))
         except SetupFailure as exc:
             kind = "memory" if is_memory_failure(exc.cause) else "setup"
-            report = replace(_failure(kind, exc.cause, exc.stage), in_setup=True)
+            report = replace(failure(kind, exc.cause, exc.stage), in_setup=True)
         except StageFailure as exc:
-            kind = "disk" if _is_of_the_machine(exc.cause) else "error"
-            report = _failure("memory" if is_memory_failure(exc.cause) else kind, exc.cause, exc.stage)
+            kind = "disk" if is_of_the_machine(exc.cause) else "error"
+            report = failure_of(kind, exc.cause, exc.stage, self._uses.rows, self._first_threads)
         except BlockFault as exc:
-            report = _failure("disk", exc)
+            report = failure_of("disk", exc, "", self._uses.rows, self._first_threads)
         except OSError as exc:
-            report = _failure("memory" if is_memory_failure(exc) else "disk", exc, doing.now())
+            report = failure_of("disk", exc, doing.now(), self._uses.rows, self._first_threads)
         except Exception as exc:
-            report = _failure("memory" if is_memory_failure(exc) else "error", exc, doing.now())
+            report = failure_of("error", exc, doing.now(), self._uses.rows, self._first_threads)
         doing.note("")
         if isinstance(report, Done | Failure):
             seconds = time.perf_counter() - began
@@ -187,7 +183,7 @@ class UnitRunner:
             ledger.quarantined.add(batch.num_items, hash128.sum128(*batch.identity))
             quarantine.extend(_raw_entries(batch, unit, stage, reasons))
 
-        notes = Notes(rejections, Uses(), kept, aside)
+        notes = Notes(rejections, self._uses, kept, aside)
         if unit.segment == 0:
             tasks, contents = self._source(unit, ledger, quarantine, say)
         else:
@@ -443,32 +439,3 @@ def _raw_entries(batch: DocumentBatch, unit: Unit, stage: str = "", reasons: Seq
 def _in_window(hi: np.ndarray[Any, Any], low: float, high: float) -> np.ndarray[Any, Any]:
     below = np.ones(len(hi), bool) if high >= 1.0 else hi < np.uint64(int(high * 2**64))
     return below & (hi >= np.uint64(int(low * 2**64)))
-
-
-def _raised_at(exc: BaseException) -> str:
-    """The last line of the traceback that is in the user's own code; of all code, where none is. File, number, function and text."""
-    frames = traceback.extract_tb(exc.__traceback__)
-    own = [f for f in frames if f.filename != __file__ and not any(p in f.filename for p in _NOT_OWN)]
-    if not own:
-        return ""
-    last = own[-1]
-    text = f": {last.line}" if last.line else ""
-    return f"{os.path.basename(last.filename)}, line {last.lineno}, in {last.name}{text}"
-
-
-def _is_of_the_machine(cause: BaseException) -> bool:
-    """A store that does not answer and a disk that is full say nothing about the data: no reason to cut it, and to set records aside."""
-    return isinstance(cause, StoreError) or (isinstance(cause, OSError) and cause.errno in _NO_ROOM)
-
-
-def _failure(kind: str, exc: BaseException, stage: str = "") -> Failure:
-    if kind == "memory":
-        let_go(exc)
-    return Failure(
-        kind,
-        error=secrets.hide(f"{type(exc).__name__}: {exc}")[:2000],
-        stage=stage,
-        trace=secrets.hide("".join(traceback.format_exception(exc)))[-4000:],
-        at=secrets.hide(_raised_at(exc))[:500],
-        asked_bytes=asked_bytes(exc) or 0 if kind == "memory" else 0,
-    )
