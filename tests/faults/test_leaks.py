@@ -180,3 +180,54 @@ def test_no_leak_of_handles_costs_a_document(tmp_path: Path, few_descriptors: in
     named = [data["text"] for kind in ("leak", "recycle", "recovery") for data in _happened(tmp_path, kind)]
     assert named
     assert all(f"stage '{stage.name}'" in text for text in named)
+
+
+SCRIPT = """
+import numpy as np
+from fault_stages import TextStage
+
+KEPT = []
+
+class Keep(TextStage):
+    name = "keep"
+    what = ""
+
+    def __init__(self, what):
+        self.what = what
+
+    def process(self, task):
+        match self.what:
+            case "bytes":
+                KEPT.append(b"1" * 64_000)
+            case "str":
+                KEPT.append("x" * 64_000)
+            case "ndarray":
+                KEPT.append(np.ones(8_000))
+            case "Table":
+                KEPT.append(task.to_pyarrow().slice(0, 1))
+        return task
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "kind"),
+    [
+        ("bytes", "Python objects"),
+        ("Table", "Arrow buffers"),
+        pytest.param("str", "Python objects", marks=pytest.mark.slow),
+        pytest.param("ndarray", "Python objects", marks=pytest.mark.slow),
+    ],
+)
+def test_what_a_script_keeps_in_a_list_of_its_own_is_named(tmp_path: Path, what: str, kind: str) -> None:
+    """Its classes go to workers by value, as those of every script that is run by hand."""
+    script: dict[str, Any] = {"__name__": "__main__"}
+    exec(SCRIPT, script)
+    for i in range(N_PARTITIONS):
+        write_lines(tmp_path / "in" / f"{i:04}.jsonl", documents(4, first=4 * i, n_words=2_200))
+    stages = [AddLength(), script["Keep"](what), Shout()]
+    result = execute(tmp_path / "in", tmp_path / "out", stages, files_per_partition=1, settings={"workers": 1})
+    assert_conserved(result)
+    (leak,) = _leaks(tmp_path)
+    assert (leak["stage"], leak["kind"], leak["variable"]) == ("keep", kind, "__main__.KEPT")
+    assert leak["arrow_type" if what == "Table" else "python_type"] == what
+    assert f"({kind}, mostly {what}, kept in __main__.KEPT)" in leak["text"]

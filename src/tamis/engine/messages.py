@@ -133,6 +133,10 @@ class Held:
     stages: list[tuple[str, dict[str, int]]] = field(default_factory=list)
     python_bytes: int | None = None
     python_type: str = ""
+    arrow_bytes: int = 0  # buffers that these objects pin
+    arrow_type: str = ""
+    variable: str = ""  # that gained most of both
+    variable_bytes: int = 0
 
 
 # -- from a worker --------------------------------------------------------------------------------------------------------
