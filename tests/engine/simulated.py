@@ -313,6 +313,12 @@ class Simulation:
         if poison and unit.mode is Mode.RUN:
             self.poisoned(process, fence, poison[0][1])
             return
+        is_used = "descriptors" in self.faults and s.workers[worker].n_units > 0
+        if is_used and self.n_innocent[unit.id] < 2 and self.chance("descriptors"):
+            self.n_innocent[unit.id] += 1
+            used_up = Failure(self.rng.choice(["descriptors", "threads"]), "no more", "s")
+            self.send(worker, lambda: s.failed(worker, fence, used_up, self.now))
+            return
         if self.chance("disk full"):
             self.send(worker, lambda: s.failed(worker, fence, Failure("disk", "no space left"), self.now))
             return

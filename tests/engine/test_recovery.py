@@ -225,3 +225,24 @@ def test_pressure_is_the_fault_of_a_worker_that_was_alone_and_full() -> None:
     assert judge_death("memory pressure", "signal SIGKILL", 9, 90, 100, was_alone=True).kind == "memory"
     assert judge_death("memory pressure", "signal SIGKILL", 9, 70, 100, was_alone=True).kind == "killed"
     assert judge_death("memory pressure", "signal SIGKILL", 9, 90, 100).kind == "killed"
+
+
+@pytest.mark.parametrize("kind", ["descriptors", "threads"])
+def test_what_a_worker_had_used_up_before_is_no_fault_of_its_unit(kind: str) -> None:
+    victim = unit(n_records=4, cut=50)
+    for _ in range(5):
+        verdict = decide(victim, Failure(kind, "OSError: [Errno 24]", "s"), was_fresh=False)
+        victim = verdict.unit
+        assert (verdict.what, victim.n_failures) == ("retry", 0)
+    assert "on a fresh one: OSError: [Errno 24]" in verdict.note
+
+
+def test_a_fresh_worker_that_runs_out_of_descriptors_failed_for_its_stage() -> None:
+    assert verdicts(unit(n_records=4, cut=50), "descriptors", "descriptors") == ["retry", "split"]
+    found, single = after(unit(n_records=1), *["descriptors"] * 2)
+    assert found == ["retry", "quarantine"]
+    assert single.reason.startswith("descriptors: ")
+
+
+def test_a_fresh_worker_without_room_for_threads_needs_memory() -> None:
+    assert verdicts(unit(n_records=4, cut=50), "threads") == ["split"]

@@ -105,7 +105,7 @@ def run_seed(seed: int, fired: Counter[str]) -> World:
     rng = random.Random(seed)
     world = make_world(rng)
     for attempt in range(6):
-        faults = dict(FAULTS)
+        faults = {**FAULTS, "descriptors": 0.03}
         if attempt < 3 and rng.random() < 0.3:
             faults[rng.choice(["disk full", "disk full at commit"])] = 0.05
         simulation = Simulation(world, make_config(rng, world), rng, faults, fired)
@@ -134,7 +134,7 @@ MUST_FIRE = [
     "crash on allocation", "memory error", "crash near the cap", "over the cap", "poison error", "poison crash", "poison exit",
     "poison hang", "too large", "slow commit", "kill before ready", "stopped", "supervisor killed", "resumed", "disk full",
     "disk full at commit", "steady pressure", "counted splits", "counted late", "counted recycled", "setup", "no room for setup",
-    "asked", "no room to decode", "node lost", "node back",
+    "asked", "no room to decode", "node lost", "node back", "descriptors",
 ]  # fmt: skip
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,4 +115,29 @@ class FillCache(TextStage):
     def process(self, task: DocumentBatch) -> DocumentBatch:
         if len(self._kept) < self.n_entries:
             self._kept.append(b"\1" * self.n_bytes)
+        return task
+
+
+@dataclass(repr=False)
+class KeepOpen(TextStage):
+    """Opens files in every partition and never closes them."""
+
+    n_files: int = 10
+    name: str = "keep_open"
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        _KEPT.extend(open(os.devnull, "rb") for _ in range(self.n_files))  # noqa: SIM115
+        return task
+
+
+@dataclass(repr=False)
+class KeepThreads(TextStage):
+    """Starts threads in every partition that never end."""
+
+    n_threads: int = 2
+    name: str = "keep_threads"
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        for _ in range(self.n_threads):
+            threading.Thread(target=threading.Event().wait, daemon=True).start()
         return task

@@ -15,7 +15,14 @@ import pytest
 import zstandard
 
 from tamis.formats.compression import zstd
-from tamis.formats.faults import asked_bytes, is_memory_failure, let_go
+from tamis.formats.faults import (
+    asked_bytes,
+    is_descriptor_failure,
+    is_memory_failure,
+    is_thread_failure,
+    let_go,
+    reason_of,
+)
 
 
 def made_by(package: str, exc: Exception) -> Exception:
@@ -162,3 +169,33 @@ def test_what_failed_frames_held_is_let_go_and_the_traceback_stays() -> None:
     shown = "".join(traceback.format_exception(exc))
     assert "in fails" in shown
     assert "in hoards" in shown
+
+
+@pytest.mark.parametrize(
+    "exc",
+    [
+        OSError(errno.EMFILE, "Too many open files"),
+        OSError(errno.ENFILE, "Too many open files in system"),
+        made_by("pyarrow", OSError("Failed to open local file. Detail: [errno 24] Too many open files")),
+        made_by("torch", RuntimeError("unable to open shared memory object: Too many open files (24)")),
+        ImportError("libx.so: cannot open shared object file: Too many open files", path="/usr/lib/libx.so"),
+    ],
+)
+def test_a_failed_opening_is_known_and_is_no_failed_allocation(exc: Exception) -> None:
+    assert is_descriptor_failure(exc)
+    assert not is_memory_failure(exc)
+    wrapped = ValueError("no such document")
+    wrapped.__cause__ = exc
+    assert is_descriptor_failure(wrapped)
+    with pytest.raises(type(exc)):
+        reason_of(exc)
+
+
+def test_words_of_a_stage_are_no_failed_opening() -> None:
+    assert not is_descriptor_failure(ValueError("too many open files, says the document"))
+    assert not is_descriptor_failure(OSError(errno.ENOENT, "No such file"))
+
+
+def test_a_thread_that_does_not_start_is_known() -> None:
+    assert is_thread_failure(made_by("threading", RuntimeError("can't start new thread")))
+    assert not is_thread_failure(RuntimeError("can't start new thread"))

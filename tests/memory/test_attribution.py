@@ -21,6 +21,7 @@ from tamis.memory.attribution import (
     attribute,
     census,
     counts,
+    variables_of,
 )
 
 MB = 1_000_000
@@ -167,3 +168,84 @@ def test_division(grown, counters, expected, main):
     found = attribute(grown, **counters)
     assert found == expected
     assert found.main == main
+
+
+SCRIPT = """
+KEPT, limit = [], 3
+
+class Stage:
+    shared = []
+    def __init__(self):
+        self.own = []
+    def process(self, item):
+        KEPT.append(item)
+"""
+
+
+def stage_of_a_script():
+    """An object whose class came by value: its globals belong to no module that can be imported."""
+    space = {"__name__": "__main__"}
+    exec(SCRIPT, space)
+    return space["Stage"]()
+
+
+def grown(stage, keep):
+    before = census([stage], 5_000_000, variables_of([stage]))
+    keep()
+    after = census([stage], 5_000_000, variables_of([stage]))
+    return after.growth(before)
+
+
+def test_variables_are_those_of_the_object_its_class_and_its_script():
+    found = variables_of([stage_of_a_script()])
+    assert {"Stage.own", "Stage.shared", "__main__.KEPT", "__main__.limit"} <= found.keys()
+
+
+@pytest.mark.parametrize("make", ["bytes", "str", "array", "view", "objects"])
+def test_what_a_list_of_a_script_keeps_is_pythons_and_named(make):
+    numpy = pytest.importorskip("numpy")
+    made = {
+        "bytes": lambda: b"1" * MB,
+        "str": lambda: "x" * MB,
+        "array": lambda: numpy.ones(MB // 8),
+        "view": lambda: numpy.ones(MB // 8)[:3],
+        "objects": lambda: numpy.array(["x" * 1000 + str(i) for i in range(1000)], object),
+    }[make]
+    stage = stage_of_a_script()
+    growth = grown(stage, lambda: stage.process(made()))
+    assert growth.python_bytes == pytest.approx(MB, rel=0.1)
+    assert growth.arrow_bytes == 0
+    assert growth.variable == "__main__.KEPT"
+    assert growth.variable_bytes == pytest.approx(MB, rel=0.1)
+    assert growth.python_type == {"bytes": "bytes", "array": "ndarray", "view": "ndarray"}.get(make, "str")
+
+
+@pytest.mark.parametrize("keep", ["table", "column", "array", "buffer"])
+def test_a_slice_counts_with_all_of_the_buffers_that_it_pins(keep):
+    pa = pytest.importorskip("pyarrow")
+    numpy = pytest.importorskip("numpy")
+    memory = pa.py_buffer(numpy.full(MB, 65, numpy.uint8))  # foreign memory, as that of a block that was read
+    offsets = pa.py_buffer(numpy.array([0, 10, MB], numpy.int64))
+    array = pa.Array.from_buffers(pa.large_string(), 2, [None, offsets, memory])
+    table = pa.table({"text": array})
+    item = {"table": table, "column": table["text"], "array": array, "buffer": memory}[keep].slice(0, 1)
+    del table, memory, array
+    stage = stage_of_a_script()
+    growth = grown(stage, lambda: stage.process(item))
+    assert growth.variable == "__main__.KEPT"
+    assert growth.variable_bytes == pytest.approx(MB, rel=0.01)
+
+
+def test_memory_that_two_objects_share_is_weighed_once():
+    pa = pytest.importorskip("pyarrow")
+    stage = stage_of_a_script()
+    column = pa.array(["x" * 1000] * 1000)
+    growth = grown(stage, lambda: [stage.process(column.slice(i, 1)) for i in range(50)])
+    assert growth.variable_bytes == pytest.approx(MB, rel=0.1)
+
+
+def test_buffers_of_arrow_that_no_counter_of_its_own_shows_are_still_arrows():
+    shares = attribute(200_000, arrow_bytes=200, malloc_bytes=205_000, python_bytes=4_000, pinned_bytes=195_000)
+    assert shares.main == ARROW
+    assert shares.arrow == 195_000
+    assert shares.native <= 1_000

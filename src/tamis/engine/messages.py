@@ -62,6 +62,9 @@ class Vitals:
     python_blocks: int = 0
     arrow_bytes: int = 0
     malloc_bytes: int | None = None  # None where the C library does not tell
+    n_descriptors: int = 0  # open files, sockets, ...
+    max_descriptors: int = 0  # that the process may have
+    n_threads: int = 0
 
     @property
     def level_bytes(self) -> int:
@@ -119,6 +122,8 @@ class StageUse:
     in_bytes: int
     cpu_s: float
     peak_bytes: int
+    n_descriptors: int = 0  # more open after it than before
+    n_threads: int = 0
 
 
 @dataclass(frozen=True)
@@ -128,6 +133,10 @@ class Held:
     stages: list[tuple[str, dict[str, int]]] = field(default_factory=list)
     python_bytes: int | None = None
     python_type: str = ""
+    arrow_bytes: int = 0  # buffers that these objects pin
+    arrow_type: str = ""
+    variable: str = ""  # that gained most of both
+    variable_bytes: int = 0
 
 
 # -- from a worker --------------------------------------------------------------------------------------------------------
@@ -241,8 +250,8 @@ class Done(AboutUnit, Cost):
 class Failure(AboutUnit, Cost):
     """A unit failed: by an exception in the worker, or (supervisor/deaths.py) with the worker.
 
-    `kind`: memory, error, setup, device (a GPU has no room for the stages), disk, input (not the records that an earlier pass read);
-    of workers that died also timeout, killed, replaced, crash.
+    `kind`: memory, error, setup, device (a GPU has no room for the stages), disk, input (not the records that an earlier pass read),
+    descriptors, threads (one more could not be had); of workers that died also timeout, killed, replaced, crash.
     """
 
     kind: str

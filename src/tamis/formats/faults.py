@@ -18,6 +18,8 @@ from collections.abc import Iterator
 _CLASSES = {"torch.OutOfMemoryError", "torch.cuda.OutOfMemoryError"}
 """By full name, of the class or of one it is derived from. Not MemoryErrors, unlike those of numpy, Arrow and cupy."""
 
+_NO_THREAD = "can't start new thread"
+_TOO_MANY_OPEN = "too many open files"
 _NO_MAP = ("failed to map segment", "cannot allocate memory")
 _WORDS: dict[str, tuple[str, ...]] = {
     "zlib": ("error -4 while",),  # Z_MEM_ERROR
@@ -29,7 +31,7 @@ _WORDS: dict[str, tuple[str, ...]] = {
                 "out of memory", "cannot allocate memory", "bad_alloc", "error -4 while"),
     "ctypes": _NO_MAP,
     # Its stack did not fit. A thread that hits a limit on their number says the same, and is no fault of the data either.
-    "threading": ("can't start new thread",),
+    "threading": (_NO_THREAD,),
 }  # fmt: skip
 """What a library says, in lower case, by the name of its package."""
 
@@ -53,11 +55,27 @@ def is_memory_failure(exc: BaseException) -> bool:
     return any(_is_failed_allocation(e) for e in _chain(exc))
 
 
+def is_descriptor_failure(exc: BaseException) -> bool:
+    """Return True if `exc`, or what it was raised from or while handling, is the failed opening of one file too many.
+
+    >>> is_descriptor_failure(OSError(errno.EMFILE, "Too many open files")), is_descriptor_failure(OSError("Too many open files"))
+    (True, False)
+    """
+    return any(_is_failed_opening(e) for e in _chain(exc))
+
+
+def is_thread_failure(exc: BaseException) -> bool:
+    """Return True if `exc`, or what it was raised from or while handling, is the failed start of a thread."""
+    return any(type(e) is RuntimeError and _NO_THREAD in str(e) and _raised_in(e) == "threading" for e in _chain(exc))
+
+
 def reason_of(exc: BaseException) -> str:
     """Why data cannot be decoded, in one line. What is no fault of the data is raised instead: a MemoryError for a failed
-    allocation, the error itself where the file vanished or the disk fails."""
+    allocation, the error itself where the file vanished, the disk fails or no file can be opened."""
     if is_memory_failure(exc):
         raise MemoryError(str(exc)) from exc
+    if is_descriptor_failure(exc):
+        raise exc
     if isinstance(exc, OSError) and exc.errno is not None:
         raise exc
     return (str(exc).strip() or type(exc).__name__).splitlines()[0]
@@ -113,6 +131,16 @@ def _is_failed_allocation(exc: BaseException) -> bool:
         return any(words in text for words in _NO_MAP)
     makers = {type(exc).__module__.partition(".")[0], _raised_in(exc)}
     return any(words in text for maker in makers for words in _WORDS.get(maker, ()))
+
+
+def _is_failed_opening(exc: BaseException) -> bool:
+    if isinstance(exc, OSError) and exc.errno in (errno.EMFILE, errno.ENFILE):
+        return True
+    if _TOO_MANY_OPEN not in str(exc).lower():
+        return False
+    if isinstance(exc, ImportError):
+        return exc.path is not None
+    return bool({type(exc).__module__.partition(".")[0], _raised_in(exc)} & {"pyarrow", "torch"})
 
 
 def _raised_in(exc: BaseException) -> str:

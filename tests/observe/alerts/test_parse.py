@@ -44,6 +44,7 @@ def test_the_defaults() -> None:
         ("disk", 5.0, "critical", [(0.05, "share"), (1e9, "bytes")], True),
         ("gpu", 60.0, "warning", [(0.8, "share")], True),
         ("leak", 0.0, "warning", [(0.0, "bytes")], False),
+        ("handles", 0.0, "warning", [(0.0, "number")], False),
         ("progress", 0.0, "warning", [(300.0, "seconds")], False),
     ]
     assert (made.every_s, made.to, dict(made.sinks)) == (600.0, ("log", "terminal"), {})

@@ -320,3 +320,22 @@ def test_the_page_lists_every_measure_and_every_default_rule() -> None:
         assert f"| `{measure.name}` | {measure.about} |\n" in page
     for rule in default_rules(PLACE):
         assert re.search(rf"^\| `{rule.name}` \| .*\| {rule.level} \|$", page, re.MULTILINE)
+
+
+def test_kept_descriptors_are_told_with_the_stage_and_the_partitions_left() -> None:
+    rules = book(*default_rules(Place()))
+    leaks = [
+        {
+            "stage": "open",
+            "kind": "file descriptors",
+            "handles_per_partition": 3.0,
+            "partitions_left": 300,
+            "worker": 4,
+        },
+        {"stage": "open", "kind": "threads", "handles_per_partition": 1.0, "worker": 4},
+    ]
+    (alert,) = rules.judge({"leaks": leaks}, 0.0)
+    assert (alert.rule, alert.worker) == ("handles", 4)
+    assert alert.text.startswith(
+        "stage open keeps 3 file descriptors more after each partition; the worker reaches its limit in 300 partitions"
+    )

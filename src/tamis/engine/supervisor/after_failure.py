@@ -27,6 +27,9 @@ class Setbacks(Dispatch):
     """`_recover` is called with the unit, which is nobody's at that moment, and the worker that had it."""
 
     def _recover(self, unit: Unit, worker: Worker, report: Failure) -> list[Action]:
+        was_fresh = worker.n_units == 0
+        if report.kind == "threads" and was_fresh:
+            report = replace(report, kind="memory")
         kind = report.kind
         if kind == "disk":
             return self._stop_fatal("disk", report.error)
@@ -41,7 +44,9 @@ class Setbacks(Dispatch):
             if unit.mode is Mode.FEED:
                 # A smaller node that cannot do it either says less than a larger one did.
                 unit.need_bytes = max(unit.need_bytes, self.grants.feed_need(worker, report))
-        verdict = recovery.decide(unit, report, self._had_all(worker))
+        if kind == "descriptors":
+            self.handles.ran_out(worker)
+        verdict = recovery.decide(unit, report, self._had_all(worker), was_fresh)
         unit = verdict.unit
         actions: list[Action] = []
         if verdict.note:

@@ -160,10 +160,14 @@ class Grants:
         """
         predictor = self.predictors[worker.segment]
         need = predictor.usual_need() if worker.segment else predictor.least_cap()
+        return self.used_of_cap(worker, vitals) + max(need, worker.cap_bytes // _LEAST_ROOM) <= worker.cap_bytes
+
+    def used_of_cap(self, worker: Worker, vitals: Vitals) -> int:
+        """Return how much of its cap a worker holds between units; address space counts, as its limit counts it."""
         used = max(worker.kept_bytes, vitals.level_bytes - worker.base_bytes)
         if worker.base_data_bytes:
             used = max(used, vitals.data_bytes + vitals.shared_bytes - worker.base_data_bytes)
-        return used + max(need, worker.cap_bytes // _LEAST_ROOM) <= worker.cap_bytes
+        return used
 
     # -- what would be enough -------------------------------------------------------------------------------------------
     def need_of(self, worker: Worker, unit: Unit, report: Failure) -> int:

@@ -22,7 +22,7 @@ from typing import Any
 from tamis.engine.messages import Done, Held, Vitals
 from tamis.engine.supervisor.actions import Action, Note
 from tamis.engine.supervisor.units import Mode, Unit
-from tamis.memory.attribution import PYTHON, UNEXPLAINED, Shares, attribute
+from tamis.memory.attribution import ARROW, PYTHON, UNEXPLAINED, Shares, attribute
 from tamis.memory.leaks import MAX_POINTS, N_IGNORED, FloorTrend, Verdict, allowance, partitions_until
 from tamis.sizes import format_size
 
@@ -68,8 +68,8 @@ class Line:
     def is_explained(self) -> bool:
         return len(self.probes) >= PROBES or self.n_asked >= MAX_ASKED or self.n_waited > MAX_WAITED
 
-    def shares(self, slope_bytes: float) -> tuple[Shares, str]:
-        """What the growth per partition is made of, and the type of Python objects that grew most (or "")."""
+    def shares(self, slope_bytes: float) -> tuple[Shares, str, str]:
+        """Return what the growth per partition is made of, the type that grew most, and the variable that keeps it (or "")."""
         mean = {name: sum(g.get(name, 0) for g in self._grown) / len(self._grown) for name in _COUNTERS if self._grown}
         weighed = [p for p in self.probes if p.python_bytes is not None]
         python = median(p.python_bytes or 0 for p in weighed) if weighed else None
@@ -80,9 +80,14 @@ class Line:
             malloc_bytes=mean.get("malloc_bytes") if "malloc_bytes" in self._counters else None,
             python_bytes=python,
             shared_bytes=mean.get("shared_bytes", 0.0),
+            pinned_bytes=median(p.arrow_bytes for p in weighed) if weighed else 0.0,
         )
-        types = [p.python_type for p in weighed]
-        return shares, max(set(types), key=types.count) if types and shares.main == PYTHON else ""
+        if shares.main not in (PYTHON, ARROW):
+            return shares, "", ""
+        types = [p.python_type if shares.main == PYTHON else p.arrow_type for p in weighed]
+        least = _NAMED_SHARE * slope_bytes
+        variables = [p.variable if p.variable_bytes >= least else "" for p in weighed]
+        return shares, _usual(types), _usual(variables)
 
     def stage(self, slope_bytes: float) -> str:
         """The stage that keeps memory, by the probes; "" if none stands out."""
@@ -97,6 +102,10 @@ class Line:
             if best and by_stage[best] >= _NAMED_SHARE * slope_bytes:
                 return best
         return ""
+
+
+def _usual(values: list[str]) -> str:
+    return max(sorted(set(values)), key=values.count, default="")
 
 
 def _counted(held: Mapping[str, int]) -> float:
@@ -191,7 +200,7 @@ def _describe(
     worker_id: int, segment: int, line: Line, verdict: Verdict, cap_bytes: int, risen_bytes: int
 ) -> dict[str, Any]:
     slope = verdict.slope_bytes
-    shares, python_type = line.shares(slope)
+    shares, its_type, variable = line.shares(slope)
     stage = line.stage(slope)
     left = partitions_until(cap_bytes - risen_bytes, slope)
     every = max(1, partitions_until(allowance(cap_bytes), slope))
@@ -200,7 +209,8 @@ def _describe(
         if stage and not stage.startswith("(")
         else f"a worker{f' while {stage[1:-1]}' if stage else ''}"
     )
-    what = f"{shares.main}, mostly {python_type}" if python_type else shares.main
+    what = f"{shares.main}, mostly {its_type}" if its_type else shares.main
+    what += f", kept in {variable}" if variable else ""
     if shares.main == UNEXPLAINED:
         what = "neither Python's, Arrow's nor malloc's: fragments, or mapped by a library"
     text = (
@@ -215,7 +225,8 @@ def _describe(
             "it ends. A larger --memory or fewer --workers would"
         )
     return {
-        "text": text, "who": who, "stage": stage, "kind": shares.main, "python_type": python_type, "worker": worker_id, "workers": [worker_id],
+        "text": text, "who": who, "stage": stage, "kind": shares.main, "python_type": its_type if shares.main == PYTHON else "",
+        "arrow_type": its_type if shares.main == ARROW else "", "variable": variable, "worker": worker_id, "workers": [worker_id],
         "segment": segment, "bytes_per_partition": round(slope), "low_bytes": round(verdict.low_bytes), "p": verdict.p,
         "n_partitions": verdict.n_points, "growth_bytes": round(verdict.growth_bytes), "partitions_left": left,
         "replaced_every": every, "proven": line.trend.is_proven, "cap_bytes": cap_bytes, "python_bytes": round(shares.python),

@@ -11,6 +11,7 @@ from tamis.engine.messages import Done, Vitals
 from tamis.engine.supervisor.actions import Action, Assign, Kill, Note, Start, Stop, Trim
 from tamis.engine.supervisor.devices import environment
 from tamis.engine.supervisor.grants import Grants
+from tamis.engine.supervisor.handles import Handles
 from tamis.engine.supervisor.leakage import Leakage
 from tamis.engine.supervisor.nodes import Node, remote, this_machine
 from tamis.engine.supervisor.state import FEEDER, Config, NodeSpec, Worker
@@ -31,6 +32,7 @@ class Pool:
         for spec in config.nodes or ():
             self.nodes[spec.id] = remote(spec, config, self.grants)
         self.leakage = Leakage()
+        self.handles = Handles()
         names = ("splits", "retries", "kills", "crashes", "memory_failures", "recycled", "committed", "late")
         self.counters = dict.fromkeys(names, 0)
         self._next_worker = self._next_fence = 1
@@ -106,8 +108,8 @@ class Pool:
 
     @property
     def leaks(self) -> list[dict[str, Any]]:
-        """Leaks found so far (leakage.py)."""
-        return self.leakage.leaks
+        """Leaks found so far, of memory (leakage.py) and of descriptors and threads (handles.py)."""
+        return self.leakage.leaks + self.handles.leaks
 
     @property
     def busy(self) -> bool:
@@ -143,7 +145,7 @@ class Pool:
         return Assign(worker.id, unit, worker.fence, cap_bytes)
 
     def _recycle(self, worker: Worker, report: Done) -> list[Action]:
-        """Replace a worker that a leak is proven of, whose next partition would not fit next to what it has gathered, or whose
+        """Replace a worker that a leak is proven of, that runs out of descriptors or threads, whose next partition would not fit next to what it has gathered, or whose
         address space has grown far beyond what it uses.
 
         A worker that only grows stays while partitions fit: replacing it would empty a cache that is about to be full.
@@ -151,18 +153,26 @@ class Pool:
         vitals = report.vitals or Vitals()
         floor = vitals.level_bytes
         risen = worker.note_floor(floor)
+        worker.vitals = vitals
         notes = self.leakage.after_unit(worker.id, worker.segment, report, worker.cap_bytes, risen)
+        notes += self.handles.after_unit(worker, report)
         has_room = worker.segment == FEEDER or self.grants.has_room(worker, vitals)
         leaks = self.leakage.is_due(worker.id, worker.segment, worker.cap_bytes, risen, has_room)
         data = vitals.data_bytes + vitals.shared_bytes - self.config.worker_bytes
         is_full = worker.is_full(floor) and not has_room
-        if not leaks and not is_full and not worker.is_sparse(floor, data):
+        is_sparse = worker.is_sparse(floor, data)
+        used = worker.cap_bytes if is_sparse else self.grants.used_of_cap(worker, vitals)
+        short = self.handles.why_replace(worker, report, used)
+        if not leaks and not is_full and not short and not is_sparse:
             return notes
         self.counters["recycled"] += 1
         self.leakage.gone(worker.id, worker.segment, heir=True)
+        self.handles.gone(worker.id)
         rose = f"its memory floor rose to {format_size(floor)}"
         if leaks:
             text = f"worker {worker.id} is replaced: {rose}, which is as far as a leak may go"
+        elif short:
+            text = f"worker {worker.id} is replaced: {short}"
         elif is_full:
             text = (
                 f"worker {worker.id} is replaced, not proven a leak: {rose}, by {format_size(floor - worker.first_floor)}, which leaves "

@@ -5,6 +5,8 @@ memory failure   split in two (the next attempt may have a larger cap: grants.py
 in setup()       alone with the whole budget, then the run ends; any other error there ends the run: no document is to blame
 changed input    the run ends: records are not those that an earlier pass of the same workflow read
 on a full GPU    in setup(): with the workers that fitted, and no more of them (after_failure.py); without any the run ends
+descriptors,     the worker had used them up before: again, unchanged, on a fresh one (five times); else descriptors as a stage error,
+threads          threads as a memory failure: their stacks count against the cap
 user's source    once more, then the run ends: what it reads or makes is not ours to set aside
 stage error,     once more on a fresh worker; then split until one record is left; that record goes to quarantine
 crash, timeout
@@ -24,6 +26,7 @@ from tamis.engine.supervisor.cutting import can_split
 from tamis.engine.supervisor.units import TO_END, Kind, Mode, Unit
 
 MAX_INNOCENT_KILLS = 5
+_USED_UP = {"descriptors": "file descriptors (EMFILE)", "threads": "threads"}
 MAX_FEED_FAILURES = 4  # in a row, with nothing handed out in between
 MAX_BATCH_ROWS = 1 << 17  # that a reader of Parquet files asks for at once, while it fits
 EVERYTHING = 1 << 62  # what a feeder gets then is the whole pool
@@ -40,8 +43,9 @@ class Verdict:
     n_failures: int = 0
 
 
-def decide(unit: Unit, report: Failure, had_all: bool = False) -> Verdict:
+def decide(unit: Unit, report: Failure, had_all: bool = False, was_fresh: bool = True) -> Verdict:
     """What to do with a unit after this failure. `had_all`: its cap was the whole pool, so that no larger one can be tried.
+    `was_fresh`: it was the first unit of its worker, which had not used up anything before.
 
     Changes nothing that it is given: what is to be remembered of the failure is on the verdict's unit.
     """
@@ -53,6 +57,12 @@ def decide(unit: Unit, report: Failure, had_all: bool = False) -> Verdict:
         if unit.n_kills <= MAX_INNOCENT_KILLS:
             return Verdict("retry", unit)
         kind = "crash"
+    if kind in _USED_UP:
+        if not was_fresh and unit.n_kills < MAX_INNOCENT_KILLS:
+            where = f"{in_words(report.stage)}: " if report.stage else ""
+            note = f"{where}the worker ran out of {_USED_UP[kind]}, trying again on a fresh one: {error}"
+            return Verdict("retry", replace(unit, n_kills=unit.n_kills + 1), note)
+        kind = "memory" if kind == "threads" else kind
     unit = replace(unit, last_error=error)
     if kind == "input":
         return Verdict("fail", unit)

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from tamis.engine.ledger import Ledger
-from tamis.engine.messages import StagedFile
+from tamis.engine.messages import StagedFile, Vitals
 from tamis.engine.supervisor.units import Piece, Unit
 from tamis.memory.leaks import N_IGNORED
 
@@ -86,6 +86,7 @@ class Worker:
     first_floor: int = 0
     base_floor: int = 0  # when the first partitions, which warm it up, were over
     node: int = 0  # the machine that it is on
+    vitals: Vitals | None = None  # after its last unit
 
     @property
     def dying(self) -> bool:

@@ -9,12 +9,15 @@ a unit. One rule for failures: every retry changes something (recovery.py).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tamis.engine.activity import is_setting_up
 from tamis.engine.messages import Covered, Done, Failure, RowsTooLarge, StreamTooLarge, Vitals
 from tamis.engine.supervisor.actions import Action, Discard, Kill, Replace, Stop
 from tamis.engine.supervisor.after_failure import Setbacks
 from tamis.engine.supervisor.cutting import without
 from tamis.engine.supervisor.deaths import judge_death
+from tamis.engine.supervisor.handles import is_short_of_descriptors
 from tamis.engine.supervisor.state import NodeSpec, counts_of
 from tamis.engine.supervisor.units import MIN_ROWS_BYTES, Kind, Mode, Piece, Recast, Unit
 from tamis.engine.supervisor.work import held_by
@@ -174,6 +177,7 @@ class Supervisor(Setbacks):
         worker = self._drop(worker_id)
         if worker is not None:
             self.leakage.gone(worker.id, worker.segment, heir=False)
+            self.handles.gone(worker.id)
         if worker is None or worker.unit is None:
             if worker is not None and not worker.ready and not worker.dying:
                 self._n_stillborn += 1
@@ -187,6 +191,10 @@ class Supervisor(Setbacks):
         node = self.nodes.get(worker.node)
         grown = worker.used_bytes - (node or self).config.worker_bytes  # the cap counts from what a worker holds anyway
         report = judge_death(worker.why_killed, how, signal, grown, worker.cap_bytes, worker.was_alone, stage)
+        if report.kind in ("memory", "crash") and not worker.why_killed and is_short_of_descriptors(worker.vitals):
+            report = replace(
+                report, kind="descriptors", error=f"{report.error} (EMFILE: it had hardly any file descriptor left)"
+            )
         if is_setting_up(stage) and unit.mode is Mode.RUN and worker.why_killed in _OWN_DEATHS:
             return self._died_setting_up(unit, worker, report) + self._dispatch(now_s, self._at(worker))
         return self._recover(unit, worker, report) + self._dispatch(now_s, self._at(worker))

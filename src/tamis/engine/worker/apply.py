@@ -72,12 +72,18 @@ class Uses:
         if self._in_bytes is None:
             batches = [t for t in tasks if isinstance(t, DocumentBatch)]
             self._in_bytes = sum(int(record_bytes(b).sum()) for b in batches)
+        self._handles = meter.n_descriptors(), meter.n_threads()
         self._cpu_s = time.process_time()
         self._watch = PeakWatch().start()
 
     def end(self, label: str, book: StageBook) -> None:
-        peak_bytes = max(0, self._watch.stop() - self._floor_bytes)
-        self.rows.append(StageUse(label, self._in_bytes or 0, round(time.process_time() - self._cpu_s, 6), peak_bytes))
+        try:
+            peak_bytes = max(0, self._watch.stop() - self._floor_bytes)
+        except OSError:  # the stage has used up the descriptors; what it raised for that matters more
+            peak_bytes = 0
+        cpu_s = round(time.process_time() - self._cpu_s, 6)
+        descriptors, threads = meter.n_descriptors() - self._handles[0], meter.n_threads() - self._handles[1]
+        self.rows.append(StageUse(label, self._in_bytes or 0, cpu_s, peak_bytes, descriptors, threads))
         if book.derived.n or book.consumed.n or self._in_bytes is None:
             self._in_bytes = None  # other documents than before: counted anew
         else:  # counting again for every stage would cost more than a cheap stage does

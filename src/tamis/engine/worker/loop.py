@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from tamis.engine import messages
 from tamis.engine.channel import Channel
+from tamis.engine.worker.failures import DescriptorReserve
 from tamis.engine.worker.probe import PythonProbe
 from tamis.engine.worker.process import UnitRunner
 from tamis.kernels import spare
@@ -67,7 +68,8 @@ def _one_unit(channel: Channel, runner: UnitRunner, message: messages.Assign) ->
     watch = PeakWatch().start()
     floor = watch.peak_bytes - spare.held_bytes()
     cpu = time.process_time()
-    report = runner.run(unit, fence, say, wait)
+    with DescriptorReserve():
+        report = runner.run(unit, fence, say, wait)
     peak_bytes, cpu_s = max(0, watch.stop() - floor), round(time.process_time() - cpu, 6)
     is_starved = isinstance(report, messages.Failure) and report.kind == "memory"
     if isinstance(report, messages.Failure) and not is_starved:
@@ -93,4 +95,7 @@ def _vitals() -> messages.Vitals:
         file_bytes=status.get("RssFile", 0),
         data_bytes=max(0, status.get("VmData", 0) - kept),
         **counts(),
+        n_descriptors=meter.n_descriptors(),
+        max_descriptors=meter.max_descriptors(),
+        n_threads=meter.n_threads(),
     )

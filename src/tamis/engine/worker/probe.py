@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -21,7 +21,7 @@ from tamis.engine.messages import Held
 from tamis.engine.worker import handover
 from tamis.engine.worker.rejections import Rejections
 from tamis.memory import meter
-from tamis.memory.attribution import Census, census, counts
+from tamis.memory.attribution import Census, census, counts, variables_of
 from tamis.memory.release import release
 from tamis.tasks import DocumentBatch, Task
 
@@ -160,14 +160,11 @@ class PythonProbe:
         now = self._census()
         if self._before is None or now is None:
             return held
-        grown, python_type = now.n_bytes - self._before.n_bytes, now.largest_growth(self._before)
-        return replace(held, python_bytes=grown, python_type=python_type)
+        return replace(held, **asdict(now.growth(self._before)))
 
     def _census(self) -> Census | None:
         # Stages and the globals of their modules are older than gc.freeze(): the collector does not list them.
-        modules = {type(s).__module__ for s in self._stages}
-        found = [vars(sys.modules[name]) for name in modules if name in sys.modules]
         try:
-            return census([*self._stages, *found])
+            return census(self._stages, variables=variables_of(self._stages))
         except MemoryError:  # the cap is tight: then it is not known
             return None

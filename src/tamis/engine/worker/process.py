@@ -7,13 +7,11 @@ The same code runs in worker processes and in the in-process executor. It knows 
 from __future__ import annotations
 
 import copy
-import errno
 import gc
 import itertools
 import json
 import os
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -33,6 +31,7 @@ from tamis.engine.worker import binning, handover
 from tamis.engine.worker import write as output
 from tamis.engine.worker.apply import Notes, SetupFailure, StageFailure, Uses, identify, narrow, run_stage
 from tamis.engine.worker.blocks import BlockFault
+from tamis.engine.worker.failures import failure, failure_of, is_of_the_machine
 from tamis.engine.worker.feed import feed
 from tamis.engine.worker.fields import FieldCheck
 from tamis.engine.worker.kept_scores import Kept
@@ -43,9 +42,9 @@ from tamis.engine.worker.read import Contents, Limits, TooLarge, read_pieces
 from tamis.engine.worker.rejections import Rejections
 from tamis.engine.worker.sending import send_outputs
 from tamis.engine.worker.workplace import Workplace
-from tamis.errors import FormatError, InputChanged, PipelineError, StoreError
+from tamis.errors import FormatError, InputChanged, PipelineError
 from tamis.formats.columns.python_values import python_values
-from tamis.formats.faults import asked_bytes, is_memory_failure, let_go
+from tamis.formats.faults import is_memory_failure
 from tamis.formats.jsonl.known_records import KnownRecords
 from tamis.formats.registry import TABLES, is_table, table_format
 from tamis.kernels.records import hash128
@@ -56,13 +55,7 @@ from tamis.stages.base import InputNotes
 from tamis.tasks import ROW_ID, DocumentBatch, FileGroupTask, Task
 
 _POSITION = 0x706F736974696F6E  # a salt: hashes of positions are unlike those of derived documents
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _DECLARED = "declared schema"  # the book of documents that do not fit the schema that the writer was given
-_NOT_OWN = (
-    os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
-    "site-packages",
-    "/lib/python",
-)
 Say = Callable[[UnitNews], None]
 
 
@@ -78,6 +71,8 @@ class UnitRunner:
         secrets.learn(*job.stages, job.source, job.reader, job.writer)  # what stages raise may tell them
         self._ready: set[int] = set()
         self._setup_s = 0.0  # of the unit that is being done
+        self._uses = Uses()  # of the unit that is being done
+        self._first_threads = 0  # when the first unit began
         self._mark = os.urandom(4).hex()
         self._bounded = {(r["stage"], r["score"]) for r in job.rules() if r.get("at_least") or r.get("at_most")}
         self._known: KnownRecords | None = None
@@ -91,6 +86,7 @@ class UnitRunner:
         mark = f"{unit.id}.{fence}.{os.getpid()}-{self._mark}"
         base = os.path.join(self.place.staged, f"u{mark}")
         began, self._setup_s = time.perf_counter(), 0.0
+        self._uses, self._first_threads = Uses(), self._first_threads or meter.n_threads()
         doing.note(WRITING if unit.mode is Mode.RECAST else READING)
         try:
             if unit.mode is Mode.FEED:
@@ -109,27 +105,26 @@ class UnitRunner:
         except TooLarge as exc:
             report = exc.report
         except MissingField as exc:
-            report = replace(_failure("setup", exc), is_usage=True, error=secrets.hide(str(exc)))
+            report = replace(failure("setup", exc), is_usage=True, error=secrets.hide(str(exc)))
         except SetupFailure as exc:
             kind = "memory" if is_memory_failure(exc.cause) else "setup"
             if self.job.segments[unit.segment].resources.requires_gpu and lacked_device_memory(exc.cause):
                 kind = "device"
-            report = replace(_failure(kind, exc.cause, exc.stage), in_setup=True)
+            report = replace(failure(kind, exc.cause, exc.stage), in_setup=True)
         except InputChanged as exc:
-            report = _failure("input", exc)
+            report = failure("input", exc)
         except StageFailure as exc:
-            kind = (
-                "disk" if _is_of_the_machine(exc.cause) else "input" if isinstance(exc.cause, InputChanged) else "error"
-            )
-            report = _failure("memory" if is_memory_failure(exc.cause) else kind, exc.cause, exc.stage)
+            kind = "input" if isinstance(exc.cause, InputChanged) else "error"
+            kind = "disk" if is_of_the_machine(exc.cause) else kind
+            report = failure_of(kind, exc.cause, exc.stage, self._uses.rows, self._first_threads)
         except BlockFault as exc:
-            report = _failure("disk", exc)
+            report = failure_of("disk", exc, "", self._uses.rows, self._first_threads)
         except OSError as exc:
             # Without a number: Arrow's, about a value or type that a format cannot hold.
             kind = "error" if type(exc) is OSError and exc.errno is None else "disk"
-            report = _failure("memory" if is_memory_failure(exc) else kind, exc, doing.now())
+            report = failure_of(kind, exc, doing.now(), self._uses.rows, self._first_threads)
         except Exception as exc:
-            report = _failure("memory" if is_memory_failure(exc) else "error", exc, doing.now())
+            report = failure_of("error", exc, doing.now(), self._uses.rows, self._first_threads)
         doing.note("")
         if isinstance(report, Done | Failure):
             seconds = time.perf_counter() - began
@@ -203,7 +198,7 @@ class UnitRunner:
             if unit.step == 0:  # later sampling steps read the same files again
                 quarantine.extend(account_input(stage, noted, ledger))
 
-        notes = Notes(rejections, Uses(), kept, aside, read)
+        notes = Notes(rejections, self._uses, kept, aside, read)
         if unit.segment == 0:
             tasks, contents = self._source(unit, ledger, quarantine, say)
         else:
@@ -472,32 +467,3 @@ def _add_positions(batch: DocumentBatch, ledger: Ledger) -> None:
 def _in_window(hi: np.ndarray[Any, Any], low: float, high: float) -> np.ndarray[Any, Any]:
     below = np.ones(len(hi), bool) if high >= 1.0 else hi < np.uint64(int(high * 2**64))
     return below & (hi >= np.uint64(int(low * 2**64)))
-
-
-def _raised_at(exc: BaseException) -> str:
-    """The last line of the traceback that is in the user's own code; of all code, where none is. File, number, function and text."""
-    frames = traceback.extract_tb(exc.__traceback__)
-    own = [f for f in frames if f.filename != __file__ and not any(p in f.filename for p in _NOT_OWN)]
-    if not own:
-        return ""
-    last = own[-1]
-    text = f": {last.line}" if last.line else ""
-    return f"{os.path.basename(last.filename)}, line {last.lineno}, in {last.name}{text}"
-
-
-def _is_of_the_machine(cause: BaseException) -> bool:
-    """A store that does not answer and a disk that is full say nothing about the data: no reason to cut it, and to set records aside."""
-    return isinstance(cause, StoreError) or (isinstance(cause, OSError) and cause.errno in _NO_ROOM)
-
-
-def _failure(kind: str, exc: BaseException, stage: str = "") -> Failure:
-    if kind == "memory":
-        let_go(exc)
-    return Failure(
-        kind,
-        error=secrets.hide(f"{type(exc).__name__}: {exc}")[:2000],
-        stage=stage,
-        trace=secrets.hide("".join(traceback.format_exception(exc)))[-4000:],
-        at=secrets.hide(_raised_at(exc))[:500],
-        asked_bytes=asked_bytes(exc) or 0 if kind == "memory" else 0,
-    )

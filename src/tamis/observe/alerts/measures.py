@@ -46,8 +46,8 @@ class Measure:
 
     name: str
     about: str
-    of: str  # run, stage, gpu or leak
-    unit: str  # share, bytes, seconds or degrees
+    of: str  # run, stage, gpu, leak or handles
+    unit: str  # share, bytes, seconds, degrees or number
     fact: str
     whole: str
     text: str
@@ -142,6 +142,7 @@ class Meter:
             "stage": list(self._stages(sample.get("stages"), now_s)),
             "gpu": list(self._gpus(sample.get("gpus"), now_s)),
             "leak": list(_leaks(sample.get("leaks"))),
+            "handles": list(_handles(sample.get("leaks"))),
         }
 
     def _run(self, sample: Sample, now_s: float) -> dict[str, Any]:
@@ -198,6 +199,23 @@ def _leaks(leaks: object) -> Iterator[tuple[str, dict[str, Any]]]:
         more = f", in {kind!s:.40}" if kind else ""
         more += f"; the worker reaches its limit in {until:,.0f} partitions" if until is not None else ""
         worst[who] = {"leak_bytes": n, "more": more, "worker": None if worker is None else int(worker)}
+    yield from worst.items()
+
+
+def _handles(leaks: object) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the worst leak of descriptors or threads of each stage: handles_per_partition, kind, and partitions_left where known."""
+    worst: dict[str, dict[str, Any]] = {}
+    for leak in leaks[:1000] if isinstance(leaks, (list, tuple)) else ():
+        facts = numbers(leak)
+        n, worker = facts.get("handles_per_partition", 0), facts.get("worker")
+        stage = str(leak.get("stage") or "")[:80] if facts else ""
+        who = f"stage {stage}" if stage else "a worker"
+        if n <= worst.get(who, {}).get("handles", 0):
+            continue
+        until = facts.get("partitions_left")
+        more = f"; the worker reaches its limit in {until:,.0f} partitions" if until is not None else ""
+        kind = str(leak.get("kind") or "handles")[:40]
+        worst[who] = {"handles": n, "kind": kind, "more": more, "worker": None if worker is None else int(worker)}
     yield from worst.items()
 
 
@@ -273,6 +291,11 @@ MEASURES = {
             "leak", "memory that a stage keeps after each partition", "leak", "bytes", "leak_bytes", "",
             "{subject} keeps {n:bytes} more after each partition{more}",
             "the worker is replaced in time; release what the stage keeps, or report it to who wrote the stage",
+        ),
+        Measure(
+            "handles", "file descriptors or threads that a stage keeps after each partition", "handles", "number", "handles", "",
+            "{subject} keeps {n:number} {kind} more after each partition{more}",
+            "the worker is replaced in time; close files and join threads in the stage, or report it to its author",
         ),
         Measure(
             "progress", "time since something was committed", "run", "seconds", "progress_s", "",

@@ -82,6 +82,7 @@ def default_rules(place: Place) -> list[Rule]:
         Rule("disk", "disk", (Limit(0.05, share), Limit(1e9, "bytes")), low=True, for_s=5.0, level=CRITICAL),
         Rule("gpu", "gpu", (Limit(0.8, share),), low=True, for_s=60.0),
         Rule("leak", "leak", (Limit(0.0, "bytes"),)),
+        Rule("handles", "handles", (Limit(0.0, "number"),)),
         Rule("progress", "progress", (Limit(300.0, "seconds"),)),
     ]
 

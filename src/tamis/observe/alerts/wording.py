@@ -60,6 +60,7 @@ UNITS: dict[str, tuple[str, Callable[[float], str]]] = {
     "share": ("a share such as 85%", share_text),
     "bytes": ("a size such as 1GB", format_size),
     "seconds": ("a time such as 5min", time_text),
+    "number": ("a number", lambda n: f"{n:,.3g}"),
     "degrees": ("a number of degrees", lambda degrees: f"{degrees:.3g} °C"),
 }
 

@@ -1,0 +1,103 @@
+"""Failures of units as reports to the supervisor: bad data, a stage's own error, or a process that has used up what it may have.
+
+Memory, file descriptors and threads are told apart here (formats/faults.py knows the exceptions); what becomes of the unit is
+decided in supervisor/recovery.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import traceback
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tamis import secrets
+from tamis.engine.messages import Failure, StageUse
+from tamis.errors import StoreError
+from tamis.formats.faults import asked_bytes, is_descriptor_failure, is_memory_failure, is_thread_failure, let_go
+from tamis.memory import meter
+
+_N_RESERVED = 8
+_MANY_THREADS = 8  # more than a worker began with: their stacks, not the data, take its memory
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_NOT_OWN = (
+    os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
+    "site-packages",
+    "/lib/python",
+)
+
+
+class DescriptorReserve:
+    """Descriptors that are held while stages run, so that measuring and reporting have some when stages have used up all others."""
+
+    def __enter__(self) -> None:
+        self._held: list[int] = []
+        with contextlib.suppress(OSError):  # as many as there are
+            for _ in range(_N_RESERVED):
+                self._held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+
+    def __exit__(self, *exc_info: object) -> None:
+        for fd in self._held:
+            os.close(fd)
+
+
+def failure_of(
+    kind: str, exc: BaseException, stage: str, uses: Sequence[StageUse] = (), first_threads: int = 0
+) -> Failure:
+    """Return the report on an exception; `kind` is what it is if the process has not run out of something.
+
+    What was used up is named with the stage that took most of it in this unit (`uses`), which need not be the one that failed.
+    `first_threads`: how many the worker had when it began.
+    """
+    n_open, n_threads = meter.n_descriptors(), meter.n_threads()
+    is_short = is_descriptor_failure(exc)
+    if not is_short and is_thread_failure(exc) and n_threads - first_threads >= _MANY_THREADS:
+        most = max(((use.n_threads, use.label) for use in uses), default=(0, ""))
+        return _used_up("threads", exc, stage, f"{n_threads} threads", most)
+    if not is_short and is_memory_failure(exc):
+        return failure("memory", exc, stage)
+    if is_short or 0 < meter.max_descriptors() <= n_open:
+        most = max(((use.n_descriptors, use.label) for use in uses), default=(0, ""))
+        used = f"EMFILE: {n_open} of {meter.max_descriptors()} file descriptors are open"
+        return _used_up("descriptors", exc, stage, used, most)
+    return failure(kind, exc, stage)
+
+
+def _used_up(kind: str, exc: BaseException, stage: str, used: str, most: tuple[int, str]) -> Failure:
+    """`most`: how many of them the greediest stage took in this unit, and its label."""
+    n, label = most
+    report = failure(kind, exc, label if n > 0 else stage)
+    by = f", {n} of them by stage {label!r} in this partition" if n > 0 else ""
+    return replace(report, error=f"{report.error} ({used}{by})")
+
+
+def failure(kind: str, exc: BaseException, stage: str = "") -> Failure:
+    """Return the report on an exception of this kind."""
+    if kind == "memory":
+        let_go(exc)
+    return Failure(
+        kind,
+        error=secrets.hide(f"{type(exc).__name__}: {exc}")[:2000],
+        stage=stage,
+        trace=secrets.hide("".join(traceback.format_exception(exc)))[-4000:],
+        at=secrets.hide(_raised_at(exc))[:500],
+        asked_bytes=asked_bytes(exc) or 0 if kind == "memory" else 0,
+    )
+
+
+def is_of_the_machine(cause: BaseException) -> bool:
+    """A store that does not answer and a disk that is full say nothing about the data: no reason to cut it, and to set records aside."""
+    return isinstance(cause, StoreError) or (isinstance(cause, OSError) and cause.errno in _NO_ROOM)
+
+
+def _raised_at(exc: BaseException) -> str:
+    """The last line of the traceback that is in the user's own code; of all code, where none is. File, number, function and text."""
+    frames = traceback.extract_tb(exc.__traceback__)
+    own = [f for f in frames if f.filename != __file__ and not any(p in f.filename for p in _NOT_OWN)]
+    if not own:
+        return ""
+    last = own[-1]
+    text = f": {last.line}" if last.line else ""
+    return f"{os.path.basename(last.filename)}, line {last.lineno}, in {last.name}{text}"
