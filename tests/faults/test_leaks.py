@@ -56,7 +56,7 @@ MORE = [
 @pytest.mark.parametrize(
     ("stage", "n_bytes", "kind"), [*CASES, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE)]
 )
-def test_a_leak_is_named(tmp_path: Path, stage: Any, n_bytes: int, kind: str) -> None:
+def test_a_leak_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture, stage: Any, n_bytes: int, kind: str) -> None:
     result = _run(tmp_path, stage(n_bytes), memory="250MB" if n_bytes == MB else "512MB")
     assert_conserved(result)
     assert sorted(ids_of(tmp_path / "out")) == [i for i in range(4 * N_PARTITIONS) if i % 2 == 0]
@@ -64,6 +64,9 @@ def test_a_leak_is_named(tmp_path: Path, stage: Any, n_bytes: int, kind: str) ->
     assert (leak["stage"], leak["kind"]) == (stage.name, kind)
     assert leak["bytes_per_partition"] == pytest.approx(n_bytes, rel=0.15)
     assert leak["n_partitions"] <= N_PARTITIONS
+    (told,) = result.leaks
+    assert (told["text"], told["stage"]) == (leak["text"], leak["stage"])
+    assert [r.getMessage() for r in caplog.records if r.name == "tamis.leaks"] == [f"faults: {leak['text']}"]
     assert leak["text"].startswith(f"stage '{stage.name}' keeps ")
     # A megabyte per partition fills the cap in this run, 64 KB never do. Only who lives long proves that a rise does not end.
     assert leak["proven"] == (n_bytes == KB64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tamis.engine.job import Job
@@ -61,6 +61,7 @@ class BaseExecutor:
         self.config = dict(config or {})
         self._check_config()
         self.progress, self.watch, self.report = progress, watch, report
+        self.note: Callable[[str], None] | None = None  # prints a line above the progress that is shown
         self.last_result: RunResult | None = None
 
     def _check_config(self) -> None:

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tamis.backends.alerting import alerted, summary_of
 from tamis.engine.job import make_job
 from tamis.engine.run.inputs import find_inputs
 from tamis.engine.run.output.temporary import temporary_output
@@ -44,7 +45,9 @@ def execute(
     settings: Mapping[str, Any],
 ) -> RunResult:
     """Run these stages, which were built (stages/building.py); returns the whole result and leaves judging it to the caller."""
-    chosen = RunSettings.from_mapping({**_client_settings(), **settings})
+    given = {**_client_settings(), **settings}
+    alerts = given.pop("alerts", None)
+    chosen = RunSettings.from_mapping(given)
     documents = bool(initial_tasks) and all(isinstance(t, DocumentBatch) for t in initial_tasks or ())
     job = make_job(name, stages, chosen.mode, documents, executor.is_cluster)
     output = everything = _output(job.writer, chosen.run_dir)  # never input, whichever part of it this run writes
@@ -61,8 +64,18 @@ def execute(
         chosen.scratch,
     )
     is_part = getattr(executor, "warm_process", None) is not None
-    run = Run(job, inputs, chosen, executor.make_workers, output, executor.progress, executor.watch, is_part)
-    reported = executor.report and (chosen.run_dir is not None if job.writer is None else job.writer.is_reported)
+    run_dir = os.path.join(local_of(output), "_tamis")
+    with alerted(alerts, executor.watch, given, run_dir, name, executor.note) as watch:
+        run = Run(job, inputs, chosen, executor.make_workers, output, executor.progress, watch, is_part)
+        result = _run(run, executor, job.writer, chosen.run_dir)
+    result.alerts = summary_of(watch)
+    executor.last_result = result
+    return result
+
+
+def _run(run: Run, executor: BaseExecutor, writer: Writer | None, run_dir: str | None) -> RunResult:
+    """Execute a run and leave its report, also where it fails."""
+    reported = executor.report and (run_dir is not None if writer is None else writer.is_reported)
     try:
         result = run.execute()
     except RunConflict:  # what lies there is another run's
@@ -70,7 +83,7 @@ def execute(
     except (TamisError, KeyboardInterrupt) as exc:
         if reported:
             _leave_report(run.dir.path)
-        if job.writer is None and chosen.run_dir is None:
+        if writer is None and run_dir is None:
             exc.add_note("The run directory goes with this program; give run_dir=FOLDER to keep it and its log.")
         raise
     if reported:
@@ -79,7 +92,6 @@ def execute(
         result.report = kept if is_there else _leave_report(run.dir.path)
         with contextlib.suppress(StoreError):  # the run is finished, whatever becomes of its page
             run.dir.keep_files("report.html")
-    executor.last_result = result
     return result
 
 
@@ -90,11 +102,11 @@ def shown(executor: BaseExecutor, name: str, run: Callable[[], RunResult]) -> Ru
     if executor.progress is not None or not executor.show_progress:
         return run()
     with Shown() as line:
-        executor.progress = at_most_every(executor.progress_interval, line.show)
+        executor.progress, executor.note = at_most_every(executor.progress_interval, line.show), line.note
         try:
             result = run()
         finally:
-            executor.progress = None
+            executor.progress = executor.note = None
     line.note(in_one_line(name, result))
     return result
 

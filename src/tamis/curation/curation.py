@@ -224,7 +224,7 @@ class Curation:
         from tamis.pipeline.passes import seen_by, tell
 
         with seen_by(progress, PASSES) as show:
-            result = CurationRun(self, settings, show, executor).run()
+            result = CurationRun(self, settings, show, executor).run(progress is True)
         if progress is True:
             tell(f"{self.name}: {result.in_one_line()}")
         return result

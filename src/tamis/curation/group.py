@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tamis.backends.alerting import OFF
 from tamis.curation.result import pass_facts
 from tamis.curation.steps import Deduplication
 from tamis.dedup.kinds import Passes, StepOf
@@ -32,7 +33,7 @@ class GroupWorkflow(Workflow):
         self, run: CurationRun, number: int, passes: Passes, steps: Sequence[Deduplication], labels: list[str]
     ) -> None:
         settings = {k: v for k, v in run.settings.items() if k != "keep_rejected"}
-        settings["watch"] = run.watch
+        settings["alerts"] = OFF  # the watch is that of the curation
         super().__init__(passes, settings, lambda state: run.progress({**state, "step": number}), run.executor)
         self.number, self.steps, self.labels, self._run = number, list(steps), labels, run
         self.took: list[dict[str, Any]] = []

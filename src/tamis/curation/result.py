@@ -22,6 +22,8 @@ class CurationResult:
     scratch_bytes: int = 0
     passes: list[dict[str, Any]] = field(default_factory=list)  # name, seconds, read_bytes, written_bytes
     about: dict[str, Any] = field(default_factory=dict)  # what an earlier call noted, where it did everything
+    leaks: list[dict[str, Any]] = field(default_factory=list)  # events `leak` of all passes
+    alerts: dict[str, Any] = field(default_factory=dict)  # n, by rule, undelivered, log; empty where they are off
 
     def in_one_line(self) -> str:
         """What it did, for whoever called it from Python."""

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tamis import files
+from tamis.backends.alerting import summary_of
 from tamis.curation.describe import Describe
 from tamis.curation.group import GroupWorkflow, decided, make_group, without_limit
 from tamis.curation.mixing import Draw, Mix
@@ -78,9 +79,17 @@ class CurationRun(HeldOutput):
         self.groups = [make_group(self, k) for k in range(len(self.plan.groups))]
         self.took: list[dict[str, Any]] = []
 
-    def run(self) -> CurationResult:
-        if self.shard is not None:
-            return self._run_shard()
+    def run(self, is_shown: bool = False) -> CurationResult:
+        """Run all passes. `is_shown`: alerts are printed, too."""
+        with self._alerted(self.curation.name, is_shown):
+            for group in self.groups:
+                group.watch = self.watch
+            result = self._run_passes() if self.shard is None else self._run_shard()
+        result.leaks = [leak for part in (*self.groups, self) for leak in part.leaks]
+        result.alerts = summary_of(self.watch)
+        return result
+
+    def _run_passes(self) -> CurationResult:
         if self.groups:
             self.groups[0].merge = self.merge
         began_s = time.monotonic()

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from tamis import files
+from tamis.backends.alerting import OFF, alerted
 from tamis.backends.passes import execute_pass
 from tamis.backends.warm_process import WarmProcess
 from tamis.dedup.progress_files import read_json, write_json
@@ -20,7 +21,7 @@ from tamis.errors import BudgetError, RunConflict, UsageError
 from tamis.kernels.loading.library import RECORDS, are_ready
 from tamis.memory import counted_processes
 from tamis.pipeline import Pipeline
-from tamis.pipeline.passes import Progress
+from tamis.pipeline.passes import Progress, tell
 from tamis.stages.base import ProcessingStage
 from tamis.stores import scratch_files
 from tamis.stores.homes import local_of
@@ -68,6 +69,8 @@ class HeldOutput(ABC):
         if self.shard is not None and self.merge:
             raise UsageError("give --shard to make one, or --merge to join all, not both")
         self.watch = self.settings.pop("watch", None)
+        self._alerts = self.settings.pop("alerts", None)
+        self.leaks: list[dict[str, Any]] = []  # of all passes
         self.progress: Progress = lambda _: None
         self.home = local_of(output)
         self.run_dir = os.path.join(self.home, "_tamis")
@@ -148,8 +151,17 @@ class HeldOutput(ABC):
 
     def _execute(self, pipeline: Pipeline, label: str, **more: Any) -> Any:
         """One pass over documents; its result."""
-        settings = {**self.settings, **more}
-        return execute_pass(pipeline, label, self.executor, self.warm_process, self.progress, self.watch, settings)
+        settings = {**self.settings, "alerts": OFF, **more}  # the watch is that of the whole
+        result = execute_pass(pipeline, label, self.executor, self.warm_process, self.progress, self.watch, settings)
+        self.leaks += result.leaks
+        return result
+
+    @contextlib.contextmanager
+    def _alerted(self, name: str, is_shown: bool) -> Iterator[None]:
+        """Have all passes watched by the rules of the caller (backends/alerting.py)."""
+        with alerted(self._alerts, self.watch, self.settings, self.run_dir, name, tell if is_shown else None) as watch:
+            self.watch = watch
+            yield
 
     def do_apart(self, folder: str, task: dict[str, Any], progress: Progress, module: str) -> None:
         """What is done between passes, by `main` of a module in a process of its own, under the budget: solver.py says how."""

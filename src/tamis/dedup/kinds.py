@@ -79,6 +79,8 @@ class DedupResult:
     run: Any = None
     counted: str = "documents"
     prediction: dict[str, Any] = field(default_factory=dict)  # expected against measured (expected.py)
+    leaks: list[dict[str, Any]] = field(default_factory=list)  # events `leak` of all passes
+    alerts: dict[str, Any] = field(default_factory=dict)  # n, by rule, undelivered, log; empty where they are off
 
     def in_one_line(self, is_removed: bool) -> str:
         """What it did, for whoever called it from Python."""

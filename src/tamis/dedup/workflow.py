@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tamis import files
+from tamis.backends.alerting import summary_of
 from tamis.dedup.expected import DedupExpectation
 from tamis.dedup.kinds import DedupResult
 from tamis.dedup.planning import check_room, solver_room
@@ -50,8 +51,9 @@ class Workflow(WorkFolder):
             raise UsageError(
                 f"{self.passes.name} is done as a whole and not by shards; leave {'merge' if self.merge else 'shard'} out"
             )
-        with seen_by(self._asked) as self.progress:
+        with seen_by(self._asked) as self.progress, self._alerted(self.passes.name, self._asked is True):
             result = self._all_passes() if self.shard is None else self.run_shard()
+        result.leaks, result.alerts = self.leaks, summary_of(self.watch)
         if self._asked is True:
             tell(f"{self.passes.name}: {result.in_one_line(self.passes.writer is not None)}")
         return result

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tamis import files
@@ -89,6 +89,7 @@ class Pipeline:
         initial_tasks: Sequence[Task[Any]] | None = None,
         checkpoint_path: str | None = None,
         progress: bool = True,
+        alerts: str | os.PathLike[str] | Mapping[str, Any] | bool | None = None,
         **settings: Any,
     ) -> list[Task[Any]]:
         """Run it and return the written files (FileGroupTask), or the documents (lazily loaded) if there is no writer; these
@@ -98,12 +99,16 @@ class Pipeline:
         progressive, fresh, mode ("streaming" or "batch"), run_dir. `checkpoint_path` is another name for run_dir; with a writer the
         run is kept beside its output, and a file in checkpoint_path says where.
         `progress`: a line while it runs and a summary at the end, on stderr; False for neither.
+        `alerts`: a file of rules, a mapping with the same keys, or "off"; else $TAMIS_ALERTS, as on the command line
+        (docs/alerts.md). Leaks and the number of alerts are in `last_result`.
         Raises Incomplete (with everything else committed) when too much went to quarantine. A sample delivered for want of disk
         or memory (on_infeasible="sample") is returned with a warning that says so.
         """
         from tamis.backends.execution import judged, shown
 
         executor = executor if executor is not None else _local()
+        if alerts is not None:
+            settings["alerts"] = alerts
         if checkpoint_path is not None:
             if settings.get("run_dir") is not None:
                 raise UsageError("give checkpoint_path or run_dir, not both")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -25,20 +24,9 @@ def make_watch(
     wanted: Wanted, settings: Mapping[str, Any], run_dir: str, name: str, show: Callable[[str], None]
 ) -> Watch | None:
     """The watch of a run; None where the user wants none. Wrong rules are reported before anything starts."""
-    from tamis.engine.run.settings import RunSettings
-    from tamis.observe.alerts.choose import OFF, choose, find_file
-    from tamis.observe.alerts.measures import Place
-    from tamis.observe.alerts.parse import read_file
-    from tamis.observe.alerts.watch import Watch
+    from tamis.backends import alerting
 
-    file = find_file(wanted.file, os.environ)
-    if file == OFF:
-        return None
-    limits = RunSettings(quarantine_limit=settings.get("quarantine_limit"))
-    place = Place(os.path.dirname(run_dir), limits.rate_limit, limits.rate_floor)
-    own = read_file(file, os.environ) if file is not None else None
-    chosen = choose(wanted.recipe, own, place, wanted.allow_recipe_sinks)
-    return Watch(chosen, place, run_dir, show, name)
+    return alerting.make_watch(wanted.file, settings, run_dir, name, show, wanted.recipe, wanted.allow_recipe_sinks)  # type: ignore[no-any-return]
 
 
 def alert_lines(alerts: Mapping[str, Any] | None) -> list[str]:

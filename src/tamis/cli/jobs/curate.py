@@ -125,6 +125,7 @@ def execute(
     request: Request | None = None,
 ) -> dict[str, Any]:
     """Run it and return what happened as plain values. `on_start` gets the run directory once it is this curation's."""
+    from tamis.backends.alerting import OFF
     from tamis.cli.jobs.alerting import Wanted
     from tamis.cli.jobs.passes import attended
     from tamis.curation.curation import PASSES
@@ -133,7 +134,7 @@ def execute(
     wanted = request.wanted_alerts() if request is not None else Wanted()
     with attended(run_dir, settings, curation.name, wanted, quiet, PASSES) as (executor, show, watch):
         begun = show if settings.get("shard") is not None else _Once(show, on_start, run_dir)
-        result = curation.run(executor, progress=begun, watch=watch, count_caller=True, **settings)
+        result = curation.run(executor, progress=begun, watch=watch, alerts=OFF, count_caller=True, **settings)
     return {**described(result), "alerts": watch.summary() if watch is not None else {}}
 
 

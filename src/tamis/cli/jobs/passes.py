@@ -28,6 +28,7 @@ def perform(
     run: Callable[..., Any], settings: dict[str, Any], as_json: bool, quiet: bool, alerts: Wanted | None = None
 ) -> int:
     """Run all passes with progress shown, print what happened, and return the exit code."""
+    from tamis.backends.alerting import OFF
     from tamis.cli.jobs import passes_summary as summary
     from tamis.cli.jobs.alerting import Wanted
     from tamis.cli.terminal.show import print_json, tell_failure
@@ -49,7 +50,7 @@ def perform(
             for who, one in _runs(run):
                 for name in sorted({**more, **settings}.keys() - accepted(one, {**more, **settings}).keys()):
                     echo(f"{name} is not used: `run` of {who} has no such parameter", err=True)
-            ours = accepted(run, {"progress": show, "watch": watch, "count_caller": True})
+            ours = accepted(run, {"progress": show, "watch": watch, "alerts": OFF, "count_caller": True})
             result = run(**ours, **chosen)
         raised = watch.summary() if watch is not None else {}
     except TamisError as exc:

@@ -99,6 +99,7 @@ def execute_pipeline(
     executor: BaseExecutor | None = None,
 ) -> dict[str, Any]:
     """As `execute`. `on_start` gets the run directory once it is this run's; without an `executor` the local one is used."""
+    from tamis.backends.alerting import OFF
     from tamis.backends.local import LocalExecutor
     from tamis.cli.jobs.alerting import Wanted, alert_lines, make_watch
     from tamis.cli.jobs.drops import drops_of_run
@@ -120,7 +121,7 @@ def execute_pipeline(
             try:
                 executor = executor or LocalExecutor()
                 with executor.watched_by(observe, watch):
-                    result = pipeline.execute(executor, count_caller=True, **settings)
+                    result = pipeline.execute(executor, count_caller=True, alerts=OFF, **settings)  # it has a watch
             finally:
                 if watch is not None:
                     watch.close()

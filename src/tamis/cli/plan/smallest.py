@@ -84,7 +84,7 @@ def _begin_stages(stages: list[Any]) -> None:
 
 
 def _settings() -> dict[str, Any]:
-    return {"memory": _NEXT_TO_NOTHING, "count_caller": True}
+    return {"memory": _NEXT_TO_NOTHING, "count_caller": True, "alerts": "off"}
 
 
 def _from_table() -> Smallest:

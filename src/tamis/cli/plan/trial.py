@@ -140,7 +140,7 @@ def tried(request: Request, paths: list[str], output: str, how: dict[str, Any], 
         chosen["run_dir"] = output
     try:
         with sigterm_interrupts(), without_profiles():
-            done = small.execute(LocalExecutor(progress=watch, report=False), count_caller=True, **chosen)
+            done = small.execute(LocalExecutor(progress=watch, report=False), count_caller=True, alerts="off", **chosen)
     except TamisError as exc:
         return Trial("infeasible" if isinstance(exc, BudgetError) else "failed", str(exc), exc.exit_code)
     work_s = time.monotonic() - began_s[0] if began_s else done.seconds

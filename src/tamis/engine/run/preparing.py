@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -43,6 +44,8 @@ from tamis.sizes import format_size, parse_size
 from tamis.stores import options as stores
 
 DEFAULT_BLOCK_BYTES = 32 << 20
+_log = logging.getLogger("tamis.leaks")
+_log.addHandler(logging.NullHandler())  # alerts say it on the terminal; a program's own log gets it
 _PATIENT_QUEUES = 16
 Progress = Callable[[dict[str, Any]], None]
 
@@ -95,6 +98,7 @@ class PreparedRun:
         self._shown_s = 0.0
         self._db: RunDatabase | None = None
         self._watch = watch
+        self._leaks: list[dict[str, Any]] = []
         self._monitor: Monitor | None = None
         self._outcome = Outcome()
         self._compiled_s = 0.0
@@ -253,6 +257,9 @@ class PreparedRun:
         assert self._db is not None
         self._db.event(kind, data)
         self._outcome.saw(kind, data)
+        if kind == "leak":
+            self._leaks.append(data)
+            _log.warning("%s: %s", self.job.name, data["text"])
 
     def _verdict(self, ledger: Ledger) -> tuple[int, str]:
         see = command("quarantine", self.dir.target)

@@ -336,7 +336,7 @@ class Run(PreparedRun):
         result.read_bytes = self._read_bytes
         result.prediction = prediction
         result.exit_code, result.message = self._verdict(past.ledger)
-        result.first_failure = self._first_failure
+        result.first_failure, result.leaks = self._first_failure, self._leaks
         if result.exit_code and result.first_failure:
             result.message += f". First: {result.first_failure}"
         if status == "sampled":

@@ -31,6 +31,8 @@ class RunResult:
     read_bytes: int = 0  # decoded, by this attempt; the ledger has those of all attempts
     report: str = ""  # the page that tells all this; nothing where none was written
     passed_over: list[dict[str, Any]] = field(default_factory=list)  # found and not read: reason, n, examples
+    leaks: list[dict[str, Any]] = field(default_factory=list)  # events `leak`: text, stage, kind, proven, ...
+    alerts: dict[str, Any] = field(default_factory=dict)  # n, by rule, undelivered, log; empty where they are off
     first_failure: str = ""  # the first document on which a stage raised: stage, exception, place, line of code
 
     @property

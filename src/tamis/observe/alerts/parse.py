@@ -78,19 +78,26 @@ def read_file(path: str, environ: Mapping[str, str]) -> Section:
     return read_section(Located(node, "", References({}, environ, path)))
 
 
+def read_mapping(values: Mapping[str, Any], environ: Mapping[str, str]) -> Section:
+    """Return rules and sinks that a program gives, with the keys of a file."""
+    where = "alerts="
+    return read_section(Located(_node(values, where), "", References({}, environ, where)))
+
+
+def _node(value: Any, path: str, depth: int = 0) -> Node:
+    if depth > 10:
+        raise RecipeError("nested deeper than 10 levels; an alerts file needs 4", file=path)
+    if isinstance(value, Mapping):
+        return Node({str(k): _node(v, path, depth + 1) for k, v in value.items()})
+    if isinstance(value, (list, tuple)):
+        return Node([_node(v, path, depth + 1) for v in value])
+    if isinstance(value, (bool, int, float, str)):
+        return Node(value)
+    raise RecipeError(f"expected text, a number or true or false, got a {type(value).__name__}", file=path)
+
+
 def _toml(text: str, path: str) -> Node:
     import tomllib
-
-    def node(value: Any, depth: int = 0) -> Node:
-        if depth > 10:
-            raise RecipeError("nested deeper than 10 levels; an alerts file needs 4", file=path)
-        if isinstance(value, dict):
-            return Node({k: node(v, depth + 1) for k, v in value.items()})
-        if isinstance(value, list):
-            return Node([node(v, depth + 1) for v in value])
-        if isinstance(value, (bool, int, float, str)):
-            return Node(value)
-        raise RecipeError(f"expected text, a number or true or false, got a {type(value).__name__}", file=path)
 
     try:
         values = tomllib.loads(text)
@@ -98,7 +105,7 @@ def _toml(text: str, path: str) -> Node:
         raise RecipeError(f"not valid TOML: {exc}", file=path) from None
     except RecursionError:
         raise RecipeError("nested too deeply", file=path) from None
-    return node(values)
+    return _node(values, path)
 
 
 # -- one value: what is wrong with it is told with its place ---------------------------------------------------------------

@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tamis.observe.alerts.choose import Chosen
+from tamis.observe.alerts.choose import OFF, Chosen, choose, find_file
 from tamis.observe.alerts.delivery import Delivery
 from tamis.observe.alerts.measures import Place, numbers
+from tamis.observe.alerts.parse import Section, read_file, read_mapping
 from tamis.observe.alerts.rules import RESOLVED, Alert, Rulebook
 from tamis.observe.alerts.sinks import LOG_NAME, LogSink, TerminalSink
 
@@ -106,3 +107,29 @@ class Watch:
         held = numbers(sample.get("workers"))
         worker = alert.worker if alert.worker is not None or not held else max(held, key=lambda w: held[w])
         return "recycle" if worker is None else f"recycle:{worker}"
+
+
+def open_watch(
+    given: str | Mapping[str, Any] | None,
+    run_dir: str,
+    name: str,
+    show: Callable[[str], None],
+    limits: tuple[float, int],
+    recipe: Section | None = None,
+    allow_recipe_sinks: bool = False,
+) -> Watch | None:
+    """Return the watch of a run by the rules of its user; None if these are off.
+
+    `given`: the user's rules as a mapping, or their file (None: the one that is looked for). `limits`: share and number of
+    records in quarantine that end the run.
+    """
+    own: Section | None
+    if isinstance(given, Mapping):
+        own = read_mapping(given, os.environ)
+    else:
+        file = find_file(given, os.environ)
+        if file == OFF:
+            return None
+        own = read_file(file, os.environ) if file is not None else None
+    place = Place(os.path.dirname(run_dir), *limits)
+    return Watch(choose(recipe, own, place, allow_recipe_sinks), place, run_dir, show, name)

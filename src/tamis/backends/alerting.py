@@ -1,0 +1,73 @@
+"""Alerts of a run, whoever starts it: the rules that it has, and the watch that judges its samples by them.
+
+The command line, pipelines and workflows all come here. `alerts` is what the caller says: a file of rules, a mapping with the
+same keys, "off" (or False) for none; None for $TAMIS_ALERTS or the file in the user's configuration (docs/alerts.md).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tamis.engine.run.settings import RunSettings
+from tamis.errors import UsageError
+
+if TYPE_CHECKING:
+    from tamis.engine.monitor.monitor import Watch
+
+OFF = "off"
+
+
+def make_watch(
+    alerts: Any,
+    settings: Mapping[str, Any],
+    run_dir: str,
+    name: str,
+    show: Callable[[str], None],
+    recipe: Any = None,
+    allow_recipe_sinks: bool = False,
+) -> Any:
+    """Return the watch of a run; None if alerts are off. Wrong rules raise before anything starts.
+
+    `show` prints a line; `recipe`: the section `alerts:` of a recipe, whose own sinks count only with `allow_recipe_sinks`.
+    """
+    from tamis.observe.alerts.watch import open_watch
+
+    if alerts is False:
+        return None
+    given: str | Mapping[str, Any] | None = os.fspath(alerts) if isinstance(alerts, os.PathLike) else alerts
+    if not isinstance(given, (str, Mapping, type(None))):
+        raise UsageError(f"alerts: expected a file, a mapping or {OFF!r}, got {alerts!r:.80}")
+    limits = RunSettings(quarantine_limit=settings.get("quarantine_limit"))
+    return open_watch(given, run_dir, name, show, (limits.rate_limit, limits.rate_floor), recipe, allow_recipe_sinks)
+
+
+@contextlib.contextmanager
+def alerted(
+    alerts: Any,
+    own: Watch | None,
+    settings: Mapping[str, Any],
+    run_dir: str,
+    name: str,
+    show: Callable[[str], None] | None = None,
+) -> Iterator[Any]:
+    """Give the watch of a run, and close it at the end. `own`: that of the caller, which takes its place."""
+    if own is not None:
+        if alerts not in (None, False, OFF):
+            raise UsageError("alerts: there is a `watch` already, which judges the run; give one of them")
+        yield own
+        return
+    watch = None if alerts == OFF else make_watch(alerts, settings, run_dir, name, show or (lambda text: None))
+    try:
+        yield watch
+    finally:
+        if watch is not None:
+            watch.close()
+
+
+def summary_of(watch: Any) -> dict[str, Any]:
+    """Return how many alerts there were, by rule, and where they are logged; empty for a watch that does not count them."""
+    summary = getattr(watch, "summary", None)
+    return dict(summary()) if callable(summary) else {}
