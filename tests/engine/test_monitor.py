@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from tamis.formats.input_files.listing import FileList
 from tamis.memory.gpu import GpuLook
 from tamis.memory.lookout import Mark
 from tamis.memory.predictor import Predictor
+from tamis.observe.live import read_live
 from tamis.observe.series import open_series
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
@@ -89,6 +91,37 @@ def made(tmp_path: Path, mark: Mark | None = None, **parts: Any) -> tuple[Monito
         ["rules"], [100, 100], [Kind.BYTES, Kind.BYTES], str(tmp_path), (str(tmp_path),), mark=mark or Mark(), about={"name": "n"}
     )  # fmt: skip
     return Monitor(db, place, Ledger(), **parts), db
+
+
+class Sleeping(Idle):
+    """Three processes that wait for their standard input, reported as workers."""
+
+    def __init__(self) -> None:
+        self.processes = [subprocess.Popen(["cat"], stdin=subprocess.PIPE) for _ in range(3)]
+
+    def pids(self) -> dict[int, int]:
+        return {number: process.pid for number, process in enumerate(self.processes, 1)}
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.communicate()
+
+
+def test_a_reader_sees_all_processes_of_a_sample_or_none(tmp_path: Path) -> None:
+    workers = Sleeping()
+    try:
+        monitor, db = made(tmp_path)
+        db.flush()
+        db._flushed_s = float("-inf")  # a second later: the next row is due at once
+        monitor.tick(STATE, supervisor([100]), workers)
+        assert db._writer is not None
+        db._writer.join()
+        live = read_live(tmp_path)
+        assert (live.n_processes, len(live.processes)) == (4, 4)
+        assert [p.role for p in live.processes] == ["supervisor", "worker", "worker", "worker"]
+        db.close()
+    finally:
+        workers.close()
 
 
 def test_a_run_with_processes_leaves_every_series(tmp_path: Path) -> None:

@@ -315,3 +315,33 @@ def test_a_disk_that_hangs_keeps_nobody_waiting_and_loses_only_what_is_too_much(
     assert written[0] == 0  # taken before it hung
     assert written[-60:] == list(range(60, 120))
     assert len(written) in (61, 62)
+
+
+def test_rows_put_together_reach_readers_together(tmp_path: Path) -> None:
+    path = tmp_path / "run.sqlite"
+    db = RunDatabase(str(path))  # nothing was flushed so far: the first row alone would be due
+    with db.together():
+        for pid in range(4):
+            db.put("processes", at=1.0, pid=pid, role="worker")
+            db._wait()
+            assert rows(path, "SELECT count(*) FROM processes") == [(0,)]
+    db._wait()
+    assert rows(path, "SELECT count(*) FROM processes") == [(4,)]
+    db.close()
+
+
+def test_a_group_of_rows_is_dropped_whole_when_too_many_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rundb, "_MAX_PENDING", 10)
+    path = tmp_path / "run.sqlite"
+    db = RunDatabase(str(path))
+    reader = sqlite3.connect(path, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM processes").fetchone()
+    for at in range(4):
+        with db.together():
+            for pid in range(4):
+                db.put("processes", at=float(at), pid=pid)
+        db.flush()  # fails: the reader holds the file
+    reader.close()
+    db.close()
+    assert rows(path, "SELECT at, count(*) FROM processes GROUP BY at") == [(2.0, 4), (3.0, 4)]

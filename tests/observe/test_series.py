@@ -241,3 +241,25 @@ def test_reading_does_not_write(tmp_path: Path) -> None:
         assert json.dumps(series.about) == '{"version": 2, "stages": ["a"]}'
     assert (tmp_path / "run.sqlite").read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["run.sqlite"]
+
+
+def test_all_reads_see_the_same_state_of_the_database(tmp_path: Path) -> None:
+    db = RunDatabase(str(tmp_path / "run.sqlite"))
+
+    def record(at: float, n: int) -> None:
+        with db.together():
+            for pid in range(n):
+                db.put("processes", at=at, pid=pid, role="worker")
+            db.sample({"n_processes": n}, {}, at=at)
+        db.flush()
+
+    record(1.0, 2)
+    with open_series(tmp_path) as series:
+        last = series.last()
+        record(2.0, 3)
+        assert last is not None
+        assert last.n_processes == len(series.processes(1)) == len(series.newest_processes()) == 2
+    record(3.0, 4)
+    db.close()
+    with open_series(tmp_path) as series:
+        assert [p.at for p in series.processes()] == [1.0] * 2 + [2.0] * 3 + [3.0] * 4

@@ -67,6 +67,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     try:
         db.text_factory = lambda raw: raw.decode("utf-8", "replace")
         db.execute("PRAGMA trusted_schema=OFF")
+        db.execute("BEGIN")  # one transaction for all reads, so that figures of two samples are never mixed
         db.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.Error:
         db.close()
@@ -75,7 +76,10 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 
 
 class Series(Closing):
-    """What a run's database says now. A context manager; reads of one instance may see the run move on."""
+    """What a run's database says now. A context manager: all reads of one instance see the same state of the database.
+
+    Close it soon: until then the run keeps its new rows in memory.
+    """
 
     def __init__(self, db: sqlite3.Connection | None) -> None:
         self._db = db

@@ -14,8 +14,8 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, chain, groupby, takewhile
 from operator import itemgetter
 from typing import Any, Literal
 
@@ -81,12 +81,15 @@ _LISTS = {"units": 8000, "events": 1000, "alerts": 1000}
 
 
 _Write = tuple[str, Sequence[Any]]
+_Group = list[_Write]  # written in one transaction or not at all
 
 
 class RunDatabase:
     def __init__(self, path: str) -> None:
-        self._pending: list[_Write] = []
-        self._again: list[_Write] = []  # a reader held the file
+        self._pending: list[_Group] = []
+        self._again: list[_Group] = []  # a reader held the file
+        self._n_pending = 0  # rows
+        self._open_group: _Group | None = None
         self._writer: threading.Thread | None = None
         self._hangs = False  # the disk under it
         self._flushed_s = self._traced_s = 0.0
@@ -151,18 +154,20 @@ class RunDatabase:
 
         `examples` is JSON: [number of the input file, offset in it, id or null] each.
         """
-        self._pending.append(("DELETE FROM drops", ()))
+        group: _Group = [("DELETE FROM drops", ())]
         for stage in ledger["stages"]:
             for reason, (n, _, n_bytes, examples) in stage["dropped"].items():
                 row = (_storable(stage["name"]), _storable(reason), n, n_bytes, json.dumps(examples))
-                self._pending.append(("INSERT INTO drops VALUES (?,?,?,?,?)", row))
+                group.append(("INSERT INTO drops VALUES (?,?,?,?,?)", row))
+        self._pending.append(group)
 
     def histograms(self, tables: Iterable[Mapping[str, Any]]) -> None:
         """Document lengths and scores of the whole run (engine/histograms.py); replaces what was known before."""
-        self._pending.append(("DELETE FROM histograms", ()))
+        group: _Group = [("DELETE FROM histograms", ())]
         for table in tables:
             row = (*(_storable(table[c]) for c in ("stage", "name", "kind")), json.dumps(table["bins"]))
-            self._pending.append(("INSERT OR REPLACE INTO histograms VALUES (?,?,?,?)", row))
+            group.append(("INSERT OR REPLACE INTO histograms VALUES (?,?,?,?)", row))
+        self._pending.append(group)
 
     def last_stages(self) -> dict[str, dict[str, Any]]:
         """What an earlier attempt of this run last said of each stage."""
@@ -189,10 +194,28 @@ class RunDatabase:
         self._traced_s = now
         return data
 
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Write the rows put inside in one transaction, so that a reader sees all rows of a sample or none."""
+        assert self._open_group is None, "groups of rows do not nest"
+        self._open_group = group = []
+        try:
+            yield
+        finally:
+            self._open_group = None
+            self._queue(group)
+
     def _put(self, statement: str, values: Sequence[Any]) -> None:
-        self._pending.append((statement, values))
+        if self._open_group is not None:
+            self._open_group.append((statement, values))
+        else:
+            self._queue([(statement, values)])
+
+    def _queue(self, group: _Group) -> None:
+        self._pending.append(group)
+        self._n_pending += len(group)
         now = time.monotonic()
-        if now - self._flushed_s < _FLUSH_S and len(self._pending) <= 1000:
+        if now - self._flushed_s < _FLUSH_S and self._n_pending <= 1000:
             return
         if self._writer is not None and self._writer.is_alive() and self._keep_waiting(self._writer):
             return
@@ -203,13 +226,14 @@ class RunDatabase:
     def _keep_waiting(self, writer: threading.Thread) -> bool:
         """Whether the thread still writes. What waits for it is bounded: where rows come faster than it takes them it is given a second, once; where the
         disk hangs, the oldest go."""
-        if len(self._pending) <= _MAX_PENDING:
+        if self._n_pending <= _MAX_PENDING:
             return True
         if not self._hangs:
             writer.join(_PATIENCE_S)
             self._hangs = writer.is_alive()
         if self._hangs:
-            del self._pending[:-_MAX_PENDING]
+            self._pending = _newest(self._pending)
+            self._n_pending = sum(map(len, self._pending))
         return self._hangs
 
     def flush(self) -> None:
@@ -222,19 +246,19 @@ class RunDatabase:
         if self._writer is not None:
             self._writer.join()
 
-    def _taken(self, now: float) -> list[_Write]:
+    def _taken(self, now: float) -> list[_Group]:
         self._flushed_s = now
-        taken, self._pending = [*self._again, *self._pending], []
+        taken, self._pending, self._n_pending = [*self._again, *self._pending], [], 0
         self._again = []
         return taken
 
-    def _write(self, taken: list[_Write], now: float) -> None:
+    def _write(self, taken: list[_Group], now: float) -> None:
         """One at a time: by the thread, or by whoever has waited for it."""
         if self._db is None or now < self._resume_s or not taken:
             return
         try:
             self._db.execute("BEGIN IMMEDIATE")
-            for statement, rows in groupby(taken, itemgetter(0)):
+            for statement, rows in groupby(chain.from_iterable(taken), itemgetter(0)):
                 self._db.executemany(statement, (values for _, values in rows))
             if now - self._thinned_s > _THIN_S:
                 self._thinned_s = now
@@ -243,13 +267,13 @@ class RunDatabase:
         except (sqlite3.Error, OverflowError) as exc:
             self._failed(exc, now, taken)
 
-    def _failed(self, exc: Exception, now: float, taken: list[_Write]) -> None:
+    def _failed(self, exc: Exception, now: float, taken: list[_Group]) -> None:
         """A locked database is tried again with the next flush, a full disk after a while; a damaged one is left alone."""
         assert self._db is not None
         with contextlib.suppress(sqlite3.Error):
             self._db.execute("ROLLBACK")
         if isinstance(exc, sqlite3.OperationalError) and "locked" in str(exc):
-            self._again = taken[-_MAX_PENDING:]
+            self._again = _newest(taken)
             return
         self.error = self.error or str(exc)
         if isinstance(exc, sqlite3.OperationalError):
@@ -308,6 +332,13 @@ class RunDatabase:
 
 
 _INSERT = {t: f"INSERT INTO {t} ({','.join(c)}) VALUES ({','.join('?' * len(c))})" for t, c in COLUMNS.items()}
+
+
+def _newest(groups: list[_Group]) -> list[_Group]:
+    """Return the newest groups that together have at most `_MAX_PENDING` rows, oldest first."""
+    n_rows = accumulate(len(group) for group in reversed(groups))
+    n_groups = sum(1 for _ in takewhile(lambda n: n <= _MAX_PENDING, n_rows))
+    return groups[len(groups) - n_groups :]
 
 
 def _open(path: str) -> sqlite3.Connection:

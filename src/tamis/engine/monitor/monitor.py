@@ -148,12 +148,13 @@ class Monitor:
             return []
         at = time.time()
         self._sampled_s = now
-        if final or now - self._detailed_s >= DETAIL_S:
-            self._detailed_s = now
-            self._detail(at, s, workers)
-        totals = self._totals(state, s)
-        used = {w.id: w.used_bytes for w in s.workers.values()}
-        self._db.sample(totals, used, at)
+        with self._db.together():  # processes, stages and totals of one instant
+            if final or now - self._detailed_s >= DETAIL_S:
+                self._detailed_s = now
+                self._detail(at, s, workers)
+            totals = self._totals(state, s)
+            used = {w.id: w.used_bytes for w in s.workers.values()}
+            self._db.sample(totals, used, at)
         if final:
             self._db.about({"monitor_cpu_s": round(self.cpu_s, 3)})
         return self._ask(totals, used, s, now) if self._watch is not None and not final else []
