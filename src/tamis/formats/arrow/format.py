@@ -109,6 +109,11 @@ class _Reader(Closing):
                 if not first.equals(self._source.schema):
                     raise pa.ArrowInvalid("the schema at its beginning is not the one in its footer")
         self.schema: pa.Schema = self._source.schema
+        n_nodes = sum(_n_nodes(field.type) for field in self.schema)
+        if other := next((b for b in self._layout.batches if b.n_nodes != n_nodes), None):
+            raise pa.ArrowInvalid(
+                f"its schema has {n_nodes} columns, the record batch at byte {other.offset} {other.n_nodes}"
+            )
         names = self.schema.names
         self.wanted = list(names) if columns is None else [name for name in columns if name in names]
         if not self._layout.is_stream and self.wanted and columns is not None:
@@ -152,6 +157,15 @@ class _Reader(Closing):
 
     def close(self) -> None:
         self._file.close()
+
+
+def _n_nodes(kind: pa.DataType) -> int:
+    """Return how many columns a record batch holds for one of this type, with those inside of it."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _n_nodes(kind.storage_type)
+    if pa.types.is_dictionary(kind):
+        return 1
+    return 1 + sum(_n_nodes(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def _check(batch: pa.RecordBatch) -> None:

@@ -37,6 +37,7 @@ class Batch:
     offset: int
     end: int
     n_rows: int
+    n_nodes: int  # columns, with those inside of columns
     body_bytes: int
     is_compressed: bool
     buffers: tuple[tuple[int, int], ...] = ()
@@ -194,7 +195,8 @@ class _Message:
     def batch(self, offset: int, with_buffers: bool = False) -> Batch:
         n_rows = _rows_of(self.header, self.body_bytes, offset)
         buffers = self._buffers(self.header, offset) if with_buffers else ()
-        return Batch(offset, self.end, n_rows, self.body_bytes, self.header.place(3) != 0, buffers)
+        n_nodes = self.header.length(1)
+        return Batch(offset, self.end, n_rows, n_nodes, self.body_bytes, self.header.place(3) != 0, buffers)
 
     def check_dictionary(self, offset: int) -> None:
         """Raise FormatError if this is not a dictionary, whatever its kind says: rows would be lost."""
@@ -290,6 +292,11 @@ class _Table:
         if not place:
             raise FormatError("its metadata is damaged")
         return _Table(self.data, self._behind(place))
+
+    def length(self, field: int) -> int:
+        """Return the number of items of a vector."""
+        place = self.place(field)
+        return int(struct.unpack_from("<I", self.data, self._behind(place))[0]) if place else 0
 
     def items(self, field: int, kind: struct.Struct) -> Iterator[tuple[int, ...]]:
         """The items of a vector, each as this kind of structure: blocks are (offset, bytes of metadata, bytes of the body)."""
