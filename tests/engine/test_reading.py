@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,8 +22,8 @@ from tamis.engine.worker import read as reading
 from tamis.engine.worker.read import Contents, Limits, TooLarge, read_pieces
 from tamis.formats.input_files.listing import FileList
 from tamis.formats.parquet import format as parquet
-from tamis.stages.text.io.reader import ParquetReader
-from tamis.stages.text.io.writer import JsonlWriter
+from tamis.stages.text.io.reader import DocumentReader, ParquetReader
+from tamis.stages.text.io.writer import JsonlWriter, ParquetWriter
 
 LIMITS = Limits(1000, 0)
 
@@ -266,3 +268,27 @@ def test_a_file_that_the_disk_does_not_give_is_set_aside_by_name(
     contents = read_pieces([Piece(0, kind, str(path), 0, end)], [], limits)
     (bad,) = contents.bad
     assert (bad.reason, bad.lost_bytes, bad.whole_file) == ("cannot be read: Input/output error", size, True)
+
+
+@pytest.mark.parametrize("writer", [JsonlWriter, ParquetWriter])
+@pytest.mark.parametrize("extension", ["parquet", "arrow"])
+def test_rows_of_a_file_without_any_of_the_fields_are_documents(tmp_path: Path, extension: str, writer: Any) -> None:
+    (tmp_path / "in").mkdir()
+    for name, column in (("a", "text"), ("b", "other")):
+        table = pa.table({column: ["x", "y", "z"]})
+        path = str(tmp_path / "in" / f"{name}.{extension}")
+        if extension == "parquet":
+            pq.write_table(table, path)
+        else:
+            with pa.ipc.new_file(path, table.schema) as out:
+                out.write_table(table)
+    reader = DocumentReader(str(tmp_path / "in"), fields=["text"])
+    pipeline = Pipeline("x", stages=[reader, writer(str(tmp_path / "out"))])
+    pipeline.run(InProcessExecutor(), memory="400MB")
+    assert pipeline.last_result is not None
+    ledger = pipeline.last_result.ledger
+    assert (ledger.records.n, ledger.written.n) == (6, 6)
+    rows = [json.loads(line) for p in (tmp_path / "out").glob("*.jsonl") for line in p.read_text().splitlines()]
+    rows += [row for p in (tmp_path / "out").glob("*.parquet") for row in pq.read_table(p).to_pylist()]
+    assert sorted(str(row.get("text")) for row in rows) == ["None", "None", "None", "x", "y", "z"]
+    assert {name for row in rows for name in row} == {"text"}

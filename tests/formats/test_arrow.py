@@ -279,3 +279,34 @@ def test_what_follows_the_end_of_a_stream_is_not_lost(tmp_path: Path) -> None:
     path.write_bytes(data + data)
     with pytest.raises(FormatError, match="it goes on behind the end"):
         arrow.describe(path)
+
+
+@pytest.mark.parametrize("how", ["file", "stream"])
+def test_columns_that_a_schema_hides_are_missed(tmp_path: Path, how: str) -> None:
+    data = written(tmp_path / "a.arrow", PLAIN, how).read_bytes()
+    end = read_layout(str(tmp_path / "a.arrow")).schema_end
+    n_unnoticed = 0
+    for position in range(8 if how == "file" else 0, end):
+        changed = bytearray(data)
+        changed[position] ^= 1 << position % 8
+        (tmp_path / "b.arrow").write_bytes(changed)
+        try:
+            n_unnoticed += len(arrow.read_schema(tmp_path / "b.arrow")) != len(PLAIN.schema)
+        except FormatError:
+            continue
+    assert n_unnoticed == 0
+
+
+def test_columns_inside_of_columns_are_counted(tmp_path: Path) -> None:
+    kinds = [
+        pa.null(), pa.struct([("x", pa.list_(pa.string())), ("y", pa.struct([]))]), pa.map_(pa.string(), pa.int8()),
+        pa.list_(pa.float32(), 3), pa.list_view(pa.int64()), pa.dictionary(pa.int8(), pa.list_(pa.string())),
+        pa.string_view(), pa.uuid(), pa.sparse_union([pa.field("a", pa.int8()), pa.field("b", pa.string())]),
+    ]  # fmt: skip
+    table = pa.table({f"c{i}": pa.nulls(4, kind) for i, kind in enumerate(kinds)})
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([4], pa.int32()), pa.array(["x"]))
+    table = table.append_column("runs", runs)
+    with pa.ipc.new_file(str(tmp_path / "a.arrow"), table.schema) as out:
+        out.write_table(table)
+    info = arrow.describe(tmp_path / "a.arrow")
+    assert (info.n_rows, len(info.columns)) == (4, len(kinds) + 1)

@@ -43,6 +43,7 @@ def of_class(module: str, name: str, *args: object) -> Exception:
     [
         MemoryError(),
         pa.ArrowMemoryError("malloc of size 1048576 failed"),
+        pa.ArrowException("Unknown error: Failed to launch worker thread: Resource temporarily unavailable"),
         OSError(errno.ENOMEM, "Cannot allocate memory"),
         made_by("pyarrow", OSError("IOError: zstd: Allocation error : not enough memory")),
         zlib.error("Error -4 while decompressing data"),

@@ -28,7 +28,7 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "zstandard": ("allocation error", "not enough memory"),  # what stages of users may use
     # An OSError without a number: what a codec or a file system inside Arrow said.
     "pyarrow": ("malloc of size", "allocation error", "allocation failed", "failed to allocate", "not enough memory",
-                "out of memory", "cannot allocate memory", "bad_alloc", "error -4 while"),
+                "out of memory", "cannot allocate memory", "bad_alloc", "error -4 while", "failed to launch worker thread"),
     "ctypes": _NO_MAP,
     # Its stack did not fit. A thread that hits a limit on their number says the same, and is no fault of the data either.
     "threading": (_NO_THREAD,),

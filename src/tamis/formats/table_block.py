@@ -10,6 +10,7 @@ import pyarrow as pa
 from tamis.formats.columns.exact import shown, taken
 from tamis.formats.columns.row_bytes import row_bytes
 from tamis.formats.columns.row_hashes import row_hashes
+from tamis.formats.schema.run_schema import NO_FIELDS
 
 Array = np.ndarray[Any, Any]
 
@@ -25,7 +26,8 @@ class TableBlock:
         self.table = table
         self.n_rows = len(table)
         self.record_bytes: Array | None = None  # of what each row stands for, where that is not the row itself
-        self._at = {name: i for i, name in enumerate(table.column_names)}  # asking the table goes through all names
+        # Asking the table goes through all names.
+        self._at = {name: i for i, name in enumerate(table.column_names) if name != NO_FIELDS}
         # Input file and row number, by row.
         self.places: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
 

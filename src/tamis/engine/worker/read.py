@@ -33,6 +33,7 @@ from tamis.formats.jsonl.known_records import Found, KnownRecords
 from tamis.formats.jsonl.ranges import read_range
 from tamis.formats.jsonl.stretches import Stretch, Stretches
 from tamis.formats.registry import line_format, table_format
+from tamis.formats.schema.run_schema import NO_FIELDS
 from tamis.formats.table_block import TableBlock
 from tamis.stores import opening as stores
 from tamis.stores.reading import again_if_damaged
@@ -438,8 +439,11 @@ def _measured(piece: Piece, info: TableInfo, end: int, at: int, n_bytes: int) ->
 
 
 def _good_rows(table: pa.Table, piece: Piece, first_row: int, limits: Limits, contents: Contents) -> _Rows:
-    """The rows whose text is UTF-8 and that are not larger than max_record; the others are set aside."""
-    table = table.replace_schema_metadata(None)
+    """The rows whose values are valid and that are not larger than max_record; the others are set aside."""
+    if table.column_names:
+        table = table.replace_schema_metadata(None)
+    else:  # of a file that has none of the fields: Arrow forgets rows without columns
+        table = pa.table({NO_FIELDS: pa.nulls(len(table))})
     numbers = np.arange(first_row, first_row + len(table), dtype=np.int64)
     if table.nbytes > limits.max_record_bytes:
         large = row_bytes(table) > limits.max_record_bytes

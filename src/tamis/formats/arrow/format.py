@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tamis.errors import FormatError
 from tamis.files import Closing
-from tamis.formats.arrow.messages import Batch, Layout, check_claims, read_layout
+from tamis.formats.arrow.messages import FIRST_MESSAGE, Batch, Layout, check_claims, read_layout
 from tamis.formats.base import BATCH_BYTES, MAX_BATCH_ROWS, RowGroup, RowsFault, TableInfo
 from tamis.formats.faults import is_memory_failure, reason_of
 from tamis.formats.table_files import BufferedWriter, counted, cut, named_columns, plain_types
@@ -91,7 +91,6 @@ class _Reader(Closing):
     def __init__(self, path: str, layout: Layout, columns: Sequence[str] | None) -> None:
         self._path, self._layout = path, layout
         self._file = open_arrow(path)
-        self._next = 0  # of a stream that can only be read in order
         try:
             self._open(columns)
         except _ERRORS as exc:
@@ -105,7 +104,16 @@ class _Reader(Closing):
             self._source: Any = pa.ipc.open_stream(self._file)
         else:
             self._source = pa.ipc.open_file(self._file)
+            if end := self._layout.schema_end:
+                first = pa.ipc.read_schema(pa.py_buffer(self._joined([(FIRST_MESSAGE, end)])))
+                if not first.equals(self._source.schema):
+                    raise pa.ArrowInvalid("the schema at its beginning is not the one in its footer")
         self.schema: pa.Schema = self._source.schema
+        n_nodes = sum(_n_nodes(field.type) for field in self.schema)
+        if other := next((b for b in self._layout.batches if b.n_nodes != n_nodes), None):
+            raise pa.ArrowInvalid(
+                f"its schema has {n_nodes} columns, the record batch at byte {other.offset} {other.n_nodes}"
+            )
         names = self.schema.names
         self.wanted = list(names) if columns is None else [name for name in columns if name in names]
         if not self._layout.is_stream and self.wanted and columns is not None:
@@ -134,14 +142,30 @@ class _Reader(Closing):
         if not self._layout.dictionaries:
             self._file.seek(batch.offset)
             return pa.ipc.read_record_batch(pa.ipc.read_message(self._file), self.schema)
-        while self._next < i:  # dictionaries come before the batches that use them: in order, or not at all
-            self._source.read_next_batch()
-            self._next += 1
-        self._next += 1
-        return self._source.read_next_batch()
+        # A stream of its own: what leads to a batch by way of others cannot pass a damaged one.
+        before = [(start, end) for start, end in self._layout.dictionaries if start < batch.offset]
+        return pa.ipc.open_stream(
+            self._joined([(0, self._layout.schema_end), *before, (batch.offset, batch.end)])
+        ).read_next_batch()
+
+    def _joined(self, stretches: list[tuple[int, int]]) -> bytes:
+        parts = []
+        for start, end in stretches:
+            self._file.seek(start)
+            parts.append(self._file.read(end - start))
+        return b"".join(parts)
 
     def close(self) -> None:
         self._file.close()
+
+
+def _n_nodes(kind: pa.DataType) -> int:
+    """Return how many columns a record batch holds for one of this type, with those inside of it."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _n_nodes(kind.storage_type)
+    if pa.types.is_dictionary(kind):
+        return 1
+    return 1 + sum(_n_nodes(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def _check(batch: pa.RecordBatch) -> None:

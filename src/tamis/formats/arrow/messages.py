@@ -17,7 +17,7 @@ from tamis.stores.opening import open_buffered
 
 MAGIC = b"ARROW1"
 _SCHEMA, _DICTIONARY, _RECORDS = 1, 2, 3  # kinds of messages
-_FIRST_MESSAGE = 8  # of a file, behind its magic bytes and padding
+FIRST_MESSAGE = 8  # of a file, behind its magic bytes and padding
 _MAX_METADATA = 64 << 20
 _BLOCK = struct.Struct("<qi4xq")
 _PLACE = struct.Struct("<qq")
@@ -31,11 +31,13 @@ _MAX_EXPANSION = {_LZ4: (255, 1 << 16), _ZSTD: (1 << 15, 1 << 17)}
 
 @dataclass(frozen=True)
 class Batch:
-    """A record batch: where its message begins, its rows, the bytes of its body as stored, and where in the file each of its buffers
-    lies (place, bytes), where somebody asked."""
+    """A record batch: where its message begins and ends, its rows, the bytes of its body as stored, and where in the file each of its
+    buffers lies (place, bytes), where somebody asked."""
 
     offset: int
+    end: int
     n_rows: int
+    n_nodes: int  # columns, with those inside of columns
     body_bytes: int
     is_compressed: bool
     buffers: tuple[tuple[int, int], ...] = ()
@@ -45,7 +47,8 @@ class Batch:
 class Layout:
     is_stream: bool
     batches: list[Batch] = field(default_factory=list)
-    dictionaries: list[int] = field(default_factory=list)  # offsets of their messages
+    schema_end: int = 0  # where its first message ends, if that is a schema
+    dictionaries: list[tuple[int, int]] = field(default_factory=list)  # where each message begins and ends
 
 
 def read_layout(path: str, with_buffers: bool = False) -> Layout:
@@ -70,8 +73,8 @@ def _file(file: BinaryIO, size: int, with_buffers: bool) -> Layout:
     end = size - 10 - length
     file.seek(end)
     footer = _Table.root(file.read(length))
-    layout = Layout(is_stream=False, dictionaries=[offset for offset, _, _ in footer.items(2, _BLOCK)])
-    walked = _walk(file, end, with_buffers)
+    layout = Layout(is_stream=False, dictionaries=[(at, at + n + body) for at, n, body in footer.items(2, _BLOCK)])
+    walked = _walk(file, end, with_buffers, layout)
     listed: set[int] = set()
     for offset, n_metadata, body in footer.items(3, _BLOCK):
         if offset < 0 or body < 0 or not 0 < n_metadata <= _MAX_METADATA or offset + n_metadata + body > size:
@@ -82,6 +85,10 @@ def _file(file: BinaryIO, size: int, with_buffers: bool) -> Layout:
             if found is None or found.kind != _RECORDS or offset in listed:
                 raise FormatError(f"there is no record batch at byte {offset}, or its footer lists it twice")
             batch = found.batch(offset, with_buffers)
+        if batch.body_bytes != body:
+            raise FormatError(
+                f"the record batch at byte {offset} has {batch.body_bytes} bytes, and {body} by the footer"
+            )
         listed.add(offset)
         layout.batches.append(batch)
     if walked:
@@ -89,10 +96,11 @@ def _file(file: BinaryIO, size: int, with_buffers: bool) -> Layout:
     return layout
 
 
-def _walk(file: BinaryIO, end: int, with_buffers: bool) -> dict[int, Batch]:
-    """Return the record batches of a file by their offsets, up to the first byte that is not part of a message."""
+def _walk(file: BinaryIO, end: int, with_buffers: bool, layout: Layout) -> dict[int, Batch]:
+    """Return the record batches of a file by their offsets, up to the first byte that is not part of a message, and note in `layout`
+    where its schema ends."""
     batches: dict[int, Batch] = {}
-    at = _FIRST_MESSAGE
+    at = FIRST_MESSAGE
     while at < end:
         try:
             found = _message(file, at, end)
@@ -102,6 +110,8 @@ def _walk(file: BinaryIO, end: int, with_buffers: bool) -> dict[int, Batch]:
             break
         if found.kind == _RECORDS:
             batches[at] = found.batch(at, with_buffers)
+        elif found.kind == _SCHEMA and at == FIRST_MESSAGE:
+            layout.schema_end = found.end
         at = found.end
     return batches
 
@@ -113,9 +123,11 @@ def _stream(file: BinaryIO, size: int) -> Layout:
             layout.batches.append(found.batch(at))
         elif found.kind == _DICTIONARY:
             found.check_dictionary(at)
-            layout.dictionaries.append(at)
+            layout.dictionaries.append((at, found.end))
         elif found.kind != _SCHEMA or at:
             raise FormatError(f"the message at byte {at} is neither a record batch nor a dictionary")
+        else:
+            layout.schema_end = found.end
         at = found.end
     if at < size:
         _check_end(file, at)
@@ -142,7 +154,7 @@ def check_claims(path: str, layout: Layout, batch: Batch) -> None:
     with open_buffered(path) as file:
         size = file.seek(0, 2)
         try:
-            for offset in (*layout.dictionaries, batch.offset):
+            for offset in (*(at for at, _ in layout.dictionaries), batch.offset):
                 if (found := _message(file, offset, size)) is not None:
                     found.check_claims(file, offset)
         except (struct.error, IndexError, OverflowError) as exc:
@@ -183,7 +195,8 @@ class _Message:
     def batch(self, offset: int, with_buffers: bool = False) -> Batch:
         n_rows = _rows_of(self.header, self.body_bytes, offset)
         buffers = self._buffers(self.header, offset) if with_buffers else ()
-        return Batch(offset, n_rows, self.body_bytes, self.header.place(3) != 0, buffers)
+        n_nodes = self.header.length(1)
+        return Batch(offset, self.end, n_rows, n_nodes, self.body_bytes, self.header.place(3) != 0, buffers)
 
     def check_dictionary(self, offset: int) -> None:
         """Raise FormatError if this is not a dictionary, whatever its kind says: rows would be lost."""
@@ -279,6 +292,11 @@ class _Table:
         if not place:
             raise FormatError("its metadata is damaged")
         return _Table(self.data, self._behind(place))
+
+    def length(self, field: int) -> int:
+        """Return the number of items of a vector."""
+        place = self.place(field)
+        return int(struct.unpack_from("<I", self.data, self._behind(place))[0]) if place else 0
 
     def items(self, field: int, kind: struct.Struct) -> Iterator[tuple[int, ...]]:
         """The items of a vector, each as this kind of structure: blocks are (offset, bytes of metadata, bytes of the body)."""
