@@ -198,7 +198,8 @@ class RunDatabase:
     def together(self) -> Iterator[None]:
         """Write the rows put inside in one transaction, so that a reader sees all rows of a sample or none."""
         assert self._open_group is None, "groups of rows do not nest"
-        self._open_group = group = []
+        group: _Group = []
+        self._open_group = group
         try:
             yield
         finally:
