@@ -153,6 +153,10 @@ def test_nothing_is_lost_or_done_twice() -> None:
     run_seeds(range(300))  # those from 300 on: many_seeds.py, `make torture-simulation`
 
 
+def test_a_poisonous_record_is_quarantined_where_the_worker_holds_most_of_its_cap_anyway() -> None:
+    run_seed(1666, Counter())
+
+
 @pytest.mark.parametrize("seed", [854, 1081, 2449])
 def test_a_feeder_that_waits_on_a_node_with_too_little_memory_does_not_wait_for_ever(seed: int) -> None:
     run_seed(seed, Counter())

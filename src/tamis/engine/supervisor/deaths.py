@@ -8,9 +8,19 @@ _SIGKILL = 9
 
 
 def judge_death(
-    why_killed: str, how: str, signal: int, used_bytes: int, cap_bytes: int, was_alone: bool = False, stage: str = ""
+    why_killed: str,
+    how: str,
+    signal: int,
+    used_bytes: int,
+    cap_bytes: int,
+    was_alone: bool = False,
+    stage: str = "",
+    kept_bytes: int = 0,
 ) -> Failure:
-    """What the end of a worker says about the unit it was working on. `was_alone`: nobody else was at work when it was killed."""
+    """Return what the end of a worker says about its unit.
+
+    `was_alone`: no other worker was busy when it was killed. `kept_bytes`: of `used_bytes`, what the worker held before the unit.
+    """
 
     def failure(kind: str, error: str) -> Failure:
         return Failure(kind, error, stage)
@@ -25,6 +35,7 @@ def judge_death(
         return failure("replaced", "made room for other work")
     if why_killed or signal == _SIGKILL:
         return failure("killed", why_killed or "killed from outside")
-    if cap_bytes and used_bytes > cap_bytes * 8 // 10:
+    # A failed allocation ends a process by a signal, if at all: one that exits by itself has another reason.
+    if signal and cap_bytes and cap_bytes - used_bytes < (cap_bytes - kept_bytes) * 2 // 10:
         return failure("memory", f"the worker died ({how}) close to its memory cap")
     return failure("crash", f"the worker process died: {how}")
