@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,12 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from tamis import InProcessExecutor, Pipeline, ProcessingStage
 from tamis.errors import UsageError
 from tamis.formats.frames.returned_data import adopt
 from tamis.formats.table_block import TableBlock
+from tamis.formats.whole_file import read_whole_file
+from tamis.stages.text.io.reader import JsonlReader
 from tamis.tasks import ROW_ID, DocumentBatch, EmptyTask, FileGroupTask, Task
 
 
@@ -68,10 +72,30 @@ def test_columns_are_decoded_when_asked_for_and_once() -> None:
     assert batch.column("absent").to_pylist() == [None] * 4
 
 
+def test_row_ids_are_not_shown_outside_of_a_stage(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "a"}\n{"text": "b"}\n')
+    seen: list[list[str]] = []
+
+    class Look(ProcessingStage[DocumentBatch, DocumentBatch]):
+        name = "look"
+
+        def process(self, task: DocumentBatch) -> DocumentBatch:
+            seen.append(task.to_pyarrow().column_names)
+            return task
+
+    (result,) = Pipeline("x", stages=[JsonlReader(str(tmp_path / "in.jsonl")), Look()]).run(InProcessExecutor())
+    assert seen == [["text", ROW_ID]]
+    read = DocumentBatch.of(read_whole_file(str(tmp_path / "in.jsonl")).lineage, frames="pyarrow")  # type: ignore[arg-type]
+    for batch in (result, read, read.take(np.array([1])), read.with_column("n", [1, 2]).select(["text"])):
+        assert batch.get_columns() == batch.to_pyarrow().column_names == batch.to_pyarrow().schema.names == ["text"]
+        assert list(batch.to_pandas().columns) == ["text"]
+    assert read.data.column_names == ["text"]
+
+
 def test_tables_and_frames_carry_a_hidden_row_id() -> None:
     batch, _ = lazy()
-    assert batch.to_pyarrow().column_names == ["text", "n", ROW_ID]
-    assert batch.to_pyarrow(["n"]).to_pydict() == {"n": [1, 2, 3, 4], ROW_ID: [0, 1, 2, 3]}
+    assert batch.traced_table().column_names == ["text", "n", ROW_ID]
+    assert batch.traced_table(["n"]).to_pydict() == {"n": [1, 2, 3, 4], ROW_ID: [0, 1, 2, 3]}
     assert batch.get_columns() == ["text", "n"]
     frame = batch.to_pandas()
     assert (list(frame.columns), frame.index.name, list(frame.index)) == (["text", "n"], None, [0, 1, 2, 3])
@@ -199,7 +223,7 @@ def test_an_index_that_was_reset_into_a_column_is_a_column_as_with_any_frame() -
 
 def test_rows_that_were_appended_are_new() -> None:
     batch, _ = lazy()
-    table = batch.to_pyarrow()
+    table = batch.traced_table()
     extra = pa.table({"text": ["new"], "n": [9], ROW_ID: pa.array([None], pa.int64())})
     child = returned(pa.concat_tables([table, extra]), batch)
     assert child.serial.tolist() == [0, 1, 2, 3, -1]

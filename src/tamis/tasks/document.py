@@ -217,7 +217,16 @@ class DocumentBatch(TracedBatch):
         return kinds_of(self.exact_column(name))
 
     def to_pyarrow(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """All columns (or those named) as a table, plus the hidden row id."""
+        """All columns (or those named) as a table.
+
+        While a stage of a run processes the batch, the table also has the row id (`_tamis_row`), by which rows of a table that the
+        stage returns are traced to their records.
+        """
+        table = self.traced_table(columns)
+        return table if self.numbering or ROW_ID not in table.column_names else table.drop_columns([ROW_ID])
+
+    def traced_table(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Like `to_pyarrow`, with the row id wherever there is one."""
         if self._rows is None:
             table = to_table(self._table)
             if columns is None:

@@ -132,7 +132,7 @@ class ImageBatch(DocumentBatch):
 
 
 def _objects_of(batch: DocumentBatch) -> list[ImageObject]:
-    table = batch.to_pyarrow()
+    table = batch.traced_table()
     serials = table.column(ROW_ID).to_pylist() if ROW_ID in table.column_names else [-1] * len(table)
     made = []
     for row, serial in zip(table.to_pylist(), serials, strict=True):

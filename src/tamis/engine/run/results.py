@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 import os
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tamis.engine.job import KEY
@@ -12,11 +11,11 @@ from tamis.engine.ledger import Ledger
 from tamis.engine.run.run_result import RunResult
 from tamis.errors import RunConflict
 from tamis.stores.opening import open_buffered
-from tamis.tasks import ROW_ID, DocumentBatch, FileGroupTask, Task
+from tamis.tasks import DocumentBatch, FileGroupTask, Task
 from tamis.tasks.perf import StagePerfStats
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 
 _SIGNED_BYTES = 32
@@ -45,11 +44,6 @@ class StoredBatch(DocumentBatch):
         self._loaded = True
         loaded = read_whole_file(self.path)
         self._origin, self._rows = loaded._origin, loaded._rows
-
-    def to_pyarrow(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Without row ids, which only a stage has a use for."""
-        table = super().to_pyarrow(columns)
-        return table.drop_columns([ROW_ID]) if ROW_ID in table.column_names else table
 
     def __repr__(self) -> str:
         return f"StoredBatch({self.path!r}, {self.num_items} documents)"

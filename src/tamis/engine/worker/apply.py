@@ -254,7 +254,7 @@ def _take_in(result: DocumentBatch, parents: Sequence[DocumentBatch]) -> None:
 
 def _root(batch: DocumentBatch, is_new: bool = False) -> None:
     """A batch that no record stands behind becomes its own origin. `is_new`: no document that the stage got is among its own."""
-    batch.take_root(TableBlock(batch.to_pyarrow().replace_schema_metadata(None)), is_new)
+    batch.take_root(TableBlock(batch.traced_table().replace_schema_metadata(None)), is_new)
 
 
 def _number(batches: Sequence[DocumentBatch], expected: tuple[str, ...]) -> None:

@@ -444,7 +444,7 @@ def _raw_entries(batch: DocumentBatch, unit: Unit, stage: str = "", reasons: Seq
         if raw is not None:
             length, counted = len(raw), "bytes" if piece.kind is Kind.BYTES else "decoded bytes"
         else:
-            row = batch.take(np.array([i])).to_pyarrow().drop_columns([ROW_ID])
+            row = batch.take(np.array([i])).traced_table().drop_columns([ROW_ID])
             document = {name: python_values(row.column(name))[0] for name in row.column_names}
             raw = json.dumps(document, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
             length, counted = 1, "rows"

@@ -115,7 +115,7 @@ def _write_columns(batches: Sequence[DocumentBatch], path: str, ledger: Ledger) 
     Between passes of one workflow only: the stage gives all batches the same columns, but for those of `_with_same_columns`, and what
     identifies a row's content here is the document it was made from.
     """
-    tables = [b.to_pyarrow(b.lineage.only if b.lineage else None).drop_columns([ROW_ID]) for b in batches]
+    tables = [b.traced_table(b.lineage.only if b.lineage else None).drop_columns([ROW_ID]) for b in batches]
     tables = _with_same_columns(tables)
     with BlockWriter(path, 0o666) as out, pa.ipc.new_file(out, tables[0].schema) as writer:
         for batch, table in zip(batches, tables, strict=True):

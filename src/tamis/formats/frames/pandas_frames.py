@@ -55,7 +55,7 @@ def _index_of(numbers: Array, of: int, first: int) -> Any:
 
 def frame_of(batch: DocumentBatch, names: Sequence[str]) -> pd.DataFrame:
     """These columns of a batch, with its row ids as the index."""
-    ids = batch.serial if batch.lineage is not None else _column_ids(batch.to_pyarrow())
+    ids = batch.serial if batch.lineage is not None else _column_ids(batch.traced_table())
     index = (
         pd.RangeIndex(batch.num_items)
         if ids is None
