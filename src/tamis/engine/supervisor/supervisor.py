@@ -190,9 +190,8 @@ class Supervisor(Setbacks):
         self.counters["crashes"] += 0 if worker.why_killed else 1
         node = self.nodes.get(worker.node)
         grown = worker.used_bytes - (node or self).config.worker_bytes  # the cap counts from what a worker holds anyway
-        report = judge_death(
-            worker.why_killed, how, signal, grown, worker.cap_bytes, worker.was_alone, stage, worker.kept_bytes
-        )
+        kept = self.grants.kept_by(worker, worker.segment) if worker.segment >= 0 else worker.kept_bytes
+        report = judge_death(worker.why_killed, how, signal, grown, worker.cap_bytes, worker.was_alone, stage, kept)
         if report.kind in ("memory", "crash") and not worker.why_killed and is_short_of_descriptors(worker.vitals):
             report = replace(
                 report, kind="descriptors", error=f"{report.error} (EMFILE: it had hardly any file descriptor left)"
