@@ -62,10 +62,16 @@ def test_nothing_that_is_given_is_changed(kind: str, mode: Mode, where: Kind) ->
         ("", 11, 81, "memory"),
         ("", 11, 80, "crash"),
         ("", 0, 10, "crash"),
+        ("", 0, 99, "crash"),
     ],
 )
 def test_what_a_death_says(why: str, signal: int, used: int, kind: str) -> None:
     assert judge_death(why, "exit status 1", signal, used, 100).kind == kind
+
+
+def test_a_worker_that_holds_most_of_its_cap_all_the_time_did_not_want_more_memory() -> None:
+    assert judge_death("", "signal SIGSEGV", 11, 91, 100, kept_bytes=90).kind == "crash"
+    assert judge_death("", "signal SIGSEGV", 11, 99, 100, kept_bytes=90).kind == "memory"
 
 
 def test_a_death_without_a_cap_is_never_called_memory() -> None:

@@ -8,9 +8,21 @@ _SIGKILL = 9
 
 
 def judge_death(
-    why_killed: str, how: str, signal: int, used_bytes: int, cap_bytes: int, was_alone: bool = False, stage: str = ""
+    why_killed: str,
+    how: str,
+    signal: int,
+    used_bytes: int,
+    cap_bytes: int,
+    was_alone: bool = False,
+    stage: str = "",
+    kept_bytes: int = 0,
 ) -> Failure:
-    """What the end of a worker says about the unit it was working on. `was_alone`: nobody else was at work when it was killed."""
+    """What the end of a worker says about the unit it was working on. `was_alone`: nobody else was at work when it was killed.
+
+    `kept_bytes`: what workers of this kind hold between units (models). A worker that dies close to its cap may have wanted more memory: libraries
+    crash when an allocation fails. One that holds most of its cap all the time is always close to it, and one that ends by a plain exit
+    did not crash: both say nothing about memory.
+    """
 
     def failure(kind: str, error: str) -> Failure:
         return Failure(kind, error, stage)
@@ -25,6 +37,6 @@ def judge_death(
         return failure("replaced", "made room for other work")
     if why_killed or signal == _SIGKILL:
         return failure("killed", why_killed or "killed from outside")
-    if cap_bytes and used_bytes > cap_bytes * 8 // 10:
+    if signal and cap_bytes and used_bytes - kept_bytes > (cap_bytes - kept_bytes) * 8 // 10:
         return failure("memory", f"the worker died ({how}) close to its memory cap")
     return failure("crash", f"the worker process died: {how}")

@@ -121,7 +121,7 @@ class Grants:
 
     # -- sizes ----------------------------------------------------------------------------------------------------------
     def block_size(self, segment: int, cap_bytes: int, may_grow: bool, worker: Worker | None = None) -> int:
-        free = cap_bytes - self._kept_by(worker, segment)
+        free = cap_bytes - self.kept_by(worker, segment)
         size = self.predictors[segment].next_size(free, may_grow=may_grow)
         return max(MIN_BLOCK_BYTES, min(size, self.config.max_block_bytes))
 
@@ -135,7 +135,7 @@ class Grants:
             size = max(size, min(share // _SOLO_SHARE, self.config.max_block_bytes))
         return max(MIN_BLOCK_BYTES, min(size, self.config.queue_bytes // 4))
 
-    def _kept_by(self, worker: Worker | None, segment: int) -> int:
+    def kept_by(self, worker: Worker | None, segment: int) -> int:
         """What a worker holds between units: as it last was, or as others were after their first unit."""
         return worker.kept_bytes if worker is not None and worker.n_units else self._kept_bytes[segment]
 
@@ -150,7 +150,7 @@ class Grants:
         # A large record may have failed before anything was made of it: what as much text usually takes.
         fixed, by_byte, _ = self.predictors[unit.segment].coefficients
         usual = fixed + by_byte * unit.largest_record if self.n_done[unit.segment] else 3.0 * unit.largest_record
-        return int(max(seen, self._kept_by(worker, unit.segment) + usual))
+        return int(max(seen, self.kept_by(worker, unit.segment) + usual))
 
     def budget_for(self, cap_bytes: int) -> int:
         """The budget in which one worker could get this cap."""
@@ -193,7 +193,7 @@ class Grants:
         if report.in_setup:
             self._setup_bytes[unit.segment] = max(self._setup_bytes[unit.segment], need)
             return
-        kept = self._kept_by(worker, unit.segment)
+        kept = self.kept_by(worker, unit.segment)
         asked = report.asked_bytes
         known = max(0, worker.kept_bytes + report.peak_bytes + asked - kept) if asked else 0
         cap = max(worker.cap_bytes - kept, 1)

@@ -183,7 +183,8 @@ class Supervisor(Setbacks):
         self.counters["crashes"] += 0 if worker.why_killed else 1
         node = self.nodes.get(worker.node)
         grown = worker.used_bytes - (node or self).config.worker_bytes  # the cap counts from what a worker holds anyway
-        report = judge_death(worker.why_killed, how, signal, grown, worker.cap_bytes, worker.was_alone, stage)
+        kept = self.grants.kept_by(worker, unit.segment) if unit.mode is Mode.RUN else 0
+        report = judge_death(worker.why_killed, how, signal, grown, worker.cap_bytes, worker.was_alone, stage, kept)
         if is_setting_up(stage) and unit.mode is Mode.RUN and worker.why_killed in _OWN_DEATHS:
             return self._died_setting_up(unit, worker, report) + self._dispatch(now_s, self._at(worker))
         return self._recover(unit, worker, report) + self._dispatch(now_s, self._at(worker))
