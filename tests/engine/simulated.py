@@ -494,10 +494,9 @@ class Simulation:
         yield Done(covered=covered)
 
     def feed_on(self, worker: int) -> list[Action]:
-        process = self.processes.get(worker)
-        if process is None or process.feed is None:
+        process, s = self.processes.get(worker), self.supervisor
+        if process is None or process.feed is None or worker not in s.workers:  # its node is gone
             return []
-        s = self.supervisor
         fence = s.workers[worker].fence
         made = next(process.feed)
         if self.n_feeder_deaths < 4 and self.chance("feeder died"):

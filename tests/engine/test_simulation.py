@@ -162,6 +162,16 @@ def test_a_feeder_that_waits_on_a_node_with_too_little_memory_does_not_wait_for_
     run_seed(seed, Counter())
 
 
+@pytest.mark.parametrize("seed", [11690, 13618])
+def test_workers_and_feeders_are_not_started_again_and_again(seed: int) -> None:
+    run_seed(seed, Counter())
+
+
+@pytest.mark.parametrize("seed", [863, 1666, 9099])
+def test_a_record_that_ends_its_worker_is_not_called_too_large(seed: int) -> None:
+    run_seed(seed, Counter())
+
+
 def run_too_large(seed: int) -> None:
     """One record that no memory of the first run can hold: everything else is done, and a larger budget does the rest."""
     rng = random.Random(seed)

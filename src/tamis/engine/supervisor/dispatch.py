@@ -147,6 +147,9 @@ class Dispatch(Work):
         if not self.feeds or not self._queue_has_room():
             return False
         unit = self.feeds[0]
+        own_bytes = node.grants.pool(1)
+        if unit.need_bytes > own_bytes and any(n.grants.pool(1) > own_bytes for n in self.nodes.values()):
+            return False  # a larger node does it
         if self._feed_is_large(node) and not node.grants.fits_beside(unit.need_bytes):
             return not self.busy and not any(self.queues)
         return not unit.is_patient or not self.queues[0]

@@ -129,8 +129,9 @@ class Grants:
         return max(1, min(wanted, self.config.pool_bytes // (self.config.worker_bytes + self._least_bytes)))
 
     def has_seat(self, feeding: bool) -> bool:
+        """Return True if one more worker may start: with it, what is left of the pool is still a cap that somebody can work with."""
         n = len(self._workers) + 1
-        return n <= self.n_seats(feeding) and self.granted <= self.pool(n)
+        return n <= self.n_seats(feeding) and self.granted + min(self._least_bytes, self.pool(1)) <= self.pool(n)
 
     # -- sizes ----------------------------------------------------------------------------------------------------------
     def block_size(self, segment: int, cap_bytes: int, may_grow: bool, worker: Worker | None = None) -> int:
