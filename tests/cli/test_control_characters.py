@@ -29,7 +29,7 @@ stages:
   - _target_: tamis.stages.text.io.writer.JsonlWriter
     path: {output}
 settings:
-  memory: 600MB
+  memory: 4GB
   workers: 1
 """
 
