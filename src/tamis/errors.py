@@ -58,7 +58,7 @@ class MissingExtra(UsageError):
 
 
 def optional(module: str, what: str, extra: str) -> Any:
-    """A module that an extra brings; MissingExtra, with what needs it, where that is not installed."""
+    """Import a module that an extra provides; raise MissingExtra, naming what needs it, if it is not installed."""
     try:
         return importlib.import_module(module)
     except ImportError as exc:
@@ -132,5 +132,5 @@ class InputChanged(FormatError):
 
 
 def first_line(exc: BaseException, n_chars: int = 300) -> str:
-    """What an error of another library says, short enough for a message of ours; its kind where it says nothing."""
+    """Return the first line of another library's error, short enough for a message; its type if it has no text."""
     return (str(exc).strip().splitlines() or [type(exc).__name__])[0][:n_chars]

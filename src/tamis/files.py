@@ -34,12 +34,18 @@ Path = str | os.PathLike[str]
 
 # -- new files ------------------------------------------------------------------------------------------------------------
 def create(path: Path, mode: int = 0o666) -> BinaryIO:
-    """A new file with this name, open for writing. What had the name before is removed (of a link: the link)."""
+    """Create a file and open it for writing.
+
+    An existing file with this name is removed first (of a link: the link).
+    """
     return open(_create(path, mode), "wb")
 
 
 def fresh(path: Path, mode: int = 0o666) -> str:
-    """As `create`, for libraries that open files by name themselves; returns the name. For folders that are ours alone."""
+    """Create a file like `create`, for libraries that open files by name themselves, and return its name.
+
+    For folders that are ours alone.
+    """
     os.close(_create(path, mode))
     return os.fspath(path)
 
@@ -55,15 +61,16 @@ def _create(path: Path, mode: int) -> int:
 
 
 def open_to_append(path: Path, mode: int = OWN) -> int:
-    """A file descriptor that writes at the end of a file, which is made if need be; a link is refused (OSError)."""
+    """Open a file descriptor that appends to a file, creating the file if needed; refuse a link (OSError)."""
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
 
 
 @contextlib.contextmanager
 def replacing(path: Path, mode: int = 0o666, sync: bool = True) -> Iterator[BinaryIO]:
-    """A file to write, which takes the place of `path` when the block ends; if it ends in an error nothing has happened.
+    """Open a file to write that replaces `path` when the block ends.
 
-    `sync`: it is on the disk before it is in its place, so that a power cut leaves the old file or the new one.
+    If the block ends in an error, nothing has changed. `sync`: flush the file to disk before it replaces `path`, so
+    that a power cut leaves either the old file or the new one.
     """
     temporary = _beside(path)
     fd = os.open(temporary, os.O_RDWR | _NEW, mode)
@@ -85,7 +92,10 @@ def write_bytes(path: Path, data: bytes, mode: int = 0o666, sync: bool = True) -
 
 
 def write_text(path: Path, text: str, mode: int = 0o666, sync: bool = True) -> None:
-    """As UTF-8; what cannot be encoded (a lone surrogate of a file name) is written as an escape."""
+    """Write text as UTF-8.
+
+    What cannot be encoded (a lone surrogate of a file name) is written as an escape.
+    """
     write_bytes(path, text.encode("utf-8", "backslashreplace"), mode, sync)
 
 
@@ -160,7 +170,10 @@ def publish(path: Path, final: Path) -> None:
 
 
 def has_links(folder: Path) -> bool:
-    """Whether files in a folder can be given a second name; True also where that cannot be tried (a full disk)."""
+    """Return True if files in a folder can be hard-linked.
+
+    Also True if that cannot be tried (a full disk).
+    """
     first, second = _beside(os.path.join(folder, "a")), _beside(os.path.join(folder, "b"))
     try:
         os.close(os.open(first, os.O_RDWR | _NEW, OWN))
@@ -201,7 +214,7 @@ def move_folder(path: Path, final: Path) -> None:
 
 
 def tail(path: Path, n_bytes: int = 4000) -> str:
-    """The end of a log, for a message; nothing where it cannot be read."""
+    """Return the end of a log, for a message; an empty string if it cannot be read."""
     try:
         with open(path, "rb") as file:
             file.seek(max(0, os.path.getsize(path) - n_bytes))
@@ -247,7 +260,10 @@ def take_lock(path: Path, wait: bool = False) -> int:
 
 
 def open_shared(path: Path) -> BinaryIO | None:
-    """A file to read, which `take_lock` cannot hold while this is open; None where it is not there, or went meanwhile."""
+    """Open a file for reading so that `take_lock` cannot lock it while it is open.
+
+    Return None if the file does not exist or was removed meanwhile.
+    """
     try:
         file = open(path, "rb", buffering=0)  # noqa: SIM115
     except FileNotFoundError:
@@ -260,7 +276,10 @@ def open_shared(path: Path) -> BinaryIO | None:
 
 
 def is_held(path: Path) -> bool:
-    """Whether a process of this machine holds a lock at this moment, for who only looks: nothing is made."""
+    """Return True if a process of this machine holds the lock at this moment.
+
+    For callers that only look: creates nothing.
+    """
     try:
         with open(path, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -272,7 +291,7 @@ def is_held(path: Path) -> bool:
 
 
 def lock(path: Path, busy: str) -> int:
-    """As `take_lock`, but RunConflict(busy) when another process holds it, and goes on holding it."""
+    """Take a lock like `take_lock`; raise RunConflict(busy) if another process keeps holding it."""
     for _ in range(_TRIES):
         try:
             return take_lock(path)
@@ -327,7 +346,7 @@ def own_folder(path: Path, what_to_do: str, mode: int = 0o700) -> None:
 
 
 def check_own_folder(path: Path, what_to_do: str) -> bool:
-    """As `own_folder`, but nothing is made: False where nothing is there."""
+    """Check a folder like `own_folder`, but create nothing; return False if it does not exist."""
     if not os.path.lexists(path):
         return False
     own_folder(path, what_to_do, 0o755)
@@ -335,7 +354,7 @@ def check_own_folder(path: Path, what_to_do: str) -> bool:
 
 
 def not_ours(info: os.stat_result, uid: int, has_modes: bool = True) -> str:
-    """Why a folder is not this user's alone, as a part of a sentence; nothing if it is."""
+    """Explain, as a part of a sentence, why a folder is not this user's alone; return "" if it is."""
     if info.st_uid != uid:
         return f"belongs to {user_name(info.st_uid)} (you are {user_name(uid)})"
     if has_modes and info.st_mode & _OTHERS_WRITE:
@@ -344,10 +363,11 @@ def not_ours(info: os.stat_result, uid: int, has_modes: bool = True) -> str:
 
 
 def _made_in(fd: int) -> tuple[int, bool]:
-    """The user to whom a file system gives what we make, and whether its folders have modes at all.
+    """Return the user who owns what we create on a file system, and whether its folders have modes at all.
 
-    Root is nobody on many network file systems, and some (vfat, 9p) give everything to one user with mode 0777: there the
-    owner of a folder says who made it only by comparison with what we make ourselves.
+    Root is mapped to the user "nobody" on many network file systems, and some file systems (vfat, 9p) assign
+    everything to one user with mode 0777: on these, the owner of a folder identifies its creator only by comparison
+    with what we create ourselves.
     """
     name = f".{os.urandom(8).hex()}{_SUFFIX}"
     try:
@@ -371,7 +391,7 @@ def user_name(uid: int) -> str:
 
 
 def unguessable(parent: Path, prefix: str) -> str:
-    """A path in `parent` that nobody can have made beforehand."""
+    """Return a path in `parent` that no other process can have created beforehand."""
     return os.path.join(os.path.abspath(parent), f"{prefix}{os.urandom(8).hex()}")
 
 

@@ -6,7 +6,7 @@ import shlex
 
 
 def command(name: str, *words: object) -> str:
-    """A `tamis` command line as one may paste it; `name` may be of several words ("dedup index-list").
+    """Return a `tamis` command line that can be pasted; `name` may have several words ("dedup index-list").
 
     >>> command("why", "out", "doc-1"), command("why", "my out", "$(touch x)"), command("why", "out", "-v")
     ('tamis why out doc-1', "tamis why 'my out' '$(touch x)'", 'tamis why -- out -v')
@@ -17,5 +17,5 @@ def command(name: str, *words: object) -> str:
 
 
 def quoted(word: str) -> str:
-    """One word of such a command, for where the rest of it is said elsewhere."""
+    """Quote one word of such a command, for messages that give the rest of the command elsewhere."""
     return shlex.quote(word)

@@ -8,13 +8,16 @@ from pathlib import Path
 
 
 def is_here(module: str) -> bool:
-    """Whether there is such a module. Tools that look for one ask everybody who finds modules, also when others have found it."""
+    """Return True if such a module exists.
+
+    Tools that look for a module ask every finder, even if another one has already located it.
+    """
     place = Path(__file__).parent.joinpath(*module.split(".")[1:])
     return place.is_dir() or place.with_name(f"{place.name}.py").is_file()
 
 
 def instead_of(path: str) -> str:
-    """What to use instead of something that is not here: what is said of it, or of the nearest room around it."""
+    """Return what to use instead of a missing name: the advice on it, or on the nearest package around it."""
     known = advice()["missing"]
     parts = path.split(".")
     by_name = known.get(parts[-1])

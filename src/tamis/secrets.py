@@ -47,7 +47,7 @@ class Secret(str):
 
 
 def kind_of(name: str) -> str:
-    """Whether a parameter of this name is a secret: CERTAIN, LIKELY, or "" for no.
+    """Classify whether a parameter of this name is a secret: CERTAIN, LIKELY, or "" for no.
 
     >>> [kind_of(n) for n in ("api_key", "openaiApiKey", "password", "accessKeys", "hf_token")]
     ['certain', 'certain', 'certain', 'certain', 'certain']
@@ -72,15 +72,16 @@ def _singular(word: str) -> str:
 
 
 def is_secret(value: Any) -> bool:
-    """Whether a value is one by its type: a Secret, or another library's (pydantic's SecretStr and SecretBytes).
+    """Return True if a value is a secret by its type.
 
-    The type is asked, not the value: some make up whatever attribute they are asked for, or load a library for it.
+    That is a Secret, or another library's type (pydantic's SecretStr and SecretBytes). The type is inspected, not
+    the value: some values create any attribute that is requested, or load a library for it.
     """
     return isinstance(value, Secret) or callable(getattr(type(value), "get_secret_value", None))
 
 
 def veil(value: str | bytes, kind: str) -> str:
-    """What stands for a secret of that kind."""
+    """Return the replacement for a secret of that kind."""
     if kind == CERTAIN:
         return HIDDEN
     data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
@@ -88,7 +89,7 @@ def veil(value: str | bytes, kind: str) -> str:
 
 
 def without_password(text: str) -> str:
-    """A text in which no URL has a password.
+    """Return the text with the passwords of all URLs hidden.
 
     >>> without_password("s3://me:geheim@host/data, https://host/a:b@c")
     's3://me:<secret>@host/data, https://host/a:b@c'
@@ -97,7 +98,10 @@ def without_password(text: str) -> str:
 
 
 def redacted(value: Any, kind: str = "") -> Any:
-    """The same JSON value with all texts under names of secrets veiled. `kind`: of the name it has itself."""
+    """Return the same JSON value with all texts under names of secrets hidden.
+
+    `kind`: the kind of the value's own name.
+    """
     if isinstance(value, str):
         if kind and value != HIDDEN and not value.startswith("<hidden "):
             return veil(value, kind)
@@ -117,7 +121,7 @@ def learn(*things: Any) -> None:
 
 
 def learn_values(values: Mapping[str, str]) -> None:
-    """As `learn`, for texts by name."""
+    """Learn secrets like `learn`, from texts by name."""
     _learn(dict(values), "", 2, set())
 
 
@@ -150,12 +154,12 @@ def _learn(value: Any, kind: str, depth: int, seen: set[int]) -> None:
 
 
 def known() -> frozenset[str]:
-    """The values that `hide` takes out."""
+    """Return the values that `hide` removes."""
     return frozenset(_known)
 
 
 def hide(text: str) -> str:
-    """The text without the secrets that are known in this process.
+    """Return the text without the secrets that are known in this process.
 
     >>> learn({"password": "open sesame"})
     >>> hide("login failed for 'open sesame'")

@@ -9,11 +9,7 @@ from typing import Any
 
 
 def signature(thing: Callable[..., Any]) -> inspect.Signature:
-    """The signature of a callable. Raises TypeError or ValueError where it has none, as `inspect.signature` does.
-
-    From Python 3.14 on annotations are evaluated when somebody asks for them, and may name what only a type checker imports:
-    there they are the text that was written.
-    """
+    """Return the signature of a callable; raise TypeError or ValueError where it has none, as `inspect.signature` does."""
     if sys.version_info >= (3, 14):
         from annotationlib import Format
 
@@ -22,11 +18,7 @@ def signature(thing: Callable[..., Any]) -> inspect.Signature:
 
 
 def accepted(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the values that a function takes by their names; all where it takes any.
-
-    >>> accepted(lambda memory=None: None, {"memory": "1GB", "watch": None}), accepted(lambda **more: None, {"watch": None})
-    ({'memory': '1GB'}, {'watch': None})
-    """
+    """Return those of the values that a function takes by name; all of them where it takes any."""
     try:
         parameters = signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -38,12 +30,6 @@ def accepted(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str
 
 
 def returns_list(thing: Callable[..., Any]) -> bool:
-    """Whether a function says that it returns a list.
-
-    >>> def some() -> list[int]: ...
-    >>> def one() -> int: ...
-    >>> returns_list(some), returns_list(one)
-    (True, False)
-    """
+    """Return True if a function is annotated to return a list."""
     said = signature(thing).return_annotation
     return said is list or str(said).startswith("list")

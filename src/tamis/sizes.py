@@ -72,11 +72,7 @@ def _three(x: float) -> str:
 
 
 def parse_fraction(value: str | float, what: str = "fraction") -> float:
-    """A share between 0 and 1: 0.01 or "1%".
-
-    >>> parse_fraction("1%"), parse_fraction(0.5)
-    (0.01, 0.5)
-    """
+    """Parse a share between 0 and 1: 0.01 or "1%"."""
     try:
         text = str(value).strip()
         share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
@@ -106,7 +102,7 @@ def check_integer(value: Any, what: str, low: int = 1, high: int | None = None) 
 
 
 def check_optional_integer(value: Any, what: str, low: int = 1, high: int | None = None) -> None:
-    """Like `check_integer`; None is allowed."""
+    """Check an integer as `check_integer` does; None is allowed."""
     if value is not None:
         check_integer(value, what, low, high)
 

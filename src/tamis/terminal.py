@@ -41,7 +41,7 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether a stream shows text to a person and understands control sequences."""
+    """Return True if a stream shows text to a person and understands control sequences."""
     return stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
 
 
@@ -73,20 +73,12 @@ def _cells_of(character: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """A text in at most `width` columns; one that was cut ends with an ellipsis.
-
-    >>> cut("abcdef", 4), cut("abc", 4), cut("日本語", 4)
-    ('abc…', 'abc', '日…')
-    """
+    """Cut a text to at most `width` columns; one that was cut ends with an ellipsis."""
     return text if cells(text) <= width else fold(text, max(width - 1, 1))[0] + "…"
 
 
 def fold(text: str, width: int) -> list[str]:
-    """A text as lines of at most `width` columns, broken anywhere: paths have no spaces.
-
-    >>> fold("abcdef", 4), fold("", 4)
-    (['abcd', 'ef'], [''])
-    """
+    """Break a text into lines of at most `width` columns, anywhere: paths have no spaces."""
     lines, line, used = [], "", 0
     for character in text:
         wide = _cells_of(character)

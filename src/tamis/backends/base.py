@@ -90,8 +90,10 @@ class BaseExecutor:
             self.progress, self.watch = before
 
     def make_workers(self, job: Job, place: dict[str, Any], log: str, count_caller: bool) -> OpenWorkers:
-        """What starts, reaches and measures the workers of one run (engine/workers_interface.py). Called by the run, once. Not abstract:
-        an executor that has an `execute` of its own needs none."""
+        """Return the object that starts, reaches and measures the workers of one run (engine/workers_interface.py).
+
+        Called by the run, once. Not abstract: an executor with its own `execute` does not need it.
+        """
         raise UsageError(
             f"{type(self).__name__} cannot run a pipeline: it has no make_workers(job, place, log, count_caller); give it one, "
             "or run with LocalExecutor"

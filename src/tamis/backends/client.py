@@ -63,7 +63,7 @@ class Client(Closing):
         return [self.submit(function, *row) for row in zip(*items, strict=True)]
 
     def gather(self, futures: Iterable[Future[Any]]) -> list[Any]:
-        """The results, in their order."""
+        """Return the results of `futures`, in order."""
         return [future.result() for future in futures]
 
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[int, Any]:
@@ -86,7 +86,7 @@ class Client(Closing):
         return len(self.workers)
 
     def settings(self) -> dict[str, Any]:
-        """What runs of pipelines take as their defaults while this client is open."""
+        """Return the default settings for pipeline runs while this client is open."""
         found: dict[str, Any] = {"workers": self.n_workers} if not any(w.device for w in self.workers) else {}
         return found | ({"gpu_memory": self.pools.limit_bytes} if self.pools.limit_bytes else {})
 
@@ -105,7 +105,7 @@ class Client(Closing):
 
 
 def default_settings() -> dict[str, Any]:
-    """Those of the client that was opened last and is still open; none where there is none."""
+    """Return the settings of the most recently opened client that is still open; {} if there is none."""
     for reference in reversed(_open):
         client = reference()
         if client is not None and not client.closed:
@@ -151,7 +151,7 @@ class _Process:
 
 
 def _end(process: subprocess.Popen[bytes], connection: Connection) -> None:
-    """A worker whose pipe is closed ends by itself; one that does not is killed."""
+    """Close the worker's pipe, which makes it exit; kill it if it does not."""
     connection.close()
     end_within(process, 5.0)
 
@@ -172,11 +172,15 @@ def get_client(
     rmm_managed_memory: bool = False,
     rmm_release_threshold: str | int | None = None,
 ) -> Client:
-    """A client of workers on this machine. "gpu": one per GPU, which it alone sees; "cpu": `n_workers`, by default one per core.
+    """Start workers on this machine and return a client for them.
 
-    Memory of a GPU worker: a pool of RMM where that is installed (`rmm_pool_size` at first, `rmm_maximum_pool_size` at most, `rmm_async`, `rmm_managed_memory`,
-    `rmm_release_threshold`; torch uses it with `set_torch_to_use_rmm`), else the limits of torch and CuPy at `rmm_maximum_pool_size`. `enable_spilling`: cuDF may move frames to the
-    host. Workers exchange nothing with each other, so there is no protocol to choose. Without a GPU, "gpu" is one worker on the CPU, and says so.
+    "gpu": one worker per GPU, and each worker sees only its own; "cpu": `n_workers`, by default one per core.
+
+    Memory of a GPU worker: an RMM pool if RMM is installed (`rmm_pool_size` initially, `rmm_maximum_pool_size`
+    at most, `rmm_async`, `rmm_managed_memory`, `rmm_release_threshold`; torch uses it with
+    `set_torch_to_use_rmm`), else limits of `rmm_maximum_pool_size` for torch and CuPy. `enable_spilling`: cuDF
+    may move frames to the host. Workers exchange nothing with each other, so there is no protocol to choose.
+    Without a GPU, "gpu" starts one worker on the CPU and reports it.
     """
     if cluster_type not in ("cpu", "gpu"):
         raise UsageError(f"get_client: cluster_type must be 'cpu' or 'gpu', got {cluster_type!r}")

@@ -30,7 +30,10 @@ def prepare(module: str, *more: str) -> None:
 
 
 def take(module: str) -> tuple[Branch, socket.socket] | None:
-    """The process that was started for this, if one was. One that was started for something else is ended: it only takes memory."""
+    """Return the process that was started early for `module`, or None if there is none.
+
+    Ends processes that were started for other modules, since they only occupy memory.
+    """
     found = _started.pop(module, None)
     for process, ours in _started.values():
         ours.close()
@@ -41,9 +44,9 @@ def take(module: str) -> tuple[Branch, socket.socket] | None:
 
 
 def load(*more: str) -> bool:
-    """In such a process, before it is told anything: load what all need. False where kernels must be compiled first.
+    """Load the common libraries in an early-started process, before it receives any message.
 
-    Then the budget has to do for compiling alone.
+    Returns False if kernels must be compiled first; then the budget must suffice for compiling alone.
     """
     if not are_ready(all_groups()):
         return False

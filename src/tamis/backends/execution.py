@@ -112,7 +112,7 @@ def shown(executor: BaseExecutor, name: str, run: Callable[[], RunResult]) -> Ru
 
 
 def judged(result: RunResult, name: str) -> list[Task[Any]]:
-    """The tasks that a run gives back; raises where it did not end well, warns where only some documents did not."""
+    """Return the tasks that a run produced; raise if it failed, warn if only some documents failed."""
     if result.first_failure and not result.exit_code:
         n = result.ledger.quarantined.n
         warnings.warn(

@@ -49,7 +49,7 @@ def adopt_orphans() -> None:
 
 
 def name_process(name: str) -> None:
-    """What `top` and `ps -o comm` show; 15 characters at most."""
+    """Set the process name that `top` and `ps -o comm` show; at most 15 characters."""
     with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="ascii") as file:
         file.write(name)
 
@@ -143,7 +143,7 @@ class Forker:
             os._exit(status)
 
     def _leave(self) -> None:
-        """What a fresh child must not share with this process."""
+        """Detach a fresh child from what it must not share with this process."""
         parent = os.getppid()
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -194,7 +194,7 @@ class Branch:
             os.kill(self.pid, signal.SIGKILL)
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit status, as in subprocess: negative for a signal."""
+        """Return the exit status, as in subprocess: negative for a signal."""
         if timeout is None:
             return self._take(0) or 0
         deadline_s = time.monotonic() + timeout
@@ -214,9 +214,10 @@ class Branch:
 
 
 def branch(module: str, *more: str) -> tuple[Branch, socket.socket]:
-    """As `launch`, but forked from this process, with what it has imported: for a command that has just begun, with one thread.
+    """Start a process like `launch`, but forked from this one, with the modules it has imported.
 
-    An interpreter and the standard library are loaded once instead of twice: 50 ms, and 5 MB that both processes share.
+    For a command that has just started and has one thread. The interpreter and the standard library are loaded
+    once instead of twice, which saves 50 ms and 5 MB that both processes share.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     parent = os.getpid()
@@ -237,7 +238,10 @@ def branch(module: str, *more: str) -> tuple[Branch, socket.socket]:
 
 
 def _part_from_caller(fd: int) -> None:
-    """What an exec would have done: no open files, no terminal, no script, and the settings of allocators."""
+    """Detach a forked process from its caller, as an exec would.
+
+    Leaves no open files, no terminal and no script, and applies the allocator settings.
+    """
     os.setsid()
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
@@ -261,7 +265,7 @@ def leave(status: int) -> NoReturn:
 
 
 def surroundings(log: str) -> Surroundings:
-    """Those of this process, for one that is to work in its place; what that prints goes to `log`."""
+    """Return the surroundings of this process, for one that works on its behalf and prints to `log`."""
     return Surroundings([p for p in sys.path if p] or [os.getcwd()], os.getcwd(), log)
 
 

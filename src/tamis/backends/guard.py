@@ -91,7 +91,7 @@ class Guard:
 
     # -- the executor's thread ----------------------------------------------------------------------------------------------
     def stand_at(self, fd: int | None) -> None:
-        """A new forking server is up; `fd`: its gate, if it has one."""
+        """Attach to a new forking server; `fd` is its gate, if it has one."""
         self._leave_gate()
         if fd is not None:
             self._gate = Gate(fd)
@@ -107,7 +107,7 @@ class Guard:
             self._owner[pid] = worker
 
     def grant(self, worker: int, cap_bytes: int, ceiling_bytes: int) -> None:
-        """The most that a worker may allocate from now on, and the use at which it is over that for certain."""
+        """Set the most that a worker may allocate from now on, and the use at which it certainly exceeds that."""
         with self._lock:
             ward = self._wards.get(worker)
             if ward is not None:
@@ -129,13 +129,16 @@ class Guard:
         return found
 
     def is_starved(self, worker: int) -> bool:
-        """Whether processes that the worker started were short of memory since its last grant: their failure is no other."""
+        """Return True if processes started by the worker were short of memory since its last grant.
+
+        A failure of theirs is then a memory failure and nothing else.
+        """
         with self._lock:
             ward = self._wards.get(worker)
             return ward is not None and ward.is_starved
 
     def account(self, worker: int) -> Account:
-        """What a worker and all below it took since its last grant."""
+        """Return the memory that a worker and all its descendants took since its last grant."""
         with self._lock:
             ward = self._wards.get(worker)
             return ward.family.account if ward is not None else Account()
@@ -152,7 +155,10 @@ class Guard:
         return True
 
     def forget(self, worker: int, code: int) -> list[str]:
-        """A worker is gone, with this exit status. Returns files in shared memory that it left and that were removed."""
+        """Remove a worker that ended with exit status `code`.
+
+        Returns the files in shared memory that it left and that were removed.
+        """
         with self._lock:
             ward = self._wards.pop(worker, None)
             if ward is None:
@@ -166,7 +172,7 @@ class Guard:
             return self._remove_left()
 
     def close(self) -> None:
-        """The workers are gone for good."""
+        """Stop guarding: end and forget all workers, which are gone for good."""
         self._watch.unlisten(self._looked)
         self._leave_gate()
         self._watch.hurry(False)
@@ -270,7 +276,10 @@ class Guard:
         return None
 
     def _counted_path(self, call: Asked, pid: int) -> str | None:
-        """What is to be mapped, by name ("" without one); None for what need not be counted: devices, libraries, private memory."""
+        """Return the path of the file to be mapped ("" if unnamed); None for mappings that need not be counted.
+
+        Not counted: devices, libraries and private memory.
+        """
         if call.call == "grow":
             for mapping in meter.mappings(pid):
                 if mapping.start <= call.address < mapping.start + mapping.n_bytes:
@@ -288,7 +297,10 @@ class Guard:
         return None if call.is_private and is_system(path) else path
 
     def _mapped_bytes(self, ward: _Ward) -> int:
-        """What the family has mapped in truth, everything once, without what the forking server had mapped already."""
+        """Return the bytes that the family has actually mapped.
+
+        Each mapping counts once; those the forking server had already mapped do not count.
+        """
         found: dict[tuple[bytes, int], int] = {}
         for pid in ward.family.pids:
             for key, n_bytes in self._mappings(pid, ward.shared_paths).items():
@@ -344,14 +356,14 @@ class Guard:
         self._count_after_s = ended_s + _LOOK_SHARE * (ended_s - began_s)
 
     def _note_unmapped(self, ward: _Ward) -> None:
-        """An address space that has shrunk may hold fewer mappings than were granted."""
+        """Update the mapped bytes if the address space has shrunk: it may hold fewer mappings than were granted."""
         size = sum(meter.size_bytes(pid) or 0 for pid in ward.family.pids)
         if size < ward.size_bytes:
             ward.family.note_mapped(self._mapped_bytes(ward))
         ward.size_bytes = size
 
     def _check(self, ward: _Ward, pids: list[int]) -> None:
-        """It seems to use more than it may: it does not grow while that is measured, nor afterwards, if it is true."""
+        """Stop a worker that seems to use more than it may while this is measured; keep it stopped if it does."""
         for pid in pids:
             send(pid, signal.SIGSTOP)
         ward.held_files = ramfiles.held_by(pids, self._devices, self._own_folders)

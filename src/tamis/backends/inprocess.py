@@ -38,11 +38,14 @@ class InlineWorkers:
             stage.setup_on_node(this_node(), WorkerMetadata())
 
     def start(self, worker: int, segment: int, environment: Mapping[str, str] | None = None, node: int = 0) -> None:
-        """In this process GPUs are as they are: variables come too late for libraries that are there already."""
+        """Report the worker as ready.
+
+        GPUs of this process are used as they are: variables come too late for libraries that are already loaded.
+        """
         self._events.append(Said(worker, Ready(os.getpid(), Vitals())))
 
     def assign(self, worker: int, message: Assign, cap_bytes: int, ceiling_bytes: int) -> None:
-        """As bytes and back: what is done to the unit here is not done to the supervisor's."""
+        """Queue a unit, encoded and decoded, so that changes to it do not affect the supervisor's copy."""
         self._work.append((worker, decode(encode(message), ORDERS)))
 
     def send(self, worker: int, message: Order) -> None:
@@ -54,7 +57,7 @@ class InlineWorkers:
         self._events.append(Died(worker, "stopped", 9))
 
     def poll(self, timeout_s: float) -> list[Event]:
-        """What was said. Where there is nothing to do but to wait for a commit, this waits, too."""
+        """Return pending events; if there is nothing to do but wait for a commit, wait for it."""
         if not self._events and not self._work:
             self._woken.wait(timeout_s)
             self._woken.clear()

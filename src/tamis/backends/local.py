@@ -261,8 +261,11 @@ class ForkedWorkers:
         return events
 
     def _completed(self, worker: int, process: _Process, news: UnitNews) -> UnitNews:
-        """The news with what the worker itself cannot know: what its children and mappings took, that they lacked memory, and how
-        much was asked for."""
+        """Add to a worker's news what the worker itself cannot know.
+
+        That is: the memory taken by its children and mappings, whether they lacked memory, and how much was
+        requested.
+        """
         if not isinstance(news, Done | Failure | SetUp):
             return news
         assert self._guard is not None
@@ -282,7 +285,10 @@ class ForkedWorkers:
         return replace(news, kind=kind, peak_bytes=peak, beside_bytes=took.held_bytes, asked_bytes=asked)
 
     def _noticed(self, notice: Notice) -> list[Event]:
-        """A refusal is told once in a unit, before the failure that follows from it, and which it explains."""
+        """Return the events for a notice.
+
+        A refusal is reported once per unit, before the failure that follows from it and that it explains.
+        """
         process = self._workers.get(notice.worker)
         if process is None:
             return []
@@ -353,7 +359,7 @@ class ForkedWorkers:
         self.open()
 
     def _trim_log(self) -> None:
-        """A stage that prints without end must not fill the disk; what it said last is kept."""
+        """Truncate the log to its last part, so that a stage that prints endlessly does not fill the disk."""
         if time.monotonic() - self._log_seen_at < _LOG_EVERY_S:
             return
         self._log_seen_at = time.monotonic()

@@ -25,8 +25,11 @@ def execute_pass(
     watch: Watch | None,
     settings: Mapping[str, Any],
 ) -> RunResult:
-    """One pass of a workflow: by the executor that the user gave, or by one whose processes are forked from the workflow's warm process.
-    `progress` is told which pass it is. What did not end well raises."""
+    """Execute one pass of a workflow; raise if it did not succeed.
+
+    Runs on the executor that the user gave, or on one whose processes are forked from the workflow's warm
+    process. `progress` receives the label of the pass.
+    """
     if executor is None:
         executor = local = LocalExecutor()
         local.warm_process = warm_process

@@ -42,7 +42,7 @@ _WHILE_LOADING = "while loading stage "
 
 
 def load_libraries(groups: Iterable[str], warm: bool = False) -> None:
-    """Everything that does not depend on the stages of a job. `warm`: only the kernels are asked for."""
+    """Load everything that does not depend on the stages of a job. `warm`: load only the kernels."""
     if not warm:
         pa.set_cpu_count(1)
         pa.set_io_thread_count(1)
@@ -55,7 +55,10 @@ def load_libraries(groups: Iterable[str], warm: bool = False) -> None:
 
 
 def load(payload: bytes, place: dict[str, Any]) -> UnitRunner:
-    """The runner for a job, once the libraries are loaded. `payload` comes from the supervisor over a private socket, never from a file."""
+    """Return the runner for a job, once the libraries are loaded.
+
+    `payload` comes from the supervisor over a private socket, never from a file.
+    """
     log_to_file()
     job: Job = pickle.loads(payload)
     if job.wants_frames():
@@ -89,7 +92,10 @@ def keep_copies_in(scratch: str) -> None:
 
 
 def log_to_file() -> None:
-    """What stages of Tamis log (`verbose`) goes to the log of the workers, which is stderr here. Others do as they like."""
+    """Send what Tamis stages log (`verbose`) to the workers' log, which is stderr here.
+
+    Other loggers are not changed.
+    """
     logger = logging.getLogger("tamis")
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
@@ -163,12 +169,15 @@ def _leave_pandas_out() -> None:
 
 
 def _take_pandas_in() -> None:
-    """A stage's module imported it after Arrow had gone on without: frames and series are to be known as such again."""
+    """Make Arrow recognize pandas frames and series again.
+
+    Needed if a stage's module imported pandas after Arrow had continued without it.
+    """
     pa.lib._pandas_api.pd  # noqa: B018 - asks for it, which makes Arrow look again
 
 
 def _warm_up() -> None:
-    """One tiny partition through every library, so that first-time allocations happen here, once, before any cap."""
+    """Pass a tiny partition through every library, so that first-time allocations happen once, before any cap."""
     try:
         raise MemoryError
     except MemoryError as exc:  # from Python 3.15 on the first traceback imports what it is written with

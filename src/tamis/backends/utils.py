@@ -52,7 +52,7 @@ def check_total_gpu_capacity(gpus_needed: float, *, ignore_head_node: bool = Fal
 
 
 def get_worker_metadata_and_node_id() -> tuple[NodeInfo, WorkerMetadata]:
-    """This machine and this process."""
+    """Return descriptions of this machine and this process."""
     return this_node(), WorkerMetadata(worker_id=str(os.getpid()))
 
 
@@ -68,7 +68,9 @@ def execute_setup_on_node(stages: Sequence[ProcessingStage[Any, Any]], ignore_he
 def merge_executor_configs(
     base_config: Mapping[str, Any] | None, override_config: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Both together, mappings inside of them too; the second counts where both say something. Neither is changed.
+    """Return both configurations merged, including nested mappings; `override_config` takes precedence.
+
+    Neither argument is changed.
 
     >>> merge_executor_configs({"a": {"x": 1, "y": 2}}, {"a": {"y": 3}, "b": 4})
     {'a': {'x': 1, 'y': 3}, 'b': 4}

@@ -65,7 +65,7 @@ class Child:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit status, as in subprocess: negative for a signal."""
+        """Return the exit status, as in subprocess: negative for a signal."""
         deadline_s = None if timeout is None else time.monotonic() + timeout
         while self.returncode is None:
             left_s = 1.0 if deadline_s is None else deadline_s - time.monotonic()
@@ -114,7 +114,7 @@ class WarmProcess:
         return (meter.own_bytes(self._process.pid) or 0) if self._process is not None else 0
 
     def spawn(self) -> tuple[socket.socket, Child]:
-        """A forking server, waiting for its job on the socket (forkserver.serve)."""
+        """Start a forking server that waits for its job on the returned socket (forkserver.serve)."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             return ours, self._fork(ForkServer(self._next_child()), theirs.fileno())

@@ -52,7 +52,7 @@ class _Tamis(Commands):
 
 
 def _of_the_system(exc: OSError) -> str:
-    """What the operating system refused, in a line: the file, then the reason."""
+    """Describe what the operating system refused, in one line: the file, then the reason."""
     from tamis import secrets
 
     if isinstance(exc, FileNotFoundError) and "temporary directory" in str(exc):
@@ -76,7 +76,7 @@ def _merging(typed: Sequence[str]) -> Sequence[str]:
 
 
 def _named(words: Sequence[str]) -> Command | None:
-    """The command that these words begin with; None where they name none."""
+    """Return the command that these words begin with, or None if they name none."""
     found: Command | Commands = app
     for word in words:
         if not isinstance(found, Commands) or word not in found:

@@ -27,7 +27,7 @@ Sizes: `MB` is 10^6 bytes, `MiB` is 2^20. Progress and errors go to stderr, resu
 
 
 def reference() -> str:
-    """The whole page: the commands, then those of groups."""
+    """Return the whole reference page: the commands, then those of groups."""
     members = [(name, app[name]) for name in app]
     commands = [(name, member) for name, member in members if isinstance(member, Command)]
     for group, member in members:

@@ -54,7 +54,7 @@ def _end(code: int) -> None:
 
 
 def process_for(arguments: list[str]) -> str:
-    """The process that a command will need, by its module; empty where it needs none.
+    """Return the module of the process that a command will need; empty if it needs none.
 
     >>> process_for(["dedup", "fuzzy", "in", "out"]), process_for(["filter", "gopher", "in", "out"])
     ('tamis.backends.warm_process', 'tamis.backends.forkserver')
@@ -74,7 +74,7 @@ def process_for(arguments: list[str]) -> str:
 
 
 def modules_for(arguments: list[str]) -> tuple[str, ...]:
-    """What that process imports besides, while it waits: the stages of the command.
+    """Return the modules that this process also imports while it waits: the stages of the command.
 
     >>> modules_for(["filter", "gopher", "in", "out"]), modules_for(["dedup", "fuzzy", "in", "out"])
     (('tamis.stages.text.io', 'tamis.stages.text.filters'), ())

@@ -20,7 +20,7 @@ _SHORT = {"-cp": "--config-path", "-cn": "--config-name"}
 
 
 def parse(arguments: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """The recipe's path, and the values that replace its own.
+    """Split command line arguments into the recipe's path and the values that override its own.
 
     >>> parse(["--config-path", "in", "--config-name=a", "x.y=1", "+z=2"])
     ('in/a.yaml', {'x.y': '1', 'z': '2'})
@@ -48,9 +48,9 @@ def parse(arguments: Sequence[str]) -> tuple[str, dict[str, str]]:
 
 
 def create_pipeline_from_yaml(cfg: Any, trust_remote_code: bool = False) -> Any:
-    """The pipeline of a recipe: its path, or what a YAML library made of it (a mapping).
+    """Build the pipeline of a recipe, given as a path or as a mapping parsed by a YAML library.
 
-    `trust_remote_code`: whether its stages may run code that models bring along; a recipe cannot allow that itself.
+    `trust_remote_code`: allow stages to run code that models bring along; a recipe cannot allow that itself.
     """
     from tamis.cli.jobs.request import Request
 

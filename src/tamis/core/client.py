@@ -191,7 +191,7 @@ class SlurmRayClient(RayClient):
         super().stop()
 
     def _count_nodes(self) -> int:
-        """In a process of its own: this one stays without Ray."""
+        """Count the live nodes of the cluster in a separate process, which keeps Ray out of this one."""
         code = "import ray; ray.init(address='auto', log_to_driver=False, logging_level='ERROR'); print(sum(n['Alive'] for n in ray.nodes()))"
         environment = {**os.environ, "RAY_ADDRESS": self.address}
         done = subprocess.run(
@@ -256,7 +256,10 @@ def _read_meeting(where: str) -> tuple[str, str] | None:
 
 
 def _read_patiently(where: str) -> tuple[str, str] | None:
-    """The same, looked for again and again for a while: a shared file system may fail once, and a node must not leave for that."""
+    """Read the meeting file like `_read_meeting`, retrying for a while.
+
+    A shared file system may fail once, and a node must not leave because of that.
+    """
     until_s = time.monotonic() + _GONE_S
     while (told := _read_meeting(where)) is None and time.monotonic() < until_s:
         time.sleep(_LOOK_S)
@@ -264,7 +267,7 @@ def _read_patiently(where: str) -> tuple[str, str] | None:
 
 
 def _slurm(environ: Mapping[str, str]) -> tuple[str, int, int]:
-    """The file through which head and nodes meet, the number of this node in the job, and how many there are."""
+    """Return the meeting file of head and nodes, this node's number in the job, and the number of nodes."""
     try:
         job, rank, n_nodes = environ["SLURM_JOB_ID"], int(environ["SLURM_NODEID"]), int(environ["SLURM_NNODES"])
     except KeyError as exc:

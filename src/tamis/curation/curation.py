@@ -120,19 +120,28 @@ class Curation:
         return list(step.decompose_and_apply_with()) if isinstance(step, CompositeStage) else [step]
 
     def _check(self) -> None:
-        """As a pipeline is checked: order, columns, needs. Deduplications ask for their columns."""
+        """Check the order, columns and needs of the steps as a pipeline is checked.
+
+        Deduplications request the columns they need.
+        """
         plain = [s for s in self.steps if isinstance(s, ProcessingStage)]
         Pipeline(self.name, stages=[self.source(), *plain, self.writer()]).build()
         facts_of(self.steps)
 
     def source(self) -> ProcessingStage[Any, Any]:
-        """A fresh reader; every pass has its own. The output never belongs to the input."""
+        """Return a fresh reader; every pass has its own.
+
+        The output is never part of the input.
+        """
         made: Any = copy.deepcopy(self._reader)
         made.leave_out = (self.output_path,) if hasattr(self, "output_path") else ()
         return made  # type: ignore[no-any-return]
 
     def writer(self) -> Writer:
-        """Of the last pass: files that are packed afterwards are compressed then."""
+        """Return a fresh writer for the last pass.
+
+        Files that are packed afterwards are compressed at that point, not by this writer.
+        """
         made: Any = copy.deepcopy(self._writer)
         if self.writing.is_packed and made.format == "jsonl":
             made.file_extension, made.codec = "jsonl", None
@@ -162,14 +171,14 @@ class Curation:
         return self._partitioning().file_paths
 
     def files(self) -> FileList:
-        """The input files as they are now."""
+        """List the input files as they are now."""
         from tamis.formats.input_files.listing import list_files
 
         self._partitioning().reach()
         return list_files(self.file_list_paths(), self._suffixes(), leave_out=[self.output_path])
 
     def mix(self) -> Mix | None:
-        """The stage that gives each source its weight; None where there is nothing to do."""
+        """Return the stage that gives each source its weight, or None if there is nothing to do."""
         from tamis.formats.input_files.listing import list_files
 
         if is_plain(self.sources):
@@ -188,7 +197,10 @@ class Curation:
         )
 
     def into(self, output_path: str) -> Curation:
-        """The same curation, written to another folder. A run of it leaves the steps of this one as they are."""
+        """Return the same curation with another output folder.
+
+        Running the copy leaves the steps of this one unchanged.
+        """
         made = copy.copy(self)
         made.steps, made._writer = copy.deepcopy(self.steps), copy.deepcopy(self._writer)
         made._writer.path = made.output_path = str(absolute(output_path))
@@ -201,8 +213,11 @@ class Curation:
         return make_plan(facts_of(self.steps), plain, any(s.max_documents for s in self.sources))
 
     def sizes(self) -> dict[str, Any]:
-        """What the plan comes to, from a small sample of the input: files, bytes, documents, and the most that the keys of each
-        group of deduplications take on the disk (by the names of its steps), where every document is left."""
+        """Estimate the size of the plan from a small sample of the input.
+
+        The result has the number of files, bytes and documents, and for each group of deduplications (by the names
+        of its steps) the most disk space that its keys take, assuming that every document is kept.
+        """
         from tamis.dedup.planning import KEY_BYTES, META_BYTES, estimate_documents
 
         found = self.files()

@@ -39,7 +39,7 @@ class Describe(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 
 def counted(what: str, values: Sequence[Any]) -> dict[str, float]:
-    """How often each value occurs; what is no short text counts as others.
+    """Count how often each value occurs; values that are not a short text count as others.
 
     >>> counted("language", ["en", "en", "[0.97, 'de']", None, 5])
     {'language=en': 2.0, 'language=de': 1.0, 'language=(others)': 1.0}

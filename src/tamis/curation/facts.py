@@ -16,7 +16,7 @@ from tamis.stages.text.modules.splitter import DocumentSplitter
 
 
 def facts_of(steps: Sequence[Step]) -> list[StepFacts]:
-    """One entry per step. PipelineError for a step that cannot stand where it is."""
+    """Return one entry per step; raise PipelineError for a step that is not allowed at its position."""
     found: list[StepFacts] = []
     last = max((i for i, s in enumerate(steps) if isinstance(s, Deduplication)), default=-1)
     for i, step in enumerate(steps):
@@ -41,7 +41,7 @@ def facts_of(steps: Sequence[Step]) -> list[StepFacts]:
 
 
 def kind_of(stage: ProcessingStage[Any, Any]) -> str:
-    """What a later pass can do without the stage: a stage that does not say so is done again."""
+    """Classify what later passes can do without the stage; a stage that does not declare it is run again."""
     if stage.only_drops:
         return DROPS
     if isinstance(stage, ScoreFilter):
@@ -50,13 +50,13 @@ def kind_of(stage: ProcessingStage[Any, Any]) -> str:
 
 
 def _reads(stage: ProcessingStage[Any, Any]) -> frozenset[str] | None:
-    """The columns that a stage reads; None where that is not known: a stage of a user's may look at more than it asks for."""
+    """Return the columns that a stage reads, or None if unknown: a user's stage may read more than it asks for."""
     columns = stage.input_columns()
     return frozenset(columns) if columns and type(stage).__module__.startswith("tamis.") else None
 
 
 def _columns(stage: ProcessingStage[Any, Any]) -> str:
-    """A score that is written over a field that was read changes it."""
+    """Return CHANGES if the stage overwrites a field that it reads, else COLUMNS."""
     return CHANGES if set(stage.output_columns()) & set(stage.input_columns()) else COLUMNS
 
 

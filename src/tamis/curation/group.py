@@ -53,15 +53,15 @@ class GroupWorkflow(Workflow):
 
     # -- for the passes behind it ---------------------------------------------------------------------------------------------
     def find_work(self) -> None:
-        """Where its tables are, also when an earlier call made them: perhaps in the scratch folder."""
+        """Locate the group's tables, possibly in the scratch folder, including those that an earlier call wrote."""
         self.work, self.far = self._told_work() or self.work, self._told_far()
 
     def remembered(self, label: str) -> str:
-        """The table of what the step with this label dropped."""
+        """Return the table of the documents that the step with this label dropped."""
         return self.table_of(f"remembered/{self.labels.index(label)}")
 
     def aside(self) -> str | None:
-        """The table of documents on which a step failed, if there are any."""
+        """Return the table of documents on which a step failed, or None if there are none."""
         return self.table_of("remembered/aside") if (self._told("remembered.json") or {}).get("aside") else None
 
     def removals(self) -> list[ProcessingStage[Any, Any]]:
@@ -92,7 +92,7 @@ class GroupWorkflow(Workflow):
 
     @contextlib.contextmanager
     def _processes(self) -> Iterator[None]:
-        """Those of the whole curation, which ends them."""
+        """Use the processes of the whole curation, which also ends them."""
         self.warm_process = self._run.warm_process
         yield
 
@@ -106,7 +106,10 @@ class GroupWorkflow(Workflow):
         super()._same(None if earlier is None else without_limit(earlier))
 
     def _check_loss(self, summary: dict[str, Any]) -> None:
-        """Each step by its own limit: where two are decided together, the second one's is a share of what the first one leaves."""
+        """Check each step against its own limit.
+
+        Where two steps are decided together, the limit of the second is a share of what the first one leaves.
+        """
         folders, limit = self.tables_of_duplicates(), self.passes.max_source_loss
         if len(self.steps) == 1:
             self._refuse_loss(summary, limit, folders[self.name], self.name)
@@ -119,7 +122,10 @@ class GroupWorkflow(Workflow):
 
 
 def without_limit(identity: dict[str, Any]) -> dict[str, Any]:
-    """The identity of a group without the limit of its exact deduplication, which changes no decision: versions before noted it."""
+    """Return the identity of a group without the loss limit of its exact deduplication.
+
+    The limit changes no decision; earlier versions recorded it.
+    """
     if "exact" not in identity:
         return identity
     return {**identity, "exact": {k: v for k, v in identity["exact"].items() if k != "max_source_loss"}}

@@ -48,7 +48,7 @@ class Source:
 
 
 def sources_of(given: Any) -> list[Source]:
-    """As users give them: Source objects, or mappings with `path` and `weight`."""
+    """Parse sources as users give them: Source objects, or mappings with `path` and `weight`."""
     if not isinstance(given, Sequence) or isinstance(given, str) or not given:
         raise UsageError(
             f"sources: expected a list, e.g. [{{path: web/, weight: 1}}, {{path: books/, weight: 2}}], got {given!r}"
@@ -76,7 +76,7 @@ class _OfSources(ProcessingStage[DocumentBatch, DocumentBatch]):
         return ["data"], [self.text_field]
 
     def _draws(self, batch: DocumentBatch) -> Any:
-        """A number for each document, from its text alone."""
+        """Return a number for each document, derived from its text alone."""
         from tamis.kernels.buffers import string_buffers
         from tamis.kernels.records.hash128 import hash_arrow_strings
 
@@ -149,7 +149,10 @@ class Mix(_OfSources):
         return batch.take(np.repeat(np.arange(batch.num_items), times))
 
     def _chosen(self, batch: DocumentBatch, draws: Any, source: Any) -> tuple[DocumentBatch, Any, Any]:
-        """Without those that are beyond the limit of their source: by number, and where that is the limit itself by place."""
+        """Remove the documents beyond the limit of their source.
+
+        Documents are chosen by their number; those whose number equals the limit are chosen by position.
+        """
         file, offset = batch.places()
         keep = np.ones(batch.num_items, bool)
         for k, limit in enumerate(self._limits or ()):
@@ -165,5 +168,5 @@ class Mix(_OfSources):
 
 
 def is_plain(sources: Sequence[Source]) -> bool:
-    """Whether every document is to be written once."""
+    """Return True if every document is to be written once."""
     return all(math.isclose(s.weight, 1.0) and s.max_documents is None and s.upsample == 1 for s in sources)

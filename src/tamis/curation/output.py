@@ -63,7 +63,10 @@ def forget_output(output: str, made: dict[str, list[str]] | None, work: str) -> 
 
 
 def _own(name: str) -> str:
-    """A name that was noted, which must be one of the output folder's: it is removed."""
+    """Return a recorded name, which must be a file of the output folder because it is going to be removed.
+
+    Raise RunConflict otherwise.
+    """
     if os.path.basename(name) != name or name in ("", os.curdir, os.pardir):
         raise RunConflict(
             f"curation.json names {name!r}, which is no file of this output; remove the folder and start over"
@@ -138,7 +141,7 @@ def drop_card(output: str) -> None:
 
 
 def is_own_card(path: str) -> bool:
-    """Whether a README.md was written by a curation."""
+    """Return True if a README.md was written by a curation."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return MARK in file.read(1 << 16)
@@ -147,7 +150,7 @@ def is_own_card(path: str) -> bool:
 
 
 def _language(curation: Curation) -> str | None:
-    """The language that a step keeps, where it keeps one alone."""
+    """Return the language that a step keeps, if it keeps a single one."""
     for step in curation.steps:
         if isinstance(step, ScoreFilter):
             found = [f.lang for f in step._objects() if isinstance(f, FastTextLangId) and f.lang]

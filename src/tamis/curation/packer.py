@@ -67,7 +67,10 @@ def pack(folder: str) -> None:
 
 # -- reading --------------------------------------------------------------------------------------------------------------
 def _tables(task: dict[str, Any], progress: Any, total: int) -> Iterator[tuple[pa.Table, Array]]:
-    """The rows of each file, and the hash by which each gets its split. With a seed, a column holds the key of its place."""
+    """Yield the rows of each file, and the hash that assigns each row to a split.
+
+    With a seed, a column holds the key of the row's position in the output.
+    """
     done = 0
     for path in task["parts"]:
         table, texts = _read(path, task["text_field"])
@@ -100,7 +103,7 @@ def _read(path: str, text_field: str) -> tuple[pa.Table, pa.Array]:
 
 
 def _looks(parts: Sequence[str]) -> pa.Schema | None:
-    """The schema of files of Parquet: that of the last pass, which wrote all its files alike."""
+    """Return the schema of the Parquet files: that of the last pass, which gave all its files the same one."""
     if not parts:
         return None
     schema = parquet.read_schema(parts[0])
@@ -175,7 +178,7 @@ class _Shards:
             self._open = None
 
     def close(self) -> list[dict[str, Any]]:
-        """What was written: split, file, name, rows, bytes."""
+        """Close the shards and return a description of each: split, file, name, rows, bytes."""
         self._finish()
         n = len(self._made)
         return [

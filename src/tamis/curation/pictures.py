@@ -61,7 +61,7 @@ class _PixelWorkflow:
     max_source_loss: float
 
     def passes(self) -> Passes:
-        """Without a source: the curation gives its own."""
+        """Return the passes without a source; the curation supplies its own."""
 
         def no_source() -> Any:
             raise UsageError("pictures are compared as a step of a curation")

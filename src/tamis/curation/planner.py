@@ -102,7 +102,10 @@ def make_plan(steps: Sequence[StepFacts], plain_texts: bool = True, counts_sourc
         return tuple(steps[i].name for i in numbers)
 
     def add(name: str, runs: Iterable[int], writes: str, holds: str, why: str) -> None:
-        """A pass over the input that goes by what is known of the steps done before, and does again what they changed."""
+        """Add a pass over the input.
+
+        It relies on the recorded results of earlier steps, and runs those steps again that changed documents.
+        """
         again = [i for i in done if steps[i].kind in _DONE_AGAIN]
         remembered = names(i for i in done if i not in again)
         passes.append(Pass(name, "the input", names(runs), remembered, names(again), writes, holds, why))
@@ -153,8 +156,11 @@ def _grouped(steps: Sequence[StepFacts]) -> tuple[tuple[Group, ...], tuple[int, 
 
 
 def _text_makers(steps: Sequence[StepFacts], deciding: int) -> tuple[int, ...]:
-    """Of the steps before the deduplication with this number: those that change documents, and those that add a column which one of
-    these or the deduplication reads. Where a step does not say what it reads, that is any column."""
+    """Return the steps before deduplication number `deciding` that its text depends on.
+
+    These are the steps that change documents, and those that add a column which one of these steps or the
+    deduplication reads. A step that does not declare what it reads is taken to read any column.
+    """
     wanted = steps[deciding].reads or frozenset()
     reads_any = False
     found: list[int] = []
@@ -168,7 +174,7 @@ def _text_makers(steps: Sequence[StepFacts], deciding: int) -> tuple[int, ...]:
 
 
 def _remarks(step: StepFacts, passes: Sequence[Pass]) -> Iterator[str]:
-    """Of a step that later passes do again."""
+    """Yield remarks on a step that later passes run again."""
     if step.keeps:
         yield (
             f"{step.name}: what its model gives is kept on the disk between passes, as far as there is room, so that later passes do not "

@@ -31,7 +31,7 @@ class Replay:
         self._groups.append(group)
 
     def remembered_labels(self, before: Sequence[int]) -> list[str]:
-        """Of all steps before a group: what any of them set aside is remembered, too."""
+        """Return the labels of all steps before a group; what any of them quarantined is recorded, too."""
         return [self._labels[i] for i in before]
 
     def stages(self, deciding: GroupWorkflow | None = None) -> Stages:
@@ -58,8 +58,10 @@ class Replay:
         return [Remembered(group.remembered(self._labels[i]), name=step.name, told=step.rules())]
 
     def text_stages(self, candidates: str, text_makers: Sequence[int]) -> Stages:
-        """For the pass that collects texts of candidates: these documents alone, with the steps that made their texts
-        (`Group.text_makers`)."""
+        """Return the stages of the pass that collects the texts of candidates.
+
+        It reads these documents alone, and applies the steps that produced their texts (`Group.text_makers`).
+        """
         cuts: dict[int, ProcessingStage[Any, Any]] = {}  # what a deduplication did, by the number of its step
         at = 0
         for group in self._groups:

@@ -26,7 +26,7 @@ class CurationResult:
     alerts: dict[str, Any] = field(default_factory=dict)  # n, by rule, undelivered, log; empty where they are off
 
     def in_one_line(self) -> str:
-        """What it did, for whoever called it from Python."""
+        """Summarize the run in one line for a caller from Python."""
         if self.run is None:
             return f"finished earlier, nothing to do ({self.output})"
         ledger = self.run.ledger

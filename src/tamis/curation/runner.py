@@ -127,7 +127,10 @@ class CurationRun(HeldOutput):
         )
 
     def _run_shard(self) -> CurationResult:
-        """One part of the input: up to the keys of the first deduplication, or all there is to do where there is none."""
+        """Process one part of the input.
+
+        Goes up to the keys of the first deduplication, or does everything if there is none.
+        """
         began_s = time.monotonic()
         if self.groups:
             self.groups[0].shard, self.groups[0].fresh = self.shard, self.fresh
@@ -178,7 +181,7 @@ class CurationRun(HeldOutput):
             remove_own_folder(self.work)
 
     def _identity(self) -> dict[str, Any]:
-        """What this curation is: another one is not mixed with it. Inputs are compared by each pass."""
+        """Describe this curation, so that another one is not mixed with it; inputs are compared by each pass."""
         steps = self.curation.steps
         plain = [s for s in steps if isinstance(s, ProcessingStage)]
         stages = Pipeline("", stages=[self.curation.source(), *plain, self.curation.writer()]).build()
@@ -192,7 +195,10 @@ class CurationRun(HeldOutput):
         }
 
     def _most(self) -> dict[str, Any]:
-        """What sources ask for beside their weights; nothing where they ask for nothing, as versions say who do not know it."""
+        """Return what sources request in addition to their weights.
+
+        Empty where they request nothing, like the identity of versions that do not know these options.
+        """
         sources = self.curation.sources
         most, each = [s.max_documents for s in sources], [s.upsample for s in sources]
         return ({"max_documents": most} if any(most) else {}) | (
@@ -261,7 +267,11 @@ class CurationRun(HeldOutput):
         return self._execute_guarded(Pipeline(self.curation.name, stages=stages), "write", **more)
 
     def _choose_documents(self, source: Any, last: list[Any], mix: Mix, **more: Any) -> str:
-        """A pass that draws a number for each document that is left, then the decision up to which number they are written."""
+        """Choose the documents to write where a source has max_documents.
+
+        One pass draws a number for each document that is left; then the number up to which documents are written is
+        decided.
+        """
         if more.get("shard") is not None or more.get("merge"):
             raise UsageError("sources: max_documents chooses among all documents, so that it cannot be done by shards")
         folder = os.path.join(self.work, "mix")
@@ -279,7 +289,7 @@ class CurationRun(HeldOutput):
         return limits
 
     def _check_counts(self, written: Any, summaries: Mapping[str, Mapping[str, Any]]) -> None:
-        """What was to go went: the last pass removed as many documents as were decided, but for those in quarantine."""
+        """Check that the last pass removed as many documents as were decided, except for those in quarantine."""
         ledger = written.ledger
         for group in self.groups:
             if group.kind == "lines":
@@ -295,7 +305,7 @@ class CurationRun(HeldOutput):
 
     # -- what stays ---------------------------------------------------------------------------------------------------------
     def _keep_duplicates(self) -> None:
-        """The tables that people read, under the name of their step."""
+        """Move the tables for people into the run directory, named after their step."""
         target = os.path.join(self.run_dir, "duplicates")
         for group in self.groups:
             for name, folder in group.tables_of_duplicates().items():

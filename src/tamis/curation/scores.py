@@ -43,7 +43,7 @@ def carry(folder: str) -> None:
 
 
 def _without(table: ScoreTable, gone: str) -> ScoreTable:
-    """The documents of a table that a table of places does not list."""
+    """Return the documents of a score table that a table of positions does not list."""
     keep = np.ones(len(table), bool)
     for file in np.unique(table.file).tolist():
         mine = np.flatnonzero(table.file == file)

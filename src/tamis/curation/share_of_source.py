@@ -28,7 +28,7 @@ def take(folder: str) -> None:
 
 
 def limit_of(records: Records, source: int, most: int) -> dict[str, Any] | None:
-    """The last number that is taken, and the place of the last document with it; None where all are."""
+    """Return the last number taken and the position of the last document that has it; None if all are taken."""
     known, left = 0, most  # the first bits of that number, and how many of those that begin with them are taken
     for shift in range(64 - _BITS, -1, -_BITS):
         counts = np.zeros(1 << _BITS, np.int64)

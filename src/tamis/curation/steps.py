@@ -30,14 +30,17 @@ class Deduplication:
         self.workflow(os.curdir)  # a wrong parameter is said now
 
     def parameters(self) -> dict[str, Any]:
-        """Those of its workflow."""
+        """Return the parameters of the step's workflow."""
         return {k: v for k, v in asdict(self).items() if k != "name"}  # type: ignore[call-overload]
 
     def workflow(self, output: str) -> Any:
         return self.made(output_path=output, perform_removal=False, **self.parameters())
 
     def removal(self, table: str, paths: str) -> ProcessingStage[Any, Any]:
-        """The stage of the last pass. `table`: what was decided; `paths`: JSON with the input files by number."""
+        """Return the removal stage of the last pass.
+
+        `table`: what was decided; `paths`: JSON with the input files by number.
+        """
         return RemoveDuplicates(table, paths, threshold=self.workflow(os.curdir).passes().threshold, name=self.name)
 
 
@@ -80,9 +83,10 @@ class FuzzyDuplicates(Deduplication):
     made = RemoveFuzzyDuplicates
 
     def follows(self, exact: ExactDuplicates) -> bool:
-        """Whether its keys tell equal documents, too, as `exact` means them: both are then decided from one pass.
+        """Return True if the keys also identify equal documents as `exact` defines them, so one pass decides both.
 
-        Which of equal documents stays must not differ: with texts as they are, the first and the longest of them are the same one.
+        The choice of the document that stays among equal ones must not differ: with unnormalized texts, the first
+        and the longest of them are the same one.
         """
         same = exact.text_field == self.text_field and _mode(exact.normalize_text) == _mode(self.normalize_text)
         alike = (exact.keep, exact.keep_by) == (self.keep, self.keep_by)

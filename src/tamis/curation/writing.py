@@ -38,7 +38,11 @@ class Writing:
 def make_writing(
     file_type: Any = None, shard_size: Any = None, split: Any = None, shuffle: Any = None, card: Any = True
 ) -> Writing:
-    """As users give it: `shard_size` "256MB"; `split` "train=99.9,validation=0.1" or a mapping; `shuffle` a seed, True for 0."""
+    """Parse the writing options as users give them.
+
+    `shard_size`: e.g. "256MB"; `split`: "train=99.9,validation=0.1" or a mapping; `shuffle`: a seed, True for
+    0.
+    """
     if file_type is not None and file_type not in FORMATS:
         raise UsageError(f"format: expected one of {', '.join(FORMATS)}, got {file_type!r}")
     shard_bytes = None if shard_size is None else parse_size(shard_size, "shard_size")
@@ -87,7 +91,7 @@ def parse_split(given: Any) -> dict[str, float]:
 
 
 def cuts_of(split: Mapping[str, float]) -> list[int]:
-    """Where each split ends among 64-bit hashes; the last one has no end.
+    """Return the 64-bit hash at which each split ends; the last split has no end.
 
     >>> cuts_of({"train": 0.5, "validation": 0.5}) == [1 << 63]
     True

@@ -50,7 +50,7 @@ def alarms(summary: dict[str, Any], counted: str = "documents") -> list[str]:
 
 
 def by_shared_ids(summary: dict[str, Any]) -> str:
-    """What is told where a removal took more documents than there are ids listed."""
+    """Return the message for a removal that took more documents than there are ids listed."""
     return (
         f"{summary['n_by_shared_ids']:,} more documents were removed than ids are listed: an id that several documents have takes them all, those "
         "that were to stay, too; ids must be unique, or be those by file and place"

@@ -70,13 +70,13 @@ class DecisionFiles:
                 yield Decisions(*(np.ascontiguousarray(rows[name]) for name in rows.dtype.fields or ()))
 
     def numbers(self) -> Iterator[NDArray[np.uint32]]:
-        """The numbers alone, unsorted, a range at a time."""
+        """Yield the numbers alone, unsorted, a range at a time."""
         for k in range(self._n_ranges):
             yield self._rows.read(k, _ROW)["number"]
 
 
 def write_tables(found: DecisionFiles, records: Records, removal: str, duplicates: str, paths: Sequence[str]) -> None:
-    """Both tables: places of the documents that go and of those that stay for them."""
+    """Write the removal and the duplicates table: positions of the removed documents and of those kept instead."""
     columns = {"file": "<i4", "offset": "<i8", "kept_file": "<i4", "kept_offset": "<i8", "similarity": "<f4"}
     table = PlaceTable(removal, columns)
     os.makedirs(duplicates, exist_ok=True)
@@ -99,7 +99,10 @@ def write_tables(found: DecisionFiles, records: Records, removal: str, duplicate
 
 
 def write_places(numbers: Any, records: Records, folder: str) -> None:
-    """A table of places alone, and of the records' lengths where they are known, for documents given by arrays of ascending numbers."""
+    """Write a table of positions alone for documents given by arrays of ascending numbers.
+
+    It also has the lengths of the records where they are known.
+    """
     columns = {"file": "<i4", "offset": "<i8"} | ({"record_bytes": "<u4"} if records.have("record_bytes") else {})
     table = PlaceTable(folder, columns)
     for part in numbers:
@@ -122,13 +125,13 @@ def _write_duplicates(rows: dict[str, NDArray[Any]], names: pa.Array, path: str)
 
 
 def write_table(path: str, table: pa.Table) -> None:
-    """A Parquet file for people, whole or not at all."""
+    """Write a Parquet file for people, atomically: complete or not at all."""
     with files.replacing(path) as file:
         pq.write_table(table, file, compression="zstd")
 
 
 def place_ids(files: Any, offsets: Any) -> pa.Array:
-    """The ids that AddId gives: number of the file, six digits at least, and the offset."""
+    """Return the ids that AddId assigns: the number of the file, at least six digits, and the offset."""
     number = pc.utf8_lpad(pa.array(np.array(files)).cast(pa.large_string()), width=6, padding="0")
     return pc.binary_join_element_wise(
         number, pa.array(np.array(offsets)).cast(pa.large_string()), pa.scalar("_", pa.large_string())

@@ -35,7 +35,7 @@ _MORE_PASSES = 0.6  # of the whole, for each further pass that makes keys
 
 
 def profile_key(name: str, identity: Mapping[str, Any]) -> str:
-    """Of the parameters; what is deduplicated does not count."""
+    """Return a key for the parameters; the data that is deduplicated does not count."""
     kept = {k: identity[k] for k in _IN_KEY if k in identity}
     text = json.dumps([name, kept], sort_keys=True, default=str)
     return "dedup-" + hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

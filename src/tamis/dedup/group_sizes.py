@@ -8,7 +8,7 @@ LARGE = 1 << 20  # groups above this size are counted as if they had it
 
 
 def histogram(by_size: Any) -> dict[str, int]:
-    """How many groups have 2, 3-4, 5-8, ... members; `by_size[n]` have n.
+    """Count the groups that have 2, 3-4, 5-8, ... members; `by_size[n]` groups have n.
 
     >>> histogram([0, 0, 3, 1, 2, 0, 1])
     {'2': 3, '3-4': 3, '5-8': 1}

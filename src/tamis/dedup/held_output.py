@@ -126,19 +126,20 @@ class HeldOutput(ABC):
 
     @abstractmethod
     def has_commits(self) -> bool:
-        """Whether anything was done that another call could go on from."""
+        """Return True if anything was done that another call could resume from."""
 
     def _done(self) -> dict[str, Any] | None:
-        """What was noted when everything was done; None where it is not."""
+        """Return what was recorded when everything was done; None if it is not done."""
         done: dict[str, Any] | None = read_json(os.path.join(self.run_dir, self.noted_in))
         return done
 
     # -- processes ------------------------------------------------------------------------------------------------------
     @contextlib.contextmanager
     def _forking(self, modules: Sequence[str], stages: Iterable[Any], at_once: bool) -> Iterator[None]:
-        """One process from which those of all passes, and of the decisions between them, are forked. It loads while we plan.
+        """Provide the process from which those of all passes, and of the decisions between them, are forked.
 
-        `modules`: what it imports, besides the kernels of `stages`; `at_once`: whether it will be needed for sure.
+        It loads while the caller plans. `modules`: what it imports in addition to the kernels of `stages`;
+        `at_once`: whether it is certain to be needed.
         """
         self.warm_process = WarmProcess(os.path.join(self.work, "processes.log"), modules=modules)
         groups = [RECORDS, *dict.fromkeys(k for s in stages if isinstance(s, ProcessingStage) for k in s.kernel_groups)]
@@ -150,7 +151,7 @@ class HeldOutput(ABC):
             self.warm_process.close()
 
     def _execute(self, pipeline: Pipeline, label: str, **more: Any) -> Any:
-        """One pass over documents; its result."""
+        """Run one pass over documents and return its result."""
         settings = {**self.settings, "alerts": OFF, **more}  # the watch is that of the whole
         result = execute_pass(pipeline, label, self.executor, self.warm_process, self.progress, self.watch, settings)
         self.leaks += result.leaks
@@ -164,7 +165,7 @@ class HeldOutput(ABC):
             yield
 
     def do_apart(self, folder: str, task: dict[str, Any], progress: Progress, module: str) -> None:
-        """What is done between passes, by `main` of a module in a process of its own, under the budget: solver.py says how."""
+        """Run the `main` of a module between passes, in a process of its own, under the budget (see solver.py)."""
         write_json(os.path.join(folder, "task.json"), {**task, "budget_bytes": self.budget_bytes()})
         assert self.warm_process is not None
         decide(folder, self.warm_process, progress, module)

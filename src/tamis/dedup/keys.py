@@ -49,7 +49,10 @@ def text_hashes(texts: pa.Array, hasher: Any = None) -> tuple[Words, Words, Word
 
 
 def ranks(batch: DocumentBatch, keep: str, keep_by: str | None, texts: pa.Array) -> Words:
-    """One uint64 per document, smaller for what is kept rather; equal ones are told apart later. `texts`: as they are written."""
+    """Return one uint64 per document, smaller for documents preferred to be kept; ties are broken later.
+
+    `texts`: as they are written.
+    """
     if keep == "first":
         return np.zeros(batch.num_items, np.uint64)
     if keep == "longest":
@@ -60,10 +63,11 @@ def ranks(batch: DocumentBatch, keep: str, keep_by: str | None, texts: pa.Array)
 
 
 def numbers_of(values: pa.Array) -> Words:
-    """Each value as a float64, NaN for what is no number.
+    """Return each value as a float64, NaN for values that are not numbers.
 
-    A text that reads as a JSON number is one, too. Truth values, dates, lists and everything else are none. Whole numbers beyond 2**53 are
-    the nearest that a float64 holds: ranks have 64 bits, and must compare across batches whose columns are of other types.
+    A text that reads as a JSON number is one, too. Booleans, dates, lists and everything else are not. Integers
+    beyond 2**53 become the nearest value that a float64 holds: ranks have 64 bits, and must compare across
+    batches whose columns are of other types.
     """
     values = stored(values)
     if pa.types.is_dictionary(values.type):
@@ -100,7 +104,10 @@ def sorted_keys(keys: Words, has_key: Words) -> tuple[Words, Words]:
 def hash_columns(
     batch: DocumentBatch, written: pa.Array, texts: pa.Array, keep: str, keep_by: str | None, hasher: Any = None
 ) -> dict[str, Words]:
-    """What every document is known by: the hash of its text (`texts`: normalised), its rank, the sorted key 0, and facts of its record."""
+    """Return the columns that identify every document.
+
+    These are the hash of its text (`texts`: normalized), its rank, the sorted key 0, and facts of its record.
+    """
     hi, lo, length = text_hashes(texts, hasher)
     key, row = sorted_keys(hi, length >= 0)
     columns = {"hi": hi, "lo": lo, "length": length} | known_columns(batch)
@@ -108,7 +115,7 @@ def hash_columns(
 
 
 def record_batch(batch: DocumentBatch, columns: dict[str, Words]) -> DocumentBatch:
-    """The batch with these columns alone."""
+    """Return the batch with these columns alone."""
     for name, values in columns.items():
         batch = batch.with_column(name, pa.array(values))
     return batch.select(list(columns))

@@ -83,7 +83,7 @@ class DedupResult:
     alerts: dict[str, Any] = field(default_factory=dict)  # n, by rule, undelivered, log; empty where they are off
 
     def in_one_line(self, is_removed: bool) -> str:
-        """What it did, for whoever called it from Python."""
+        """Summarize the run in one line for a caller from Python."""
         n = self.summary.get("n_duplicates")
         what = self.counted.removesuffix("s") if n == 1 else self.counted
         found = "" if n is None else f"{n:,} duplicate {what} {'removed' if is_removed else 'found'}; "

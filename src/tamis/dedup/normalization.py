@@ -23,7 +23,7 @@ _OTHER = re.compile(r"[\W_]+")
 
 
 def check_mode(where: str, normalize_text: Any) -> str:
-    """The mode that `normalize_text` names: False is "none", True "casefold"."""
+    """Return the mode that `normalize_text` names: False is "none", True is "casefold"."""
     if isinstance(normalize_text, bool):
         return "casefold" if normalize_text else "none"
     mode = str(normalize_text).lower()
@@ -40,7 +40,7 @@ def check_keep(where: str, keep: str, keep_by: str | None) -> None:
 
 
 def normalized(texts: pa.Array, mode: str) -> pa.Array:
-    """The texts rewritten; null stays null."""
+    """Return the normalized texts; null stays null."""
     if mode == "none":
         return texts
     if mode == "nfc":
@@ -49,7 +49,7 @@ def normalized(texts: pa.Array, mode: str) -> pa.Array:
 
 
 def rewritten(text: str, mode: str) -> str:
-    """One text."""
+    """Return one text normalized."""
     return _REWRITE[mode](text)
 
 

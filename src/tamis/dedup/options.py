@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 
 def absolute(path: str | os.PathLike[str] | Iterable[str], name: str = "path") -> Any:
-    """A folder, glob or file as an absolute path; several of them as a list. `name`: of the parameter, for a message."""
+    """Return a folder, glob or file as an absolute path; several of them as a list.
+
+    `name`: the parameter, for error messages.
+    """
     path = checked_paths(path, name)
     if isinstance(path, (str, os.PathLike)):
         return urls.absolute(path_of(os.fspath(path)))
@@ -51,7 +54,7 @@ class Input:
             parse_size(self.blocksize, f"{self.who}: input_blocksize")
 
     def reader(self) -> ProcessingStage[Any, Any]:
-        """A fresh one; every pass has its own."""
+        """Return a fresh reader; every pass has its own."""
         from tamis.stages.text.io.reader import DocumentReader, JsonlReader, ParquetReader
 
         if not self.path:
@@ -117,10 +120,10 @@ class InOneCall(ABC):
 
     @abstractmethod
     def passes(self) -> Passes:
-        """What is done, pass by pass, and decided between them (kinds.py)."""
+        """Return what is done, pass by pass, and what is decided between the passes (kinds.py)."""
 
     def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> DedupResult:
-        """All passes; the same call again goes on where it was stopped."""
+        """Run all passes; the same call again resumes where it was stopped."""
         return self.find(executor, progress, settings)
 
     def find(self, executor: Any, progress: Any, settings: dict[str, Any]) -> DedupResult:
@@ -134,7 +137,7 @@ class InOneCall(ABC):
         return Workflow(passes, settings, progress, executor).run()
 
     def ids(self) -> IdFiles | None:
-        """Where ids of what goes are written to, for a removal of its own; None where they are not."""
+        """Return where the ids of removed documents are written for a separate removal; None if they are not."""
         return None
 
     def _input(self) -> Input:

@@ -51,7 +51,7 @@ class PlaceTable:
 def listed_rows(
     folder: str, files: Array, offsets: Array, wanted: Sequence[str] = ()
 ) -> tuple[NDArray[np.int64], list[Array]]:
-    """Which of these documents (in the order of the input) a table lists, and the wanted columns of those."""
+    """Return which of these documents (in input order) a table lists, and their wanted columns."""
     rows: list[Array] = [np.empty(0, np.int64)]
     columns = [[_column(folder, name).read(0, 0)] for name in wanted]
     for file in np.unique(files).tolist():
@@ -66,7 +66,7 @@ def listed_rows(
 def rows_of_table(
     folder: str, file: int, offsets: Array, wanted: Sequence[str] = ()
 ) -> tuple[NDArray[np.int64], list[Array]]:
-    """Which of these offsets (ascending, of one file) a table lists, and the wanted columns of those."""
+    """Return which of these offsets (ascending, of one file) a table lists, and their wanted columns."""
     starts = _column(folder, "starts")
     if file < 0 or file + 1 >= len(starts) or not len(offsets):
         return np.empty(0, np.int64), [_column(folder, name).read(0, 0) for name in wanted]

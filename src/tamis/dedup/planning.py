@@ -83,7 +83,7 @@ def make_plan(
 
 
 def choose_bands(n_documents: int, bands: int, free_bytes: int) -> int:
-    """All bands in one pass over the input, or as many as half of the free disk can hold.
+    """Return all bands in one pass over the input, or as many as half of the free disk can hold.
 
     >>> choose_bands(1_000_000, 20, 10_000_000_000), choose_bands(100_000_000, 20, 20_000_000_000)
     (20, 2)
@@ -102,7 +102,10 @@ def choose_bands(n_documents: int, bands: int, free_bytes: int) -> int:
 
 
 def estimate_documents(files: FileList) -> int:
-    """From the line feeds in the beginning of a few plain files; others count as documents of the usual size."""
+    """Estimate the number of documents from the line feeds at the beginning of a few uncompressed files.
+
+    Other files count as documents of the usual size.
+    """
     n_bytes = n_lines = 0
     step = max(1, len(files) // _SAMPLED_FILES)
     for path in files.paths[::step][:_SAMPLED_FILES]:
@@ -141,7 +144,9 @@ def check_room(budget_bytes: int, is_far: bool = False) -> None:
 
 
 def least_budget(is_far: bool = False) -> int:
-    """The smallest budget in which the deciding process can work, in whole steps of 5 MB; its passes may need more.
+    """Return the smallest budget in which the deciding process can work, in steps of 5 MB.
+
+    Its passes may need more.
 
     >>> least_budget() // 10**6
     160

@@ -68,7 +68,10 @@ class Records:
         return _Run(batch.path, batch.n_rows, {name: buffers[1][0] for name, buffers in batch.buffers.items()}, first)
 
     def write_known(self, folder: str) -> None:
-        """Where the columns lie that tell a later pass of the records, so that it need not look for them (formats/jsonl/known_records.py)."""
+        """Write the index of the columns that describe the records, so that a later pass need not search for them.
+
+        See formats/jsonl/known_records.py.
+        """
         known_records.write_index(
             folder, [known_records.Run(run.path, run.first, run.n_rows, run.offsets) for run in self._runs]
         )
@@ -77,11 +80,11 @@ class Records:
         return self.n_documents
 
     def have(self, name: str) -> bool:
-        """Whether every record batch has this column."""
+        """Return True if every record batch has this column."""
         return all(name in run.offsets for run in self._runs)
 
     def column(self, name: str) -> Array:
-        """A whole column by document number. For columns that fit."""
+        """Return a whole column by document number; for columns that fit into memory."""
         out = np.empty(self.n_documents, self.types[name])
 
         def read(i: int) -> None:
@@ -110,7 +113,7 @@ class Records:
         return out
 
     def gather_any(self, names: Sequence[str], numbers: Array) -> dict[str, Array]:
-        """The same for numbers in any order."""
+        """Return values of some columns as `gather` does, for numbers in any order."""
         order = np.argsort(numbers, kind="stable")
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
@@ -145,8 +148,11 @@ class Records:
 
 
 def runs_of(paths: Sequence[str], what: str, make: Callable[[BatchPlaces, tuple[int, int]], Any]) -> list[Any]:
-    """What `make(batch, first)` makes of all record batches of these files, in the order of the input; `first`: the file and offset of
-    the first document of the batch. FormatError where a file is not `what`."""
+    """Return `make(batch, first)` for all record batches of these files, in input order.
+
+    `first`: the file and offset of the first document of the batch. Raises FormatError where a file is not
+    `what`.
+    """
 
     def of_file(path: str) -> list[tuple[tuple[int, int], Any]]:
         found = []
@@ -175,8 +181,12 @@ def _read_keys(run: _Run, k: int, first: int, last: int) -> tuple[Array, Array]:
 
 
 def _read_near(run: _Run, k: int, part: tuple[int, int]) -> tuple[Array, Array] | None:
-    """The keys around a small part, where they should lie: keys are sorted hashes, so they are even. None where they do not reach beyond the part on
-    both sides: then the whole column must be read. Without this a deduplication in a thousand parts would read all keys a thousand times."""
+    """Return the keys around a small part, read only near their expected position.
+
+    Keys are sorted hashes, so they are evenly distributed. None if the keys read do not reach beyond the part
+    on both sides: then the whole column must be read. Without this, a deduplication in a thousand parts would
+    read all keys a thousand times.
+    """
     low, high = part
     if (high - low) << 3 > 1 << 64 or run.n_rows < _FEW_ROWS:
         return None

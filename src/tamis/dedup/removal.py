@@ -34,7 +34,7 @@ class ByPlace(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 
 def without(batch: DocumentBatch, rows: Array) -> DocumentBatch:
-    """The batch without these rows."""
+    """Return the batch without these rows."""
     keep = np.ones(batch.num_items, bool)
     keep[rows] = False
     return batch.filter(keep)

@@ -33,7 +33,10 @@ _DRIVER_BYTES = 40_000_000  # the process that waits for this one
 
 
 def solve(folder: str) -> None:
-    """The steps that task.json names, in order. Each leaves a file by which the driver knows that it is done."""
+    """Run the steps that task.json names, in order.
+
+    Each leaves a file by which the driver knows that it is done.
+    """
     task = read_json(os.path.join(folder, "task.json"))
     room = int(task["room_bytes"])
     for path, check in (task.get("checks") or {}).items():
@@ -177,7 +180,10 @@ def say(what: str) -> Any:
 
 
 def cap_memory(budget_bytes: int) -> None:
-    """An allocation beyond the budget fails at once, as in a worker. What is loaded now is counted as it is measured."""
+    """Make an allocation beyond the budget fail at once, as in a worker.
+
+    What is loaded now is counted as it is measured.
+    """
     status = meter.status() or {}
     left = budget_bytes - (meter.pss() or 0)
     with contextlib.suppress(OSError, ValueError):  # where limits cannot be set, the parts are still cut to fit

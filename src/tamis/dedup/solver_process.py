@@ -41,7 +41,7 @@ def decide(folder: str, warm_process: WarmProcess, progress: Callable[[dict[str,
 
 
 def _listen(read: int, progress: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """Its messages, until it has closed its output; the last one."""
+    """Read the solver's messages until it closes its output, and return the last one."""
     told: dict[str, Any] = {}
     buffer = b""
     while data := os.read(read, 1 << 16):

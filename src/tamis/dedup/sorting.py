@@ -15,7 +15,10 @@ _FEW = 4_000_000
 
 
 def sort_pairs(keys: NDArray[np.uint64], numbers: NDArray[np.uint32]) -> None:
-    """In place, by key; equal keys by number (the numbers must come in ascending runs, as records give them)."""
+    """Sort in place by key, equal keys by number.
+
+    The numbers must come in ascending runs, as records give them.
+    """
     if len(keys) > _FEW or "tamis.kernels.sketch.sorting" in sys.modules:
         from tamis.kernels.sketch.sorting import sort_pairs as compiled
 
@@ -27,7 +30,7 @@ def sort_pairs(keys: NDArray[np.uint64], numbers: NDArray[np.uint32]) -> None:
 
 
 def cuts_between(values: NDArray[Any]) -> NDArray[np.int64]:
-    """Where runs of equal values begin, and where the last one ends.
+    """Return the positions where runs of equal values begin, and where the last one ends.
 
     >>> cuts_between(np.array([7, 7, 9])).tolist(), cuts_between(np.empty(0)).tolist()
     ([0, 2, 3], [0])
@@ -38,7 +41,7 @@ def cuts_between(values: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def positions_in(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
-    """All positions of [start, end) ranges, one after the other."""
+    """Return all positions of [start, end) ranges, concatenated."""
     sizes = ends - starts
     return np.repeat(starts - np.cumsum(sizes) + sizes, sizes) + np.arange(int(sizes.sum()))
 

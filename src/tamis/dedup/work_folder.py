@@ -67,11 +67,12 @@ class WorkFolder(HeldOutput):
             self._files()  # refuses an input that lies in the output, before that is removed
 
     def _open_work(self) -> None:
-        """In the run directory, or in the scratch folder.
+        """Open the work folder in the run directory, or in the scratch folder.
 
-        There it has a name that cannot be guessed, which the run directory keeps. A run that goes on without --scratch goes on
-        where it was; with another one it starts over there. Where scratch lies in a bucket, the folder is that in the run directory
-        and holds small files; keys, texts and tables lie in the bucket, also below such a name.
+        In the scratch folder it has a name that cannot be guessed, which the run directory records. A run resumed
+        without --scratch continues where it was; with another one it starts over there. If scratch is in a bucket,
+        the work folder is the one in the run directory and holds small files; keys, texts and tables are stored in
+        the bucket, also below such a name.
         """
         scratch = self.settings.get("scratch")
         if scratch is not None and "://" in str(scratch):
@@ -115,12 +116,15 @@ class WorkFolder(HeldOutput):
         files.own_folder(self.work, _OTHER_SCRATCH)
 
     def _told_far(self) -> str:
-        """The place in a bucket that this output's run uses for scratch, if there is one."""
+        """Return the bucket location that this output's run uses for scratch; empty if there is none."""
         told = (read_json(self._pointer) or {}).get("far", "")
         return told if is_bucket(told) and _WORK_NAME.fullmatch(os.path.basename(told)) else ""
 
     def _told_work(self) -> str | None:
-        """The folder in scratch that this output's run uses, if there is one; RunConflict if others can write to it."""
+        """Return the folder in scratch that this output's run uses, or None.
+
+        Raises RunConflict if others can write to it.
+        """
         told = (read_json(self._pointer) or {}).get("path", "")
         if isinstance(told, str) and _WORK_NAME.fullmatch(os.path.basename(told)):
             return told if files.check_own_folder(told, _OTHER_SCRATCH) else None
@@ -142,7 +146,7 @@ class WorkFolder(HeldOutput):
         self.far = self._told_far()  # a store that did not let us: it stays known, the same command removes it
 
     def _output_of(self, folder: str) -> str:
-        """Where the files of a pass lie; those of its run directory always lie in the work folder."""
+        """Return the location of the files of a pass; its run directory is always in the work folder."""
         if not self.far:
             return os.path.join(self.work, folder)
         url = f"{self.far}/{folder}"
@@ -150,11 +154,11 @@ class WorkFolder(HeldOutput):
         return url
 
     def table_of(self, name: str) -> str:
-        """A table of what was decided, for the passes that read it (stores/scratch_files.py: `placed`)."""
+        """Return the path of a decision table for the passes that read it (stores/scratch_files.py: `placed`)."""
         return os.path.join(self.far or self.work, name)
 
     def _drop(self, name: str) -> None:
-        """A folder of a pass or of a decision, or a file."""
+        """Delete a folder of a pass or of a decision, or a file."""
         path = os.path.join(self.work, name)
         remove_below(path)  # of a pass that was killed
         shutil.rmtree(path, ignore_errors=True) if os.path.isdir(path) else files.remove(path)
@@ -193,12 +197,12 @@ class WorkFolder(HeldOutput):
         return read_json(os.path.join(self.work, name))
 
     def _files(self) -> FileList:
-        """The input files as they are now."""
+        """List the input files as they are now."""
         job = make_job(self.passes.name, Pipeline(self.passes.name, stages=[self._source()]).build())
         return find_inputs(job, None, None, self.work, scratch=self.settings.get("scratch")).files
 
     def _source(self) -> ProcessingStage[Any, Any]:
-        """A fresh reader of the input, to which the output of this deduplication never belongs."""
+        """Return a fresh reader of the input, which never includes the output of this deduplication."""
         source: Any = self.passes.source()
         source.leave_out = (self.passes.step.output if self.passes.step is not None else self.output,)
         return cast("ProcessingStage[Any, Any]", source)
@@ -216,7 +220,10 @@ class WorkFolder(HeldOutput):
         RunDir(self.output).keep_files(self.noted_in)
 
     def _write_ids(self, done: dict[str, Any]) -> None:
-        """The ids of what goes, where they are asked for and not there. `done`: what was noted when all was decided."""
+        """Write the ids of removed documents if they are requested and missing.
+
+        `done`: what was recorded when everything was decided.
+        """
         table = self.passes.ids
         if table is None or not table.is_asked:
             return

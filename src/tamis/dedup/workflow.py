@@ -46,7 +46,10 @@ class Workflow(WorkFolder):
     """Call `run` once. `settings` are those of a run: memory, workers, scratch, timeout, fresh, ...; `watch` sees every sample."""
 
     def run(self) -> DedupResult:
-        """All passes, and removal. Progress goes to the function that was given, or is shown (True), with a sentence at the end."""
+        """Run all passes, and the removal.
+
+        Progress goes to the given function, or is shown (True) with a sentence at the end.
+        """
         if (self.shard is not None or self.merge) and not self.passes.keys and self.passes.choose is None:
             raise UsageError(
                 f"{self.passes.name} is done as a whole and not by shards; leave {'merge' if self.merge else 'shard'} out"
@@ -108,7 +111,10 @@ class Workflow(WorkFolder):
         )
 
     def run_shard(self) -> DedupResult:
-        """The keys of one part of the input, into a folder of the output where `merge` finds them. Nothing is decided yet."""
+        """Compute the keys of one part of the input.
+
+        They are written to a folder of the output where `merge` reads them. Nothing is decided yet.
+        """
         began_s = time.monotonic()
         ((stage, _),) = self._keys(everything=True)
         pipeline = Pipeline(f"{self.passes.name}: keys-0", stages=self._stages("keys-0", stage, self._shards))
@@ -132,7 +138,10 @@ class Workflow(WorkFolder):
         return f"{output}/shard-keys-0" if is_bucket(output) else os.path.join(output, "shard-keys-0")
 
     def _keys(self, everything: bool = False) -> list[tuple[ProcessingStage[Any, Any], list[int]]]:
-        """The stages that make keys, each with its bands. `everything`: in one pass, as shards do it."""
+        """Return the stages that compute keys, each with its bands.
+
+        `everything`: in one pass, as shards do it.
+        """
         if self.passes.choose is None:
             return self.passes.keys
         chosen = _ALL_BANDS if everything else self._told("chosen.json") or self.passes.choose(self.far or self.work)
@@ -145,10 +154,11 @@ class Workflow(WorkFolder):
         return [self._source(), *before, stage, RecordWriter(folder)]
 
     def _counted(self, summary: dict[str, Any], removed: Any) -> dict[str, Any]:
-        """What is known only after the removal: that exactly those documents went that were to go.
+        """Check after the removal that exactly the intended documents were removed.
 
-        A document may be set aside in one pass (a worker crashed on it) and not in the other: all that both met must be the same
-        number, and what was to go and did not must be in quarantine. What was not compared, but written, is told.
+        A document may be quarantined in one pass (a worker crashed on it) and not in the other: the number of
+        documents that each pass met must be the same, and those that were to be removed and were not must be in
+        quarantine. Documents that were written without having been compared are reported.
         """
         if removed is None or self.passes.remove is not None:
             return {}
@@ -189,7 +199,7 @@ class Workflow(WorkFolder):
 
     # -- the index ------------------------------------------------------------------------------------------------------
     def _pin_index(self) -> None:
-        """What is compared with is written down at the start: an index that changes meanwhile changes no numbers."""
+        """Record at the start what is compared with, so that an index changing meanwhile does not change any numbers."""
         from tamis.dedup.index import index
 
         p = self.passes
@@ -221,7 +231,7 @@ class Workflow(WorkFolder):
 
     # -- the passes -----------------------------------------------------------------------------------------------------
     def _decided(self) -> dict[str, Any]:
-        """All passes up to the decision; what an earlier call finished is not done again."""
+        """Run all passes up to the decision; what an earlier call finished is not done again."""
         if self._told("summary.json") is None:
             shutil.rmtree(self.duplicates, ignore_errors=True)
             self._same_room()
@@ -237,8 +247,10 @@ class Workflow(WorkFolder):
         return dict(summary)
 
     def _same_room(self) -> None:
-        """What is decided so far lies in files cut for the memory of that time, and as that version wrote them: with other memory, or by
-        a version that writes them otherwise, it is decided again."""
+        """Discard earlier decisions if the memory or the file layout has changed, so that they are taken again.
+
+        Decisions so far are stored in files cut for the memory of that time, in the layout of that version.
+        """
         room, earlier = {"room_bytes": self._solver_room(), "layout": _LAYOUT}, self._told("room.json")
         if earlier not in (None, room):
             for name in os.listdir(self.work):
@@ -247,7 +259,7 @@ class Workflow(WorkFolder):
         write_json(os.path.join(self.work, "room.json"), room)
 
     def _link_bands(self) -> list[str]:
-        """The passes that make keys, each followed by its step of the decision. Returns the files of the first."""
+        """Run the passes that compute keys, each followed by its step of the decision; return the files of the first."""
         first: list[str] = []
         keys = self._keys(everything=self.merge)
         last = len(keys) - 1
@@ -292,14 +304,17 @@ class Workflow(WorkFolder):
         }
 
     def _needs_texts(self) -> bool:
-        """Whether texts must be collected to be compared: not where each can be read from the input by its place."""
+        """Return True if texts must be collected to be compared.
+
+        They need not be where each can be read from the input by its position.
+        """
         p = self.passes
         plain = all(ends_in(path, JSONL_SUFFIXES) and not is_remote(path) for path in self._told("paths.json") or [""])
         as_read = p.step is None or p.step.is_as_read
         return p.texts is not None and not (plain and as_read and p.against is None)
 
     def _pass(self, folder: str, stage: ProcessingStage[Any, Any]) -> list[str]:
-        """One pass over the documents into work/folder; its files."""
+        """Run one pass over the documents into work/folder and return its files."""
         stages = self._stages(folder, stage, self._output_of(folder))
         pipeline = Pipeline(f"{self.passes.name}: {folder}", stages=stages)
         more = {"merge": self._shards} if self.merge and folder == "keys-0" else {}
@@ -315,7 +330,7 @@ class Workflow(WorkFolder):
         return self._paths_of(result)
 
     def _paths_of(self, result: Any) -> list[str]:
-        """The files of a pass, whose checksums the next decision compares."""
+        """Return the files of a pass, and register their checksums, which the next decision compares."""
         found = {os.path.join(result.output, f["name"]): str(f.get("check", "")) for f in result.files}
         self._unchecked.update(found)
         return list(found)
@@ -324,12 +339,15 @@ class Workflow(WorkFolder):
         return solver_room(self.budget_bytes(), bool(self.far))
 
     def _n_threads(self) -> int:
-        """Of the deciding process: as many as workers, each with room for the texts that it compares."""
+        """Return the number of threads of the deciding process.
+
+        As many as workers, each with memory for the texts that it compares.
+        """
         n = int(self.settings.get("workers") or len(os.sched_getaffinity(0)))
         return max(1, min(n, self._solver_room() // _THREAD_BYTES))
 
     def _gpu_bytes(self) -> int:
-        """What the deciding process may take of a GPU; 0: all there is."""
+        """Return how many bytes of GPU memory the deciding process may take; 0: all there is."""
         told = self.settings.get("gpu_memory")
         return 0 if told is None else parse_size(told, "gpu_memory")
 
@@ -400,7 +418,10 @@ class Workflow(WorkFolder):
         return result
 
     def known_records(self) -> str | None:
-        """The folder that tells where the records of the input lie (formats/jsonl/known_records.py); None where nobody wrote it."""
+        """Return the folder that lists the positions of the input's records, or None if it was not written.
+
+        See formats/jsonl/known_records.py.
+        """
         folder = os.path.join(self.work, "known")
         return folder if os.path.exists(os.path.join(folder, "kept-runs.npy")) else None
 
@@ -423,7 +444,7 @@ MIN_SOURCE_DOCUMENTS = 100  # a handful of documents says nothing about a source
 
 
 def source_of(path: str, paths: list[str]) -> str:
-    """The source of a file: its folder, or the file itself when all lie in one folder.
+    """Return the source of a file: its folder, or the file itself if all files are in one folder.
 
     >>> source_of("s3://b/in/1.jsonl", ["s3://b/in/1.jsonl", "s3://b/in/2.jsonl"])
     's3://b/in/1.jsonl'

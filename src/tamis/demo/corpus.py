@@ -87,7 +87,7 @@ class Planted:
         return sum(self.totals.get(kind, 0) for kind in BAD_LINES)
 
     def remark(self) -> str:
-        """One sentence about repeated text, or nothing."""
+        """Return a sentence about repeated text, or an empty string if no text was repeated."""
         if self.n_passes == 1:
             return ""
         return f"this machine holds less text than asked for: its files were used {self.n_passes} times, cut differently each time"
@@ -98,7 +98,7 @@ def corpus_dir(folder: str | os.PathLike[str]) -> Path:
 
 
 def load(folder: str | os.PathLike[str]) -> Planted | None:
-    """What `gather` wrote about the corpus in `folder`; None when there is none."""
+    """Load the description that `gather` wrote of the corpus in `folder`; return None if there is none."""
     try:
         plain = json.loads((Path(folder) / "planted.json").read_text(encoding="utf-8"))
         return Planted(**{**plain, "files": [PlantedFile(**file) for file in plain["files"]]})
@@ -184,7 +184,7 @@ class _Gatherer:
         return file
 
     def _lost_lines(self) -> list[bytes]:
-        """What nobody will be able to read: the beginnings of some texts."""
+        """Return lines that cannot be parsed: the truncated beginnings of some texts."""
         n_chars = int(_LOST_SHARE * self.target_bytes / _N_LOST)
         return [self._line(self._natural(self._next_text()))[:n_chars] for _ in range(_N_LOST)]
 

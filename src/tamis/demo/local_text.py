@@ -66,7 +66,10 @@ def _is_text_name(name: str) -> bool:
 
 
 def read_text(path: str) -> str | None:
-    """The text of a file (also .gz); None when it is a link, too large, unreadable, binary or not UTF-8."""
+    """Read the text of a file (also .gz).
+
+    Return None if it is a link, too large, unreadable, binary or not UTF-8.
+    """
     try:
         if os.path.islink(path) or os.path.getsize(path) > MAX_FILE_BYTES:
             return None

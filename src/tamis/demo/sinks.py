@@ -23,7 +23,7 @@ class Sink(Closing, ABC):
         self.n_bytes = 0
 
     def write_document(self, record: dict[str, Any]) -> None:
-        """A valid record."""
+        """Write a valid record."""
         self.n_documents += 1
         self.write_line(json.dumps(record, ensure_ascii=False).encode("utf-8"))
 

@@ -22,7 +22,7 @@ def shared_page() -> mmap.mmap:
 
 
 def note_in(page: mmap.mmap) -> None:
-    """From now on, note it there too. Called by a process that was just forked."""
+    """Record the activity in this page, too, from now on; called by a process that was just forked."""
     global _page
     _page = page
 
@@ -37,17 +37,17 @@ def note(what: str) -> None:
 
 
 def now() -> str:
-    """What this process noted last."""
+    """Return what this process recorded last."""
     return _now
 
 
 def noted(page: mmap.mmap) -> str:
-    """What was noted last in this page."""
+    """Return what was recorded last in this page."""
     return page[1 : 1 + page[0]].decode("utf-8", "replace")
 
 
 def setting_up(label: str) -> str:
-    """What a worker notes while it sets up a stage."""
+    """Return what a worker records while it sets up a stage."""
     return label + _SETTING_UP
 
 
@@ -56,7 +56,7 @@ def is_setting_up(what: str) -> bool:
 
 
 def in_words(stage: str) -> str:
-    """For messages; "" for nothing known.
+    """Return the activity as words for messages; "" if nothing is known.
 
     >>> in_words("c4"), in_words(READING), in_words("")
     ("stage 'c4'", 'reading', '')

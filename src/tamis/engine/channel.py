@@ -43,14 +43,14 @@ class Channel:
         return True
 
     def send_with(self, message: Any, fds: Sequence[int]) -> None:
-        """A message with file descriptors. That the other side is gone is learned by reading."""
+        """Send a message with file descriptors; a closed connection is only noticed by reading."""
         data = framed(message)
         with contextlib.suppress(OSError):
             n_sent = socket.send_fds(self.sock, [data], fds) if fds else 0
             self.sock.sendall(data[n_sent:])
 
     def wait(self, seconds: float) -> bool:
-        """Whether something has arrived, waiting for it so long."""
+        """Return True if something has arrived, waiting for it at most `seconds`."""
         return bool(self._buffer) or bool(select.select([self.sock], [], [], seconds)[0])
 
     def receive(self) -> Any:
@@ -65,7 +65,7 @@ class Channel:
         return None
 
     def take(self, n_bytes: int) -> bytes:
-        """So many bytes that follow a message and are none, waiting for them; fewer when the other side is gone."""
+        """Read `n_bytes` raw bytes that follow a message, waiting for them; fewer if the other side is gone."""
         while len(self._buffer) < n_bytes and self._wait_for_more():
             pass
         data = bytes(self._buffer[:n_bytes])
@@ -132,6 +132,6 @@ class Channel:
 
 
 def framed(message: Any) -> bytes:
-    """A message as it goes over a socket."""
+    """Encode a message as it is sent over a socket."""
     data = encode(message)
     return _HEAD.pack(len(data)) + data

@@ -113,7 +113,7 @@ class Histogram:
 
     @classmethod
     def from_text(cls, text: str) -> Histogram:
-        """What `to_text` wrote. Anything else raises ValueError, when it is first looked at."""
+        """Parse the output of `to_text`; anything else raises ValueError, on first access."""
         made = cls()
         made._text = text
         return made
@@ -129,7 +129,7 @@ class Histogram:
 
 
 def edges(index: int) -> tuple[float | None, float | None]:
-    """The ends of a bin; None where there is none."""
+    """Return the bounds of a bin; None where there is none."""
     if index < 0:
         low, high = edges(-1 - index)
         return (None if high is None else -high), (None if low is None else -low + 0.0)
@@ -164,9 +164,10 @@ def from_texts(texts: Any) -> dict[str, Histogram]:
 
 
 def tables(ledger: Ledger, rules: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
-    """All histograms of a run, as manifest.json and the run database show them. Scores that are no numbers are left out.
+    """Return all histograms of a run, as manifest.json and the run database show them.
 
-    `rules`: of the run, as its plan keeps them; a score has the `limits` of those that compare it.
+    Scores that are not numbers are left out. `rules`: those of the run, as its plan stores them; a score has
+    the `limits` of those that compare it.
     """
     found = [_table("", "bytes", f"length_{side}", h) for side, h in sorted(ledger.lengths.items())]
     for book in ledger.stages:

@@ -69,17 +69,23 @@ class Job:
         )
 
     def wants_frames(self) -> bool:
-        """Whether code of a user's stage looks at `data` or `to_pandas`: then workers share one pandas, loaded before any cap."""
+        """Return True if code of a user's stage accesses `data` or `to_pandas`.
+
+        Workers then share one pandas, loaded before any cap.
+        """
         own = [type(stage) for stage in self.stages if not type(stage).__module__.startswith("tamis.")]
         return any(_names_of(getattr(f, "__code__", None)) & _FRAMES for kind in own for f in vars(kind).values())
 
     def sets_up(self, segment: Segment) -> bool:
-        """Whether a stage of the segment has a setup() of its own."""
+        """Return True if a stage of the segment has a setup() of its own."""
         stages = self.stages[segment.first : segment.last]
         return any(type(stage).setup is not ProcessingStage.setup for stage in stages)
 
     def rules(self) -> list[dict[str, Any]]:
-        """What may drop documents, in order, as the plan keeps it: each rule of a stage; a stage that names none by itself."""
+        """Return what may drop documents, in order, as the plan stores it.
+
+        Each rule of a stage is an entry; a stage that names none is an entry by itself.
+        """
         made: list[dict[str, Any]] = []
         for label, stage in zip(self.labels, self.stages, strict=True):
             found = stage.rules()
@@ -104,7 +110,7 @@ def _names_of(code: CodeType | None) -> set[str]:
 
 
 def plain_rule(rule: Rule) -> dict[str, Any]:
-    """As JSON: limits that are no plain values as text, as verdicts have them."""
+    """Convert a rule to JSON values; limits that are not plain values become text, as in verdicts."""
     limits = json.loads(json.dumps(dict(rule.limits), default=str))
     return {**rule._asdict(), "limits": limits}
 
@@ -164,7 +170,7 @@ def labels_of(names: Iterable[str]) -> list[str]:
 
 
 def _fixed_workers(stage: ProcessingStage[Any, Any]) -> int | None:
-    """How many workers a stage asks for, itself or by `with_`; None: the engine decides."""
+    """Return how many workers a stage asks for, itself or by `with_`; None: the engine decides."""
     n, per_node = stage.num_workers(), stage.num_workers_per_node()
     return int(n) if n is not None else max(1, int(per_node)) if per_node is not None else None
 
@@ -193,7 +199,10 @@ def _check_needs(stage: ProcessingStage[Any, Any], on_cluster: bool) -> None:
 
 
 def _one_segment(stages: list[ProcessingStage[Any, Any]]) -> Segment:
-    """Without a reader tasks may be of any kind, and only documents can be passed on from one worker to another."""
+    """Return all stages as one segment, for a pipeline without a reader.
+
+    Its tasks may be of any kind, and only documents can be passed from one worker to another.
+    """
     needs = [stage.resources for stage in stages]
     gpus = max(r.gpus for r in needs)
     gpu_memory_gb = 0.0 if gpus else max(r.gpu_memory_gb for r in needs)

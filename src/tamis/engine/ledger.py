@@ -127,7 +127,7 @@ class StageBook:
             self.metrics[name] = self.metrics.get(name, 0.0) + value
 
     def imbalance(self) -> str | None:
-        """None when every document that came in is accounted for; else what is wrong."""
+        """Return what is wrong, or None if every document that came in is accounted for."""
         gone = Tally()
         for tally in (self.out, self.quarantined, self.consumed, *self.dropped.values()):
             gone.merge(tally)
@@ -236,7 +236,7 @@ class Ledger:
         return left
 
     def problems(self) -> list[str]:
-        """Everything that does not balance; empty for a run that kept its promise."""
+        """Return everything that does not balance; empty for a consistent run."""
         found = [p for p in (book.imbalance() for book in self.stages) if p]
         flow = Tally(self.records.n, self.records.identity)
         for tally in (self.unread, self.not_sampled):

@@ -96,7 +96,7 @@ class StagedFile:
     upload: tuple[str, str, list[str]] | None = None  # ... and what completes it (stores/uploads.py)
 
     def log_entry(self) -> dict[str, Any]:
-        """What the commit log says of it, beside its final name."""
+        """Return what the commit log records of the file, in addition to its final name."""
         told: dict[str, Any] = {
             name: getattr(self, name) for name in ("content", "schema", "observed", "check", "upload")
         }
@@ -234,7 +234,7 @@ class Done(AboutUnit, Cost):
     held: Held | None = None
 
     def facts(self) -> dict[str, Any]:
-        """What the log of events says of it."""
+        """Return what the event log records of the unit."""
         floor_bytes = self.vitals.floor_bytes if self.vitals is not None else None
         names = ("unit", "n_records", "decoded_bytes", "largest_record", "peak_bytes", "seconds", "cpu_s")
         return {"floor_bytes": floor_bytes, **{name: getattr(self, name) for name in names}}
@@ -264,7 +264,7 @@ class Failure(AboutUnit, Cost):
     in_setup: bool = False
 
     def facts(self) -> dict[str, Any]:
-        """What the log of events says of it."""
+        """Return what the event log records of the failure."""
         names = ("unit", "kind", "stage", "error", "trace", "peak_bytes")
         return {**{name: getattr(self, name) for name in names}, "asked_bytes": self.asked_bytes or None}
 
@@ -276,5 +276,5 @@ NEWS = kinds(Ready, SetUp, Read, Block, Done, StreamTooLarge, RowsTooLarge, Fail
 
 
 def about(news: UnitNews, unit: int, fence: int) -> UnitNews:
-    """The same news, saying of which unit and attempt they are."""
+    """Return the same news, labelled with its unit and attempt."""
     return replace(news, unit=unit, fence=fence)

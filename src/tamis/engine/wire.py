@@ -32,12 +32,12 @@ def kinds(*classes: type) -> Kinds:
 
 
 def encode(message: Any) -> bytes:
-    """A message (an instance of a dataclass) as bytes for `decode`."""
+    """Encode a message (an instance of a dataclass) as bytes for `decode`."""
     return json.dumps({"type": type(message).__name__, **_plain(message)}, separators=(",", ":")).encode()
 
 
 def decode(data: bytes | bytearray, expected: Kinds) -> Any:
-    """The message that some bytes are; `Garbled` if it is none of `expected`."""
+    """Decode a message from bytes; raise `Garbled` if it is none of `expected`."""
     try:
         told = json.loads(data)
         kind = expected[told.pop("type")]
@@ -47,7 +47,7 @@ def decode(data: bytes | bytearray, expected: Kinds) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON knows it."""
+    """Convert a value to JSON values."""
     if hasattr(value, "to_dict"):
         return value.to_dict()
     if is_dataclass(value):
@@ -61,7 +61,7 @@ def _plain(value: Any) -> Any:
 
 @functools.cache
 def _reader(hint: Any) -> _Reader:
-    """The function that makes a value of the annotated type from JSON, or raises."""
+    """Return the function that builds a value of the annotated type from JSON, or raises."""
     origin, args = get_origin(hint), get_args(hint)
     if hint is Any:
         return lambda value: value

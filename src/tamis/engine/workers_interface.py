@@ -94,7 +94,7 @@ class Workers(Protocol):
         """End it at once; `poll` then tells that it died."""
 
     def poll(self, timeout_s: float) -> list[Event]:
-        """What has happened since the last call; waits at most so long for something to happen."""
+        """Return what has happened since the last call, waiting at most `timeout_s` for something to happen."""
         ...
 
     def measure(self) -> Mapping[int, tuple[int, dict[int, int]]]:

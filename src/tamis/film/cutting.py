@@ -20,7 +20,7 @@ COPY = "copy"
 
 
 def container_of(codec: str, audio_codec: str | None) -> str:
-    """The ending of a file with these codecs: mp4, or mkv for what MP4 does not take.
+    """Return the file extension for these codecs: mp4, or mkv for what MP4 does not support.
 
     >>> container_of("h264", "aac"), container_of("vp8", None), container_of("h264", "pcm_s16le")
     ('mp4', 'mkv', 'mkv')
@@ -65,14 +65,20 @@ def copy_cut(path: str, start_s: float, end_s: float, target: str, extension: st
 
 
 def zero_of(start_s: float, stream: Any, of: Any = None) -> int:
-    """The time that becomes the zero of a clip, in the unit of a stream; pictures shown before it belong to the lead."""
+    """Return the time that becomes the zero of a clip, in the unit of a stream.
+
+    Frames shown before it belong to the lead.
+    """
     start: Fraction = Fraction(stream.start_time or 0) * stream.time_base + Fraction(start_s - CLOSE_S)
     tick: Fraction = (of or stream).time_base
     return math.ceil(start / tick)
 
 
 def decoding_times(source: Any, stream: Any, start_s: float, end_s: float) -> list[int]:
-    """When each packet of the span is decoded: the times at which pictures are shown, in order, moved so that none is shown before."""
+    """Return the decoding time of each packet of the span.
+
+    These are the presentation times in order, shifted so that no frame is shown before it is decoded.
+    """
     pts = [p.pts if p.pts is not None else p.dts for p in span_packets(source, stream, None, start_s, end_s)]
     in_order = sorted(pts)
     delay = max(0, *(decoded - shown for decoded, shown in zip(in_order, pts, strict=True)), 0)

@@ -103,7 +103,7 @@ def check_shows(path: str) -> None:
 
 
 def first_keyframe(path: str, at_s: float) -> Any:
-    """The keyframe at or before a time, alone. FilmFault where it cannot be decoded."""
+    """Return the keyframe at or before a time, alone. Raise FilmFault if it cannot be decoded."""
     av = library()
     with opened(path) as container:
         stream = video_stream(container)

@@ -44,7 +44,7 @@ class Encoding:
     bit_rate_k: int | None = None  # None: constant quality
 
     def extension(self, codec: str, audio_codec: str | None) -> str:
-        """The ending of a clip of a film with these codecs."""
+        """Return the file extension of a clip from a video with these codecs."""
         return container_of(codec if self.encoder == COPY else _CODEC[self.encoder], audio_codec)
 
 
@@ -73,7 +73,7 @@ def available() -> list[str]:
 
 
 def _missing(name: str, threads: int) -> str | None:
-    """Why an encoder cannot be used; None if it can."""
+    """Return why an encoder cannot be used, or None if it can."""
     av = library()
     try:
         context = _context(av.CodecContext.create(name, "w"), name, 256, 256, Fraction(1, 25), threads)
@@ -143,13 +143,13 @@ def _reserve(context: Any, how: Encoding) -> None:
 
 
 def _plain(frame: Any) -> Any:
-    """A frame in 8-bit 4:2:0 with even sides, which every encoder here takes."""
+    """Convert a frame to 8-bit 4:2:0 with even sides, which every encoder here accepts."""
     width, height = max(2, frame.width // 2 * 2), max(2, frame.height // 2 * 2)
     return frame.reformat(width=width, height=height, format="yuv420p")
 
 
 def _stream(made: Any, how: Encoding, frame: Any, rotation: int, source: Any) -> Any:
-    """The video stream of a clip: pictures lie, and are stretched, as in the film."""
+    """Add the video stream of a clip, with the rotation and aspect ratio of the source video."""
     out = made.add_stream(how.encoder, rate=source.average_rate or 25)
     _context(out.codec_context, how.encoder, frame.width, frame.height, source.time_base, how.threads)
     if source.sample_aspect_ratio:

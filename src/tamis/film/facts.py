@@ -59,7 +59,10 @@ class _Times:
 
 
 def read_facts(path: str | bytes) -> FilmFacts:
-    """The facts of a film; FilmFault for what is none, has no frames, is cut short or has damaged packets. Decodes nothing."""
+    """Return the facts of a video without decoding anything.
+
+    Raise FilmFault if the file is not a video, has no frames, is truncated or has damaged packets.
+    """
     av = library()
     with opened(path) as container:
         stream = video_stream(container)

@@ -24,7 +24,9 @@ _ENCODERS = {
 
 
 def picture_bytes(width: int, height: int, pixel_format: str = "") -> int:
-    """One decoded picture: 4:2:0 takes 1.5 samples a pixel, of one byte or two; other layouts up to 3.
+    """Return the size of one decoded frame in bytes.
+
+    4:2:0 takes 1.5 samples a pixel, of one byte or two; other layouts up to 3.
 
     >>> picture_bytes(1920, 1080), picture_bytes(1920, 1080, "yuv420p10le")
     (3110400, 6220800)
@@ -40,18 +42,18 @@ def decoding_bytes(width: int, height: int, pixel_format: str = "") -> int:
 
 
 def encoding_bytes(encoder: str, width: int, height: int) -> int:
-    """What an encoder takes on top of decoding."""
+    """Return the bytes that an encoder needs in addition to decoding."""
     n_pictures, beside = _ENCODERS[encoder]
     return beside + n_pictures * picture_bytes(width, height)
 
 
 def reserve_decoder(context: Any, what: str) -> None:
-    """As `reserve`, for decoding with a context of FFmpeg."""
+    """Check with `reserve` that memory suffices for decoding with an FFmpeg context."""
     reserve(decoding_bytes(context.width, context.height, context.pix_fmt or ""), what)
 
 
 def reserve_frames(n: int, width: int, height: int) -> None:
-    """As `reserve`, for so many frames of three bytes a pixel."""
+    """Check with `reserve` that memory suffices for `n` frames of three bytes a pixel."""
     reserve(n * width * height * 3, f"{n} frames of {width} x {height}")
 
 

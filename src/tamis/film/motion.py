@@ -84,7 +84,7 @@ class MotionMap:
 
 
 def frames_wanted(seconds: float, target_fps: float, share: float) -> int:
-    """How many frames with vectors of a clip are looked at.
+    """Return how many frames with motion vectors of a clip are examined.
 
     >>> frames_wanted(10.0, 2.0, 0.5), frames_wanted(60.0, 2.0, 0.5)
     (10, 60)

@@ -35,8 +35,10 @@ def library() -> Any:
 
 @contextmanager
 def opened(path: str | bytes) -> Iterator[Any]:
-    """The container of a film (a path, a remote one, or the bytes of one), closed at the end; FilmFault where the file is none. A lack of
-    memory stays a MemoryError."""
+    """Open the container of a video (a local or remote path, or its bytes), and close it at the end.
+
+    Raise FilmFault if the file is not a video. A lack of memory remains a MemoryError.
+    """
     av = library()
     with nullcontext(io.BytesIO(path)) if isinstance(path, bytes) else local_or_open(path) as source:
         with faults(av, "no film that can be opened"):
@@ -69,7 +71,10 @@ def said(exc: BaseException) -> str:
 
 
 def video_stream(container: Any) -> Any:
-    """The first moving picture of a container: a cover image is none. FilmFault where there is none."""
+    """Return the first video stream of a container; a cover image does not count.
+
+    Raise FilmFault if there is none.
+    """
     for stream in container.streams.video:
         if not stream.disposition & stream.disposition.attached_pic:
             if stream.codec_context is None:
@@ -79,7 +84,7 @@ def video_stream(container: Any) -> Any:
 
 
 def codec_name(context: Any) -> str:
-    """The codec, whoever decodes it: av1, not libdav1d."""
+    """Return the name of the codec, regardless of the decoder: av1, not libdav1d."""
     return str(context.codec.canonical_name)
 
 

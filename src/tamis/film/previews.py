@@ -21,7 +21,10 @@ def _upright_size(frame: Any, pixel_aspect: float, height: int | None, longest: 
 
 
 def thumbnail(path: str, at_s: float, longest: int = 160, pixel_aspect: float = 1.0, quick: bool = False) -> bytes:
-    """The picture at a time, as JPEG; `quick`: the keyframe before it, which needs no other. FilmFault where it cannot be decoded."""
+    """Return the frame at a time, as JPEG. Raise FilmFault if it cannot be decoded.
+
+    `quick`: the keyframe before it, which depends on no other frame.
+    """
     av = library()
     frame = first_keyframe(path, at_s) if quick else next(iter(frames_at(path, [at_s])))[1]
     pixels = rgb(frame, *_upright_size(frame, pixel_aspect, None, longest))
@@ -38,7 +41,10 @@ def preview(
     path: str, start_s: float, end_s: float, fps: float = 1.0, height: int = 240, quality: int = 50, effort: int = 6,
     pixel_aspect: float = 1.0, times_s: Sequence[float] | None = None,
 ) -> bytes:  # fmt: skip
-    """A span as an animated WebP, `fps` pictures a second, one held at a time. FilmFault where nothing can be decoded."""
+    """Return a span as an animated WebP with `fps` frames a second, holding one in memory at a time.
+
+    Raise FilmFault if nothing can be decoded.
+    """
     av = library()
     times = list(times_s or times_of(FrameExtractionPolicy.sequence, fps, start_s, end_s))
     out = io.BytesIO()

@@ -27,7 +27,7 @@ class FramePurpose(enum.Enum):
 
 
 def signature(policy: FrameExtractionPolicy, fps: float) -> str:
-    """The name of a choice of frames.
+    """Return the name of a frame selection.
 
     >>> signature(FrameExtractionPolicy.sequence, 0.5)
     'FrameExtractionPolicy.sequence-500'
@@ -62,14 +62,17 @@ def shown_size(frame: Any, pixel_aspect: float) -> tuple[int, int]:
 
 
 def rgb(frame: Any, width: int, height: int) -> np.ndarray[Any, Any]:
-    """A frame as uint8 [height, width, 3], scaled to that size before it is turned upright: sides are those of the stored picture."""
+    """Return a frame as uint8 [height, width, 3], scaled to that size before it is rotated upright.
+
+    `width` and `height` are sides of the stored frame.
+    """
     made = frame.reformat(width=width, height=height, format="rgb24", interpolation="BICUBIC").to_ndarray()
     turns: int = round(frame.rotation / 90.0) % 4
     return np.ascontiguousarray(np.rot90(made, turns)) if turns else made
 
 
 def square(frame: Any, side: int, pixel_aspect: float = 1.0) -> np.ndarray[Any, Any]:
-    """The middle of a frame, its shorter side scaled to `side`: uint8 [side, side, 3]."""
+    """Return the center of a frame, its shorter side scaled to `side`: uint8 [side, side, 3]."""
     width, height = shown_size(frame, pixel_aspect)
     scale = side / min(width, height)
     made = rgb(frame, max(side, round(width * scale)), max(side, round(height * scale)))
@@ -80,6 +83,9 @@ def square(frame: Any, side: int, pixel_aspect: float = 1.0) -> np.ndarray[Any, 
 def squares_at(
     path: str, times_s: Sequence[float], side: int, pixel_aspect: float = 1.0
 ) -> Iterator[np.ndarray[Any, Any]]:
-    """The squares of the pictures nearest to these times, one at a time. FilmFault where none can be decoded."""
+    """Yield the squares of the frames nearest to these times, one at a time.
+
+    Raise FilmFault if none can be decoded.
+    """
     for _, frame in frames_at(path, times_s):
         yield square(frame, side, pixel_aspect)

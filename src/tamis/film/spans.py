@@ -25,7 +25,7 @@ def fixed_spans(duration_s: float, length_s: float, stride_s: float, min_s: floa
 
 
 def frame_range(span: Span, fps: float, n_frames: int) -> tuple[int, int]:
-    """The frames of a span: number of the first and the one behind the last.
+    """Return the frames of a span: the number of the first and the one after the last.
 
     >>> frame_range((1.0, 2.5), 24.0, 1000)
     (24, 60)
@@ -34,7 +34,7 @@ def frame_range(span: Span, fps: float, n_frames: int) -> tuple[int, int]:
 
 
 def clip_id(path: str, frames: tuple[int, int]) -> str:
-    """The name of a clip: the same in every run, for the same film at the same path.
+    """Return the name of a clip, the same in every run for the same video at the same path.
 
     >>> clip_id("/films/a.mp4", (0, 240))
     '974bdbaa-c98d-5ff5-9cee-2117d57563ad'
@@ -43,8 +43,10 @@ def clip_id(path: str, frames: tuple[int, int]) -> str:
 
 
 def clip_ids(path: str, spans: Sequence[Span], frames: Sequence[tuple[int, int]]) -> list[str]:
-    """The names of all clips of a film, each another: spans with the same frames (of a film of few frames a second) are told apart by
-    their times, as files are called by these names.
+    """Return unique names for all clips of a video.
+
+    Spans with the same frames (of a video with few frames a second) are distinguished by their times, because
+    files are named after clips.
 
     >>> a, b, c = clip_ids("/films/a.mp4", [(0.0, 1.0), (1.0, 2.0), (2.0, 60.0)], [(0, 0), (0, 0), (0, 2)])
     >>> a == clip_id("/films/a.mp4", (0, 0)), b == a, c == clip_id("/films/a.mp4", (0, 2))

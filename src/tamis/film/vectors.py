@@ -20,7 +20,10 @@ _SHORT_SIDE = 272  # of the small copy: one patch of 256 fits, and MPEG-4 wants 
 def measure_motion(
     path: str, codec: str, fps: float, start_s: float, end_s: float, target_fps: float = 2.0, share: float = 0.5
 ) -> Motion:
-    """The motion of a span, from `target_fps` frames a second, until so many were seen as `share` of the span has at that rate."""
+    """Measure the motion of a span, from `target_fps` frames a second.
+
+    Stops after as many frames as a `share` of the span has at that rate.
+    """
     wanted = frames_wanted(end_s - start_s, target_fps, share)
     found: MotionMap | None = None
     for width, height, vectors in sampled_vectors(path, codec, fps, start_s, end_s, target_fps):
@@ -78,7 +81,7 @@ def _own(frames: Frames) -> Iterator[tuple[int, int, Any]]:
 
 
 def _vectors(frame: Any) -> Any:
-    """The vectors of a frame; None where it has none."""
+    """Return the motion vectors of a frame, or None if it has none."""
     side = frame.side_data.get("MOTION_VECTORS")
     told = None if side is None else side.to_ndarray().copy()
     # A frame and its side data refer to each other; without this a film's worth of them stays until Python happens to look (570 MB).

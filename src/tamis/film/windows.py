@@ -36,7 +36,7 @@ def compute_windows(total_frames: int, window_size: int = 128, remainder_thresho
 
 
 def round_by_factor(number: float, factor: int) -> int:
-    """The nearest multiple.
+    """Return the nearest multiple of `factor`.
 
     >>> round_by_factor(13, 4), ceil_by_factor(13, 4), floor_by_factor(13, 4)
     (12, 16, 12)
@@ -53,7 +53,9 @@ def floor_by_factor(number: float, factor: int) -> int:
 
 
 def smart_nframes(fps: float, total_frames: int, video_fps: float) -> int:
-    """How many frames a model sees of a stretch: `fps` of them a second, at least 4, at most 768, an even number, no more than there are.
+    """Return how many frames of a span a model sees: `fps` of them a second.
+
+    At least 4, at most 768, an even number, and no more than there are.
 
     >>> smart_nframes(2.0, 256, 24.0), smart_nframes(2.0, 5, 24.0)
     (20, 4)

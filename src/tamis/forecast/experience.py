@@ -28,7 +28,10 @@ class Experience:
         self.prediction: dict[str, Any] = {}
 
     def probed(self, took: Measured) -> None:
-        """A probe tells more than the table; earlier runs tell more than a probe."""
+        """Use the measurements of a probe, unless there are earlier runs.
+
+        A probe is more informative than the table; earlier runs are more informative than a probe.
+        """
         if not self.past:
             self.past, self.kind = [took], ranges.PROBE
 
@@ -45,14 +48,17 @@ class Experience:
         return predict(asked, models, self.past, s_per_byte, kind=self.kind, ranges=ranges.load(), **more)
 
     def planned(self, asked: Conditions, found: Forecast) -> dict[str, Any]:
-        """A forecast for this machine as `tamis plan` tells it. After a probe it is kept: the run will tell how far it was off."""
+        """Return a forecast for this machine as `tamis plan` reports it.
+
+        After a probe the forecast is stored, so that the run shows how far it was off.
+        """
         told = found.to_dict()
         if self.kind == ranges.PROBE:
             ranges.plan_of(self.key, {"conditions": vars(asked).copy(), **told})
         return ranges.with_command(told, ranges.load())
 
     def expect(self, asked: Conditions, found: Forecast) -> None:
-        """A run begins."""
+        """Record the prediction as a run begins."""
         about = {"version": VERSION, "basis": self.basis, "conditions": vars(asked).copy()}
         self.prediction = {**about, **found.to_dict()}
 
@@ -68,7 +74,7 @@ class Experience:
 
 
 def compared(predicted: Mapping[str, Any], took: Measured) -> dict[str, Any]:
-    """The prediction with what was measured beside each interval, and whether it lies inside."""
+    """Return the prediction with the measured value next to each interval, and whether the value is inside it."""
     values = {
         "peak_bytes": took.peak_bytes, "scratch_bytes": took.scratch_bytes, "output_bytes": took.written_bytes,
         "seconds": round(took.seconds, 2),

@@ -27,8 +27,9 @@ class Point(NamedTuple):
 
 
 def fit(points: Sequence[Point], prior: Line, start_worth: float, slope_worth: float) -> Line:
-    """The line that misses the points by the least share of their heights. What is known beforehand counts as so
-    many points (of the height that it says itself).
+    """Fit the line that misses the points by the least share of their heights.
+
+    The prior counts as `start_worth` and `slope_worth` points (of the height that it predicts itself).
 
     >>> line = fit([Point(0, 2), Point(10, 22)], Line(1.0, 1.0), 0.001, 0.001)
     >>> round(line.start, 1), round(line.slope, 1)
@@ -95,7 +96,9 @@ def spread(ratios: Sequence[float], weights: Sequence[float], prior: Prior, extr
 
 
 def student(degrees: float) -> float:
-    """The one-sided 95 % point of Student's distribution with at least 4 degrees of freedom (an expansion around the normal's).
+    """Return the one-sided 95 % point of Student's t-distribution with at least 4 degrees of freedom.
+
+    Computed by an expansion around the normal distribution's.
 
     >>> [round(student(n), 2) for n in (4, 6, 10, 30, 1000)]
     [2.13, 1.94, 1.81, 1.7, 1.65]

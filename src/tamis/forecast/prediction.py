@@ -139,11 +139,12 @@ def predict(
     elsewhere: bool = False,
     nodes: int = 1,
 ) -> Forecast:
-    """What a run under these conditions will take.
+    """Predict what a run under these conditions will take.
 
-    `models`: one per segment. `past`: earlier runs, oldest first. `start_s`, `start_s_per_byte`: seconds in any case, and of one
-    worker per decoded byte, from a table, used where there is no earlier run. `learned`: it begins with what they learned. `elsewhere`: the run is for another machine than the past ones. `nodes`:
-    machines that share the work; peak and scratch are those of one of them.
+    `models`: one per segment. `past`: earlier runs, oldest first. `start_s`, `start_s_per_byte`: fixed seconds,
+    and seconds of one worker per decoded byte, from a table; used if there is no earlier run. `learned`: the run
+    begins with what earlier runs learned. `elsewhere`: the run is for another machine than the past ones.
+    `nodes`: machines that share the work; peak and scratch are those of one of them.
     """
     weights = [
         _alike(asked, m.conditions) * _AGEING**age * (1.0 if m.learned else _UNLEARNED)
@@ -194,7 +195,10 @@ def predict(
 
 
 def partition_line(past: Sequence[Measured], weights: Sequence[float], models: Sequence[Predictor]) -> Line:
-    """What one partition takes by its size. Not the models' own line, which is for reserving: it errs on the safe side."""
+    """Return the line of what one partition takes by its size.
+
+    Not the models' own line, which is for reserving: it errs on the safe side.
+    """
     points = [Point(m.largest_bytes, m.largest_peak, w) for m, w in zip(past, weights, strict=True) if m.largest_bytes]
     known = [m for m in models if m.n_samples]
     if not points and known:
@@ -217,7 +221,7 @@ def time_line(past: Sequence[Measured], weights: Sequence[float], table: Line) -
 
 
 def _tells_work(m: Measured) -> bool:
-    """Whether what its workers did was counted (a deduplication knows only how long all of it took)."""
+    """Return True if the work of its workers was counted (a deduplication knows only how long all of it took)."""
     return 0 < m.busy_s < 0.999 * m.seconds * m.conditions.n_workers and m.conditions.decoded_bytes > 0
 
 
@@ -230,7 +234,7 @@ def _share(asked: Conditions) -> float:
 def raw_peak(
     asked: Conditions, models: Sequence[Predictor], each: Line | None = None, learned: bool = True
 ) -> tuple[float, int]:
-    """Everything that is there anyway, and one partition of the usual size per worker; and that size."""
+    """Return the fixed memory plus one partition of the usual size per worker; and that size."""
     each = each or partition_line([], [], models)
     size = asked.max_block_bytes
     for model in models:
@@ -246,7 +250,10 @@ def raw_peak(
 
 
 def raw_seconds(asked: Conditions, times: Line, nodes: int = 1) -> float:
-    """What is handed over is decoded by one process, and workers wait for it."""
+    """Return the seconds that the plain model predicts.
+
+    Input that is handed over is decoded by one process, and workers wait for it.
+    """
     decode_s = _DECODE_S_PER_BYTE * asked.decoded_bytes if asked.handover_bytes else 0.0
     return times.start + max(times.slope * _share(asked), decode_s) / nodes
 
@@ -256,7 +263,7 @@ def raw_scratch(asked: Conditions) -> float:
 
 
 def runs_of(profile: Mapping[str, Any] | None) -> list[Measured]:
-    """The runs in a profile, oldest first; damaged ones are left out."""
+    """Return the runs in a profile, oldest first, without damaged ones."""
     kept = (profile or {}).get("runs")
     found = []
     for data in kept[-MAX_RUNS:] if isinstance(kept, list) else ():
@@ -268,7 +275,7 @@ def runs_of(profile: Mapping[str, Any] | None) -> list[Measured]:
 
 
 def _alike(a: Conditions, b: Conditions) -> float:
-    """How much a run under `b` tells about one under `a`, between 0 and 1."""
+    """Return how much a run under `b` says about one under `a`, between 0 and 1."""
     apart = abs(math.log(a.budget_bytes / b.budget_bytes)) + abs(math.log(a.n_workers / b.n_workers))
     apart += abs(math.log(max(a.decoded_bytes, 1 << 20) / max(b.decoded_bytes, 1 << 20))) / 3
     # Compressed input and Parquet are read by other means than plain text, one process more among them.

@@ -97,7 +97,7 @@ def machine_facts() -> dict[str, Any]:
 
 
 def load(key: str) -> dict[str, Any] | None:
-    """The numbers saved under `key` on a machine like this one; None when there are none or they are damaged.
+    """Load the numbers saved under `key` on a machine like this one; None if there are none or they are damaged.
 
     TAMIS_PROFILES=off neither reads nor writes profiles.
     """
@@ -138,7 +138,7 @@ def is_off() -> bool:
 
 
 def list_profiles() -> list[Profile]:
-    """Every profile in the cache folder, of all machines, sorted by key, then machine; also damaged ones."""
+    """List every profile in the cache folder, of all machines, sorted by key, then machine; also damaged ones."""
     try:
         names = [_NAME.fullmatch(name) for name in os.listdir(profile_dir())]
     except OSError:
@@ -148,7 +148,7 @@ def list_profiles() -> list[Profile]:
 
 
 def find(wanted: str) -> Profile:
-    """The one profile of this machine whose key begins with `wanted`, or whose pipeline has that name."""
+    """Return the one profile of this machine whose key begins with `wanted`, or whose pipeline has that name."""
     here = [p for p in list_profiles() if p.is_here]
     exact = [p for p in here if p.key == wanted]
     if exact and exact[0].damage:
@@ -247,8 +247,10 @@ def check_numbers(numbers: Mapping[str, Any]) -> None:
 
 
 def _profile(key: str, machine: str, found: Mapping[str, Any], facts: str, saved_at: float) -> Profile:
-    """From what is in a file or an export; what is odd beside the numbers is left out. `facts`: by which name it has those of its machine;
-    `saved_at`: where it does not tell."""
+    """Build a profile from the contents of a file or an export, leaving out odd values other than the numbers.
+
+    `facts`: the key under which it stores the facts of its machine. `saved_at`: the time to use if it has none.
+    """
     at, about, known = found.get("saved_at"), found.get(facts), machine_facts()
     kept = {
         k: v
@@ -260,7 +262,7 @@ def _profile(key: str, machine: str, found: Mapping[str, Any], facts: str, saved
 
 
 def _read(key: str, machine: str) -> Profile:
-    """With its damage where the file is absent, oversized, foreign or damaged."""
+    """Read a profile; set its `damage` if the file is absent, oversized, foreign or damaged."""
     none = Profile(key, machine)
 
     def damaged(why: str) -> Profile:

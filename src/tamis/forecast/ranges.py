@@ -71,7 +71,7 @@ class Ranges:
         return low, min(max(percentile(known, 0.5), low), high), high
 
     def level(self, figure: str) -> float:
-        """Which share ranges reach for, so that nine in ten hold."""
+        """Return the share that ranges aim for, so that nine in ten hold."""
         last = self.held.get(figure, [])[-_LOOKED_AT:]
         off = sum(CONFIDENCE - 1 if held else CONFIDENCE for held in last)
         return min(max(CONFIDENCE + _STEP * off, _LEAST), _MOST)
@@ -83,7 +83,7 @@ class Ranges:
         self.held[figure] = [*self.held.get(figure, []), held][-KEPT:]
 
     def told(self) -> dict[str, list[int]]:
-        """How often ranges held here: figure -> [held, of so many]."""
+        """Return how often ranges held on this machine: figure -> [held, number of ranges]."""
         return {figure: [sum(held), len(held)] for figure, held in self.held.items()}
 
     @property
@@ -108,7 +108,9 @@ class Ranges:
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """Of a sorted list: so that a further value lies below with at least this probability (above: for shares below a half).
+    """Return the value of a sorted list below which a further value falls with at least this probability.
+
+    For shares below a half: the value above which it falls.
 
     >>> percentile([1, 2, 3, 4, 5, 6, 7, 8, 9], 0.9), percentile([1, 2, 3, 4, 5, 6, 7, 8, 9], 0.1), percentile([1, 2, 3], 0.5)
     (9, 1, 2)
@@ -121,7 +123,7 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 
 
 def load() -> Ranges:
-    """What this machine has shown; nothing where there is none, or it is damaged."""
+    """Load what this machine has shown; return empty ranges if nothing is stored, or if it is damaged."""
     try:
         return Ranges.from_dict((profiles.load(KEY) or {}).get(KEY))
     except UsageError:
@@ -133,7 +135,7 @@ def save(ranges: Ranges) -> bool:
 
 
 def with_command(prediction: Mapping[str, Any], known: Ranges) -> dict[str, Any]:
-    """A forecast as `tamis plan` gives it: the time is that of the whole command."""
+    """Return a forecast as `tamis plan` gives it, with the time of the whole command."""
     command_s = known.start_of_command_s
     middle, half = prediction["centres"][SECONDS]
     centre = [round(middle + command_s, 3), half]
@@ -162,14 +164,14 @@ def learn(prediction: Mapping[str, Any]) -> None:
 
 
 def plan_of(key: str, prediction: Mapping[str, Any]) -> None:
-    """A plan said this of a pipeline that has not run here: its run will tell how far that was off."""
+    """Store what a plan predicted for a pipeline that has not run here: its run will show how far that was off."""
     known = load()
     known.planned = dict([*known.planned.items(), (key, dict(prediction))][-_MAX_PLANNED:])
     save(known)
 
 
 def planned(key: str, asked: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What a plan said of a run under these very conditions; told once."""
+    """Return and forget what a plan predicted for a run under exactly these conditions, or None."""
     known = load()
     plan = known.planned.pop(key, None)
     if plan is None:
@@ -207,7 +209,7 @@ def _centres(prediction: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
 
 
 def _numbers(values: Any, most: float) -> list[float]:
-    """The last ones of a list of numbers; ValueError for anything else."""
+    """Return the last numbers of a list of numbers; raise ValueError for anything else."""
     if not isinstance(values, list) or len(values) > 10 * KEPT:
         raise ValueError
     if any(isinstance(v, bool) or not isinstance(v, (int, float)) or not abs(v) <= most for v in values):

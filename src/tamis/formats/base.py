@@ -88,7 +88,7 @@ class TableInfo:
     file_bytes: int
 
     def to_dict(self) -> dict[str, Any]:
-        """A plain structure for JSON; `from_dict` is its inverse."""
+        """Return a plain structure for JSON; `from_dict` is the inverse."""
         return asdict(self)
 
     @classmethod
@@ -125,11 +125,17 @@ class LineFormat(Protocol):
     """The module of a format of lines."""
 
     def parse(self, buf: Array, keys: Sequence[str] = (), max_record_bytes: int = 1 << 62) -> LineBlock:
-        """The records of some bytes; `keys`: fields that will be asked for."""
+        """Parse the records in a buffer.
+
+        `keys`: fields that will be requested.
+        """
         ...
 
     def checked(self, buf: Array, max_record_bytes: int = 1 << 62) -> LineBlock:
-        """The same of bytes in which an earlier pass found valid records only: what lies inside is found when it is asked for."""
+        """Parse a buffer in which an earlier pass saw only valid records.
+
+        Like `parse`, but the contents of records are parsed only on request.
+        """
         ...
 
     def known(self, lying: Stretches, start: Array, end: Array, identity: tuple[Array, Array]) -> LineBlock:
@@ -137,5 +143,5 @@ class LineFormat(Protocol):
         ...
 
     def written_lines(self, batch: DocumentBatch) -> Written:
-        """The documents of a batch as lines; what nobody touched byte for byte."""
+        """Return the documents of a batch as lines; unmodified records are written byte for byte."""
         ...

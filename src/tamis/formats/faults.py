@@ -70,8 +70,11 @@ def is_thread_failure(exc: BaseException) -> bool:
 
 
 def reason_of(exc: BaseException) -> str:
-    """Why data cannot be decoded, in one line. What is no fault of the data is raised instead: a MemoryError for a failed
-    allocation, the error itself where the file vanished, the disk fails or no file can be opened."""
+    """Return in one line why data cannot be decoded; raise if the data is not at fault.
+
+    Raises MemoryError for a failed allocation, and the error itself if the file vanished, the disk fails or no file can
+    be opened.
+    """
     if is_memory_failure(exc):
         raise MemoryError(str(exc)) from exc
     if is_descriptor_failure(exc):
@@ -88,7 +91,7 @@ def let_go(exc: BaseException) -> None:
 
 
 def asked_bytes(exc: BaseException) -> int:
-    """How much a failed allocation asked for, where that is known; 0 where not.
+    """Return how many bytes a failed allocation requested, or 0 if that is unknown.
 
     >>> asked_bytes(MemoryError("malloc of size 64 failed")), asked_bytes(MemoryError())
     (64, 0)
@@ -108,7 +111,7 @@ def _asked(exc: BaseException) -> int:
 
 
 def _chain(exc: BaseException) -> Iterator[BaseException]:
-    """An exception, and those behind it as a traceback would show them."""
+    """Yield an exception and its causes, as a traceback would show them."""
     seen: set[int] = set()
     current: BaseException | None = exc
     while current is not None and id(current) not in seen:
@@ -144,7 +147,10 @@ def _is_failed_opening(exc: BaseException) -> bool:
 
 
 def _raised_in(exc: BaseException) -> str:
-    """The package whose code raised it: that of the innermost frame; "" for an exception that was never raised."""
+    """Return the package whose code raised the exception: that of the innermost frame.
+
+    Returns "" for an exception that was never raised.
+    """
     at = exc.__traceback__
     while at is not None and at.tb_next is not None:
         at = at.tb_next

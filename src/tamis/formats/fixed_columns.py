@@ -27,12 +27,12 @@ class FixedColumns:
         return self.schema
 
     def info(self, row_groups: list[RowGroup], file_bytes: int) -> TableInfo:
-        """The description of a file with these groups of rows."""
+        """Return the description of a file with these row groups."""
         columns = [(field.name, str(field.type)) for field in self.schema]
         return TableInfo(sum(group.n_rows for group in row_groups), row_groups, columns, file_bytes)
 
     def wanted(self, columns: Sequence[str] | None) -> pa.Schema:
-        """Those of its columns that a reader asks for, in their own order; all of them for None."""
+        """Return the schema of the requested columns, in their own order; all of them for None."""
         return pa.schema([field for field in self.schema if columns is None or field.name in columns])
 
 

@@ -69,7 +69,7 @@ def suffixes(*formats: str) -> tuple[str, ...]:
 
 
 def codecs_of(suffix: str) -> tuple[str, ...]:
-    """What may follow such an ending.
+    """Return the compression suffixes that may follow this file suffix.
 
     >>> codecs_of(".parquet"), codecs_of(".jsonl")
     (('',), ('', '.gz', '.zst', '.bz2', '.xz'))
@@ -78,7 +78,7 @@ def codecs_of(suffix: str) -> tuple[str, ...]:
 
 
 def table_name(path: str) -> str:
-    """The format of rows that the name of a file tells of; "" for files of lines and unknown names.
+    """Return the table format that a file name indicates, or "" for line formats and unknown names.
 
     >>> table_name("a.Parquet"), table_name("b.arrow"), table_name("notes.txt.gz"), table_name("a.jsonl.gz")
     ('parquet', 'arrow', 'text', '')
@@ -91,7 +91,7 @@ def table_name(path: str) -> str:
 
 
 def is_table(path: str) -> bool:
-    """Whether a file of this name holds rows, unless a reader says otherwise.
+    """Return True if a file of this name holds rows, unless a reader specifies otherwise.
 
     >>> is_table("a.Parquet"), is_table("a.jsonl"), is_table("notes.txt")
     (True, False, False)
@@ -106,18 +106,24 @@ def holds_rows(path: str) -> bool:
 
 
 def reads_rows(path: str, formats: Sequence[str]) -> bool:
-    """Whether a reader of these formats takes a file for rows: the reader decides; only where it reads both does the file."""
+    """Return True if a reader of these formats treats a file as rows.
+
+    The formats of the reader decide; the file itself decides only if they include both kinds.
+    """
     kinds = {name in TABLES for name in formats}
     return holds_rows(path) if len(kinds) != 1 else kinds.pop()
 
 
 def is_read_whole(formats: Sequence[str]) -> bool:
-    """Whether files of these formats are documents, or archives of them, that cannot be had in part."""
+    """Return True if files of these formats are documents, or archives of them, that cannot be read in part."""
     return any(rows.only_asked for rows in rows_of(formats))
 
 
 def table_format(path: str) -> TableFormat:
-    """The module that reads a file of rows: by its name, or by how it begins where a reader was told to read other names."""
+    """Return the module that reads a file of rows.
+
+    It is chosen by the file's name, or by its first bytes if a reader was configured to read other names.
+    """
     return named(table_name(path) or _begins_as(path) or "parquet")
 
 
@@ -128,7 +134,7 @@ def _begins_as(path: str) -> str:
 
 
 def rows_of(formats: Sequence[str]) -> list[Rows]:
-    """What is known of those of these formats that have rows."""
+    """Return the registry entries of those of these formats that have rows."""
     return [TABLES[name] for name in formats if name in TABLES]
 
 
@@ -143,7 +149,7 @@ def beside(suffixes: Sequence[str]) -> tuple[str, ...]:
 
 
 def line_name(path: str) -> str:
-    """The format of lines of a file: by its name, or JSONL where a reader was told to read other names.
+    """Return the line format of a file: by its name, or JSONL if a reader was configured to read other names.
 
     >>> line_name("a.JSONL.gz"), line_name("a.log")
     ('jsonl', 'jsonl')
@@ -154,7 +160,7 @@ def line_name(path: str) -> str:
 
 
 def line_format(path: str) -> LineFormat:
-    """The module that reads a file of lines."""
+    """Return the module that reads a file of lines."""
     return lines_named(line_name(path))
 
 

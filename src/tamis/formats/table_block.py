@@ -41,7 +41,7 @@ class TableBlock:
         return shown(self._chunk(name))
 
     def exact(self, name: str, rows: Array) -> pa.Array:
-        """One column of some rows (null where a row is -1), every value as it is."""
+        """Return one column of some rows (null where a row is -1), with every value preserved exactly."""
         if name not in self._at:
             return pa.nulls(len(rows))
         return taken(self._chunk(name), rows)
@@ -51,7 +51,7 @@ class TableBlock:
         return chunks.chunk(0) if chunks.num_chunks == 1 else chunks.combine_chunks()
 
     def narrow(self, rows: Array) -> None:
-        """Nothing to save: columns are decoded one by one, each as a whole."""
+        """Do nothing: columns are decoded one by one, each as a whole, so there is nothing to save."""
 
     def column_of(self, name: str, rows: Array) -> pa.Array:
         return self.column(name).take(pa.array(rows))

@@ -83,7 +83,7 @@ class BufferedWriter(Finishing, ABC):
 
     @abstractmethod
     def _write_end(self) -> None:
-        """Whatever the format has behind its last group."""
+        """Write whatever the format has after its last group."""
 
     def write(self, table: pa.Table) -> None:
         """Append `table`, cast to the schema; columns it lacks are null, columns the schema lacks are an error."""

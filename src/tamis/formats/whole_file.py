@@ -16,7 +16,10 @@ from tamis.tasks import DocumentBatch
 
 
 def read_whole_file(path: str, formats: Sequence[str] = ()) -> DocumentBatch:
-    """All documents of a file. Raises FormatError on the first bad record. `formats`: what a reader says is in it."""
+    """Read all documents of a file; raise FormatError on the first bad record.
+
+    `formats`: the formats that a reader declares for the file.
+    """
     if holds_rows(path) or (formats and all(name in TABLES for name in formats)):
         rows = table_format(path)
         tables = [t for _, t in rows.iter_rows(path, 0, rows.describe(path).n_rows)]

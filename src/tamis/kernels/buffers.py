@@ -74,7 +74,7 @@ def string_buffers(array: pa.Array) -> StringBuffers:
 
 
 def validity_of(array: pa.Array) -> NDArray[np.bool_] | None:
-    """One bool per row, or None when no row is null."""
+    """Return one bool per row, or None if no row is null."""
     bitmap = array.buffers()[0]
     if bitmap is None or array.null_count == 0:
         return None
@@ -94,7 +94,10 @@ def chunk_buffers(column: pa.Array | pa.ChunkedArray) -> list[StringBuffers]:
 def string_array(
     offsets: NDArray[np.int64], data: NDArray[np.uint8], validity: NDArray[np.bool_] | None = None
 ) -> pa.LargeStringArray:
-    """A large_string array on top of the given arrays, which it keeps alive. `data` must be UTF-8."""
+    """Build a large_string array on top of the given arrays, which it keeps alive.
+
+    `data` must be UTF-8.
+    """
     import pyarrow as pa
 
     n_rows = offsets.size - 1

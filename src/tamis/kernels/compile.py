@@ -42,7 +42,10 @@ Done = Callable[[int], None]
 
 
 def shared_library(group: str, level: Level, frugal: bool, done: Done) -> bytes:
-    """The shared library of a group. `frugal`: every module in a child of its own. Only in a process for this level."""
+    """Compile the shared library of a group; call it only in a process for this level.
+
+    `frugal`: compile every module in a child process of its own.
+    """
     from tamis.kernels.building.link import shared_library as linked
 
     modules = [module for module in module_names(group) if n_kernels(module)]
@@ -79,7 +82,10 @@ def _emitted(compiled: list[list[str]], level: Level) -> bytes:
 
 
 def _in_child(function: Callable[[], bytes], what: str) -> bytes:
-    """What a function gives, in a child whose memory then goes back. TamisError where it fails."""
+    """Return the result of a function run in a child process, whose memory is then released.
+
+    Raises TamisError if it fails.
+    """
     with tempfile.TemporaryFile() as answer:
         pid = os.fork()
         if pid == 0:
@@ -195,7 +201,7 @@ def _run(groups: list[str], level: Level, given: argparse.Namespace) -> tuple[in
 
 
 def _side_by_side(groups: list[str], level: Level, folder: Path, given: argparse.Namespace) -> None:
-    """A process for every group, `--jobs` of them at a time, the longest first."""
+    """Run one process per group, `--jobs` of them at a time, the longest first."""
     waiting = sorted(groups, key=lambda group: sum(map(n_kernels, module_names(group))))
     running: list[subprocess.Popen[bytes]] = []
     failed = False

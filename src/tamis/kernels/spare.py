@@ -24,13 +24,19 @@ _active = False
 
 
 def activate() -> None:
-    """From now on buffers are kept in this process: one that works unit after unit, in one thread."""
+    """Keep buffers in this process from now on.
+
+    For a process that works unit after unit, in one thread.
+    """
     global _active
     _active = True
 
 
 def take(name: str, n_bytes: int) -> Bytes:
-    """An array of so many bytes, with anything in it. `name`: what it is for, so that each purpose has its own."""
+    """Return an array of this many bytes with arbitrary contents.
+
+    `name`: the purpose of the array, so that each purpose has its own.
+    """
     import numpy as np
 
     if not _active or n_bytes < _LEAST_BYTES:

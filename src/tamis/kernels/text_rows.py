@@ -20,7 +20,7 @@ _MAX_32 = np.iinfo(np.int32).max
 
 
 def take(array: pa.Array, rows: NDArray[Any]) -> pa.Array:
-    """The values of these rows, null where a row is -1."""
+    """Return the values of these rows, with null where a row is -1."""
     is_absent = rows < 0
     at = np.maximum(rows, 0) if is_absent.any() else rows
     if not _is_plain(array) or not len(array):
@@ -43,12 +43,15 @@ def take(array: pa.Array, rows: NDArray[Any]) -> pa.Array:
 
 
 def _is_dense(starts: NDArray[np.int64], ends: NDArray[np.int64], n_bytes: int) -> bool:
-    """Whether values lie one behind the other, those between them being empty, and are most of the bytes: then none need be copied."""
+    """Return True if values are contiguous and are most of the bytes, so that none need be copied.
+
+    Values between them must be empty.
+    """
     return int(ends[-1] - starts[0]) * 2 >= n_bytes and bool((starts[1:] == ends[:-1]).all())
 
 
 def replace(array: pa.Array, mask: NDArray[np.bool_], values: pa.Array) -> pa.Array:
-    """The column with these values, of its own type, where `mask` is true: one for each such row."""
+    """Return the column with `values`, of its own type, where `mask` is true: one for each such row."""
     if not _is_plain(array) or array.type != values.type or len(values) != int(np.count_nonzero(mask)):
         return pc.replace_with_mask(array, pa.array(mask), values)
     stay, come = string_buffers(array), string_buffers(values)
@@ -104,7 +107,7 @@ def _is_plain(array: pa.Array | pa.ChunkedArray) -> bool:
 
 
 def large_of_view(kind: pa.DataType) -> pa.DataType | None:
-    """The large kind for a kind of views; None for what is none."""
+    """Return the large type for a view type, or None if `kind` is not a view type."""
     if pa.types.is_string_view(kind):
         return pa.large_string()
     return pa.large_binary() if pa.types.is_binary_view(kind) else None

@@ -27,8 +27,11 @@ _NOT_WEIGHED = (ModuleType, type, FunctionType, BuiltinFunctionType, MethodType,
 
 
 def counts() -> dict[str, int]:
-    """What the allocators of this process say they have handed out: python_blocks, arrow_bytes and, where the C library tells,
-    malloc_bytes (which includes Arrow's and large Python objects)."""
+    """Return what the allocators of this process report as allocated.
+
+    Keys: python_blocks, arrow_bytes and, where the C library reports it, malloc_bytes (which includes Arrow's
+    and large Python objects).
+    """
     arrow = getattr(sys.modules.get("pyarrow"), "total_allocated_bytes", None)
     malloc = _malloc_counter()
     known = {"python_blocks": sys.getallocatedblocks(), "arrow_bytes": arrow() if arrow is not None else 0}

@@ -52,7 +52,7 @@ class Cgroup:
 def find_budget(
     explicit: str | int | None = None, environ: Mapping[str, str] | None = None, read: Reading = read_text
 ) -> Budget:
-    """The budget of a run: --memory, else TAMIS_MEMORY, else what the control group or the machine has to give."""
+    """Return the budget of a run: --memory, else TAMIS_MEMORY, else what the control group or machine offers."""
     environ = os.environ if environ is None else environ
     if explicit is not None:
         size = parse_size(explicit, "--memory")
@@ -80,7 +80,7 @@ def find_budget(
 
 
 def find_cgroup(read: Reading = read_text) -> Cgroup:
-    """The control group of this process and every memory limit from it up to the root, absurd ones left out."""
+    """Return the control group of this process with every memory limit up to the root, except absurd ones."""
     paths = _own_paths(read)
     if not paths:
         return Cgroup("none")
@@ -99,7 +99,7 @@ def find_cgroup(read: Reading = read_text) -> Cgroup:
 
 
 def describe_limits(read: Reading = read_text) -> dict[str, Any]:
-    """What this machine offers for keeping a budget, as plain data for `tamis doctor`."""
+    """Return what this machine offers for enforcing a budget, as plain data for `tamis doctor`."""
     cgroup, meminfo = find_cgroup(read), _meminfo(read)
     known = (read("/proc/sys/kernel/seccomp/actions_avail") or "").split()
     has_gate = "user_notif" in known and not gate.is_off(os.environ)
@@ -176,7 +176,11 @@ def _memory_mounts(read: Reading) -> dict[int, tuple[str, str]]:
 
 
 def _directory(path: str, root: str, mount_point: str) -> str:
-    """Where `path` of the hierarchy is visible. In a container the mount may begin at, or the path lie outside of, its root."""
+    """Return the directory in which `path` of the hierarchy is visible.
+
+    In a container the mount may begin at the root of the container's hierarchy, or the path may be outside of
+    it.
+    """
     path, root = posixpath.normpath("/" + path.lstrip("/")), posixpath.normpath("/" + root.lstrip("/"))
     if root != "/":
         if path != root and not path.startswith(root + "/"):

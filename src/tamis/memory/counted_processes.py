@@ -22,17 +22,20 @@ def pids() -> list[int]:
 
 
 def reserved_bytes() -> int:
-    """What the budget must leave to them: what was said, or what they use, if that is more."""
+    """Return the bytes that the budget must leave to the counted processes.
+
+    Per process: the reservation, or its use if that is larger.
+    """
     return sum(max(reserved, meter.pss(pid) or 0) for pid, reserved in _RESERVED.items())
 
 
 def budget_left(memory: str | int | None) -> int:
-    """The budget of a run that is asked for like this (budget.py), without what must be left to them."""
+    """Return the budget for this `memory` setting (budget.py) less what must be left to counted processes."""
     from tamis.memory.budget import find_budget
 
     return find_budget(memory, os.environ).bytes - reserved_bytes()
 
 
 def pss_bytes() -> int:
-    """What they use now."""
+    """Return the bytes that the counted processes use now."""
     return sum(meter.pss(pid) or 0 for pid in _RESERVED)

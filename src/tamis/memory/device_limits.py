@@ -64,7 +64,7 @@ class DeviceLimit:
     turns_folder: str = ""  # where this process meets those that it shares a device with
 
     def bytes_of(self, total_bytes: int) -> int:
-        """What libraries may allocate on a device of this size.
+        """Return how many bytes libraries may allocate on a device of this size.
 
         >>> DeviceLimit(1.0).bytes_of(80 * 10**9), DeviceLimit(0.5, 20 * 10**9).bytes_of(80 * 10**9)
         (80000000000, 19400000000)
@@ -82,7 +82,7 @@ class DeviceLimit:
 
 
 def told(environ: Mapping[str, str] | None = None) -> DeviceLimit:
-    """The limit of this process; none where nobody set one.
+    """Return the limit of this process, read from the environment; without a limit if none was set.
 
     >>> told({"TAMIS_GPU_SHARE": "0.5", "TAMIS_GPU_MEMORY": "20000000000"})
     DeviceLimit(share=0.5, limit_bytes=20000000000, overflow='quarantine', turns_folder='')

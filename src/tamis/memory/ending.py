@@ -19,7 +19,7 @@ _TRACKER_S = 0.5
 
 
 def send(pid: int, number: int) -> None:
-    """A signal to a process that may be gone."""
+    """Send a signal to a process that may already be gone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
 
@@ -125,7 +125,10 @@ def is_tracker(pid: int) -> bool:
 
 
 def reap() -> None:
-    """The dead below us give their own children to us only once they are waited for, if they were ours."""
+    """Reap dead child processes.
+
+    Descendants that have died pass their own children to us only once they are waited for, if they were ours.
+    """
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

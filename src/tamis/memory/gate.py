@@ -97,7 +97,7 @@ def close_gate() -> int | None:
 
 
 def is_off(environment: Mapping[str, str]) -> bool:
-    """Whether somebody wants no gate."""
+    """Return True if the gate is switched off in this environment."""
     return environment.get(SWITCH, "") == "off"
 
 
@@ -179,7 +179,7 @@ class Gate:
         return self._fd
 
     def take(self) -> Asked | None:
-        """The next call that waits; None if there is none (any more)."""
+        """Return the next waiting call; None if there is none (any more)."""
         if not any(events & select.POLLIN for _, events in self._poll.poll(0)):
             return None
         buffer = bytearray(_NOTICE.size)
@@ -210,7 +210,7 @@ class Gate:
 
 
 def asked(identity: int, pid: int, name: str, arguments: list[int]) -> Asked:
-    """What a call would add.
+    """Return a description of a system call and of the memory it would add.
 
     >>> asked(7, 42, "mmap", [0, 5_000_000, 3, 0x21, 2**64 - 1, 0])  # anonymous and shared
     Asked(id=7, pid=42, call='map', n_bytes=5000000, fd=-1, address=0, is_private=False, copies=True)

@@ -56,7 +56,7 @@ def count_gpus() -> int:
 
 
 def device_names(environ: Mapping[str, str]) -> list[str]:
-    """The devices that processes of ours may use, as CUDA_VISIBLE_DEVICES calls them.
+    """Return the devices that our processes may use, as named in CUDA_VISIBLE_DEVICES.
 
     >>> device_names({"CUDA_VISIBLE_DEVICES": "3,GPU-aa"}), device_names({"CUDA_VISIBLE_DEVICES": ""})
     (['3', 'GPU-aa'], [])
@@ -98,7 +98,9 @@ def device_room() -> DeviceRoom:
 
 
 def visible_gpus(uuids: Sequence[str], environ: Mapping[str, str]) -> list[int]:
-    """Which of the machine's GPUs CUDA_VISIBLE_DEVICES leaves us: by number, or by (the beginning of) their name.
+    """Return the indices of the machine's GPUs that CUDA_VISIBLE_DEVICES leaves to us.
+
+    Entries are numbers, or (the beginning of) GPU names.
 
     >>> visible_gpus(["GPU-aa", "GPU-bb"], {"CUDA_VISIBLE_DEVICES": "1"}), visible_gpus(["GPU-aa"], {})
     ([1], [0])
@@ -124,7 +126,7 @@ class GpuSource(Protocol):
 
 
 def find_gpus(environ: Mapping[str, str] | None = None) -> GpuSource | None:
-    """A source of figures on the GPUs that are ours to use; None where there are none, or nobody can tell."""
+    """Return a source of metrics on the GPUs that we may use; None if there are none or none can be queried."""
     environ = os.environ if environ is None else environ
     if not count_gpus():
         return None
@@ -156,7 +158,7 @@ class NvmlSource:
         return found
 
     def _busy(self, gpu: int) -> float | None:
-        """The share of the time since the last look, where the device tells; else of the last moment."""
+        """Return the busy share since the last call if the device reports it, else that of the last moment."""
         device, before_us = self._devices[gpu], self._seen_us[gpu]
         moments = _told(self._nvml.busy_since, device, before_us)
         if not moments:
@@ -169,7 +171,10 @@ class NvmlSource:
 
 
 def _told(ask: Callable[..., T], *arguments: Any) -> T | None:
-    """None where this device does not tell (a slice of a GPU has no utilisation, for example)."""
+    """Return the answer of a query, or None if this device does not report it.
+
+    For example, a slice of a GPU has no utilisation.
+    """
     try:
         return ask(*arguments)
     except NvmlError:
@@ -220,7 +225,10 @@ class _Question:
         self._ended = False
 
     def answer(self, now: float) -> str | None:
-        """What it printed, once it has ended; nothing from one that failed or took too long."""
+        """Return the output of the process once it has ended; None until then.
+
+        Empty for a process that failed or took too long.
+        """
         if self._ended:
             return self._output.decode("utf-8", "replace")
         assert self._process.stdout is not None

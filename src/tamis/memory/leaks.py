@@ -87,9 +87,10 @@ class FloorTrend:
             self._verdict = replace(found, sure=sum(self._checks) >= _N_AGREEING)
 
     def succeed(self) -> None:
-        """A fresh process goes on with this series: its own first partitions are ignored, its level is joined to the old one.
+        """Continue this series with a fresh process.
 
-        A leak that fills a cap in twenty partitions could never be told from a warm-up within one worker's life.
+        Its own first partitions are ignored, and its level is joined to the old one. A leak that fills a cap in
+        twenty partitions could not be distinguished from a warm-up within the life of one worker.
         """
         self._n_ignored = N_IGNORED
         self._offset_bytes = None
@@ -97,7 +98,10 @@ class FloorTrend:
         self._n_life_points = 0
 
     def is_level(self, slope_bytes: float) -> bool:
-        """Whether a rise of `slope_bytes` per partition is over: nothing like it in the last sixty partitions."""
+        """Return True if a rise of `slope_bytes` per partition is over.
+
+        That is, if the last sixty partitions show nothing like it.
+        """
         if len(self._floors) < _LEVEL_POINTS:
             return False
         points, step = thin(list(self._floors)[-_LEVEL_POINTS:], _FITTED_POINTS)
@@ -123,19 +127,23 @@ class FloorTrend:
 
 
 def partitions_until(bytes_left: float, slope_bytes: float) -> int:
-    """How many partitions a leak needs for so many bytes."""
+    """Return how many partitions a leak of `slope_bytes` each needs to fill `bytes_left`."""
     return max(0, int(bytes_left / slope_bytes)) if slope_bytes > 0 else 0
 
 
 def allowance(cap_bytes: int) -> int:
-    """How far the floor of a worker that leaks may rise before it is replaced: N* = 0.1 cap / slope partitions."""
+    """Return how far the floor of a leaking worker may rise before it is replaced.
+
+    In partitions: N* = 0.1 cap / slope. At least MIN_GROWTH_BYTES.
+    """
     return max(int(ALLOWANCE_SHARE * cap_bytes), MIN_GROWTH_BYTES)
 
 
 def judge(floors: Sequence[float], was_replaced: bool = False) -> Verdict:
-    """The verdict on a series of at least 30 floors: on all of it, else on its newer part, where a warm-up is over.
+    """Return the verdict on a series of at least 30 floors: on all of it, else on its newer part.
 
-    `was_replaced`: it is the series of several workers, each of which was replaced for what it had gathered.
+    In the newer part a warm-up is over. `was_replaced`: the series is that of several workers, each of which
+    was replaced for what it had accumulated.
     """
     verdict = _judge(list(floors), len(floors), was_replaced)
     newer = len(floors) * 2 // 3
@@ -175,10 +183,11 @@ def _judge(floors: list[float], n_seen: int, was_replaced: bool) -> Verdict:
 
 
 def without_steps(values: Sequence[float]) -> list[float]:
-    """The series without its few largest upward steps, and without a downward one if there is just one.
+    """Return the series without its few largest upward steps, and without a downward step if it is the only one.
 
-    A step is a change that stands out from all others. More steps down stay: taking them out would turn a saw into a leak.
-    One in ten partitions leaking ten times as much is not a matter of a few steps, and survives this.
+    A step is a change that is clearly larger than all others. If there are several downward steps they are
+    kept: removing them would turn a sawtooth into a leak. One in ten partitions leaking ten times as much is
+    not a matter of a few steps, and survives this.
     """
     moves = [b - a for a, b in pairwise(values)]
     centre = median(moves)

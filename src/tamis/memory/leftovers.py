@@ -22,7 +22,7 @@ Identity = tuple[int, int]  # device and inode
 
 
 def present(folder: str = SHARED_FOLDER) -> set[Identity]:
-    """The files that are there now."""
+    """Return the identities (device and inode) of the files that are in `folder` now."""
     found = set()
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -93,7 +93,7 @@ def _is_ours(path: str, before: Collection[Identity]) -> bool:
 
 
 def _in_use(paths: set[str]) -> set[str]:
-    """Those that a living process has mapped or open."""
+    """Return the paths that a living process has mapped or open."""
     used: set[str] = set()
     for name in os.listdir("/proc"):
         if name.isdigit():

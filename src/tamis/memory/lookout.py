@@ -37,7 +37,7 @@ class Mark:
         self.caller_bytes = max(self.caller_bytes, caller_bytes)
 
     def take_recent(self) -> int:
-        """The most in use since this was last asked."""
+        """Return the peak use since the last call."""
         recent, self._recent_bytes = self._recent_bytes, 0
         return recent
 
@@ -90,7 +90,7 @@ class Lookout:
             listener()
 
     def note(self, used_bytes: int) -> None:
-        """A use that somebody else measured."""
+        """Record a use that was measured elsewhere."""
         with self._lock:
             for mark in self._marks:
                 mark.note(used_bytes, 0)
@@ -130,7 +130,7 @@ _starting = threading.Lock()
 
 
 def begin(count_caller: bool) -> Lookout:
-    """The lookout of this process, started if it was not. Whoever calls this calls `end` later."""
+    """Return the lookout of this process, starting it if needed; the caller must call `end` later."""
     with _starting:
         lookout, n = _running.get(count_caller, (None, 0))
         if lookout is None:
@@ -150,7 +150,7 @@ def end(count_caller: bool) -> None:
 
 
 def note_elsewhere(count_caller: bool, used_bytes: int) -> None:
-    """What is in use on another machine, for everybody who has a mark open: the most of any one machine is what counts."""
+    """Record the use of another machine in all open marks; the peak of any single machine is what counts."""
     lookout, _ = _running.get(count_caller, (None, 0))
     if lookout is not None:
         lookout.note(used_bytes)
@@ -158,7 +158,7 @@ def note_elsewhere(count_caller: bool, used_bytes: int) -> None:
 
 @contextlib.contextmanager
 def watching(count_caller: bool) -> Iterator[Mark]:
-    """The peak of what is done inside."""
+    """Yield a mark that records the peak memory use of the enclosed block."""
     lookout = begin(count_caller)
     mark = lookout.open_mark()
     try:
@@ -180,12 +180,12 @@ os.register_at_fork(after_in_child=_after_fork)
 
 # -- which processes ----------------------------------------------------------------------------------------------------
 def marked(environment: Mapping[str, str]) -> dict[str, str]:
-    """An environment for a process that Tamis starts: by it, the process and its descendants are known as ours."""
+    """Return the environment for a process that Tamis starts, by which it and its descendants are recognized."""
     return {**environment, MARK_VARIABLE: _TOKEN}
 
 
 def is_marked(pid: int) -> bool | None:
-    """Whether a process was started by us, directly or not; None if it is gone or not ours to look at."""
+    """Return True if a process was started by us, directly or not; None if it is gone or not accessible."""
     environment = meter.environment(pid)
     return None if environment is None else f"{MARK_VARIABLE}={_TOKEN}".encode() in environment
 

@@ -37,7 +37,7 @@ class Pressure(NamedTuple):
 
 
 def parse_pressure(text: str) -> Pressure:
-    """The avg10 figures of a PSI file.
+    """Return the avg10 figures of a PSI file.
 
     >>> parse_pressure("some avg10=1.50 avg60=0.00 avg300=0.00 total=3\\nfull avg10=0.25 avg60=0.00 avg300=0.00 total=1")
     Pressure(some=1.5, full=0.25)
@@ -100,7 +100,7 @@ def folder_bytes(folders: Sequence[str], max_entries: int = 1000) -> int:
 
 
 def filesystem(path: str | os.PathLike[str], mounts: str = "/proc/self/mounts") -> str:
-    """The type of the file system that holds `path`; it matters because tmpfs is memory."""
+    """Return the type of the file system that holds `path`; it matters because tmpfs is memory."""
     best, kind, here = "", "unknown", os.path.abspath(path)
     try:
         with open(mounts, encoding="utf-8", errors="surrogateescape") as lines:

@@ -49,7 +49,7 @@ def _read(path: str) -> bytes | None:
 
 
 def read_text(path: str) -> str | None:
-    """A file of /proc or of a control group; None where it cannot be read."""
+    """Return the text of a file of /proc or of a control group; None if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             return file.read()
@@ -165,7 +165,10 @@ def tree_pss(pids: Iterable[int]) -> int:
 
 
 def descendants(pid: Pid = "self") -> dict[int, int]:
-    """All living descendants, each with its parent; parents before their children. A vanished process has none."""
+    """Return all living descendants, each with its parent; parents come before their children.
+
+    A vanished process has none.
+    """
     root = os.getpid() if pid == "self" else pid
     if _tells_children():
         return _walk(root, _children_by_task)
@@ -175,7 +178,7 @@ def descendants(pid: Pid = "self") -> dict[int, int]:
 
 @functools.cache
 def _tells_children() -> bool:
-    """Whether the kernel has CONFIG_PROC_CHILDREN; without it every process is asked for its parent."""
+    """Return True if the kernel has CONFIG_PROC_CHILDREN; without it every process is asked for its parent."""
     return os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 
 
@@ -215,7 +218,7 @@ def _stat_fields(pid: Pid) -> list[bytes] | None:
 
 
 def parent(pid: Pid) -> int | None:
-    """The process that started it, or whoever took it over."""
+    """Return the pid of the process that started `pid`, or of the one that adopted it."""
     fields = _stat_fields(pid)
     return None if fields is None else int(fields[1])
 
@@ -230,7 +233,7 @@ def cpu_s(pid: Pid = "self") -> tuple[float, float] | None:
 
 
 def process_of(task: int) -> int | None:
-    """The process that a task (thread) belongs to."""
+    """Return the pid of the process that a task (thread) belongs to."""
     for line in (_read(f"/proc/{task}/status") or b"").splitlines():
         if line.startswith(b"Tgid:"):
             return int(line.split()[1])
@@ -238,12 +241,12 @@ def process_of(task: int) -> int | None:
 
 
 def command_line(pid: Pid = "self") -> bytes | None:
-    """The words that a program was started with, ended by zero bytes each."""
+    """Return the arguments that a program was started with, each terminated by a zero byte."""
     return _read(f"/proc/{pid}/cmdline")
 
 
 def size_bytes(pid: Pid = "self") -> int | None:
-    """The address space, touched or not."""
+    """Return the size of the address space, touched or not."""
     raw = _read(f"/proc/{pid}/statm")
     return int(raw.split()[0]) * _PAGE_BYTES if raw else None
 
@@ -266,7 +269,7 @@ class Mapping(NamedTuple):
 
 
 def mappings(pid: Pid = "self") -> list[Mapping]:
-    """What a process has mapped; nothing for one that is gone."""
+    """Return the mappings of a process; an empty list for one that is gone."""
     found = []
     for line in (_read(f"/proc/{pid}/maps") or b"").splitlines():
         span, rights, _, device, inode, *path = line.split(None, 5)
@@ -278,18 +281,21 @@ def mappings(pid: Pid = "self") -> list[Mapping]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether `pid` runs (a zombie does not)."""
+    """Return True if `pid` runs (a zombie does not)."""
     fields = _stat_fields(pid)
     return fields is not None and fields[0] not in (b"Z", b"X")
 
 
 def environment(pid: Pid = "self") -> bytes | None:
-    """The environment that a process (or the one it was forked from) was started with: NAME=value, ended by zero bytes each."""
+    """Return the environment that a process (or the one it was forked from) was started with.
+
+    Entries are NAME=value, each terminated by a zero byte.
+    """
     return _read(f"/proc/{pid}/environ")
 
 
 def data_limit() -> int | None:
-    """The soft RLIMIT_DATA of this process; None: unlimited."""
+    """Return the soft RLIMIT_DATA of this process; None means unlimited."""
     soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
     return None if soft == resource.RLIM_INFINITY else soft
 

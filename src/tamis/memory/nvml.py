@@ -97,13 +97,13 @@ class Nvml:
         return int(memory.free)
 
     def busy(self, device: ctypes.c_void_p) -> float:
-        """The share of the last moments (a sixth of a second to one) in which something was computed."""
+        """Return the share of the last sampling period (a sixth of a second to one second) spent computing."""
         rates = _Rates()
         self._call("nvmlDeviceGetUtilizationRates", device, byref(rates))
         return float(rates.gpu) / 100
 
     def busy_since(self, device: ctypes.c_void_p, at_us: int) -> list[tuple[int, float]]:
-        """The same for every moment later than `at_us` that the driver still has: when, and the share."""
+        """Return the busy shares, with their times, of all samples after `at_us` that the driver still has."""
         kind, n = ctypes.c_int(), ctypes.c_uint32()
         about = device, ctypes.c_int(_UTILIZATION_SAMPLES), ctypes.c_uint64(at_us), byref(kind), byref(n)
         self._call("nvmlDeviceGetSamples", *about, None)
@@ -119,7 +119,7 @@ class Nvml:
         return float(degrees.value)
 
     def processes(self, device: ctypes.c_void_p) -> dict[int, int]:
-        """Who computes there: pid -> bytes (0: not told)."""
+        """Return the processes that compute on the device: pid -> bytes (0 if not reported)."""
         n = ctypes.c_uint32(0)
         status = self._status("nvmlDeviceGetComputeRunningProcesses_v3", device, byref(n), None)
         if status != _INSUFFICIENT_SIZE:

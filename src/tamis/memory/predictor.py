@@ -177,7 +177,10 @@ class Predictor:
         return math.ceil(max(need, _MIN_FIT_BYTES))
 
     def least_cap(self) -> int:
-        """What a worker needs for partitions of a sensible size: more workers than get this are too many."""
+        """Return the cap that a worker needs for partitions of a sensible size.
+
+        If not every worker gets this much, there are too many workers.
+        """
         largest = int(self._usual_largest)
         return self.reserve(max(LEAST_SIZE_BYTES, largest), largest)
 
@@ -188,7 +191,10 @@ class Predictor:
         return max(self.least_cap(), self.reserve(max(sizes, default=0), largest))
 
     def best_size(self, cap_bytes: int, largest_record_bytes: int = 0) -> int:
-        """The largest partition whose reserve fits into `cap_bytes`, at most max_size_bytes; 0 when none does."""
+        """Return the largest partition size whose reserve fits into `cap_bytes`; 0 if none does.
+
+        At most max_size_bytes.
+        """
         a, b, c = self._theta
         ratio, doubt = self._usual_ratio, self._doubt
         if ratio <= 0:
@@ -201,9 +207,9 @@ class Predictor:
         return self.max_size_bytes if b * self.max_size_bytes <= room else int(room / b)
 
     def next_size(self, cap_bytes: int, *, may_grow: bool = True) -> int:
-        """The size to give the next partition of a worker with `cap_bytes`, in [64 KiB, max_size_bytes].
+        """Return the size of the next partition for a worker with `cap_bytes`, in [64 KiB, max_size_bytes].
 
-        Slow start doubles after each partition of the present size while the doubled one would fit, then the model
+        Slow start doubles after each partition of the present size while the doubled one would fit; then the model
         decides, under a ceiling that a failure halves and 5 clean partitions raise by a quarter.
         """
         largest = int(self._usual_largest)
@@ -237,7 +243,7 @@ class Predictor:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], max_size_bytes: int = MAX_SIZE_BYTES) -> Predictor:
-        """A predictor that goes on from to_dict(); UsageError when `data` is not such a dictionary."""
+        """Return a predictor that continues from to_dict(); raise UsageError if `data` is not such a dictionary."""
         if data.get("version") != 1:
             raise UsageError(f"memory profile: expected version 1, got {data.get('version')!r}; delete the profile")
         theta = _numbers(data, "coefficients", 1e15)

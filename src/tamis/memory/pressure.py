@@ -46,7 +46,7 @@ class Pressure:
     level: Level = Level.GREEN
 
     def after(self, used_bytes: int, budget_bytes: int) -> Pressure:
-        """The pressure once `used_bytes` of `budget_bytes` were measured."""
+        """Return the pressure after `used_bytes` of `budget_bytes` were measured."""
         risen = _level_at(used_bytes, budget_bytes, 0)
         held = min(self.level, _level_at(used_bytes, budget_bytes, _HYSTERESIS_PERCENT))
         return Pressure(max(risen, held))
@@ -79,7 +79,7 @@ class Decision:
 
 
 def decide(level: Level, workers: Sequence[WorkerUse], budget_bytes: int, used_bytes: int) -> Decision:
-    """What to do at `level`. `used_bytes` is everything measured, dying workers included."""
+    """Return what to do at `level`. `used_bytes` is everything measured, including dying workers."""
     living = [worker for worker in workers if not worker.dying]
     kill: list[int] = []
     if level is Level.BLACK:
@@ -109,7 +109,10 @@ def _all_but_one(living: list[WorkerUse]) -> list[int]:
 
 
 def _enough(living: list[WorkerUse], excess_bytes: int) -> list[int]:
-    """The workers that lose the least work per byte freed, until `excess_bytes` are covered; never the last one."""
+    """Return the workers that lose the least work per byte freed, until `excess_bytes` are covered.
+
+    Never includes the last worker.
+    """
     candidates = sorted(
         (worker for worker in living if worker.used_bytes > 0),
         key=lambda worker: (worker.lost_s / worker.used_bytes, worker.downstream, -worker.used_bytes, worker.id),

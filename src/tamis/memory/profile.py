@@ -102,7 +102,7 @@ class profile:
         _log.log(self._level, "%s", self)
 
     def __call__(self, function: F) -> F:
-        """The function, measured at every call."""
+        """Return the function wrapped so that every call is measured."""
         made = _decorate(function, self)
         made.profile = self
         return made  # type: ignore[no-any-return]
@@ -131,7 +131,7 @@ class profile:
 
 
 def _decorate(function: Callable[..., Any], kept: profile) -> Any:
-    """A wrapper of the same kind."""
+    """Return a wrapper of the same kind as `function`."""
 
     @functools.wraps(function)
     def plain(*args: Any, **kwargs: Any) -> Any:
@@ -224,7 +224,7 @@ class _GpuWatch(PeakWatch):
 
 
 def _devices() -> list[tuple[int, Any]]:
-    """Each with torch.cuda; none where torch does not use CUDA."""
+    """Return each device number with torch.cuda; an empty list if torch does not use CUDA."""
     cuda = _cuda()
     return [] if cuda is None else [(device, cuda) for device in range(cuda.device_count())]
 

@@ -91,7 +91,10 @@ class Tally:
         return max(between_bytes, self.used_bytes if self._was_sure else 0)
 
     def _missed(self, seen: Mapping[int, Statm]) -> int:
-        """How much higher than at the last look processes have been since. Asked of those that fall: they may have been up."""
+        """Return how far processes have risen above the last measurement since then.
+
+        Only processes whose use falls are queried: they may have been higher in between.
+        """
         missed = 0
         highest, self._highest = self._highest, {}
         for pid, statm in seen.items():
@@ -126,7 +129,11 @@ class Tally:
         self._credit_s -= self._cpu() - began_s
 
     def _measure(self, pid: int, seen: dict[int, Statm]) -> None:
-        """It may grow while it is measured: its PSS belongs to the middle of that time. Where PSS is hidden, all counts."""
+        """Measure the PSS of a process.
+
+        The process may grow meanwhile, so its PSS is attributed to the middle of that time. If PSS is hidden, all
+        resident memory counts.
+        """
         pss_bytes, before = self._meter.pss(pid), seen[pid]
         after = self._meter.statm(pid) or Statm(0, 0)
         if pss_bytes is None:  # hidden, or it has just ended
@@ -149,7 +156,7 @@ def _likely(basis: _Basis, now: Statm) -> int:
 
 
 def _at_most(basis: _Basis, now: Statm) -> int:
-    """The same with new file pages counted in full.
+    """Return the same estimate as `_likely`, but with new file pages counted in full.
 
     >>> _at_most(_Basis(100, 80, 50), Statm(resident_bytes=155, shared_bytes=60))
     125

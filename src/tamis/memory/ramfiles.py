@@ -12,7 +12,10 @@ _KINDS = ("tmpfs", "ramfs")
 
 
 def shared_total() -> int:
-    """All memory of this kind on the machine, mapped or not: whether it moves is quick to see."""
+    """Return the bytes of all shared memory (tmpfs, memfd) on the machine, mapped or not.
+
+    A quick way to see whether it changes.
+    """
     with contextlib.suppress(OSError, ValueError), open("/proc/meminfo", encoding="ascii") as file:
         for line in file:
             if line.startswith("Shmem:"):
@@ -41,7 +44,10 @@ def memory_devices() -> set[int]:
 
 
 def held_by(pids: Iterable[int], devices: set[int], but_not_in: Sequence[str] = ()) -> dict[str, int]:
-    """Such files, open and not mapped in these processes, with the bytes they take; not those in these folders."""
+    """Return the in-memory files that these processes hold open without mapping them, with their bytes.
+
+    Leaves out files in the folders `but_not_in`.
+    """
     found: dict[tuple[int, int], tuple[str, int]] = {}
     mapped: set[int] = set()
     for pid in pids:

@@ -132,7 +132,10 @@ class PeakWatch:
 
     @classmethod
     def _seen_bytes(cls) -> int:
-        """The highest since the last reset; where an old peak could not be cleared only the present is known."""
+        """Return the highest use since the last reset.
+
+        If an old peak could not be cleared, only the present use is known, and it is returned.
+        """
         seen_bytes = meter.peak_rss() or 0
         return seen_bytes if seen_bytes > cls._unreset_bytes else cls.now_bytes()
 

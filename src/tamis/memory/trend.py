@@ -33,9 +33,9 @@ class Fit:
 
 
 def thin(values: Sequence[float], max_points: int) -> tuple[list[float], int]:
-    """The smallest of each run of neighbours, at most `max_points` of them, and how long a run is.
+    """Return the smallest value of each run of neighbours, at most `max_points` of them, and the run length.
 
-    Smallest, not middle: what disturbs a floor (a cache, an arena kept for a while) lies above it.
+    The smallest, not the median: what disturbs a floor (a cache, an arena kept for a while) is above it.
     """
     step = -(-len(values) // max_points)
     n = len(values) // step
@@ -44,7 +44,7 @@ def thin(values: Sequence[float], max_points: int) -> tuple[list[float], int]:
 
 
 def fit(values: Sequence[float], step: float = 1.0) -> Fit:
-    """The line through values that lie `step` apart; at least three of them."""
+    """Fit a line through at least three values that are `step` apart."""
     n = len(values)
     slopes = [(values[j] - y) / (j - i) for i, y in enumerate(values) for j in range(i + 1, n)]
     rising = sum(1 for s in slopes if s > 0) - sum(1 for s in slopes if s < 0)
@@ -62,7 +62,7 @@ def fit(values: Sequence[float], step: float = 1.0) -> Fit:
 
 
 def _variance(values: Sequence[float]) -> float:
-    """Of Mann-Kendall's count for independent points, less what ties take from it."""
+    """Return the variance of the Mann-Kendall count for independent points, corrected for ties."""
     n = len(values)
     tied = sum(t * (t - 1) * (2 * t + 5) for t in Counter(values).values() if t > 1)
     return (n * (n - 1) * (2 * n + 5) - tied) / 18
@@ -84,10 +84,10 @@ def _ranks(values: Sequence[float]) -> list[float]:
 
 
 def _inflation(ranks: Sequence[float]) -> float:
-    """How much larger autocorrelation makes the variance (Hamed and Rao's n/n*); never below 1.
+    """Return how much autocorrelation inflates the variance (Hamed and Rao's n/n*); never below 1.
 
-    Only significant positive lags count, up to a quarter of the series: higher ones rest on too few pairs, and negative ones
-    (a saw) would make the test bolder than without any correction.
+    Only significant positive lags count, up to a quarter of the series: higher ones rest on too few pairs, and
+    negative ones (a sawtooth) would make the test bolder than without any correction.
     """
     n = len(ranks)
     mean = sum(ranks) / n

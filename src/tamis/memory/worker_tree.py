@@ -87,7 +87,7 @@ class Family:
         return len(self._starts) + len(self._coming) > 1
 
     def is_crowded(self, pid: int) -> bool:
-        """Whether a member has all but used up what it was given."""
+        """Return True if a member has almost used up its limit."""
         data, given, start = self._limits.data(pid), self._given.get(pid), self._starts.get(pid, 0)
         return data is not None and given is not None and data - start > _CROWDED * (given - start)
 
@@ -102,9 +102,10 @@ class Family:
         return Account(peak, max(0, self._taken(data) - own), self._asked_bytes)
 
     def refuse(self, pid: int, n_bytes: int) -> None:
-        """A member did not get so much. What all of them lack is guessed from that: those who were refused may each ask for it at
-        once, and so may their brothers, who had no time to. (A child of a pool that has failed takes the next piece of work,
-        and fails again, in place of another.)
+        """Record that a member was refused `n_bytes`, and estimate from it what all members lack.
+
+        Each refused member may request this much at once, and so may its siblings, which had no time to. (A child
+        of a pool that has failed takes the next piece of work and fails again, instead of another child.)
         """
         seen = self._refused.setdefault(pid, _Refused(0, 0))
         seen.n, seen.n_bytes = seen.n + 1, max(seen.n_bytes, n_bytes)
@@ -122,7 +123,10 @@ class Family:
             self._worst_bytes, self._asked_bytes = taken, asked_bytes
 
     def allocate(self, pid: int, n_bytes: int) -> bool:
-        """Whether a member can allocate so much at once. If need be the others get less, until it has."""
+        """Return True if a member can allocate `n_bytes` at once.
+
+        If necessary, the other members get less until it has.
+        """
         data = self._data()
         if pid not in data or data[pid] + n_bytes <= self._given.get(pid, 0):
             return True
@@ -133,7 +137,7 @@ class Family:
         return True
 
     def grant(self, cap_bytes: int) -> None:
-        """The worker begins something new, with this cap."""
+        """Start a new unit of work of the worker, with this cap."""
         self.cap_bytes = cap_bytes
         self.share()
         self._refused = {}
@@ -154,7 +158,7 @@ class Family:
                     self._set(pid, n_bytes + each)
 
     def map(self, n_bytes: int) -> bool:
-        """Whether so much more may be mapped; if so it counts from now on."""
+        """Return True if `n_bytes` more may be mapped; if so, they count from now on."""
         self.mapped_bytes += n_bytes
         self.share()
         data = self._data()
@@ -167,13 +171,16 @@ class Family:
         return False
 
     def note_mapped(self, n_bytes: int) -> None:
-        """So much is mapped in truth: something was unmapped."""
+        """Set the number of bytes that are actually mapped, after something was unmapped."""
         if n_bytes != self.mapped_bytes:
             self.mapped_bytes = n_bytes
             self.share()
 
     def fork(self, pid: int, copies: bool = True) -> bool:
-        """Whether a member may fork. Its child will have the limit that it has itself, and (`copies`) may write to its memory."""
+        """Return True if a member may fork.
+
+        Its child will have the same limit as the member and, with `copies`, may write to its memory.
+        """
         self._promised.pop(pid, None)  # it would be its child's as well
         data = self._data()
         own = data.get(pid, 0)
@@ -188,7 +195,7 @@ class Family:
         return True
 
     def exec(self, pid: int) -> None:
-        """A member becomes another program, which starts with nothing."""
+        """Record that a member becomes another program, which starts with nothing."""
         if pid == self.pid:
             return
         if pid not in self._starts:
@@ -199,7 +206,7 @@ class Family:
         self.share()
 
     def update(self, parents: Mapping[int, int]) -> None:
-        """Who is there, each with its parent; the worker among them."""
+        """Update the members of the family: each pid with its parent, the worker included."""
         had_children = self.has_children
         starts = {pid: start for pid, start in self._starts.items() if pid in parents or pid == self.pid}
         for pid, parent in parents.items():

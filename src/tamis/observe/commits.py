@@ -38,7 +38,7 @@ class Commit:
 
 
 def commits(folder: Path) -> Iterator[Commit]:
-    """All of them, without their books."""
+    """Yield all commits, without their ledgers."""
     for line in _lines(folder):
         head, found, rest = line.partition(b',"files":')
         files, ends, _ = rest.partition(b',"ledger":')
@@ -50,7 +50,7 @@ def commits(folder: Path) -> Iterator[Commit]:
 
 
 def commits_at(folder: Path, file: int, offset: int) -> Iterator[Commit]:
-    """Those of the partitions (one per sampling step) that a place of the input lies in."""
+    """Yield the commits of the partitions (one per sampling step) that contain an input position."""
     for line in _lines(folder):
         head, found, _ = line.partition(b',"files":')  # what it covers stands before the long rest
         try:
@@ -64,7 +64,7 @@ def commits_at(folder: Path, file: int, offset: int) -> Iterator[Commit]:
 
 
 def covers(folder: Path) -> Iterator[tuple[int, int, int, int]]:
-    """All that is committed, as (sampling step, file, first place, place behind the last)."""
+    """Yield all committed ranges as (sampling step, file, first position, position after the last)."""
     for line in _lines(folder):
         head, found, _ = line.partition(b',"files":')
         try:
@@ -84,13 +84,13 @@ def steps_of(folder: Path) -> list[float]:
 
 
 def commit_of(folder: Path, output_name: str) -> Commit | None:
-    """The commit that an output file belongs to, also under the name it got when all files were brought to one schema."""
+    """Return the commit of an output file, also under the name it got when all files were converted to one schema."""
     name = first_name(output_name)
     return next((c for c in commits(folder) if any(f.name == name for f in c.of("output"))), None)
 
 
 def first_name(output_name: str) -> str:
-    """The name that an output file had before it was written anew, here or in a bucket.
+    """Return the name that an output file had before it was rewritten, here or in a bucket.
 
     >>> first_name("part-1.r.parquet"), first_name("part-1.r2.arrow"), first_name("part-1.r-0a1b2c3d.parquet"), first_name("part-1.parquet")
     ('part-1.parquet', 'part-1.arrow', 'part-1.parquet', 'part-1.parquet')

@@ -56,7 +56,7 @@ class RunDiff:
 
 
 def compare(first: str, second: str) -> RunDiff:
-    """The second run against the first. UsageError when they have no input file in common."""
+    """Compare the second run with the first; raise UsageError if they have no input file in common."""
     folders = [run_folder(first), run_folder(second)]
     paths = [input_paths(folder) for folder in folders]
     common = sorted(set(paths[0]) & set(paths[1]))
@@ -100,7 +100,7 @@ def compare(first: str, second: str) -> RunDiff:
 
 
 def _states(joined: Any, column: str, run: Unjudged) -> Any:
-    """The rule that dropped each document; of one without a verdict, what became of it."""
+    """Return the rule that dropped each document or, for a document without a verdict, its state."""
     rules = joined[column].combine_chunks()
     missing = rules.is_null()
     places = joined.select(["file", "offset"]).filter(missing)
@@ -109,7 +109,10 @@ def _states(joined: Any, column: str, run: Unjudged) -> Any:
 
 
 def run_figures(first: Path, second: Path) -> list[Figure]:
-    """How the runs went: seconds in all and to the first output, and, where there were GPUs, how busy and how full they were."""
+    """Return figures on how the runs went.
+
+    These are the seconds in all and to the first output and, if there were GPUs, how busy and how full they were.
+    """
     both = []
     for folder in (first, second):
         seconds = read_object(folder / "manifest.json", []).get("seconds")
@@ -124,7 +127,7 @@ def run_figures(first: Path, second: Path) -> list[Figure]:
 
 
 def setting_changes(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[str]:
-    """What is set differently, value by value; where the stages themselves differ, that alone."""
+    """Return the settings that differ, value by value; if the stages themselves differ, only that."""
     before, after = comparable(before), comparable(after)
     if [s["stage"] for s in before] != [s["stage"] for s in after]:
         return differences(before, after)

@@ -91,7 +91,7 @@ def verdicts_on(output: str, document: str) -> list[Verdict]:
 
 
 def has_verdicts(output: str) -> bool:
-    """Whether a run wrote documents here; one that only looked for duplicates did not."""
+    """Return True if a run wrote documents here; one that only looked for duplicates did not."""
     return any(
         (folder / "plan.json").exists()
         for folder in (Path(local_of(str(output))) / "_tamis", Path(local_of(str(output))))
@@ -103,7 +103,7 @@ def is_duplicate(verdict: Verdict) -> bool:
 
 
 def pair_of(output: str, verdict: Verdict) -> Pair:
-    """Both documents of a verdict that names the kept one."""
+    """Return both documents of a verdict that names the kept one."""
     path, _, offset = str(verdict.value["kept"]).rpartition(":")
     if offset_of(offset) is None:
         raise UsageError(
@@ -115,7 +115,7 @@ def pair_of(output: str, verdict: Verdict) -> Pair:
 
 
 def found_only(output: str, document: str) -> Pair | None:
-    """The row of `_tamis/duplicates` on a document: for runs that removed nothing. None where there is none."""
+    """Return the row of `_tamis/duplicates` on a document, for runs that removed nothing; None if there is none."""
     from tamis.formats.parquet import format as parquet
 
     folder = Path(local_of(str(output))) / "_tamis" / "duplicates"
@@ -147,7 +147,7 @@ def _pair(output: str, gone: tuple[str, int], kept: tuple[str, int], similarity:
 
 
 def _settings(output: str) -> dict[str, Any]:
-    """What the deduplication was asked for; nothing for a pipeline of one's own."""
+    """Return the settings of the deduplication; nothing for a user-defined pipeline."""
     for name in ("dedup.json", "curation.json"):
         told = read_object(Path(local_of(str(output))) / "_tamis" / name, [])
         if "identity" in told:
@@ -167,7 +167,7 @@ def _changed(output: str) -> dict[str, tuple[int, int]]:
 
 # -- reading one record -------------------------------------------------------------------------------------------------
 def read_side(path: str, offset: int, field: str, known: dict[str, tuple[int, int]]) -> Side:
-    """The text of the record at a place; what hinders that is told, not raised."""
+    """Read the text of the record at an offset; report what prevents that instead of raising it."""
     if is_remote(path):
         return Side(path, offset, None, "it lies in a store, and files there are not read for this")
     try:
@@ -202,7 +202,7 @@ def _row(path: str, row: int, field: str) -> Any:
 
 
 def _picture(path: str, row: int) -> str:
-    """What is known of a picture without looking at its pixels, line by line."""
+    """Describe an image line by line without reading its pixels."""
     for _, table in named(PICTURES).iter_rows(path, row, row + 1):
         for found in table.to_pylist():
             names = ("member", "format", "width", "height", "length", "caption", "json")
@@ -217,7 +217,9 @@ def _about(side: Side, n_chars: int) -> dict[str, Any]:
 
 # -- what differs -------------------------------------------------------------------------------------------------------
 def diff_lines(kept: str, removed: str, max_lines: int = MAX_DIFF_LINES) -> list[str]:
-    """What only the kept document has (-) and what only the removed one has (+), between a few words or lines that both have.
+    """Return what only the kept document has (-) and what only the removed one has (+).
+
+    Differences are shown between a few words or lines that both have.
 
     >>> diff_lines("one two three four", "one two 3 four")
     ['@@ word 3 @@', '  one two', '- three', '+ 3', '  four']
@@ -233,7 +235,7 @@ def diff_lines(kept: str, removed: str, max_lines: int = MAX_DIFF_LINES) -> list
 
 
 def _is_lined(text: str) -> bool:
-    """Whether lines are the better unit: several of them, none too long to read."""
+    """Return True if lines are the better unit: there are several, and they are not too long to read."""
     lines = text.splitlines()
     return len(lines) > 3 and len(text) / len(lines) <= _WIDTH
 

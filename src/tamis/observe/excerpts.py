@@ -13,7 +13,7 @@ _NAMES = ("text", "content", "raw_content", "body")  # looked for first; otherwi
 
 
 def excerpt(path: str, offset: int) -> str:
-    """The beginning of the text of the record there; "" where it cannot be told at once."""
+    """Return the beginning of the text of the record at an offset; "" if it cannot be read at once."""
     if not path.endswith(".jsonl") or "://" in path or offset < 0:
         return ""
     try:
@@ -49,7 +49,7 @@ def beginning(data: bytes) -> str:
 
 
 def _cut_off(text: str) -> dict[str, str]:
-    """The text of a record of which only the beginning was read."""
+    """Return the text of a record of which only the beginning was read."""
     for name in _NAMES:
         _, key, rest = text.partition(f'"{name}"')
         rest = rest.lstrip().removeprefix(":").lstrip()

@@ -33,7 +33,10 @@ class Family:
         return "counter" if self.name.endswith("_total") else "gauge"
 
     def add(self, value: float | None, labels: Mapping[str, str] | None = None) -> Family:
-        """What is not known is left out; of samples with the same labels (a name that was cut) the last one counts."""
+        """Add a sample, leaving out an unknown value.
+
+        Of samples with the same labels (a name that was cut) the last one counts.
+        """
         if value is not None:
             self.samples[tuple((k, _cut(v)) for k, v in (labels or {}).items())] = value
         return self

@@ -32,7 +32,7 @@ def figures(about: Mapping[str, Any]) -> dict[str, float]:
 
 
 def shown(name: str, value: float) -> str:
-    """As people read it.
+    """Format a figure for display.
 
     >>> shown("GPU busy", 0.957), shown("first output", 1.24), shown("out of GPU memory", 3)
     ('95.7%', '1.2 s', '3')

@@ -104,7 +104,7 @@ def _details(series: Series) -> dict[str, Any]:
 
 
 def _earlier(last: Moment, recent: list[Moment]) -> Moment:
-    """With which `last` is compared for a speed: some seconds before it, or the first that is known."""
+    """Return the moment that `last` is compared with for a speed: some seconds before it, or the first known."""
     return next((p for p in reversed(recent) if last.at - p.at >= RECENT_S), recent[0] if recent else last)
 
 

@@ -36,7 +36,7 @@ class Margin:
 
 
 def margins_at(folder: Path, place: Place) -> list[Margin]:
-    """Of the document at a place of the input; the closest first."""
+    """Return the margins of the document at an input position, the closest first."""
     rules = {(r.stage, r.score): r for r in rules_of(folder) or () if r.sides and not r.inverted}
     found: list[Margin] = []
     for table in (t for c in commits_at(folder, *place) for t in _tables(folder, c)):
@@ -50,7 +50,10 @@ def margins_at(folder: Path, place: Place) -> list[Margin]:
 
 
 def margins_of_row(folder: Path, path: str, row: int) -> list[Margin]:
-    """Of the document in a row of an output file: score files list documents as they were written."""
+    """Return the margins of the document in a row of an output file.
+
+    Score files list documents in the order in which they were written.
+    """
     commit = commit_of(folder, Path(path).name)
     if commit is None:
         return []

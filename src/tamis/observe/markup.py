@@ -38,7 +38,7 @@ def bar(share: float, kind: str = "k1") -> str:
 
 
 def value_text(value: object) -> str:
-    """A setting's value in a line."""
+    """Format the value of a setting in one line."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 1_000_000:
         return f"{value:,} ({format_size(value)})" if abs(value) < 1 << 63 else "a number without end"
     return value[:400] if isinstance(value, str) else json.dumps(value, ensure_ascii=False)[:400]

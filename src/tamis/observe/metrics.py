@@ -30,7 +30,7 @@ class Metrics:
         self._alerts = _Alerts()
 
     def text(self, now: float | None = None) -> str:
-        """Everything that is known now, in the text format of Prometheus."""
+        """Return everything that is known now, in the text format of Prometheus."""
         at = time.time() if now is None else now
         place = find_place(self.run_dir, self.scratch)
         finished = (place.run_dir / "manifest.json").exists()

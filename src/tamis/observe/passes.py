@@ -28,7 +28,10 @@ class Place:
 
 
 def find_run(output: str) -> Path:
-    """The run directory of an output folder, or the folder itself if it is one. UsageError where there is no run."""
+    """Return the run directory of an output folder, or the folder itself if it is one.
+
+    Raise UsageError if there is no run.
+    """
     path = Path(present(output))
     for folder in (path / "_tamis", path):
         if any(
@@ -40,7 +43,10 @@ def find_run(output: str) -> Path:
 
 
 def looked_only(output: str) -> Path | None:
-    """Where the table of duplicates lies, if a deduplication looked for them and removed nothing; None for any other run."""
+    """Return the path of the duplicates table if a deduplication looked for duplicates and removed nothing.
+
+    Return None for any other run.
+    """
     run_dir = Path(present(output)) / "_tamis"
     is_done = (run_dir / "dedup.json").exists() and not (run_dir / "plan.json").exists()
     return run_dir / "duplicates" if is_done else None

@@ -41,7 +41,10 @@ class Row:
 
 
 def recommend(rows: Sequence[Row]) -> tuple[Row | None, str]:
-    """The configuration to use, and why. Speed first, up to noise; then the smallest budget; then the fewest failures and splits."""
+    """Return the configuration to use, and why.
+
+    Speed comes first, up to noise; then the smallest budget; then the fewest failures and splits.
+    """
     done = [r for r in rows if r.status == "ok"]
     if not done:
         smallest = [r for r in rows if r.status == "infeasible"]
@@ -70,7 +73,9 @@ def recommend(rows: Sequence[Row]) -> tuple[Row | None, str]:
 
 
 def noise_of(rows: Sequence[Row]) -> float:
-    """Which differences in speed mean nothing: from runs repeated, else from how long they were.
+    """Return the relative difference in speed that is insignificant.
+
+    It is computed from repeated runs, else from how long the runs took.
 
     >>> noise_of([Row(1, "auto", "ok", seconds=60.0)]), noise_of([Row(1, "auto", "ok", seconds=3.0)])
     (0.05, 0.15)
@@ -154,5 +159,5 @@ def svg(rows: Sequence[Row], title: str) -> str:
 
 
 def page(rows: Sequence[Row], title: str) -> str:
-    """The picture as a page of its own."""
+    """Return the chart as an HTML page of its own."""
     return f'<!doctype html><meta charset="utf-8"><title>{escape(title)}</title>\n{svg(rows, title)}'

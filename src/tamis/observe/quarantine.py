@@ -30,7 +30,7 @@ class Entry:
     raw_path: Path | None  # a file with its bytes, for records too large to be held
 
     def start_of_raw(self, n_chars: int) -> str:
-        """The first characters, as far as they are kept."""
+        """Return the first characters, as far as they are stored."""
         if self.raw is not None:
             return self.raw[: n_chars * 4].decode("utf-8", "backslashreplace")[:n_chars]
         if self.raw_path is not None:
@@ -42,7 +42,10 @@ class Entry:
         return ""
 
     def pieces(self) -> Iterator[bytes]:
-        """All its bytes, in bounded pieces: kept ones, else read again from the input. Empty when there is no way."""
+        """Yield all bytes of the entry in bounded pieces.
+
+        They are the stored bytes, or else are read again from the input. Yields nothing if neither is possible.
+        """
         if self.raw is not None:
             yield self.raw
         elif self.raw_path is not None and self.raw_path.exists():
@@ -58,7 +61,10 @@ class Entry:
 
 
 def read_entries(folder: Path, problems: list[str] | None = None) -> Iterator[Entry]:
-    """All entries in the order of the input. Lines that are no entries are passed over and named in `problems`."""
+    """Yield all entries in the order of the input.
+
+    Lines that are not entries are skipped and named in `problems`.
+    """
     try:
         paths = sorted(folder / name for name in os.listdir(folder) if name.endswith(".jsonl"))
     except FileNotFoundError:

@@ -7,7 +7,10 @@ _MARK = b"\xef\xbb\xbf"  # of a file that says with it that it is UTF-8: its fir
 
 
 def line_at(path: str, offset: int) -> bytes | None:
-    """The line that begins at an offset (of the decoded file); None where none does. ValueError for one too large to show."""
+    """Return the line that begins at an offset (of the decoded file); None if no line does.
+
+    Raise ValueError for a line that is too large to show.
+    """
     from tamis.formats.compression.streams import StreamReader, codec_of
 
     pieces, size, before = [], 0, max(offset - 1, 0) if offset != len(_MARK) else 0

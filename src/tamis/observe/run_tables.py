@@ -15,7 +15,10 @@ _KINDS = {"critical": "bad", "warning": "bad", "resolved": "good"}
 
 
 def nodes_table(nodes: Sequence[NodePoint]) -> str:
-    """Nothing for a run on one machine. Those that are there first; of very many the first 200."""
+    """Return the table of nodes; nothing for a run on one machine.
+
+    Present nodes come first; of very many, the first 200 are shown.
+    """
     shown = sorted(nodes, key=lambda n: (not n.is_up, n.name))[:_MAX_ROWS]
     rows = [
         [

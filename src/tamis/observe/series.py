@@ -34,12 +34,12 @@ class SeriesError(TamisError):
 
 
 def _quoted(path: Path) -> str:
-    """The path as part of an SQLite URI."""
+    """Quote a path for use in an SQLite URI."""
     return str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
 
 
 def open_series(run_dir: Path) -> Series:
-    """The series of the run in this run directory; an empty one where there is no database."""
+    """Open the series of the run in this run directory; an empty one if there is no database."""
     path = run_dir / "run.sqlite"
     if not path.is_file():
         return Series(None)
@@ -121,11 +121,11 @@ class Series(Closing):
         return _with_peak(found[0], found[0].peak_bytes) if found else None
 
     def processes(self, max_points: int = 300) -> list[points.ProcessPoint]:
-        """All processes at up to `max_points` moments, oldest first."""
+        """Return all processes at up to `max_points` moments, oldest first."""
         return self._moments(points.ProcessPoint, "processes", max_points, "role, worker, pid")
 
     def newest_processes(self, n: int = _MAX_PER_MOMENT) -> list[points.ProcessPoint]:
-        """Those of the last moment, at most n, without a look at all the others."""
+        """Return the processes of the last moment, at most n, without reading all the others."""
         rows = self._points(points.ProcessPoint, "processes", "ORDER BY rowid DESC", min(n, _MAX_PER_MOMENT))
         return [row for row in reversed(rows) if row.at == rows[0].at]
 
@@ -133,27 +133,27 @@ class Series(Closing):
         return self._moments(points.GpuPoint, "gpus", max_points, "gpu", since)
 
     def nodes(self) -> list[points.NodePoint]:
-        """The machines of a cluster; none for a run on one machine."""
+        """Return the machines of a cluster; none for a run on one machine."""
         return self._points(points.NodePoint, "nodes", "ORDER BY node", _MAX_PER_MOMENT)
 
     def stage_moments(self, max_points: int = 300, since: float | None = None) -> list[points.StagePoint]:
-        """All stages at up to `max_points` moments, oldest first: one pass over the table for all of them."""
+        """Return all stages at up to `max_points` moments, oldest first, in one pass over the table."""
         return self._moments(points.StagePoint, "stages", max_points, "position", since)
 
     def stages(self) -> list[points.StagePoint]:
-        """The newest of each stage, in order."""
+        """Return the newest point of each stage, in order."""
         found = self._points(points.StagePoint, "stages", "GROUP BY stage ORDER BY position", MAX_STAGES, "at")
         return sorted(found, key=lambda point: point.position)
 
     def units(self, n: int = 2000) -> list[points.UnitPoint]:
-        """The newest partitions, oldest first."""
+        """Return the newest partitions, oldest first."""
         return self._points(points.UnitPoint, "units", "ORDER BY rowid DESC", n)[::-1]
 
     def events(self, n: int = 60) -> list[points.EventPoint]:
         return self._points(points.EventPoint, "events", "ORDER BY rowid DESC", n)[::-1]
 
     def failures(self, since: float, n: int = 50) -> list[points.EventPoint]:
-        """When something raised in a worker, the newest first."""
+        """Return the events of errors raised in workers, the newest first."""
         found = self._points(
             points.EventPoint, "events", "WHERE kind = 'failed' AND at >= ? ORDER BY at DESC", n, values=(since,)
         )
@@ -166,7 +166,7 @@ class Series(Closing):
         return self._points(points.Cell, "cells", "ORDER BY cell", MAX_CELLS)
 
     def drops(self) -> list[points.DropPoint]:
-        """What was dropped for which reason; empty until the run has finished."""
+        """Return what was dropped for which reason; empty until the run has finished."""
         return self._points(points.DropPoint, "drops", "ORDER BY documents DESC", 10_000)
 
     # -- inside ---------------------------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ class Series(Closing):
             raise SeriesError(f"the run database cannot be read ({exc})") from exc
 
     def _span(self, table: str, since: float | None = None) -> tuple[float, float] | None:
-        """The first and the last moment of a series, from `since` on."""
+        """Return the first and the last moment of a series, from `since` on."""
         if "at" not in self._known(table):
             return None
         first, last = self._query(
@@ -231,7 +231,10 @@ class Series(Closing):
 
 
 def _width(span: tuple[float, float], max_points: int) -> float:
-    """Of an interval; a little more than the span holds, so that the last moment is in the last interval."""
+    """Return the width of an interval.
+
+    It is slightly larger than the span requires, so that the last moment is in the last interval.
+    """
     return max((span[1] - span[0]) / max(1, max_points) * (1 + 1e-9), 1e-6)
 
 

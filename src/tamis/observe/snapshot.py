@@ -57,7 +57,7 @@ class Snapshot:
     problems: list[str] = field(default_factory=list)
 
     def rate(self, column: str) -> float:
-        """How fast a count of the totals grows now, per second."""
+        """Return how fast a count of the totals grows now, per second."""
         if len(self.recent) < 2:
             return 0.0
         a, b = self.recent[0], self.recent[-1]
@@ -148,7 +148,7 @@ def _read_manifest(snapshot: Snapshot) -> None:
 
 
 def read_object(path: Path, problems: list[str]) -> dict[str, Any]:
-    """A JSON object from a plain file of bounded size; {} when there is none."""
+    """Read a JSON object from a plain file of bounded size; return {} if there is none."""
     try:
         # Not blocking: whoever put a pipe there must not make us wait for ever.
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -83,7 +83,7 @@ class Limits:
         return (low, np.minimum(high, np.nextafter(least, -np.inf))) if most == np.inf else (low, high)
 
     def keep_all(self, low: Array, high: Array) -> tuple[Array, Array]:
-        """Of intervals: whether everything in them stays, and whether something does."""
+        """Return, for each interval, whether everything in it stays, and whether something does."""
         least, most = self.ends
         within, touching = (low >= least) & (high <= most), (high >= least) & (low <= most)
         return (~touching, ~within) if self.inverted else (within, touching)
@@ -125,7 +125,9 @@ def rethreshold(output: str, rule: str, name: str | None, new: float) -> Rethres
 
 
 def _number(value: Any, limits: Mapping[str, Any]) -> float | None:
-    """What the limits of a rule are compared with; None where another limit would not bring the document back.
+    """Return the number that the limits of a rule are compared with.
+
+    Return None if another limit would not bring the document back.
 
     >>> _number("[0.61, 'en']", {"lang": "en"}), _number("[0.61, 'fr']", {"lang": "en"}), _number("[0.61, 'fr']", {"lang": None})
     (0.61, None, 0.61)
@@ -193,7 +195,10 @@ def read_table(path: Path, wanted: set[tuple[str, str]] | None = None) -> ScoreT
 
 
 def _dropped_later(folder: Path, commit: Commit, table: ScoreTable) -> Array:
-    """Which documents of a table some verdict of their partition names: a later segment dropped them."""
+    """Return a mask of the documents of a table that a later segment dropped.
+
+    These are the documents that some verdict of their partition names.
+    """
     import pyarrow.parquet as pq
 
     gone: set[tuple[int, int]] = set()

@@ -46,14 +46,17 @@ class Unjudged:
         return self.steps[step] if 0 <= step < len(self.steps) else 1.0
 
     def remark(self) -> str:
-        """What must be known of the run to read a comparison: that it is a sample, or not finished; "" for others."""
+        """Return what must be known of the run to read a comparison: that it is a sample, or not finished.
+
+        Return "" for other runs.
+        """
         share = self._share(self._step) if self._step >= 0 else 1.0
         parts = [f"is a sample of {100 * share:.3g} %"] if share < 1.0 else []
         parts += [] if self.is_finished else ["is not finished"]
         return " and ".join(parts)
 
     def states(self, files: Any, offsets: Any) -> Any:
-        """What became of the documents at these places, in the order in which they are given."""
+        """Return the states of the documents at these positions, in the order given."""
         found = np.full(len(files), KEPT, dtype=object)
         if self._has_log:
             found[~_inside(self._whole, files, offsets)] = PERHAPS
@@ -63,7 +66,7 @@ class Unjudged:
 
 
 def _inside(stretches: Stretches, files: Any, offsets: Any) -> Any:
-    """Which of the places lie in one of the stretches of their file."""
+    """Return a mask of the positions that are inside one of the ranges of their file."""
     inside = np.zeros(len(files), dtype=bool)
     order = np.argsort(files, kind="stable")
     present, starts = np.unique(files[order], return_index=True)

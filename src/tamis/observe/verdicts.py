@@ -35,7 +35,10 @@ class Verdict:
     threshold: Any
 
     def smallest_change(self, rule: Rule | None = None) -> str | None:
-        """The least change of a threshold with which its rule keeps the document; None where the rule is no comparison."""
+        """Return the smallest change of a threshold with which its rule keeps the document.
+
+        Return None if the rule is not a comparison.
+        """
         named = rule is not None and bool(rule.name)  # it says itself which way its limits count
         if not is_number(self.value) or not isinstance(self.threshold, dict) or (rule is not None and rule.inverted):
             return None
@@ -71,7 +74,7 @@ def read_plan(folder: Path) -> dict[str, Any]:
 
 
 def rules_of(folder: Path) -> list[Rule] | None:
-    """What may drop documents, in order; None for a run of a version that did not note it."""
+    """Return the rules that may drop documents, in order; None for a run of a version that did not record them."""
     try:
         found = read_plan(folder).get("rules")
         return None if found is None else [_rule(r) for r in found]
@@ -112,12 +115,12 @@ def holds(side: str, limit: float, value: float) -> bool:
 
 
 def side_of_name(name: str) -> str:
-    """A guess, for stages that note a limit and do not say which way it counts."""
+    """Guess the direction of a limit, for stages that record a limit without its direction."""
     return AT_MOST if name.startswith("max") else AT_LEAST
 
 
 def run_folder(output: str) -> Path:
-    """The run directory of an output folder (or the folder itself, if it is one)."""
+    """Return the run directory of an output folder (or the folder itself, if it is one)."""
     path = Path(present(output))
     for folder in (path / "_tamis", path):
         if (folder / "plan.json").exists():
@@ -140,7 +143,7 @@ def find(output: str, document: str) -> list[Verdict]:
 
 
 def offset_of(text: str) -> int | None:
-    """The offset (or row) that a text is; None for any other.
+    """Parse an offset (or row); return None for any other text.
 
     >>> offset_of("120"), offset_of("²"), offset_of("١٢"), offset_of("1" * 30)
     (120, None, None, None)
@@ -163,7 +166,10 @@ class Written:
 
 
 def find_written(output: str, document: str, id_field: str = "id") -> Written | None:
-    """The document with this id in the output; None when there is none, or when the output lies in a bucket. Reads ids, not texts."""
+    """Return the document with this id in the output, reading ids, not texts.
+
+    Return None if there is none, or if the output is stored in a bucket.
+    """
     from tamis.formats.registry import codecs_of, suffixes
     from tamis.formats.whole_file import read_whole_file
 

@@ -38,7 +38,7 @@ class Whereabouts:
 
 
 def whereabouts(output: str, document: str) -> list[Whereabouts]:
-    """One for each input file that `FILE:OFFSET` may mean; none where it names no input file."""
+    """Return one result for each input file that `FILE:OFFSET` may mean; none if it names no input file."""
     name, _, place = document.rpartition(":")
     offset = offset_of(place)
     if not name or offset is None:
@@ -85,7 +85,7 @@ def _whereabouts(folder: Path, output: str, path: str, file: int, offset: int) -
 
 
 def _formats(folder: Path) -> list[str]:
-    """What the reader of the run reads; nothing where that was not noted."""
+    """Return the formats that the reader of the run reads; nothing if they were not recorded."""
     try:
         return [str(name) for name in read_plan(folder)["formats"]]
     except (UsageError, KeyError, TypeError):
@@ -93,9 +93,9 @@ def _formats(folder: Path) -> list[str]:
 
 
 def read_record(path: str, offset: int, formats: Sequence[str] = ()) -> tuple[dict[str, Any] | None, str]:
-    """The record that begins at a place (a Parquet row: {}); (None, "") where none does, (None, why) where nobody can tell.
+    """Read the record that begins at an offset (a Parquet row: {}).
 
-    `formats`: of the reader.
+    Return (None, "") if no record begins there, (None, why) if that cannot be determined. `formats`: of the reader.
     """
     if is_remote(path):
         return None, f"{path} lies in a store, and is not read for this"
@@ -114,7 +114,7 @@ def read_record(path: str, offset: int, formats: Sequence[str] = ()) -> tuple[di
 
 
 def _holds(path: str, record: dict[str, Any]) -> bool:
-    """Whether an output file holds a document with this id, or (without one) this very record."""
+    """Return True if an output file holds a document with this id, or (without an id) exactly this record."""
     from tamis.formats.whole_file import read_whole_file
 
     try:

@@ -28,7 +28,7 @@ _SCRATCH = Scratch()
 
 
 def read_span(path: str, offset: int, length: int) -> bytes:
-    """The stored bytes of a picture: all of a file, or a span of a tar, of this machine or remote."""
+    """Read the stored bytes of an image: a whole file, or a span of a tar, local or remote."""
     if is_remote(path):
         with open_bytes(path) as file:
             return _whole(file.pread, offset, length)
@@ -41,7 +41,7 @@ def read_span(path: str, offset: int, length: int) -> bytes:
 
 
 def _whole(pread: Callable[[int, int], bytes], at: int, length: int) -> bytes:
-    """So many bytes, of whoever may give fewer at a time."""
+    """Read `length` bytes from a source that may return fewer at a time."""
     parts = []
     while length > 0 and (data := pread(length, at)):
         parts.append(data)
@@ -62,8 +62,11 @@ def looks_of(data: bytes) -> Looks:
 
 
 def decode(data: bytes, looks: Looks | None = None, min_side: int = 0, passing: bool = False) -> Pixels:
-    """The pixels. `min_side`: a JPEG may come out smaller (a half, a quarter, an eighth), as long as its shorter side has so many pixels:
-    the decoder then computes only these, several times as fast. `passing`: they may lie where the next picture of this thread will.
+    """Decode an image into its pixels.
+
+    `min_side`: a JPEG may be decoded smaller (a half, a quarter, an eighth), as long as its shorter side has
+    this many pixels: the decoder then computes only these, several times as fast. `passing`: the pixels may be
+    stored in a buffer that the next image of this thread reuses.
     """
     looks = looks or looks_of(data)
     if looks.format == "jpeg" and looks.channels != 4:
@@ -72,7 +75,7 @@ def decode(data: bytes, looks: Looks | None = None, min_side: int = 0, passing: 
 
 
 def fitted(pixels: Pixels, side: int) -> Pixels:
-    """The square in the middle, scaled (bicubic, antialiased) as CLIP looks at pictures: uint8 [side, side, 3]."""
+    """Return the center square, scaled (bicubic, antialiased) as CLIP expects images: uint8 [side, side, 3]."""
     from tamis.kernels.pixels.scaling import scaled_square
 
     return scaled_square(pixels, side, _SCRATCH.bytes)

@@ -123,7 +123,10 @@ def _webp(head: bytes, length: int) -> Looks:
 
 
 def _scan_of(read: Read, at: int, length: int) -> int:
-    """Where the compressed pixels of a JPEG begin, behind the segment at `at`: a small picture in its header has an end of its own."""
+    """Return where the compressed pixels of a JPEG begin, after the segment at `at`.
+
+    A thumbnail in its header has an end marker of its own.
+    """
     for _ in range(_MAX_SEGMENTS):
         head = read(at, 4)
         if len(head) < 4 or head[0] != 0xFF:
@@ -135,8 +138,11 @@ def _scan_of(read: Read, at: int, length: int) -> int:
 
 
 def _check_end(read: Read, length: int, end: bytes, name: str, first: Callable[[], int]) -> None:
-    """A picture that was cut off has no end marker. What lies behind that is harmless: a few bytes often, sometimes a film (Motion Photos),
-    in which case it is looked for from behind, in steps, back to where `first` says that it can be."""
+    """Raise PictureFault if an image has no end marker because it was cut off.
+
+    Data after the marker is harmless: often a few bytes, sometimes a video (Motion Photos), in which case the
+    marker is searched for backwards from the end, in steps, down to the offset that `first` returns.
+    """
     n = min(length, _TAIL_BYTES)
     if read(length - n, n).rfind(end) >= 0:
         return

@@ -40,7 +40,7 @@ class TarIndex:
 
 
 def key_of(name: str) -> tuple[str, str]:
-    """The key of a member, and what tells it from others of its sample.
+    """Split a member's name into the key of its sample and the part that distinguishes it within the sample.
 
     >>> key_of("a/b.c/0001.left.JPG"), key_of("README")
     (('a/b.c/0001', 'left.JPG'), ('README', ''))
@@ -92,7 +92,10 @@ _MAX_INDEXES = 8
 
 
 def index_of(path: str) -> TarIndex:
-    """The index of a tar, made by one walk over its headers; the last few are kept. TarFault where it is no tar at all."""
+    """Return the index of a tar, built by one pass over its headers; the last few are cached.
+
+    Raise TarFault if the file is not a tar at all.
+    """
     with open_bytes(path) as file:
         known = (path, file.size, *file.version)
         if known not in _INDEXES:

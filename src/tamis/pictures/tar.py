@@ -85,7 +85,7 @@ def members(file: Bytes, start: int = 0) -> Iterator[Member]:
 
 
 def _behind_zeros(file: Bytes, first: int, size: int) -> int:
-    """The place of the first block from `first` on that holds anything but zeros; `size` where there is none."""
+    """Return the offset of the first block from `first` on that holds anything but zeros, or `size` if there is none."""
     at = first
     while at < size and (data := file.pread(_ZEROS_BYTES, at)):
         if rest := data.lstrip(b"\0"):
@@ -96,7 +96,7 @@ def _behind_zeros(file: Bytes, first: int, size: int) -> int:
 
 
 def is_header(block: bytes) -> bool:
-    """Whether 512 bytes are the header of a member: their own checksum says."""
+    """Return True if 512 bytes are the header of a member, according to their own checksum."""
     digits = block[148:156].strip(b" \0")
     if not digits.isdigit():
         return False
@@ -112,7 +112,7 @@ def padded(n_bytes: int) -> int:
 
 
 def number(field: bytes, at: int) -> int:
-    """The size in a header at byte `at`; TarFault where it tells none."""
+    """Return the size field of the header at byte `at`. Raise TarFault if it holds no size."""
     if field[0] & 0x80:  # too large for octal digits: a binary number
         found = int.from_bytes(bytes([field[0] & 0x7F]) + field[1:], "big")
         if field[0] & 0x40:
@@ -125,7 +125,7 @@ def number(field: bytes, at: int) -> int:
 
 
 def plain_name(block: bytes) -> str:
-    """The name in a header itself."""
+    """Return the name stored in a header itself."""
     prefix = text_of(block[345:500]) if block[257:263] == b"ustar\0" else ""
     return f"{prefix}/{text_of(block[:100])}" if prefix else text_of(block[:100])
 

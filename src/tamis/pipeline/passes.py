@@ -28,7 +28,10 @@ PASSES = {
 
 @contextlib.contextmanager
 def seen_by(progress: Progress | bool | None, more: Mapping[str, str] | None = None) -> Iterator[Progress]:
-    """The function that gets the states of a workflow: the caller's own; with True one that shows them, with False one that does not."""
+    """Yield the function that receives the states of a workflow.
+
+    It is the caller's own; for True one that shows them, for False one that does not.
+    """
     if callable(progress):
         yield progress
     elif progress:
@@ -40,7 +43,10 @@ def seen_by(progress: Progress | bool | None, more: Mapping[str, str] | None = N
 
 @contextlib.contextmanager
 def shown_passes(quiet: bool, more: Mapping[str, str] | None = None) -> Iterator[Progress]:
-    """Each pass with a progress display of its own, under its name. `more`: names of passes beside those of deduplications."""
+    """Show each pass with a progress display of its own, under its name.
+
+    `more`: names of passes in addition to those of deduplications.
+    """
     with contextlib.ExitStack() as stack:
         now: list[Any] = ["", None]
 
@@ -62,7 +68,7 @@ def shown_passes(quiet: bool, more: Mapping[str, str] | None = None) -> Iterator
 
 
 def tell(line: str) -> None:
-    """One line on stderr; a stream that is gone is no reason to fail."""
+    """Print one line on stderr; ignore a stream that is closed."""
     with contextlib.suppress(OSError, ValueError):
         print(printable(line), file=sys.stderr, flush=True)
 

@@ -125,7 +125,10 @@ class Pipeline:
     def execute(
         self, executor: BaseExecutor | None = None, initial_tasks: Sequence[Task[Any]] | None = None, **settings: Any
     ) -> RunResult:
-        """As `run`, but returns the whole result (totals, ledger, memory) and leaves judging it to the caller."""
+        """Run the pipeline like `run`, but return the whole result (totals, ledger, memory) unjudged.
+
+        The caller decides whether the result is a success.
+        """
         from tamis.backends.execution import execute
 
         executor = executor if executor is not None else _local()
@@ -136,14 +139,17 @@ class Pipeline:
 
 
 def _local() -> BaseExecutor:
-    """The executor of a pipeline that was given none."""
+    """Return the executor for a pipeline without an explicit one."""
     from tamis.backends.local import LocalExecutor
 
     return LocalExecutor()
 
 
 def _leave_pointer(checkpoint_path: str, output: str) -> None:
-    """A run with a writer is kept in its output: what a checkpoint is for is there, and goes on with the same call."""
+    """Write a pointer to the output into the checkpoint path.
+
+    A run with a writer is stored in its output: what a checkpoint is for is there, and the same call resumes it.
+    """
     os.makedirs(checkpoint_path, exist_ok=True)
     with files.replacing(os.path.join(checkpoint_path, "tamis-run.json")) as file:
         file.write(json.dumps({"output": output, "run_dir": os.path.join(local_of(output), "_tamis")}).encode())

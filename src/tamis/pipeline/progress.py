@@ -33,7 +33,7 @@ class Rates:
         self._share = 0.0
 
     def line(self, state: dict[str, Any]) -> str:
-        """One line about a state of the phase "working"."""
+        """Format a state of the phase "working" as one line."""
         seconds, left = float(state["seconds"]), int(state["left_bytes"])
         if state.get("share", 1.0) != self._share:  # the next sampling step reads all of the input again
             self._first, self._share = None, state.get("share", 1.0)
@@ -85,7 +85,7 @@ class Shown:
             self._show(state)
 
     def note(self, text: str) -> None:
-        """One line that stays, above the progress. May come from another thread."""
+        """Print a line that stays above the progress display; may be called from another thread."""
         if self._quiet:
             return
         with contextlib.suppress(OSError, ValueError):
@@ -125,7 +125,7 @@ def _text(state: dict[str, Any], rates: Rates) -> str:
 
 
 def in_one_line(name: str, result: RunResult) -> str:
-    """What a run did, for whoever called it from Python."""
+    """Summarize in one line what a run did, for callers from Python."""
     ledger = result.ledger
     if result.status == "already":
         return f"{name}: finished earlier, nothing to do ({ledger.written.n:,} documents in {result.output})"

@@ -22,9 +22,11 @@ class Sequential(Pipeline):
         super().__init__(name, stages=stages)
 
     def __call__(self, dataset: Any, executor: BaseExecutor | None = None, **settings: Any) -> Any:
-        """The documents that come out of the stages. `dataset`: a DocumentBatch, a list of them, a pandas DataFrame, an Arrow
-        table (each comes back as what it was), or the path(s) of JSONL, Parquet or Arrow files: batches come back, or files where
-        the last stage is a writer. `settings` are those of a run, as in `run`.
+        """Run the stages on a dataset and return the documents that come out.
+
+        `dataset`: a DocumentBatch, a list of them, a pandas DataFrame, an Arrow table (each is returned as the same
+        type), or the path(s) of JSONL, Parquet or Arrow files: for these, batches are returned, or files if the last
+        stage is a writer. `settings` are those of a run, as in `run`.
         """
         if any(isinstance(stage, Reader) for stage in self.build()):
             raise UsageError(

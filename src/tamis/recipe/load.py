@@ -191,7 +191,7 @@ class _Loader:
         return [self.built(item, ("process", "decompose"), "a stage") for item in at.items()]
 
     def curation(self, name: str) -> object:
-        """The steps as a Curation, from `input:` to `output:`, written as `write:` says."""
+        """Build the steps as a Curation, from `input:` to `output:`, written according to `write:`."""
         from tamis.curation import Curation
         from tamis.curation.writing import make_writing
 
@@ -240,7 +240,7 @@ class _Loader:
                     break
 
     def workflow(self) -> object | None:
-        """One, or a list of them, which run one after the other."""
+        """Build the workflow, or a list of workflows that run one after the other."""
         at = self.top.get("workflow")
         if at is None or not isinstance(at.node.value, list):
             return self.one("workflow", "run")
@@ -288,7 +288,10 @@ class _Loader:
         return found
 
     def _mapping(self, key: str, otherwise: str) -> dict[str, Located]:
-        """A part of the recipe that is a mapping; empty where there is none. `otherwise`: what to say of anything else."""
+        """Return a part of the recipe that is a mapping; empty if the part is missing.
+
+        `otherwise`: the error message for anything else.
+        """
         at = self.top.get(key)
         if at is None or at.node.value is None:
             return {}

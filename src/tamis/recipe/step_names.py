@@ -100,7 +100,10 @@ def _of_preset(given: Node, at: Located, top: dict[str, Node], depth: int) -> li
 
 
 def _file_of(preset: str, recipe: str) -> str:
-    """Where the steps lie that a recipe file calls so: a file, from here or from the recipe's folder, or a shipped recipe."""
+    """Return the path of the steps that a recipe file refers to by this name.
+
+    It is a file, relative to the working directory or to the recipe's folder, or a shipped recipe.
+    """
     beside = os.path.join(os.path.dirname(os.path.abspath(recipe)), preset)
     if os.sep in preset:
         return preset if os.path.isfile(preset) else beside

@@ -62,7 +62,7 @@ class Targets:
                 _check_no_trust(fields[_TRUST])
 
     def build(self, at: Located) -> object:
-        """The value, with every `_target_` mapping in it turned into its object."""
+        """Build the value, converting every `_target_` mapping in it to its object."""
         if isinstance(at.node.value, list):
             return [self.build(item) for item in at.items()]
         if not isinstance(at.node.value, dict):
@@ -93,7 +93,7 @@ class Targets:
             raise culprit.fail(f"{name} refused its parameters: {secrets.hide(what)}") from exc
 
     def _name(self, at: Located) -> str:
-        """The canonical, permitted name that stands at a `_target_`."""
+        """Return the canonical, permitted name at a `_target_`."""
         if isinstance(at.node.value, (list, dict)):
             raise at.fail("expected the dotted name of a class, got a list or mapping")
         name = at.scalar()
@@ -175,7 +175,7 @@ def _check_parameters(cls: type, given: dict[str, Located], at: Located) -> None
 
 
 def check_allowed_name(module: str) -> str:
-    """A module name given with --allow-module: a plain dotted name, no private part."""
+    """Return a module name given with --allow-module if it is valid: a plain dotted name, no private part."""
     if not _DOTTED.fullmatch(module):
         raise RecipeError(
             f"--allow-module: expected the dotted name of a module such as mycompany.stages, got {module!r}"
@@ -184,7 +184,10 @@ def check_allowed_name(module: str) -> str:
 
 
 def _is_offered(module: ModuleType, attribute: str, found: object) -> bool:
-    """A class of Tamis whose code lies in another room, listed in `__all__` of the public module that a recipe names."""
+    """Return True if a public module named in a recipe offers a class of Tamis defined in another package.
+
+    Such a class is listed in `__all__` of that module.
+    """
     return (
         module.__name__.startswith("tamis.")
         and attribute in getattr(module, "__all__", ())

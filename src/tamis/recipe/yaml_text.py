@@ -57,7 +57,7 @@ class Node:
 
 
 def plain_scalar(text: str) -> Scalar:
-    """The value of an unquoted scalar.
+    """Parse an unquoted scalar.
 
     >>> [plain_scalar(t) for t in ("12", "1e-3", "no", "true", "~", "512MB", "0x10")]
     [12, 0.001, 'no', True, None, '512MB', 16]
@@ -72,7 +72,7 @@ def plain_scalar(text: str) -> Scalar:
 
 
 def read_text(file: str, keep_mark: bool = False, what: str = "recipe", most: int = MAX_FILE_BYTES) -> str:
-    """The text of a recipe (or of another file of that kind), without its byte order mark unless that is wanted."""
+    """Read the text of a recipe (or of a similar file), without its byte order mark unless `keep_mark` is set."""
     try:
         with open(file, "rb") as handle:
             raw = handle.read(most + 1)
@@ -88,7 +88,7 @@ def read_text(file: str, keep_mark: bool = False, what: str = "recipe", most: in
 
 
 def parse(text: str, file: str) -> Node:
-    """The tree of the one document in `text`."""
+    """Parse the one document in `text` into a tree."""
     import yaml  # here: who has no file to read need not wait for it
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -103,7 +103,7 @@ def parse(text: str, file: str) -> Node:
 
 
 def fields_of(path: str) -> dict[str, Node]:
-    """The top-level fields of a recipe file as they stand there, unchecked."""
+    """Return the top-level fields of a recipe file as written there, unchecked."""
     root = parse(read_text(path), path).value
     return root if isinstance(root, dict) else {}
 
@@ -145,7 +145,7 @@ class _Reader:
         return event
 
     def node(self, event: Any) -> Node:
-        """The value that begins with this event."""
+        """Read the value that begins with this event."""
         import yaml
 
         if isinstance(event, yaml.AliasEvent):
@@ -196,7 +196,7 @@ class _Reader:
         return found
 
     def inside(self, name: str, event: Any = None) -> Node:
-        """What stands under a name or number; it begins with `event`, or with the next one."""
+        """Read the value under a name or number; it begins with `event`, or with the next event."""
         self.path.append(name)
         node = self.node(event if event is not None else self.next())
         self.path.pop()
@@ -259,7 +259,7 @@ def override(root: Node, key: str, text: str, file: str) -> None:
 
 
 def _may_begin(root: Mapping[str, Node], name: str) -> bool:
-    """Whether `--set name.key=value` begins a part that the recipe leaves out, or leaves empty."""
+    """Return True if `--set name.key=value` may begin a part that the recipe leaves out, or leaves empty."""
     is_part = name == "settings" or (name == "write" and "steps" in root)
     return is_part and (name not in root or root[name].value is None)
 
@@ -270,7 +270,7 @@ def _own(node: Node) -> Node:
 
 
 def suggest(name: str, known: list[str]) -> str:
-    """The end of a sentence about an unknown name: the nearest spelling and what is accepted.
+    """Return the end of a sentence about an unknown name: the nearest spelling and what is accepted.
 
     >>> suggest("blocksise", ["blocksize", "fields"])
     '; did you mean blocksize? Accepted: blocksize, fields'
@@ -292,7 +292,7 @@ class References:
         self._open: list[str] = []
 
     def value(self, node: Node, path: str) -> Scalar:
-        """The scalar in `node` with every reference replaced."""
+        """Return the scalar in `node` with every reference replaced."""
         raw = node.value
         if not isinstance(raw, str):
             assert not isinstance(raw, (list, dict))
@@ -371,19 +371,19 @@ class Located:
         return RecipeError(message, file=self.references.file, line=self.node.line, field=self.key)
 
     def scalar(self) -> Scalar:
-        """Its one value, references replaced."""
+        """Return its single value, with references replaced."""
         if isinstance(self.node.value, (list, dict)):
             raise self.fail("expected one value, got a list or mapping")
         return self.references.value(self.node, self.key)
 
     def items(self) -> list[Located]:
-        """Those of a list; of anything else itself."""
+        """Return the items of a list; for anything else, itself as the only item."""
         if not isinstance(self.node.value, list):
             return [self]
         return [Located(item, f"{self.key}.{i}", self.references) for i, item in enumerate(self.node.value)]
 
     def fields(self) -> dict[str, Located]:
-        """Those of a mapping; of anything else none."""
+        """Return the fields of a mapping; for anything else, none."""
         inside = self.node.value if isinstance(self.node.value, dict) else {}
         before = f"{self.key}." if self.key else ""
         return {name: Located(item, f"{before}{name}"[:200], self.references) for name, item in inside.items()}

@@ -98,7 +98,7 @@ class StageMeta(ABCMeta):
 
 
 def get_stage_class(name: str) -> type[ProcessingStage[Any, Any]]:
-    """The stage class of that name, among those imported so far."""
+    """Return the stage class of that name, among those imported so far."""
     try:
         return _REGISTRY[name]
     except KeyError:
@@ -138,7 +138,10 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
         """
 
     def process_batch(self, tasks: list[X]) -> list[Y]:
-        """Up to `batch_size` tasks at once. Override it only if several tasks together are cheaper than one by one."""
+        """Process up to `batch_size` tasks at once.
+
+        Override it only if processing several tasks together is cheaper than one by one.
+        """
         results: list[Y] = []
         for task in tasks:
             if not self.validate_input(task):
@@ -176,13 +179,18 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
         return 0
 
     def model_files(self) -> str:
-        """A fingerprint of files that its results depend on (the weights of a model): where they changed, a run is not resumed with
-        others. Empty: none, or not known yet."""
+        """Return a fingerprint of the files that the results depend on (the weights of a model).
+
+        A run is not resumed if they changed. Empty: none, or not known yet.
+        """
         return ""
 
     def changed_results(self) -> str | None:
-        """What this version does otherwise than earlier ones with the model at hand ("reads ..."): a run that they began is not resumed. Empty: nothing,
-        or not known yet. None: stages of this kind never changed."""
+        """Return what this version does differently from earlier ones with the current model ("reads ...").
+
+        A run that they began is not resumed. Empty: nothing, or not known yet. None: stages of this kind never
+        changed.
+        """
         return None
 
     # -- what it needs and gives --------------------------------------------------------------------------------------
@@ -221,14 +229,14 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
 
     # -- workers ------------------------------------------------------------------------------------------------------
     def num_workers(self) -> int | None:
-        """A fixed number of workers, or None: the engine decides from measured rates."""
+        """Return a fixed number of workers, or None: the engine decides from measured rates."""
         return None
 
     def num_workers_per_node(self) -> float | None:
         return None
 
     def is_fanout_stage(self) -> bool:
-        """Whether one task becomes several: `process` says that it returns a list."""
+        """Return True if one task becomes several: `process` is annotated to return a list."""
         return returns_list(self.process)
 
     def ray_stage_spec(self) -> dict[str, Any]:
@@ -253,7 +261,7 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
         num_workers: int | None = _UNSET,
         num_workers_per_node: float | None = _UNSET,
     ) -> Any:
-        """A copy with these settings changed; the original stays as it is."""
+        """Return a copy with these settings changed; the original is not modified."""
         changed = copy.deepcopy(self)
         if batch_size is not None and not is_count(batch_size):
             raise UsageError(f"with_(batch_size=...): expected a whole number of at least 1, got {batch_size!r}")
@@ -276,7 +284,10 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
 
     # -- why documents go -----------------------------------------------------------------------------------------------
     def rules(self) -> list[Rule]:
-        """The rules by which this stage drops documents, in the order it applies them; none for a stage that says nothing."""
+        """Return the rules by which this stage drops documents, in the order it applies them.
+
+        Empty for a stage that declares none.
+        """
         return []
 
     # -- why documents went -------------------------------------------------------------------------------------------
@@ -372,7 +383,7 @@ class CompositeStage(ProcessingStage[X, Y]):
 
     @abstractmethod
     def decompose(self) -> list[ProcessingStage[Any, Any]]:
-        """The stages this one stands for."""
+        """Return the stages that this one expands to."""
 
     def process(self, task: X) -> Y | list[Y] | None:
         raise RuntimeError(f"{self.name} is a composite: it is decomposed before the run and never processes a task")
@@ -422,9 +433,10 @@ def is_count(value: Any) -> bool:
 
 
 def wrong_number_of_workers(setting: str, value: Any) -> str:
-    """What is wrong with a number of workers (`num_workers`, or `num_workers_per_node`, which may be a part of one); "" if nothing is.
+    """Return what is wrong with a number of workers, or "" if nothing is.
 
-    With none of them a run would wait for ever.
+    `setting`: `num_workers`, or `num_workers_per_node`, which may be a fraction. With no workers at all a run
+    would wait forever.
     """
     if value is None or (setting == "num_workers" and is_count(value)):
         return ""
@@ -434,13 +446,16 @@ def wrong_number_of_workers(setting: str, value: Any) -> str:
 
 
 def _is_set(stage: ProcessingStage[Any, Any], method: str) -> bool:
-    """Whether `with_` put a number over this method."""
+    """Return True if `with_` replaced this method with a number."""
     found = vars(stage).get(method)
     return isinstance(found, _Constant) and found.value is not None
 
 
 def _has(task: Task[Any], attribute: str) -> bool:
-    """Without asking for it: the `data` of a batch is decoded when it is looked at, and all of it."""
+    """Return True if the task has the attribute, without evaluating it.
+
+    The `data` of a batch is decoded when it is accessed, and all of it.
+    """
     return attribute in vars(task) or hasattr(type(task), attribute)
 
 

@@ -26,7 +26,7 @@ class ClientPartitioningStage(FilePartitioningStage):
             self.file_paths = self._listed(self.input_list_json_path)
 
     def setup(self, worker_metadata: Any = None) -> None:
-        """Nothing to prepare: paths are local."""
+        """Prepare nothing: paths are local."""
 
     def process(self, task: EmptyTask) -> list[FileGroupTask]:
         return super().process(task)

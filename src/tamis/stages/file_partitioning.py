@@ -90,7 +90,7 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
         return made
 
     def _warn_of_large(self, files: Sequence[tuple[str, int]]) -> None:
-        """A group here is of whole files; a run would split those that are too large."""
+        """Warn of groups of whole files that are too large; a run would split them."""
         limit = self.block_bytes or _LARGE_BYTES
         large = [(path, size) for path, size in files if size > limit]
         if large:

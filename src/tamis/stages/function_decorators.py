@@ -22,7 +22,7 @@ class FunctionStage(ProcessingStage[Any, Any]):
         return self.function(task)
 
     def is_fanout_stage(self) -> bool:
-        """Whether the function says that it returns a list."""
+        """Return True if the function is annotated to return a list."""
         try:
             return returns_list(self.function)
         except (TypeError, ValueError):  # written in C, without a signature

@@ -23,8 +23,10 @@ _NAME = re.compile(r"(\d{20})-(\d{20})-[0-9a-f]+\.npy")
 
 
 def is_worth_keeping(seconds: float, n_bytes: int, free_bytes: int) -> bool:
-    """Whether results that took so long are kept rather than made again: where that is quicker than writing and reading them, and the disk has
-    room. What is not kept is made again.
+    """Return True if results are worth keeping rather than recomputing.
+
+    They are where recomputing takes longer than writing and reading them, and the disk has room. Results that
+    are not kept are computed again.
 
     >>> is_worth_keeping(1.0, 10**6, 10**11), is_worth_keeping(0.001, 10**6, 10**11), is_worth_keeping(1.0, 10**6, 10**9)
     (True, False, False)
@@ -61,7 +63,7 @@ class RememberedRows:
         files.finish(part, os.path.join(self.folder, name))
 
     def find(self, batch: DocumentBatch) -> list[Any]:
-        """A vector for each row; None where none is known."""
+        """Return a vector for each row; None where none is known."""
         numbers = _numbers(batch)
         found: list[Any] = [None] * len(numbers)
         if not len(numbers):

@@ -29,7 +29,10 @@ class ToBackend(ProcessingStage[Any, Any]):
             raise UsageError(f"ToBackend: expected one of {', '.join(map(repr, BACKENDS))}, got {self.backend!r}")
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
-        """Whether the library is there is told before any worker starts; it is not loaded here, for CUDA does not survive a fork."""
+        """Check that the library is installed before any worker starts.
+
+        It is not loaded here, because CUDA does not survive a fork.
+        """
         import importlib.util
         import sys
 

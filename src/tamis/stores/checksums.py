@@ -165,7 +165,7 @@ class _Crc:
 
 @functools.cache
 def _power(polynomial: int, k: int) -> Any:
-    """The linear map f^(2^k) on 64 bits, as one table of 256 values for each of the eight bytes."""
+    """Return the linear map f^(2^k) on 64 bits, as one table of 256 values for each of the eight bytes."""
     import numpy as np
 
     if k == 0:

@@ -26,7 +26,10 @@ _settled: dict[str, str] = {}
 
 
 def home_of(url: str) -> str:
-    """The folder that stands for an output in a bucket: below $TAMIS_RUNS, or where this user keeps state."""
+    """Return the local folder that represents an output in a bucket.
+
+    It is below $TAMIS_RUNS, or in this user's state directory.
+    """
     base = os.environ.get(VARIABLE)
     if not base:
         state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
@@ -38,12 +41,12 @@ def home_of(url: str) -> str:
 
 
 def settle(url: str, folder: str) -> None:
-    """In this process `folder` stands for an output in a bucket: that of a pass whose scratch lies there."""
+    """Let `folder` represent an output in a bucket, in this process: that of a pass whose scratch is stored there."""
     _settled[output_url(url)] = folder
 
 
 def local_of(output: str) -> str:
-    """The folder of an output on this machine: itself, or the one that stands for a bucket's."""
+    """Return the folder of an output on this machine: itself, or the one that represents a bucket's output."""
     return (_settled.get(output_url(output)) or home_of(output)) if is_bucket(output) else output
 
 
@@ -58,8 +61,11 @@ def free_at(path: str) -> int | None:
 
 
 def present(output: str) -> str:
-    """As `local_of`, for who looks at a run: what the bucket keeps of it is brought here where this machine has nothing of it, has an earlier
-    state of what it brought before, or began a run that another machine finished. Not while a run works here."""
+    """Return the same folder as `local_of`, with the run's files fetched from the bucket, to inspect a run.
+
+    They are fetched if this machine has nothing of the run, has an earlier state of what it fetched before, or
+    started a run that another machine finished. Not while a run works here.
+    """
     folder = local_of(output)
     if not is_bucket(output):
         return folder
@@ -97,13 +103,16 @@ def _bring(output: str, run: str, is_there: bool) -> None:
 
 
 def _is_shown(key: str) -> bool:
-    """Whether an object of a run directory is a file for who looks at the run; the log is for who goes on, and is read by the run itself."""
+    """Return True if an object of a run directory is a file for inspecting the run.
+
+    The log is not: it serves to resume the run, and is read by the run itself.
+    """
     parts = key.split("/")
     return parts[0] != "log" and len(parts) <= 2 and not any(p in ("", ".", "..") for p in parts)
 
 
 def _fetched(run: str) -> dict[str, str]:
-    """Which version of which file was fetched; nothing where this machine has run here itself."""
+    """Return which version of which file was fetched; {} if this machine itself has run here."""
     try:
         with open(os.path.join(run, FETCHED), "rb") as file:
             found = json.load(file)
@@ -113,7 +122,7 @@ def _fetched(run: str) -> dict[str, str]:
 
 
 def _was_finished_elsewhere(bucket: Bucket, manifest: Object | None, run: str) -> bool:
-    """Whether the bucket has a manifest that is not the one here."""
+    """Return True if the bucket has a manifest that differs from the local one."""
     data = bucket.get(manifest.key) if manifest is not None else None
     if data is None:
         return False

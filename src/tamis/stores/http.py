@@ -72,7 +72,7 @@ class HttpSource:
         self.size, self.version = 0 if empty else int(total), version_of(f"{etag}|{changed}")
 
     def read_into(self, offset: int, view: memoryview) -> None:
-        """A range of this version; a connection that is cut goes on where it was."""
+        """Read a range of this version; after a broken connection, continue where it was cut."""
         done = 0
 
         def call() -> None:
@@ -101,9 +101,11 @@ class HttpSource:
 
 
 def _is_length(text: str) -> bool:
-    """Whether a number of bytes: other digits than 0 to 9, and thousands of them, are none.
+    """Return True if `text` is a number of bytes.
 
-    >>> [_is_length(t) for t in ("17", "*", "", "\u00b2", "9" * 5000)]
+    Digits other than 0 to 9, and thousands of digits, are not accepted.
+
+    >>> [_is_length(t) for t in ("17", "*", "", "²", "9" * 5000)]
     [True, False, False, False, False]
     """
     return text.isascii() and text.isdigit() and len(text) <= 18
@@ -129,5 +131,5 @@ def _ask(url: str, headers: dict[str, str]) -> Any:
 
 
 def _shown(url: str) -> str:
-    """Without what may be secret in it: a password, a signature."""
+    """Return the URL without possible secrets: a password, a signature."""
     return without_password(url.partition("?")[0])

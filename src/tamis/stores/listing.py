@@ -41,8 +41,11 @@ def refuse_scratch(scratch: str | None) -> NoReturn:
 
 
 def find(url: str, accepted: Callable[[str], bool], leave_out: Sequence[str], scratch: str | None = None) -> Found:
-    """What an entry of the input means. `accepted`: whether a name is one to read; `leave_out`: URLs that this run writes to; `scratch`: where
-    its temporary files will lie, which must not be among what is read."""
+    """Resolve an entry of the input to the files it means.
+
+    `accepted`: returns True for a name that is to be read; `leave_out`: URLs that this run writes to;
+    `scratch`: the location of its temporary files, which must not be among what is read.
+    """
     if not is_bucket(url):
         return _one_address(url, accepted)
     name, key = split_s3(url)
@@ -77,7 +80,7 @@ def find(url: str, accepted: Callable[[str], bool], leave_out: Sequence[str], sc
 
 
 def _key_in(scratch: str | None, bucket: str) -> str | None:
-    """The key below which temporary files will lie, if it is one of this bucket."""
+    """Return the key below which temporary files will be stored, if it is in this bucket."""
     if scratch is None or not is_bucket(scratch):
         return None
     name, key = split_s3(scratch)
@@ -85,7 +88,9 @@ def _key_in(scratch: str | None, bucket: str) -> str | None:
 
 
 def _is_read(key: str | None, root: str) -> bool:
-    """Whether what lies below `key` belongs to what is read below `root`: names that begin with . or _ do not.
+    """Return True if objects below `key` belong to what is read below `root`.
+
+    Names that begin with . or _ do not.
 
     >>> _is_read("in/tmp", "in"), _is_read("in", "in"), _is_read("in/.tmp", "in"), _is_read("inner", "in"), _is_read("a", "")
     (True, True, False, False, True)
@@ -150,7 +155,9 @@ def _search(
 
 
 def _pattern(key: str) -> re.Pattern[str]:
-    """A shell pattern for keys: * and ? stay inside a name, ** means any depth; what lies below a match matches, too.
+    """Compile a shell pattern for keys: * and ? stay inside a name, ** means any depth.
+
+    What is below a match matches, too.
 
     >>> bool(_pattern("a/*.jsonl").fullmatch("a/b.jsonl")), bool(_pattern("a/*.jsonl").fullmatch("a/b/c.jsonl"))
     (True, False)

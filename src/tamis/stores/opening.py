@@ -18,7 +18,7 @@ _seen: dict[str, Source] = {}
 
 
 def source_of(url: str) -> Source:
-    """The file as it was when this process first looked at it. FileNotFoundError where there is none."""
+    """Return the file as it was when this process first looked at it; raise FileNotFoundError if there is none."""
     if url not in _seen:
         if len(_seen) >= _MOST_SEEN:
             _seen.clear()
@@ -27,9 +27,9 @@ def source_of(url: str) -> Source:
 
 
 def is_there(url: str) -> bool:
-    """Whether there is such an object in its bucket, for who looks for one on the chance.
+    """Return True if there is such an object in its bucket, for callers that only try whether it exists.
 
-    In a bucket that we may not list, what is refused counts as missing: nothing tells the two apart.
+    In a bucket that we may not list, a refused object counts as missing: the two cannot be distinguished.
     """
     from tamis.stores.s3 import Bucket, Refused
 
@@ -66,19 +66,19 @@ def forget(url: str) -> None:
 
 
 def open_input(path: str | os.PathLike[str]) -> BinaryIO:
-    """A file to read, unbuffered: of this machine, or remote."""
+    """Open a local or remote file for reading, unbuffered."""
     if is_remote(path):
         return cast("BinaryIO", RemoteFile(source_of(str(path))))
     return open(path, "rb", buffering=0)
 
 
 def open_buffered(path: str | os.PathLike[str]) -> BinaryIO:
-    """The same for who reads in small pieces."""
+    """Open a file like `open_input`, for callers that read in small pieces."""
     return cast("BinaryIO", RemoteFile(source_of(str(path)))) if is_remote(path) else open(path, "rb")
 
 
 def open_arrow(path: str | os.PathLike[str]) -> Any:
-    """The same for Arrow. Names that are not UTF-8 are no obstacle."""
+    """Open a file like `open_input`, for Arrow. Names that are not UTF-8 are accepted."""
     import pyarrow as pa
 
     if is_remote(path):
@@ -100,7 +100,7 @@ def state_of(path: str) -> tuple[int, int]:
 
 
 def state_of_open(file: BinaryIO) -> tuple[int, int]:
-    """The same of a file that is open."""
+    """Return size and version like `state_of`, for an open file."""
     if isinstance(file, RemoteFile):
         return file.source.size, file.source.version
     info = os.fstat(file.fileno())
@@ -108,7 +108,7 @@ def state_of_open(file: BinaryIO) -> tuple[int, int]:
 
 
 def read_at(file: BinaryIO, view: memoryview, offset: int) -> int:
-    """As os.preadv for one buffer, of an open local or remote file: how many bytes were read."""
+    """Read into one buffer like os.preadv, from an open local or remote file; return the bytes read."""
     if isinstance(file, RemoteFile):
         n = max(0, min(len(view), file.source.size - offset))
         file.pread_into(view[:n], offset)

@@ -41,7 +41,9 @@ class Options:
 
 
 def check(given: Mapping[str, Any] | None, who: str = "storage_options") -> Options:
-    """What users wrote, as `Options`. UsageError for what nobody would read, and for credentials.
+    """Validate the user's options and return them as `Options`.
+
+    Raises UsageError for options that nothing reads, and for credentials.
 
     >>> check({"anon": True, "client_kwargs": {"endpoint_url": "http://localhost:9000"}}).endpoint_url
     'http://localhost:9000'
@@ -84,7 +86,10 @@ def check(given: Mapping[str, Any] | None, who: str = "storage_options") -> Opti
 
 
 def _seconds(config: Mapping[str, Any], name: str, usual: float, who: str) -> float:
-    """A limit on waiting. UsageError for what is none: without one, a store that falls silent would hold a run up for ever."""
+    """Return a timeout in seconds; raise UsageError for an invalid one.
+
+    Without a limit, a store that falls silent would block a run for ever.
+    """
     try:
         seconds = float(config.get(name, usual))
     except (TypeError, ValueError):
@@ -111,7 +116,7 @@ def use_everywhere(pairs: Sequence[str]) -> None:
 
 
 def told_everywhere() -> list[str]:
-    """The options that `use_everywhere` was given, as it takes them; nothing where there are none."""
+    """Return the options that `use_everywhere` was given, in the form it takes them; [] if there are none."""
     usual = asdict(Options())
     found = settings().get(EVERY)
     told = {n: v for n, v in found.items() if n in usual and v != usual[n]} if isinstance(found, dict) else {}
@@ -141,7 +146,7 @@ def parse_options(pairs: Sequence[str]) -> Options:
 
 
 def settings() -> dict[str, dict[str, Any]]:
-    """All options by bucket, as JSON: for workers on other machines."""
+    """Return all options by bucket, as JSON, for workers on other machines."""
     try:
         found = json.loads(os.environ.get(VARIABLE, "{}"))
     except ValueError:

@@ -55,7 +55,7 @@ class Source(Protocol):
 
 
 def version_of(etag: str) -> int:
-    """An ETag as the number that stands where a local file has its time of change."""
+    """Return an ETag as a number, used where a local file has its modification time."""
     return int.from_bytes(hashlib.blake2b(etag.encode(), digest_size=8).digest(), "little") >> 1
 
 
@@ -185,7 +185,10 @@ class RemoteFile(io.RawIOBase):
         return self._at
 
     def readinto(self, out: Any) -> int:
-        """As many bytes as there are, up to the end of the file: never fewer than asked before that."""
+        """Read as many bytes as there are, up to the end of the file.
+
+        Never reads fewer bytes than requested before the end.
+        """
         view = memoryview(out).cast("B")
         view = view[: max(0, min(len(view), self.source.size - self._at))]
         done = self._take(view)
@@ -211,7 +214,7 @@ class RemoteFile(io.RawIOBase):
         fetch(self.source, offset, view, self._check)
 
     def _take(self, view: memoryview) -> int:
-        """From what is held already."""
+        """Copy bytes from the buffer; return how many."""
         first = self._at - self._held_at
         if not 0 <= first < len(self._held):
             return 0

@@ -41,9 +41,9 @@ POLICY = Policy()
 
 
 def again(call: Callable[[], T], doing: str, policy: Policy = POLICY, sleep: Callable[[float], None] = time.sleep) -> T:
-    """The result of `call`, which is repeated while it raises Passing; StoreError once it has failed too often.
+    """Return the result of `call`, retrying while it raises Passing; raise StoreError after too many failures.
 
-    `call` may note how far it got: whoever reads a range goes on where the connection was cut.
+    `call` may record its progress: one that reads a range continues where the connection was cut.
     """
     n_failed = 0
     while True:

@@ -127,7 +127,7 @@ class Bucket:
 
     # -- looking --------------------------------------------------------------------------------------------------------
     def head(self, key: str) -> Object | None:
-        """The object; None where there is none."""
+        """Return the object; None if it does not exist."""
         asked = {"Key": key, "ChecksumMode": "ENABLED", **self._payer()}
         answer = self._request("looking at", "head_object", key, ok=(404,), **asked)
         if answer is None:
@@ -136,13 +136,16 @@ class Bucket:
         return Object(key, int(answer["ContentLength"]), etag, mark, expected_of(answer))
 
     def part_size(self, found: Object, number: int) -> int:
-        """The bytes of one part of an object that was uploaded in parts; -1 where the store does not say."""
+        """Return the bytes of one part of an object that was uploaded in parts; -1 if the store does not report it."""
         asked = {"Key": found.key, "PartNumber": number, **self._payer()}
         answer = self._request("looking at", "head_object", found.key, ok=(400, 404, 416), **asked)
         return -1 if answer is None else int(answer["ContentLength"])
 
     def may_list(self, prefix: str) -> bool:
-        """Whether the store tells us which keys begin so. If not, it refuses (403) what is missing like what is secret."""
+        """Return True if the store lets us list the keys that begin with `prefix`.
+
+        If not, it refuses (403) missing keys just like secret ones.
+        """
         try:
             next(self.objects(prefix), None)
         except Refused:
@@ -150,14 +153,17 @@ class Bucket:
         return True
 
     def objects(self, prefix: str) -> Iterator[Object]:
-        """All objects whose keys begin with `prefix`, in the order of their keys, a thousand at a time."""
+        """Yield all objects whose keys begin with `prefix`, in key order, a thousand at a time."""
         following = {"ContinuationToken": "NextContinuationToken"}
         for answer in self._pages("list_objects_v2", prefix, following, **self._payer()):
             for found in answer.get("Contents", ()):
                 yield Object(str(found["Key"]), int(found["Size"]), str(found["ETag"]))
 
     def _pages(self, what: str, prefix: str, following: Mapping[str, str], **arguments: Any) -> Iterator[Any]:
-        """The answers to a request that lists, one after the other. `following`: how the next is asked for, by what this one tells."""
+        """Yield the responses to a listing request, one after the other.
+
+        `following`: maps each argument of the next request to the field of this response that provides it.
+        """
         at: dict[str, Any] = {}
         while True:
             answer = self._request("listing", what, prefix, Prefix=prefix, **at, **arguments)
@@ -203,7 +209,7 @@ class Bucket:
         return retry.again(call, f"reading {self.url(key)}", policy)
 
     def get(self, key: str, most: int = 64 << 20) -> bytes | None:
-        """A small object; None where there is none. StoreError where it is larger than `most`."""
+        """Return a small object; None if it does not exist. Raises StoreError if it is larger than `most`."""
         found = self.head(key)
         if found is None:
             return None
@@ -215,7 +221,7 @@ class Bucket:
             return self.get(key, most)
 
     def fetch_key(self, key: str, path: str) -> None:
-        """The same by its key."""
+        """Fetch an object into a new file like `fetch`, by its key."""
         found = self.head(key)
         if found is None:
             raise Changed(self.url(key), "is gone")
@@ -251,7 +257,10 @@ class Bucket:
         return self._request("writing", "put_object", key, ok=(412,), **asked)
 
     def copy(self, bucket: str, source: str, key: str, size: int) -> None:
-        """An object of this store under another name; large ones in parts, where there is none of that name. It keeps its mark."""
+        """Copy an object of this store to another name, with its mark.
+
+        Large objects are copied in parts, and only if no object of that name exists.
+        """
         where = {"Bucket": bucket, "Key": source}
         if size <= _COPY_BYTES:
             self._request("copying", "copy_object", key, Key=key, CopySource=where, MetadataDirective="COPY")
@@ -289,7 +298,7 @@ class Bucket:
         return str(answer["UploadId"])
 
     def part(self, key: str, upload: str, number: int, data: bytes | memoryview) -> str:
-        """One part; its ETag. Sent again it takes the place of itself."""
+        """Upload one part and return its ETag. A part that is sent again replaces itself."""
         asked = {"UploadId": upload, "PartNumber": number, "Body": bytes(data), "ContentMD5": _md5(data)}
         return str(self._request("writing", "upload_part", key, Key=key, **asked)["ETag"])
 
@@ -342,11 +351,14 @@ class Bucket:
         return {"RequestPayer": "requester"} if self._options.requester_pays else {}
 
     def _request(self, doing: str, what: str, key: str, /, **arguments: Any) -> Any:
-        """As `_ask`, tried again while a failure may pass. `doing` begins the message where it does not."""
+        """Send a request like `_ask`, retrying temporary failures; `doing` begins the message of a permanent one."""
         return retry.again(lambda: self._ask(what, key, **arguments), f"{doing} {self.url(key)}")
 
     def _ask(self, what: str, key: str, /, *, ok: Sequence[int] = (), **arguments: Any) -> Any:
-        """One request. None for an answer with a status in `ok`; Passing, Changed or StoreError for other failures."""
+        """Send one request.
+
+        Returns None for a response with a status in `ok`; raises Passing, Changed or StoreError for other failures.
+        """
         global _used
         asker = client(self._options)
         from botocore import exceptions
@@ -370,7 +382,7 @@ class Bucket:
         return None
 
     def _judge(self, response: dict[str, Any], key: str, ok: Sequence[int]) -> Exception | None:
-        """What an answer that is an error means; None where it was expected."""
+        """Return the exception that an error response means; None if the error was expected."""
         status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         code = str(response.get("Error", {}).get("Code", ""))
         told = str(response.get("Error", {}).get("Message", "")) or code
@@ -436,7 +448,7 @@ class _Comparison:
 
 
 def _streamed(read: Any, *into: memoryview) -> Any:
-    """What the body of an answer gives; a connection that breaks is Passing."""
+    """Read from the body of a response; raise Passing if the connection breaks."""
     from botocore.exceptions import BotoCoreError
     from urllib3.exceptions import HTTPError
 

@@ -24,13 +24,13 @@ _here: dict[str, str] = {}  # local folders of this process, and the URLs where 
 
 
 def use(folder: str, url: str) -> None:
-    """From now on in this process: large files of a local folder (and of those in it) lie at `url`."""
+    """Map large files below a local folder to `url` for the rest of this process."""
     if url:
         _here[os.path.abspath(folder)] = url
 
 
 def placed(path: str) -> str:
-    """Where a large file or folder of scratch really lies: its URL, or the path itself where nobody said otherwise."""
+    """Return the actual location of a large scratch file or folder: its URL, or the path itself if not mapped."""
     if not _here or is_bucket(path):
         return path
     whole = os.path.abspath(path)
@@ -41,7 +41,7 @@ def placed(path: str) -> str:
 
 
 def new_place(parent: str, prefix: str) -> str:
-    """A name below `parent` that nobody has, for the scratch of one run."""
+    """Return an unused name below `parent`, for the scratch of one run."""
     return f"{scratch_url(parent)}/{prefix}{os.urandom(8).hex()}"
 
 
@@ -62,7 +62,7 @@ def probe(url: str) -> None:
 
 
 def exists(path: str) -> bool:
-    """Whether a file of scratch is there, local or not."""
+    """Return True if a scratch file exists, local or not."""
     if not is_bucket(path):
         return os.path.isfile(path)
     forget(path)
@@ -72,7 +72,7 @@ def exists(path: str) -> bool:
 
 
 def open_to_write(path: str) -> BinaryIO | BucketFile:
-    """A new file: here, or in the bucket."""
+    """Open a new file, on this machine or in the bucket."""
     return BucketFile(path) if is_bucket(path) else open(path, "wb")
 
 
@@ -148,7 +148,7 @@ class BucketFile(files.Finishing):
 
 
 def send_file(path: str, url: str) -> None:
-    """A local file into the bucket; it is gone from here then."""
+    """Move a local file into the bucket."""
     name, key = split_s3(url)
     put_file(Bucket(name), key, path)
     os.unlink(path)
@@ -160,7 +160,7 @@ def remove_object(url: str) -> None:
 
 
 def remove_tree(url: str) -> None:
-    """Everything below a place that `new_place` made, uploads that were not completed included."""
+    """Delete everything below a location that `new_place` returned, including incomplete uploads."""
     name, prefix = split_s3(output_url(url))
     bucket = Bucket(name)
     with contextlib.suppress(NoBucket):
@@ -171,6 +171,6 @@ def remove_tree(url: str) -> None:
 
 
 def bytes_below(url: str) -> int:
-    """How much lies there."""
+    """Return the number of bytes stored below `url`."""
     name, prefix = split_s3(output_url(url))
     return sum(found.size for found in Bucket(name).objects(f"{prefix}/"))

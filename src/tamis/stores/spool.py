@@ -40,7 +40,10 @@ _place: _Place | None = None
 
 
 def use(folder: str | None, most_bytes: int | None = None) -> None:
-    """Where this process, and those forked from it, keep copies; None: nowhere. By default at most a quarter of what is free there now."""
+    """Set where this process, and those forked from it, keep copies; None: nowhere.
+
+    By default at most a quarter of what is free there now.
+    """
     global _place
     _place = None if folder is None else _Place(folder, most_bytes)
 
@@ -92,7 +95,7 @@ class Bytes(files.Closing):
 
 
 def open_bytes(path: str) -> Bytes:
-    """A file to read parts of: of this machine, a copy, or where it lies."""
+    """Open a file to read parts of it: a local file, a local copy, or the remote file itself."""
     if not is_remote(path):
         return Bytes(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
     found = _copy(path)
@@ -104,7 +107,7 @@ def open_bytes(path: str) -> Bytes:
 
 @contextmanager
 def local_or_open(path: str) -> Iterator[str | RemoteFile]:
-    """The path of a file of this machine, itself or a copy that stays while this is open; else the remote file, open."""
+    """Yield the path of a local file or copy, which stays while this is open; else the open remote file."""
     if not is_remote(path):
         yield path
         return
@@ -119,7 +122,7 @@ def local_or_open(path: str) -> Iterator[str | RemoteFile]:
 
 # -- copies -------------------------------------------------------------------------------------------------------------------
 def _copy(url: str) -> BinaryIO | None:
-    """The copy, open and so kept from being removed; None where there is none and it cannot be had."""
+    """Return the copy, open and thus protected from removal; None if there is none and it cannot be created."""
     if _place is None:
         return None
     os.makedirs(_place.folder, mode=0o700, exist_ok=True)
@@ -159,10 +162,10 @@ def _made(path: str, source: Source, place: _Place) -> bool:
 
 
 def _make_room(place: _Place, n_bytes: int, held: int) -> bool:
-    """Whether a copy of so many bytes fits, without those that had to go for it.
+    """Return True if a copy of this many bytes fits, after removing older copies if needed.
 
-    `held`: the lock of the folder. It holds how many bytes there are at most, as looking at all copies for each new one would take longer
-    than copying them (a folder of single pictures).
+    `held`: the lock of the folder. It stores an upper bound of the bytes in the folder, as looking at all
+    copies for each new one would take longer than copying them (a folder of single images).
     """
     told = os.pread(held, _COUNT_BYTES, 0)
     total = int.from_bytes(told, "little")

@@ -21,7 +21,7 @@ class Upload(NamedTuple):
 
     @classmethod
     def from_list(cls, values: Any) -> Upload:
-        """Of a report or the log, which are checked: ValueError for what is none."""
+        """Parse an upload from a report or the log; raise ValueError if malformed."""
         upload, mark, parts = values
         if not all(isinstance(v, str) for v in (upload, mark, *parts)):
             raise ValueError("no upload")
@@ -49,7 +49,7 @@ def send(bucket: Bucket, key: str, path: str) -> Upload:
 
 
 def put_file(bucket: Bucket, key: str, path: str) -> None:
-    """A file as an object, whole, in place of the one that has the key."""
+    """Upload a file as one object, replacing the one that has the key."""
     if os.path.getsize(path) <= PART_BYTES:
         with open(path, "rb") as file:
             bucket.put(key, file.read())
@@ -60,7 +60,7 @@ def put_file(bucket: Bucket, key: str, path: str) -> None:
 
 
 def _exactly(file: BinaryIO, n: int) -> bytes:
-    """The next n bytes of a file that has them."""
+    """Return the next n bytes of a file that has them."""
     data = file.read(n)
     while len(data) < n:
         more = file.read(n - len(data))

@@ -20,7 +20,7 @@ def is_remote(path: str | os.PathLike[str]) -> bool:
 
 
 def is_bucket(path: str | os.PathLike[str]) -> bool:
-    """Whether it lies in an object store, which is written to as well."""
+    """Return True if `path` is in an object store, which is also written to."""
     return isinstance(path, str) and path.startswith(WRITTEN)
 
 
@@ -42,7 +42,9 @@ def split_s3(url: str) -> tuple[str, str]:
 
 
 def output_url(url: str) -> str:
-    """An output as the run knows it: no slash at its end, no way out of it. UsageError for what cannot be written to.
+    """Return an output in normal form: no trailing slash, no way out of it.
+
+    Raises UsageError for a URL that cannot be written to.
 
     >>> output_url("s3://corpus/clean/")
     's3://corpus/clean'
@@ -59,19 +61,21 @@ def output_url(url: str) -> str:
 
 
 def scratch_url(url: str) -> str:
-    """A place for scratch as the run knows it. UsageError for what cannot be written to."""
+    """Return a scratch location in normal form; raise UsageError if it cannot be written to."""
     if not is_bucket(url):
         raise UsageError(f"scratch: {url}: this is only read; give a folder of this machine, or s3://bucket/path")
     return output_url(url)
 
 
 def absolute(path: str | os.PathLike[str]) -> str:
-    """A local path as it is from the root; a remote one as it is."""
+    """Return a local path as an absolute one; a remote one unchanged."""
     return str(path) if is_remote(path) else os.path.abspath(os.path.expanduser(os.fspath(path)))
 
 
 def name_in(url: str) -> str:
-    """The path inside its host or bucket, by which a format is told: without `?signature=...` of a web address.
+    """Return the path inside its host or bucket, by which the format is determined.
+
+    Without the `?signature=...` of a web address.
 
     >>> name_in("https://host/data/a%20b.jsonl.gz?token=x")
     'data/a b.jsonl.gz'

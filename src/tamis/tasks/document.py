@@ -46,12 +46,15 @@ class DocumentBatch(TracedBatch):
 
     @data.setter
     def data(self, value: Any) -> None:
-        """A table or frame instead of the documents. Rows are traced to their records when the stage returns the batch."""
+        """Replace the documents by a table or frame.
+
+        Rows are traced to their records when the stage returns the batch.
+        """
         check_data(value)
         self._put(value)
 
     def with_frames(self, library: str) -> DocumentBatch:
-        """The same documents, whose `data` is a frame of this library: pandas, cudf or pyarrow."""
+        """Return the same documents with `data` as a frame of this library: pandas, cudf or pyarrow."""
         child = self._settled() if self._behind is not None else self._child()
         child.frames = library
         if child._rows is None and child._table is not None:  # given in memory: moved now
@@ -77,7 +80,7 @@ class DocumentBatch(TracedBatch):
         self._hidden, self._only = frozenset(), None
 
     def _settled(self) -> DocumentBatch:
-        """The documents of a frame that took the place of others, traced to these."""
+        """Return the documents of a frame that replaced others, traced to the originals."""
         from tamis.formats.frames.returned_data import adopt
 
         assert self._behind is not None
@@ -105,9 +108,10 @@ class DocumentBatch(TracedBatch):
         return [n for n in names if n in self._only] if self._only is not None else names
 
     def column(self, name: str) -> pa.Array:
-        """One column, decoded now if it was not before. A field that no document has is all null.
+        """Return one column, decoding it now if needed; a field that no document has is all null.
 
-        Values of several kinds (a text among numbers) are a column of JSON values: `to_pylist()` gives them as they are.
+        Values of several kinds (a text among numbers) become a column of JSON values: `to_pylist()` returns them
+        unchanged.
         """
         if self._rows is None or name in self._columns:
             from tamis.formats.columns.exact import shown
@@ -124,7 +128,7 @@ class DocumentBatch(TracedBatch):
         return self._cache[name]
 
     def exact_column(self, name: str) -> pa.Array:
-        """One column in which every value is as it is: a type of Arrow where that holds them all, else JSON values."""
+        """Return one column with every value unchanged: an Arrow type if one holds them all, else JSON values."""
         if self._rows is None or name in self._columns:
             return self._own(name)
         known = self._cache.get(name)
@@ -135,7 +139,10 @@ class DocumentBatch(TracedBatch):
         return self._origin.exact(name, self._rows)
 
     def texts(self, field: str) -> pa.Array:
-        """The texts of a field; null where the value is absent or is no text. What a text is, is decided here and nowhere else."""
+        """Return the texts of a field; null where the value is absent or not a text.
+
+        This is the only code that decides what a text is.
+        """
         # Not get_columns(): naming every field of JSON records takes a scan of them all.
         if not self._is_read(field) or (self._rows is None and field not in self.get_columns()):
             return pa.nulls(self.num_items, pa.large_string())
@@ -145,9 +152,10 @@ class DocumentBatch(TracedBatch):
         return texts_of_column(self._own(field) if is_own else self.column(field))
 
     def texts_in_place(self, field: str) -> tuple[pa.Array, np.ndarray[Any, Any] | None]:
-        """The texts of a field as a column that may hold others, too, and the rows of it that are these documents' (None: all, in order).
+        """Return the texts of a field without copying, and the rows that belong to these documents.
 
-        For whoever can look at some rows of a column: documents that were dropped lie between, and nothing is copied.
+        The column may hold other texts, too (rows None: all belong, in order). For callers that can look at some
+        rows of a column: dropped documents remain in between, and nothing is copied.
         """
         if (
             field in self._pending
@@ -160,7 +168,7 @@ class DocumentBatch(TracedBatch):
         return self.texts(field), None
 
     def values(self, field: str, at: np.ndarray[Any, Any] | None = None) -> list[Any]:
-        """A field as Python values, each as JSON said it, of all documents or of those at these positions."""
+        """Return a field as Python values, each as in the JSON, of all documents or of those at positions `at`."""
         from tamis.formats.columns.exact import values_of
 
         if at is None or len(at) == self.num_items:
@@ -170,18 +178,18 @@ class DocumentBatch(TracedBatch):
         return self.take(at).values(field)
 
     def is_declared(self, name: str) -> bool:
-        """Whether the column's type is that of the input (Parquet) or of a table, whatever values there are."""
+        """Return True if the column's type is that of the input (Parquet) or of a table, whatever its values."""
         return self._origin is None or (self._origin.is_typed and name not in self._columns)
 
     def _own(self, name: str) -> pa.Array:
-        """A column that no record stands behind: of a table that somebody gave, or one that a stage made."""
+        """Return a column that no record underlies: one of a table supplied in memory, or one that a stage added."""
         if self._rows is not None:
             return self._columns[name]
         array = to_table(self._table).column(name)
         return array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
 
     def has_field(self, name: str) -> bool:
-        """Whether any document has the field (a column that the input declares, it has)."""
+        """Return True if any document has the field; a column that the input declares counts as present."""
         if self._origin is not None and not self._origin.is_typed and self._is_read(name):
             if not self._origin.is_parsed and self._is_plain(name) and self.num_items:
                 few = self.column_of(name, np.arange(min(_LOOKED_AT, self.num_items)))
@@ -194,18 +202,18 @@ class DocumentBatch(TracedBatch):
         return self._only is None or name in self._only or name in self._columns
 
     def column_of(self, name: str, at: np.ndarray[Any, Any]) -> pa.Array:
-        """The values of a column in these rows; where no field was looked at yet, only these records are."""
+        """Return the values of a column in these rows; if no field was parsed yet, only these records are."""
         if self._origin is not None and self._rows is not None and not self._origin.is_parsed and self._is_plain(name):
             return self._origin.column_of(name, self._rows[at])
         return take_rows(self.column(name), at)
 
     def _is_plain(self, name: str) -> bool:
-        """Whether a column is what the records say, and nobody decoded or changed it."""
+        """Return True if a column is as in the records, neither decoded nor changed."""
         changed = (self._columns, self._cache, self._hidden, self._pending)
         return self._rows is not None and not any(name in c for c in changed) and bool((self._rows >= 0).all())
 
     def kinds(self, name: str) -> np.ndarray[Any, Any]:
-        """What each value of a field is: MISSING, NULL, TEXT or OTHER (a number, a list, ...)."""
+        """Return the kind of each value of a field: MISSING, NULL, TEXT or OTHER (a number, a list, ...)."""
         if self._origin is not None and self._rows is not None and name not in {*self._columns, *self._hidden}:
             own = self._origin.kinds(name)
             if own is not None:
@@ -217,16 +225,12 @@ class DocumentBatch(TracedBatch):
         return kinds_of(self.exact_column(name))
 
     def to_pyarrow(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """All columns (or those named) as a table.
-
-        While a stage of a run processes the batch, the table also has the row id (`_tamis_row`), by which rows of a table that the
-        stage returns are traced to their records.
-        """
+        """Return all columns (or those named) as a table, plus the hidden row id."""
         table = self.traced_table(columns)
         return table if self.numbering or ROW_ID not in table.column_names else table.drop_columns([ROW_ID])
 
     def traced_table(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Like `to_pyarrow`, with the row id wherever there is one."""
+        """Return the documents as `to_pyarrow` does, with the row id wherever there is one."""
         if self._rows is None:
             table = to_table(self._table)
             if columns is None:
@@ -236,9 +240,9 @@ class DocumentBatch(TracedBatch):
         return pa.table([*(self.column(n) for n in names), pa.array(self.serial)], names=[*names, ROW_ID])
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> Any:
-        """All columns (or those named) as a frame; rows are known again by its index and by the objects in it.
+        """Return all columns (or those named) as a frame; rows are recognized by its index and by its objects.
 
-        Fields of JSON records are columns of Python objects, each value as JSON said it, null as None.
+        Fields of JSON records are columns of Python objects, each value as in the JSON, null as None.
         """
         if self._rows is None and is_frame(self._table):
             return self._table if columns is None else self._table[list(columns)]
@@ -247,7 +251,7 @@ class DocumentBatch(TracedBatch):
         return frame_of(self, self._named(columns))
 
     def _named(self, columns: Sequence[str] | None) -> list[str]:
-        """The columns of a table or frame: those asked for, or all, with those that the stage said it needs."""
+        """Return the columns of a table or frame: those asked for, or all plus those that the stage declared to need."""
         if columns is not None:
             return list(columns)
         names = self.get_columns()
@@ -257,8 +261,11 @@ class DocumentBatch(TracedBatch):
     def with_column(
         self, name: str, values: pa.Array | Sequence[Any], changed: np.ndarray[Any, Any] | None = None
     ) -> DocumentBatch:
-        """A column, new or instead of the one that is there. `changed`: by row, whether it may have another value than before (None:
-        any may): whoever writes does not look at the others again."""
+        """Return the batch with a column added or replaced.
+
+        `changed`: by row, whether it may have another value than before (None: any may); the writer does not look
+        at the others again.
+        """
         array = values if isinstance(values, pa.Array) else combined(values)  # of Python values, each as it is
         if len(array) != self.num_items:
             raise UsageError(f"with_column({name!r}): {len(array)} values for {self.num_items} documents")
@@ -314,7 +321,7 @@ class DocumentBatch(TracedBatch):
         return self.with_values(field, mask, texts)
 
     def without_added(self, name: str) -> DocumentBatch:
-        """Without a column; where only a stage added it, records that never had it keep their bytes."""
+        """Drop a column; if only a stage added it, records that never had it keep their bytes."""
         if self.lineage is None or not self.lineage.adds(name):
             return self.drop_columns([name])
         child = self._child()
@@ -341,7 +348,7 @@ class DocumentBatch(TracedBatch):
         return child
 
     def select(self, names: Sequence[str]) -> DocumentBatch:
-        """Only these columns come out."""
+        """Restrict the output to these columns."""
         if self._behind is not None:
             return self._settled().select(names)
         child = self._child()
@@ -353,7 +360,10 @@ class DocumentBatch(TracedBatch):
         return child
 
     def take(self, indices: np.ndarray[Any, Any]) -> DocumentBatch:
-        """The documents at these positions, in this order. A position may repeat (the copies are derived documents)."""
+        """Return the documents at these positions, in this order.
+
+        A position may repeat (the copies are derived documents).
+        """
         if self._behind is not None:
             return self._settled().take(indices)
         child = self._child()
@@ -376,12 +386,12 @@ class DocumentBatch(TracedBatch):
         return child
 
     def filter(self, mask: np.ndarray[Any, Any]) -> DocumentBatch:
-        """The documents where `mask` is true."""
+        """Return the documents where `mask` is true."""
         mask = np.asarray(mask, dtype=bool)
         return self if mask.all() else self.take(np.flatnonzero(mask))
 
     def _forget(self, names: Iterable[str]) -> None:
-        """What was measured of columns that change now, and scores that were to become these columns, are no longer true."""
+        """Discard measurements of columns that change now, and scores that were to become these columns."""
         gone = set(names)
         self.measured = {
             (of, what): v
@@ -391,21 +401,21 @@ class DocumentBatch(TracedBatch):
 
     @classmethod
     def like(cls, batch: DocumentBatch) -> DocumentBatch:
-        """The same documents as a batch of this kind."""
+        """Return the same documents as a batch of this kind."""
         made = object.__new__(cls)
         made.__dict__.update(batch._child().__dict__)
         return made
 
     @classmethod
     def over(cls, origin: Origin, rows: np.ndarray[Any, Any], dataset_name: str = "") -> DocumentBatch:
-        """A lazy batch over the given rows of an origin."""
+        """Return a lazy batch over the given rows of an origin."""
         batch = cls(dataset_name)
         batch._origin, batch._rows = origin, rows
         return batch
 
     @classmethod
     def of(cls, lineage: Lineage, dataset_name: str = "", frames: str = "pandas") -> DocumentBatch:
-        """A lazy batch with this lineage, whose `data` is a frame of this library."""
+        """Return a lazy batch with this lineage, whose `data` is a frame of this library."""
         batch = cls(dataset_name)
         batch.frames = frames
         batch._put_lineage(lineage)

@@ -24,5 +24,5 @@ class FileGroupTask(Task[list[str]]):
         return len(self.data)
 
     def get_deterministic_id(self) -> str:
-        """From the paths, in any order; not from what is in the files."""
+        """Return an id derived from the paths, in any order, not from the contents of the files."""
         return hashlib.blake2b("\0".join(sorted(self.data)).encode(), digest_size=8).hexdigest()

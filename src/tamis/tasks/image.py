@@ -22,7 +22,7 @@ _CHANGED = "image_bytes"
 
 
 def column_of(name: str) -> str:
-    """The column that holds a field of ImageObject.
+    """Return the column that holds a field of ImageObject.
 
     >>> column_of("image_id"), column_of("embedding")
     ('id', 'embedding')
@@ -62,7 +62,7 @@ class ImageObject:
 
     @image_data.setter
     def image_data(self, pixels: np.ndarray[Any, Any] | None) -> None:
-        """None forgets pixels that were assigned (or never looked at): the stored picture stands."""
+        """Assign pixels; None discards pixels that were assigned (or never looked at) in favour of the stored image."""
         self._pixels = pixels
 
     @property

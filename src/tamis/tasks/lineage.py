@@ -45,11 +45,11 @@ class Origin(Protocol):
         ...
 
     def column(self, name: str) -> pa.Array:
-        """One field of all records, for computing; null where it is missing."""
+        """Return one field of all records, for computing; null where it is missing."""
         ...
 
     def column_of(self, name: str, rows: Array) -> pa.Array:
-        """The same of some records, none of them -1."""
+        """Return one field of some records, none of them -1, for computing; null where it is missing."""
         ...
 
     def narrow(self, rows: Array) -> None:
@@ -57,11 +57,14 @@ class Origin(Protocol):
         ...
 
     def exact(self, name: str, rows: Array) -> pa.Array:
-        """One field of some records, every value as it is; null where a row is -1."""
+        """Return one field of some records, every value unchanged; null where a row is -1."""
         ...
 
     def kinds(self, name: str) -> Array | None:
-        """What stands in this field of every record: MISSING, NULL, TEXT or OTHER; None where the column says as much."""
+        """Return the kind of this field in every record: MISSING, NULL, TEXT or OTHER.
+
+        None where the column itself says as much.
+        """
         ...
 
     def identity(self) -> Identity:
@@ -77,7 +80,7 @@ class Origin(Protocol):
         ...
 
     def raw(self, row: int) -> bytes | None:
-        """The bytes of one record; None where records are no bytes of their own."""
+        """Return the bytes of one record; None if records have no bytes of their own."""
         ...
 
 
@@ -106,7 +109,7 @@ class Lineage:
         return self.origin.lengths(self.rows)
 
     def raw(self, i: int) -> bytes | None:
-        """The record of document `i` as bytes, where it is any."""
+        """Return the record of document `i` as bytes, if it has any."""
         row = int(self.rows[i])
         return self.origin.raw(row) if row >= 0 else None
 
@@ -116,5 +119,5 @@ class Lineage:
         return (-1, -1) if places is None or row < 0 else (int(places[0][row]), int(places[1][row]))
 
     def adds(self, name: str) -> bool:
-        """Whether a field is there only because a stage added it."""
+        """Return True if a field exists only because a stage added it."""
         return name in self.columns and name not in self.origin.field_names(self.rows)

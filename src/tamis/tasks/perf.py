@@ -32,7 +32,7 @@ class StagePerfStats:
         )
 
     def __radd__(self, other: object) -> StagePerfStats:
-        """So that `sum(stats)` works."""
+        """Support `sum(stats)`."""
         return self if other == 0 else NotImplemented
 
     def reset(self) -> None:

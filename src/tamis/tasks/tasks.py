@@ -32,11 +32,11 @@ class Task(Generic[T]):
         return []
 
     def get_deterministic_id(self) -> str | None:
-        """A name that says what is in the task, the same in every run; None: there is none."""
+        """Return a name that identifies the contents of the task, the same in every run; None: there is none."""
         return None
 
     def get_source_id(self) -> str:
-        """The task of the start of the pipeline that this one comes from: what stands before the first dot of its id."""
+        """Return the task at the start of the pipeline that this one comes from: its id up to the first dot."""
         return self.task_id.partition(".")[0]
 
     def _set_task_id(self, task_id: str) -> None:

@@ -124,17 +124,17 @@ class TracedBatch(Task["pa.Table"]):
         return self._table
 
     def renumbered(self, serial: Array) -> Self:
-        """The same documents under other row ids (-1: a new document)."""
+        """Return the same documents under other row ids (-1: a new document)."""
         child = self._child()
         child._serial = serial
         return child
 
     def copy(self) -> Self:
-        """A batch of the same documents that stays as it is, whatever is done to this one. Shares the data."""
+        """Return a batch of the same documents that later changes to this one do not affect; shares the data."""
         return self._child()
 
     def replaced_records(self, lineage: Lineage) -> Self:
-        """The same documents (and row ids) over other records."""
+        """Return the same documents (and row ids) over other records."""
         child = self._child()
         child._serial = self.serial
         child._put_lineage(lineage)
@@ -160,7 +160,10 @@ class TracedBatch(Task["pa.Table"]):
         self._cache, self._pending = {}, {}
 
     def places(self) -> tuple[Array, Array]:
-        """Where each document lies in the input: number of the file and offset (or row number) in it; -1 where unknown."""
+        """Return the position of each document in the input; -1 where unknown.
+
+        That is the number of the file, and the offset (or row number) in it.
+        """
         n = self.num_items
         known = self._origin.places if self._origin is not None else None
         if known is None or self._rows is None:

@@ -42,7 +42,7 @@ class TaskPerfUtils:
 
     @staticmethod
     def get_aggregated_stage_stat(tasks: Any, stage_prefix: str, stat: str) -> float:
-        """The sum of a measure over the stages whose names begin so."""
+        """Return the sum of a measure over the stages whose names begin with `stage_prefix`."""
         measured = TaskPerfUtils.collect_stage_metrics(tasks)
         return float(sum(m[stat].sum() for name, m in measured.items() if name.startswith(stage_prefix) and stat in m))
 
@@ -60,7 +60,7 @@ def _groups(tasks: Any) -> list[tuple[str, Sequence[Task[Any]]]]:
 
 
 def _perfs(tasks: Iterator[Task[Any]]) -> Iterator[Any]:
-    """Every record once: tasks that were made together share it."""
+    """Yield every performance record once: tasks that were created together share it."""
     seen: set[int] = set()
     for task in tasks:
         for perf in task._stage_perf or ():

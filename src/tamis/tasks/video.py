@@ -58,7 +58,10 @@ class Clip:
         return self.span[1] - self.span[0]
 
     def extract_metadata(self) -> dict[str, Any] | None:
-        """Of a clip that was written or given as bytes: width, height, framerate, num_frames, video_codec, num_bytes; None of any other."""
+        """Return the metadata of a clip that was written or given as bytes; None for any other.
+
+        Keys: width, height, framerate, num_frames, video_codec, num_bytes.
+        """
         film = self.buffer if self.buffer is not None else self.row.get("clip_path")
         if film is None:
             return None
@@ -138,7 +141,7 @@ class Video:
         )
 
     def is_10_bit_color(self) -> bool | None:
-        """None where nobody knows."""
+        """Return True if the pixel format is 10-bit; None if unknown."""
         known = self.metadata.pixel_format
         return None if known is None else "10le" in known or "10be" in known
 
@@ -167,5 +170,5 @@ class VideoTask(Task[Video]):
         return 1
 
     def validate(self) -> bool:
-        """Whether the film is there."""
+        """Return True if the video exists."""
         return os.path.exists(self.data.input_path)

@@ -15,12 +15,12 @@ class FSPath:
         return self._fs.open(self._path, mode, **kwargs)
 
     def as_posix(self) -> str:
-        """The path with its protocol; without one for local files."""
+        """Return the path with its protocol; without one for local files."""
         protocol = self._fs.protocol if isinstance(self._fs.protocol, str) else self._fs.protocol[0]
         return self._path if protocol in ("file", "local") else f"{protocol}://{self._path.lstrip('/')}"
 
     def get_bytes_cat_ranges(self, *, part_size: int = 10 * 1024**2) -> bytes:
-        """The whole file, fetched in parts at the same time."""
+        """Return the whole file, fetched in concurrent parts."""
         size = self._fs.size(self._path) or 0
         starts = list(range(0, size, part_size))
         ends = [min(start + part_size, size) for start in starts]
@@ -38,7 +38,7 @@ class FSPath:
 
 
 def is_remote_url(url: str) -> bool:
-    """Whether a path names another file system than the local one.
+    """Return True if a path names a file system other than the local one.
 
     >>> is_remote_url("s3://bucket/a"), is_remote_url("/a/b"), is_remote_url("file:///a")
     (True, False, False)

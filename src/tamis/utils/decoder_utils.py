@@ -82,7 +82,7 @@ def _only_first(stream_idx: int, video_format: str | None, num_threads: int) -> 
 
 @contextmanager
 def save_stream_position(stream: BinaryIO) -> Iterator[BinaryIO]:
-    """Whatever is read inside, afterwards the stream stands where it stood."""
+    """Restore the position of the stream at the end of the block, whatever is read inside."""
     at = stream.tell()
     try:
         yield stream
@@ -100,7 +100,7 @@ def extract_video_metadata(video: Any) -> VideoMetadata:
 
 
 def get_video_timestamps(data: Any, stream_idx: int = 0, video_format: str | None = None) -> np.ndarray[Any, Any]:
-    """When each picture is shown, in seconds, in order. Nothing is decoded."""
+    """Return the presentation time of each frame, in seconds, in order. Nothing is decoded."""
     _only_first(stream_idx, video_format, 1)
     with opened(_source(data)) as container:
         stream = video_stream(container)
@@ -118,7 +118,9 @@ def get_avg_frame_rate(data: Any, stream_idx: int = 0, video_format: str | None 
 
 
 def find_closest_indices(src: np.ndarray[Any, Any], dst: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """For each value of `dst` where the nearest of `src` (ascending) is; the earlier of two that are as near.
+    """Return for each value of `dst` the index of the nearest of `src` (ascending).
+
+    If two are equally near, the earlier one is returned.
 
     >>> import numpy as np
     >>> find_closest_indices(np.array([0.0, 1.0, 2.0]), np.array([0.4, 1.5, 9.0])).tolist()
@@ -161,7 +163,10 @@ def decode_video_cpu_frame_ids(
     video_format: str | None = None,
     num_threads: int = 1,
 ) -> np.ndarray[Any, Any]:
-    """The frames of these numbers (ascending), each as often as `counts` says: uint8 [n, height, width, 3]. Room is asked for first."""
+    """Decode the frames of these numbers (ascending), each repeated by `counts`: uint8 [n, height, width, 3].
+
+    Memory is reserved first.
+    """
     _only_first(stream_idx, video_format, num_threads)
     source = _source(data)
     facts = read_facts(source)

@@ -38,7 +38,7 @@ def get_default_file_extensions(input_filetype: str) -> list[str]:
 
 
 def get_fs(path: str, storage_options: Mapping[str, Any] | None = None) -> Any:
-    """The fsspec file system that a path belongs to."""
+    """Return the fsspec file system that a path belongs to."""
     import fsspec
 
     return fsspec.core.url_to_fs(path, **(storage_options or {}))[0]
@@ -51,7 +51,7 @@ def _fs(path: str, fs: Any, storage_options: Mapping[str, Any] | None) -> Any:
 
 
 def read_json_file(path: str, fs: Any) -> Any:
-    """What a JSON file holds."""
+    """Return the content of a JSON file."""
     with fs.open(path, "rb") as file:
         return json.loads(file.read())
 
@@ -68,7 +68,7 @@ def write_json_file(path: str, payload: Any, fs: Any) -> None:
 
 
 def is_not_empty(path: str, fs: Any = None, storage_options: Mapping[str, Any] | None = None) -> bool:
-    """Whether `path` is a folder with anything in it."""
+    """Return True if `path` is a folder with anything in it."""
     fs = _fs(path, fs, storage_options)
     return bool(fs.exists(path) and fs.isdir(path) and fs.ls(path, detail=False))
 
@@ -86,7 +86,7 @@ def delete_dir(path: str, fs: Any = None, storage_options: Mapping[str, Any] | N
 
 
 def create_or_overwrite_dir(path: str, fs: Any = None, storage_options: Mapping[str, Any] | None = None) -> None:
-    """An empty folder. **What was in it is removed.**"""
+    """Create an empty folder, **removing existing contents**."""
     fs = _fs(path, fs, storage_options)
     if is_not_empty(path, fs):
         log.warning("%s is not empty; it is removed", path)
@@ -95,7 +95,7 @@ def create_or_overwrite_dir(path: str, fs: Any = None, storage_options: Mapping[
 
 
 def filter_files_by_extension(files_list: Iterable[str], keep_extensions: str | Sequence[str]) -> list[str]:
-    """The files whose names end so, with or without a dot in `keep_extensions`.
+    """Return the files with these extensions, with or without a dot in `keep_extensions`.
 
     >>> filter_files_by_extension(["a.jsonl", "b.txt"], "jsonl")
     ['a.jsonl']
@@ -133,7 +133,10 @@ def get_all_file_paths_and_size_under(
     fs: Any = None,
     sort_by_size: bool = True,
 ) -> list[tuple[str, int]]:
-    """The same with sizes in bytes (-1: not known), smallest first, or by path."""
+    """Return paths as `get_all_file_paths_under` does, with sizes in bytes (-1: not known).
+
+    They are sorted smallest first, or by path.
+    """
     found = _listed(path, recurse_subdirectories, keep_extensions, storage_options, fs)
     return sorted(found, key=lambda item: (item[1], item[0]) if sort_by_size else (0, item[0]))
 
@@ -162,7 +165,10 @@ def _listed(
 
 
 def _ends_in(name: str, endings: set[str]) -> bool:
-    """Whether a name has one of these extensions, in lower case and without the first dot: one ("gz"), or several ("jsonl.gz")."""
+    """Return True if a name has one of these extensions, given in lower case and without the first dot.
+
+    An extension is single ("gz"), or several ("jsonl.gz").
+    """
     if posixpath.splitext(name)[1][1:].casefold() in endings:
         return True
     several = tuple("." + ending for ending in endings if "." in ending)
@@ -170,7 +176,7 @@ def _ends_in(name: str, endings: set[str]) -> bool:
 
 
 def infer_protocol_from_paths(paths: Iterable[str]) -> str | None:
-    """The protocol of the first path that is not local.
+    """Return the protocol of the first path that is not local.
 
     >>> infer_protocol_from_paths(["a.jsonl", "s3://bucket/b.jsonl"]), infer_protocol_from_paths(["/a", "file:///b"])
     ('s3', None)
@@ -179,7 +185,10 @@ def infer_protocol_from_paths(paths: Iterable[str]) -> str | None:
 
 
 def pandas_select_columns(df: Any, columns: Sequence[str] | None, file_path: str) -> Any:
-    """The frame with those of the columns that it has; None if it has none of them. Missing ones are told."""
+    """Return the frame with those of the columns that it has, or None if it has none of them.
+
+    Missing columns are reported.
+    """
     if columns is None:
         return df
     there = [c for c in columns if c in df.columns]
@@ -208,7 +217,7 @@ def check_output_mode(mode: str, fs: Any, path: str, append_mode_implemented: bo
 
 
 def infer_dataset_name_from_path(path: str, path_kind: str = "file") -> str:
-    """A name for a dataset, from where it lies: the folder of a file, or the folder itself (`path_kind="dir"`).
+    """Derive a dataset name from its path: the folder of a file, or the folder itself (`path_kind="dir"`).
 
     >>> infer_dataset_name_from_path("/data/Wiki/a.jsonl"), infer_dataset_name_from_path("s3://bucket/Wiki", "dir")
     ('wiki', 'wiki')
@@ -242,7 +251,7 @@ def tar_safe_extract(tar: Any, path: str) -> None:
 
 
 def parse_bytes_string_to_int(size: str | int) -> int:
-    """A size in bytes. MB is 10^6, MiB is 2^20.
+    """Parse a size in bytes. MB is 10^6, MiB is 2^20.
 
     >>> parse_bytes_string_to_int("2MiB"), parse_bytes_string_to_int(5)
     (2097152, 5)
@@ -255,7 +264,7 @@ def _is_local(fs: Any) -> bool:
 
 
 def _has_buckets(fs: Any) -> bool:
-    """Whether the first part of a path is a bucket (or a container), which is no folder."""
+    """Return True if the first part of a path is a bucket (or a container), which is not a folder."""
     return not _WITH_BUCKETS.isdisjoint(_protocols(fs))
 
 

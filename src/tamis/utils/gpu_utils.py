@@ -6,5 +6,5 @@ from tamis.memory.gpu import count_gpus
 
 
 def get_gpu_count() -> int:
-    """How many GPUs this machine has."""
+    """Return the number of GPUs of this machine."""
     return count_gpus()

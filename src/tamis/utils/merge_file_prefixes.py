@@ -79,8 +79,11 @@ def merge_file_prefixes(input_dir: str, output_prefix: str) -> None:
 
 
 def _refuse_own_result(prefixes: Sequence[str], output_prefix: str) -> None:
-    """Whether a pair of the result's name is an earlier result or an input cannot be told: merged, its tokens would be there twice, or
-    it would be replaced."""
+    """Raise UsageError if a pair with the result's name is in the input.
+
+    It is unknown whether that pair is an earlier result or an input: merged, its tokens would be there twice,
+    or it would be replaced.
+    """
     wanted = os.path.join(os.path.realpath(os.path.dirname(output_prefix) or "."), os.path.basename(output_prefix))
     for prefix in prefixes:
         if os.path.join(os.path.realpath(os.path.dirname(prefix) or "."), os.path.basename(prefix)) == wanted:
@@ -105,7 +108,7 @@ def _pairs(folder: str) -> list[str]:
 
 
 def get_args(args: Sequence[str] | None = None) -> argparse.Namespace:
-    """The options of the command."""
+    """Parse the options of the command."""
     parser = argparse.ArgumentParser("python -m tamis.utils.merge_file_prefixes", description=__doc__)
     parser.add_argument("--input-dir", required=True, help="the folder with the pairs")
     parser.add_argument("--output-prefix", required=True, help="path of the result, without an ending")

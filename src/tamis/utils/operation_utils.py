@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 
 def get_tmp_dir() -> pathlib.Path:
-    """The folder for temporary files of this user's machine (TMPDIR)."""
+    """Return the folder for temporary files of this user's machine (TMPDIR)."""
     return pathlib.Path(tempfile.gettempdir())
 
 
@@ -19,7 +19,7 @@ def get_tmp_dir() -> pathlib.Path:
 def make_temporary_dir(
     prefix: str | None = None, target_dir: str | os.PathLike[str] | None = None, delete: bool = True
 ) -> Iterator[pathlib.Path]:
-    """A new folder, with all in it removed at the end of the block unless `delete` is False."""
+    """Create a new folder; remove it with its contents at the end of the block unless `delete` is False."""
     path = pathlib.Path(tempfile.mkdtemp(prefix=prefix, dir=_made(target_dir)))
     try:
         yield path
@@ -35,7 +35,7 @@ def make_named_temporary_file(
     delete: bool = True,
     target_dir: str | os.PathLike[str] | None = None,
 ) -> Iterator[pathlib.Path]:
-    """A new, empty file, closed; removed at the end of the block unless `delete` is False."""
+    """Create a new, empty, closed file; remove it at the end of the block unless `delete` is False."""
     handle, name = tempfile.mkstemp(prefix=prefix, suffix=suffix, dir=_made(target_dir))
     os.close(handle)
     path = pathlib.Path(name)
@@ -48,14 +48,14 @@ def make_named_temporary_file(
 
 @contextmanager
 def make_pipeline_temporary_dir(sub_dir: str | None = None) -> Iterator[pathlib.Path]:
-    """A temporary folder, in `sub_dir` of the folder for temporary files."""
+    """Create a temporary folder, in `sub_dir` of the folder for temporary files."""
     with make_temporary_dir(target_dir=_below(sub_dir)) as path:
         yield path
 
 
 @contextmanager
 def make_pipeline_named_temporary_file(sub_dir: str | None = None, suffix: str | None = None) -> Iterator[pathlib.Path]:
-    """A temporary file, in `sub_dir` of the folder for temporary files."""
+    """Create a temporary file, in `sub_dir` of the folder for temporary files."""
     with make_named_temporary_file(suffix=suffix, target_dir=_below(sub_dir)) as path:
         yield path
 

@@ -27,7 +27,7 @@ class StageTimer:
         self._was_used = False
 
     def reinit(self, stage_input_size: int = 1) -> None:
-        """A call begins; `stage_input_size` is in bytes."""
+        """Begin a call; `stage_input_size` is in bytes."""
         self._begin = time.perf_counter()
         self._idle_s = self._begin - self._last_end if self._was_used else 0.0
         self._n_bytes, self._n_items, self._was_used = stage_input_size, 0, True
@@ -39,7 +39,7 @@ class StageTimer:
         self._n_items += num_items
 
     def log_stats(self, *, verbose: bool = False) -> tuple[str, StagePerfStats]:
-        """The call has ended: (name of the stage, its numbers)."""
+        """End the call and return (name of the stage, its numbers)."""
         self._last_end = time.perf_counter()
         stats = StagePerfStats(
             self._name, self._last_end - self._begin, self._idle_s, self._n_bytes / 1024**2, self._n_items

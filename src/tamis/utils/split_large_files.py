@@ -31,7 +31,10 @@ def split_parquet_file_by_size(
 def split_jsonl_file_by_size(
     input_file: str, output_path: str, target_size_mb: int, storage_options: Mapping[str, Any] | None = None
 ) -> list[str]:
-    """The same for a JSONL file, plain or compressed; lines are copied byte for byte."""
+    """Split one JSONL file, plain or compressed, as `split_parquet_file_by_size` does.
+
+    Lines are copied byte for byte.
+    """
     return _split(input_file, output_path, target_size_mb, storage_options)
 
 
@@ -50,7 +53,7 @@ def _split(source: str, target: str, size_mb: float, storage_options: Mapping[st
 
 
 def parse_args(args: Sequence[str] | None = None) -> argparse.Namespace:
-    """The options of the command."""
+    """Parse the options of the command."""
     parser = argparse.ArgumentParser(
         "python -m tamis.utils.split_large_files", description=(__doc__ or "").split("\n")[0]
     )

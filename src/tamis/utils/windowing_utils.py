@@ -56,7 +56,7 @@ def fetch_video(
     num_frames_to_use: int = 0,
     flip_input: bool = False,
 ) -> tuple[np.ndarray[Any, Any], list[int]]:
-    """As `read_video_cpu`, scaled as Qwen's vision models take frames; `flip_input`: turned upside down."""
+    """Read frames as `read_video_cpu` does, scaled for Qwen's vision models; `flip_input`: turned upside down."""
     check_choice("fetch_video: preprocess_dtype", preprocess_dtype, _TYPES)
     facts = read_facts(os.fspath(video_path))
     windows = window_range if window_range is not None else compute_windows(facts.n_frames, facts.n_frames)

@@ -153,7 +153,7 @@ class _Unseen(Exception):
 
 
 def carry_out(workers: ForkedWorkers, order: Any) -> None:
-    """What the driver wants of a worker."""
+    """Execute an order of the driver on one worker."""
     match order:
         case m.Start(worker, segment, environment):
             workers.start(worker, segment, environment)
@@ -176,7 +176,7 @@ _others: tuple[float, int] = (-1.0, 0)
 
 
 def _others_bytes() -> int:
-    """Of the process of Ray's that started this one, once a second."""
+    """Return the PSS of the Ray process that started this one, measured at most once a second."""
     global _others
     if time.monotonic() - _others[0] > 1.0:
         _others = time.monotonic(), meter.pss(os.getppid()) or 0
@@ -184,7 +184,7 @@ def _others_bytes() -> int:
 
 
 def machine_id() -> str:
-    """The same for all processes of a machine, and for no other machine."""
+    """Return an id that is shared by all processes of this machine and by no other machine."""
     with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().strip()
     return socket.gethostname()

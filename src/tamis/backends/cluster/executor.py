@@ -76,12 +76,12 @@ class ClusterExecutor(BaseExecutor, Closing):
         return {"quarantine_limit": "100%", **made} if self.config.get("ignore_failures") else made
 
     def _options(self) -> dict[str, Any]:
-        """What the way of placing agents is told beside (placing/)."""
+        """Return the additional options for the placement backend (placing/)."""
         own = {key: self.config.get(key, default) for key, default in self.own_config.items()}
         return {"ignore_head_node": self.ignore_head_node, **own}
 
     def _head_options(self, budget_bytes: int) -> HeadOptions:
-        """Of a cluster of our own: all cores, as the local executor."""
+        """Return the options for the head of our own cluster: all cores, like the local executor."""
         return HeadOptions(num_cpus=len(os.sched_getaffinity(0)), memory_bytes=budget_bytes)
 
     def _wish(self, budget_bytes: int) -> Wish:
@@ -92,7 +92,10 @@ class ClusterExecutor(BaseExecutor, Closing):
 
 
 def begun_here() -> str:
-    """The address of a cluster that ray.init() began or joined in this program; "" where it did not. Ray is not imported for it."""
+    """Return the address of the cluster that ray.init() started or joined in this program; "" if it did not.
+
+    Does not import Ray.
+    """
     ray = sys.modules.get("ray")
     with contextlib.suppress(Exception):
         if ray is not None and ray.is_initialized():

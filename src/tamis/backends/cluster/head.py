@@ -150,7 +150,7 @@ class Head:
 
 
 def free_port(wanted: int) -> int:
-    """The wanted port if it is free, else the next one that is; 0: any."""
+    """Return the wanted port if it is free, else the next free one; 0 means any port."""
     for port in [*range(wanted, min(wanted + 200, 65536)), 0] if wanted else [0]:
         with contextlib.suppress(OSError), socket.socket() as sock:
             sock.bind(("", port))

@@ -69,7 +69,10 @@ class Hub:
             self._greetings[sock] = None
 
     def _greet(self, sock: socket.socket) -> None:
-        """In a thread of its own: whoever calls and says nothing holds up nobody."""
+        """Authenticate an incoming connection and queue its link.
+
+        Runs in a thread of its own, so that a peer that connects and sends nothing does not block other peers.
+        """
         hello = None
         if prove(sock, self.token, "driver", "agent"):
             make_lively(sock)

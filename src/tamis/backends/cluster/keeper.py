@@ -66,12 +66,18 @@ def _start(command: list[str], log: str, sock: socket.socket) -> dict[str, objec
 
 
 def _is_closed(sock: socket.socket, wait_s: float) -> bool:
-    """Nothing is ever sent to the keeper: what can be read is the end."""
+    """Return True if the socket is closed.
+
+    Nothing is ever sent to the keeper, so a readable socket means the end of the connection.
+    """
     return bool(select.select([sock], [], [], wait_s)[0])
 
 
 def _end_all() -> None:
-    """Those that start others first, so that none comes back; until nobody is left."""
+    """Kill all descendants until none is left.
+
+    Kills parents before their children, so that no child is started again.
+    """
     for _ in range(200):
         below = list(meter.descendants(os.getpid()))
         for pid in below:

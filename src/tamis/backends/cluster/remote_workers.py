@@ -182,7 +182,10 @@ class RemoteWorkers:
         return events
 
     def measure(self) -> dict[int, tuple[int, dict[int, int]]]:
-        """Of every node that has said something new: bytes in use there (at most, since the last time), and by worker."""
+        """Return the memory in use on each node that has reported since the last call.
+
+        Per node: bytes in use there (the peak since the last call), and bytes by worker.
+        """
         found = {}
         driver = self._driver_bytes()
         for number, node in self._nodes.items():
@@ -278,7 +281,7 @@ class RemoteWorkers:
         return self._lookout.used_bytes if self._lookout is not None else 0
 
     def _release(self, number: int) -> None:
-        """This node has no workers of this job any more; its agent stays for the next one."""
+        """Release a node that has no workers of this job any more; its agent stays for the next job."""
         node = self._nodes.pop(number)
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(node.link.channel.sock)
@@ -293,7 +296,7 @@ class RemoteWorkers:
         return [NodeDown(number, node.link.hello.name, why)] if node.is_up else []
 
     def _watch(self) -> None:
-        """A run without nodes ends, if none comes in time."""
+        """End a run without nodes if no node arrives in time."""
         if any(n.is_up for n in self._nodes.values()):
             self._alone_since_s, self._n_told = 0.0, 0
             return
@@ -314,7 +317,7 @@ class RemoteWorkers:
 
 
 def _plain(name: str) -> str:
-    """A name of a node as part of a file name.
+    """Return the name of a node in a form that is valid in a file name.
 
     >>> _plain("10.0.0.1 (gpu)/a")
     '10.0.0.1--gpu--a'

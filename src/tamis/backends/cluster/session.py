@@ -96,7 +96,7 @@ class Session:
         threading.Thread(target=self._listen, args=(self._ours, self._placer), name="tamis-placer", daemon=True).start()
 
     def _listen(self, sock: socket.socket, placer: subprocess.Popen[bytes]) -> None:
-        """What the placer tells: nodes that it counts on, what it does, why it gives up."""
+        """Process the placer's messages: the nodes it expects, its progress, and why it gives up."""
         with contextlib.suppress(OSError, ValueError), sock.makefile("rb") as lines:  # a last line may be cut off
             for line in lines:
                 told = json.loads(line)
@@ -166,11 +166,11 @@ class Session:
         return new
 
     def lose(self, link: Link) -> None:
-        """An agent is gone; the placer sees to another."""
+        """Forget the link of a lost agent; the placer provides a replacement."""
         self._links = [other for other in self._links if other is not link]
 
     def advice(self) -> str:
-        """For whoever waits for a node: what the placer did last, and what to look at."""
+        """Return advice for a caller that waits for a node: the placer's last action, and what to check."""
         last = self._story[-1] if self._story else "Ray is being started"
         if self._head is not None:
             look = "the cluster is this machine: is it busy with something else, or short of memory?"
@@ -179,7 +179,7 @@ class Session:
         return f"Last: {last}. Wait; or {look} Ctrl-C ends the run, and the same command goes on later"
 
     def story(self) -> str:
-        """What the placer did last, and the end of what it and Ray printed."""
+        """Return the placer's recent actions and the end of the output that it and Ray printed."""
         tail = ""
         if self._log is not None:
             with contextlib.suppress(OSError, ValueError):
@@ -190,7 +190,7 @@ class Session:
 
 
 def own_address(cluster: str) -> str:
-    """The address at which nodes of this cluster reach us: that from which we reach it."""
+    """Return the address at which nodes of this cluster reach us: the one from which we reach the cluster."""
     if cluster == "auto":
         with contextlib.suppress(OSError), open("/tmp/ray/ray_current_cluster", encoding="ascii") as file:
             cluster = file.read().strip()

@@ -48,7 +48,7 @@ def inspect(
 
 
 def as_dict(sample: Sample) -> dict[str, Any]:
-    """The sample as plain JSON values."""
+    """Return the sample as plain JSON values."""
     lengths = sample.text_lengths
     return {
         "files": [dict(vars(seen)) for seen in sample.files],

@@ -149,7 +149,7 @@ class _LineWriter(OpenChunk):
         self.close_chunk()
 
     def _fitting(self, block: bytes, at: int) -> int:
-        """The end of the longest run of whole lines from `at` that the open chunk can take."""
+        """Return the end of the longest run of whole lines from `at` that fits into the open chunk."""
         end = block.rfind(b"\n", at, at + max(self.limit.n_bytes - self._n_bytes, 0)) + 1
         if end <= at:
             return at

@@ -63,7 +63,7 @@ class OpenChunk(ABC):
 
     @abstractmethod
     def _sync(self) -> None:
-        """The open chunk is whole: end its file, and see that it is on the disk."""
+        """Finish the file of the open chunk, which is complete, and ensure that it is on disk."""
 
 
 class Chunks:

@@ -15,7 +15,10 @@ _CODEC_NAMES = {"gz": "gzip", "zst": "zstd", "none": "none"}
 
 
 def split_rows(source: Path, chunks: Chunks, limit: Limit, compress: str | None) -> Done:
-    """Every readable row of `source`, in order. Rows behind a corrupt page are skipped up to the next row group and named."""
+    """Split all readable rows of `source` into chunks, in order.
+
+    Rows after a corrupt page are skipped up to the next row group and reported.
+    """
     from tamis.errors import UsageError
 
     if compress is not None and compress not in _CODEC_NAMES:
@@ -39,7 +42,10 @@ def split_rows(source: Path, chunks: Chunks, limit: Limit, compress: str | None)
 
 
 def _layout(source: Path) -> tuple[pa.Schema, str]:
-    """The schema to write (dictionaries as their values, all else as it is) and the codec of the first column chunk."""
+    """Return the schema to write and the codec of the first column chunk.
+
+    Dictionary columns get the type of their values; all other columns keep theirs.
+    """
     with open_file(source) as file:
         schema, metadata = file.schema_arrow, file.metadata
         codec = (
@@ -65,7 +71,7 @@ class _RowWriter(OpenChunk):
             table = table.slice(max(n_rows, 1))
 
     def _fitting(self, table: pa.Table) -> int:
-        """The largest number of first rows of `table` that the open chunk can take."""
+        """Return the largest number of leading rows of `table` that fits into the open chunk."""
         room_bytes = self.limit.n_bytes - self._n_bytes
         high = table.num_rows if self.limit.n_rows is None else min(table.num_rows, self.limit.n_rows - self._n_rows)
         low = 0

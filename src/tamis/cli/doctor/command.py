@@ -74,7 +74,7 @@ def _check_script(path: Path, as_json: bool) -> None:
 
 
 def examine(memory: str | None = None, scratch: str | None = None) -> dict[str, Any]:
-    """Everything doctor knows, as plain JSON values."""
+    """Collect everything that `tamis doctor` reports, as plain JSON values."""
     from tamis.cli.terminal.show import tamis_version
     from tamis.memory.budget import describe_limits, find_budget
 
@@ -95,7 +95,11 @@ def examine(memory: str | None = None, scratch: str | None = None) -> dict[str, 
 
 
 def bucket_advice(scratch: str | None) -> list[str]:
-    """What is wrong with a scratch in a bucket, tried by writing and removing one object there. UsageError for what cannot be one."""
+    """Return what is wrong with a scratch location in a bucket.
+
+    The bucket is tested by writing and removing one object there. Raise UsageError if `scratch` cannot be such
+    a location.
+    """
     if scratch is None or "://" not in scratch:
         return []
     from tamis.stores.scratch_files import new_place, probe
@@ -109,7 +113,11 @@ def bucket_advice(scratch: str | None) -> list[str]:
 
 
 def disks(scratch: str | None) -> list[dict[str, Any]]:
-    """Of a scratch that lies in a bucket nothing is known; the output's disk holds what is on its way there."""
+    """Return the disks of the working folder and of the scratch folder.
+
+    The disk of a scratch location in a bucket is unknown; the output's disk holds the data on its way to the
+    bucket.
+    """
     from tamis.memory.machine import filesystem
 
     rows = []
@@ -182,7 +190,7 @@ def packages() -> dict[str, Any]:
 
 
 def kernels() -> dict[str, Any]:
-    """The CPU level whose kernels are loaded, whether they are there, and where those of a checkout are kept."""
+    """Return the CPU level of the loaded kernels, whether they are ready, and where a checkout caches its own."""
     from tamis.kernels.loading import cache, levels, library
     from tamis.kernels.loading.groups import all_groups
 
@@ -198,7 +206,7 @@ def kernels() -> dict[str, Any]:
 
 
 def advice(found: dict[str, Any]) -> list[str]:
-    """What the user may want to do about it."""
+    """Return the remedies to suggest to the user for these findings."""
     from tamis.sizes import format_size
 
     lines = []

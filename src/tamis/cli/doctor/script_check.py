@@ -28,14 +28,14 @@ class Finding:
 
 
 def check_script(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """All findings about a script, as plain JSON values, and how many there are of each kind."""
+    """Return all findings about a script, as plain JSON values, and the number of findings of each kind."""
     findings = judge(uses_of(read_script(path), os.fspath(path)))
     counts = {v: sum(f.verdict == v for f in findings) for v in (WORKS, DIFFERS, MISSING)}
     return {"script": os.fspath(path), "counts": counts, "findings": [asdict(f) for f in findings]}
 
 
 def judge(uses: Iterable[Use]) -> list[Finding]:
-    """A finding for each import, and for each call that has something to say beyond its import."""
+    """Return a finding for each import, and for each call with anything to report beyond its import."""
     findings: list[Finding] = []
     for use in uses:
         if use.kind == "import":
@@ -113,7 +113,7 @@ def _about_parameter(what: str, keyword: str, names: list[str]) -> str:
 
 
 def find(path: str) -> Any:
-    """The module, class or function at a dotted path under tamis; `_NOTHING` where there is none."""
+    """Return the module, class or function at a dotted path below tamis, or `_NOTHING` if there is none."""
     parts = path.split(".")
     if parts[0] != "tamis" or any(p.startswith("__") for p in parts) or (len(parts) > 1 and parts[1] not in ROOMS):
         import tamis
@@ -141,7 +141,7 @@ def _module(name: str) -> Any:
 
 
 def _nearest(path: str) -> str:
-    """The names most like it in the nearest module that exists."""
+    """Suggest the most similar name in the nearest module that exists."""
     module, _, name = path.rpartition(".")
     while module and (thing := find(module)) is _NOTHING:
         module = module.rpartition(".")[0]

@@ -27,7 +27,7 @@ class Use:
 
 
 def read_script(path: str | os.PathLike[str]) -> str:
-    """The source of a script, or the code cells of a notebook, one behind the other."""
+    """Return the source of a script, or the joined code cells of a notebook."""
     try:
         if os.path.getsize(path) > _MOST_BYTES:
             raise UsageError(
@@ -132,7 +132,7 @@ class _Finder(ast.NodeVisitor):
         self.uses.append(Use(node.lineno, kind, path, method, keywords, len(positional), complete))
 
     def _path(self, node: ast.expr) -> str | None:
-        """The dotted path of a name or of attributes of an imported name."""
+        """Return the dotted path of a name, or of attributes of an imported name."""
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)

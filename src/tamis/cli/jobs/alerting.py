@@ -23,14 +23,17 @@ class Wanted:
 def make_watch(
     wanted: Wanted, settings: Mapping[str, Any], run_dir: str, name: str, show: Callable[[str], None]
 ) -> Watch | None:
-    """The watch of a run; None where the user wants none. Wrong rules are reported before anything starts."""
+    """Return the watch of a run, or None if the user wants none.
+
+    Invalid rules are reported before anything starts.
+    """
     from tamis.backends import alerting
 
     return alerting.make_watch(wanted.file, settings, run_dir, name, show, wanted.recipe, wanted.allow_recipe_sinks)  # type: ignore[no-any-return]
 
 
 def alert_lines(alerts: Mapping[str, Any] | None) -> list[str]:
-    """The end of the summary: how many alerts, of which rules, and whether all arrived."""
+    """Return the last lines of the summary: the number of alerts, their rules, and whether all were delivered."""
     if not alerts:
         return []
     lines = []

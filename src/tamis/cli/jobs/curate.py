@@ -155,7 +155,7 @@ class _Once:
 
 
 def described(result: CurationResult) -> dict[str, Any]:
-    """A result as plain values: those of the last pass, which tells of all steps, and those of the whole."""
+    """Return a result as plain values: those of the last pass, which cover all steps, and those of the whole curation."""
     from tamis.cli.jobs.drops import drops_of_run
     from tamis.cli.jobs.summary import as_dict
 

@@ -69,7 +69,7 @@ def _preset(quiet: bool) -> str:
 
 
 def _verdicts(output: Path, documents: Sequence[str]) -> Counter[str]:
-    """How many of these documents each step dropped."""
+    """Count how many of these documents each step dropped."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -101,7 +101,7 @@ def compare(planted: Planted, about: dict[str, Any], duplicates: Counter[str]) -
 
 
 def _corpus(output: Path, size: str, quiet: bool) -> Planted:
-    """The corpus in `output`, made now unless it is there already in this size."""
+    """Return the corpus in `output`, creating it unless it already exists in this size."""
     from tamis.demo.corpus import corpus_dir, gather, load
     from tamis.sizes import format_size, parse_size
 

@@ -16,7 +16,10 @@ _EXAMPLE_CHARS = 40
 
 
 def print_drops(drops: Sequence[dict[str, Any]], output: str) -> None:
-    """One row per rule, with names of documents to ask `tamis why` about. Nothing when nothing was dropped."""
+    """Print one row per rule, with names of documents to pass to `tamis why`.
+
+    Print nothing if nothing was dropped.
+    """
     if not drops:
         return
     stages = {d["stage"] for d in drops}

@@ -24,9 +24,10 @@ _ALSO = {"ray_actor_pool": "ray"}
 
 @contextlib.contextmanager
 def chosen(settings: dict[str, Any]) -> Iterator[BaseExecutor | None]:
-    """The executor that the settings ask for, while the command runs; None for the local one. They are taken out of `settings`.
+    """Yield the executor that the settings ask for while the command runs; None for the local one.
 
-    A cluster that the recipe describes (`ray_client:`) is started before and stopped afterwards, whatever happens.
+    The executor settings are removed from `settings`. A cluster that the recipe describes (`ray_client:`) is
+    started before and always stopped afterwards.
     """
     name, address = settings.pop("executor", None) or "local", settings.pop("address", None)
     client = settings.pop("ray_client", None)

@@ -49,7 +49,10 @@ def filter_(
 
 
 def make_recipe(sets: str, source: str, target: str, text_field: str) -> str:
-    """The recipe of the command. Strings are written as JSON, which YAML reads as it is."""
+    """Return the recipe of the command.
+
+    Strings are written as JSON, which YAML reads unchanged.
+    """
     from tamis.cli.jobs.written_recipes import around
     from tamis.stages.text.filters.sets import find_sets
 

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 def perform_with(run: Callable[..., Any], work: options.RunOptions) -> int:
-    """As `perform`; the size of partitions is a matter of the workflow, not of its runs."""
+    """Run all passes as `perform` does, without the partition size.
+
+    The partition size belongs to the workflow, not to its runs.
+    """
     settings = {name: value for name, value in work.settings().items() if name != "blocksize"}
     return perform(run, settings, work.as_json, work.quiet)
 
@@ -90,13 +93,13 @@ def perform(
 
 
 def _runs(run: Callable[..., Any]) -> list[tuple[str, Callable[..., Any]]]:
-    """A workflow's `run`, or those of several that are run one after the other; with what each is called in a message."""
+    """Return the `run` of a workflow, or of each of several that run in sequence, each with its name for messages."""
     several = getattr(getattr(run, "__self__", None), "workflows", ())
     return [(type(one).__name__, one.run) for one in several] or [("this workflow", run)]
 
 
 def _tell_other(result: Any, workflow: Any, as_json: bool) -> None:
-    """What a workflow of the user's says at its end: its name and its figures, if it gave any."""
+    """Print the final result of a user-defined workflow: its name and its figures, if it returned any."""
     from tamis.cli.terminal.show import print_json, print_lines
 
     last = getattr(workflow, "workflows", [workflow])[-1]  # of several, one after the other
@@ -119,10 +122,11 @@ def attended(
     quiet: bool,
     passes: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[BaseExecutor | None, Callable[[dict[str, Any]], None], Watch | None]]:
-    """All that goes on around the passes of a workflow, by its settings: figures, dashboard, alerts, progress, Ctrl-C.
+    """Manage what surrounds the passes of a workflow: metrics, dashboard, alerts, progress, Ctrl-C.
 
-    Gives the executor (None: the local one), who is to be told of progress, and who watches every pass. Settings that the workflow itself
-    does not know are taken out of `settings`. `passes`: their names, where they are not those of a deduplication.
+    Yields the executor (None: the local one), the callback that receives progress, and the watch of every pass.
+    Settings that the workflow itself does not know are removed from `settings`. `passes`: their names, where
+    they are not those of a deduplication.
     """
     from tamis.cli.jobs import executors
     from tamis.cli.jobs.alerting import make_watch

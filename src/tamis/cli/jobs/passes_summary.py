@@ -52,7 +52,7 @@ def print_summary(about: dict[str, Any], result: Any) -> None:
 
 
 def _print(title: str, rows: list[tuple[str, str]], about: dict[str, Any], result: Any, listed: str) -> None:
-    """The table, what it took, where the output is and where what was found is `listed`."""
+    """Print the table, the resources used, the location of the output, and where the results are `listed`."""
     from tamis.hints import command
 
     n_aside, n_ranges = about.get("n_quarantined", 0), about.get("n_bad_ranges", 0)
@@ -69,7 +69,7 @@ def _print(title: str, rows: list[tuple[str, str]], about: dict[str, Any], resul
 
 
 def described(result: Any) -> dict[str, Any]:
-    """What a summary tells beside the counts of the decision."""
+    """Return what a summary reports in addition to the counts of the decision."""
     about: dict[str, Any] = {"unit": result.counted.removesuffix("s")}
     if result.run is not None:
         book = next(b for b in result.run.ledger.stages if b.name == "cut_units")

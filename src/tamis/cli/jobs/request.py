@@ -52,7 +52,10 @@ class Request:
     modules_in: str | None = None  # where allowed modules are looked for; None: in the current folder
 
     def build(self) -> tuple[Pipeline, dict[str, Any]]:
-        """The pipeline of the recipe, and the settings of its run: the recipe's, then the command line's over them."""
+        """Return the pipeline of the recipe and the settings of its run.
+
+        Settings of the command line override those of the recipe.
+        """
         from tamis.pipeline import Pipeline
 
         path, recipe = self._loaded
@@ -79,7 +82,7 @@ class Request:
         return pipeline, settings
 
     def workflow(self) -> tuple[Any, dict[str, Any]] | None:
-        """The workflow of a recipe that has one, and its settings; None for a recipe with stages."""
+        """Return the workflow of a recipe that has one, and its settings; None for a recipe with stages."""
         _, recipe = self._loaded
         return None if recipe.workflow is None else (recipe.workflow, {**recipe.settings, **self.settings})
 
@@ -132,7 +135,11 @@ class Request:
 
 
 def secret_names(overrides: Mapping[str, str]) -> set[str]:
-    """Those of --set that are secrets: by their name, or because a stage (or a sink) has such a value under the name of one."""
+    """Return the names of the --set overrides that are secrets.
+
+    An override is a secret by its name, or because a stage (or a sink) has such a value under the name of a
+    secret.
+    """
     known = secrets.known()
     return {
         name
@@ -154,7 +161,10 @@ class Saved:
 
 
 def load_saved(output: str) -> Saved:
-    """The command that made `output`. RunConflict, before anything is read, where its run directory is not this user's alone."""
+    """Return the command that produced `output`.
+
+    Raise RunConflict, before anything is read, if the run directory does not belong to this user alone.
+    """
     from tamis.engine.run.output.directory import check_run_dir
 
     output = present(output)
@@ -230,19 +240,22 @@ def _kept() -> dict[str, Callable[[Any, str], object]]:
 
 
 def text_in_recipe(text: str) -> str:
-    """A text of the command line that goes into a recipe: nothing in it may be taken for a reference there."""
+    """Return a command-line text that goes into a recipe.
+
+    Raise UsageError if anything in it could be taken for a reference there.
+    """
     if "${" in text:
         raise UsageError(f"{text}: a name with ${{ in it cannot be given here; write a recipe, or rename it")
     return text
 
 
 def path_in_recipe(path: str) -> str:
-    """The same for a path, which is written out."""
+    """Return a command-line path for a recipe, as an absolute path, checked like `text_in_recipe`."""
     return text_in_recipe(path if "://" in path else os.path.abspath(os.path.expanduser(path)))
 
 
 def find_recipe(name: str) -> str:
-    """A file, or a recipe that ships with Tamis, by its name."""
+    """Return the path of a recipe: a file, or a recipe that ships with Tamis, by its name."""
     shipped = Path(tamis.__file__).parent / "recipe" / "presets"
     if os.sep in name or (os.path.exists(name) and not os.path.isdir(name)):  # a folder called `code` hides no preset
         return name
@@ -254,7 +267,10 @@ def find_recipe(name: str) -> str:
 
 
 def output_of(pipeline: Pipeline, settings: dict[str, Any]) -> str:
-    """Where the run is kept. A command must leave its results in a place with a name."""
+    """Return the location where the run is stored.
+
+    A command must leave its results in a named location.
+    """
     from tamis.stages.io import Writer
 
     last = pipeline.build()[-1]
@@ -268,7 +284,7 @@ def output_of(pipeline: Pipeline, settings: dict[str, Any]) -> str:
 
 
 def run_dir_of(pipeline: Pipeline, settings: dict[str, Any]) -> str:
-    """The run directory on this machine, of the whole or of the part that --shard names."""
+    """Return the run directory on this machine, of the whole run or of the part that --shard names."""
     output = output_of(pipeline, settings)
     if settings.get("shard") is not None:
         from tamis.engine.run.shard import Shard
@@ -278,7 +294,10 @@ def run_dir_of(pipeline: Pipeline, settings: dict[str, Any]) -> str:
 
 
 def file_source(stages: Sequence[Any], command: str) -> FilePartitioningStage:
-    """The stage that lists the input files; UsageError, which names the command, for stages that begin otherwise."""
+    """Return the stage that lists the input files.
+
+    Raise UsageError, which names the command, if the stages begin with anything else.
+    """
     from tamis.stages.file_partitioning import FilePartitioningStage
 
     if not isinstance(stages[0], FilePartitioningStage):
@@ -289,7 +308,10 @@ def file_source(stages: Sequence[Any], command: str) -> FilePartitioningStage:
 
 
 def redirect(pipeline: Pipeline, paths: Sequence[str], output: str) -> Pipeline:
-    """The same stages over other files, into another folder; for stages that begin with a `file_source`."""
+    """Return the same stages reading other files and writing into another folder.
+
+    Requires stages that begin with a `file_source`.
+    """
     import copy
 
     from tamis.formats.registry import suffixes
@@ -311,7 +333,7 @@ def redirect(pipeline: Pipeline, paths: Sequence[str], output: str) -> Pipeline:
 
 
 def reader_formats(pipeline: Pipeline) -> list[str]:
-    """What the reader of a pipeline reads, whatever its files are called; nothing where it has none."""
+    """Return the formats that the reader of a pipeline reads, regardless of file names; empty without a reader."""
     return next((list(stage.formats) for stage in pipeline.build() if hasattr(stage, "formats")), [])
 
 

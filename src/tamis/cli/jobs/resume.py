@@ -55,8 +55,11 @@ def find_request(
     target: str, settings: dict[str, object], allow: tuple[str, ...], changes: dict[str, str],
     goes_with: str = "a recipe; an output folder is resumed",
 ) -> Request:  # fmt: skip
-    """The request behind an output folder (and the folder it was given in becomes the current one), or a recipe's. `goes_with`: in a
-    message, what changes are for."""
+    """Return the request stored with an output folder, or that of a recipe.
+
+    For an output folder, the folder in which the request was given becomes the current one. `goes_with`: in a
+    message, what changes are for.
+    """
     if not is_bucket(target) and not os.path.isdir(target):
         _check_recipe(target)
         return Request(target, changes, allow, settings)
@@ -101,7 +104,10 @@ def _check_recipe(name: str) -> None:
 
 
 def _check_named(saved: Saved, target: str) -> None:
-    """What a bucket names on this machine: told, and refused where another user put it there; stores are named by the user alone."""
+    """Report the local paths that a bucket names, and reject those that belong to another user.
+
+    Stores are named by the user alone.
+    """
     for path in (saved.request.recipe, saved.cwd):
         try:
             owner = os.stat(path).st_uid
@@ -120,9 +126,10 @@ def _check_named(saved: Saved, target: str) -> None:
 
 
 def in_place(request: Request, target: str) -> Request:
-    """The same request, seen to go on in `target` and nowhere else: its recipe may have been changed, or the folder moved.
+    """Return the same request, verified to continue in `target` and nowhere else.
 
-    Earlier versions did not keep --shard; it is told by the name of the folder.
+    Its recipe may have been changed, or the folder moved. Earlier versions did not save --shard; it is inferred
+    from the name of the folder.
     """
     from tamis.engine.run.shard import NAME
 

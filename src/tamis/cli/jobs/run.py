@@ -98,7 +98,10 @@ def execute_pipeline(
     alerts: Wanted | None = None,
     executor: BaseExecutor | None = None,
 ) -> dict[str, Any]:
-    """As `execute`. `on_start` gets the run directory once it is this run's; without an `executor` the local one is used."""
+    """Run a pipeline as `execute` does.
+
+    `on_start` receives the run directory once this run owns it; without an `executor` the local one is used.
+    """
     from tamis.backends.alerting import OFF
     from tamis.backends.local import LocalExecutor
     from tamis.cli.jobs.alerting import Wanted, alert_lines, make_watch
@@ -140,7 +143,10 @@ def execute_pipeline(
 
 
 def explained(exc: TamisError, run_dir: str, began_s: float, more: Sequence[str] = ()) -> TamisError:
-    """The same error with the last failure of a stage named, then `more`; lines of Python go to the log."""
+    """Return the same error with the last failure of a stage named, followed by `more`.
+
+    Python tracebacks go to the log.
+    """
     from pathlib import Path
 
     from tamis.observe.series import SeriesError, open_series

@@ -66,7 +66,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
 
 
 def print_summary(about: dict[str, Any]) -> None:
-    """The table, then where everything is."""
+    """Print the table, then the location of all results."""
     lost = [
         (n, what)
         for n, what in ((about["n_unread"], "quarantined"), (about["n_not_sampled"], "not in this sample"))
@@ -89,14 +89,14 @@ def print_summary(about: dict[str, Any]) -> None:
 
 
 def _rows(name: str, n_in: int, n_out: int, gone: list[tuple[int, str]]) -> list[tuple[str, ...]]:
-    """A stage, and one more row for each further reason."""
+    """Return one row for a stage, and another for each further reason."""
     n_gone, why = gone[0] if gone else (0, "")
     rows: list[tuple[str, ...]] = [(name, f"{n_in:,}", f"{n_out:,}", f"{n_gone:,}", why)]
     return rows + [("", "", "", f"{n:,}", why) for n, why in gone[1:]]
 
 
 def predicted_lines(prediction: dict[str, Any]) -> list[str]:
-    """What was expected, beside what was measured: only where earlier runs had something to say.
+    """Return the predicted figures next to the measured ones, if earlier runs allowed a prediction.
 
     >>> span = {"low": 1e8, "expected": 2e8, "high": 3e8, "measured": 4e8, "inside": False}
     >>> predicted_lines({"n_runs": 2, "peak_bytes": span})

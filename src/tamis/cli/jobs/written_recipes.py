@@ -34,9 +34,9 @@ def perform_text(recipe: str, name: str, work: DocumentOptions, trust_remote_cod
 
 
 def around(name: str, source: str, target: str, stages: Sequence[str], values: Sequence[str] = ()) -> str:
-    """The recipe that reads `source`, runs the stages (lines of YAML) and writes `target` in the format of the source.
+    """Return the recipe that reads `source`, runs the stages (YAML lines) and writes `target` in the source's format.
 
-    `values`: texts of the user's that stand in the stages.
+    `values`: user-supplied texts that occur in the stages.
     """
     from tamis.formats.input_files.names import path_text
     from tamis.stages.text.io.formats import output_format

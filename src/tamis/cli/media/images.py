@@ -96,7 +96,7 @@ def images(
 
 
 def _check_options(preset: str, given: dict[str, object]) -> None:
-    """An option that the preset has no use for is refused, never ignored."""
+    """Reject an option that the preset does not use, instead of ignoring it."""
     from tamis.recipe.step_names import PRESETS as FOLDER
     from tamis.recipe.yaml_text import fields_of
 

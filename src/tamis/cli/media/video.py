@@ -104,7 +104,10 @@ def video(
 
 
 def make_recipe(source: str, target: str, wanted: Wanted) -> str:
-    """The recipe of the command. Values are written as JSON, which YAML reads as it is."""
+    """Return the recipe of the command.
+
+    Values are written as JSON, which YAML reads unchanged.
+    """
     from tamis.cli.jobs.request import path_in_recipe, text_in_recipe
     from tamis.film.opening import SUFFIXES
     from tamis.formats.input_files.names import ends_in, path_text
@@ -137,7 +140,7 @@ def make_recipe(source: str, target: str, wanted: Wanted) -> str:
 
 
 def _check_options(wanted: Wanted) -> None:
-    """An option that nothing would follow is refused, never ignored."""
+    """Reject an option that would have no effect, instead of ignoring it."""
     captions = {
         "--caption-model": wanted.caption_model,
         "--caption-prompt": wanted.caption_prompt,

@@ -104,7 +104,10 @@ def known() -> dict[str, Any]:
 
 
 def make_recipe(model: str, source: str, target: str, chosen: dict[str, Any]) -> str:
-    """The recipe of the command. Strings are written as JSON, which YAML reads as it is."""
+    """Return the recipe of the command.
+
+    Strings are written as JSON, which YAML reads unchanged.
+    """
     from tamis.cli.jobs.written_recipes import around
 
     found = known().get(model)
@@ -138,7 +141,7 @@ def make_recipe(model: str, source: str, target: str, chosen: dict[str, Any]) ->
 
 
 def _place(model: str) -> str:
-    """A folder by its full path, so that the run can be resumed from anywhere; a hub id as it is."""
+    """Return the full path of a folder, so that the run can be resumed from anywhere; a hub id unchanged."""
     path = os.path.abspath(os.path.expanduser(model))
     return path if os.path.isdir(path) else model
 

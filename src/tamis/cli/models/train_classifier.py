@@ -115,12 +115,12 @@ def _labelled(source: str, text_field: str, label_field: str) -> tuple[list[str]
 
 
 def _place(text: str) -> float:
-    """Where a text lies between 0 and 1, by its content."""
+    """Map a text to a position between 0 and 1, by its content."""
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest(), "big") / 2.0**64
 
 
 def _try(model: str, texts: list[str], labels: list[str]) -> dict[str, Any]:
-    """How many of these texts get their label, and for each label how many of those found are right, and of those right are found."""
+    """Measure the accuracy on these texts, and the precision and recall of each label."""
     from tamis.stages.text.models.fasttext_model import FastTextModel
     from tamis.stages.text.models.fasttext_training import LABEL
 

@@ -110,7 +110,7 @@ class Parameter:
         return {int: "NUMBER", float: "NUMBER", Path: "PATH"}.get(self.kind, "TEXT")
 
     def value(self, text: str) -> Any:
-        """What was typed, as the kind that the command wants."""
+        """Convert the typed text to the type that the command expects."""
         what = self.names[0] if isinstance(self.about, Option) else self.shown
         if get_origin(self.kind) is Literal:
             if text not in get_args(self.kind):
@@ -216,7 +216,7 @@ class Command:
         self.function(**{name: v for name, v in values.items() if name not in grouped}, **groups)
 
     def read(self, typed: Sequence[str]) -> dict[str, Any]:
-        """The values of all parameters."""
+        """Parse the typed words into the values of all parameters."""
         by_name = {name: (p, True) for p in self.options for name in p.names}
         by_name |= {p.negation: (p, False) for p in self.options if p.negation}
         values: dict[str, Any] = {}
@@ -291,7 +291,10 @@ class Commands:
         return add
 
     def add(self, name: str, where: str) -> None:
-        """A command or group by the place of its function, "package.module:name": imported only when it is called or listed."""
+        """Add a command or group by the location of its function, "package.module:name".
+
+        The function is imported only when it is called or listed.
+        """
         self._members[name] = where
 
     def __iter__(self) -> Iterator[str]:

@@ -17,7 +17,7 @@ _INDENT = "  "
 
 
 def group_help(commands: Commands) -> str:
-    """What a group of commands is for, and one line for each of them."""
+    """Return the help of a command group: its purpose, and one line for each command."""
     members = [(name, commands[name]) for name in commands]
     rows = [(name, member.help) for name, member in members]
     options = [("-h, --help", "Show this page.")]
@@ -28,7 +28,7 @@ def group_help(commands: Commands) -> str:
 
 
 def command_help(command: Command) -> str:
-    """Everything about one command."""
+    """Return the full help of one command."""
     paragraphs = _cleaned(command.function.__doc__ or "").split("\n\n")
     arguments = [(p.shown, p.about.help) for p in command.arguments]
     options = [(_names(p), _about(p)) for p in command.options] + [("-h, --help", "Show this page.")]
@@ -60,7 +60,7 @@ def _wrapped(text: str) -> str:
 
 
 def _table(title: str, rows: Iterable[tuple[str, str]]) -> str:
-    """Two columns; a name too long for its column has its text on the next line."""
+    """Format rows as two columns; a name too long for its column has its text on the next line."""
     rows = list(rows)
     column = min(max(len(name) for name, _ in rows), 30)
     lines = [_strong(f"{title}:")]

@@ -146,14 +146,14 @@ class Resuming(OptionGroup):
     quiet: Quiet = False
 
     def __post_init__(self) -> None:
-        """Whatever the command opens first, it is opened in the way that was asked for."""
+        """Apply the requested storage options before the command opens anything."""
         if self.storage_option:
             from tamis.stores.options import use_everywhere
 
             use_everywhere(self.storage_option)
 
     def settings(self) -> dict[str, Any]:
-        """Those the user gave that are settings of a run."""
+        """Return the options given by the user that are settings of a run."""
         apart = ("as_json", "quiet", "alerts", "allow_alert_sinks", "storage_option")
         return given(**{name: value for name, value in vars(self).items() if name not in apart})
 
@@ -246,7 +246,7 @@ def parse_sets(pairs: list[str] | None) -> dict[str, str]:
 
 
 def given(**options: object) -> dict[str, Any]:
-    """Only the options that the user gave; paths as text.
+    """Return only the options that the user gave; paths as text.
 
     >>> given(memory="1GB", workers=None, fresh=False)
     {'memory': '1GB'}

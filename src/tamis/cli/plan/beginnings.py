@@ -55,7 +55,7 @@ def take(
 
 
 def _whole(path: str, stem: str, packed: bool) -> tuple[str, int, float]:
-    """A file that is one document, or many in one archive, as it is; also one that lies elsewhere."""
+    """Copy a whole file that is one document, or many in one archive; also a remote one."""
     if not packed and size_of(path) > _WHOLE_BYTES:
         raise ValueError(f"{path} is too large to be tried on")
     copy = f"{stem}-{os.path.basename(path)}"
@@ -77,7 +77,10 @@ def _lines(path: str, stem: str, n_bytes: int, packed: bool) -> tuple[str, int, 
 
 
 def _whole_lines(reader: StreamReader, n_bytes: int) -> Iterator[bytes]:
-    """About `n_bytes` from the beginning, not less than one line; what cannot be decoded, and one endless line, ends it."""
+    """Yield about `n_bytes` of whole lines from the beginning, and at least one line.
+
+    Data that cannot be decoded ends the output, and so does a single endless line.
+    """
     total, kept, data = 0, b"", b"."
     while data and total < n_bytes and len(kept) <= _ENDLESS_BYTES:
         try:

@@ -54,7 +54,7 @@ class PassCost:
 
 
 def show_passes(curation: Curation, as_json: bool) -> None:
-    """The passes alone: what a curation comes to in documents and bytes is a question of texts."""
+    """Show the passes alone; estimates of documents and bytes are available for texts only."""
     _show(curation, curation.plan(), {"output": curation.output_path}, [], [], as_json)
 
 
@@ -124,7 +124,7 @@ def _show(
 def _costs(
     curation: Curation, plan: CurationPlan, sizes: dict[str, Any], budget_bytes: int, where: Machine, asked: Dataset | None
 ) -> list[PassCost]:  # fmt: skip
-    """One entry per pass of the plan."""
+    """Return one cost entry per pass of the plan."""
     files, n_cores = curation.files(), where.cores
     decoded = shipped_table.decoded_bytes(files.paths, files.sizes)
     decoded = asked.decoded_bytes if asked is not None else decoded
@@ -152,5 +152,5 @@ def _costs(
 
 
 def _class_of(step: Any) -> str:
-    """As the shipped table knows it."""
+    """Return the class name of a step as the shipped table spells it."""
     return _KEYS[step.kind] if hasattr(step, "kind") else f"{type(step).__module__}.{type(step).__qualname__}"

@@ -31,7 +31,7 @@ _AMPLE = 1 << 60  # the disk of a machine that is only imagined
 
 
 def workflow_of(words: Sequence[str], overrides: Mapping[str, str], imagined: bool) -> Any:
-    """The workflow that `dedup WORDS` names; `overrides` are its parameters."""
+    """Return the workflow that `dedup WORDS` names; `overrides` are its parameters."""
     kinds: dict[str, Any] = {"exact": RemoveExactDuplicates, "fuzzy": RemoveFuzzyDuplicates}
     if not words or words[0] not in kinds or len(words) > 2:
         raise UsageError("expected: tamis plan dedup exact|fuzzy IN, or without IN and with --dataset-bytes")
@@ -55,8 +55,11 @@ def show(
     scratch: str | os.PathLike[str] | None = None,
     may_try: bool = True,
 ) -> None:
-    """What a deduplication would take, with the original's formula and guide beside. `scratch`: where its keys will lie; `may_try`: whether
-    processes may be started to find the smallest budget. Exit code 4 where the budget is smaller than that."""
+    """Show what a deduplication would need, next to the original's formula and guide.
+
+    `scratch`: where its keys will be stored; `may_try`: whether processes may be started to determine the
+    smallest budget. Exit code 4 where the budget is smaller than that.
+    """
     if not hasattr(workflow, "plan"):
         raise UsageError(f"{type(workflow).__name__} has no plan; run it")
     found = _plan(workflow, memory, where, asked, scratch)
@@ -137,7 +140,7 @@ def _plan(
 
 
 def _identity(workflow: Any) -> tuple[str, dict[str, Any]]:
-    """As its run will know itself, as far as the machine profile goes by it."""
+    """Return the workflow's name and parameters as its run will record them, as far as the machine profile uses them."""
     about: dict[str, Any] = {"perform_removal": workflow.perform_removal}
     if hasattr(workflow, "sketch"):
         return "fuzzy deduplication", {**about, "sketch": vars(workflow.sketch()), "threshold": workflow.threshold}

@@ -130,7 +130,7 @@ def cluster_figures(nodes: int, seconds: float, decoded_bytes: int, n_partitions
 
 
 def cluster_lines(f: ClusterFigures, rates_from: str) -> list[str]:
-    """For people, each with where its figures come from. `rates_from`: the basis of the plan itself."""
+    """Return human-readable lines, each with the source of its figures. `rates_from`: the basis of the plan itself."""
     driver = f"{f.partitions_per_s:,.0f} partitions/s of the {f.driver_limit_per_s:,.0f} that one driver books (measured on one machine)"
     if f.limited_by == "driver":
         driver += f"; the driver is the limit: give a larger --blocksize, or {f.n_shards} drivers (--shard)"

@@ -81,7 +81,7 @@ def _measured(found: Trial, units: Sequence[UnitPoint]) -> Measured:
 
 
 def _chosen(files: FileList) -> list[str]:
-    """A few files of every kind, spread evenly over the list."""
+    """Choose a few files of every kind, spread evenly over the list."""
     by_kind = defaultdict(list)
     for path, size in zip(files.paths, files.sizes, strict=True):
         if size > 0:

@@ -28,7 +28,7 @@ def times(span: Mapping[str, float]) -> str:
 
 
 def range_words(forecast: Mapping[str, Any]) -> str:
-    """What the ranges are, and how often they held on this machine.
+    """Describe the ranges, and how often they held on this machine.
 
     >>> range_words({"confidence": 0.9, "held": {"peak_bytes": [45, 50], "command_seconds": [9, 10]}})
     'the ranges should contain the true value in 9 of 10 runs; here they did for 45 of 50 peaks and 9 of 10 times'
@@ -52,7 +52,7 @@ def format_time(seconds: float) -> str:
 
 
 def guide_line(size: str, guide: Mapping[str, str]) -> str:
-    """What the original's guide says of data of that size."""
+    """Return the line with the original's guide for data of that size."""
     facts = f"nodes {guide['nodes']}, GPUs {guide['gpus']}, memory {guide['memory']}"
     return f"the original's guide for {size}: {facts} (a starting table, not a measurement)"
 

@@ -32,7 +32,7 @@ class Smallest(NamedTuple):
     is_measured: bool  # or from the shipped table, which knows no models
 
     def among(self, other: Smallest) -> Smallest:
-        """What both can work with."""
+        """Return the smallest budget that is sufficient for both."""
         return Smallest(max(self.n_bytes, other.n_bytes), self.is_measured and other.is_measured)
 
 
@@ -43,8 +43,11 @@ def smallest_of_dedup(workflow: Any, may_try: bool) -> Smallest:
 
 
 def smallest_of_curation(curation: Curation, may_try: bool) -> Smallest:
-    """As for a deduplication. Stages after the last deduplication are loaded by the last pass alone, which is begun as well. Models are
-    loaded, and fetched if they are not there."""
+    """Return the smallest budget of a curation, as `smallest_of_dedup` does for a deduplication.
+
+    Stages after the last deduplication are loaded by the last pass alone, which is started as well. Models are
+    loaded, and downloaded if they are missing.
+    """
     plan = curation.plan()
     found = (
         _tried(lambda folder: curation.into(folder).run(progress=False, **_settings())) if may_try else _from_table()
@@ -62,7 +65,10 @@ def _solving() -> Smallest:
 
 
 def _tried(begin: Callable[[str], object]) -> Smallest:
-    """What `begin`, given a folder, says that it would need; from the table where it fails for another reason, which the run will tell."""
+    """Return the smallest budget that `begin`, called with a folder, reports.
+
+    Return the value of the table if it fails for another reason, which the run will report.
+    """
     with tempfile.TemporaryDirectory(prefix="tamis-plan-") as folder, without_profiles(), without_cap():
         try:
             begin(os.path.join(folder, "out"))

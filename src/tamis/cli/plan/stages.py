@@ -80,7 +80,7 @@ class Plan:
     cluster: dict[str, Any] = field(default_factory=dict)  # ClusterFigures, for several nodes
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Return the plan as human-readable lines."""
         found, each = self.forecast, " on each node" if self.nodes > 1 else ""
         kinds = ", ".join(f"{n:,} {kind}" for kind, n in sorted(self.kinds.items()))
         files = (
@@ -191,7 +191,7 @@ def make_plan(
 
 
 def _dataset(files: FileList, tried: Probe | None, past: Sequence[Measured]) -> Dataset:
-    """What is decoded is told by the probe, else by the last run, else by the shipped table."""
+    """Return the dataset, with the decoded size from the probe, else the last run, else the shipped table."""
     kinds = Counter(kind_of(path) for path in files.paths)
     last = past[-1].conditions if past else None
     sizes = [max(size, 0) for size in files.sizes]

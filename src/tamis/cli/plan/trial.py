@@ -56,7 +56,10 @@ class Trial:
 def copied(
     pipeline: Pipeline, paths: Sequence[str], folder: str, n_bytes: int, packed: bool = False
 ) -> list[dict[str, Any]]:
-    """Of each file that can be read and holds a whole record, what beginnings.py tells of its copy; TamisError where there is none."""
+    """Return what beginnings.py reports about the copy of each file that is readable and holds a whole record.
+
+    Raise TamisError if there is no such file.
+    """
     asked = {"paths": list(paths), "folder": folder, "n_bytes": n_bytes, "packed": packed, "formats": reader_formats(pipeline)}  # fmt: skip
     try:
         taken: list[dict[str, Any]] = _ask("tamis.cli.plan.beginnings", asked)
@@ -70,7 +73,7 @@ def copied(
 
 
 def spread(paths: Sequence[str], n: int) -> list[str]:
-    """So many of them, evenly from the whole list.
+    """Return `n` of the paths, evenly spread over the whole list.
 
     >>> spread(["a", "b", "c", "d", "e"], 2)
     ['a', 'c']
@@ -79,7 +82,7 @@ def spread(paths: Sequence[str], n: int) -> list[str]:
 
 
 def tried_apart(request: Request, paths: list[str], output: str, **how: Any) -> Trial:
-    """A trial in a process of its own."""
+    """Run a trial in a separate process."""
     asked = {
         "request": {
             "recipe": os.path.abspath(find_recipe(request.recipe)), "overrides": request.overrides, "allow": list(request.allow),
@@ -94,9 +97,10 @@ def tried_apart(request: Request, paths: list[str], output: str, **how: Any) -> 
 
 
 def _ask(module: str, asked: dict[str, Any]) -> Any:
-    """What the module answers, on the last line that it prints; TamisError with the last line of its complaints where it fails.
+    """Run the module in a process and return its answer, the last line it prints.
 
-    Interrupted, it is ended before anything is removed under its feet.
+    Raise TamisError with the last line of its stderr if it fails. On an interrupt the process is ended before
+    any of its files are removed.
     """
     source = os.path.dirname(os.path.dirname(os.path.abspath(tamis.__file__)))
     path = os.pathsep.join(dict.fromkeys([source, *(p for p in sys.path if p)]))
@@ -154,7 +158,7 @@ def tried(request: Request, paths: list[str], output: str, how: dict[str, Any], 
 
 @contextmanager
 def without_profiles() -> Iterator[None]:
-    """What runs inside learns nothing from earlier runs, and leaves nothing for later ones."""
+    """Disable profiles inside the block: nothing is learned from earlier runs or stored for later ones."""
     before = os.environ.get("TAMIS_PROFILES")
     os.environ["TAMIS_PROFILES"] = "off"
     try:

@@ -129,7 +129,10 @@ def configurations(budgets: str, blocksizes: str, repeat: int = 1) -> list[Confi
 def _try_all(
     request: Request, asked: list[Configuration], repeat: int, sample: str | None, limit_bytes: str | None, tell: Callable[[str], None]
 ) -> tuple[list[Row], int]:  # fmt: skip
-    """A row for every configuration, in order, and the decoded bytes of the sample. `tell` gets a line before each run."""
+    """Return a row for every configuration, in order, and the decoded bytes of the sample.
+
+    `tell` receives a line before each run.
+    """
     from tamis.cli.plan.trial import copied, spread, tried_apart
     from tamis.engine.job import make_job
     from tamis.engine.run.compiling import compile_missing
@@ -185,7 +188,7 @@ def _row(found: list[Trial], budget: int, block: str) -> Row:
     one = next(f for f in found if f.seconds == middle)
 
     def most(*names: str) -> int:
-        """Of what went wrong, the worst run counts."""
+        """Return the highest sum of these failure counters over all runs: the worst run counts."""
         return max(sum(f.counters.get(name, 0) for name in names) for f in found)
 
     n_workers = one.prediction.get("conditions", {}).get("n_workers", 0)
@@ -197,7 +200,10 @@ def _row(found: list[Trial], budget: int, block: str) -> Row:
 
 
 def _settings(best: Row) -> dict[str, str | None]:
-    """What to write into a recipe; None: no such setting, so that the measured peak decides."""
+    """Return the settings to write into a recipe.
+
+    None: leave the setting out, so that the measured peak decides.
+    """
     n = best.budget_bytes
     memory = f"{n // 10**9}GB" if n % 10**9 == 0 else f"{n // 10**6}MB" if n % 10**6 == 0 else str(n)
     return {"memory": memory, "blocksize": None if best.blocksize == "auto" else best.blocksize}

@@ -78,10 +78,11 @@ def _command(
 
 @contextlib.contextmanager
 def beside(run_dir: str, settings: dict[str, Any]) -> Iterator[None]:
-    """The dashboard of a run, if its settings ask for one: they are taken out of `settings`, which the run itself does not know.
+    """Run the dashboard of a run, if its settings ask for one, while the block runs.
 
-    It counts in the budget and ends with the run. A dashboard that does not start never hinders a run, and no run waits for one:
-    the socket is opened here, so that the address is known before the process is up.
+    Its settings are removed from `settings`, since the run itself does not know them. The dashboard counts in
+    the budget and ends with the run. A dashboard that fails to start never hinders a run, and no run waits for
+    one: the socket is opened here, so that the address is known before the process is up.
     """
     wanted, port = settings.pop("dashboard", False), settings.pop("dashboard_port", None)
     if not wanted and port is None:
@@ -105,7 +106,7 @@ def beside(run_dir: str, settings: dict[str, Any]) -> Iterator[None]:
 
 
 def _start(run_dir: str, port: int, scratch: str | None) -> tuple[subprocess.Popen[bytes], str]:
-    """The process and its address: of this port, or of another where it is taken."""
+    """Start the dashboard process and return it with its address: on this port, or on another if it is taken."""
     from tamis.observe.dashboard.listening import listen
 
     try:
@@ -129,7 +130,7 @@ def _start(run_dir: str, port: int, scratch: str | None) -> tuple[subprocess.Pop
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """It tells open pages and ends."""
+    """End the dashboard process, which notifies open pages first."""
     from tamis.memory.ending import end_within
 
     if (status := process.poll()) is not None:

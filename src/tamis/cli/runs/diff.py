@@ -18,7 +18,9 @@ def diff(
     second: Annotated[str, Argument(help="Output folder of another run over the same input.")],
     as_json: options.AsJson = False,
 ) -> None:
-    """Which documents changed their verdict between two runs over the same input, by which rules, and what was set differently.
+    """Show which documents changed their verdict between two runs over the same input, and by which rules.
+
+    Settings that differ between the runs are listed, too.
 
     Example: tamis diff clean/ clean-strict/
     """

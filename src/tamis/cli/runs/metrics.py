@@ -60,7 +60,7 @@ def metrics(
 
 
 def shipped(name: str) -> str:
-    """A file that comes with the package."""
+    """Return the text of a file that ships with the package."""
     from tamis import observe
 
     return (Path(observe.__file__).parent / name).read_text(encoding="utf-8")
@@ -68,9 +68,11 @@ def shipped(name: str) -> str:
 
 @contextlib.contextmanager
 def beside(run_dir: str, settings: dict[str, Any]) -> Iterator[None]:
-    """The endpoint of a run, if its settings ask for one: they are taken out of `settings`, which the run itself does not know.
+    """Serve the metrics endpoint of a run, if its settings ask for one, while the block runs.
 
-    A thread of this process. A port that is taken is said before the run begins, and ends it: somebody will look for the figures.
+    Its settings are removed from `settings`, since the run itself does not know them. The endpoint is a thread
+    of this process. A port that is taken is reported before the run begins, and ends it, because a monitoring
+    system expects the figures.
     """
     port, host = settings.pop("metrics_port", None), settings.pop("metrics_host", None)
     if port is None:

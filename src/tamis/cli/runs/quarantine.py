@@ -108,7 +108,10 @@ def _list(entries: Iterator[Entry], limit: int, as_json: bool, problems: list[st
 def _request(
     output: Path, recipe: str | None, changes: dict[str, str], allow: tuple[str, ...], settings: dict[str, Any]
 ) -> Request:
-    """What the records go through: the recipe that is named, or that of the run. Looks at nothing in a run directory of others."""
+    """Return the request that the records go through: the recipe that is named, or that of the run.
+
+    Nothing is read from a run directory that belongs to another user.
+    """
     from tamis.cli.jobs.request import FILE, Request, find_recipe
     from tamis.cli.jobs.resume import find_request
     from tamis.engine.run.output.directory import check_run_dir
@@ -221,7 +224,7 @@ def _mark(run_dir: str, output: Path) -> None:
 
 
 def _is_retry_of(target: Path, output: Path) -> bool:
-    """Whether `target` holds an earlier retry of the same output, which this one replaces."""
+    """Return True if `target` holds an earlier retry of the same output, which this one replaces."""
     try:
         found = json.loads((target / "_tamis" / _MARK).read_bytes())
     except FileNotFoundError:

@@ -61,7 +61,7 @@ def top(
 
 
 def _look(folder: Path, scratch: str | None) -> tuple[Live, str]:
-    """The run as it is now, and what a workflow is doing: its pass under way, which others follow."""
+    """Return the current state of the run, and the current pass of a workflow, which others follow."""
     from tamis.files import is_held
     from tamis.observe.live import read_live
     from tamis.observe.passes import find_place, looked_only
@@ -78,15 +78,18 @@ def _look(folder: Path, scratch: str | None) -> tuple[Live, str]:
 
 
 def _has_ended(live: Live, is_far: bool) -> bool:
-    """Whether nobody works on the run any more, for sure. Locks are those of this machine, and clocks of others may go wrong. `is_far`: its
-    output is in a bucket, which gets no news from a run before its end."""
+    """Return True if certainly no process works on the run any more.
+
+    Locks are those of this machine, and clocks of others may be wrong. `is_far`: its output is in a bucket,
+    which receives no updates from a run before its end.
+    """
     if live.status == "stopped":
         return is_far or live.host == os.uname().nodename or time.time() - live.at > _SILENT_S
     return live.status == "finished"
 
 
 def lines_of(live: Live, width: int = 80, doing: str = "") -> list[str]:
-    """The whole picture as lines of text. `doing`: which pass of a workflow that is."""
+    """Return the whole display as lines of text. `doing`: the current pass of a workflow."""
     from tamis.observe.pictures.svg import clock_text
     from tamis.observe.points import LEVELS
 
@@ -123,7 +126,10 @@ def lines_of(live: Live, width: int = 80, doing: str = "") -> list[str]:
 
 
 def _processes(live: Live, budget: int, width: int) -> list[str]:
-    """Every process with its memory; only workers and their bytes where the database is of an earlier version."""
+    """Return a line for every process with its memory.
+
+    For a database of an earlier version, only workers and their bytes are listed.
+    """
     if not live.processes:
         numbered = sorted(live.workers.items(), key=lambda item: int(item[0]) if item[0].isdigit() else 0)
         return [f"  worker {w:>3s}  {format_size(n):>9s}  {bar(n / budget, max(10, width - 30))}" for w, n in numbered]
@@ -138,7 +144,7 @@ def _processes(live: Live, budget: int, width: int) -> list[str]:
 
 
 def _machine(live: Live) -> list[str]:
-    """The machine around the run, as far as the database knows it."""
+    """Describe the machine that the run uses, as far as the database records it."""
     parts = []
     if live.machine_total_bytes:
         parts.append(f"memory {format_size(live.machine_used_bytes)} of {format_size(live.machine_total_bytes)}")

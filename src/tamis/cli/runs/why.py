@@ -29,12 +29,14 @@ def why(
     ],
     as_json: options.AsJson = False,
 ) -> None:
-    """Why was this document dropped? Rule, threshold, measured value, and the smallest change with which the rule keeps it.
+    """Explain why a document was dropped: rule, threshold, measured value, and the change that would keep it.
+
+    The change is the smallest with which the rule keeps the document.
 
     The first rule that rejects a document drops it. Later rules never saw it; they are listed.
 
-    For a duplicate: the document that was kept for it, how alike they are, and what differs, read from the input if it is still
-    there.
+    For a duplicate: the document that was kept for it, how alike they are, and what differs, read from the
+    input if it is still there.
 
     Example: tamis why clean/ doc-0000042
     """
@@ -102,7 +104,7 @@ def _measured(v: Verdict) -> list[str]:
 
 
 def _closest(margins: list[Margin]) -> list[str]:
-    """The limits that a kept document came closest to."""
+    """Return the limits that a kept document came closest to."""
     lines = ["  closest to being dropped by:"] if margins else []
     for m in margins[:_MARGINS]:
         value = f"{m.low:g}" if m.low == m.high else f"{m.low:.4g} to {m.high:.4g}"
@@ -111,7 +113,10 @@ def _closest(margins: list[Margin]) -> list[str]:
 
 
 def _otherwise(change: str | None, later: list[str] | None) -> list[str]:
-    """What is known of the document with another threshold: the rules behind the one that dropped it did not see it."""
+    """Describe what is known about the document under another threshold.
+
+    The rules after the one that dropped it did not see it.
+    """
     if change is None:
         return []
     if later == []:
@@ -126,7 +131,7 @@ def _otherwise(change: str | None, later: list[str] | None) -> list[str]:
 
 
 def _duplicate(pair: Pair) -> list[str]:
-    """The kept document, how alike the two are, and what differs."""
+    """Describe the kept document, how alike the two are, and what differs."""
     from tamis.observe.duplicates import diff_lines
 
     alike = "not measured" if pair.similarity is None else f"{pair.similarity:.4f}"
@@ -146,11 +151,14 @@ def rethreshold(
     change: Annotated[str, Argument(help="RULE=VALUE, or RULE.LIMIT=VALUE for a rule with several limits.")],
     as_json: options.AsJson = False,
 ) -> None:
-    """What would another threshold do? How many of the documents that its rule dropped it would keep, and how many of those that
-    were written it would drop, and their bytes. No text is read again.
+    """Show what another threshold would do, without reading any text again.
 
-    Documents that it would keep may still be dropped by later rules, which did not see them. Scores of written documents are kept in
-    two bytes each: some may be too close to the new threshold to tell, and both ends of the answer are given.
+    Reports how many of the documents that its rule dropped it would keep, how many of those that were written
+    it would drop, and their bytes.
+
+    Documents that it would keep may still be dropped by later rules, which did not see them. Scores of written
+    documents are kept in two bytes each: some may be too close to the new threshold to decide, and both ends of
+    the answer are given.
 
     Example: tamis rethreshold clean/ word_count.min_words=30
     """

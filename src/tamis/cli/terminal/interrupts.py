@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def sigterm_interrupts() -> Iterator[None]:
-    """A scheduler's SIGTERM ends a run as Ctrl-C does: nothing half-written, exit code 130."""
+    """Make a scheduler's SIGTERM end a run as Ctrl-C does: nothing half-written, exit code 130."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

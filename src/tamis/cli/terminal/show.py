@@ -27,12 +27,18 @@ def tamis_version() -> str:
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on stdout. Lone surrogates (possible in examples of odd data) are written as escapes."""
+    """Print one JSON document on stdout.
+
+    Lone surrogates (possible in examples of odd data) are written as escapes.
+    """
     put(json.dumps(value, indent=2, ensure_ascii=True) + "\n")
 
 
 def tell_failure(exc: TamisError, as_json: bool) -> int:
-    """For commands that print JSON: the failure as JSON, with its message on stderr, too; returns the exit code. Others raise it."""
+    """Print a failure as JSON, and its message on stderr, and return the exit code.
+
+    For commands that print JSON; otherwise the failure is raised.
+    """
     if not as_json:
         raise exc
     message = secrets.hide(str(exc))
@@ -44,7 +50,10 @@ def tell_failure(exc: TamisError, as_json: bool) -> int:
 def print_table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[int] = ()
 ) -> None:
-    """A plain table; the columns numbered in `right` are aligned to the right. Cell text is never read as markup."""
+    """Print a plain table, with the columns numbered in `right` aligned to the right.
+
+    Cell text is never read as markup.
+    """
     to_person = is_terminal(sys.stdout)
     lines = table_lines(
         [printable(name) for name in columns],
@@ -62,14 +71,17 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def _write(lines: Iterable[str]) -> None:
-    """Whatever stdout cannot encode (an old locale) is written as "?" instead of ending the command."""
+    """Write lines to stdout, with "?" for characters that it cannot encode.
+
+    An old locale thus does not end the command.
+    """
     encoding = sys.stdout.encoding or "utf-8"
     text = "".join(f"{line}\n" for line in lines)
     put(text.encode(encoding, "replace").decode(encoding))
 
 
 def bar(share: float, width: int = 30) -> str:
-    """A bar for a share between 0 and 1.
+    """Draw a bar for a share between 0 and 1.
 
     >>> bar(0.5, 4), bar(0, 4), bar(0.01, 4)
     ('██', '', '▏')

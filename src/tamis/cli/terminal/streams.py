@@ -19,7 +19,10 @@ class Lost(TamisError):
 
 
 def reopen_closed() -> None:
-    """What a caller has closed (`>&-`) goes to /dev/null: otherwise the next file or socket would take its number, and be written to."""
+    """Redirect standard streams that the caller has closed (`>&-`) to /dev/null.
+
+    Otherwise the next file or socket would take the stream's number, and be written to.
+    """
     ours = set()
     for fd in (0, 1, 2):
         try:
@@ -34,7 +37,10 @@ def reopen_closed() -> None:
 
 
 def _stream(fd: int | None) -> TextIO:
-    """A stream on this number: processes that are forked from this one put a log or a pipe in its place. None: somebody else has it."""
+    """Open a stream on this file descriptor; None: the number is in use by something else.
+
+    Processes that are forked from this one replace it with a log or a pipe.
+    """
     return open(os.devnull if fd is None else fd, "w", encoding="utf-8", closefd=fd is None)
 
 

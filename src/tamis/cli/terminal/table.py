@@ -28,7 +28,7 @@ def table_lines(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Se
 
 
 def _fit(widths: list[int], width: int) -> list[int]:
-    """The widest column gives one column at a time until all fit: short columns stay whole."""
+    """Shrink the widest column by one until all columns fit, so that short columns stay whole."""
     room = width - 2 - _GAP * (len(widths) - 1)
     while sum(widths) > room and max(widths) > _NARROWEST:
         widths[widths.index(max(widths))] -= 1

@@ -59,8 +59,11 @@ class FindingWorkflow(InOneCall, WorkflowBase):
     id_field: str | None = None
 
     def _check(self) -> None:
-        """What all have in common, checked and as it is meant. One line for each parameter that was given and has another means here; options of
-        files that nobody can mean are refused."""
+        """Validate and normalize the options that all workflows share.
+
+        Warns once for each parameter given that is handled in another way here; file options that cannot have a
+        meaning are rejected.
+        """
         usual = {f.name: f.default for f in dataclasses.fields(self)}  # type: ignore[arg-type]
         for name, why in DONE_OTHERWISE.items():
             if name in usual and getattr(self, name) not in (usual[name], None):
@@ -90,7 +93,7 @@ class FindingWorkflow(InOneCall, WorkflowBase):
         return index_options(self.who, self.index_path, self.against, self.append)
 
     def bands(self) -> tuple[int, int, int | None]:
-        """How many, of how many values, and how many in one pass: 0 where there are none."""
+        """Return the number of bands, the values per band and the bands per pass; 0 where there are none."""
         return 0, 0, None
 
     def ids(self) -> IdFiles | None:
@@ -101,7 +104,10 @@ class FindingWorkflow(InOneCall, WorkflowBase):
         return IdFiles(folder, self.id_field, column, generator, is_asked=not self.perform_removal)
 
     def plan(self, memory: str | int | None = None, work: str | None = None) -> DedupPlan:
-        """What a run would take, from a small sample; `work`: its scratch folder. Nothing is written."""
+        """Estimate from a small sample what a run would take, without writing anything.
+
+        `work`: its scratch folder.
+        """
         return self._input().plan(*self.bands(), memory, work or self.cache_path or self.output_path)
 
     def run(  # type: ignore[override]  # as users of the original call it, in either order

@@ -37,11 +37,14 @@ class IdFiles:
     is_required: bool = True
 
     def about(self) -> dict[str, Any]:
-        """What tells these ids from others of the same duplicates."""
+        """Return what distinguishes these ids from others of the same duplicates."""
         return {"id_field": self.id_field, "column": self.column}
 
     def is_whole(self, n_duplicates: int) -> bool:
-        """Whether a call that wrote it came to its end. What lies in a bucket is taken for what was noted of it."""
+        """Return True if a call that wrote the ids completed.
+
+        Files in a bucket are assumed to be what was recorded of them.
+        """
         if is_bucket(self.folder):
             return True
         is_there = self.generator is None or os.path.exists(self.generator)
@@ -53,7 +56,7 @@ class IdFiles:
         return RunDir(self.folder).read_json("manifest.json")
 
     def tasks(self) -> list[Task[Any]]:
-        """What was written, as the run that wrote it gave it back."""
+        """Return the written files as tasks, as the run that wrote them returned them."""
         from tamis.engine.ledger import Ledger
         from tamis.engine.run.results import load_results
         from tamis.engine.run.run_result import RunResult
@@ -68,7 +71,10 @@ class IdFiles:
         return f"ids of duplicates: {os.path.basename(self.folder)}"
 
     def write(self, duplicates: str, source: Any, paths: list[str], execute: Callable[[Pipeline, str], Any]) -> None:
-        """Of the table of `duplicates`; or of the documents that `source` reads, whose files are `paths`. `execute` runs a pass."""
+        """Write the ids from the table of `duplicates`, or from the documents that `source` reads.
+
+        `paths` are the files of `source`; `execute` runs a pass.
+        """
         from tamis.stages.text.io.reader import ParquetReader
         from tamis.stages.text.io.writer import ParquetWriter
 

@@ -36,12 +36,12 @@ class IdGeneratorBase:
         self.files: list[str] = []  # by number, where ids are those of file and place
 
     def hash_files(self, files: str | Sequence[str]) -> str:
-        """A name for a group of files: of their paths, in order."""
+        """Return a name for a group of files, derived from their paths in order."""
         paths = [files] if isinstance(files, str) else list(files)
         return hashlib.blake2b("\0".join(paths).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
     def register_batch(self, files: str | Sequence[str], count: int) -> int:
-        """The first of `count` ids of these files; those of an earlier call where there was one."""
+        """Return the first of `count` ids of these files; those of an earlier call if there was one."""
         key = self.hash_files(files)
         if key not in self.batch_registry:
             self.batch_registry[key] = (self.next_id, self.next_id + count - 1)
@@ -49,7 +49,7 @@ class IdGeneratorBase:
         return self.batch_registry[key][0]
 
     def get_batch_range(self, files: str | Sequence[str] | None = None, key: str | None = None) -> tuple[int, int]:
-        """The first and the last id of a group of files, given by their paths or its name."""
+        """Return the first and the last id of a group of files, given by their paths or by its name."""
         if key is None:
             if files is None:
                 raise UsageError("get_batch_range: give files or key")
@@ -88,7 +88,7 @@ class IdGenerator(IdGeneratorBase):
 
 
 def of_files(paths: Sequence[str]) -> IdGenerator:
-    """The generator of ids by file and place of these files."""
+    """Return the generator of ids by file and position for these files."""
     made = IdGenerator(len(paths) << OFFSET_BITS)
     made.files = list(paths)
     last = (1 << OFFSET_BITS) - 1
@@ -106,7 +106,7 @@ def create_id_generator_actor(filepath: str | None = None, storage_options: Mapp
 
 
 def get_id_generator_actor() -> IdGenerator:
-    """The generator of this program."""
+    """Return the id generator of this program."""
     if not CURRENT:
         raise UsageError("there is no id generator; begin one with create_id_generator_actor()")
     return of_files(CURRENT[0].files)

@@ -82,7 +82,7 @@ def measure() -> dict[str, Any]:
 
 
 def measure_apart(module: str, *arguments: str) -> dict[str, Any]:
-    """What a module prints that is run as a program, a JSON object: whoever asks must not hold CUDA."""
+    """Run a module as a program and return the JSON object that it prints; the caller must not hold CUDA."""
     try:
         done = subprocess.run(
             [sys.executable, "-m", module, *arguments], capture_output=True, text=True, timeout=_DEADLINE_S, check=False, env=dict(os.environ)

@@ -16,7 +16,7 @@ Progress = Callable[[float], None]
 
 
 def exact_duplicates(records: Records, found: DecisionFiles, room_bytes: int, progress: Progress | None = None) -> None:
-    """Of every group of equal hashes the document with the smallest (rank, number) stays; the others go to `found`."""
+    """Keep the document with the smallest (rank, number) of every group of equal hashes; add the others to `found`."""
     parts = parts_of(len(records) * BYTES_PER_HASH, room_bytes)
     for i, part in enumerate(parts):
         number, kept, size = equal_in_part(records, part)

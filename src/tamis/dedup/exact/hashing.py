@@ -27,7 +27,10 @@ class TextKeys(ProcessingStage[DocumentBatch, DocumentBatch]):
         check_keep(self.name, self.keep, self.keep_by)
 
     def on_gpu(self, n_workers: int, kind: str = "gpu") -> Self:
-        """The same keys, made on GPUs that so many workers share: where they are made changes nothing that the run is known by."""
+        """Compute the same keys on GPUs that `n_workers` workers share.
+
+        Where they are computed changes nothing in the identity of the run.
+        """
         self.resources = Resources(cpus=1.0, gpus=1.0 / max(1, n_workers))
         self.__dict__["_made_on"] = kind
         return self

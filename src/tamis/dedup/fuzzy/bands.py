@@ -112,7 +112,7 @@ class Linked:
         return _pairs(self.parents, None)
 
     def _spilled_clusters(self) -> NDArray[np.uint64]:
-        """As above, with parents for documents that have an edge only."""
+        """Return what `clusters` does, with parents only for documents that have an edge."""
         has_edge = np.zeros(self.n_documents, bool)
         for edges in self._iter_edges():
             has_edge[edges.ravel()] = True
@@ -137,7 +137,7 @@ class Linked:
 
 
 def equal_marks(equal: Iterable[Numbers], n_documents: int) -> NDArray[np.uint8]:
-    """A bit for every document, set for those whose numbers are given."""
+    """Return one bit per document, set for those whose numbers are given."""
     marks = np.zeros(-(-n_documents // 8), np.uint8)
     for numbers in equal:
         np.bitwise_or.at(marks, numbers >> 3, np.uint8(1) << (numbers & 7).astype(np.uint8))
@@ -156,7 +156,10 @@ def keys_left(
 
 
 def star_edges_of(keys: Array, numbers: Array) -> tuple[Numbers, Numbers, int, int]:
-    """Of sorted keys: each document with a key paired with the first that has it; how many buckets are heavy, and the size of the largest."""
+    """Pair each document with the first one that has the same key, for sorted keys.
+
+    Also returns how many buckets are heavy, and the size of the largest.
+    """
     starts, ends = runs(keys)
     sizes = ends - starts
     if not len(sizes):

@@ -46,11 +46,14 @@ class StoredTexts(ABC):
         """Texts of several documents, in this order, as one Arrow array without nulls."""
 
     def lot(self, numbers: NDArray[np.uint32]) -> tuple[pa.Array, NDArray[np.int64]]:
-        """The same in the order in which they are read, and where in it each of `numbers` is: nothing is moved."""
+        """Return the texts in the order they are read, and the position of each of `numbers` therein.
+
+        Unlike `array`, this moves nothing.
+        """
         return self.array(numbers), np.arange(len(numbers))
 
     def another(self) -> Self:
-        """The same texts for another thread."""
+        """Return a reader of the same texts for another thread."""
         made = copy.copy(self)
         made._open = {}
         return made
@@ -109,7 +112,10 @@ class InputTexts(StoredTexts):
         yield np.frombuffer(b"\n".join([*lines, b""]), np.uint8), len(lines)
 
     def _measured(self, rows: NDArray[np.int64], sizes: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.uint8], int]]:
-        """The same where the length of each is known: each is read to its place."""
+        """Yield records and their count like `_searched`, where the length of each is known.
+
+        Each record is read directly to its position in the buffer.
+        """
         ends = np.cumsum(sizes[rows] + 1)
         first = 0
         while first < len(rows):
@@ -131,7 +137,7 @@ class InputTexts(StoredTexts):
             first = last
 
     def _parsed(self, records: NDArray[np.uint8], n_records: int) -> pa.Array:
-        """The texts of records, as the first pass saw them."""
+        """Return the texts of records as the first pass saw them."""
         block = JsonlBlock.parse(records, [self._field])
         if block.n_rows != n_records:
             raise FormatError("the input changed after it was compared; start over with fresh (--fresh)")
@@ -139,7 +145,10 @@ class InputTexts(StoredTexts):
         return pc.fill_null(normalized(texts, self._mode), "")
 
     def _line(self, path: str, offset: int) -> bytes:
-        """Up to the line feed or the end of the file. Neighbours are often in what was read last."""
+        """Read from the offset up to the line feed or the end of the file.
+
+        Neighbouring lines are often in the part that was read last.
+        """
         at = offset - self._read_at
         if path == self._read_path and 0 <= at < len(self._read):
             end = self._read.find(b"\n", at)
@@ -191,7 +200,10 @@ class Texts(StoredTexts):
         return pa.LargeStringArray.from_buffers(len(numbers), pa.py_buffer(offsets), pa.py_buffer(data))
 
     def _packed(self, rows: NDArray[np.int64]) -> Iterator[tuple[str, bytes]]:
-        """Where each of these rows lies, and its bytes. In a bucket neighbours come with one request, and several requests are under way."""
+        """Yield the path and the bytes of each of these rows.
+
+        In a bucket, neighbours are fetched with one request, and several requests are in flight.
+        """
         of = np.searchsorted(self._first, rows, side="right") - 1
         if not self._is_far:
             for row, file in zip(rows.tolist(), of.tolist(), strict=True):

@@ -41,7 +41,7 @@ def _missing() -> MissingExtra:
 
 
 def why_not(sketch: Sketch) -> str:
-    """Why a sketch cannot be made on a GPU, as a part of a sentence; nothing if it can."""
+    """Return why a sketch cannot be computed on a GPU, as part of a sentence; empty if it can."""
     if sketch.unit != "char":
         return "shingles of words are made on the CPU"
     if sketch.method != "fss":
@@ -52,7 +52,7 @@ def why_not(sketch: Sketch) -> str:
 
 
 def definitions(sketch: Sketch) -> list[str]:
-    """How sketch.cu is compiled for a sketch."""
+    """Return the compiler definitions of sketch.cu for a sketch."""
     return [f"-DBINS={sketch.bands * sketch.rows}", f"-DROWS={sketch.rows}", f"-DWIDE={int(sketch.wide)}"]
 
 
@@ -118,7 +118,7 @@ class Sketcher:
 
 
 def on_cpu(sketch: Sketch, parts: StringBuffers, rows: Array | None = None) -> tuple[Array, Array]:
-    """The CPU's kernel over all documents, or some."""
+    """Run the CPU kernel over all documents, or over some."""
     from tamis.kernels.buffers import StringBuffers
     from tamis.kernels.sketch.band_keys import band_keys
 
@@ -146,8 +146,11 @@ def check(sketcher: Sketcher) -> None:
 def choose(
     backend: str, sketch: Sketch, n_cores: int, n_gpus: int | None = None, measured: Callable[..., Any] | None = None
 ) -> Choice:
-    """Where sketches are made. `gpu`: there, unless it gives other keys than the CPU (an error where it cannot be used at all);
-    `auto`: where it is faster than all cores together."""
+    """Choose where sketches are computed.
+
+    `gpu`: on the GPU, unless it gives other keys than the CPU (an error if it cannot be used at all); `auto`:
+    on the GPU if it is faster than all cores together.
+    """
     n_gpus = count_gpus() if n_gpus is None else n_gpus
     if backend == "cpu":
         return Choice("cpu", "as asked for")
@@ -180,7 +183,7 @@ def measure(sketch: Sketch) -> dict[str, Any]:
 
 
 def measure_here(sketch: Sketch) -> dict[str, Any]:
-    """The same in this process."""
+    """Measure bytes per second of a core and of a GPU, in this process."""
     from tamis.kernels.buffers import StringBuffers
 
     data = np.random.default_rng(0).integers(97, 123, _TRIED_BYTES, np.uint8)

@@ -81,7 +81,7 @@ def find_candidates(folder: str, records: Records, room_bytes: int) -> dict[str,
 def decide(
     folder: str, records: Records, task: dict[str, Any], room_bytes: int, say: Say
 ) -> tuple[DecisionFiles, dict[str, Any]]:
-    """All duplicates: equal texts, and what resembles a document that stays."""
+    """Find all duplicates: equal texts, and documents that resemble one that stays."""
     pairs = npy(os.path.join(folder, "clusters.npy"))
     told: dict[str, Any] = {}
     progress = say("comparing")

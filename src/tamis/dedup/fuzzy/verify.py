@@ -41,7 +41,7 @@ class Verifier:
         return min(self.room_bytes, _LOT_BYTES)
 
     def several(self, n: int) -> list[Verifier]:
-        """This one and others like it, one for each of `n` threads, in the room of this one."""
+        """Return this verifier and copies of it, one for each of `n` threads, sharing the memory of this one."""
         self.room_bytes //= n
         made = [copy.copy(self) for _ in range(1, n)]
         for one in made:
@@ -76,7 +76,7 @@ class Verifier:
         return left
 
     def _among(self, member: Array, leaders: list[int], left: Array) -> Generator[tuple[int, int, float], None, Array]:
-        """What is left of a chunk, with each other: the first becomes a leader, until there are too many."""
+        """Compare the rest of a chunk with each other: the first becomes a leader, until there are too many."""
         parts = self._texts(member, left.tolist())
         rows = np.arange(parts.n_rows)
         while len(left) and len(leaders) < MAX_LEADERS:
@@ -99,10 +99,11 @@ class Verifier:
         return goes
 
     def _follow(self, parts: StringBuffers, row: int, rows: Array) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-        """Which of these documents resemble that of `row`, and how much.
+        """Return which of these documents resemble that of `row`, and how much.
 
-        By the kernel that compares lots of components: where the sets of shingles are so large that they are thinned, it gives up what
-        cannot reach the threshold before `similarities` would estimate it, and what goes must not depend on the room.
+        Uses the kernel that compares lots of components: where the sets of shingles are so large that they are
+        thinned, it gives up documents that cannot reach the threshold before `similarities` would estimate it, and
+        the decision must not depend on the memory available.
         """
         here = np.concatenate([np.array([row], np.int64), np.asarray(rows, np.int64)])
         cuts = np.array([0, len(here)], np.int64)
@@ -182,7 +183,7 @@ def verify_components(
 
 
 def _large(verifier: Verifier, member: Array, length: Array, room_bytes: int) -> tuple[Array, Array, Array]:
-    """One component that may not fit, a chunk at a time."""
+    """Verify one component that may not fit into memory, a chunk at a time."""
     gone, kept, similarity = array("I"), array("I"), array("f")  # 12 bytes per duplicate
     for number, stays, alike in verifier.verify(member, length, room_bytes):
         gone.append(number)

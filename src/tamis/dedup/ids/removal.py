@@ -61,7 +61,10 @@ class RemovalByIds(Workflow):
             raise
 
     def _note_inputs(self) -> None:
-        """The input files by number: ids by file and position mean these, and no others may be read later."""
+        """Record the input files by number.
+
+        Ids by file and position refer to these files, and no others may be read later.
+        """
         if self.guard.reference() is not None:
             return
         files = self._files()
@@ -93,7 +96,10 @@ class RemovalByIds(Workflow):
         return self._execute_guarded(pipeline, "removal")
 
     def _removing(self) -> list[Any]:
-        """The stage that removes; where nothing is listed, one that drops the field of ids, if that is asked for."""
+        """Return the stage that removes the listed documents.
+
+        Where nothing is listed, return a stage that drops the field of ids, if that is requested.
+        """
         asked = self.asked
         if not self._nothing_listed:
             return [RemoveListed(self.table_of("ids"), asked.own_field, asked.drop_id_field, asked.ids_name)]

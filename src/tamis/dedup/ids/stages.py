@@ -53,10 +53,11 @@ _UNKNOWN, _LEFT_OUT = -1, -2  # what stands where the number of an input file wo
 
 
 def _renumbered(then: list[str], now: list[str]) -> np.ndarray[Any, Any]:
-    """Which file of now each file of then is.
+    """Map each earlier file (`then`) to the number of the current file (`now`) that it is.
 
-    The one of the same path. Where no path is known, the one of the same name, if every name is there once on both sides (a folder that
-    moved). _LEFT_OUT: the input is a part of what the ids were made of, and this file is not in it. _UNKNOWN: nobody can say.
+    That is the one with the same path. Where no path is known, it is the one with the same name, if every name
+    occurs once on both sides (a folder that moved). _LEFT_OUT: the input is a part of what the ids were
+    generated from, and this file is not in it. _UNKNOWN: it cannot be determined.
     """
     places = {path: i for i, path in enumerate(now)}
     if any(path in places for path in then):
@@ -72,7 +73,7 @@ def _renumbered(then: list[str], now: list[str]) -> np.ndarray[Any, Any]:
 
 
 def _differ(then: str, now: str) -> bool:
-    """Whether the file that ids were made of still lies where it was, and is another than the one of the same name now."""
+    """Return True if the file the ids were generated from still exists and differs from its current namesake."""
     if is_remote(then) or is_remote(now):
         return False
     try:
@@ -82,9 +83,10 @@ def _differ(then: str, now: str) -> bool:
 
 
 def _is_same(then: str, now: str, backwards: list[str]) -> bool:
-    """Whether two paths mean one file: the same path, or no other file of the input ends in what both end in (a folder that moved).
+    """Return True if two paths denote one file.
 
-    `backwards`: the input files, each written backwards, sorted.
+    Either they are the same path, or no other input file ends in the part that both end in (a folder that
+    moved). `backwards`: the input files, each written backwards, sorted.
     """
     if then == now:
         return True
@@ -95,7 +97,7 @@ def _is_same(then: str, now: str, backwards: list[str]) -> bool:
 
 
 def _common_tail(a: str, b: str) -> str:
-    """The names that two paths end in alike.
+    """Return the trailing path components that two paths share.
 
     >>> _common_tail("/old/data/de/0.jsonl", "/new/de/0.jsonl"), _common_tail("/in/0.jsonl", "/in/10.jsonl")
     ('/de/0.jsonl', '')
@@ -202,7 +204,7 @@ class _ById(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     @abstractmethod
     def _is_listed(self, batch: DocumentBatch) -> np.ndarray[Any, Any]:
-        """For each document, whether it goes."""
+        """Return a mask of the documents to remove."""
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         gone = self._is_listed(batch)
@@ -305,7 +307,7 @@ class TextDuplicatesRemovalStage(_ById):
         return has_id & np.isin(keys, self._listed)
 
     def _keys(self, batch: DocumentBatch, field: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """The 128-bit hashes of ids, 16 bytes each; and which documents have one."""
+        """Return the 128-bit hashes of ids, 16 bytes each, and a mask of the documents that have one."""
         from tamis.dedup.keys import text_hashes
 
         if field not in batch.get_columns():
@@ -318,7 +320,7 @@ class TextDuplicatesRemovalStage(_ById):
 
 
 def is_without_ids(path: Any) -> bool:
-    """Whether it is a folder in which a deduplication wrote no id, because there is none."""
+    """Return True if this is a folder in which a deduplication wrote no ids because there are none."""
     if not isinstance(path, (str, os.PathLike)) or not os.path.isdir(path):
         return False
     return not any(

@@ -91,7 +91,7 @@ class IdTable:
         return int(self._starts[-1])
 
     def lists(self, hi: NDArray[np.uint64], lo: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Which of these hashes are in the table."""
+        """Return a mask of the hashes that are in the table."""
         found = np.zeros(len(hi), bool)
         if not len(hi) or not len(self):
             return found

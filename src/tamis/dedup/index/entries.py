@@ -110,7 +110,7 @@ def _write_entry(folder: str, batches: Iterator[tuple[dict[str, Array], NDArray[
 
 
 def _filtered(columns: dict[str, Array], keep: NDArray[np.bool_]) -> dict[str, Array]:
-    """The rows that stay; keys keep their order and get the new rows' numbers."""
+    """Return the rows that stay; keys keep their order and get the numbers of the new rows."""
     moved = np.cumsum(keep) - 1
     out: dict[str, Array] = {}
     for name, values in columns.items():

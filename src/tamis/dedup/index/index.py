@@ -46,7 +46,10 @@ class Entry:
         return self.name.rpartition("-")[0]
 
     def is_of(self, output: str) -> bool:
-        """Whether a run into this output added it. Earlier versions named those of a bucket by the current folder, too."""
+        """Return True if a run into this output added the entry.
+
+        Earlier versions named entries of a bucket by the current folder, too.
+        """
         return self.run == run_name(output) or (is_remote(output) and _place(self.output) == _place(output))
 
 
@@ -105,7 +108,7 @@ class Index:
 
 
 def read_index(path: str) -> Index:
-    """The index of a folder. What is not one is told, whatever it holds."""
+    """Read the index of a folder; raise UsageError if it does not hold one, whatever it holds."""
     try:
         with open(os.path.join(path, "index.json"), encoding="utf-8") as file:
             data = json.load(file)
@@ -131,7 +134,7 @@ def _entry(data: dict[str, Any]) -> Entry:
 
 
 def run_name(output: str) -> str:
-    """What a run's entry is called: an output has one, made anew when the run is."""
+    """Return the name of a run's entry; an output has one entry, rebuilt whenever the run is."""
     digest = hashlib.blake2b(_place(output).encode("utf-8", "surrogateescape"), digest_size=8)
     return f"entry-{digest.hexdigest()}"
 
@@ -153,7 +156,10 @@ def check_parameters(index: Index, kind: str, parameters: dict[str, Any]) -> Non
 
 
 def pinned(path: str, kind: str, parameters: dict[str, Any], output: str) -> list[dict[str, Any]]:
-    """What a run is compared with, written down so that a resumed run is compared with the same. Its own entry is left out."""
+    """Return what a run is compared with, recorded so that a resumed run is compared with the same.
+
+    The run's own entry is left out.
+    """
     index = read_index(path)
     check_parameters(index, kind, parameters)
     pins = []
@@ -179,7 +185,7 @@ def check_pins(path: str, pins: list[dict[str, Any]]) -> None:
 
 
 def refuse_existing(path: str, output: str) -> None:
-    """A new index goes where none is."""
+    """Raise UsageError unless a new index can be created here without touching an existing one or other data."""
     if os.path.exists(os.path.join(path, "index.json")):
         if [e for e in read_index(path).entries if not e.is_of(output)]:
             raise UsageError(
@@ -192,7 +198,7 @@ def refuse_existing(path: str, output: str) -> None:
 
 @contextlib.contextmanager
 def locked(path: str) -> Iterator[None]:
-    """One writer at a time. Makes the folder of a new index."""
+    """Hold the index lock, so that there is one writer at a time; create the folder of a new index."""
     try:
         os.makedirs(path, exist_ok=True)
     except OSError as exc:

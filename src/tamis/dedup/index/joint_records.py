@@ -56,7 +56,11 @@ class JoinedRecords(Records):
             )
 
     def gather(self, names: Sequence[str], numbers: Array) -> dict[str, Array]:
-        """As in Records. Indexed documents have rank 0, new ones at least 1, and what an index does not hold is 0 for them."""
+        """Return values of some columns for some documents, as `Records.gather` does.
+
+        Indexed documents have rank 0, new ones at least 1; columns that an index does not hold are 0 for indexed
+        ones.
+        """
         k = int(np.searchsorted(numbers, self.n_old))
         old = super().gather([n for n in names if n in self._held], numbers[:k])
         new = super().gather(names, numbers[k:])
@@ -81,7 +85,7 @@ class JoinedRecords(Records):
         return keys, numbers
 
     def iter_column(self, name: str, or_zeros: bool = False) -> Iterator[tuple[int, Array]]:
-        """Of the new documents alone."""
+        """Yield a column of the new documents alone."""
         for first, values in self.new.iter_column(name, or_zeros):
             yield first + self.n_old, values
 
@@ -104,13 +108,13 @@ def entry_records(pin: dict[str, Any]) -> Records:
 
 
 def _columns(bands: int) -> set[str]:
-    """What an entry must hold; `bands` is 0 for exact deduplication."""
+    """Return the columns that an entry must hold; `bands` is 0 for exact deduplication."""
     keys = {f"{what}_{k}" for k in range(bands + 1) for what in ("key", "row")}
     return keys | set(TYPES) | (set(SIGNATURE) if bands else set())
 
 
 def open_records(task: dict[str, Any], which: str = "records") -> Records:
-    """The records of a step: new ones, and before them those of the index that they are compared with."""
+    """Open the records of a step: first those of the index it is compared with, then the new ones."""
     if not task.get("older"):
         return Records(task[which])
     for pin in task["older"]:
@@ -157,8 +161,11 @@ def decision_files(folder: str, records: Records, room_bytes: int, fresh: bool =
 
 # -- components with indexed documents ----------------------------------------------------------------------------------
 def with_new(pairs: NDArray[np.uint64], first: int) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
-    """Of components (root << 32 | number, ascending) those that have new documents, and the documents to be compared by text:
-    new ones of components that have several."""
+    """Return the components that have new documents, and the documents to be compared by text.
+
+    Components are given as (root << 32 | number, ascending). The documents to be compared are the new ones of
+    components that have several.
+    """
     number, cuts = (pairs & np.uint64(0xFFFFFFFF)).astype(np.uint32), cuts_between(pairs >> np.uint64(32))
     if not len(pairs):
         return pairs, number
@@ -219,7 +226,10 @@ def _lots(work: list[tuple[int, int, int, int]], step: int) -> Iterator[list[tup
 
 
 def _signatures(records: Records, numbers: Array) -> NDArray[np.uint8]:
-    """One row per number. Looked up all at once: a look-up reads whole columns of the record batches it touches."""
+    """Return one signature row per number.
+
+    Looked up all at once: a lookup reads whole columns of the record batches it touches.
+    """
     order = np.argsort(numbers, kind="stable")
     columns = records.gather(SIGNATURE, numbers[order])
     out = np.empty((len(numbers), SIGNATURE_BYTES // 8), np.uint64)
@@ -229,7 +239,10 @@ def _signatures(records: Records, numbers: Array) -> NDArray[np.uint8]:
 
 
 def _best(old: NDArray[np.uint8], new: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """For each new signature the highest estimated similarity to an old one, and which one that is (the first of equal ones)."""
+    """Return, for each new signature, the highest estimated similarity to an old one and the index of that one.
+
+    Of equal ones the first counts.
+    """
     best, which = np.zeros(len(new), np.float32), np.zeros(len(new), np.int64)
     for i, one in enumerate(new):
         agree = np.count_nonzero(old == one, axis=1)
@@ -241,7 +254,10 @@ def _best(old: NDArray[np.uint8], new: NDArray[np.uint8]) -> tuple[NDArray[np.fl
 
 # -- result tables ------------------------------------------------------------------------------------------------------
 def restore_ids(records: JoinedRecords, duplicates: str) -> int:
-    """In the table for people, name kept documents of the index as their own run did. Returns how many rows name one."""
+    """Name kept documents of the index in the table for people as their own run did.
+
+    Returns how many rows name one.
+    """
     starts = np.concatenate([[0], np.cumsum(records._n_paths)])[:-1] + records.first_path
     n_rows = 0
     for name in sorted(os.listdir(duplicates)):

@@ -107,7 +107,7 @@ class BulkUnits:
             yield new, start, end, end - start, which
 
     def _lower(self, window: Array) -> Array:
-        """The window with ASCII in lower case and every ASCII whitespace character a space."""
+        """Return the window with ASCII in lower case and every ASCII whitespace character as a space."""
         n = len(window)
         low, t = self._bytes(n, 1), self._bytes(n, 2)
         mark, more = self._bytes(n, 0).view(bool), self._bytes(n, 3).view(bool)
@@ -180,10 +180,10 @@ class Folds(NamedTuple):
 
 @lru_cache(maxsize=1)
 def folds() -> Folds:
-    """The table. A text of its characters and ASCII can be rewritten character by character.
+    """Return the table of foldings; a text of its characters and ASCII can be rewritten character by character.
 
-    For none of them joins another in normal form KC (marks and the parts of Hangul syllables do), before or after; and
-    what does not take more bytes than before can be written in its place.
+    None of these characters joins another in normal form KC (marks and the parts of Hangul syllables do),
+    before or after folding; and a folding that does not take more bytes than before can be written in place.
     """
     new = tuple(np.full(0x10000, GONE, np.uint8) for _ in range(3))
     facts = np.full(0x10000, OTHER, np.uint8)
@@ -247,7 +247,7 @@ def table(mode: str) -> tuple[bytes, bytes]:
 
 
 def packed(data: Array, start: Array, end: Array, between: int) -> Array:
-    """The units (at least one) one after the other, each with this byte behind it."""
+    """Concatenate the units (at least one), each followed by the byte `between`."""
     size = end - start
     to = np.cumsum(size + 1) - size - 1
     buffer = np.empty(int(to[-1] + size[-1] + 1), np.uint8)

@@ -64,7 +64,7 @@ class CutUnits(ByPlace):
         return without(edited, rows[little])
 
     def _told(self, batch: DocumentBatch, rows: Array, numbers: list[Array]) -> pa.Array:
-        """A list of numbers for each document that is cut, null for the others."""
+        """Return a list of numbers for each document that is cut, null for the others."""
         sizes = np.zeros(batch.num_items, np.int64)
         sizes[rows] = [len(n) for n in numbers]
         offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]))

@@ -71,7 +71,10 @@ class UnitKeys:
 
 
 def _normalized(texts: list[str], mode: str) -> str:
-    """The units rewritten, with NUL between them. For "casefold" ASCII whitespace is left to the caller."""
+    """Return the rewritten units, separated by NUL.
+
+    For "casefold", ASCII whitespace is left to the caller.
+    """
     normal = unicodedata.normalize
     if mode == "none":
         return "\0".join(texts)

@@ -56,7 +56,7 @@ class UnitRecords:
         yield from ahead(read, wanted, self._is_far and N_AHEAD * largest <= most)
 
     def documents(self, i: int) -> dict[str, Array]:
-        """The facts of the documents of a batch; `bounds[k]:bounds[k + 1]` are the keys of document k."""
+        """Return the facts of the documents of a batch; `bounds[k]:bounds[k + 1]` are the keys of document k."""
         run = self._runs[i]
         wanted = [*((name, run.n_documents) for name in FACTS), ("bounds", run.n_documents + 1)]
         read = ahead(lambda one: _read(run, *one), wanted, self._is_far)

@@ -116,7 +116,7 @@ def _parts(records: UnitRecords, scratch: str, chunk: int, progress: Any) -> lis
 
 
 def _flush(spilled: Spilled, waiting: list[list[Chunk]]) -> None:
-    """The keys of part p to bucket 2p, the numbers of their units to the one behind it."""
+    """Write the keys of part p to bucket 2p, and the numbers of their units to bucket 2p + 1."""
     for p, chunks in enumerate(waiting):
         for k in (0, 1):
             if chunks:
@@ -168,7 +168,7 @@ def _joined(chunks: Iterator[Chunk]) -> Chunk:
 
 
 def _merged(keys: list[Array], counts: list[Array], firsts: list[Array]) -> tuple[Array, Array, Array]:
-    """Two sorted lists of keys as one; of equal ones the first number is that of the first list."""
+    """Merge two sorted lists of keys; of equal keys the first number is that of the first list."""
     key, count, first = np.concatenate(keys), np.concatenate(counts), np.concatenate(firsts)
     order = np.argsort(key, kind="stable")
     key, count, first = key[order], count[order], first[order]
@@ -217,7 +217,7 @@ class _Marks:
             self._gone.add(r, mine)
 
     def flags(self, r: int) -> Array:
-        """One bool per unit of a range: whether it goes."""
+        """Return one bool per unit of a range: True if it is removed."""
         gone = np.zeros(int(self._bounds[r + 1] - self._bounds[r]), bool)
         for first in range(0, self._gone.n_bytes(r) // 4, 1 << 20):
             gone[self._gone.read(r, np.uint32, first, 1 << 20)] = True
@@ -225,7 +225,7 @@ class _Marks:
 
 
 def _write_table(records: UnitRecords, marks: _Marks, folder: str, n_files: int) -> dict[str, Any]:
-    """The removal table, and counts that take a walk through all documents."""
+    """Write the removal table, and return the counts that take a walk through all documents."""
     if placed(folder) == folder:
         shutil.rmtree(folder, ignore_errors=True)
     table, n_cuts = PlaceTable(folder, COLUMNS), 0
@@ -261,7 +261,7 @@ def _write_table(records: UnitRecords, marks: _Marks, folder: str, n_files: int)
 
 
 def _write_most(records: UnitRecords, found: Found, folder: str, paths: Sequence[str]) -> None:
-    """The units that occur most often: how often, and where the first one lies."""
+    """Write the units that occur most often, with their counts and the position of the first occurrence."""
     by_place = {first: records.place(-first) for first in sorted((f for _, f in found.most), reverse=True)}
     places = [by_place[first] for _, first in found.most]
     numbers = np.array([p[0] for p in places], np.int32)

@@ -38,9 +38,10 @@ def cuts_of(folder: str, files: Array, offsets: Array) -> tuple[Array, list[Arra
 
 
 def cut_out(texts: pa.Array, numbers: list[Array], unit: str) -> tuple[pa.Array, Array]:
-    """The texts (none null) without these units, and how many units each has.
+    """Return the texts (none null) without these units, and how many units each has.
 
-    What follows a unit up to the next one goes with it. Where the last one goes, so does what follows the last that stays.
+    What follows a unit up to the next one is removed with it. Where the last unit is removed, so is what
+    follows the last one that stays.
     """
     parts = string_buffers(texts)
     n = parts.n_rows
@@ -73,7 +74,10 @@ def cut_out(texts: pa.Array, numbers: list[Array], unit: str) -> tuple[pa.Array,
 
 
 def _kept(units: Units, first: Array, cuts: Array) -> Array:
-    """Which units of a window stay. `cuts[first[i]:first[i + 1])` are the numbers to go of text i, ascending."""
+    """Return a mask of the units of a window that stay.
+
+    `cuts[first[i]:first[i + 1])` are the numbers of the units to remove from text i, ascending.
+    """
     kept = np.ones(len(units.row), bool)
     low, high = int(units.row[0]), int(units.row[-1])
     # The first unit of each text in this window, and the number it has.

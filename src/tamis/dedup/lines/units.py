@@ -35,7 +35,10 @@ class Units:
 
 
 def split_units(parts: StringBuffers, unit: str) -> Iterator[Units]:
-    """All units of all texts, window after window. There must be no nulls (an empty text has one empty unit)."""
+    """Yield all units of all texts, window after window.
+
+    There must be no nulls (an empty text has one empty unit).
+    """
     offsets = np.asarray(parts.offsets, np.int64)
     room = np.empty(WINDOW_BYTES, bool)
     row, n = 0, parts.n_rows
@@ -117,7 +120,10 @@ def _lines(data: Array, offsets: Array, row: int, number: int, whole: bool, room
 
 
 def positions(mask: Array) -> Array:
-    """Where a contiguous mask is true. For masks that seldom are: eight bytes at a time first."""
+    """Return the positions where a contiguous mask is true.
+
+    Intended for masks that seldom are: eight bytes are tested at a time first.
+    """
     n = len(mask) // 8 * 8
     words = np.flatnonzero(mask[:n].view(np.uint64) != 0)
     inside = np.flatnonzero(mask[:n].reshape(-1, 8)[words].ravel())
@@ -149,7 +155,7 @@ def _paragraphs(data: Array, lines: Units) -> Units:
 
 
 def _blank(data: Array, start: Array, end: Array) -> Array:
-    """Which lines hold nothing but whitespace, as str.isspace() means it."""
+    """Return a mask of the lines that hold nothing but whitespace, as str.isspace() defines it."""
     blank: Array = start == end
     left = np.flatnonzero(~blank)
     at = start[left]

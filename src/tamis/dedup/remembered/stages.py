@@ -57,7 +57,10 @@ class Remembered(ByPlace):
     def _told_of(
         self, at: Array, size: Array, id_size: Array | None
     ) -> tuple[list[str | None], list[str | None] | None]:
-        """What was measured of each, as verdicts have it, and its id behind it. Those of neighbours lie together."""
+        """Return the measured values of each document as verdicts have them, and the ids that follow them.
+
+        Those of neighbouring documents are stored together.
+        """
         first, id_at = int(at.min()), at + np.maximum(size, 0)
         end = int((id_at if id_size is None else id_at + np.maximum(id_size, 0)).max())
         held = np.empty(end - first, np.uint8)

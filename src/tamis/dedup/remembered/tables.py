@@ -65,7 +65,7 @@ def write_remembered(
 
 
 def _records_of(rows: pa.Table) -> dict[str, Array]:
-    """Where the records of these documents lie, of those whose hashes were told."""
+    """Return the positions of the records of those documents whose hashes were reported."""
     told = rows.filter(pc.is_valid(rows["record_hi"]))
     columns = {"file": "file", "offset": "offset", "record_bytes": "bytes"} | {name: name for name in RECORD_HASH}
     return {name: told[column].to_numpy() for name, column in columns.items()}
@@ -112,7 +112,7 @@ def _write_reasons(folder: str, reasons: list[Any]) -> None:
 
 
 def in_input_order(folder: str, columns: Sequence[str] = _WANTED) -> Iterator[pa.Table]:
-    """All verdicts (these columns of them), some at a time, ascending by place, each document once."""
+    """Yield all verdicts (these columns of them), some at a time, ascending by position, each document once."""
     found: list[tuple[tuple[int, int], str]] = []
     names = sorted(n for n in os.listdir(folder) if n.endswith(".parquet")) if os.path.isdir(folder) else []
     for name in names:

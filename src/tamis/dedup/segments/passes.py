@@ -37,7 +37,10 @@ class Joining(Workflow):
         self.joiner = joiner
 
     def _same(self, earlier: dict[str, Any] | None) -> None:
-        """As of the others. Earlier versions noted the block size, too, which changes nothing that is written."""
+        """Compare with the identity of an earlier run, ignoring its block size.
+
+        Earlier versions recorded the block size, too, which changes nothing that is written.
+        """
         super()._same(earlier and {name: value for name, value in earlier.items() if name != "input_blocksize"})
 
     def _decided(self) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class Blocks:
         return out
 
     def rows(self, rows: NDArray[np.int64]) -> Floats:
-        """These rows, one by one."""
+        """Read these rows, one by one."""
         return np.concatenate([np.empty((0, self.dimension), np.float32), *(self.read(int(row), 1) for row in rows)])
 
     def map(self, work: Callable[[int, Floats], Any]) -> Iterator[Any]:
@@ -100,7 +100,10 @@ def fit(
 
 
 def nearest(x: Floats, held: Any, products: Products = CPU) -> tuple[NDArray[np.int64], Floats]:
-    """The cluster of each row, and its distance (1 - cosine) to that centroid. `held`: the centroids (products.hold)."""
+    """Return the cluster of each row, and its distance (1 - cosine) to that centroid.
+
+    `held`: the centroids (products.hold).
+    """
     at, likeness = products.best(x, held)
     return at, (1.0 - likeness).astype(np.float32)
 
@@ -119,7 +122,7 @@ def _gathered(
 
 
 def _seeds(sample: Blocks, options: Options, products: Products) -> Floats:
-    """The first centroids: rows of the sample."""
+    """Return the initial centroids: rows of the sample."""
     k = min(options.n_clusters, sample.n_rows)
     if options.init == "random":
         chosen = np.sort(np.argsort(uniform(np.arange(sample.n_rows), options.seed), kind="stable")[:k])
@@ -173,7 +176,7 @@ def _reduced(candidates: Floats, sample: Blocks, k: int, seed: int, products: Pr
 
 
 def uniform(numbers: NDArray[Any], seed: int) -> NDArray[np.float64]:
-    """A number in [0, 1) for each whole number, the same everywhere (splitmix64)."""
+    """Return a number in [0, 1) for each integer, the same everywhere (splitmix64)."""
     with np.errstate(over="ignore"):
         z = numbers.astype(np.uint64) + np.uint64((seed * 0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019) & (2**64 - 1))
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

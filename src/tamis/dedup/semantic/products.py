@@ -30,10 +30,10 @@ class Products(Protocol):
         """Vectors, where products are made: for `best`, which is called with them many times."""
 
     def best(self, x: Floats, held: Any) -> tuple[NDArray[np.int64], Floats]:
-        """Of each row the vector that it resembles most, and the cosine."""
+        """Return, for each row, the vector that it resembles most, and the cosine."""
 
     def inside(self, x: Floats) -> Floats:
-        """The cosines of all pairs of rows."""
+        """Return the cosines of all pairs of rows."""
 
 
 class OnCpu:
@@ -137,7 +137,10 @@ def _made(make: Callable[[], Products]) -> Products:
 
 
 def _seconds(products: Products, dimension: int, clock: Callable[[], float]) -> float:
-    """Of a product such as most are, copies included; the second one counts, for the first also starts things."""
+    """Measure the seconds of a typical product, including copies.
+
+    The second one counts, because the first also initializes things.
+    """
     rng = np.random.default_rng(0)
     x, y = (rng.standard_normal((n, dimension), np.float32) for n in _TRIED)
     held = products.hold(y)

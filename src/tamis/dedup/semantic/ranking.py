@@ -37,14 +37,17 @@ class RankingStrategy:
         return cls([], True, "random", random_seed)
 
     def column(self) -> tuple[str | None, bool]:
-        """The column to rank by (None: none), and whether the largest comes first."""
+        """Return the column to rank by (None: none), and whether the largest comes first."""
         if self.strategy == "random":
             return None, False
         ascending = self.ascending if isinstance(self.ascending, bool) else bool(next(iter(self.ascending), True))
         return self.metadata_cols[0], not ascending
 
     def rank_cluster(self, cluster_df: Any) -> Any:
-        """A pandas frame with the documents of one cluster, best first: what users call to see the order."""
+        """Return a pandas frame with the documents of one cluster, best first.
+
+        Users call this to see the order.
+        """
         if self.strategy == "random":
             return cluster_df.sample(frac=1, random_state=self.random_seed, ignore_index=True)
         column, descending = self.column()

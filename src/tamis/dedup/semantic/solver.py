@@ -83,7 +83,11 @@ def semantic_duplicates(
 
 
 def _backend(folder: str, about: dict[str, Any], task: dict[str, Any], dimension: int, room_bytes: int) -> Choice:
-    """Where products are made; what was measured once holds for whoever goes on after a kill: on another device others might go."""
+    """Choose where products are computed.
+
+    A choice that was measured once also holds for a run resumed after a kill: another device might remove other
+    documents.
+    """
     kept = read_json(os.path.join(folder, "backend.json")) or {}
     limit = DeviceLimit(1.0, int(task.get("gpu_bytes") or 0))
     chosen = choose(str(kept.get("backend") or about.get("backend") or "cpu"), dimension, room_bytes, limit)
@@ -93,7 +97,9 @@ def _backend(folder: str, about: dict[str, Any], task: dict[str, Any], dimension
 
 
 def usual_clusters(n_documents: int) -> int:
-    """Where nobody says: clusters of about 1,000, so that pairs cost about as much as finding the clusters.
+    """Return the default number of clusters: clusters of about 1,000 documents.
+
+    Pairs then cost about as much as finding the clusters.
 
     >>> usual_clusters(300), usual_clusters(50_000), usual_clusters(10**8)
     (1, 50, 1000)
@@ -161,7 +167,10 @@ def _assign(
 
 
 def _groups(sizes: NDArray[np.int64], row_bytes: int, room_bytes: int) -> NDArray[np.int64]:
-    """The group of each cluster: neighbours together as long as they fit; one that does not fit is alone."""
+    """Return the group of each cluster.
+
+    Neighbouring clusters share a group as long as they fit; one that does not fit is alone.
+    """
     group = np.zeros(len(sizes), np.int64)
     held = at = 0
     for cluster, n in enumerate((sizes * row_bytes).tolist()):
@@ -175,7 +184,7 @@ def _groups(sizes: NDArray[np.int64], row_bytes: int, room_bytes: int) -> NDArra
 def _distribute(
     records: Records, groups: NDArray[np.int64], dimension: int, nearest_of: Spilled, spilled: Spilled
 ) -> None:
-    """The vectors of group g to bucket 2g, what is known of them to the one behind it."""
+    """Write the vectors of group g to bucket 2g, and their metadata to bucket 2g + 1."""
     for first, x, there, rank in fixed_blocks(records, dimension):
         meta = np.empty(len(x), _META)
         meta["number"] = np.arange(first, first + len(x))

@@ -163,7 +163,10 @@ class KMeansReadFitWriteStage(ProcessingStage[FileGroupTask, FileGroupTask]):
         return unit_vectors(column, self.embedding_field, self.embedding_dim)
 
     def _write(self, table: pa.Table, number: int, at: Any, distance: Any, has: Any) -> list[str]:
-        """One file for every cluster that has documents here. `distance` is 1 - cosine; of unit vectors l2 follows from it."""
+        """Write one file for every cluster that has documents here.
+
+        `distance` is 1 - cosine; for unit vectors l2 follows from it.
+        """
         made = []
         for cluster in np.unique(at[has]).tolist():
             rows = np.flatnonzero(has & (at == cluster))
@@ -417,7 +420,10 @@ class IdentifyDuplicatesStage(ProcessingStage[FileGroupTask, FileGroupTask]):
 
 
 def pairwise_cosine_similarity_batched(cluster_reps: Any, batch_size: int = 1024) -> tuple[Any, Any]:
-    """For each row of unit vectors the largest cosine to a row before it, and which; the first has 0 and itself. In blocks."""
+    """Return, for each row of unit vectors, the largest cosine to an earlier row, and the index of that row.
+
+    The first row has 0 and itself. Computed in blocks.
+    """
     x = np.asarray(cluster_reps, np.float32)
     best, of = np.zeros(len(x), np.float32), np.zeros(len(x), np.int64)
     for begin in range(0, len(x), batch_size):
@@ -448,7 +454,7 @@ def _has_columns(path: str, columns: set[str]) -> bool:
 
 
 def _write(table: pa.Table, path: str, settings: Mapping[str, Any] | None) -> str:
-    """A Parquet file, whole or not at all."""
+    """Write a Parquet file atomically: complete or not at all."""
     sink = io.BytesIO()
     pq.write_table(table, sink, **{k: v for k, v in (settings or {}).items() if k != "storage_options"})
     os.makedirs(os.path.dirname(path), exist_ok=True)

@@ -96,7 +96,7 @@ class TextSemanticDeduplicationWorkflow(InOneCall):
         return self._vectors().ids()
 
     def passes(self) -> Passes:
-        """Those of the workflow over vectors, with the embedder before the stage that makes records."""
+        """Return the passes of the workflow over vectors, with the embedder before the stage that writes records."""
         passes = self._vectors().passes()
         parts: list[ProcessingStage[Any, Any]] = self._embedder().decompose()
         # In one worker: a document is known by its place in the input there.

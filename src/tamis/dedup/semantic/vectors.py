@@ -97,7 +97,7 @@ def unit_vectors(column: pa.Array, field: str, dimension: int | None) -> tuple[F
 
 
 def least_cosine(eps: float) -> float:
-    """The cosine from which on documents are duplicates. An eps below ROUNDING means equal vectors.
+    """Return the cosine from which documents are duplicates; an eps below ROUNDING means equal vectors.
 
     >>> least_cosine(0.25), least_cosine(0)
     (0.75, 0.999998)
@@ -106,18 +106,21 @@ def least_cosine(eps: float) -> float:
 
 
 def check_fraction(who: str, fraction: float | None) -> None:
-    """The share of documents that clusters are made from, if it is given."""
+    """Validate the share of documents that clusters are computed from, if it is given."""
     if fraction is not None and (isinstance(fraction, bool) or not 0 < float(fraction) <= 1):
         raise UsageError(f"{who}fit_data_fraction: expected a number above 0, up to 1, got {fraction!r}")
 
 
 def nothing_to_fit(fraction: float | None, n: int) -> str:
-    """What is told where there are `n` embeddings and a share of them is none."""
+    """Return the message for the case that a share of `n` embeddings is none."""
     return f"fit_data_fraction={fraction} chose none of the {n:,} documents that have an embedding; give a larger one, or leave it out"
 
 
 def rank_numbers(column: pa.Array, field: str, descending: bool) -> Any:
-    """One uint64 per document, smaller for what is kept rather: by the number in a column, as a float64; what is no number comes last."""
+    """Return one uint64 per document, smaller for documents preferred to be kept.
+
+    Ranks by the number in a column, as a float64; values that are not numbers come last.
+    """
     from tamis.dedup.keys import NO_NUMBER, ordered
 
     try:

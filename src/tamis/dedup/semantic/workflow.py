@@ -116,7 +116,7 @@ class SemanticDeduplicationWorkflow(InOneCall):
         return DocumentVectors(self.embedding_field, self.embedding_dim, rank, descending)
 
     def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> DedupResult:
-        """As the others; without `verbose` no progress is shown."""
+        """Run all passes as the other workflows do; without `verbose` no progress is shown."""
         shown = progress if callable(progress) else bool(progress and self.verbose)
         return super().run(executor, progress=shown, **settings)
 

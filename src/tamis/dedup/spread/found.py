@@ -39,18 +39,21 @@ def look_for_edges(records: Records, one: KeyRange, is_equal: NDArray[np.uint8])
 
 
 def equal_bits(folder: str, n_documents: int) -> NDArray[np.uint8]:
-    """A bit for every document: whether it equals one that comes before it."""
+    """Return one bit per document, set if it equals an earlier one."""
     return equal_marks((found["number"] for found in iter_found(folder, _EQUAL)), n_documents)
 
 
 def add_equal(folder: str, found: DecisionFiles) -> None:
-    """All that workers found of equal texts."""
+    """Add all equal texts that workers reported."""
     for part in iter_found(folder, _EQUAL):
         found.add(part["number"], part["kept"], np.ones(len(part)), part["size"])
 
 
 def add_edges(folder: str, linked: Linked) -> None:
-    """All that workers found of shared bands, band after band and range after range, as one process would have."""
+    """Add all shared bands that workers reported.
+
+    They come band after band and range after range, as from a single process.
+    """
     for part in iter_found(folder, _EDGE):
         n_heavy, heaviest = part[0]
         a, b = (np.ascontiguousarray(part[name][1:]) for name in ("a", "b"))
@@ -60,7 +63,7 @@ def add_edges(folder: str, linked: Linked) -> None:
 
 
 def iter_found(folder: str, kind: np.dtype[Any]) -> Iterator[Found]:
-    """The files of a pass over ranges, in the order of the ranges."""
+    """Yield the files of a pass over ranges, in the order of the ranges."""
     for name in sorted(n for n in os.listdir(folder) if n.endswith(".npy")):
         found = np.load(os.path.join(folder, name), allow_pickle=False)
         if found.dtype != kind:

@@ -48,7 +48,9 @@ def worker_room(budget_bytes: int, n_workers: int) -> int:
 def ranges_of(
     n_documents: int, columns: list[int], bytes_per_key: int, room_bytes: int, least: int = 1
 ) -> list[KeyRange]:
-    """For every column of keys as many ranges as it takes for each to fit into a worker; keys are hashes, so they are even.
+    """Cut every column of keys into as many ranges as it takes for each to fit into a worker.
+
+    Keys are hashes, so they are evenly distributed.
 
     >>> [(r.k, r.high - r.low == 1 << 63) for r in ranges_of(10, [0, 2], 100, 500)]
     [(0, True), (0, True), (2, True), (2, True)]
@@ -59,7 +61,7 @@ def ranges_of(
 
 
 def write_ranges(folder: str, ranges: list[KeyRange]) -> None:
-    """The input of the pass. Again with the same ranges: the same files."""
+    """Write the input of the pass; the same ranges give the same files."""
     os.makedirs(folder, exist_ok=True)
     for one in ranges:
         path = os.path.join(folder, f"{one.name}.jsonl")
@@ -68,7 +70,7 @@ def write_ranges(folder: str, ranges: list[KeyRange]) -> None:
 
 
 def not_found(folder: str, found: str) -> int:
-    """How many ranges of the folder nothing lies in `found` for; one where there is no such folder."""
+    """Count the ranges of the folder that have no result in `found`; 1 if there is no such folder."""
     if not os.path.isdir(folder) or not os.path.isdir(found):
         return 1
     there = {os.path.splitext(name)[0] for name in os.listdir(found) if name.endswith(".npy")}

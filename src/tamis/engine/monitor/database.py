@@ -119,7 +119,10 @@ class RunDatabase:
             self._put("INSERT OR REPLACE INTO about VALUES (?,?)", (key, json.dumps(value)))
 
     def put(self, table: str, **values: Any) -> None:
-        """One row of a series; what is not given is NULL, and the time is now unless given."""
+        """Queue one row of a series.
+
+        Columns without a value are NULL; the time is now unless given.
+        """
         values.setdefault("at", time.time())
         row = [_storable(v) if isinstance(v, str) else v for v in (values.get(c) for c in COLUMNS[table])]
         self._put(_INSERT[table], row)
@@ -131,7 +134,10 @@ class RunDatabase:
             self.put("events", kind=kind, data=json.dumps(self._bounded(data)))
 
     def sample(self, state: Mapping[str, Any], workers: Mapping[int, int], at: float | None = None) -> None:
-        """The totals of a moment: columns of `samples` by name."""
+        """Queue the totals of a moment.
+
+        `state`: columns of `samples` by name.
+        """
         values = {c: state.get(c) for c in COLUMNS["samples"]}
         values |= {"workers": json.dumps(dict(workers)), "at": time.time() if at is None else at}
         self.put("samples", **values)
@@ -150,7 +156,7 @@ class RunDatabase:
         self._put(f"DELETE FROM {table}", ())
 
     def drops(self, ledger: Mapping[str, Any]) -> None:
-        """What was dropped, by stage and reason, from the books of the whole run; replaces what was known before.
+        """Replace the table of dropped documents, by stage and reason, with those in the ledger of the whole run.
 
         `examples` is JSON: [number of the input file, offset in it, id or null] each.
         """
@@ -170,7 +176,7 @@ class RunDatabase:
         self._pending.append(group)
 
     def last_stages(self) -> dict[str, dict[str, Any]]:
-        """What an earlier attempt of this run last said of each stage."""
+        """Return the last row that an earlier attempt of this run recorded for each stage."""
         self._wait()
         if self._db is None:
             return {}
@@ -183,7 +189,7 @@ class RunDatabase:
 
     # -- writing --------------------------------------------------------------------------------------------------------
     def _bounded(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Without the traceback, where there have been so many that they would fill the disk."""
+        """Return the data without its traceback once so many have been stored that they would fill the disk."""
         trace = data.get("trace")
         if not trace:
             return data
@@ -225,8 +231,11 @@ class RunDatabase:
         self._writer.start()
 
     def _keep_waiting(self, writer: threading.Thread) -> bool:
-        """Whether the thread still writes. What waits for it is bounded: where rows come faster than it takes them it is given a second, once; where the
-        disk hangs, the oldest go."""
+        """Return True if the thread is still writing, and bound the rows that wait for it.
+
+        If rows arrive faster than it writes them, wait for it for a second, once; if the disk hangs, drop the oldest
+        rows.
+        """
         if self._n_pending <= _MAX_PENDING:
             return True
         if not self._hangs:
@@ -254,7 +263,10 @@ class RunDatabase:
         return taken
 
     def _write(self, taken: list[_Group], now: float) -> None:
-        """One at a time: by the thread, or by whoever has waited for it."""
+        """Write the given groups in one transaction.
+
+        Must run one call at a time: in the writer thread, or in a caller that has waited for that thread.
+        """
         if self._db is None or now < self._resume_s or not taken:
             return
         try:
@@ -269,7 +281,10 @@ class RunDatabase:
             self._failed(exc, now, taken)
 
     def _failed(self, exc: Exception, now: float, taken: list[_Group]) -> None:
-        """A locked database is tried again with the next flush, a full disk after a while; a damaged one is left alone."""
+        """Roll back and decide when to retry after a failed write.
+
+        A locked database is retried with the next flush, a full disk after a while; a damaged database is left alone.
+        """
         assert self._db is not None
         with contextlib.suppress(sqlite3.Error):
             self._db.execute("ROLLBACK")

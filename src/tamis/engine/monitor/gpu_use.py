@@ -55,7 +55,7 @@ class GpuUse:
             self._counts[name] = max(n, self._counts[name])
 
     def changed(self) -> dict[str, Any] | None:
-        """What there is to tell, if it is not what was told last: busy share of each device, and the counts."""
+        """Return the busy share of each device and the counts if they differ from the last report, else None."""
         told: dict[str, Any] = {}
         if self._busy:
             told["busy"] = {str(gpu): round(total / n, 4) for gpu, (total, n) in sorted(self._busy.items())}
@@ -68,7 +68,9 @@ class GpuUse:
 
 
 def _all_warm(done: Sequence[int], n_planned: int) -> bool:
-    """Whether every worker on a GPU has done a unit: all that were planned, or, where memory has no room for so many, those that came.
+    """Return True if every worker on a GPU has finished a unit.
+
+    Counts all planned workers or, where memory has no room for so many, those that started.
 
     >>> [_all_warm([3], 2), _all_warm([3, 0], 2), _all_warm([3, 1], 2), _all_warm([_UNITS_OF_FEW], 2), _all_warm([_UNITS_OF_FEW, 0], 2)]
     [False, False, True, True, False]
@@ -77,7 +79,7 @@ def _all_warm(done: Sequence[int], n_planned: int) -> bool:
 
 
 def _more_to_come(s: Supervisor, segment: int) -> bool:
-    """Whether anything is still to go through that segment, or under way in it."""
+    """Return True if any unit has yet to go through this segment, or is in progress in it."""
     if not s.cursor.exhausted or s.feeds or any(s.queues[: segment + 1]):
         return True
     return any(w.unit is not None and w.unit.segment <= segment for w in s.workers.values())

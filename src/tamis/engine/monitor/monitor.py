@@ -41,7 +41,7 @@ _R = TypeVar("_R")
 
 
 def _harmless(method: Callable[Concatenate[Monitor, _P], _R]) -> Callable[Concatenate[Monitor, _P], _R | None]:
-    """Nothing that goes wrong here may end a run; and the time it takes is counted."""
+    """Wrap a monitor method so that its errors never end a run, and count the CPU time it takes."""
 
     @functools.wraps(method)
     def guarded(self: Monitor, /, *args: _P.args, **kwargs: _P.kwargs) -> _R | None:
@@ -107,7 +107,7 @@ class Monitor:
     # -- what the loop tells --------------------------------------------------------------------------------------------
     @_harmless
     def begin(self, supervisor: Supervisor) -> None:
-        """A sampling step begins (or the work after the last one, which has no input of its own)."""
+        """Begin a sampling step, or the work after the last one, which has no input of its own."""
         self._progress_s = time.monotonic()
         if len(supervisor.cursor.files):
             kinds = self._place.kinds

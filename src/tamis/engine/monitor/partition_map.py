@@ -69,7 +69,11 @@ class Cells:
 
     # -- what happens ---------------------------------------------------------------------------------------------------
     def commit(self, covered: Iterable[tuple[int, int, int, bool]], bad_share: float = 0.0) -> None:
-        """These ranges (file, start, end, at its end) are committed; so much of them (by documents) went to quarantine."""
+        """Mark ranges as committed.
+
+        `covered`: (file, start, end, whether the file ends there). `bad_share`: the share of them (by documents) that
+        went to quarantine.
+        """
         for file, start, end, at_end in covered:
             if not 0 <= file < len(self._starts) - 1:
                 continue
@@ -89,7 +93,7 @@ class Cells:
                 self._extents.pop(file, None)
 
     def split(self, unit: Unit) -> None:
-        """The unit was cut in two after a failure."""
+        """Count the split of a unit that was cut in two after a failure."""
         first = unit.pieces[0] if unit.pieces else None
         if first is None or not 0 <= first.file < len(self._starts) - 1 or not self.n:
             return
@@ -97,7 +101,7 @@ class Cells:
         self._splits[min(at // self._width, self.n - 1)] += 1
 
     def estimate(self, file: int, decoded: int, on_disk: int) -> None:
-        """So many bytes of a file on disk gave so many in its own coordinate."""
+        """Estimate a file's extent: `on_disk` of its bytes on disk gave `decoded` bytes in its own coordinate."""
         if on_disk > 0 and decoded > 0:
             size = self._starts[file + 1] - self._starts[file]
             self._extents[file] = max(decoded, decoded * size / on_disk)
@@ -138,7 +142,10 @@ class Cells:
         return i, first, last, last - first - done - gone - busy, busy, done, gone, n_splits
 
     def _ranges(self, unit: Unit) -> list[Range]:
-        """Where a unit lies; neighbouring files become one range (a unit may hold a thousand)."""
+        """Return the ranges that a unit covers, merging those of neighbouring files.
+
+        A unit may hold a thousand files.
+        """
         found: list[Range] = []
         for piece in unit.pieces:
             if not 0 <= piece.file < len(self._starts) - 1 or piece.kind is Kind.START:
@@ -159,7 +166,7 @@ class Cells:
         return self._place(piece.file, piece.start, piece.end)
 
     def _place(self, file: int, start: int, end: int) -> Range:
-        """A range of a file that is not plain, in bytes on disk."""
+        """Convert a range of a file that is not plain to bytes on disk."""
         at, size = self._starts[file], self._starts[file + 1] - self._starts[file]
         part = self._open.get(file)
         extent = part.size if part is not None and part.size > 0 else self._extents.get(file, 0.0)

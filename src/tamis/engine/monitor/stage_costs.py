@@ -48,7 +48,7 @@ class StageCosts:
             cost.peak_bytes = max(cost.peak_bytes, int(told.get("peak_bytes") or 0))
 
     def add(self, report: Done) -> None:
-        """A unit is done."""
+        """Add the costs of a finished unit."""
         for book in report.ledger.stages:
             self._count(book)
         for use in report.stages:

@@ -21,8 +21,11 @@ _PLAIN = (str, bytes, bytearray, int, float, complex, type(None))
 
 
 def code_used(stage: Any, source: Callable[[Any], str]) -> dict[str, str]:
-    """The hash of the source (by `source`) of everything that `stage` uses of its own package, and functions and objects that it holds of
-    theirs, by name. The class of the stage itself is left out, and what belongs to Tamis."""
+    """Return the source hash (by `source`) of all code of its own package that `stage` uses, by name.
+
+    Includes the functions and objects that the stage holds and what these use of their own packages. Leaves out the
+    class of the stage itself, and everything that belongs to Tamis.
+    """
     seen: dict[str, Any] = {}
     waiting = list({id(thing): thing for thing in _held([type(stage), vars(stage)], _DEPTH)}.values())
     first = {_name(thing) for thing in waiting}
@@ -35,8 +38,11 @@ def code_used(stage: Any, source: Callable[[Any], str]) -> dict[str, str]:
 
 
 def _held(values: Iterable[Any], depth: int) -> Iterator[Any]:
-    """The functions and classes behind values that a stage holds, also in lists, sets and values of dicts; one of them may come again and
-    again. There may be millions of values, most of them texts and numbers, and a list may hold itself."""
+    """Yield the functions and classes of the values that a stage holds, also in lists, sets and values of dicts.
+
+    The same one may be yielded repeatedly. There may be millions of values, most of them texts and numbers, and a
+    list may contain itself.
+    """
     for value in values:
         if isinstance(value, _PLAIN) or not depth:
             continue
@@ -55,7 +61,7 @@ def _held(values: Iterable[Any], depth: int) -> Iterator[Any]:
 
 
 def _used_by(thing: Any) -> Iterator[Any]:
-    """What the code of a function, or of the methods of a class, calls by name; and the classes that a class inherits from."""
+    """Yield what the code of a function, or of a class's methods, calls by name, and a class's base classes."""
     if inspect.isclass(thing):
         yield from thing.__bases__
         for member in vars(thing).values():
@@ -78,7 +84,11 @@ def _used_by(thing: Any) -> Iterator[Any]:
 
 
 def _unwrapped(function: types.FunctionType) -> types.FunctionType:
-    """The function inside a decorated one; itself where that is an object that can be called, or no end is found."""
+    """Return the function inside a decorated one.
+
+    Return the function itself if the wrapped object is a callable that is not a function, or if unwrapping does not
+    end.
+    """
     try:
         inside = inspect.unwrap(function)
     except ValueError:
@@ -87,7 +97,7 @@ def _unwrapped(function: types.FunctionType) -> types.FunctionType:
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    """A function's code, and that of functions and comprehensions inside it."""
+    """Yield a function's code, and that of functions and comprehensions inside it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -99,7 +109,10 @@ def _package(thing: Any) -> str:
 
 
 def _is_users(thing: Any) -> bool:
-    """Whether a module of the user's has it: a script, a notebook, or a file that lies where neither Python nor pip puts any."""
+    """Return True if the thing is defined in a module of the user's.
+
+    That is a script, a notebook, or a file outside the folders into which Python and pip install.
+    """
     if _package(thing) in ("__main__", "tamis"):
         return _package(thing) == "__main__"
     file = getattr(sys.modules.get(thing.__module__ or ""), "__file__", None)

@@ -15,7 +15,7 @@ _KEPT = "Everything committed so far is kept"
 
 
 def is_full(error: OSError | str) -> bool:
-    """Whether an error, or the text of one that a worker reported, means that there is no room.
+    """Return True if an error, or the text of one that a worker reported, means that the disk is full.
 
     >>> is_full("OSError: [Errno 28] No space left on device"), is_full("OSError: [Errno 5] Input/output error")
     (True, False)
@@ -26,7 +26,10 @@ def is_full(error: OSError | str) -> bool:
 
 
 def no_room(why: str, places: Sequence[str]) -> BudgetError:
-    """The error that a full disk is. `places`: folders that the run writes to; the one with the least room is named."""
+    """Return the error to raise for a full disk.
+
+    `places`: folders that the run writes to; the message names the one with the least free space.
+    """
     free = {place: _free(place) for place in places if os.path.isdir(place)}
     place = min(free, key=lambda p: free[p], default="")
     room = f"{format_size(free[place])} are free in {place}. " if place else ""
@@ -34,7 +37,7 @@ def no_room(why: str, places: Sequence[str]) -> BudgetError:
 
 
 def explained(exc: OSError, places: Sequence[str]) -> TamisError:
-    """What an error of the operating system means for a run."""
+    """Convert an error of the operating system to the error that it means for a run."""
     if isinstance(exc, TamisError):
         return exc  # a store's, which says what to do
     what = f"{exc.strerror or exc}" + (f": {exc.filename}" if exc.filename else "")

@@ -111,7 +111,7 @@ class Driver:
                 self.act(self.supervisor.committed(result.partition, result.covered, result.n_bytes, now))
 
     def _handle(self, event: Event, now: float) -> list[Action]:
-        """What the supervisor wants done about an event; the monitor hears of units that are done or cut in two."""
+        """Return the supervisor's actions for an event, and notify the monitor of finished and split units."""
         worker = self.supervisor.workers.get(getattr(event, "worker", -1))
         unit, fence = (worker.unit, worker.fence) if worker is not None else (None, -1)
         n_splits = self.supervisor.counters["splits"]
@@ -147,7 +147,7 @@ class Driver:
                 return self.supervisor.node_down(node, now)
 
     def _hear(self, worker: int, news: News, now: float) -> list[Action]:
-        """What the supervisor wants done about what a worker said."""
+        """Return the supervisor's actions for a message from a worker."""
         s = self.supervisor
         match news:
             case Ready(vitals=vitals):

@@ -48,14 +48,14 @@ _OWN_CLASS = re.compile(r"(tamis\.)(?:[a-z0-9_]+\.)+(_*[A-Z][\w.]*:?)")
 
 
 def describe_job(job: Job, extra: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One entry per stage, plus one for settings that change the output."""
+    """Describe a job as one entry per stage, plus one for settings that change the output."""
     stages: list[Any] = [job.source, job.reader, *job.stages, job.writer]
     entries = [_describe_stage(s) for s in stages if s is not None]
     return [*entries, {"stage": "settings", "params": dict(extra), "source": ""}]
 
 
 def differences(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[str]:
-    """What changed, as sentences."""
+    """Return the differences between two job descriptions, as sentences."""
     before, now = comparable(before), comparable(now)
     found = []
     if [e["stage"] for e in before] != [e["stage"] for e in now]:
@@ -81,8 +81,10 @@ def differences(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list
 
 
 def is_same_model(before: str | None, now: str | None) -> bool:
-    """Whether two fingerprints of a model are of the same files. Of several folders they are joined by "+"; what is missing in one of them was fetched
-    since, or by a version that did not look.
+    """Return True if two fingerprints of a model are of the same files.
+
+    The fingerprints of several folders are joined by "+". One that is missing on either side does not count: its
+    folder was fetched since, or the version that took the fingerprint did not look at it.
 
     >>> is_same_model(None, "a+b"), is_same_model("a", "a+b"), is_same_model("a+b", "a+c"), is_same_model("c+b", "a+b")
     (True, True, False, False)
@@ -92,7 +94,7 @@ def is_same_model(before: str | None, now: str | None) -> bool:
 
 
 def _is_new_and_unused(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether one of two versions does not know a parameter, and the other was not asked for anything by it."""
+    """Return True if one of two versions lacks a parameter, and the other one leaves it unused."""
     if key in old and key in new:
         return False
     value = old.get(key, new.get(key))
@@ -100,9 +102,10 @@ def _is_new_and_unused(key: str, old: Mapping[str, Any], new: Mapping[str, Any])
 
 
 def comparable(stages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A description of this version or an earlier one, which kept secrets and may have had a class of Tamis in another module.
+    """Normalize the description of a job by this version or an earlier one, so that two can be compared.
 
-    These go by the name of the class; everybody else's by the whole path. For `differences` and `tamis diff`.
+    Earlier versions stored secrets, and may have had a class of Tamis in another module. Classes of Tamis are
+    compared by class name, all others by the whole path. For `differences` and `tamis diff`.
     """
     found = []
     for entry in secrets.redacted(stages):
@@ -125,7 +128,10 @@ def _class_name(path: str) -> str:
 
 
 def _without_modules(value: Any) -> Any:
-    """A value as `_plain` made it; classes have a colon behind the name there."""
+    """Strip the modules from class names in a value that `_plain` returned.
+
+    In such a value, class names end in a colon.
+    """
     if isinstance(value, dict):
         return {k: _without_modules(v) for k, v in value.items()}
     if isinstance(value, list):
@@ -159,7 +165,10 @@ def _source(thing: Any) -> str:
 
 
 def _text(thing: Any) -> str:
-    """As inspect.getsource, which before Python 3.13 parses the whole module again for each class that is asked for."""
+    """Return the source of a function or class, like inspect.getsource.
+
+    Before Python 3.13, inspect.getsource parses the whole module again for each class.
+    """
     thing = inspect.unwrap(thing)
     if not inspect.isclass(thing):
         return inspect.getsource(thing)
@@ -172,7 +181,9 @@ def _text(thing: Any) -> str:
 
 @functools.lru_cache(maxsize=4)
 def _first_lines(module: str) -> dict[str, int]:
-    """Where the definitions of classes begin in the text of a module, with their decorators, by qualified names.
+    """Return the first line of each class definition in a module's text, by qualified name.
+
+    Decorators count as part of the definition.
 
     >>> _first_lines("class A:\\n  class B: pass\\ndef f():\\n  @d\\n  class C: pass")
     {'A': 1, 'A.B': 2, 'f.<locals>.C': 4}
@@ -197,7 +208,7 @@ def _hash(data: bytes) -> str:
 
 
 def _plain(value: Any, depth: int) -> Any:
-    """A JSON value that is equal for equal parameters, run after run."""
+    """Convert a value to a JSON value that is equal for equal parameters, run after run."""
     if secrets.is_secret(value):
         return secrets.HIDDEN
     if isinstance(value, str):
@@ -232,7 +243,7 @@ def _plain(value: Any, depth: int) -> Any:
 
 
 def _named(name: str, value: Any, depth: int) -> Any:
-    """As `_plain`, for a value with a name, which may be that of a secret."""
+    """Convert a value like `_plain`, for a value with a name, which may be that of a secret."""
     kind = secrets.kind_of(name)
     if kind and isinstance(value, (str, bytes, bytearray)):
         return secrets.veil(value if isinstance(value, str) else bytes(value), kind)
@@ -259,7 +270,7 @@ def _bound(function: Any, depth: int) -> list[Any]:
 
 
 def _own(value: Any, depth: int) -> dict[str, Any]:
-    """What tells an object from others of its class."""
+    """Return what distinguishes an object from others of its class."""
     if isinstance(value, enum.Enum):
         return {"name": value.name}
     if isinstance(value, re.Pattern):

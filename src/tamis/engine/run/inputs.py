@@ -65,7 +65,10 @@ def find_inputs(
 
 
 def files_of(source: FilePartitioningStage, output: str | None, scratch: str | None = None) -> FileList:
-    """The files that a source means. What this run writes, or the run that it is a pass of, is never among them."""
+    """List the files that a source refers to.
+
+    What this run writes, or the run that it is a pass of, is never among them.
+    """
     source.reach()
     leave_out = [*source.leave_out, *([output] if output is not None else [])]
     return list_files(source.file_paths, source.suffixes(), source.limit, leave_out, scratch)
@@ -129,9 +132,10 @@ def _from_tasks(job: Job, tasks: list[Task[Any]], block: int | None, keep: str) 
 
 
 def _keep_batch(batch: DocumentBatch, keep: str) -> tuple[str, int, int]:
-    """A batch as a file named by its contents, so that the same cell run again finds the same input.
+    """Store a batch as a file named by its contents, so that the same cell run again reuses the same input.
 
-    Parquet, unless values would not stay what they are in it: documents from JSONL, and columns of several kinds, are JSONL.
+    The format is Parquet, unless values would change in it: documents from JSONL, and columns of several kinds, are
+    stored as JSONL.
     """
     from tamis.formats.jsonl.encode import json_lines_of
     from tamis.formats.parquet import format as parquet

@@ -112,7 +112,7 @@ class PreparedRun:
         return [self.dir.output, self.dir.scratch]
 
     def _plan(self) -> dict[str, Any]:
-        """The plan of this output: made now, or the earlier one if it is the same work."""
+        """Return the plan of this output: the earlier one if it describes the same work, else a new one."""
         now = InputIdentity.of(self.inputs.files)
         stages = describe_job(self.job, self.settings.changing_output)
         plan = self.dir.read_plan()
@@ -178,8 +178,11 @@ class PreparedRun:
         )
 
     def _rows_facts(self) -> tuple[float, bool, int]:
-        """Of the formats that are read: bytes of rows for a byte of a file, whether empty files are handed out, and how many files are
-        one partition at most."""
+        """Return facts about the formats that are read.
+
+        These are the bytes of rows per byte of a file, whether empty files are dispatched, and how many files form one
+        partition at most.
+        """
         known = rows_of(self.job.reader.formats) if self.job.reader is not None else []
         together = min((r.files_together for r in known), default=MAX_FILES_PER_UNIT)
         return min((r.ratio for r in known), default=4.0), any(r.takes_empty for r in known), together
@@ -216,7 +219,10 @@ class PreparedRun:
         )
 
     def _admit(self, up: NodeUp, config: Config) -> NodeSpec | None:
-        """What a node that has joined may use: the budget of the run, as far as the machine has it. None: it is too small to take part."""
+        """Return what a node that has joined may use: the budget of the run, as far as the machine has it.
+
+        Return None if the node is too small to take part.
+        """
         chosen = self.settings.memory is not None or bool(os.environ.get("TAMIS_MEMORY", "").strip())
         budget_bytes = min(config.budget_bytes, up.limit_bytes) if chosen else up.default_bytes
         try:
@@ -280,7 +286,7 @@ class PreparedRun:
         )
 
     def _covered(self, past: Past, step: int) -> Coverage:
-        """What of the input is committed, or is not this shard's."""
+        """Return the part of the input that is committed or belongs to other shards."""
         covered = past.done.setdefault(step, Coverage(self._plain_size))
         for stretch in self._elsewhere:
             covered.add(*stretch)
@@ -297,7 +303,10 @@ class PreparedRun:
 
 
 def _patient_queue(queue_bytes: int, scratch: str) -> int:
-    """What a feeder may fill that has to decode its file again whenever it is interrupted: more, where that is no memory."""
+    """Return the queue size for a feeder that must decode its file again whenever it is interrupted.
+
+    It is larger than `queue_bytes` if scratch is not stored in memory.
+    """
     if filesystem(scratch) in ("tmpfs", "ramfs"):
         return queue_bytes
     return max(queue_bytes, min(queue_bytes * _PATIENT_QUEUES, (free_bytes([scratch]) or 0) // 8))

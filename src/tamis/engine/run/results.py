@@ -102,7 +102,10 @@ def load_results(result: RunResult, name: str) -> list[Task[Any]]:
 
 
 def measured(ledger: Ledger) -> list[StagePerfStats]:
-    """What stages took in all. The first task carries it: sums over all tasks are those of the run."""
+    """Return the total cost of each stage.
+
+    The first task carries it, so that sums over all tasks are those of the run.
+    """
     first = ledger.read_bytes / 1024**2
     return [
         StagePerfStats(book.name, book.seconds, 0.0, first if i == 0 else 0.0, book.into.n, dict(book.metrics))

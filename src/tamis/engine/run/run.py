@@ -186,7 +186,7 @@ class Run(PreparedRun):
         plan: dict[str, Any],
         past: Past,
     ) -> None:
-        """Every setting with its reason, and what is expected of this run: written down before anything is done."""
+        """Record every setting with its reason, and the prediction for this run, before any work is done."""
         self._outcome = expectation.outcome
         note_shares(self.record, self.settings, shares, config, self.job, workers.server)
         note_sizes(self.record, self.settings, self.inputs, config, len(self.job.segments), self.dir.scratch)
@@ -257,7 +257,7 @@ class Run(PreparedRun):
             raise Incomplete(supervisor.infeasible[0])
 
     def _fits_disk(self, total: Ledger, done_share: float, next_share: float) -> bool:
-        """Whether the next sampling step fits the disk, judged by what the steps so far took."""
+        """Return True if the next sampling step fits the disk, judged by what the steps so far took."""
         if self.settings.on_infeasible != "sample" or self.dir.remote is not None:
             return True
         needed = total.written_bytes / done_share * (next_share - done_share) * 1.05
@@ -270,7 +270,7 @@ class Run(PreparedRun):
         return needed <= free
 
     def _gives_up(self, supervisor: Supervisor, share: float) -> bool:
-        """Whether a sampling step ended for want of memory or disk, and the user would rather have the sample before it."""
+        """Return True if a sampling step ran out of memory or disk and the user prefers the sample before it."""
         if self.settings.on_infeasible != "sample":
             return False
         if supervisor.fatal_kind == "disk" and disk.is_full(supervisor.fatal):
@@ -362,6 +362,9 @@ class Run(PreparedRun):
 
 
 def _agree(done: dict[str, Any], past: Past) -> bool:
-    """Whether the log still holds what the manifest says was written; a log that was lost is no finished run."""
+    """Return True if the log still holds what the manifest reports as written.
+
+    A run whose log was lost does not count as finished.
+    """
     written = done.get("ledger", {}).get("written")
     return written is None or written == past.ledger.to_dict()["written"]

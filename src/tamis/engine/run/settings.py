@@ -75,7 +75,7 @@ class RunSettings:
             raise UsageError(f"scratch: {self.scratch} is not a folder")
 
     def who(self, name: str) -> str:
-        """Who chose a setting: user, recipe, or default."""
+        """Return what chose a setting: "user", "recipe" or "default"."""
         if name in self.chosen_by:
             return self.chosen_by[name]
         default = next(f.default for f in fields(self) if f.name == name)

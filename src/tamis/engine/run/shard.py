@@ -47,11 +47,14 @@ class Shard:
         return f"shard-{self.index:05d}-of-{self.n:05d}"
 
     def place_in(self, output: str) -> str:
-        """The output of this shard: a folder in that of all."""
+        """Return the output of this shard: a folder in the output of all shards."""
         return f"{output.rstrip('/')}/{self.name}" if is_bucket(output) else os.path.join(output, self.name)
 
     def elsewhere(self, sizes: Sequence[int], kinds: Sequence[Kind]) -> list[tuple[int, int, int, bool]]:
-        """What of the input other shards do: (file, start, end, whether that is all there is), as commits tell what is done.
+        """Return the parts of the input that other shards process.
+
+        Each is (file, start, end, whether that is the whole rest of the file), the form in which commits report
+        coverage.
 
         >>> Shard(0, 2).elsewhere([10, 30], [Kind.BYTES, Kind.BYTES])
         [(1, 10, 30, False)]

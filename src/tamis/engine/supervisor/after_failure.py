@@ -104,8 +104,11 @@ class Setbacks(Dispatch):
         return [note, *self._requeue(recovery.Verdict("retry", unit))]
 
     def _died_setting_up(self, unit: Unit, worker: Worker, report: Failure) -> list[Action]:
-        """No document is to blame: once more, then alone with the whole budget (libraries crash when an allocation fails), then the
-        run ends with what is known."""
+        """Handle a worker that died while setting up a stage; no document is to blame.
+
+        The unit is tried once more, then alone with the whole budget (libraries crash when an allocation fails),
+        then the run ends with what is known.
+        """
         report = replace(report, in_setup=True)
         if report.kind == "memory":
             return self._recover(unit, worker, report)
@@ -121,12 +124,13 @@ class Setbacks(Dispatch):
         ]
 
     def _had_all(self, worker: Worker) -> bool:
-        """Whether a worker had everything that any node has."""
+        """Return True if a worker had everything that any node has."""
         return all(node.grants.is_whole(worker.cap_bytes) for node in self.nodes.values()) and bool(self.nodes)
 
     def _does_not_fit(self, worker: Worker, report: Failure, verdict: recovery.Verdict) -> list[Action]:
-        """One document, or setting up a stage, needs more than the whole pool: name the budget that would do. The rest of the run
-        goes on, unless it is the stage that needs so much, whatever the documents.
+        """Name the budget that one document, or setting up a stage, would need if it exceeds the whole pool.
+
+        The rest of the run continues, unless it is the stage that needs so much, whatever the documents.
         """
         unit = verdict.unit
         found = Unfit(
@@ -152,8 +156,11 @@ class Setbacks(Dispatch):
         return self._give_up(unit)
 
     def _give_up(self, unit: Unit) -> list[Action]:
-        """A unit cannot be done in this run. Of the first segment that is its range of the input; of a later one, which cannot be
-        told from its neighbours any more, everything of its partition: forget its other units too, and free what they hold.
+        """Give up a unit that cannot be done in this run.
+
+        For the first segment, that is its range of the input. A unit of a later segment cannot be separated from
+        its neighbours any more, so everything of its partition is given up: its other units are forgotten too, and
+        what they hold is freed.
         """
         if unit.segment == 0:
             return self._free_scratch(held_by(unit)) + self._leave_partition(unit)

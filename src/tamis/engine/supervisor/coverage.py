@@ -44,7 +44,10 @@ class Coverage:
             self._complete[file] = 1
 
     def get(self, file: int) -> Done | None:
-        """None when nothing of the file is done. A finished file is done from 0 to an end that does not matter any more."""
+        """Return what is done of the file, or None if nothing is.
+
+        A finished file is done from 0 to an end that does not matter any more.
+        """
         if self._is_complete(file):
             return Done(size=0)
         return self._partial.get(file)

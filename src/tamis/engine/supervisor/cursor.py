@@ -58,9 +58,10 @@ class Cursor:
         first_row: int = 0,
         measured: bool = False,
     ) -> None:
-        """A Parquet file (rows from `first_row` to `n_rows`) turned out too large for one partition; its row groups are
-        (first row, rows, decoded bytes). `measured`: a worker began to read these rows and refused them for what they are, so they
-        must not be handed out as they were, whatever the groups declare.
+        """Split a Parquet file (rows from `first_row` to `n_rows`) that turned out too large for one partition.
+
+        Its row groups are (first row, rows, decoded bytes). `measured`: a worker began to read these rows and
+        rejected them for their actual size, so they must not be handed out unchanged, whatever the groups declare.
         """
         done = Intervals()
         for s, e in [*(self.done.get(file) or Done()).ranges.pairs(), (0, first_row)]:
@@ -86,7 +87,7 @@ class Cursor:
         self._ready.extend(Work([Piece(file, Kind.ROWS, path, s, e)]) for s, e in done.missing(start, end))
 
     def feed(self, file: int) -> None:
-        """A compressed file turned out too large for one partition."""
+        """Queue a compressed file that turned out too large for one partition to be fed in blocks."""
         self._ready.append(self._feed_of(file))
 
     def feed_rows(self, piece: Piece) -> None:
@@ -112,7 +113,7 @@ class Cursor:
         return self._from_files(block_bytes, may_feed)
 
     def _cut(self, block_bytes: int) -> Work:
-        """A range of the file being cut, so that what is left is cut evenly."""
+        """Cut a range off the file being cut, so that the rest is cut evenly."""
         piece = self._rest.popleft()
         size = piece.end - piece.start
         n_parts = -(-size // block_bytes)

@@ -14,7 +14,10 @@ class Half:
 
 
 def split_pieces(unit: Unit) -> tuple[list[Piece], list[Piece]] | None:
-    """The unit's pieces in two halves, or None when it cannot be cut (one record, or nothing known to cut by)."""
+    """Split the unit's pieces in two halves.
+
+    Returns None if the unit cannot be cut (one record, or nothing known to cut by).
+    """
     pieces = unit.pieces
     if len(pieces) > 1:
         half = len(pieces) // 2
@@ -38,7 +41,7 @@ def can_split(unit: Unit) -> bool:
 
 
 def halves(unit: Unit) -> list[Half]:
-    """The unit in two, by rows of its handover file or by its pieces."""
+    """Split the unit in two, by rows of its handover file or by its pieces."""
     if unit.segment > 0:
         start, end = unit.handover_rows
         middle = unit.cut if start < unit.cut < end else (start + end) // 2
@@ -49,7 +52,7 @@ def halves(unit: Unit) -> list[Half]:
 
 
 def without(pieces: list[Piece], done: Piece) -> list[Piece]:
-    """What a feeder still has to hand out after the block `done`."""
+    """Return what a feeder still has to hand out after the block `done`."""
     rest = []
     for piece in pieces:
         if done.start > piece.start:

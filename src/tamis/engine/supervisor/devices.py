@@ -31,7 +31,7 @@ class Devices:
         return self._shares[segment] if 0 <= segment < len(self._shares) else 0.0
 
     def has_room(self, segment: int) -> bool:
-        """Whether one more worker of this segment finds its devices."""
+        """Return True if there are devices for one more worker of this segment."""
         living = sum(other == segment for other in self._segment_of.values())
         if living >= self._most.get(segment, living + 1):
             return False
@@ -42,7 +42,7 @@ class Devices:
         self._most[segment] = max(1, n_workers)
 
     def take(self, worker: int, segment: int) -> tuple[str, ...]:
-        """The devices of a new worker; nothing for a segment that needs none."""
+        """Assign devices to a new worker; empty for a segment that needs none."""
         share = self.share(segment)
         chosen = self._choose(share) if share else None
         if not chosen:
@@ -63,7 +63,7 @@ class Devices:
         return used
 
     def _choose(self, share: float) -> tuple[str, ...] | None:
-        """The emptiest devices that have room for so much of each."""
+        """Return the emptiest devices that have room for `share` of each, or None."""
         used = self._used()
         n, each = max(1, math.ceil(share - _ALMOST)), min(share, 1.0)
         free = [
@@ -75,7 +75,7 @@ class Devices:
 
 
 def most_workers(n_devices: int, share: float) -> int:
-    """How many workers with this share the devices have room for.
+    """Return how many workers with this share the devices have room for.
 
     >>> [most_workers(2, share) for share in (1.0, 0.5, 0.3, 2.0, 3.0)]
     [2, 4, 6, 1, 0]
@@ -98,7 +98,9 @@ def fixed_workers(asked: Sequence[int | None], shares: Sequence[float], n_device
 
 
 def gpu_share(gpus: float, gpu_memory_gb: float, device_bytes: int) -> float:
-    """The GPUs that one worker asks for; memory as a share of a device, in tenths, at least one of them.
+    """Return the GPUs that one worker asks for.
+
+    Memory counts as a share of a device, in tenths, at least one of them.
 
     >>> [gpu_share(0.5, 0, 0), gpu_share(0, 20, 80 * 10**9), gpu_share(0, 1, 80 * 10**9), gpu_share(0, 20, 0)]
     [0.5, 0.3, 0.1, 1.0]
@@ -113,8 +115,10 @@ def gpu_share(gpus: float, gpu_memory_gb: float, device_bytes: int) -> float:
 def environment(
     devices: Sequence[str], share: float, limit_bytes: int = 0, overflow: str = "quarantine"
 ) -> Mapping[str, str]:
-    """What a worker's process must know before any library looks for GPUs: which it sees, what share of each it may take (and, of a
-    limit, how many bytes that is), and what becomes of a document that does not fit there (memory/device_limits.py reads it).
+    """Return the environment that a worker's process needs before any library looks for GPUs.
+
+    It defines which GPUs the process sees, what share of each it may take (and, with a limit, how many bytes
+    that is), and what happens to a document that does not fit there (memory/device_limits.py reads it).
 
     >>> environment(["1"], 0.5, 40 * 10**9)["TAMIS_GPU_MEMORY"]
     '20000000000'

@@ -52,8 +52,9 @@ class Dispatch(Work):
         return actions or self._unstick(node)
 
     def _dispatch_alone(self, node: Node, unit: Unit, now_s: float) -> list[Action]:
-        """A unit that needs the whole pool of a node: wait until nobody else lives there (a feeder that waits can end), then give it
-        everything.
+        """Dispatch a unit that needs the whole pool of a node.
+
+        Waits until no other worker lives there (a feeder that waits can end), then grants it everything.
         """
         if node.progressing:
             return []
@@ -127,7 +128,10 @@ class Dispatch(Work):
         return None
 
     def _in_time(self, size: int, now_s: float) -> int:
-        """The size of the next unit, or less where stages are slow. What waits for a segment of which no unit is through tells that nobody knows yet."""
+        """Return the size of the next unit, or less where stages are slow.
+
+        A backlog for a segment that has not completed any unit means that its pace is not known yet.
+        """
         if not self.config.bounded_in_time:
             return size
         untold = [i for i in range(len(self.queues)) if not self.pace.knows(i)]
@@ -143,7 +147,10 @@ class Dispatch(Work):
         return self.config.mode == "batch" or self.scratch.total_bytes < limit
 
     def _feed_may_start(self, node: Node) -> bool:
-        """Whether the next feeder could hand out blocks now. One that would have to start over waits until all others are used up."""
+        """Return True if the next feeder could hand out blocks now.
+
+        A feeder that would have to start over waits until all other blocks are used up.
+        """
         if not self.feeds or not self._queue_has_room():
             return False
         unit = self.feeds[0]
@@ -155,7 +162,7 @@ class Dispatch(Work):
         return not unit.is_patient or not self.queues[0]
 
     def _feed_is_large(self, node: Node) -> bool:
-        """Whether the next feeder needs more than its share of the memory of a node."""
+        """Return True if the next feeder needs more than its share of the memory of a node."""
         return bool(self.feeds) and self.feeds[0].need_bytes > node.grants.fair_cap()
 
     def _give_feeds(self, node: Node, now_s: float) -> list[Action]:
@@ -222,13 +229,16 @@ class Dispatch(Work):
         return actions
 
     def _is_full(self, segment: int, n: int) -> bool:
-        """Whether a segment whose stages fixed the number of workers of the whole run has them, on whatever nodes."""
+        """Return True if a segment with a fixed number of workers for the whole run has them, on whatever nodes."""
         if segment == FEEDER or len(self.nodes) < 2 or not self.config.in_all or not self.config.in_all[segment]:
             return False
         return sum(w.segment == segment and not w.dying for w in self.workers.values()) >= n
 
     def _end_surplus(self, node: Node) -> list[Action]:
-        """Where workers turn out to need larger caps, some have to go: one that idles, of the segment that has most."""
+        """Retire a surplus worker when workers turn out to need larger caps.
+
+        An idle one is chosen, of the segment that has most.
+        """
         living = [w for w in node.workers.values() if not w.dying]
         if len(living) <= node.grants.n_seats(bool(self.feeds)):
             return []

@@ -39,7 +39,7 @@ class Grants:
         self.n_done = [0] * n  # units that fitted
 
     def on(self, config: Config, workers: Mapping[int, Worker]) -> Grants:
-        """The same for another machine and the workers there: what was learned, here or there, both know."""
+        """Return grants for another machine and its workers; both share what was learned on either."""
         other = Grants(config, self.predictors, workers)
         other._work_s, other._kept_bytes, other._setup_bytes = self._work_s, self._kept_bytes, self._setup_bytes
         other._is_set_up, other.n_done = self._is_set_up, self.n_done
@@ -47,7 +47,7 @@ class Grants:
 
     # -- memory ---------------------------------------------------------------------------------------------------------
     def pool(self, n_workers: int) -> int:
-        """What caps may add up to when n workers live."""
+        """Return the sum that caps may reach when `n_workers` workers live."""
         return self.config.pool_bytes - n_workers * self.config.worker_bytes
 
     @property
@@ -55,15 +55,19 @@ class Grants:
         return sum(w.cap_bytes for w in self._workers.values() if w.unit is not None)
 
     def next_cap(self, feeding: bool, segment: int = FEEDER) -> int:
-        """An equal share of the pool, and never more than what busy workers leave; 0 when that is too little to work with."""
+        """Return an equal share of the pool, but never more than what busy workers leave.
+
+        0 if that is too little to work with.
+        """
         n = max(self.n_seats(feeding), len(self._workers))
         cap = min(self.pool(n) // n, self.pool(len(self._workers)) - self.granted)
         least = MIN_CAP_BYTES if segment == FEEDER else self._least_bytes
         return cap if cap >= min(least, self.pool(1)) else 0
 
     def feeder_cap(self, need_bytes: int) -> int:
-        """The cap of a feeder that needs so much: its share, or what it needs if that is free, all there is if others cannot work
-        beside it; 0 when it has to wait.
+        """Return the cap of a feeder that needs `need_bytes`; 0 if it has to wait.
+
+        It gets its share, or what it needs if that is free, or everything if others cannot work next to it.
         """
         fair = self.next_cap(feeding=True)
         if need_bytes <= self.fair_cap():
@@ -72,16 +76,16 @@ class Grants:
         return want if self.pool(len(self._workers)) - self.granted >= want else 0
 
     def fair_cap(self) -> int:
-        """The share of a feeder among all that may live."""
+        """Return the share of a feeder among all workers that may live."""
         n = self.n_seats(feeding=True)
         return self.pool(n) // n
 
     def fits_beside(self, need_bytes: int) -> bool:
-        """Whether a worker can do anything beside a feeder that needs so much."""
+        """Return True if a worker can do anything next to a feeder that needs `need_bytes`."""
         return self.pool(2) - need_bytes >= self._least_bytes
 
     def feed_need(self, worker: Worker, report: Failure) -> int:
-        """The cap that a feeder which failed for want of memory gets next."""
+        """Return the next cap of a feeder that failed for lack of memory."""
         asked, had = asked_of(worker, report), report.peak_bytes
         return max(int((had + asked) * _KNOWN_NEED), worker.cap_bytes * 5 // 4) if asked else worker.cap_bytes * 2
 
@@ -92,7 +96,7 @@ class Grants:
         return self.pool(1) >= self._least_bytes
 
     def is_whole(self, cap_bytes: int) -> bool:
-        """Whether a worker with this cap had everything there is."""
+        """Return True if a worker with this cap had everything there is."""
         return cap_bytes >= self.pool(1)
 
     def _least_of(self, segment: int) -> int:
@@ -100,7 +104,7 @@ class Grants:
         return max(MIN_CAP_BYTES, self._setup_bytes[segment], need)
 
     def _agree(self) -> None:
-        """The least cap that every segment which has work can work with."""
+        """Update the least cap that every segment which has work can work with."""
         active = self.active_segment
         least = max(self._least_of(i) for i in (range(len(self.predictors)) if active is None else (active,)))
         if least > self._least_bytes or least < self._least_bytes * _LESS_BY:
@@ -123,7 +127,7 @@ class Grants:
         return [n if known else min(n, 1) for n, known in zip(wanted, self._is_set_up, strict=True)]
 
     def n_seats(self, feeding: bool) -> int:
-        """How many workers may live at once: those wanted, as far as each gets a cap it can work with."""
+        """Return how many workers may live at once: those wanted, as far as each gets a cap it can work with."""
         self._agree()
         wanted = sum(self.wanted_workers()) + (feeding or any(w.segment == FEEDER for w in self._workers.values()))
         return max(1, min(wanted, self.config.pool_bytes // (self.config.worker_bytes + self._least_bytes)))
@@ -150,7 +154,10 @@ class Grants:
         return max(MIN_BLOCK_BYTES, min(size, self.config.queue_bytes // 4))
 
     def kept_by(self, worker: Worker | None, segment: int) -> int:
-        """What a worker holds between units: as it last was, or as others were after their first unit."""
+        """Return what a worker holds between units.
+
+        As it last was, or as others were after their first unit.
+        """
         return worker.kept_bytes if worker is not None and worker.n_units else self._kept_bytes[segment]
 
     def has_room(self, worker: Worker, vitals: Vitals) -> bool:
@@ -172,7 +179,7 @@ class Grants:
 
     # -- what would be enough -------------------------------------------------------------------------------------------
     def need_of(self, worker: Worker, unit: Unit, report: Failure) -> int:
-        """The cap that a unit which failed for want of memory is taken to need."""
+        """Return the cap that a unit which failed for lack of memory is assumed to need."""
         asked = asked_of(worker, report)
         had = worker.kept_bytes + report.peak_bytes
         seen = (had + asked) * _KNOWN_NEED if asked else max(worker.cap_bytes, had) * _UNKNOWN_NEED
@@ -184,12 +191,12 @@ class Grants:
         return int(max(seen, self.kept_by(worker, unit.segment) + usual))
 
     def budget_for(self, cap_bytes: int) -> int:
-        """The budget in which one worker could get this cap."""
+        """Return the budget in which one worker could get this cap."""
         return self.config.budget_bytes + int(max(0, cap_bytes - self.pool(1)) / self.config.usable)
 
     # -- learning -------------------------------------------------------------------------------------------------------
     def learn_setup(self, worker: Worker, kept_bytes: int, peak_bytes: int) -> None:
-        """The stages of a worker are set up: what that took, and what they keep."""
+        """Record what setting up the stages of a worker took, and what they keep."""
         segment = worker.segment
         if segment != FEEDER:
             before = self._setup_bytes[segment] if self._is_set_up[segment] else 0  # a guess, where it failed before
@@ -232,6 +239,6 @@ class Grants:
 
 
 def asked_of(worker: Worker, report: Failure) -> int:
-    """The bytes of the allocation that failed, where they tell what is needed; 0 where they do not."""
+    """Return the bytes of the failed allocation if they indicate what is needed; else 0."""
     asked = report.asked_bytes
     return asked if asked * _TELLING >= worker.cap_bytes else 0

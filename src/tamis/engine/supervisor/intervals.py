@@ -31,7 +31,7 @@ class Intervals:
         return list(zip(self._starts, self._ends, strict=True))
 
     def missing(self, start: int, end: int) -> list[tuple[int, int]]:
-        """The parts of [start, end) that are not in the set.
+        """Return the parts of [start, end) that are not in the set.
 
         >>> done = Intervals(); done.add(10, 20); done.missing(0, 30)
         [(0, 10), (20, 30)]

@@ -56,7 +56,7 @@ class Line:
         self.n_waited += self.trend.verdict.sure
 
     def succeed(self) -> None:
-        """The next worker of the line begins."""
+        """Begin the next worker of the line."""
         self.trend.succeed()
         self._counters, self._n_units = {}, 0
 
@@ -90,7 +90,7 @@ class Line:
         return shares, _usual(types), _usual(variables)
 
     def stage(self, slope_bytes: float) -> str:
-        """The stage that keeps memory, by the probes; "" if none stands out."""
+        """Return the stage that keeps memory, according to the probes; "" if none stands out."""
         kept: dict[str, list[Mapping[str, int]]] = {}
         for probe in self.probes:
             for label, held in probe.stages:
@@ -145,7 +145,10 @@ class Leakage:
             unit.probe = True
 
     def gone(self, worker_id: int, segment: int, heir: bool) -> None:
-        """A worker ends; `heir`: for what it had gathered, so that its series goes on in the next one."""
+        """Record that a worker ends.
+
+        `heir`: it ends because of the memory it had accumulated, so its series continues in the next one.
+        """
         line = self._lines.pop(worker_id, None)
         if line is not None and heir:
             line.succeed()
@@ -176,7 +179,10 @@ class Leakage:
         return [Note("leak", found["text"], found)]
 
     def _clear(self, worker_id: int, segment: int, known: dict[str, Any]) -> list[Action]:
-        """A worker does not gather any more what was taken for a leak. Once that is so for all of them, it was none."""
+        """Record that a worker no longer accumulates what was taken for a leak.
+
+        Once that is so for all of them, there was no leak.
+        """
         known["workers"] = [w for w in known["workers"] if w != worker_id and w in self._lines]
         if known["workers"]:
             return []

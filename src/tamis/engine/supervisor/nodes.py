@@ -40,12 +40,12 @@ class Node:
 
 
 def this_machine(config: Config, grants: Grants, workers: dict[int, Worker]) -> Node:
-    """The only node of a run without a cluster: all workers are on it."""
+    """Return the only node of a run without a cluster; all workers are on it."""
     return Node(0, config, grants, Devices(config.devices, config.gpus or (), config.gpu_bytes), workers)
 
 
 def remote(spec: NodeSpec, config: Config, grants: Grants) -> Node:
-    """A node of a cluster, with nobody on it yet."""
+    """Return a node of a cluster, without workers yet."""
     own = replace(
         config, budget_bytes=spec.budget_bytes, pool_bytes=spec.pool_bytes, worker_bytes=spec.worker_bytes, n_slots=spec.n_slots,
         shared_bytes=spec.shared_bytes, devices=list(spec.devices), fixed_workers=list(spec.fixed_workers), nodes=None,

@@ -24,13 +24,13 @@ class Pace:
         self._began_s: float | None = None
 
     def learn(self, segment: int, input_bytes: int, seconds: float) -> None:
-        """A unit took so long for what came of so many bytes of the input."""
+        """Record how long a unit took for what came of `input_bytes` of the input."""
         if input_bytes > 0:
             rate, old = max(seconds, 1e-6) / input_bytes, self._rates[segment]
             self._rates[segment] = _KEPT * old + (1 - _KEPT) * rate if old else rate
 
     def knows(self, segment: int) -> bool:
-        """Whether a unit of this segment is through."""
+        """Return True if a unit of this segment is done."""
         return self._rates[segment] > 0
 
     def bound(self, size: int, now_s: float, is_tried: bool) -> int:

@@ -38,7 +38,7 @@ class Pool:
         self._next_worker = self._next_fence = 1
 
     def measured(self, used_bytes: int, per_worker: dict[int, int], now_s: float, node_id: int = 0) -> list[Action]:
-        """What the meter of a node saw: the pressure ladder answers to this, not to reservations."""
+        """Process what the meter of a node measured; the pressure ladder responds to this, not to reservations."""
         node = self.nodes.get(node_id)
         if node is None:
             return []
@@ -82,7 +82,7 @@ class Pool:
         return max((node.pressure for node in self.nodes.values()), key=lambda p: p.level, default=Pressure())
 
     def ceiling(self, worker_id: int, cap_bytes: int) -> int:
-        """The use at which this worker is over its cap for certain."""
+        """Return the use at which this worker is over its cap for certain."""
         worker = self.workers.get(worker_id)
         node = self.nodes.get(worker.node) if worker is not None else None
         return (node.config if node is not None else self.config).ceiling(cap_bytes)
@@ -98,7 +98,7 @@ class Pool:
         return self.nodes.pop(node_id, None)
 
     def _drop(self, worker_id: int) -> Worker | None:
-        """A worker is gone: from the books of its node too."""
+        """Remove a worker that is gone, from the books of its node too."""
         worker = self.workers.pop(worker_id, None)
         node = self.nodes.get(worker.node) if worker is not None else None
         if node is not None:

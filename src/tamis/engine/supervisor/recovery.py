@@ -44,10 +44,12 @@ class Verdict:
 
 
 def decide(unit: Unit, report: Failure, had_all: bool = False, was_fresh: bool = True) -> Verdict:
-    """What to do with a unit after this failure. `had_all`: its cap was the whole pool, so that no larger one can be tried.
-    `was_fresh`: it was the first unit of its worker, which had not used up anything before.
+    """Decide what to do with a unit after this failure.
 
-    Changes nothing that it is given: what is to be remembered of the failure is on the verdict's unit.
+    `had_all`: its cap was the whole pool, so that no larger one can be tried. `was_fresh`: it was the first
+    unit of its worker, which had not used up anything before.
+
+    The arguments are not modified: what is to be remembered of the failure is on the verdict's unit.
     """
     kind, error = report.kind, report.error
     if kind == "replaced":  # a feeder that had to wait: what it handed out stands, so this cannot go on for ever
@@ -120,7 +122,10 @@ def _decide_memory(unit: Unit, report: Failure, had_all: bool) -> Verdict:
 
 
 def told(report: Failure, unit: Unit | None = None) -> str:
-    """What went wrong in one line: the stage, the exception, the document (of `unit`), and the line of code that raised it."""
+    """Describe a failure in one line.
+
+    Names the stage, the exception, the document (of `unit`), and the line of code that raised it.
+    """
     stage, at = in_words(report.stage), report.at
     error = report.error or "a worker failed"
     where = f" on {_describe(unit)}" if unit is not None else ""
@@ -128,7 +133,7 @@ def told(report: Failure, unit: Unit | None = None) -> str:
 
 
 def _describe(unit: Unit) -> str:
-    """The one record of a unit: where it lies, and its size where that is known."""
+    """Describe the one record of a unit: its location, and its size where that is known."""
     piece = unit.pieces[0]
     if unit.segment > 0:  # which of the piece's records it was is not known any more
         return f"one document of {piece.input_path}"
@@ -137,7 +142,7 @@ def _describe(unit: Unit) -> str:
 
 
 def _cut_otherwise(unit: Unit) -> Verdict | None:
-    """How to cut a file that is not known to be one record, and that cannot be cut by place."""
+    """Return how to cut a file that is not known to be one record and cannot be cut by position, or None."""
     piece = unit.pieces[0]
     if unit.segment > 0 or unit.n_records == 1:
         return None

@@ -48,14 +48,14 @@ class Remedies:
         return [Note("remedy", f"unknown remedy {remedy[:100]!r}: nothing is done")]
 
     def due(self, s: Supervisor, now_s: float) -> list[Action]:
-        """The end that was ordered, once nobody works any more or has taken too long."""
+        """Return the ordered stop, once no worker is active any more or they have taken too long."""
         if not self.ending or s.stopping or (s.progressing and now_s < self._ends_by_s):
             return []
         is_done = s.cursor.exhausted and not any(s.queues) and not s.feeds and not s.busy
         return [] if is_done else s.stop(self.ending)  # what is done anyway is finished, not stopped
 
     def after_unit(self, s: Supervisor, worker_id: int) -> list[Action]:
-        """A worker that was to be replaced is through with its unit."""
+        """Replace a worker that was to be replaced once it is done with its unit."""
         if worker_id not in self._to_recycle:
             return []
         self._to_recycle.discard(worker_id)

@@ -16,12 +16,12 @@ class Scratch:
         self._bytes[path], self._users[path] = n_bytes, 1
 
     def share(self, path: str) -> None:
-        """One more unit needs the file."""
+        """Count one more unit that needs the file."""
         if path in self._users:
             self._users[path] += 1
 
     def free(self, paths: Iterable[str]) -> list[str]:
-        """One unit less needs each of these; returns those that nobody needs any more."""
+        """Count one unit less for each of these files; return those that no unit needs any more."""
         gone = []
         for path in paths:
             users = self._users.get(path, 1) - 1

@@ -61,7 +61,7 @@ class Config:
     nodes: list[NodeSpec] | None = None  # those that are there; None: this machine alone, with the figures above
 
     def ceiling(self, cap_bytes: int) -> int:
-        """The use at which a worker with this cap is over it for certain, whatever measuring gets wrong."""
+        """Return the use at which a worker with this cap is over it for certain, whatever the measuring error."""
         return int(cap_bytes * 1.02) + self.worker_bytes + self.shared_bytes
 
 
@@ -122,7 +122,10 @@ class Partition:
     scratch: list[str] = field(default_factory=list)
 
     def add(self, unit: Unit, files: list[StagedFile]) -> None:
-        """What a unit made. Each file gets the place of its first document, by which those of one partition are put in order."""
+        """Add the files that a unit wrote.
+
+        Each file gets the position of its first document, by which those of one partition are ordered.
+        """
         first = unit.pieces[0] if unit.pieces else self.first  # a feeder has handed out all of its own
         if unit.segment == 0 and (not self.n_done or (first.file, first.start) < (self.first.file, self.first.start)):
             self.first = first
@@ -130,12 +133,12 @@ class Partition:
         self.files += [replace(f, place=place) for f in files]
 
     def counted(self) -> Counter[str]:
-        """What its finished units read and dropped so far."""
+        """Return what its finished units have read and dropped so far."""
         return sum((counts_of(ledger) for _, ledger in self.parts), Counter())
 
 
 def counts_of(ledger: Ledger) -> Counter[str]:
-    """The counts of some books that a progress line shows before they are committed."""
+    """Return the counts of a ledger that a progress line shows before they are committed."""
     made = Counter({"records": ledger.records.n, "quarantined": ledger.quarantined.n})
     made["read_bytes"], made["dropped"] = ledger.read_bytes, ledger.n_dropped
     return made

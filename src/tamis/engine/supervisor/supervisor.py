@@ -56,7 +56,10 @@ class Supervisor(Setbacks):
         return again + self._dispatch(now_s, self._at(worker))
 
     def set_up(self, worker_id: int, fence: int, kept_bytes: int, peak_bytes: int, now_s: float) -> list[Action]:
-        """A worker's stages are set up: what they keep, and what it took at most. Others may follow, if there is room for them."""
+        """Record that a worker's stages are set up: what they keep, and what it took at most.
+
+        Others may follow, if there is room for them.
+        """
         worker = self.workers.get(worker_id)
         if worker is None or worker.fence != fence:
             return []
@@ -67,7 +70,7 @@ class Supervisor(Setbacks):
     def read(
         self, worker_id: int, fence: int, n_records: int, cut: int, decoded_bytes: int = -1, largest_record: int = 0
     ) -> None:
-        """A worker tells what its unit holds, before stages run: how to cut it, should it fail."""
+        """Record what a worker's unit holds before stages run: how to cut it, should it fail."""
         worker = self.workers.get(worker_id)
         if worker is not None and worker.unit is not None and worker.fence == fence:
             unit = worker.unit
@@ -77,7 +80,7 @@ class Supervisor(Setbacks):
     def block(
         self, worker_id: int, fence: int, piece: Piece, n_bytes: int, compressed: int, now_s: float
     ) -> list[Action]:
-        """A feeder has written a block, having read `compressed` bytes of its file so far."""
+        """Record that a feeder has written a block, having read `compressed` bytes of its file so far."""
         worker = self.workers.get(worker_id)
         if worker is None or worker.unit is None or worker.fence != fence:
             return [Discard([piece.path])]
@@ -137,7 +140,7 @@ class Supervisor(Setbacks):
     def too_large(
         self, worker_id: int, fence: int, report: StreamTooLarge | RowsTooLarge, now_s: float
     ) -> list[Action]:
-        """A unit decodes to more than was thought: cut it with what the worker found out."""
+        """Cut a unit that decodes to more than expected, using what the worker reported."""
         worker = self.workers.get(worker_id)
         if worker is None or worker.unit is None or worker.fence != fence:
             return []
@@ -172,8 +175,10 @@ class Supervisor(Setbacks):
         return actions + self._recover(unit, worker, report) + self._dispatch(now_s, self._at(worker))
 
     def died(self, worker_id: int, how: str, signal: int, now_s: float, stage: str = "") -> list[Action]:
-        """A worker is gone, from within `stage`. `how` says with which status; what that means depends on who killed it and how
-        full it was."""
+        """Handle the death of a worker within `stage`.
+
+        `how` says with which status; what that means depends on who killed it and how full it was.
+        """
         worker = self._drop(worker_id)
         if worker is not None:
             self.leakage.gone(worker.id, worker.segment, heir=False)
@@ -211,16 +216,16 @@ class Supervisor(Setbacks):
         return self._stop_fatal("disk", why)
 
     def remedy(self, remedy: str, now_s: float) -> list[Action]:
-        """What an alert asks for (remedies.py)."""
+        """Apply what an alert asks for (remedies.py)."""
         return self.remedies.apply(self, remedy, now_s)
 
     def node_up(self, spec: NodeSpec, now_s: float) -> list[Action]:
-        """A machine has joined (again): work can be given to it."""
+        """Add a machine that has joined (again), so that work can be assigned to it."""
         lost = self.node_down(spec.id, now_s) if spec.id in self.nodes else []
         return [*lost, *self._dispatch(now_s, self._admit(spec))]
 
     def node_down(self, node_id: int, now_s: float) -> list[Action]:
-        """A machine is gone, and with it its workers: what they were doing is done again elsewhere."""
+        """Remove a machine that is gone, with its workers; what they were doing is done again elsewhere."""
         node = self._forget(node_id)
         actions: list[Action] = []
         for worker in list(node.workers.values()) if node is not None else ():

@@ -20,7 +20,10 @@ class Unfit:
     budget_bytes: int
 
     def advice(self, is_large: bool = False) -> str:
-        """What it had and what to do. `is_large`: it is a document that could be quarantined for its size."""
+        """Return what the worker had and what to do about it.
+
+        `is_large`: it is a document that could be quarantined for its size.
+        """
         how = "at once" if self.asked_bytes > self.had_bytes else "more than it had"
         had = f"it asked for {format_size(self.asked_bytes)} {how}" if self.asked_bytes else "it took all"
         if self.asked_bytes >= _NO_MACHINE_BYTES:

@@ -69,7 +69,7 @@ class Work(Pool):
         return unit
 
     def _close_unit(self, unit: Unit) -> list[Action]:
-        """One unit of a partition is over; commit the partition when it was the last."""
+        """Close one unit of a partition; commit the partition if it was the last."""
         partition = self.partitions[unit.partition]
         partition.open_units -= 1
         partition.n_done += 1
@@ -77,7 +77,10 @@ class Work(Pool):
         return self._commit_partition(unit.partition) if not partition.open_units else []
 
     def _leave_partition(self, unit: Unit) -> list[Action]:
-        """What a unit was to do is done under another partition, or not in this run; its partition goes on without it."""
+        """Remove a unit from its partition, which continues without it.
+
+        Its work is done under another partition, or not in this run.
+        """
         partition = self.partitions.get(unit.partition)
         if partition is None:
             return []
@@ -137,7 +140,7 @@ class Work(Pool):
         return self.stop(why)
 
     def _check_rate(self) -> list[Action]:
-        """A stage that fails on (nearly) everything is a mistake in the stage, not in the data: stop early."""
+        """Stop early if a stage fails on (nearly) everything: the mistake is in the stage, not in the data."""
         n = self.n_stage_failures
         seen = max(self.ledger.records.n - self.ledger.not_sampled.n, self.n_seen, n)
         if n >= 20 and n > max(self.config.rate_limit * 10, 0.01) * seen and not self.stopping:
@@ -148,12 +151,12 @@ class Work(Pool):
         return []
 
     def _at(self, worker: Worker | None) -> Node | None:
-        """The node of a worker, for `_dispatch`."""
+        """Return the node of a worker, for `_dispatch`."""
         return self.nodes.get(worker.node) if worker is not None else None
 
 
 def held_by(unit: Unit) -> list[str]:
-    """The scratch files that a unit reads."""
+    """Return the scratch files that a unit reads."""
     if unit.segment > 0:
         return [unit.handover]
     return [p.path for p in unit.pieces if p.kind in (Kind.BLOCK, Kind.ROW_BLOCK)]

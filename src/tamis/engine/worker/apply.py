@@ -110,10 +110,11 @@ def run_stage(
     notes: Notes | None = None,
     keep_whole: bool = False,
 ) -> list[Task[Any]]:
-    """One stage over all tasks of a unit, `batch_size` tasks at a time. `keep_whole`: the user has said what a task is.
+    """Run one stage over all tasks of a unit, `batch_size` tasks at a time.
 
-    Batches without documents (nothing of them is in the sample, or an earlier stage dropped all) end here: a stage that fails on one would
-    have documents quarantined that it never received. Nothing would be written of them either.
+    `keep_whole`: the user has defined what a task is. Batches without documents (nothing of them is in the
+    sample, or an earlier stage dropped all) end here: a stage that fails on one would have documents
+    quarantined that it never received. Nothing would be written of them either.
     """
     notes = notes or Notes()
     if not stage.is_source_stage:
@@ -232,7 +233,10 @@ def _run_chunk(
 
 
 def _counter(book: StageBook, label: str, n: int, kept: Kept) -> Callable[[str, Any, Any], None]:
-    """What a stage calls with scores: they are counted, and those of a rule's documents kept."""
+    """Return the function that a stage calls with scores.
+
+    It counts them, and keeps those of a rule's documents.
+    """
     kept.begin(n)
 
     def counter(name: str, scores: Any, serials: Any = None) -> None:
@@ -245,7 +249,7 @@ def _counter(book: StageBook, label: str, n: int, kept: Kept) -> Callable[[str, 
 
 
 def _take_in(result: DocumentBatch, parents: Sequence[DocumentBatch]) -> None:
-    """A batch that the stage built of a table or frame gets its lineage."""
+    """Assign its lineage to a batch that the stage built from a table or frame."""
     if not parents:
         _root(result, is_new=True)
     else:
@@ -253,7 +257,10 @@ def _take_in(result: DocumentBatch, parents: Sequence[DocumentBatch]) -> None:
 
 
 def _root(batch: DocumentBatch, is_new: bool = False) -> None:
-    """A batch that no record stands behind becomes its own origin. `is_new`: no document that the stage got is among its own."""
+    """Make a batch without underlying records its own origin.
+
+    `is_new`: none of the documents that the stage got is among its own.
+    """
     batch.take_root(TableBlock(batch.traced_table().replace_schema_metadata(None)), is_new)
 
 
@@ -281,9 +288,10 @@ def _account(
     notes: Sequence[DropNote],
     aside: Sequence[int],
 ) -> list[tuple[np.ndarray[Any, Any], DropNote]]:
-    """Where did each document go? By serial: kept once, copied, or gone; rows without one are new.
+    """Account for each document by serial: kept once, copied, or gone; rows without a serial are new.
 
-    Returns the dropped documents with why they went, which the caller enters into the book. `aside`: those in quarantine.
+    Returns the dropped documents with the reasons, which the caller enters into the book. `aside`: those in
+    quarantine.
     """
     n = len(before[0])
     serials = np.concatenate([b.serial for b in results]) if results else np.empty(0, np.int64)
@@ -311,7 +319,10 @@ def _account(
 
 
 def _values_at(values: Any, at: np.ndarray[Any, Any]) -> list[Any] | None:
-    """What was measured of some documents, as plain values where it is an array: one by one they would cost more than many a filter."""
+    """Return what was measured of some documents, as plain values if it is an array.
+
+    Converted one by one, they would cost more than many a filter.
+    """
     if values is None:
         return None
     if isinstance(values, np.ndarray):

@@ -44,7 +44,10 @@ def count(values: Any, histogram: Histogram) -> None:
 
 
 def as_numbers(values: Any) -> Array:
-    """As 64-bit floats; NaN for what is no number. Each value for itself, so that neighbours do not matter."""
+    """Convert values to 64-bit floats, NaN for values that are not numbers.
+
+    Each value is converted by itself, so that neighbours do not matter.
+    """
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         kind = values.type
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
@@ -57,7 +60,10 @@ def as_numbers(values: Any) -> Array:
 
 
 def is_whole(values: Any) -> bool:
-    """Whether all are whole numbers by their type: then a code that stands for one of them tells it exactly."""
+    """Return True if all values are integers by their type.
+
+    A code that represents one of them then identifies it exactly.
+    """
     if isinstance(values, np.ndarray) and values.dtype != object:
         return values.dtype.kind in "iub"
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
@@ -81,7 +87,7 @@ def lengths(batch: DocumentBatch) -> Array:
 
 
 def _make_table() -> Array:
-    """The bin of every combination of leading bits, plus _ZERO."""
+    """Return the bin of every combination of leading bits, plus _ZERO."""
     key = np.arange(1 << 16)
     power, five = (key >> 5) - 1023, key & 31
     quarter = five >> 3

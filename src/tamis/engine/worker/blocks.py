@@ -59,7 +59,10 @@ class BlockWriter(files.Closing):
 
 
 def sent_to(far: str, path: str) -> str:
-    """Where a block lies that was written to `path`: there, or, moved away from this disk, in the scratch that a bucket holds."""
+    """Return the location of a block written to `path`.
+
+    That is `path` itself, or, moved off this disk, the scratch in a bucket (`far`).
+    """
     if not far:
         return path
     url = f"{far}/{os.path.basename(path)}"
@@ -74,7 +77,7 @@ def check_bytes(path: str, data: Any, check: str) -> None:
 
 
 def check_file(path: str, check: str) -> None:
-    """As `check_bytes`, for a block that is read by a library; it passes through one buffer."""
+    """Check a block that a library reads, as `check_bytes` does; it passes through one buffer."""
     if not check:
         return
     digest, buffer = xxhash.xxh3_64(), np.empty(_STEP, np.uint8)

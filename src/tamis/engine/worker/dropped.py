@@ -47,7 +47,10 @@ class Seen:
         return int(self._sizes[serials].sum())
 
     def examples(self, serials: Array, ids: Sequence[str | None] | None = None) -> list[Example]:
-        """The first of these documents; those that have neither an id nor a place are left out. `ids`: of each, where they are known."""
+        """Return the first of these documents; those that have neither an id nor a position are left out.
+
+        `ids`: of each, where they are known.
+        """
         told = None if ids is None else dict(zip(serials.tolist(), ids, strict=True))
         if len(serials) > MAX_EXAMPLES:
             serials = np.partition(serials, MAX_EXAMPLES - 1)[:MAX_EXAMPLES]
@@ -66,8 +69,10 @@ class Seen:
         return found
 
     def _ids(self, k: int, rows: list[int]) -> list[str | None]:
-        """The documents' ids as `tamis why` knows them: all at once, where they are of one kind, else one by one, so that none
-        depends on its neighbours."""
+        """Return the documents' ids as `tamis why` knows them.
+
+        Read all at once if they are of one kind, else one by one, so that none depends on its neighbours.
+        """
         raw = self.batches[k].column_of(ID_FIELD, np.array(rows))  # null where there is none
         if len(rows) > 1 and not _is_text(raw.type) and not pa.types.is_integer(raw.type):
             return [name for row in rows for name in self._ids(k, [row])]
@@ -87,13 +92,16 @@ def _short(name: str | None) -> str | None:
 
 
 def _is_same(given: DocumentBatch, copy: DocumentBatch) -> bool:
-    """Whether a batch still has the documents that it had when it was copied."""
+    """Return True if the batch still holds the documents it was copied with."""
     now, then = given.lineage, copy.lineage
     return now is None and then is None if now is None or then is None else now.rows is then.rows
 
 
 def _named(ids: pa.Array) -> pa.Array | None:
-    """The column, if its values are names: texts or numbers. Others (dates, lists) may even be impossible in Python."""
+    """Return the column if its values are names: texts or numbers; else None.
+
+    Others (dates, lists) may not even be representable in Python.
+    """
     kind = ids.type
     return ids if _is_text(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind) else None
 

@@ -88,12 +88,18 @@ def failure(kind: str, exc: BaseException, stage: str = "") -> Failure:
 
 
 def is_of_the_machine(cause: BaseException) -> bool:
-    """A store that does not answer and a disk that is full say nothing about the data: no reason to cut it, and to set records aside."""
+    """Return True if the failure is the machine's: a store that does not answer, or a full disk.
+
+    These say nothing about the data: no reason to cut it or to quarantine records.
+    """
     return isinstance(cause, StoreError) or (isinstance(cause, OSError) and cause.errno in _NO_ROOM)
 
 
 def _raised_at(exc: BaseException) -> str:
-    """The last line of the traceback that is in the user's own code; of all code, where none is. File, number, function and text."""
+    """Return the last line of the traceback in the user's own code: file, number, function and text.
+
+    Empty if there is none.
+    """
     frames = traceback.extract_tb(exc.__traceback__)
     own = [f for f in frames if f.filename != __file__ and not any(p in f.filename for p in _NOT_OWN)]
     if not own:

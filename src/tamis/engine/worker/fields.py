@@ -61,7 +61,10 @@ def needed_fields(job: Job) -> dict[str, str]:
 
 
 def fields_elsewhere(fields: Sequence[str], files: Sequence[tuple[str, int]]) -> set[str]:
-    """Which of these fields some record has, at up to 64 places spread over the input; files that cannot be read have none."""
+    """Return which of these fields some record has, at up to 64 positions spread over the input.
+
+    Files that cannot be read have none.
+    """
     found: set[str] = set()
     for path, start in _places(files):
         try:
@@ -104,7 +107,7 @@ def _fields_at(path: str, start: int, fields: Sequence[str]) -> set[str]:
 
 
 def _records_from(path: str, start: int) -> bytes:
-    """The records that begin in the `_LOOK_BYTES` from `start` on; the last may be as long again."""
+    """Return the records that begin in the `_LOOK_BYTES` from `start` on; the last may be as long again."""
     before = min(1, start)  # a record begins at `start` where a line ends before it
     with open_buffered(path) as file:
         file.seek(start - before)

@@ -33,7 +33,7 @@ def save(batches: list[DocumentBatch], path: str, far: str = "") -> Handover:
 
 
 def load(path: str, rows: tuple[int, int], check: str = "") -> tuple[list[Task[Any]], Contents]:
-    """The batches, restricted to a range of their rows. `check`: what `save` said."""
+    """Load the batches, restricted to a range of their rows; `check`: the checksum that `save` returned."""
     check_file(path, check)
     contents = Contents()
     tasks: list[Task[Any]] = []

@@ -44,7 +44,7 @@ class Kept:
         return sum(ids.nbytes + sum(c.nbytes for c in codes.values()) for ids, codes in done)
 
     def begin(self, n: int) -> None:
-        """A stage is about to see `n` documents together; what an attempt that failed noted does not count."""
+        """Start on `n` documents that a stage sees together; discard what a failed attempt recorded."""
         self._noted, self._waiting, self._chunk, self._n = [], 0, {}, n
 
     def note(self, stage: str, score: str, serials: Array, numbers: Array, is_whole: bool) -> None:
@@ -58,7 +58,7 @@ class Kept:
                 self._encode()
 
     def leave(self, stage: str, serials: Array, identity: Array) -> None:
-        """These documents left the stage; `identity`: of all that came in, by serial."""
+        """Record that these documents left the stage; `identity`: of all that came in, by serial."""
         if len(serials):
             self._encode()
             codes = {key: all_codes[serials] for key, all_codes in self._chunk.items()}
@@ -79,7 +79,7 @@ class Kept:
         self._noted, self._waiting = [], 0
 
     def write(self, documents: Sequence[DocumentBatch], base: str, is_last: bool) -> list[StagedFile]:
-        """The staged file on these documents, in their order; nothing where no rule was asked."""
+        """Write the staged file on these documents, in their order; nothing if no rule was evaluated."""
         documents = [b for b in documents if b.num_items]
         if not self._done or not documents:
             return []
@@ -106,7 +106,10 @@ class Kept:
 
 
 def _places_of(wanted: Array, known: Array) -> tuple[Array, Array] | None:
-    """Where each wanted identity stands among the known ones, and which of the wanted do not; None: they are the same ones."""
+    """Return the position of each wanted identity among the known ones, and which wanted ones are missing.
+
+    None: they are the same ones.
+    """
     if len(wanted) == len(known) and bool((wanted == known).all()):
         return None
     order = np.argsort(known)

@@ -44,7 +44,10 @@ def work(channel: Channel, runner: UnitRunner) -> int:
 
 
 def _next(channel: Channel) -> messages.Order | None:
-    """The next message from the supervisor. If none is there at once, buffers that were kept for the next unit are given back."""
+    """Return the next message from the supervisor.
+
+    If none is available at once, buffers that were kept for the next unit are released.
+    """
     if spare.held_bytes() and not channel.wait(_IDLE_S):
         spare.drop()
     order: messages.Order | None = channel.receive()

@@ -15,7 +15,7 @@ class NodeInfo:
 
 
 def this_node() -> NodeInfo:
-    """The machine that this process runs on."""
+    """Return the machine that this process runs on."""
     return NodeInfo(platform.node())
 
 

@@ -135,7 +135,7 @@ def _load_shared(file: BinaryIO) -> dict[tuple[str, str], np.ndarray[Any, Any]]:
 
 
 def _is_json(value: Any) -> bool:
-    """Whether a value comes back from JSON as it is."""
+    """Return True if a value survives a round trip through JSON unchanged."""
     if type(value) is list:
         return all(map(_is_json, value))
     if type(value) is dict:
@@ -156,7 +156,10 @@ class PythonProbe:
         self._before = self._census()
 
     def weighed(self, held: Held) -> Held:
-        """What was found by stage, with what objects of Python gained since this began; as it is where that is not known."""
+        """Add the growth of Python objects since the probe began to what was measured by stage.
+
+        Returns it unchanged where the growth is not known.
+        """
         now = self._census()
         if self._before is None or now is None:
             return held

@@ -80,7 +80,7 @@ class UnitRunner:
         self._input_schema: tuple[pa.Schema | None] | None = None
 
     def run(self, unit: Unit, fence: int, say: Say, wait: Callable[[], int]) -> Report:
-        """The report on a unit."""
+        """Run a unit and return the report on it."""
         report: Report
         # A name that no other process can take: one on a machine that was cut off may write yet, and numbers begin anew with every run.
         mark = f"{unit.id}.{fence}.{os.getpid()}-{self._mark}"
@@ -277,9 +277,9 @@ class UnitRunner:
         return tuple(reader.fields) if reader is not None and reader.fields is not None else None
 
     def _taken_in(self, contents: Contents, unit: Unit, ledger: Ledger, quarantine: list[Bad]) -> list[DocumentBatch]:
-        """The documents of this sampling step, identified, with what was read in the books.
+        """Identify the documents of this sampling step and enter what was read into the books.
 
-        Bad input belongs to the first step; later ones meet it again and say nothing.
+        Bad input belongs to the first step; later ones meet it again and do not report it.
         """
         if unit.step == 0:
             ledger.n_blank_lines = contents.n_blank
@@ -291,10 +291,10 @@ class UnitRunner:
         return [self._enter(batch, unit.step, ledger) for batch in contents.batches]
 
     def _enter(self, batch: DocumentBatch, step: int, ledger: Ledger) -> DocumentBatch:
-        """Only the documents of this sampling step, chosen by their content hash.
+        """Return the documents of this sampling step alone, chosen by their content hash.
 
-        Every step reads all of the input, and every record is counted once: the first step counts them all, and those that it
-        does not choose as not sampled; a later step takes the ones it chooses from these.
+        Every step reads all of the input, and every record is counted once: the first step counts them all, and
+        those that it does not choose as not sampled; a later step takes the ones it chooses from these.
         """
         low, high = self.place.windows[step]
         if step == 0:
@@ -325,7 +325,7 @@ class UnitRunner:
         )
 
     def _model(self) -> pa.Schema | None:
-        """The schema of the first input file, if rows are read and written: the output is to look like it."""
+        """Return the schema of the first input file, if rows are read and written: the output is to look like it."""
         if self.place.output.format not in TABLES or self.job.reader is None or not self.place.expected:
             return None
         if self._input_schema is None:
@@ -375,12 +375,15 @@ class UnitRunner:
         return _done(contents, write_quarantine(quarantine, base), ledger)
 
     def _books_from(self, segment: int) -> list[str]:
-        """The books of this segment and those behind it."""
+        """Return the books of this segment and of those after it."""
         labels = self.job.labels[self.job.segments[segment].first :]
         return [*labels, _DECLARED] if self._is_declared else labels
 
     def _where_aside(self, segment: int) -> list[str]:
-        """The stages in which a document of this segment may be set aside; and writing, where what it writes is the output."""
+        """Return the stages in which a document of this segment may be quarantined.
+
+        Includes writing, if what the segment writes is the output.
+        """
         part = self.job.segments[segment]
         labels = self.job.labels[part.first : part.last]
         if segment + 1 < len(self.job.segments):
@@ -415,7 +418,7 @@ _PASSED_ON = (
 
 
 def _documents(tasks: list[Task[Any]], job: Job, how: str = _WRITTEN) -> list[DocumentBatch]:
-    """The tasks, which must be documents to be used in this way."""
+    """Return the tasks as documents; raise PipelineError if one cannot be used in this way."""
     documents = []
     for task in tasks:
         if not isinstance(task, DocumentBatch):
@@ -425,7 +428,7 @@ def _documents(tasks: list[Task[Any]], job: Job, how: str = _WRITTEN) -> list[Do
 
 
 def _by_files(batch: DocumentBatch, unit: Unit, per_task: int) -> list[DocumentBatch]:
-    """The documents of so many files at a time, each a task of its own."""
+    """Split a batch into tasks of the documents of `per_task` files each."""
     order = {p.file: i // per_task for i, p in enumerate(unit.pieces)}
     if len(set(order.values())) < 2:
         return [batch]

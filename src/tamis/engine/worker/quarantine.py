@@ -68,7 +68,7 @@ def account_input(stage: str, noted: InputNotes, ledger: Ledger) -> list[Bad]:
 
 
 def damaged_rows(piece: Piece, fault: RowsFault, end: int) -> Bad:
-    """The rows of a piece, which ends at `end`, that a damaged place of its file takes with it."""
+    """Return the rows of a piece, which ends at `end`, that are lost to a damaged part of its file."""
     n = min(fault.next_row, end) - fault.row
     return Bad(piece.file, piece.path, fault.row, n, f"damaged: {fault.reason}", unit="rows", n=n)
 
@@ -102,7 +102,10 @@ def write_quarantine(bad: Sequence[Bad], base: str) -> list[StagedFile]:
 
 
 def _line(record: dict[str, Any]) -> bytes:
-    """An entry as people can read it; escaped where its file has a name that is not UTF-8, so that it is valid JSON for all."""
+    """Encode an entry as readable JSON.
+
+    Escaped if the name of its file is not UTF-8, so that it is valid JSON for every reader.
+    """
     try:
         return json.dumps(record, ensure_ascii=False).encode() + b"\n"
     except UnicodeEncodeError:

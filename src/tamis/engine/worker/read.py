@@ -92,7 +92,10 @@ def read_pieces(pieces: list[Piece], keys: list[str], limits: Limits, describe: 
 
 
 def open_input(piece: Piece, limits: Limits, contents: Contents) -> BinaryIO | None:
-    """The file, unless it cannot be read or is not the one that was planned; then its place is named as bad."""
+    """Open the file of a piece, unless it cannot be read or is not the one that was planned.
+
+    In that case its range is reported as bad.
+    """
     if is_remote(piece.path):
         return _open_remote(piece, limits, contents)
     try:
@@ -116,7 +119,10 @@ def open_input(piece: Piece, limits: Limits, contents: Contents) -> BinaryIO | N
 
 
 def _open_remote(piece: Piece, limits: Limits, contents: Contents) -> BinaryIO | None:
-    """The same for a file in a store. A store that does not answer ends the run (StoreError): nothing is wrong with the data."""
+    """Open a file in a store, as `open_input` does.
+
+    A store that does not answer ends the run (StoreError): nothing is wrong with the data.
+    """
     planned = limits.expected.get(piece.path)
     try:
         file = stores.open_input(piece.path)
@@ -137,7 +143,7 @@ def _open_remote(piece: Piece, limits: Limits, contents: Contents) -> BinaryIO |
 
 
 def _set_aside(piece: Piece, limits: Limits, contents: Contents, why: str) -> None:
-    """All of a piece cannot be read."""
+    """Quarantine all of a piece that cannot be read."""
     end = piece.end if piece.end != TO_END else piece.start
     size = limits.expected.get(piece.path, (0, 0))[0]
     lost = min(end, size) - piece.start if piece.kind is Kind.BYTES else size
@@ -151,7 +157,10 @@ def _set_aside(piece: Piece, limits: Limits, contents: Contents, why: str) -> No
 
 
 def _is_bad_input(exc: OSError, piece: Piece) -> bool:
-    """Whether an input file could not be read (a bad sector, a network that went away): no lack of memory, no file of our own."""
+    """Return True if an input file could not be read (a bad sector, a network that went away).
+
+    False for a lack of memory, and for files of our own.
+    """
     if isinstance(exc, StoreError):
         return False
     return exc.errno is not None and not is_memory_failure(exc) and piece.kind not in (Kind.BLOCK, Kind.ROW_BLOCK)
@@ -159,7 +168,10 @@ def _is_bad_input(exc: OSError, piece: Piece) -> bool:
 
 # -- JSONL --------------------------------------------------------------------------------------------------------------
 def _take_known(pieces: list[Piece], limits: Limits, contents: Contents) -> bool:
-    """The records as an earlier pass found them, unread. False, and nothing done, where it cannot tell all of them."""
+    """Take the records as an earlier pass located them, without reading them.
+
+    Returns False, having done nothing, if that pass does not know all of them.
+    """
     if limits.known is None or any(p.kind is not Kind.BYTES or p.path not in limits.expected for p in pieces):
         return False
     found: list[Found] = []
@@ -266,7 +278,10 @@ def _read_lines(pieces: list[Piece], keys: list[str], limits: Limits, contents: 
 
 
 def _check_block(piece: Piece, data: np.ndarray[Any, Any]) -> None:
-    """A half of a block, or one with a record that is not held, is read once more for its checksum."""
+    """Verify the checksum of a block.
+
+    Half of a block, or one with a record that is not held, is read once more for its checksum.
+    """
     if len(data) == stores.size_of(piece.path):
         check_bytes(piece.path, data, piece.check)
     else:
@@ -274,7 +289,7 @@ def _check_block(piece: Piece, data: np.ndarray[Any, Any]) -> None:
 
 
 def _teller(limits: Limits, n_pieces: int, shift: int) -> Callable[[int, int, bool], None] | None:
-    """What `read_range` tells of a large record, as the supervisor understands it."""
+    """Return a callback that translates what `read_range` reports of a large record for the supervisor."""
     tell = limits.on_large
     if tell is None:
         return None
@@ -287,7 +302,7 @@ def _teller(limits: Limits, n_pieces: int, shift: int) -> Callable[[int, int, bo
 
 
 def _decode_stream(file: BinaryIO, piece: Piece, room: int, contents: Contents) -> tuple[np.ndarray[Any, Any], int]:
-    """A whole compressed file in memory, if it is small enough; what follows a fault is named as bad."""
+    """Decode a whole compressed file into memory, if it is small enough; what follows a fault is reported as bad."""
     reader = StreamReader(file, codec_of(piece.path))
     parts, total, fault = [], 0, None
     while True:
@@ -313,7 +328,7 @@ def _decode_stream(file: BinaryIO, piece: Piece, room: int, contents: Contents) 
 
 
 def broken_tail(piece: Piece, fault: StreamFault, start: int, raw: bytes, file_bytes: int) -> Bad:
-    """What follows the last whole record before a fault, in a file of this size as it is stored."""
+    """Return what follows the last whole record before a fault; `file_bytes`: the size of the file as stored."""
     return Bad(
         piece.file, piece.path, start, fault.decoded_offset - start, fault.told(file_bytes), unit="decoded bytes",
         raw=raw[: 1 << 20], n=0, lost_bytes=fault.lost_bytes(file_bytes),
@@ -321,7 +336,7 @@ def broken_tail(piece: Piece, fault: StreamFault, start: int, raw: bytes, file_b
 
 
 def _joined(parts: list[np.ndarray[Any, Any]]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """One buffer, each part ending in a newline, and where each part begins."""
+    """Join the parts in one buffer, each ending in a newline; also return where each part begins."""
     if len(parts) == 1:
         return parts[0], np.zeros(1, np.int64)
     newline = np.frombuffer(b"\n", np.uint8)
@@ -423,7 +438,7 @@ def _rows_of_piece(piece: Piece, limits: Limits, contents: Contents, describe: b
 
 
 def _groups(piece: Piece, info: TableInfo, end: int, ratio: float = 1.0) -> RowsTooLarge:
-    """The row groups of a piece, each with the bytes that its rows are taken to have: `ratio` times what it declares."""
+    """Return the row groups of a piece, each with the assumed bytes of its rows: `ratio` times what it declares."""
     groups = []
     for g in info.row_groups:
         first, last = max(g.first_row, piece.start), min(g.first_row + g.n_rows, end)
@@ -433,13 +448,16 @@ def _groups(piece: Piece, info: TableInfo, end: int, ratio: float = 1.0) -> Rows
 
 
 def _measured(piece: Piece, info: TableInfo, end: int, at: int, n_bytes: int) -> RowsTooLarge:
-    """As `_groups`, after the rows up to `at` turned out to have `n_bytes`, so that these cannot be handed out as one again."""
+    """Return `_groups` corrected after the rows up to `at` turned out to have `n_bytes`.
+
+    These rows cannot be handed out as one again.
+    """
     declared = sum(size for _, _, size in _groups(piece, info, at).groups)
     return replace(_groups(piece, info, end, max(1.0, n_bytes / max(1, declared))), measured=True)
 
 
 def _good_rows(table: pa.Table, piece: Piece, first_row: int, limits: Limits, contents: Contents) -> _Rows:
-    """The rows whose values are valid and that are not larger than max_record; the others are set aside."""
+    """Return the rows with valid values that are not larger than max_record; quarantine the others."""
     if table.column_names:
         table = table.replace_schema_metadata(None)
     else:  # of a file that has none of the fields: Arrow forgets rows without columns
@@ -465,7 +483,7 @@ def _good_rows(table: pa.Table, piece: Piece, first_row: int, limits: Limits, co
 
 
 def _readable(row: pa.Table) -> dict[str, Any]:
-    """A row for people to look at: bytes that are no text as \\x.."""
+    """Format a row for people to look at: bytes that are not text are shown as \\x.."""
     shown: dict[str, Any] = {}
     for name in row.column_names:
         cell = row.column(name).combine_chunks()

@@ -14,7 +14,10 @@ from tamis.stores.urls import split_s3
 
 
 def send_outputs(made: list[StagedFile], unit: Unit, url: str) -> list[StagedFile]:
-    """The same descriptions, output files sent and gone from this machine: `name` and `upload` say what to complete."""
+    """Send the output files, delete them from this machine and return their descriptions.
+
+    `name` and `upload` say what to complete.
+    """
     bucket_name, prefix = split_s3(url)
     bucket, n_sent, told = Bucket(bucket_name), 0, []
     for file in made:
@@ -30,7 +33,10 @@ def send_outputs(made: list[StagedFile], unit: Unit, url: str) -> list[StagedFil
 
 
 def object_name(unit: Unit, extension: str, index: int) -> str:
-    """A name that sorts in input order and that no other unit of the run has. A rewritten file is named after the one it replaces."""
+    """Return a name that sorts in input order and that no other unit of the run has.
+
+    A rewritten file is named after the one it replaces.
+    """
     if unit.mode is Mode.RECAST:
         assert unit.recast is not None
         old = os.path.basename(unit.recast.path).removesuffix(f".{extension}")

@@ -78,7 +78,7 @@ class StreamBlocks:
         self.set_aside: list[str] = []
 
     def run(self) -> None:
-        """All blocks. What cannot be read, or is too large, is named in the contents."""
+        """Write all blocks; what cannot be read, or is too large, is named in the contents."""
         try:
             for wanted in list(self._unit.pieces):
                 self._take(wanted)
@@ -131,7 +131,7 @@ class StreamBlocks:
             self._is_long = True
 
     def _finish(self) -> None:
-        """The range, or the stream, is at its end."""
+        """Finish the range or the stream at its end."""
         self._write(self._held)
         self._held.clear()
         if self._is_long:
@@ -140,7 +140,7 @@ class StreamBlocks:
             self._close()
 
     def _end_long(self) -> None:
-        """A record with a file of its own is complete."""
+        """Complete a record that has a file of its own."""
         self._is_long = False
         length = self._n_bytes - end_of_line(self._last)
         if length <= self._max_record_bytes:

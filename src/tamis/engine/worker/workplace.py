@@ -43,14 +43,14 @@ class Workplace:
         return self.far if self.sends_blocks else ""
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON; `expected` is left out (it may name 100,000 files and is read from the plan)."""
+        """Convert to JSON values, without `expected` (it may name 100,000 files and is read from the plan)."""
         data = asdict(self)
         data.pop("expected")
         return data
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], expected: dict[str, tuple[int, int]]) -> Workplace:
-        """As `to_dict` made it, in another process of this run."""
+        """Restore from the result of `to_dict`, in another process of this run."""
         spec = dict(data["output"])
         spec["fields"] = tuple(spec["fields"]) if spec["fields"] is not None else None
         windows = [(float(low), float(high)) for low, high in data["windows"]]

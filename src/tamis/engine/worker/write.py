@@ -69,7 +69,10 @@ def write_documents(
 
 
 def _write_packed(batches: Sequence[DocumentBatch], base: str, spec: OutputSpec, ledger: Ledger) -> list[StagedFile]:
-    """A format that writes several files, each with its own rows; it says what it wrote of each document: bytes and content hash."""
+    """Write a format of several files, each with its own rows.
+
+    The format reports what it wrote of each document: bytes and content hash.
+    """
     made = []
     for file, lengths, (hi, lo) in registry.packer(spec.format).write(batches, base, spec.options):
         content = hash128.sum128(hi, lo)
@@ -172,12 +175,15 @@ def _write_table(
 
 
 def _keeps_bytes(batch: DocumentBatch) -> bool:
-    """Whether its records are lines, which have no types and can be written as they are."""
+    """Return True if its records are lines, which have no types and can be written unchanged."""
     return batch.lineage is not None and batch.lineage.origin.keeps_bytes
 
 
 def _stored_table(batch: DocumentBatch) -> pa.Table:
-    """The documents as a table whose types follow their own values, not those of documents that were dropped beside them."""
+    """Return the documents as a table whose types follow their own values.
+
+    The values of documents that were dropped from the batch have no influence.
+    """
     names = batch.get_columns()
     columns = [stored(batch.exact_column(name)) for name in names]
     # Keeps the number of rows.
@@ -189,7 +195,7 @@ def _count_lengths(ledger: Ledger, lengths: np.ndarray[Any, Any]) -> None:
 
 
 def _fit_declared(batch: DocumentBatch, target: pa.Schema) -> tuple[pa.Table, dict[int, str]]:
-    """The documents that fit, as that schema, and the reason of each that does not, by row.
+    """Return the documents that fit, in the declared schema, and by row the reason of each that does not.
 
     Columns that the schema does not name are left out, as with fields=.
     """
@@ -201,7 +207,10 @@ def _fit_declared(batch: DocumentBatch, target: pa.Schema) -> tuple[pa.Table, di
 
 
 def join_files(parts: Sequence[str], fields: Sequence[str]) -> str:
-    """The schema and the facts of a whole run, as JSON, from those of its files: JSON of [schema, facts] each, these as JSON too."""
+    """Join the schemas and facts of a run's files into those of the whole run, as JSON.
+
+    Each part is JSON of [schema, facts], these as JSON too.
+    """
     read = []
     for part in parts:
         plain, observed = json.loads(part)
@@ -222,7 +231,7 @@ def check_declared(batch: DocumentBatch, declared: Mapping[str, str]) -> tuple[D
 
 
 def recast_table(path: str, out: str, union: str, spec: OutputSpec, model: pa.Schema | None = None) -> StagedFile:
-    """The same rows under the schema of the whole run, which `join_files` made."""
+    """Rewrite the rows under the schema of the whole run, which `join_files` returned."""
     plain, observed = json.loads(union)
     target = from_json(json.loads(plain))
     rows = registry.named(spec.format)

@@ -27,17 +27,20 @@ class BatchPlaces:
     buffers: dict[str, list[tuple[int, int]]]
 
     def values(self, name: str) -> StoredArray:
-        """A column of numbers, or of a fixed number of bytes."""
+        """Return the stored array of a column of numbers or of fixed-size bytes."""
         return self._array(name, numpy_type(self.types[name]), self.n_rows)
 
     def ends(self, name: str) -> StoredArray:
-        """Of a column of texts or bytes: where each begins in its data, and where the last one ends."""
+        """Return the stored offsets of a text or bytes column.
+
+        They give the offset in the column's data at which each value begins, and the offset at which the last one ends.
+        """
         kind = self.types[name]
         large = pa.types.is_large_binary(kind) or pa.types.is_large_string(kind)
         return self._array(name, np.dtype(np.int64 if large else np.int32), self.n_rows + 1)
 
     def data_at(self, name: str) -> int:
-        """Where the bytes of a column of texts or bytes begin in the file."""
+        """Return the file offset at which the data bytes of a text or bytes column begin."""
         return self.buffers[name][2][0]
 
     def _array(self, name: str, kind: Any, n: int) -> StoredArray:
@@ -57,7 +60,10 @@ def numpy_type(kind: pa.DataType) -> Any:
 
 
 def batches_of(path: str) -> list[BatchPlaces]:
-    """The record batches of a file that have rows. FormatError for what is no such file."""
+    """Return the record batches of an Arrow file that have rows.
+
+    Raises FormatError if the file is not an Arrow file or is damaged.
+    """
     try:
         with open_arrow(path) as source:
             schema = pa.ipc.open_file(source).schema

@@ -233,7 +233,7 @@ def _rows_of(records: _Table, body_bytes: int, offset: int) -> int:
 
 
 def _message(file: BinaryIO, at: int, size: int) -> _Message | None:
-    """The message at this byte; None for the mark that ends a stream."""
+    """Return the message at byte `at`, or None for the marker that ends a stream."""
     file.seek(at)
     head = file.read(8)
     begin, length = 8, 0
@@ -299,7 +299,10 @@ class _Table:
         return int(struct.unpack_from("<I", self.data, self._behind(place))[0]) if place else 0
 
     def items(self, field: int, kind: struct.Struct) -> Iterator[tuple[int, ...]]:
-        """The items of a vector, each as this kind of structure: blocks are (offset, bytes of metadata, bytes of the body)."""
+        """Yield the items of a vector, each unpacked as a structure of this kind.
+
+        Blocks are (offset, bytes of metadata, bytes of the body).
+        """
         place = self.place(field)
         if not place:
             return

@@ -17,7 +17,7 @@ EXACT_INT = 2**53
 
 
 def number_text(value: int | float) -> str:
-    """The text of a number.
+    """Return the canonical text of a number.
 
     >>> number_text(1), number_text(1.0), number_text(0.1), number_text(1e300), number_text(-0.0)
     ('1', '1', '0.1', '1e+300', '-0.0')
@@ -32,7 +32,7 @@ def number_text(value: int | float) -> str:
 
 
 def canonical_text(value: Any) -> str:
-    """The text of a value that stands alone: strings are themselves, nested values their JSON.
+    """Return the canonical text of a top-level value: strings unchanged, nested values as JSON.
 
     >>> canonical_text(True), canonical_text("a"), canonical_text({"b": 1.0, "a": None}), canonical_text([None, "x"])
     ('true', 'a', '{"b":1}', '[null,"x"]')

@@ -80,7 +80,7 @@ def _is_number_widening(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _to_text(array: pa.Array) -> pa.Array:
-    """As large_string, by the rules of `canonical.py`."""
+    """Convert an array to large_string by the rules of `canonical.py`."""
     source, text = array.type, pa.large_string()
     if is_json(source):
         with deep_recursion():
@@ -132,7 +132,7 @@ def _widen_list(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def cast_declared(table: pa.Table, schema: pa.Schema) -> tuple[pa.Table, npt.NDArray[np.int64], list[str]]:
-    """The rows of `table` that fit `schema`, as that schema, and the rows that do not, with a reason each.
+    """Cast the rows of `table` that fit `schema` to it; return them, the rows that do not fit and a reason for each.
 
     A value fits when it can be converted without loss: 1.0 and "1" are an int64, 1.5, "01" and true are not. A null in
     a field that is not nullable and a value in a column that the schema lacks make a row bad too.

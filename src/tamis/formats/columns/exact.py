@@ -35,7 +35,10 @@ _TIMES = (datetime.datetime, datetime.date, datetime.time, datetime.timedelta)
 
 # -- from Python values -----------------------------------------------------------------------------------------------
 def exact_array(values: Sequence[Any]) -> pa.Array:
-    """A column of Python values, each as it is. Values that JSON has no word for get one (times, bytes), unless all are alike."""
+    """Return a column of Python values, each preserved exactly.
+
+    Values that JSON cannot represent (times, bytes) are converted to one that it can, unless all are of the same type.
+    """
     values = [v.item() if isinstance(v, np.generic) else v.as_py() if isinstance(v, pa.Scalar) else v for v in values]
     with deep_recursion():
         kind = _exact_type(values, 0)
@@ -53,7 +56,7 @@ def exact_array(values: Sequence[Any]) -> pa.Array:
 
 
 def _exact_type(values: Sequence[Any], depth: int) -> pa.DataType | None:
-    """The type that holds all of these as they are; None: there is none."""
+    """Return the type that holds all of these values exactly, or None if there is none."""
     kinds = set(map(type, values)) - {type(None)}
     if not kinds:
         return pa.null()
@@ -88,7 +91,7 @@ def _is_utf8(text: str) -> bool:
 
 # -- to Python values -------------------------------------------------------------------------------------------------
 def values_of(array: pa.Array) -> list[Any]:
-    """The values of a column."""
+    """Return the values of a column as Python objects."""
     if is_json(array.type):
         return json_values(array)
     return python_values(array)
@@ -103,7 +106,7 @@ def kinds_of(array: pa.Array) -> Array:
 
 
 def texts_of_column(array: pa.Array) -> pa.Array:
-    """The texts of a column as string or large_string; null where a value is no text."""
+    """Return the texts of a column as string or large_string, with null for values that are not text."""
     kind = array.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return array
@@ -120,7 +123,7 @@ def texts_of_column(array: pa.Array) -> pa.Array:
 
 
 def _is_quoted(array: pa.Array) -> Array:
-    """Where the JSON text of a column of JSON values is that of a text."""
+    """Return a mask of the rows of a JSON column whose value is a string."""
     parts = buffers.string_buffers(array.storage)
     first, filled = parts.offsets[:-1], parts.offsets[1:] > parts.offsets[:-1]
     quoted = np.zeros(len(array), bool)
@@ -135,8 +138,11 @@ def _holds_text(kind: pa.DataType) -> bool:
 
 # -- other forms ------------------------------------------------------------------------------------------------------
 def shown(array: pa.Array) -> pa.Array:
-    """The form that users compute with: JSON values that agree well enough for a type of Arrow (1 and 2.5; objects of which one
-    has a member more) in that type; others stay JSON values."""
+    """Return the column in the form that users compute with.
+
+    JSON values that agree well enough for an Arrow type (1 and 2.5; objects of which one has an additional member) are
+    converted to that type; others stay JSON values.
+    """
     if not is_json(array.type):
         return array
     with deep_recursion():
@@ -145,7 +151,10 @@ def shown(array: pa.Array) -> pa.Array:
 
 
 def stored(array: pa.Array) -> pa.Array:
-    """The form that Parquet, ids and reports know: as `shown`, but values that do not agree are text, by canonical.py."""
+    """Return the column in the form used by Parquet, ids and reports.
+
+    Like `shown`, but values that do not agree become text, by the rules of canonical.py.
+    """
     array = shown(array)
     if not is_json(array.type):
         return array
@@ -155,7 +164,10 @@ def stored(array: pa.Array) -> pa.Array:
 
 
 def taken(array: pa.Array, rows: Array) -> pa.Array:
-    """The values of these rows, null where a row is -1; the column itself where these are all of it in order."""
+    """Return the values of these rows, with null where a row is -1.
+
+    Returns the column itself if `rows` are all of its rows in order.
+    """
     if not len(array):
         return pa.nulls(len(rows), array.type)
     if len(rows) == len(array) and bool((rows == np.arange(len(rows))).all()):
@@ -164,7 +176,10 @@ def taken(array: pa.Array, rows: Array) -> pa.Array:
 
 
 def replaced(array: pa.Array, mask: Array, values: pa.Array) -> pa.Array:
-    """The column with these values where `mask` is true (as many as there are such rows), all exactly."""
+    """Return the column with `values` where `mask` is true, preserving every value exactly.
+
+    `values` has as many entries as there are such rows.
+    """
     if array.type != values.type and not pa.types.is_null(array.type) and not pa.types.is_null(values.type):
         if is_text(array.type) and is_text(values.type):
             values = values.cast(array.type)
@@ -190,7 +205,10 @@ def replaced(array: pa.Array, mask: Array, values: pa.Array) -> pa.Array:
 
 
 def fitted(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """In the type that the column had, if that holds every value as what it is: a number stays one, a text too."""
+    """Cast the column back to its previous type `kind` if that preserves every value.
+
+    A number stays a number, and a text stays a text; otherwise the column is returned unchanged.
+    """
     if array.type == kind or is_json(kind):
         return array
     is_number = [pa.types.is_integer(k) or pa.types.is_floating(k) for k in (array.type, kind)]
@@ -212,10 +230,13 @@ def _family(kind: pa.DataType) -> str:
 
 # -- equality ---------------------------------------------------------------------------------------------------------
 def is_same(a: Any, b: Any, loose: bool = False) -> bool:
-    """Whether two values are the same: 1 and 1.0 are (Arrow and pandas turn one into the other), true and 1 never are.
+    """Return True if two values are the same.
 
-    `loose`, for what went through pandas: so are an integer beyond 2^53 and the float next to it, which it becomes among floats,
-    and objects that differ in members that are null, which they get as rows of an Arrow table.
+    1 and 1.0 are the same (Arrow and pandas convert one into the other); true and 1 never are.
+
+    `loose` is for values that went through pandas: an integer beyond 2^53 then equals the nearest float, which it
+    becomes
+    among floats, and objects are equal if they differ only in null members, which they get as rows of an Arrow table.
     """
     if isinstance(a, bool) or isinstance(b, bool):
         return a is b

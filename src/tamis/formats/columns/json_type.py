@@ -53,7 +53,10 @@ def deep_recursion() -> Iterator[None]:
 
 
 def load(raw: bytes) -> Any:
-    """The value of JSON text. Lone surrogates cannot be UTF-8; U+FFFD stands in their place (the raw record keeps them)."""
+    """Parse JSON text into a value.
+
+    Lone surrogates cannot be encoded as UTF-8 and are replaced by U+FFFD (the raw record keeps them).
+    """
     try:
         value = json.loads(raw)
     except ValueError:
@@ -98,7 +101,7 @@ class JsonType(pa.ExtensionType):  # type: ignore[misc]
         return JsonScalar
 
     def to_pandas_dtype(self) -> Any:
-        """What `to_pandas()` of a table makes of it: a column of Python objects, each value as it is."""
+        """Return the dtype used by a table's `to_pandas()`: a column of Python objects, each value unchanged."""
         return _pandas_dtype()
 
 
@@ -137,7 +140,7 @@ def json_column(storage: pa.Array) -> pa.Array:
 
 
 def json_values(array: pa.Array) -> list[Any]:
-    """Its values; as `to_pylist` gives them, faster."""
+    """Return the values of a JSON column; equivalent to `to_pylist`, but faster."""
     raw = array.storage.cast(pa.large_binary()).to_pylist()
     with deep_recursion():
         return [None if text is None else load(text) for text in raw]

@@ -45,7 +45,7 @@ def literals_of(array: pa.Array) -> tuple[Array, Array]:
 
 
 def literals_of_values(values: list[Any]) -> pa.Array:
-    """A column of JSON values (formats/columns/json_type.py) of any Python values."""
+    """Build a column of JSON values (formats/columns/json_type.py) from arbitrary Python values."""
     texts: list[str | None] = [None] * len(values)
     strings = [i for i, v in enumerate(values) if isinstance(v, str)]
     floats = [i for i, v in enumerate(values) if isinstance(v, float)]
@@ -71,7 +71,10 @@ def as_json(array: pa.Array) -> pa.Array:
 
 
 def _float_texts(array: pa.Array) -> pa.Array:
-    """The shortest text that reads as the same float, 5 times as fast as repr; never that of an integer (1.0, not 1)."""
+    """Return the shortest texts that parse to the same floats, 5 times as fast as repr.
+
+    The text is never that of an integer (1.0, not 1).
+    """
     text = array.cast(pa.large_string())
     if bool(pc.any(pc.equal(pc.trunc(array), array)).as_py()):
         whole = pc.invert(pc.match_substring_regex(text, "[.en]"))
@@ -116,7 +119,10 @@ def _dumped_long(value: Any) -> str:
 
 
 def plain_value(value: Any) -> Any:
-    """What JSON has a word for: times become ISO text, bytes base64, numpy's values Python's, others their text."""
+    """Convert a value to one that JSON can represent.
+
+    Times become ISO text, bytes base64, numpy values Python values, and others their text.
+    """
     if value is None or isinstance(value, (str, bool, int, float, Digits)):
         return value
     if isinstance(value, (list, tuple)):

@@ -23,14 +23,20 @@ _TEXT_DEPTH = MAX_DEPTH - 2  # the same limit as in formats/schema/observed.py
 
 
 def typed_array(values: list[Any]) -> pa.Array | None:
-    """One column of values; None where they do not agree. Call it under `deep_recursion`."""
+    """Return the values as one typed column, or None if they do not agree.
+
+    Call it under `deep_recursion`.
+    """
     seen = _facts_of_all(values, 0)
     kind = column_type(seen)
     return None if is_text(kind) and seen.flags != STRING else pa.array(values, kind)
 
 
 def facts_of(value: Any, depth: int = 0) -> Observed:
-    """What `observe` would say of an array that holds this value; two facts at once where Arrow has no type for it."""
+    """Return what `observe` would report for an array that holds this value.
+
+    Contains two facts at once if Arrow has no type for the value.
+    """
     if value is None:
         return Observed()
     if isinstance(value, bool):
@@ -69,10 +75,10 @@ def _integer_facts(least: int, most: int) -> int:
 
 
 def column_type(seen: Observed) -> pa.DataType:
-    """The type of a whole column: text unless all values agree at every level.
+    """Return the type of a whole column: text unless all values agree at every level.
 
-    A list or struct with text inside for values that do not agree would lose what they were: were the column to become
-    text later, {"a": 1} would end as {"a":"1"} or {"a":1} depending on the cut into blocks.
+    A list or struct with text inside for values that do not agree would lose their original types: were the column to
+    become text later, {"a": 1} would end as {"a":"1"} or {"a":1} depending on how the input was split into blocks.
     """
     return seen.data_type() if n_facts(seen) <= MAX_FACTS and _agrees(seen) else pa.large_string()
 
@@ -91,5 +97,8 @@ def n_facts(seen: Observed) -> int:
 
 
 def revived(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A column that had to be stored as text ({} has no fields, which Parquet cannot store) back in its own type."""
+    """Convert a column that had to be stored as text back to its own type.
+
+    {} has no fields, which Parquet cannot store.
+    """
     return pa.array([None if text is None else json.loads(text) for text in array.to_pylist()], kind)

@@ -62,7 +62,7 @@ def texts_of(array: pa.Array) -> pa.Array | None:
 
 
 def float_texts(numbers: pa.Array) -> pa.Array:
-    """Each number as Python's json writes it: the shortest text that reads as the same float; null as `null`."""
+    """Format each number as Python's json does: the shortest text that parses to the same float; null as `null`."""
     texts = numbers.cast(pa.large_string())
     values = numbers.fill_null(0.5).to_numpy(zero_copy_only=False) if numbers.null_count else numbers.to_numpy()
     size = np.abs(values)

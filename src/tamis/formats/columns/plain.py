@@ -15,7 +15,7 @@ MAX_ITEMS = (1 << 31) - 1
 
 
 def is_plain(kind: pa.DataType) -> bool:
-    """Whether values of this type, and all that lies in them, are stored as they are.
+    """Return True if values of this type, and everything nested in them, are stored in plain form.
 
     >>> is_plain(pa.list_(pa.string())), is_plain(pa.list_(pa.string_view())), is_plain(pa.list_view(pa.string()))
     (True, False, False)
@@ -28,9 +28,11 @@ def is_plain(kind: pa.DataType) -> bool:
 
 
 def plain_array(array: pa.Array) -> pa.Array:
-    """The same values in plain types. MemoryError where list views over shared items come to more than a list can hold.
+    """Convert an array to plain types with the same values.
 
-    Maps and unions are handed through with what is in them: nobody looks inside.
+    Raises MemoryError if list views over shared items expand to more than a list can hold.
+
+    Maps and unions are passed through with their contents, which are not inspected.
     """
     kind = array.type
     if is_plain(kind):
@@ -83,7 +85,7 @@ def _plain_struct(array: pa.Array) -> pa.Array:
 
 
 def _plain_list(array: pa.Array) -> pa.Array:
-    """Of lists and list views of both sizes."""
+    """Convert lists and list views, with 32-bit or 64-bit offsets, to plain lists."""
     kind = array.type
     is_large = pa.types.is_large_list(kind) or pa.types.is_large_list_view(kind)
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)

@@ -76,7 +76,7 @@ def _is_list_of_numbers(kind: pa.DataType) -> bool:
 
 
 def _number_lists(array: pa.Array) -> tuple[Words, Words]:
-    """Each list by its bytes; one that has a null in it by its text, whatever its neighbours are."""
+    """Hash each list by its bytes, or by its text if it contains a null, independently of neighbouring lists."""
     is_float = pa.types.is_floating(array.type.value_type)
     lists = array.cast(pa.large_list(pa.float64() if is_float else pa.int64()))
     offsets = lists.offsets.to_numpy()
@@ -120,7 +120,7 @@ def _numbers(array: pa.Array) -> tuple[Words, Words]:
 
 
 def _words(array: pa.Array, dtype: type[np.generic]) -> Words:
-    """The 64-bit values as they lie in memory, whatever stands where a null is."""
+    """Return a copy of the 64-bit values as they are in memory; values at nulls are arbitrary."""
     data = np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * 8) if len(array) else np.zeros(0, dtype)
     return data.copy().view(np.uint64)
 

@@ -47,7 +47,7 @@ class Members:
         self._head = b""
 
     def next_bytes(self) -> bytes:
-        """The next decoded bytes (at most `OUT_BYTES`), b"" at the end of the last member."""
+        """Return the next decoded bytes (at most `OUT_BYTES`), or b"" at the end of the last member."""
         while True:
             if self._decoder is None and not self._open_member():
                 return b""
@@ -122,13 +122,16 @@ class Members:
         return decoded
 
     def _wanted(self) -> str:
-        """What a decoder that found no memory wanted it for."""
+        """Describe what a decoder that ran out of memory needed it for."""
         name = _NAMES[self._codec]
         n_bytes = xz_dictionary_bytes(self._head) if self._codec == "xz" else 0
         return f"tried to allocate {n_bytes} bytes, the dictionary of an xz file" if n_bytes else f"the {name} decoder"
 
     def _single_steps_replayed(self) -> Iterator[tuple[int, bytes]]:
-        """From the beginning of the member: what was delivered already is skipped, the rest comes in single bytes."""
+        """Decode the member again from its beginning, skipping what was already delivered.
+
+        The rest is fed to the decoder in single bytes.
+        """
         self._source.rewind(self.member_offset)
         decoder, left, n_fed = _new_decoder(self._codec), self._n_member_decoded, 0
         piece, at = b"", 0
@@ -188,7 +191,9 @@ def _new_decoder(codec: str) -> Any:
 
 
 def xz_dictionary_bytes(head: bytes) -> int:
-    """The dictionary that the first block of an xz file needs, from the file's first bytes; 0 where they do not tell.
+    """Return the dictionary size that the first block of an xz file needs, from the file's first bytes.
+
+    Returns 0 if those bytes do not determine it.
 
     >>> xz_dictionary_bytes(lzma.compress(b"", preset=0)), xz_dictionary_bytes(lzma.compress(b"x", preset=9))
     (0, 67108864)

@@ -34,7 +34,7 @@ class PieceSource:
         return self._end_offset - (len(self._buffer) - self._at)
 
     def piece(self) -> bytes:
-        """The next bytes, as many as are at hand; b"" at the end of the file."""
+        """Return the next bytes, as many as are available; b"" at the end of the file."""
         if self._at == len(self._buffer):
             self._fill()
         data = self._buffer[self._at :] if self._at else self._buffer

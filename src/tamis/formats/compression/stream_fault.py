@@ -31,12 +31,15 @@ class StreamFault(FormatError):
         )  # fmt: skip
 
     def lost_bytes(self, file_bytes: int) -> int:
-        """How much of a file of this size counts as not read: what lies behind the fault, all of it where nobody knows the rest."""
+        """Return how many bytes of a file of this size count as not read.
+
+        These are the bytes after the fault, or the whole file if it is unknown how much is missing.
+        """
         start = 0 if self.kind == CUT else self.suspect_offset if self.suspect_offset >= 0 else self.compressed_offset
         return max(0, file_bytes - start)
 
     def told(self, file_bytes: int) -> str:
-        """What happened and what is lost, for a file of this size."""
+        """Describe the fault and what is lost, for a file of this size."""
         if self.kind == CUT:
             return (
                 f"the file ends in the middle of its compressed stream, at byte {self.compressed_offset}: {self.reason}; how "

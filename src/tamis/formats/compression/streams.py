@@ -31,7 +31,7 @@ _CODECS = {".gz": "gz", ".zst": "zst", ".bz2": "bz2", ".xz": "xz"}
 
 
 def codec_of(path: str | os.PathLike[str]) -> str | None:
-    """The codec that the suffix of `path` names, or None.
+    """Return the codec named by the suffix of `path`, or None.
 
     >>> codec_of("a/part.jsonl.gz"), codec_of("part.JSONL.ZST"), codec_of("part.jsonl")
     ('gz', 'zst', None)

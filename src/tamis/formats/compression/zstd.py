@@ -33,7 +33,9 @@ class Packer:
 
 
 def unpack(frame: bytes, max_bytes: int) -> bytes:
-    """What `Packer` packed. ZstdError for anything but one whole frame of at most `max_bytes` decoded bytes.
+    """Decompress a frame produced by `Packer`.
+
+    Raises ZstdError for anything but one whole frame of at most `max_bytes` decoded bytes.
 
     >>> unpack(Packer(1).pack(b"words, words"), 100)
     b'words, words'

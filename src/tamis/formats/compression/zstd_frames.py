@@ -37,7 +37,7 @@ class ZstdFrames:
         """Compressed byte at which the frame begins that the last decoded bytes are from."""
 
     def next_bytes(self) -> bytes:
-        """The next decoded block that is not empty (at most 128 KiB), or b"" at the end of the last frame."""
+        """Return the next non-empty decoded block (at most 128 KiB), or b"" at the end of the last frame."""
         while True:
             part_offset = self._source.offset()  # of the header, block or checksum that is read next
             try:

@@ -19,7 +19,7 @@ NO_CUDF = (
 
 
 def on_device(table: pa.Table) -> Any:
-    """A cuDF frame of these columns."""
+    """Return a cuDF frame of these columns."""
     try:
         import cudf  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
@@ -32,14 +32,14 @@ def on_device(table: pa.Table) -> Any:
 
 
 def as_host(data: Any) -> Any:
-    """A frame of cuDF as an Arrow table; anything else as it is."""
+    """Convert a cuDF frame to an Arrow table; return anything else unchanged."""
     if type(data).__module__.startswith("cudf") and hasattr(data, "to_arrow"):
         return data.to_arrow(preserve_index=False)
     return data
 
 
 def moved(data: Any, library: str) -> Any:
-    """A table or frame that somebody gave, in another library."""
+    """Convert a table or frame passed by the caller to another library."""
     data = as_host(data)
     table = data if isinstance(data, pa.Table) else pa.Table.from_pandas(data, preserve_index=False)
     if library == "cudf":

@@ -35,10 +35,11 @@ Array = np.ndarray[Any, Any]
 
 
 def _index_of(numbers: Array, of: int, first: int) -> Any:
-    """An index that looks like any other and whose class says which batch its numbers belong to: row ids less `first`.
+    """Return an index of row ids less `first` whose class records which batch they belong to.
 
-    pandas keeps the class of an index wherever it selects, sorts or repeats rows, and never where it makes new numbers
-    (`reset_index`, `concat`, `merge`); rows are traced by the objects in their cells then.
+    The index looks like any other. pandas keeps the class of an index wherever it selects, sorts or repeats rows, and
+    never
+    where it creates new numbers (`reset_index`, `concat`, `merge`); rows are then traced by the objects in their cells.
     """
 
     class RowIds(pd.Index):
@@ -54,7 +55,7 @@ def _index_of(numbers: Array, of: int, first: int) -> Any:
 
 
 def frame_of(batch: DocumentBatch, names: Sequence[str]) -> pd.DataFrame:
-    """These columns of a batch, with its row ids as the index."""
+    """Return these columns of a batch as a frame, with its row ids as the index."""
     ids = batch.serial if batch.lineage is not None else _column_ids(batch.traced_table())
     index = (
         pd.RangeIndex(batch.num_items)
@@ -82,21 +83,27 @@ def _series(batch: DocumentBatch, name: str, index: Any) -> Any:
 
 
 def _objects(array: pa.Array, is_typed: bool) -> Array:
-    """The values of a column as Python objects, no two rows sharing one (but for those of which Python has only one)."""
+    """Return the values of a column as Python objects, with no object shared by two rows.
+
+    Exceptions are objects of which Python has only one.
+    """
     if is_text(array.type) or (is_typed and pa.types.is_nested(array.type)):
         return np.asarray(array.to_numpy(zero_copy_only=False), object)
     return np.fromiter(values_of(array), object, len(array))
 
 
 def _nullable(kind: pa.DataType) -> Any:
-    """The dtype for types that numpy has no null for."""
+    """Return the nullable dtype for types for which numpy has no null."""
     if pa.types.is_integer(kind):
         return pd.api.types.pandas_dtype(str(kind).replace("int", "Int").replace("uI", "UI"))
     return pd.BooleanDtype() if pa.types.is_boolean(kind) else None
 
 
 def _column_ids(table: pa.Table) -> Array | None:
-    """The row ids that a table carries as a column; -1 where there is none. Floats: what pandas makes of ids with gaps."""
+    """Return the row ids that a table carries as a column, with -1 where one is missing.
+
+    Returns None if there is no such column. Floats are accepted because pandas converts ids with gaps to floats.
+    """
     if ROW_ID not in table.column_names:
         return None
     column = table.column(ROW_ID)
@@ -108,9 +115,9 @@ def _column_ids(table: pa.Table) -> Array | None:
 
 
 def row_ids(data: Any, numberings: set[int]) -> Array | None:
-    """The row ids that a table or frame still carries: in its column, or in its index.
+    """Return the row ids that a table or frame still carries, in its column or in its index.
 
-    Ids of another batch (a stage that keeps frames from one call to the next) are nobody's.
+    Ids of another batch (from a stage that keeps frames from one call to the next) are ignored.
     """
     if isinstance(data, pa.Table):
         return _column_ids(data)
@@ -124,7 +131,7 @@ def row_ids(data: Any, numberings: set[int]) -> Array | None:
 
 # -- what comes back ------------------------------------------------------------------------------------------------------
 def labels_of(frame: pd.DataFrame) -> dict[str, Any]:
-    """The columns of a frame by the names that their fields will have."""
+    """Map the field names that columns will have to the column labels of a frame."""
     labels = {str(label): label for label in frame.columns}
     if len(labels) < len(frame.columns):
         names = [str(label) for label in frame.columns]
@@ -134,16 +141,19 @@ def labels_of(frame: pd.DataFrame) -> dict[str, Any]:
 
 
 def table_of(frame: pd.DataFrame) -> pa.Table:
-    """A frame as a table, its index left out. Texts, numbers, lists and objects in one column stay what they are."""
+    """Convert a frame to a table, without its index.
+
+    Texts, numbers, lists and objects in one column keep their types.
+    """
     return pa.table({name: array_of(frame[label], ()) for name, label in labels_of(frame).items()})
 
 
 def array_of(series: Any, handed: set[int] | tuple[()]) -> pa.Array:
-    """The values of a column of a frame, each as it is, but for numbers that pandas may have made floats.
+    """Return the values of a frame column, exact except for numbers that pandas may have converted to floats.
 
-    pandas turns whole numbers into floats wherever a value is missing nearby, so a whole float says nothing about what was
-    meant: it is taken for an integer, always, lest the output depend on the neighbours. `handed`: ids of objects that
-    the frame was given: these are as they are.
+    pandas turns whole numbers into floats wherever a value is missing nearby, so a whole float does not show what was
+    meant: it is always taken for an integer, lest the output depend on the neighbours. `handed`: ids of objects that
+    were passed to the frame; these are kept unchanged.
     """
     dtype = series.dtype
     if dtype.kind == "f":

@@ -70,9 +70,10 @@ def _lineage(batch: DocumentBatch) -> Lineage:
 
 
 def parents_of(child: DocumentBatch, parents: Sequence[DocumentBatch]) -> Sequence[DocumentBatch]:
-    """Those whose documents a batch has, where a stage got several from different blocks of input: a batch has one block behind it.
+    """Return the parents whose documents a batch contains, if a stage received parents from different input blocks.
 
-    Rows of others, in a batch that was put together from several blocks, are new documents.
+    A batch derives from one block. In a batch that was assembled from several blocks, rows of the others are new
+    documents.
     """
     blocks: dict[int, list[DocumentBatch]] = {}
     for parent in parents:
@@ -107,7 +108,7 @@ class _Returned:
 
     # -- rows ---------------------------------------------------------------------------------------------------------
     def positions(self, serials: Array, identity: Any) -> Array:
-        """Of each row, the position among the parents' documents that it came from; -1: unknown."""
+        """Return, for each row, the position of the parent document that it came from, or -1 if unknown."""
         position = _found(serials, row_ids(self.data, {p.numbering for p in self.parents}), len(self.data))
         left = np.flatnonzero(position < 0)
         if len(left) and self.is_frame and len(serials):
@@ -126,7 +127,7 @@ class _Returned:
         return by_objects(Handed(handed), columns) if handed and columns else np.full(len(left), -1, np.int64)
 
     def _by_values(self, left: Array, identity: Any) -> Array:
-        """Only whole rows, which nobody makes by chance: all fields that the documents have."""
+        """Match rows by value, using whole rows only, which do not coincide by chance: all fields of the documents."""
         names = list(dict.fromkeys(name for p in self.parents for name in p.get_columns()))
         if not names or any(name not in self.names for name in names):
             return np.full(len(left), -1, np.int64)
@@ -140,7 +141,7 @@ class _Returned:
 
     # -- columns ------------------------------------------------------------------------------------------------------
     def before(self, name: str) -> pa.Array:
-        """The column as the parents gave it out: in a frame exactly, in a table as it was shown."""
+        """Return the column as the parents handed it out: exact for a frame, as shown for a table."""
         if self.is_frame:
             return self.exact(name)
         if name not in self._shown:
@@ -148,13 +149,13 @@ class _Returned:
         return self._shown[name]
 
     def exact(self, name: str) -> pa.Array:
-        """The column as the parents have it."""
+        """Return the column as the parents store it."""
         if name not in self._exact:
             self._exact[name] = _concatenated([p.exact_column(name) for p in self.parents])
         return self._exact[name]
 
     def fresh(self, name: str) -> pa.Array:
-        """The column as it came back."""
+        """Return the column as the stage returned it."""
         if self.is_frame:
             return array_of(self._series(name), self._ids())
         array = self.data.column(name).combine_chunks()
@@ -162,7 +163,7 @@ class _Returned:
         return array if self._is_typed or array.type != pa.float64() else whole(array)
 
     def column(self, name: str, position: Array) -> pa.Array | None:
-        """A column that the parents have, too, with every value exactly; None where none was changed."""
+        """Return a column that the parents have too, with every value exact, or None if no value was changed."""
         if self._is_as_given(name, position):
             return None
         before, new = taken(self.before(name), position), self.fresh(name)
@@ -179,7 +180,7 @@ class _Returned:
         return replaced(new, same, taken(self.exact(name), position).filter(pa.array(same)))
 
     def _is_as_given(self, name: str, position: Array) -> bool:
-        """Whether every cell is the very object that was given out for that row (and which cannot be changed in place)."""
+        """Return True if every cell is the same immutable object that was handed out for that row."""
         if not self.is_frame or len(self.parents) != 1 or (position < 0).any():
             return False
         handed, series = self.parents[0].handed.get(name), self._series(name)
@@ -191,14 +192,14 @@ class _Returned:
         return self.data[self._labels[name]]
 
     def _ids(self) -> set[int]:
-        """Of the objects that were given out: these are as they are."""
+        """Return the ids of the objects that were handed out; these are kept unchanged."""
         if self._handed is None:
             self._handed = {id(v) for p in self.parents for _, objects in p.given for v in objects}
         return self._handed
 
 
 def _found(serials: Array, ids: Array | None, n: int) -> Array:
-    """Where each id stands among the serials; -1 where it does not."""
+    """Return the position of each id among the serials, or -1 if it is not among them."""
     position = np.full(n, -1, dtype=np.int64)
     if ids is None or not len(serials):
         return position

@@ -42,7 +42,7 @@ class Handed:
         self._ids, self._rows = known[~twice], row[~twice]
 
     def rows_of(self, objects: Array) -> Array:
-        """The position that each object was given in; -1: nowhere."""
+        """Return the position in which each object was handed out, or -1 if it was not."""
         found = np.full(len(objects), -1, np.int64)
         if len(self._ids):
             mine = np.fromiter(map(id, objects), np.int64, len(objects))
@@ -53,7 +53,7 @@ class Handed:
 
 
 def own_id(value: Any) -> int:
-    """The id of an object that nobody else can come by; 0 for those that Python keeps once."""
+    """Return the id of an object that cannot be shared by chance, or 0 for objects of which Python keeps one copy."""
     kind = type(value)
     if kind is str:
         return id(value) if len(value) > 1 else 0
@@ -63,7 +63,10 @@ def own_id(value: Any) -> int:
 
 
 def by_objects(handed: Handed, columns: Sequence[Array]) -> Array:
-    """The position that the objects of each row name together; -1: none, or several. All columns of a length."""
+    """Return the position that the objects of each row agree on, or -1 for none or several.
+
+    All columns have the same length.
+    """
     votes = np.stack([handed.rows_of(objects) for objects in columns], axis=1)
     found: Array = votes.max(axis=1)
     split = np.flatnonzero(((votes >= 0) & (votes != found[:, None])).any(axis=1))
@@ -78,16 +81,18 @@ def by_objects(handed: Handed, columns: Sequence[Array]) -> Array:
 
 
 def _majority(votes: Array) -> int:
-    """What more than half of them say; -1: nothing."""
+    """Return the value that more than half of the votes name, or -1 if there is none."""
     values, times = np.unique(votes, return_counts=True)
     return int(values[times.argmax()]) if len(votes) and times.max() * 2 > len(votes) else -1
 
 
 def by_values(parents: Sequence[Sequence[Any]], children: Sequence[Sequence[Any]], alike: Sequence[Any]) -> Array:
-    """The position of the one parent with the same values in all columns; -1: none, or several that differ otherwise.
+    """Return, for each child row, the position of the one parent with the same values in all columns.
 
-    `parents`, `children`: columns in the same order. `alike`: of each parent, what is equal where records are (a hash): of several
-    equal ones each is named once, then the last again.
+    The position is -1 if there is none, or if there are several that differ otherwise. `parents`, `children`: columns
+    in
+    the same order. `alike`: for each parent, a value (a hash) that is equal where records are equal; of several equal
+    parents each is named once, then the last again.
     """
     positions: dict[tuple[Any, ...], list[int]] = {}
     for i, row in enumerate(zip(*parents, strict=True)):

@@ -106,7 +106,7 @@ def _add_remote(
     seen: set[str],
     scratch: str | None,
 ) -> None:
-    """What a URL means, added to `files`."""
+    """Resolve a URL and add its files to `files`."""
     if not is_remote(entry):
         scheme = entry.partition("://")[0]
         raise UsageError(f"{entry}: {scheme}:// is not read; expected a local path, s3:// or https://")
@@ -126,7 +126,10 @@ def _add_remote(
 
 
 def check_named(path: str) -> os.stat_result:
-    """What the system says of a file that was named by itself; UsageError where it cannot be read as a file."""
+    """Return the stat result of a file that was named explicitly.
+
+    Raises UsageError if it cannot be read as a file.
+    """
     try:
         info = os.stat(path)
     except FileNotFoundError:

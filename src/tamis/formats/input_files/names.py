@@ -13,7 +13,7 @@ _SCHEME = "file://"
 
 
 def suffix_of(path: str, suffixes: Sequence[str]) -> str:
-    """The longest of `suffixes` (lower case) that `path` ends in; "" if it ends in none.
+    """Return the longest of `suffixes` (lower case) that `path` ends in, or "" if it ends in none.
 
     >>> suffix_of("a/B.JSONL.gz", (".jsonl", ".jsonl.gz", ".gz")), suffix_of("note.txt", (".jsonl",))
     ('.jsonl.gz', '')
@@ -23,12 +23,14 @@ def suffix_of(path: str, suffixes: Sequence[str]) -> str:
 
 
 def ends_in(path: str, suffixes: tuple[str, ...]) -> bool:
-    """Whether `path` ends in one of the suffixes (lower case)."""
+    """Return True if `path` ends in one of the suffixes (lower case)."""
     return path.lower().endswith(suffixes)
 
 
 def path_text(path: str) -> str:
-    """A path for a column of text or a recipe: itself, or, where its bytes are not UTF-8, a file: URI. `path_of` is the inverse.
+    """Return a path as text for a column or a recipe; `path_of` is the inverse.
+
+    The result is the path itself or, if its bytes are not UTF-8, a file: URI.
 
     >>> path_text("/a/b.jsonl"), path_text("/a/\\udcff %.jsonl")
     ('/a/b.jsonl', 'file:///a/%FF%20%25.jsonl')
@@ -50,7 +52,10 @@ def path_of(text: str) -> str:
 
 
 def checked_paths(given: Any, what: str) -> Any:
-    """A path as it is, several as a list; those of a set in order. UsageError, which begins with `what`, for anything else."""
+    """Return a single path unchanged and several paths as a list; paths of a set are returned in order.
+
+    Raises UsageError, whose message begins with `what`, for anything else.
+    """
     if isinstance(given, (str, os.PathLike)):
         return given
     are_several = isinstance(given, Iterable) and not isinstance(given, (bytes, bytearray))

@@ -32,7 +32,7 @@ class PassedOver:
         self._found[reason] = (n + 1, examples if len(examples) >= _MAX_EXAMPLES else [*examples, path])
 
     def add_ending(self, path: str, accepted: Sequence[str]) -> None:
-        """A file whose name does not end in one of `accepted`."""
+        """Record a skipped file whose name does not end in one of `accepted`."""
         reason = ending(path, accepted)
         if reason not in self._found and len(self._found) >= _MAX_ENDINGS:
             reason = _OTHER_ENDING
@@ -48,7 +48,7 @@ class PassedOver:
 
 
 def ending(path: str, accepted: Sequence[str]) -> str:
-    """Why a file is not read, by the end of its name.
+    """Return why a file is not read, judging by the end of its name.
 
     >>> ending("a/b.txt", (".jsonl",)), ending("README", (".jsonl",))
     ('ends in .txt', 'no ending')
@@ -64,7 +64,7 @@ def ending(path: str, accepted: Sequence[str]) -> str:
 
 
 def passed_lines(entries: Iterable[Mapping[str, Any]]) -> list[str]:
-    """One line per reason, for people.
+    """Return one human-readable line per reason.
 
     >>> passed_lines([{"reason": "ends in .txt", "n": 3, "examples": ["a.txt", "b.txt"]}])
     ['passed over, not read: 3 (ends in .txt): a.txt, b.txt and 1 more']

@@ -44,13 +44,16 @@ class Search:
         self.n_matches = 0  # of a pattern
 
     def walk(self, root: str) -> None:
-        """All files below `root` that are read; names that begin with . or _ are not looked into."""
+        """Collect all readable files below `root`, skipping names that begin with . or _."""
         for folder, entries in self._folders(root, hidden=(".", "_")):
             for entry in entries:
                 self._take(os.path.join(folder, entry.name), entry.is_symlink())
 
     def expand(self, pattern: str) -> None:
-        """All files that `pattern` matches, and those in the folders that it matches. `**` means folders at any depth."""
+        """Collect all files that `pattern` matches, and those in the folders that it matches.
+
+        `**` means folders at any depth.
+        """
         for path in sorted(set(self._matches("/" if pattern.startswith("/") else "", pattern.strip("/").split("/")))):
             full = os.path.abspath(path)
             self.n_matches += 1
@@ -60,7 +63,7 @@ class Search:
                 self.walk(full)
 
     def is_output(self, folder: str) -> bool:
-        """Whether files that lie in `folder` itself are output of this run (or would be)."""
+        """Return True if files directly in `folder` are output of this run (or would be)."""
         return os.path.abspath(folder) in self._left_out or _identity(folder) in self._left_out_ids
 
     # -- folders --------------------------------------------------------------------------------------------------------
@@ -90,7 +93,7 @@ class Search:
                 yield folder, files
 
     def _scan(self, folder: str, is_root: bool) -> list[os.DirEntry[str]] | None:
-        """The entries of a folder by name; None where it is not to be read (again), or cannot be."""
+        """Return the entries of a folder sorted by name, or None if it must not be read (again) or cannot be."""
         if not is_root and self._is_left_out(folder):
             return None
         try:
@@ -120,7 +123,7 @@ class Search:
 
     # -- files ----------------------------------------------------------------------------------------------------------
     def _take(self, path: str, is_link: bool) -> None:
-        """A file that was found: it is read, passed over or unreadable."""
+        """Classify a listed file as one to read, skipped or unreadable."""
         if ends_in(path, self._suffixes):
             self.found.append(path)
         elif is_link and (why := _why_not(path)):
@@ -142,7 +145,7 @@ class Search:
         self._companions.clear()
 
     def look_at(self, path: str) -> os.stat_result | None:
-        """What the system says of a file that is to be read; None where it cannot be, which is noted."""
+        """Return the stat result of a file that is to be read; None if it cannot be read, which is recorded."""
         try:
             info = os.stat(path)
         except OSError:
@@ -196,7 +199,7 @@ class Search:
 
 
 def _why_not(path: str) -> str:
-    """Why the system does not find what is at `path`; "" if it does."""
+    """Return why the system cannot resolve `path`, or "" if it can."""
     try:
         os.stat(path)
     except FileNotFoundError:

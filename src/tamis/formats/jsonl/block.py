@@ -166,12 +166,15 @@ class JsonlBlock:
         return self._found
 
     def narrow(self, rows: Array) -> None:
-        """From now on only these records (-1: none) are looked into: the others, which nobody has any more, need not be scanned."""
+        """Restrict later parsing to these records (-1: no record).
+
+        The other records are no longer referenced and need not be scanned.
+        """
         if self._found is None and not self._is_part:
             self._wanted = np.unique(rows[rows >= 0])
 
     def _scan_of(self, rows: Array) -> json_scan.Scan:
-        """Of these records; the others have no fields."""
+        """Scan these records only; the others have no fields."""
         data, _ = splice.assemble_plain(self.buf, self.start, self.end, rows)
         found = _valid(json_scan.scan_records(data, [], 1 << 62), len(rows))
         close, status = np.full(self.n_rows, -1, np.int64), np.full(self.n_rows, json_scan.NOT_OBJECT, np.uint8)
@@ -193,7 +196,7 @@ class JsonlBlock:
         return self._found is not None
 
     def column_of(self, name: str, rows: Array) -> pa.Array:
-        """One field of some records, of which alone the inside is looked at."""
+        """Return one field of some records, parsing the contents of those records only."""
         start, end = self.start[rows], self.end[rows] + 1
         if self._buf is None and self.lying is not None and int((end - start).sum()) * _MOST < self.lying.n_bytes:
             if self._asked is not None and self._asked[0] == name and bool(np.isin(rows, self._asked[1]).all()):
@@ -210,7 +213,10 @@ class JsonlBlock:
         return JsonlBlock.parse(data, [name]).column(name)
 
     def _found_in(self, name: str, rows: Array) -> pa.Array | None:
-        """The same where they lie, without copying or checking them again; None where one of them has white space behind it."""
+        """Return the same column as `column_of`, reading the records in the buffer without copying or rechecking them.
+
+        Returns None if one of them is followed by white space.
+        """
         start, end = self.start[rows], self.end[rows]
         if not len(rows) or bool((end <= start).any()) or bool((self.buf[end - 1] != ord("}")).any()):
             return None
@@ -241,7 +247,7 @@ class JsonlBlock:
         return self._spans[1]
 
     def kinds(self, name: str) -> Array:
-        """What stands in this field of every record: tasks.MISSING, NULL, TEXT or OTHER."""
+        """Return the kind of value in this field of every record: tasks.MISSING, NULL, TEXT or OTHER."""
         return _KINDS[self.spans([name])[0][:, 0]]
 
     def column(self, name: str) -> pa.Array:
@@ -249,7 +255,7 @@ class JsonlBlock:
         return decode_values(self.buf, types, start, length)
 
     def exact(self, name: str, rows: Array) -> pa.Array:
-        """One field of some records (null where a row is -1), typed only where that holds every value as it is."""
+        """Return one field of some records (null where a row is -1), typed only if that preserves every value."""
         return decode_values(self.buf, *self._spans_of(name, rows), exact=True)
 
     def _spans_of(self, name: str, rows: Array) -> tuple[Array, Array, Array]:
@@ -290,7 +296,10 @@ class JsonlBlock:
 
 
 def decode_values(buf: Array, types: Array, start: Array, length: Array, exact: bool = False) -> pa.Array:
-    """One field of every record as an Arrow array; missing and null are null. `exact`: no integer as a float, no nested type."""
+    """Decode one field of every record into an Arrow array; missing and null are null.
+
+    `exact`: no integer becomes a float, and no nested type is used.
+    """
     counts = np.bincount(types, minlength=10)
     kinds = {k for k in range(_FALSE, 10) if counts[k]}
     if not kinds:
@@ -325,7 +334,7 @@ def decode_values(buf: Array, types: Array, start: Array, length: Array, exact: 
 
 
 def _texts(buf: Array, types: Array, start: Array, length: Array) -> pa.Array:
-    """The raw JSON text of the values; null where missing or null."""
+    """Return the raw JSON text of the values, with null where missing or null."""
     valid = types > _NULL
     data, offsets = json_text.gather(buf, start, np.where(valid, length, 0))
     return buffers.string_array(offsets, data, valid)
@@ -345,7 +354,10 @@ def _integers(text: pa.Array) -> pa.Array | None:
 
 
 def _any_inexact(text: pa.Array, types: Array, length: Array) -> bool:
-    """Whether an integer among floats would change as one. Few have the 16 digits that it takes."""
+    """Return True if an integer among floats would change when converted to one.
+
+    Few integers have the 16 digits that this takes.
+    """
     long = np.flatnonzero((types == _INT) & (length >= 16))
     digits = text.take(pa.array(long)).to_pylist() if len(long) else []
     return any(len(d) > 17 or abs(int(d)) > EXACT_INT for d in digits)

@@ -13,10 +13,11 @@ from tamis.tasks import DocumentBatch, Lineage
 
 
 def without_texts(batch: DocumentBatch, field: str, many: np.ndarray[Any, Any]) -> DocumentBatch:
-    """The same documents, over records in which the texts of `many` are empty.
+    """Return the same documents over records in which the texts of `many` are empty.
 
-    With the whole text in it, a document of 250 kB in 5,000 paragraphs would take more than a gigabyte as soon as segments are compared
-    with, or handed on together with, their records.
+    With the whole text in it, a document of 250 kB in 5,000 paragraphs would take more than a gigabyte as soon as
+    segments
+    are compared with, or passed on together with, their records.
     """
     lineage = batch.lineage
     if lineage is None:

@@ -47,7 +47,10 @@ class Encoded:
 
 
 def written_lines(batch: DocumentBatch) -> Written:
-    """What `encode_jsonl` gives, but that long runs of records that nobody changed are pieces of the input block: not copied."""
+    """Return what `encode_jsonl` returns, without copying long runs of unchanged records.
+
+    Such runs are pieces of the input block.
+    """
     lineage = batch.lineage
     if lineage is not None and isinstance(lineage.origin, JsonlBlock) and lineage.is_untouched:
         origin, rows = lineage.origin, lineage.rows
@@ -96,7 +99,7 @@ def encode_jsonl(batch: DocumentBatch) -> Encoded:
 
 
 def json_lines_of(batch: DocumentBatch) -> memoryview | None:
-    """The documents of a batch as JSONL; None where its columns have types of their own, which JSON would lose."""
+    """Return the documents of a batch as JSONL, or None if its columns have Arrow types that JSON would lose."""
     if batch.lineage is None:
         table = batch.to_pyarrow()
         if not any(is_json(field.type) for field in table.schema):
@@ -109,7 +112,7 @@ def json_lines_of(batch: DocumentBatch) -> memoryview | None:
 
 
 def _known(origin: JsonlBlock, rows: Array) -> tuple[Array, Array] | None:
-    """A record as it is has the hash that it was read with."""
+    """Return the hashes of unchanged records, which are those they were read with; None if unknown."""
     known = origin.known_identity
     return None if known is None else (known[0][rows], known[1][rows])
 
@@ -171,7 +174,7 @@ def _spliced(origin: JsonlBlock, rows: Array, columns: Mapping[str, pa.Array], t
 def _hashes(
     data: Array, offsets: Array, known: tuple[Array, Array] | None, edited: Array
 ) -> tuple[Array, Array] | None:
-    """Of lines of which only some were edited: those of the others are known."""
+    """Return the hashes of lines of which only some were edited, reusing the known hashes of the others."""
     if known is None:
         return None
     starts = offsets[:-1][edited]
@@ -205,7 +208,7 @@ def _rebuilt(batch: DocumentBatch, origin: JsonlBlock, rows: Array, columns: Map
 
 
 def _from_columns(at: Array, columns: dict[str, pa.Array], with_nulls: bool) -> Encoded:
-    """The rows `at` of columns, all members encoded anew."""
+    """Encode the rows `at` of columns, with all members encoded anew."""
     n, k = len(at), len(columns)
     start, length = np.empty((n, k), np.int64), np.empty((n, k), np.int64)
     parts, base = [], 0
@@ -230,7 +233,7 @@ def _key(name: str) -> bytes:
 
 
 def _interleave(batch: DocumentBatch, new: Array) -> Encoded:
-    """Some rows have a record and some do not: encode the two kinds apart, then put them back in order."""
+    """Encode rows with a record and rows without one separately, then restore their order."""
     old_at, new_at = np.flatnonzero(~new), np.flatnonzero(new)
     old = encode_jsonl(batch.take(old_at))
     # Only what a stage gave, in its order and without nulls: which fields a block has depends on its other records, and the output must not.
@@ -280,7 +283,7 @@ def _unchanged(new: pa.Array, origin: JsonlBlock, name: str, rows: Array) -> Arr
 
 
 def _same_nested(new: pa.Array, old: pa.Array) -> Array:
-    """Of a column of Arrow's own nested types, in which a member that is missing is null: the two are alike."""
+    """Compare two columns of Arrow's own nested types, treating a missing member like a null one."""
     if not pa.types.is_nested(old.type):
         old = as_json(old)
     pairs = zip(values_of(new), values_of(old), strict=True)

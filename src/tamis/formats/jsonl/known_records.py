@@ -37,7 +37,10 @@ Array = np.ndarray[Any, Any]
 
 
 def known_columns(batch: DocumentBatch, at: Array | None = None) -> dict[str, Array]:
-    """What a later pass needs to know of these documents' records (`at`: of some rows); nothing where they do not lie open in a file."""
+    """Return the columns that a later pass needs to know about these documents' records (`at`: of some rows).
+
+    Returns no columns if the records are not in an uncompressed file.
+    """
     lineage = batch.lineage
     if lineage is None or not batch.is_identified or not batch.num_items:
         return {}
@@ -53,8 +56,10 @@ def known_columns(batch: DocumentBatch, at: Array | None = None) -> dict[str, Ar
 
 
 def _can_be_told(block: JsonlBlock) -> bool:
-    """Whether records are long enough, none too long, and each a line of its own. Asked of their block, so that it is the same for all
-    documents of a unit, those that stay and those that go."""
+    """Return True if records are long enough, none is too long, and each is a line of its own.
+
+    The check is done per block, so that the answer is the same for all documents of a unit, kept or dropped.
+    """
     sizes, end = block.end - block.start, block.end
     if not len(sizes) or int(sizes.max()) > _MOST_BYTES or int(sizes.sum()) < _LEAST_BYTES * len(sizes):
         return False
@@ -73,7 +78,10 @@ class Run:
 
 
 def write_index(folder: str, runs: Sequence[Run], name: str = KEPT) -> None:
-    """Where the columns of each record batch lie (64 bytes each). `runs` in the order of the input; `name`: KEPT or DROPPED."""
+    """Write an index of where the columns of each record batch are stored (64 bytes per batch).
+
+    `runs` are in the order of the input; `name`: KEPT or DROPPED.
+    """
     runs = [run for run in runs if all(column in run.places for column in _READ)]
     paths = list(dict.fromkeys(run.path for run in runs))
     number = {path: i for i, path in enumerate(paths)}
@@ -137,7 +145,10 @@ class KnownRecords:
         self._told = [_Told(folder, name) for name in names]
 
     def find(self, file: int, start: int, end: int, size: int) -> Found | None:
-        """The records that begin in [start, end) of a file of `size` bytes; None where they must be looked for in the file."""
+        """Return the records that begin in [start, end) of a file of `size` bytes.
+
+        Returns None if they must be located by reading the file.
+        """
         end = min(end, size)
         if not self._told:
             return None

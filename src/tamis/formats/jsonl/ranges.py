@@ -46,10 +46,12 @@ def read_range(
     at_file_start: bool = True,
     on_large: Callable[[int, int, bool], None] | None = None,
 ) -> RangeBytes:
-    """The records whose first byte lies in [start, end). `end` may lie behind the end of the file.
+    """Read the records whose first byte is in [start, end); `end` may be beyond the end of the file.
 
-    `at_file_start` is false for blocks out of the middle of a stream, where a byte order mark would be data. `on_large` is told
-    the place and length of a large record, and whether it is the only one of the range, before it is read: that may fail.
+    `at_file_start` is false for blocks from the middle of a stream, where a byte order mark would be data. `on_large`
+    is
+    called with the offset and length of a large record, and whether it is the only one of the range, before it is read,
+    which may fail.
     """
     size = file.seek(0, os.SEEK_END)
     end = min(end, size)

@@ -51,7 +51,7 @@ class Stretches:
         return next(part.path for part, end in zip(self._parts, ends, strict=True) if position < end)
 
     def gather(self, runs: Sequence[Run]) -> Array:
-        """The bytes of some runs (ascending), one behind the other."""
+        """Read the bytes of some runs (ascending) into one contiguous buffer."""
         out = np.empty(sum(b - a for a, b in runs), np.uint8)
         view: memoryview = memoryview(out)  # type: ignore[arg-type]
         at = 0
@@ -71,8 +71,10 @@ class Stretches:
         return out
 
     def spread(self, runs: Sequence[Run]) -> Array:
-        """Everything as one buffer in which only these runs (ascending) were read, each at its place. What lies between may be anything;
-        pages that nobody wrote to take no memory."""
+        """Return everything as one buffer in which only these runs (ascending) were read, each at its offset.
+
+        The bytes between them are arbitrary; pages that were never written take no memory.
+        """
         out = np.empty(self.n_bytes, np.uint8)
         view: memoryview = memoryview(out)  # type: ignore[arg-type]
         for part, shift, mine in self._with_shifts(runs):
@@ -83,7 +85,10 @@ class Stretches:
         return out
 
     def windows(self, runs: Sequence[Run]) -> Iterator[memoryview]:
-        """The bytes of runs of whole lines (ascending), a window at a time. A view is overwritten by the next."""
+        """Yield the bytes of runs of whole lines (ascending), one window at a time.
+
+        Each view is overwritten by the next.
+        """
         room = memoryview(bytearray(0))
         for part, mine in self._by_part(runs):
             if len(room) < (wanted := _FAR_WINDOW if is_remote(part.path) else WINDOW_BYTES):
@@ -92,11 +97,11 @@ class Stretches:
                 yield from _windows(file, mine, room)
 
     def _by_part(self, runs: Sequence[Run]) -> Iterator[tuple[Stretch, list[Run]]]:
-        """The runs in each file, by their places there."""
+        """Yield the runs in each file, by their offsets there."""
         return ((part, mine) for part, _, mine in self._with_shifts(runs))
 
     def _with_shifts(self, runs: Sequence[Run]) -> Iterator[tuple[Stretch, int, list[Run]]]:
-        """The same, with what a place in the file is more than the place here."""
+        """Yield the runs in each file like `_by_part`, with the difference of file offset and offset here."""
         i, at = 0, 0
         for part in self._parts:
             end, mine = at + part.end - part.start, []
@@ -186,8 +191,12 @@ class _Opened:
 
     @contextlib.contextmanager
     def _faults(self) -> Iterator[None]:
-        """What cannot be read is bad input (FormatError), as where records are looked for: tried again, it is set aside, and the run goes
-        on. As an OSError it would be a fault of this machine, which ends the run."""
+        """Convert read errors to FormatError, as where records are searched for.
+
+        Data that cannot be read is bad input: it is retried, then quarantined, and the run continues. An OSError
+        would be a
+        fault of this machine, which ends the run.
+        """
         try:
             yield
         except Changed:

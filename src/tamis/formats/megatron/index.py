@@ -21,7 +21,7 @@ CODES = {1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float64"
 
 
 def token_type(vocabulary_size: int | None) -> str:
-    """The type of token ids: two bytes where all of them fit, else four.
+    """Return the type of token ids: two bytes if all of them fit, else four.
 
     >>> token_type(50_257), token_type(65_536), token_type(65_537), token_type(None)
     ('uint16', 'uint16', 'int32', 'int32')

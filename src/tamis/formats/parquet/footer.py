@@ -23,7 +23,10 @@ _KEY = b"\x18\x0cARROW:schema\x18"  # a text of 12 bytes, and that another text 
 
 
 def plain_metadata(path: str | os.PathLike[str], schema: pa.Schema) -> pq.FileMetaData | None:
-    """The file's metadata without dictionaries among the columns that `schema` (as Arrow reads it) names; None: as it is."""
+    """Return the file's metadata with plain types instead of dictionaries, or None to use it unchanged.
+
+    `schema` is the schema as Arrow reads it; only the columns that it names are considered.
+    """
     if not any(pa.types.is_dictionary(field.type) for field in schema):
         return None
     try:
@@ -39,7 +42,7 @@ def plain_metadata(path: str | os.PathLike[str], schema: pa.Schema) -> pq.FileMe
 
 
 def replaced(footer: bytes) -> bytes | None:
-    """The footer with another schema of Arrow in it; None where there is none."""
+    """Return the footer with a different embedded Arrow schema, or None if it has none."""
     at = footer.rfind(_KEY)
     if at < 0:
         return None

@@ -31,7 +31,10 @@ _ERRORS = (pa.ArrowException, OSError, ValueError, EOFError)
 
 
 def describe(path: str | os.PathLike[str]) -> TableInfo:
-    """What the footer says. FormatError when the file is empty, truncated, corrupt or something else."""
+    """Describe a file from its footer.
+
+    Raises FormatError if the file is empty, truncated, corrupt or of another format.
+    """
     with _open(path) as file:
         metadata = file.metadata
         row_groups, first_row = [], 0
@@ -54,7 +57,7 @@ def read_schema(path: str | os.PathLike[str]) -> pa.Schema:
 
 
 def open_file(path: str | os.PathLike[str], **options: Any) -> pq.ParquetFile:
-    """As pq.ParquetFile, for any name: Arrow itself refuses names that are not UTF-8."""
+    """Open a file like pq.ParquetFile, for any name: Arrow itself rejects names that are not UTF-8."""
     return _OwnFile(open_arrow(path), **options)
 
 
@@ -66,7 +69,7 @@ class _OwnFile(pq.ParquetFile):  # type: ignore[misc]
 
 
 def write_table(table: pa.Table, path: str | os.PathLike[str], **options: Any) -> None:
-    """As pq.write_table, for any name."""
+    """Write a table like pq.write_table, for any file name."""
     with pa.OSFile(os.fsencode(path), "wb") as sink:
         pq.write_table(table, sink, **options)
 

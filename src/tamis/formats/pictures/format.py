@@ -110,7 +110,10 @@ def iter_rows(
 
 
 def stored_bytes(table: pa.Table) -> Any:
-    """Of each picture: what reports count as the size of a document. Asked for by name (engine/worker/read.py)."""
+    """Return the size of each image, which reports count as the size of a document.
+
+    Looked up by name (engine/worker/read.py).
+    """
     if "length" not in table.column_names:
         return np.zeros(len(table), np.int64)
     return table["length"].to_numpy().astype(np.int64)
@@ -137,7 +140,7 @@ def _tar_rows(path: str, file: Bytes, first_row: int, end_row: int) -> Iterator[
 
 
 def _record(path: str, file: Bytes, number: int, row: Row) -> dict[str, Any]:
-    """The row as values. PictureFault where there is no picture to read."""
+    """Return the row as values; raise PictureFault if there is no image to read."""
     picture = row.picture
     if picture is None:
         raise PictureFault(row.fault)
@@ -205,8 +208,10 @@ def _text(file: Bytes, offset: int, length: int) -> str | None:
 
 
 def _id(path: str, number: int | None) -> str:
-    """What a picture is called: the name of its file, eight digits that stand for the folder, and its number in a tar. Without a dot, so
-    that it can be the key of a sample."""
+    """Return the id of an image: its file's name, eight hex digits for its path, and its number in a tar.
+
+    The id contains no dot, so that it can be the key of a sample.
+    """
     return _name_of(path) if number is None else f"{_name_of(path)}_{number:06d}"
 
 

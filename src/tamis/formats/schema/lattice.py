@@ -40,7 +40,7 @@ _ABOVE = {
 
 
 def _least_number(a: str, b: str) -> pa.DataType:
-    """The least numeric type that holds `a` and `b`: of the common ones, that which all others lie above."""
+    """Return the least numeric type that holds `a` and `b`: the common type that is below all other common ones."""
     shared = set(_ABOVE[a]) & set(_ABOVE[b])
     least = [name for name in shared if shared <= set(_ABOVE[name])]
     return _NUMBERS[least[0]] if least else TEXT
@@ -50,8 +50,11 @@ _NUMBER_JOIN = {(a, b): _least_number(a, b) for a in _NUMBERS for b in _NUMBERS}
 
 
 def normal(kind: pa.DataType) -> pa.DataType:
-    """The type that stands for `kind` in the lattice: strings large_string, binaries large_binary, lists list,
-    dictionaries and extension types what they hold."""
+    """Return the type that represents `kind` in the lattice.
+
+    Strings become large_string, binaries large_binary, lists list, and dictionaries and extension types the type that
+    they hold.
+    """
     if isinstance(kind, pa.BaseExtensionType):
         return normal(kind.storage_type)
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
@@ -73,7 +76,7 @@ def normal(kind: pa.DataType) -> pa.DataType:
 
 
 def join(a: pa.DataType, b: pa.DataType) -> pa.DataType:
-    """The least type that holds the values of `a` and of `b`.
+    """Return the least type that holds the values of `a` and of `b`.
 
     >>> str(join(pa.int64(), pa.float64())), str(join(pa.bool_(), pa.int64()))
     ('double', 'large_string')
@@ -107,7 +110,10 @@ def _join_structs(a: pa.DataType, b: pa.DataType) -> pa.DataType:
 
 
 def canonical_order(schema: pa.Schema, first: Sequence[str]) -> pa.Schema:
-    """The columns named in `first`, in that order, then the rest sorted: independent of who was joined first."""
+    """Return the schema with the columns named in `first`, in that order, then the rest sorted.
+
+    The result does not depend on the order in which schemas were joined.
+    """
     leading = [name for name in dict.fromkeys(first) if name in schema.names]
     rest = sorted(set(schema.names) - set(leading))
     return pa.schema([schema.field(name) for name in (*leading, *rest)])

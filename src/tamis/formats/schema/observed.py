@@ -40,7 +40,7 @@ class Observed:
     fields: Mapping[str, Observed] = field(default_factory=dict)
 
     def join(self, other: Observed) -> Observed:
-        """What both saw."""
+        """Return the union of the facts that both observed."""
         item = self.item or other.item
         if self.item and other.item:
             item = self.item.join(other.item)
@@ -50,7 +50,7 @@ class Observed:
         return Observed(self.flags | other.flags, item, fields)
 
     def data_type(self) -> pa.DataType:
-        """The least type that holds everything seen; fields of structs in the order of their names."""
+        """Return the least type that holds everything seen; fields of structs are ordered by name."""
         flags = self.flags
         if not flags:
             return pa.null()
@@ -75,12 +75,12 @@ class Observed:
 
     @classmethod
     def from_json(cls, plain: Any) -> Observed:
-        """The inverse of `to_json`. FormatError for anything that it could not have written."""
+        """Parse what `to_json` wrote; raise FormatError for anything that it could not have written."""
         return _read(plain, [0], 0)
 
 
 def observe(array: pa.Array | pa.ChunkedArray, depth: int = 0) -> Observed:
-    """The facts of one decoded column: null, bool, integer, float, string, list and struct types.
+    """Return the facts of one decoded column: null, bool, integer, float, string, list and struct types.
 
     Arrow and Parquet readers recurse, so nested values at `depth` 30 count as strings: their text.
     """
@@ -110,7 +110,7 @@ def observe(array: pa.Array | pa.ChunkedArray, depth: int = 0) -> Observed:
 
 
 def integer_flags(least: int, most: int) -> int:
-    """The facts of integers that lie between these two."""
+    """Return the facts of integers between `least` and `most`."""
     flags = INT | (NEGATIVE if least < 0 else 0) | (BEYOND_INT64 if most > 2**63 - 1 else 0)
     return flags | (INEXACT if most > EXACT_INT or least < -EXACT_INT else 0)
 

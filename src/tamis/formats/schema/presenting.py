@@ -17,7 +17,10 @@ _OF_PANDAS = b"pandas"
 
 
 def presented(target: pa.Schema, model: pa.Schema | None, leading: Sequence[str] = ()) -> pa.Schema:
-    """The schema to write, from that of the run and that of the input. `leading`: columns whose order the user chose."""
+    """Return the schema to write, from that of the run and that of the input.
+
+    `leading`: columns whose order the user chose.
+    """
     if model is None:
         return target
     known = [name for name in model.names if name in target.names]
@@ -33,12 +36,12 @@ def presented(target: pa.Schema, model: pa.Schema | None, leading: Sequence[str]
 
 
 def kept_metadata(schema: pa.Schema) -> dict[bytes, bytes] | None:
-    """What a schema says beside its columns, without that of pandas; None where there is nothing else."""
+    """Return the schema's metadata without that of pandas, or None if there is nothing else."""
     return {key: value for key, value in (schema.metadata or {}).items() if key != _OF_PANDAS} or None
 
 
 def present(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The same rows under the schema that `presented` gave."""
+    """Convert a table to the schema that `presented` returned."""
     columns = []
     for field in schema:
         column = table.column(field.name)
@@ -51,7 +54,7 @@ def present(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _like(kind: pa.DataType, model: pa.DataType) -> pa.DataType:
-    """The model's type where it says the same in other words, else the type as it is."""
+    """Return the model's type if it is equivalent to `kind`, else `kind` unchanged."""
     if kind == model or (is_text(kind) and is_text(model)) or (_is_binary(kind) and _is_binary(model)):
         return model
     if isinstance(model, pa.BaseExtensionType) and _like(kind, model.storage_type) == model.storage_type:

@@ -22,7 +22,10 @@ NO_FIELDS = "_tamis_no_fields"
 
 
 def facts_of(table: pa.Table) -> Facts:
-    """What the columns that JSON could have given hold. Others (int32, times) have a type that somebody chose."""
+    """Return the facts of the columns that could have come from JSON.
+
+    Other types (int32, times) were chosen explicitly.
+    """
     return {f.name: observe(table.column(f.name)) for f in table.schema if _is_json(f.type)}
 
 
@@ -34,7 +37,7 @@ def _is_json(kind: pa.DataType) -> bool:
 
 
 def join_facts(parts: Iterable[Mapping[str, Observed]]) -> Facts:
-    """All of them together."""
+    """Join the facts of all parts."""
     joined: Facts = {}
     for part in parts:
         for name, seen in part.items():
@@ -45,7 +48,10 @@ def join_facts(parts: Iterable[Mapping[str, Observed]]) -> Facts:
 
 
 def run_schema(parts: Sequence[tuple[pa.Schema, Mapping[str, Observed]]], first: Sequence[str]) -> pa.Schema:
-    """The schema that holds every part: (schema, facts of those columns that have some). `first`: columns that lead."""
+    """Return the schema that holds every part.
+
+    A part is (schema, facts of those columns that have some). `first`: columns that lead.
+    """
     facts = join_facts(seen for _, seen in parts)
     kinds = {name: column_type(seen) for name, seen in facts.items()}
     for part, seen in parts:
@@ -70,7 +76,7 @@ def _has_empty_struct(kind: pa.DataType) -> bool:
 
 
 def to_run_schema(table: pa.Table, target: pa.Schema) -> pa.Table:
-    """The rows of one file under the schema of the run, which holds them."""
+    """Convert the rows of one file to the schema of the run, which can hold them."""
     if NO_FIELDS in table.column_names and NO_FIELDS not in target.names:
         table = table.drop_columns([NO_FIELDS])
     for i, field in enumerate(table.schema):

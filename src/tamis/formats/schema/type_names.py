@@ -158,7 +158,7 @@ class _Parser:
 
 
 def to_json(schema: pa.Schema) -> list[dict[str, Any]]:
-    """A plain structure for JSON: [{"name": "n", "type": "int64", "nullable": true}, ...]."""
+    """Return a plain structure for JSON: [{"name": "n", "type": "int64", "nullable": true}, ...]."""
     return [_field_to_json(field) for field in schema]
 
 
@@ -189,7 +189,7 @@ def _type_to_json(kind: pa.DataType) -> Any:
 
 
 def from_json(plain: Any) -> pa.Schema:
-    """The inverse of `to_json`. FormatError for anything that it could not have written."""
+    """Parse what `to_json` wrote; raise FormatError for anything that it could not have written."""
     reader = _JsonReader()
     try:
         return pa.schema(reader.fields(plain, 0))

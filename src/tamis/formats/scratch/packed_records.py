@@ -18,7 +18,7 @@ _FIELD = "o."
 
 
 def pack(batch: DocumentBatch, lineage: Lineage) -> tuple[str, dict[str, pa.Array]]:
-    """The records behind the documents of a batch: what `unpack` must be told, and columns for it."""
+    """Pack the records that the documents of a batch come from; return the kind that `unpack` needs, and the columns."""
     if isinstance(lineage.origin, JsonlBlock):
         return "jsonl", _raw_columns(lineage.origin, lineage.rows)
     columns = {"_row": pa.array(lineage.rows)}
@@ -37,7 +37,10 @@ def unpack(kind: str, table: pa.Table) -> Origin:
 
 
 def _raw_columns(origin: JsonlBlock, rows: Array) -> dict[str, pa.Array]:
-    """Each row's record, where it closes and how many members it has; `{}` for rows that no record stands behind."""
+    """Return each row's record, the offset at which it closes and its number of members.
+
+    Rows without a record get `{}`.
+    """
     known = rows >= 0
     at = rows[known]
     start, lens = np.full(len(rows), len(origin.buf), np.int64), np.full(len(rows), 2, np.int64)

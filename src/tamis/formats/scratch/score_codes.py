@@ -27,7 +27,7 @@ Array = np.ndarray[Any, Any]
 
 
 def codes_of(numbers: Array) -> Array:
-    """The code of each number (64-bit floats), as 16-bit integers."""
+    """Return the code of each number (64-bit floats), as 16-bit integers."""
     bits = np.ascontiguousarray(numbers, np.float64).view(np.uint64) & _SIGNLESS
     codes = (bits >> _SHIFT).view(np.int64)
     codes -= _BASE
@@ -41,7 +41,7 @@ def codes_of(numbers: Array) -> Array:
 
 
 def ends_of(codes: Array) -> tuple[Array, Array]:
-    """The least and the greatest score that each code may stand for, both included; NaN where there is none."""
+    """Return the least and the greatest score that each code may represent, both inclusive; NaN if there is none."""
     size = np.abs(codes.astype(np.int64))
     low, high = _edge(size), np.nextafter(_edge(size + 1), -np.inf)
     low[size == 1] = np.nextafter(0.0, 1.0)
@@ -52,7 +52,7 @@ def ends_of(codes: Array) -> tuple[Array, Array]:
 
 
 def _edge(index: Array) -> Array:
-    """The lower end of each code from 2 on."""
+    """Return the lower end of each code from 2 on."""
     at = np.clip(index, 2, BEYOND) - 2
     power, part = at >> _MANTISSA, at & ((1 << _MANTISSA) - 1)
     edges: Array = np.ldexp(1.0 + part * RELATIVE_WIDTH, power + _SMALLEST)

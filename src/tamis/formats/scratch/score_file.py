@@ -49,7 +49,7 @@ class ScoreTable:
 
 
 def encode_scores(table: ScoreTable) -> bytes:
-    """The whole file."""
+    """Encode the table as the contents of a whole score file."""
     keys = list(table.codes)
     steps = np.diff(table.offset, prepend=0)  # neighbours are close: small numbers compress well
     codes = np.concatenate([table.codes[k] for k in keys]) if keys else np.empty(0, np.int16)
@@ -64,7 +64,7 @@ def encode_scores(table: ScoreTable) -> bytes:
 
 
 def read_scores(path: str, wanted: Collection[tuple[str, str]] | None = None) -> ScoreTable:
-    """The scores called (stage, score), or all. FormatError for what is no score file."""
+    """Read the scores named (stage, score), or all; raise FormatError if the file is not a score file."""
     try:
         with open(path, "rb") as file:
             about = json.loads(file.readline(_MAX_HEAD))

@@ -87,7 +87,10 @@ class Spilled:
         return out
 
     def as_file(self, bucket: int) -> str:
-        """A local file with all of a bucket, for who reads here and there; one from a store is brought here, in the place of the one before."""
+        """Return a local file with all of a bucket, for random access.
+
+        A bucket in a store is downloaded, replacing the one downloaded before.
+        """
         if not self._sent.get(bucket):
             with open(self._path(bucket), "ab"):
                 return self._path(bucket)
@@ -112,7 +115,7 @@ class Spilled:
             self._keep()
 
     def remove(self) -> None:
-        """All of it on this disk; what lies in the bucket goes with the scratch of the run."""
+        """Delete everything on this disk; what is in the object store is deleted with the scratch of the run."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _send(self) -> None:

@@ -83,13 +83,19 @@ class StoredArray:
         right: bool = False,
         key: Callable[[Any], Any] | None = None,
     ) -> int:
-        """Where a value belongs in [first, end), which ascends: before those that equal it, or (`right`) behind them."""
+        """Return the index at which a value belongs in [first, end), which must be in ascending order.
+
+        The index is before entries that equal the value or, if `right`, after them.
+        """
         find = bisect_right if right else bisect_left
         return find(self, value, first, self._n if end is None else end, key=key)
 
 
 def npy(path: str) -> StoredArray:
-    """The array of an .npy file of one dimension. Of one in a bucket what was read before is known still: every look there is a request."""
+    """Return the array of a one-dimensional .npy file.
+
+    For a file in a bucket, what was read before is cached, because every access there is a request.
+    """
     if not is_bucket(path):
         return _found_npy(path)
     if path not in _in_buckets:

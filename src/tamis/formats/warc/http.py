@@ -42,7 +42,10 @@ def http_body(block: bytes, max_bytes: int) -> tuple[int, dict[str, str], bytes]
 
 
 def _unchunked(body: bytes) -> bytes:
-    """The body without its chunk sizes; as it is, if they make no sense (some crawlers take them off and keep the header)."""
+    """Remove the chunk sizes from a body.
+
+    Returns the body unchanged if they make no sense (some crawlers remove them and keep the header).
+    """
     parts: list[bytes] = []
     at = 0
     while True:
@@ -58,7 +61,10 @@ def _unchunked(body: bytes) -> bytes:
 
 
 def _inflated(body: bytes, max_bytes: int) -> bytes:
-    """The body without gzip or deflate; as it is, if it is neither (some crawlers decode bodies and keep the header)."""
+    """Decompress a gzip or deflate body.
+
+    Returns the body unchanged if it is neither (some crawlers decode bodies and keep the header).
+    """
     # With a header of gzip or zlib, which may end early; without one, only if it comes out even.
     for window in (47, -15):
         decoder = zlib.decompressobj(window)

@@ -81,7 +81,7 @@ _Part = tuple[str, int, Any]
 
 
 def _sample(row: Mapping[str, Any]) -> list[_Part]:
-    """The members of a picture's sample, the picture first."""
+    """Return the members of an image's sample, the image first."""
     missing = [n for n in ("id", "image_path", "offset", "length", "format") if row.get(n) is None]
     if missing:
         raise FormatError(
@@ -187,7 +187,7 @@ class _Tar:
 
 
 def _table(batch: DocumentBatch) -> pa.Table:
-    """All columns; those that lead to the bytes have the types that they were read with."""
+    """Return all columns of a batch; those that locate the bytes have the types that they were read with."""
     table = batch.to_pyarrow()
     table = table.drop_columns([ROW_ID]) if ROW_ID in table.column_names else table
     for i, name in enumerate(table.column_names):

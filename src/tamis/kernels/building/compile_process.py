@@ -15,13 +15,20 @@ SOURCE = str(library.HERE.parents[1])
 
 
 def command(*arguments: str) -> list[str]:
-    """The command line of a process that compiles. Its path is given by argument: in an isolated build others are not kept."""
+    """Return the command line of a compiler process.
+
+    The import path is passed as an argument: an isolated build does not preserve other paths.
+    """
     return [sys.executable, "-P", "-c", _MAIN, SOURCE, *arguments]
 
 
 def environment(level: Level, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What a process that compiles needs: numba reads the CPU from here, hashes of strings must not vary, and numpy's OpenBLAS must not take memory
-    for every core (16 of them took all that such a process may have)."""
+    """Return the environment of a compiler process.
+
+    numba reads the CPU from it, string hashes must not vary, and numpy's OpenBLAS must not allocate memory for every
+    core
+    (16 of them took all that such a process may have).
+    """
     given = {name: value for name, value in environ.items() if not name.startswith("NUMBA_")}
     own = {
         "PYTHONHASHSEED": "0",
@@ -33,6 +40,6 @@ def environment(level: Level, environ: Mapping[str, str] = os.environ) -> dict[s
 
 
 def n_kernels(module: str) -> int:
-    """How many kernels a module has, without importing it."""
+    """Count the kernels of a module without importing it."""
     path = library.HERE.joinpath(*module.split(".")[2:]).with_suffix(".py")
     return len(re.findall(r"^@kernel\(", path.read_text(encoding="utf-8"), re.MULTILINE))

@@ -48,7 +48,10 @@ class Compiled(NamedTuple):
 
 
 def machine_code(kernels: list[Compiled], level: Level) -> bytes:
-    """One relocatable object file with the kernels and their entries, position-independent, for CPUs of this level."""
+    """Return one relocatable, position-independent object file with the kernels and their entries.
+
+    It is compiled for CPUs of this level.
+    """
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     whole = llvm.parse_assembly(_entries(kernels))

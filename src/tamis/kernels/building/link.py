@@ -22,7 +22,7 @@ _COMMANDS = (
 
 
 def linker() -> list[str] | None:
-    """The beginning of a command that links, or None where there is none."""
+    """Return the beginning of a linker command, or None if no linker is available."""
     for command in _COMMANDS:
         if shutil.which(command[0]):
             return command
@@ -32,7 +32,10 @@ def linker() -> list[str] | None:
 
 
 def shared_library(object_code: bytes) -> bytes:
-    """The bytes of a shared library; the same for the same object file and linker."""
+    """Link object code and return the bytes of a shared library.
+
+    The result is the same for the same object file and linker.
+    """
     command = linker()
     if command is None:
         raise TamisError(

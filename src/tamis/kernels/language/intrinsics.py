@@ -22,7 +22,7 @@ if COMPILING:
 
 
 def address(context, builder, array_type, array, index, kind=None):
-    """Of an item of an array or behind a pointer; as that of a `kind`, where one is given."""
+    """Return the address of an item of an array or pointer, cast to a pointer to `kind` if one is given."""
     if not isinstance(array_type, types.CPointer):
         array = context.make_array(array_type)(context, builder, value=array).data
     place = builder.gep(array, [index])
@@ -30,18 +30,21 @@ def address(context, builder, array_type, array, index, kind=None):
 
 
 def loaded(context, builder, sig, args, at, kind):
-    """The `kind` of value that begins at an item, at any alignment: args[at] is the array, args[at + 1] the index."""
+    """Load the `kind` of value that begins at an item, at any alignment.
+
+    args[at] is the array, args[at + 1] the index.
+    """
     return builder.load(address(context, builder, sig.args[at], args[at], args[at + 1], kind), align=1)
 
 
 def stored(context, builder, sig, args, at, value):
-    """The same for storing."""
+    """Store a value at an item, at any alignment: args[at] is the array, args[at + 1] the index."""
     builder.store(value, address(context, builder, sig.args[at], args[at], args[at + 1], value.type), align=1)
     return context.get_dummy_value()
 
 
 def in_every_lane(builder, kind, value):
-    """A vector of this kind, of one value."""
+    """Return a vector of this kind with one value in every lane."""
     nothing, number = ir.Constant(kind, ir.Undefined), ir.IntType(32)
     alone = builder.insert_element(nothing, value, ir.Constant(number, 0))
     return builder.shuffle_vector(alone, nothing, ir.Constant(ir.VectorType(number, kind.count), [0] * kind.count))
@@ -127,19 +130,19 @@ def _compare(predicate):
 
 @intrinsic(plain.mask_eq)
 def mask_eq(typingctx, array, index, byte):
-    """Which of the 64 bytes at `index` equal `byte`."""
+    """Return a mask of which of the 64 bytes at `index` equal `byte`."""
     return types.uint64(array, types.int64, types.uint8), _compare("==")
 
 
 @intrinsic(plain.mask_lt)
 def mask_lt(typingctx, array, index, byte):
-    """Which of the 64 bytes at `index` are below `byte` (unsigned)."""
+    """Return a mask of which of the 64 bytes at `index` are below `byte` (unsigned)."""
     return types.uint64(array, types.int64, types.uint8), _compare("<")
 
 
 @intrinsic(plain.mask_ge)
 def mask_ge(typingctx, array, index, byte):
-    """Which of the 64 bytes at `index` are `byte` or above (unsigned)."""
+    """Return a mask of which of the 64 bytes at `index` are `byte` or above (unsigned)."""
     return types.uint64(array, types.int64, types.uint8), _compare(">=")
 
 

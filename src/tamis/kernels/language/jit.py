@@ -56,11 +56,14 @@ if COMPILING:
         return decorate
 
     def helper(function: F) -> Any:
-        """A function that kernels call. Compiled only together with them."""
+        """Declare a function that kernels call; it is compiled only together with them."""
         return _njit(**_POLICY)(function)
 
     def intrinsic(plain: Callable[..., Any] | None = None) -> Callable[[F], Any]:
-        """A function that makes its own code for LLVM; `plain` is what it means in Python, where it has a body of its own there."""
+        """Declare a function that generates its own LLVM code.
+
+        `plain` is its Python equivalent, where that has a body of its own.
+        """
         return _numba_intrinsic
 
 else:
@@ -73,9 +76,12 @@ else:
         return lambda function: Kernel(function, signature, group_of(function.__module__))
 
     def helper(function: F) -> Any:
-        """A function that kernels call. Compiled only together with them."""
+        """Declare a function that kernels call; it is compiled only together with them."""
         return function
 
     def intrinsic(plain: Callable[..., Any] | None = None) -> Callable[[F], Any]:
-        """A function that makes its own code for LLVM; `plain` is what it means in Python, where it has a body of its own there."""
+        """Declare a function that generates its own LLVM code.
+
+        `plain` is its Python equivalent, where that has a body of its own.
+        """
         return lambda function: plain or function

@@ -75,10 +75,13 @@ def _limited(builder, value):
 
 @intrinsic(plain.store_weighted)
 def store_weighted(typingctx, target, target_index, source, index, step, weights, weight_index, n):
-    """The sum over k of the 96 numbers at source[index + k * step] times weights[weight_index + k], for n of them, to target[target_index:].
+    """Store the weighted sums of n rows of 96 numbers at target[target_index:].
 
-    A source of bytes is brightness, one of 16 bits such with POINT_BITS below the point, as is the target: from 0 to 255. Weights
-    have 14 bits below the point, as they may be a little more than 1.
+    Each sum is over k of the 96 numbers at source[index + k * step] times weights[weight_index + k], for n of them.
+
+    A source of bytes is brightness, one of 16 bits is brightness with POINT_BITS below the point, as is the target:
+    from 0
+    to 255. Weights have 14 bits below the point, as they may be a little more than 1.
     """
     of_bytes = source.dtype.bitwidth == 8
 

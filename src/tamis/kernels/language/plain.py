@@ -99,11 +99,11 @@ def add_eight(total: Any, first: int, array: Any, index: int) -> None:
 
 
 def prefetch(array: Any, index: int) -> None:
-    """Nothing to be seen."""
+    """Do nothing: prefetching has no visible effect."""
 
 
 def _bytes(array: Any, index: int, n_bytes: int) -> Any:
-    """Some bytes of a uint8 array; compiled code would read or write past its end."""
+    """Return some bytes of a uint8 array; raise IndexError where compiled code would access beyond its end."""
     if index < 0 or index + n_bytes > array.size:
         raise IndexError(f"bytes {index} to {index + n_bytes} of an array of {array.size}")
     return array[index : index + n_bytes]

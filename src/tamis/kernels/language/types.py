@@ -39,7 +39,7 @@ class Signature:
 
 
 def signature_of(text: str) -> Signature:
-    """The signature that was printed as this.
+    """Parse a signature from its printed form.
 
     >>> str(signature_of("int64(in uint8[], out float64[], boolean)"))
     'int64(in uint8[], out float64[], boolean)'
@@ -53,7 +53,10 @@ def signature_of(text: str) -> Signature:
 
 
 def entry_symbol(name: str, signature: Signature) -> str:
-    """What the entry of a kernel is called in its library: a kernel of the same name with other arguments is not found there."""
+    """Return the symbol of a kernel's entry in its library.
+
+    It includes the signature, so a kernel of the same name with other arguments does not match.
+    """
     return f"{name}:{signature}".replace(" ", "_")
 
 

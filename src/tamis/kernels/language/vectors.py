@@ -37,7 +37,7 @@ def _splat(kind, value):
 
 
 def _compress(builder, vector, bits, kind):
-    """The lanes at the bits, one behind the other."""
+    """Return the lanes at the set bits, packed contiguously."""
     name = f"llvm.experimental.vector.compress.v{kind.count}i{kind.element.width}"
     mask = ir.VectorType(_I1, kind.count)
     function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind, mask, kind]), name)
@@ -46,9 +46,9 @@ def _compress(builder, vector, bits, kind):
 
 @intrinsic()
 def store_unescaped(typingctx, target, target_index, source, source_index, escaped, kept):
-    """Of the 64 bytes at source_index those at `kept`, one behind the other; those at `escaped` as what they mean behind a backslash.
+    """Store those of the 64 bytes at source_index that are at `kept`, packed contiguously.
 
-    64 bytes of the target are written in any case.
+    Bytes at `escaped` are replaced by their meaning after a backslash. 64 bytes of the target are always written.
     """
 
     def codegen(context, builder, sig, args):
@@ -88,7 +88,7 @@ def store_places(typingctx, target, index, base, bits):
 
 @intrinsic()
 def store_more_places(typingctx, target, index, base, bits):
-    """The others, to target[index + 32:]."""
+    """Store the positions that `store_places` leaves out, those after the first 32, at target[index + 32:]."""
     return types.void(target, types.int64, types.int64, types.uint64), _store_places(32, 64)
 
 
@@ -97,13 +97,16 @@ def _constant(value):
 
 
 def _low_bytes(builder, words, n_bytes):
-    """The first n_bytes (1 to 8) of each word, the others zero."""
+    """Return the first n_bytes (1 to 8) of each word, with the others zero."""
     shift = builder.sub(_constant(64), builder.shl(n_bytes, _constant(3)))
     return builder.lshr(builder.shl(words, shift), shift)
 
 
 def _load_eight(context, builder, sig, args, marks, shift):
-    """The 8 bytes at each of eight marks, every second one, moved on by `shift`. One by one: gathering takes as long."""
+    """Load the 8 bytes at each of eight marks, every second one, offset by `shift`.
+
+    They are loaded one by one: gathering takes as long.
+    """
     words = ir.Constant(_EIGHT, ir.Undefined)
     for k in range(8):
         place = builder.load(builder.gep(marks, [ir.Constant(_I64, 2 * k)]))

@@ -16,7 +16,10 @@ N_FILES_KEPT = 60  # some 100 kB each; several checkouts and branches of one use
 
 
 def folder(level: str) -> Path | None:
-    """The folder for kernels of a CPU level, where it is there and ours alone. Makes nothing."""
+    """Return the cache folder for kernels of a CPU level if it exists and only this user can write to it.
+
+    Creates nothing.
+    """
     for base in _bases():
         found = base / f"kernels-{level}"
         if _is_ours(found):
@@ -25,7 +28,10 @@ def folder(level: str) -> Path | None:
 
 
 def new_folder(level: str) -> Path | None:
-    """The same, made where it was absent; None where no folder can be used."""
+    """Return the cache folder for kernels of a CPU level like `folder`, creating it if it is absent.
+
+    Returns None if no folder can be used.
+    """
     for base in _bases():
         found = base / f"kernels-{level}"
         with contextlib.suppress(OSError):  # another process may make it at the same time
@@ -45,7 +51,10 @@ def keep(path: Path, data: bytes) -> None:
 
 
 def _bases() -> list[Path]:
-    """An explicit TAMIS_CACHE_DIR is the only candidate: falling back elsewhere would surprise who set it."""
+    """Return the candidate cache folders.
+
+    An explicit TAMIS_CACHE_DIR is the only candidate: falling back elsewhere would surprise the user who set it.
+    """
     explicit = os.environ.get("TAMIS_CACHE_DIR")
     if explicit:
         return [Path(explicit)]

@@ -111,7 +111,10 @@ class Compilation:
 
 @contextlib.contextmanager
 def compiled_elsewhere(group: str, level: Level) -> Iterator[Path]:
-    """The library of a group, compiled now; where no folder can be used it is gone afterwards. Says so, for it takes some seconds."""
+    """Compile the library of a group now and yield its path.
+
+    If no cache folder can be used, the library is deleted afterwards. Prints a message, because it takes some seconds.
+    """
     with contextlib.ExitStack() as stack:
         folder = None
         if cache.new_folder(level.name) is None:
@@ -127,7 +130,7 @@ def compiled_elsewhere(group: str, level: Level) -> Iterator[Path]:
 
 
 def _reason(said: str) -> str:
-    """What a process that failed said, its last words first: commands show one line, logs all.
+    """Return the output of a failed process with its last line first: commands show one line, logs all.
 
     >>> _reason("kernels: compiling them needs numba: pip install 'tamis[compile]'")
     "compiling them needs numba: pip install 'tamis[compile]'"

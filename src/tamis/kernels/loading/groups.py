@@ -12,7 +12,7 @@ _NO_KERNELS = ("building", "language", "loading")
 
 
 def module_names(group: str) -> list[str]:
-    """The modules of a group."""
+    """Return the module names of a group."""
     return [f"tamis.kernels.{group}.{m.name}" for m in pkgutil.iter_modules([str(HERE / group)]) if not m.ispkg]
 
 
@@ -25,6 +25,6 @@ def import_all(group: str) -> list[str]:
 
 
 def all_groups() -> list[str]:
-    """Every folder that has kernels, the one that all jobs need first."""
+    """Return every folder that has kernels, the one that all jobs need first."""
     folders = [module.name for module in pkgutil.iter_modules(tamis.kernels.__path__) if module.ispkg]
     return [RECORDS, *(name for name in folders if name not in (RECORDS, *_NO_KERNELS))]

@@ -50,7 +50,7 @@ def named(name: str) -> Level:
 
 
 def runnable(machine: str, flags: Collection[str]) -> list[Level]:
-    """The levels that a CPU with these flags can run, the best first.
+    """Return the levels that a CPU with these flags can run, the best first.
 
     >>> [level.name for level in runnable("x86_64", _V3)]
     ['x86-64-v3', 'x86-64-v2']
@@ -61,7 +61,7 @@ def runnable(machine: str, flags: Collection[str]) -> list[Level]:
 
 
 def chosen(machine: str, flags: Collection[str], asked: str = "") -> Level:
-    """The level whose kernels are to be loaded: the best one, or the one asked for."""
+    """Return the level whose kernels are to be loaded: the best one, or the one requested."""
     can = runnable(machine, flags)
     if not asked and can:
         return can[0]
@@ -75,17 +75,23 @@ def chosen(machine: str, flags: Collection[str], asked: str = "") -> Level:
 
 
 def this_level() -> Level:
-    """The level for this process, as TAMIS_KERNELS and the CPU say."""
+    """Return the level for this process, determined by TAMIS_KERNELS and the CPU."""
     return chosen(platform.machine(), cpu_flags(), os.environ.get("TAMIS_KERNELS", ""))
 
 
 def runs_python() -> bool:
-    """Whether kernels are to run as the Python functions that they are written as: slow, but every step can be looked at."""
+    """Return True if kernels are to run as the Python functions they are written as.
+
+    Slow, but every step can be inspected.
+    """
     return os.environ.get("TAMIS_KERNELS") == PYTHON
 
 
 def cpu_flags(path: str = "/proc/cpuinfo") -> frozenset[str]:
-    """What the first CPU can do and the system lets it do. Without the file: what every CPU of a Linux distribution of today has."""
+    """Return the features that the first CPU has and the system enables.
+
+    Without the file, returns those that every CPU of a current Linux distribution has.
+    """
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             for line in file.read(20_000).splitlines():  # hundreds of CPUs would be a megabyte

@@ -32,7 +32,7 @@ def are_ready(groups: Iterable[str] = (RECORDS,)) -> bool:
 
 
 def find(group: str, level: Level | None = None) -> Path | None:
-    """The library of a group: beside the sources, or in the user's own folder."""
+    """Return the path of a group's library: next to the sources, or in the user's own cache folder."""
     level = level or this_level()
     shipped = BUILT / level.name / file_name(group)
     if shipped.is_file():
@@ -47,7 +47,7 @@ def file_name(group: str) -> str:
 
 
 def group_of(module: str) -> str:
-    """The group that a kernel module belongs to: the folder it is in.
+    """Return the group that a kernel module belongs to: the folder it is in.
 
     >>> group_of("tamis.kernels.records.hash128"), group_of("tamis.kernels.text._words")
     ('records', 'text')
@@ -71,12 +71,15 @@ def source_key(group: str) -> str:
 
 
 def signed(data: bytes) -> bytes:
-    """A library as it is kept."""
+    """Return the contents of a library as stored on disk, with its digest appended."""
     return data + hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
 
 
 def is_whole(path: Path) -> bool:
-    """Whether a file is as `signed` made it: a library cut short would end the process that loads it."""
+    """Return True if a file is intact, as `signed` wrote it.
+
+    A truncated library would end the process that loads it.
+    """
     try:
         data = memoryview(path.read_bytes())
     except OSError:

@@ -99,7 +99,10 @@ class PythonKernel:
 
 
 def _is_array(value: Any, dtype: np.dtype[Any], readonly: bool) -> bool:
-    """Whether machine code may be given this for an array: it would read another kind beyond its end."""
+    """Return True if machine code may receive this value as an array.
+
+    Given another kind, it would read beyond the end.
+    """
     if type(value) is not np.ndarray or value.ndim != 1 or (value.dtype is not dtype and value.dtype != dtype):
         return False
     flags = value.flags
@@ -149,7 +152,7 @@ class Library:
 
 
 def load(group: str) -> None:
-    """Everything that kernels of this group need, of modules that are imported: before processes are forked."""
+    """Load everything that kernels of this group in imported modules need; call it before processes are forked."""
     for kernel in _kernels:
         if kernel.group == group:
             kernel.load()
@@ -171,7 +174,10 @@ def use(group: str, path: Path) -> None:
 
 
 def loaded(group: str) -> Library:
-    """The kernels of a group, out of their library; compiled now by another process where there is none."""
+    """Return the kernels of a group from their library.
+
+    If there is none, another process compiles it now.
+    """
     with _loading:
         if group not in _loaded:
             _loaded[group] = _found(group) or _compiled(group)

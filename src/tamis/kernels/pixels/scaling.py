@@ -95,7 +95,10 @@ def scaled_square(
 
 @lru_cache(maxsize=64)
 def weights_of(n_from: int, n_to: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], int]:
-    """For each of n_to pixels: the first of n_from that it is made of, and by what they count (n_taps for each, 2**14 together)."""
+    """Return, for each of n_to pixels, the first source pixel and the weights of its source pixels, and n_taps.
+
+    There are n_from source pixels; each target pixel has n_taps weights, which sum to 2**14.
+    """
     scale = n_from / n_to
     stretch = max(scale, 1.0)
     centres = (np.arange(n_to) + 0.5) * scale

@@ -72,7 +72,10 @@ def write_utf8(out, p, code):
 
 @helper
 def escaped_equals(buf, p, e, keys, key_start, key_end, scratch):
-    """Whether the escaped string buf[p:e) reads as keys[key_start:key_end). `scratch` holds four bytes."""
+    """Return True if the escaped string buf[p:e) reads as keys[key_start:key_end).
+
+    `scratch` holds four bytes.
+    """
     k = key_start
     while p < e:
         if at(buf, p) != 92:
@@ -94,7 +97,7 @@ def escaped_equals(buf, p, e, keys, key_start, key_end, scratch):
 
 @helper
 def same_bytes(a, i, b, j, n_bytes):
-    """Whether a[i:i + n_bytes) and b[j:j + n_bytes) are equal."""
+    """Return True if a[i:i + n_bytes) and b[j:j + n_bytes) are equal."""
     k = 0
     while k < n_bytes and at(a, i + k) == at(b, j + k):
         k += 1
@@ -103,7 +106,10 @@ def same_bytes(a, i, b, j, n_bytes):
 
 @helper
 def key_index(buf, p, e, escaped, keys, key_ends, n_keys, scratch):
-    """Which of the wanted keys the string buf[p:e) is, or -1. Key k is keys[key_ends[k - 1]:key_ends[k])."""
+    """Return the index of the requested key that the string buf[p:e) equals, or -1.
+
+    Key k is keys[key_ends[k - 1]:key_ends[k]).
+    """
     key_start = np.int64(0)
     for k in range(n_keys):
         key_end = at(key_ends, k)

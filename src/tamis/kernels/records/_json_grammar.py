@@ -51,10 +51,13 @@ def line_end(buf, last, p, n):
 
 @helper
 def is_utf8(buf, last, p, e):
-    """Whether buf[p:e) is UTF-8 as Unicode defines it: no overlong forms, no surrogates, nothing above U+10FFFF.
+    """Return True if buf[p:e) is UTF-8 as Unicode defines it.
 
-    Works on bit masks of 64 bytes: lead bytes shifted left by 1, 2 and 3 say where continuation bytes must be. What
-    leaves the mask at the top is carried into the next block.
+    No overlong forms, no surrogates, nothing above U+10FFFF.
+
+    Works on bit masks of 64 bytes: lead bytes shifted left by 1, 2 and 3 mark where continuation bytes must be. Bits
+    that
+    leave the mask at the top are carried into the next block.
     """
     carry = ZERO
     after_e0 = ZERO  # 1 when the last byte of the block before was this lead byte
@@ -116,9 +119,12 @@ def is_hex(c):
 
 @helper
 def escaped_bits(slashes):
-    """Which bytes follow a backslash that is not escaped itself: those behind runs of odd length, and every second one inside.
+    """Return a mask of the bytes that follow a backslash that is not escaped itself.
 
-    The block must not begin behind such a backslash. Adding carries a bit through every run (Langdale and Lemire, 2019).
+    These are the bytes after runs of odd length, and every second one inside a run.
+
+    The block must not begin right after such a backslash. Adding carries a bit through every run
+    (Langdale and Lemire, 2019).
     """
     follows = slashes << ONE
     odd_starts = slashes & ~_EVEN & ~follows
@@ -127,7 +133,7 @@ def escaped_bits(slashes):
 
 @helper
 def _are_long_escapes(buf, p, e, letters):
-    """Whether all of these bytes of the block at p are a `u` with four digits behind it."""
+    """Return True if all of these bytes of the block at p are a `u` followed by four hex digits."""
     while letters != ZERO:
         q = p + lowest_bit(letters)
         letters &= letters - ONE
@@ -169,7 +175,7 @@ def string_end(buf, last, p, e):
 
 @helper
 def _string_end_near_last(buf, last, p, e):
-    """The same at the end of the buffer, where a whole block cannot be read from p."""
+    """Return the same as `string_end` at the end of the buffer, where a whole block cannot be read from p."""
     escaped = False
     while p < e:
         base = p if p < last else last
@@ -211,7 +217,7 @@ def digits_end(buf, p, e):
 
 @helper
 def spells(buf, p, e, n_bytes, word):
-    """Whether the n_bytes at p are those of `word`, lowest byte first."""
+    """Return True if the n_bytes at p are those of `word`, lowest byte first."""
     if p + n_bytes > e:
         return False
     k = 0

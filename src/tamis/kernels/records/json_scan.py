@@ -106,12 +106,12 @@ class Scan:
     def of_lines(
         cls, start: Offsets, end: Offsets, close: Offsets, n_fields: NDArray[np.int32], status: Bytes, n_blank: int = 0
     ) -> Scan:
-        """Of records whose places are known and of whose fields nothing is."""
+        """Build the scan of records whose positions are known and whose fields are not."""
         kinds, spans = np.zeros((len(start), 0), np.uint8), np.zeros((len(start), 0), np.int64)
         return cls((), len(start), n_blank, start, end, close, n_fields, status, kinds, spans, spans)
 
     def only(self, rows: Offsets) -> Scan:
-        """The same of some records."""
+        """Return the scan of some of the records."""
         names = ("start", "end", "close", "n_fields", "status", "types", "val_start", "val_len")
         return replace(self, n_records=len(rows), **{name: getattr(self, name)[rows] for name in names})
 
@@ -340,5 +340,5 @@ def _pack_keys(names: tuple[str, ...]) -> tuple[Bytes, Offsets]:
 
 
 def _trim(array: NDArray[Any], n: int) -> NDArray[Any]:
-    """The first n entries; the rest is given back unless it is small (blank lines are rare)."""
+    """Return the first n entries; release the rest unless it is small (blank lines are rare)."""
     return array[:n] if array.size - n <= max(64, n // 8) else array[:n].copy()

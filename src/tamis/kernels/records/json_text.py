@@ -52,7 +52,10 @@ def copy_until(out, to, buf, p, e, last, stops):
 
 @helper
 def unescaped_narrow(out, to, buf, p, e, last):
-    """The text of the string buf[p:e) to out[to:]; the place after it. `last`: the last place with 64 bytes behind it."""
+    """Write the text of the string buf[p:e) to out[to:]; return the position after it.
+
+    `last`: the last position followed by 64 bytes.
+    """
     while p < e:
         base = p if p < last else last
         n_bytes = copy_until(out, to, buf, p, e, last, mask_eq(buf, base, 92) >> np.uint64(p - base))
@@ -66,7 +69,10 @@ def unescaped_narrow(out, to, buf, p, e, last):
 
 @helper
 def unescaped_wide(out, to, buf, p, e, last):
-    """The same, 64 bytes at a time: all short escapes of a block at once, \\u one by one."""
+    """Write the text of a string like `unescaped_narrow`, 64 bytes at a time.
+
+    Handles all short escapes of a block at once, and \\u escapes one by one.
+    """
     while p < e and p <= last:
         valid = ALL if e - p >= 64 else (ONE << np.uint64(e - p)) - ONE
         slashes = mask_eq(buf, p, 92) & valid
@@ -145,7 +151,7 @@ def unescape(
 
 
 def _shrunk(made: Bytes, n_bytes: int) -> Bytes:
-    """The first bytes of an array that nobody else has seen yet; the others are given back where it is its own memory."""
+    """Return the first bytes of an array that is not shared yet; release the others if it owns its memory."""
     if made.base is not None:
         return made[:n_bytes]
     made.resize(n_bytes, refcheck=False)

@@ -27,7 +27,7 @@ class Shingling(NamedTuple):
 
 
 def shingling(where: str, n: int, unit: Unit, seed: int) -> Shingling:
-    """The parameters, checked; `where` begins the message."""
+    """Return the checked shingling parameters; `where` begins the error message."""
     if unit not in get_args(Unit):
         raise UsageError(f"{where}: unit must be 'char' or 'word', got {unit!r}")
     check_number(where, "n", n, 1, MAX_N)

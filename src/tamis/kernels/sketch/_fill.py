@@ -27,13 +27,16 @@ def _bin(h, t):
 
 @helper
 def salt(seed, r):
-    """What makes the hashes of round r > 0 fresh."""
+    """Return the salt that makes the hashes of round r > 0 fresh."""
     return mix(seed + np.uint64(r) * GOLDEN)
 
 
 @helper
 def first_round(bins, t, hashes, k, end):
-    """The hash decides the bin by its low half, the smallest one stays. No branch: one in six would be mispredicted."""
+    """Assign each hash to the bin given by its low half, and keep the smallest one in each bin.
+
+    No branch: one in six would be mispredicted.
+    """
     while k < end:
         h = at(hashes, k)
         b = _bin(h, t)
@@ -95,7 +98,7 @@ def collect(table, mask, n_most, n_entries, hashes, k, end):
 
 @helper
 def listed(table, mask, hashes):
-    """The entries of the set to hashes[0:], in the order of the slots; how many."""
+    """Write the entries of the set to hashes[0:], in the order of the slots; return how many there are."""
     n = 0
     for slot in range(mask + 1):
         put(hashes, n, at(table, slot))

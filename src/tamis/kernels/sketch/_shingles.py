@@ -42,7 +42,10 @@ N_STATE = 16
 
 @helper
 def mix(x):
-    """Two multiplications between shifts: every bit of x moves every bit of the result. A bijection."""
+    """Mix the bits of x with two multiplications between shifts.
+
+    Every bit of x affects every bit of the result. A bijection.
+    """
     x = (x ^ (x >> _32)) * _M1
     x = (x ^ (x >> _29)) * _M2
     return x ^ (x >> _32)

@@ -115,7 +115,7 @@ def _enter(table, mask, number, n_most, n_others, hashes, end):
 
 @helper
 def _most_shingles(kind, n_bytes):
-    """What a document of so many bytes has at most: a word takes two of them."""
+    """Return the maximum number of shingles of a document of this many bytes; a word takes two of them."""
     if kind == HASHES:
         return n_bytes // 8
     return n_bytes // 2 + 1 if kind == WORDS else n_bytes + 1
@@ -303,12 +303,14 @@ def lead(
     order: NDArray[np.int64] | None = None,
     max_shingles: int = 1 << 17,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], int, int]:
-    """In each group of documents cuts[i]:cuts[i + 1], who stays, and for whom the others go. `order`: where each document is, if these are
-    some of `parts` or come in another order.
+    """Decide, in each group of documents cuts[i]:cuts[i + 1], which stay and which leader the others follow.
 
-    The first document leads; those whose similarity with it reaches the threshold follow it; the first of the rest leads
-    next, up to `max_leaders` times. Returns, by document: the one it follows (itself where it stays), the similarity
-    (1.0 where it stays); and how many comparisons were made, and how many documents stay because there were too many leaders.
+    `order`: the position of each document, if these are some of `parts` or come in another order.
+
+    The first document leads; those whose similarity with it reaches the threshold follow it; the first of the rest
+    leads
+    next, up to `max_leaders` times. Returns, by document: the one it follows (itself if it stays), the similarity
+    (1.0 if it stays); and the number of comparisons, and of documents that stay because there were too many leaders.
     """
     plan = shingling("lead", n, unit, seed)
     check_number("lead", "max_shingles", max_shingles, 2, MAX_SHINGLES)
@@ -337,7 +339,7 @@ def lead(
 
 
 def _are_different(rows: NDArray[np.int64], n: int) -> bool:
-    """Whether these are numbers from 0 to below `n`, each there once at most."""
+    """Return True if these are numbers from 0 to below `n`, each present at most once."""
     if rows.size and not (int(rows.min()) >= 0 and int(rows.max()) < n):
         return False
     named = np.zeros(n, bool)

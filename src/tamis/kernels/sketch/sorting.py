@@ -162,7 +162,7 @@ def _sort(keys_out, ids_out, other_keys, other_ids, ends_out, places_out, counts
 
 @kernel(types.int64(U64_IN, U32_IN, U32_OUT, U32_OUT))
 def _star_edges(keys, ids, out_a, out_b):
-    """How many edges there are; written as far as there is room."""
+    """Return the number of edges; write as many as there is room for."""
     n_edges = 0
     leader = np.uint32(0)
     for k in range(keys.size):

@@ -33,7 +33,7 @@ def block_at(source, size, p, e, pad):
 
 @helper
 def valid_mask(p, e):
-    """The bits of the block at p < e that belong to the text."""
+    """Return the bits of the block at p < e that belong to the text."""
     return ALL if e - p >= 64 else (ONE << np.uint64(e - p)) - ONE
 
 
@@ -80,7 +80,10 @@ def word_changes(source, size, p, e, pad, pages, flags, inside, overflow):
 
 @helper
 def line_feed_search(s):
-    """Where `next_line_feed` begins: (block, its line feeds to come, its characters, how many are before the block)."""
+    """Return the start state of `next_line_feed`.
+
+    The state is (block, its remaining line feeds, its characters, number of characters before the block).
+    """
     return s - 64, ZERO, ZERO, np.int64(0)
 
 

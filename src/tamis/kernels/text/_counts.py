@@ -15,17 +15,17 @@ from tamis.kernels.language.jit import helper
 
 @helper
 def put_counts(out, row, counts):
-    """All numbers of one document, a tuple, to their places."""
+    """Write all counts of one document, a tuple, to their positions."""
     for k in range(len(counts)):
         put(out, row * len(counts) + k, counts[k])
 
 
 def room_for(names: Sequence[str], n_rows: int) -> NDArray[np.int64]:
-    """What a kernel writes the numbers of so many documents to."""
+    """Allocate the array to which a kernel writes the counts of this many documents."""
     return np.empty(n_rows * len(names), np.int64)
 
 
 def by_name(names: Sequence[str], out: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
-    """One array per name."""
+    """Return one array per name."""
     columns = out.reshape(-1, len(names)).T
     return {name: np.ascontiguousarray(column) for name, column in zip(names, columns, strict=True)}

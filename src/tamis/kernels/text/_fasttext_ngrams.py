@@ -40,7 +40,7 @@ _BUCKETS = _HASHES + WINDOW
 
 @helper
 def bucket_row(shape, pruned, pruned_mask, bucket_id):
-    """The input row of a hash bucket, or -1 where pruning left none."""
+    """Return the input row of a hash bucket, or -1 if pruning left none."""
     if at(shape, N_PRUNED) < 0:
         return at(shape, N_WORDS) + bucket_id
     if at(shape, N_PRUNED) == 0:
@@ -113,7 +113,7 @@ def _hash_window(text, p, e, begin, n_here, shape, hashed):
 
 @helper
 def _add_plain(text, p, e, file, shape, pruned, pruned_mask, kept, kept_mask, matrix, waiting, hashed, sums, first):
-    """For words of ASCII, and n-grams of up to MOST_N."""
+    """Add the n-gram rows for ASCII words and n-grams of up to MOST_N."""
     maxn, least = at(shape, MAXN), max(at(shape, MINN), 1)
     size = e - p + 2
     filtered = at(shape, N_PRUNED) > 0

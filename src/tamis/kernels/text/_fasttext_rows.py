@@ -24,7 +24,7 @@ N_CENTROIDS = 256
 
 @intrinsic(plain.load_f32)
 def load_f32(typingctx, array, index):
-    """A float32 from a uint8 array at a byte offset: matrices follow the dictionary at any alignment."""
+    """Load a float32 from a uint8 array at a byte offset: matrices follow the dictionary at any alignment."""
 
     def codegen(context, builder, sig, args):
         return loaded(context, builder, sig, args, 0, ir.FloatType())
@@ -69,7 +69,7 @@ def _norm(file, matrix, row):
 
 @helper
 def _sub_vector(file, matrix, row, sub):
-    """Where the centroid of one part of a quantised row begins, and its length."""
+    """Return the offset at which the centroid of one part of a quantised row begins, and its length."""
     code = np.int64(at(file, at(matrix, DATA) + row * at(matrix, N_SUB) + sub))
     n = at(matrix, LAST_DIM) if sub == at(matrix, N_SUB) - 1 else at(matrix, SUB_DIM)
     return at(matrix, CENTROIDS) + 4 * (sub * N_CENTROIDS * at(matrix, SUB_DIM) + code * n), n

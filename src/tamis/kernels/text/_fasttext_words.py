@@ -29,7 +29,7 @@ _23, _29, _32, _40 = np.uint64(23), np.uint64(29), np.uint64(32), np.uint64(40)
 
 @helper
 def _part(source, size, p, n_bytes):
-    """Up to eight bytes at p as a number, none where n_bytes is 0 or less; never reads beyond `size`."""
+    """Return up to eight bytes at p as a number, none if n_bytes is 0 or less; never read beyond `size`."""
     n = max(min(n_bytes, 8), 0)
     if p + 8 <= size:
         return load_u64(source, p) & ((ONE << np.uint64((8 * n) & 63)) - ONE - np.uint64(n >> 3))

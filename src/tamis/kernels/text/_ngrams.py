@@ -28,9 +28,10 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 @helper
 def enter(table, n_slots, epoch, key, mixed, new_id):
-    """The id of `key`, which becomes new_id when it was absent. `mixed` is its hash, good in the low bits.
+    """Return the id of `key`, which is set to new_id if it was absent.
 
-    Whether a key is new cannot be predicted, so the first slot is written in either case; only collisions branch.
+    `mixed` is its hash, good in the low bits. Whether a key is new cannot be predicted, so the first slot is written in
+    either case; only collisions branch.
     """
     k = np.int64(mixed & np.uint64(n_slots - 1))
     fresh = epoch << _32 | np.uint64(new_id)
@@ -143,7 +144,7 @@ def _same_end(source, p, q, n_bytes):
 
 @helper
 def n_removed(source, size, s, e, marks, t, n, pad):
-    """How often text.replace would remove words t to t + n - 1 joined by spaces: matches that do not overlap."""
+    """Count how often text.replace would remove words t to t + n - 1 joined by spaces: non-overlapping matches."""
     first = s + at(marks, 2 * t)
     n_first = at(marks, 2 * t + 1) - at(marks, 2 * t)
     before = at(source, first + n_first - 1)

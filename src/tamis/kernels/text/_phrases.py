@@ -49,7 +49,7 @@ _N_PHRASES = len(_FLAT)
 
 @helper
 def _same(source, p, e, text, t, t_end):
-    """Whether buf[p:e) begins with the lower-case text[t:t_end) in any case."""
+    """Return True if source[p:e) begins with the lower-case text[t:t_end), ignoring case."""
     while t < t_end:
         if p >= e:
             return False
@@ -86,7 +86,7 @@ def _either(block, i, letter):
 
 @helper
 def phrase_flags(source, size, s, e, pad):
-    """Which kinds of phrases buf[s:e) contains."""
+    """Return flags for the kinds of phrases that source[s:e) contains."""
     found = 0
     p = s
     while p < e:

@@ -15,7 +15,7 @@ MAX_SLOTS = 1 << 20  # 24 MB; a document with more pieces than half of that is g
 
 
 def new_set(n_pieces: int) -> NDArray[np.uint64]:
-    """An empty set for documents of up to `n_pieces` lines or paragraphs."""
+    """Return an empty set for documents of up to `n_pieces` lines or paragraphs."""
     n_slots = 1 << max(4, (2 * n_pieces - 1).bit_length())
     return np.zeros(SLOT * min(n_slots, MAX_SLOTS), np.uint64)
 

@@ -107,13 +107,13 @@ def _mark(flags: NDArray[np.uint16], flag: int, found: bool | list[bool]) -> Non
 
 
 def table_name() -> str:
-    """What the table of the running Python is called; another one wherever this file is another."""
+    """Return the name of the table for the running Python, which changes whenever this file does."""
     source = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
     return f"unicode-{sys.implementation.name}-{sys.version_info[0]}.{sys.version_info[1]}-{source}"
 
 
 def kept(folders: Sequence[Path]) -> tuple[NDArray[np.uint8], NDArray[np.uint16]] | None:
-    """The table as it was built once, out of one of these folders."""
+    """Load a previously built table from one of these folders."""
     for folder in folders:
         try:
             data = (folder / table_name()).read_bytes()
@@ -172,7 +172,7 @@ def flags_of(pages, flags, code):
 
 @helper
 def back(buf, s, p):
-    """Where the character that ends at p > s begins."""
+    """Return the position at which the character that ends at p > s begins."""
     p -= 1
     while p > s and at(buf, p) & 0xC0 == 0x80:
         p -= 1

@@ -68,7 +68,10 @@ def split_words(source, size, s, e, origin, limit, pad, pages, flags, marks):
 
 @helper
 def _kept(word, n_bytes):
-    """The first 0 <= n_bytes of an 8-byte word, without a branch: a branch on the length costs more than the rest."""
+    """Return the first 0 <= n_bytes of an 8-byte word, without a branch.
+
+    A branch on the length costs more than the rest.
+    """
     n = min(n_bytes, 8)
     return word & ((ONE << np.uint64((8 * n) & 63)) - ONE - np.uint64(n >> 3))
 
@@ -81,7 +84,7 @@ def _n_following(word):
 
 @helper
 def _load(source, size, p, n_bytes):
-    """Up to 8 bytes at p, zero-padded, never reading beyond `size`."""
+    """Load up to 8 bytes at p, zero-padded, never reading beyond `size`."""
     if p + 8 <= size:
         return _kept(load_u64(source, p), n_bytes)
     word = ZERO
@@ -127,7 +130,7 @@ def read_word(source, size, p, n_bytes):
 
 @helper
 def hash_word(source, size, p, n_bytes):
-    """The hash of `read_word` alone, in two thirds of the time."""
+    """Return only the hash that `read_word` returns, in two thirds of the time."""
     if n_bytes > 16 or p + 16 > size:
         return _read_long(source, size, p, n_bytes)[0]
     first = load_u64(source, p)
@@ -158,7 +161,10 @@ def hash_words_narrow(source, size, marks, n_words, out, to):
 
 @helper
 def hash_words_wide(source, size, marks, n_words, out, to):
-    """The same, eight at a time: without it every second word length is guessed wrongly."""
+    """Hash words like `hash_words_narrow`, eight at a time.
+
+    Without this every second word length is mispredicted.
+    """
     k = 0
     while k + 8 <= n_words and at(marks, 2 * k + 14) + 16 <= size:
         long = hash_eight(source, marks, 2 * k, out, to, K1, K2, K3)

@@ -122,7 +122,7 @@ def _count(data, starts, ends, pages_in, flags_in, pad_out, out):
 def char_counts(
     data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> dict[str, NDArray[np.int64]]:
-    """One array per name of COUNTS over the documents data[starts[i]:ends[i])."""
+    """Return one array per name of COUNTS over the documents data[starts[i]:ends[i])."""
     out = room_for(COUNTS, starts.size)
     _count(data, starts, ends, PAGE_OF, FLAGS, np.zeros(PAD, np.uint8), out)
     return by_name(COUNTS, out)

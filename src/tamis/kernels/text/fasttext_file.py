@@ -62,7 +62,7 @@ class _Cursor:
             raise self.wrong(f"{what}: expected {expected}, got {got}")
 
     def skip(self, n_bytes: int, what: str) -> int:
-        """Where the next `n_bytes` begin, moving past them."""
+        """Move past the next `n_bytes` and return the offset at which they begin."""
         begin, left = self.at, self.data.size - self.at
         if n_bytes > left:
             raise self.wrong(f"{what} needs {n_bytes} bytes at byte {begin}, but the file has {left} left")
@@ -187,7 +187,7 @@ def _dictionary(cursor: _Cursor, bucket: int) -> _Dictionary:
 
 
 def _matrix(cursor: _Cursor, quantised: bool, dim: int, what: str) -> list[int]:
-    """The places of a matrix, in the order of `_fasttext_rows.QUANTISED` and on."""
+    """Read the offsets of a matrix, in the order of `_fasttext_rows.QUANTISED` and those after it."""
     normed = cursor.flag(f"{what}: norms") if quantised else False
     n_rows, width = cursor.read("qq", what)
     cursor.check(n_rows > 0 and width == dim, what, f"rows of {dim} numbers", f"{n_rows} rows of {width}")
@@ -215,7 +215,7 @@ def _quantiser(cursor: _Cursor, dim: int, what: str) -> tuple[int, int, int, int
 
 
 def _unpacked(data: NDArray[np.uint8], matrix: list[int], dim: int) -> tuple[NDArray[np.uint8], list[int]]:
-    """A quantised matrix as a dense one, where that is small: adding codes one by one took 1.7 times as long."""
+    """Convert a quantised matrix to a dense one if that is small; adding codes one by one took 1.7 times as long."""
     quantised, n_rows, codes, centroids, n_sub, sub_dim, last_dim, normed, norm_codes, norm_centroids = matrix
     if not quantised or 4 * n_rows * dim > _MAX_UNPACKED_BYTES:
         return data, matrix
@@ -253,7 +253,7 @@ def _kept_bits(pairs: NDArray[np.int32]) -> NDArray[np.uint64]:
 
 
 def _table_size(n_keys: int) -> int:
-    """A power of two, at most half full."""
+    """Return a table size that is a power of two, so that the table is at most half full."""
     return 1 << max(1, 2 * n_keys - 1).bit_length()
 
 

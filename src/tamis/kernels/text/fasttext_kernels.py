@@ -77,7 +77,10 @@ def _is_space(c):
 
 @kernel(types.void(U8_IN, I64_IN, I64_IN, types.int64, I64_OUT, I64_OUT))
 def windows(data, starts, ends, max_bytes, begins_out, ends_out):
-    """The first `max_bytes` of each text after leading whitespace, without a cut character; empty for blank texts."""
+    """Compute the span of the first `max_bytes` of each text after leading whitespace.
+
+    No character is cut; the span is empty for blank texts.
+    """
     for row in range(starts.size):
         p = at(starts, row)
         end = at(ends, row)
@@ -160,7 +163,7 @@ def _walk(file, shape, matrix, tree, hidden, threshold, stack, stack_scores, ids
 
 @helper
 def _flat(file, shape, matrix, hidden, threshold, output, ids, scores, first, k):
-    """Every label's own score: softmax, or independent sigmoids."""
+    """Compute every label's own score: softmax, or independent sigmoids."""
     n_labels = at(shape, N_LABELS)
     best = np.float32(-np.inf)
     for label in range(n_labels):
@@ -222,7 +225,10 @@ def predict(
     ids_out,
     scores_out,
 ):
-    """The k best labels of each text data[starts[i]:ends[i]); ids are -1 and scores 0 where there are fewer."""
+    """Predict the k best labels of each text data[starts[i]:ends[i]).
+
+    Ids are -1 and scores 0 if there are fewer.
+    """
     file, shape, inputs, outputs = pointer(file_in), pointer(shape_in), pointer(inputs_in), pointer(outputs_in)
     vectors = pointer(vectors_in)  # where the input matrix lies: the file itself, or a copy
     begins, lengths, hashes = pointer(begins_in), pointer(lengths_in), pointer(hashes_in)

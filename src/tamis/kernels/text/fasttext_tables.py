@@ -25,7 +25,7 @@ MIX = np.uint64(0x9E3779B97F4A7C15)
 
 @helper
 def fnv(h, byte):
-    """One step of fastText's FNV-1a, which sign-extends bytes."""
+    """Compute one step of fastText's FNV-1a, which sign-extends bytes."""
     return np.uint32(np.uint32(h ^ np.uint32(np.int32(np.int8(byte)))) * FNV_PRIME)
 
 
@@ -112,7 +112,10 @@ def fill_pruned(pairs, slots):
 
 @kernel(types.void(I32_IN, U64_OUT))
 def fill_kept(pairs, kept):
-    """A bit for the low bits of each kept bucket's number. `kept`: zeros, so many that their bits are a power of two."""
+    """Set a bit for the low bits of each kept bucket's number.
+
+    `kept`: zeros, as many as make the number of their bits a power of two.
+    """
     mask = np.int64(64 * kept.size - 1)
     for k in range(pairs.size // 2):
         bit = np.int64(at(pairs, 2 * k)) & mask

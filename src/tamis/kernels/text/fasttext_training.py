@@ -26,7 +26,7 @@ _LABEL_KEY = np.uint64(int.from_bytes(b"__label_", "little"))
 
 @helper
 def _rows(text, p, end, eos, shape, names, begins, lengths, hashes, slots, mask, open_hashes, rows):
-    """The input rows of one text, words and their n-grams; how many there are."""
+    """Collect the input rows of one text, words and their n-grams; return how many there are."""
     n_words, bucket = at(shape, N_WORDS), np.uint64(at(shape, BUCKET))
     n_joined = at(shape, WORD_NGRAMS) - 1
     n_rows = np.int64(0)
@@ -132,9 +132,11 @@ def train(
     scores_out,
     loss_out,
 ):
-    """One pass over the texts data[starts[i]:ends[i]) in this order, the rate falling from first to last.
+    """Train for one pass over the texts data[starts[i]:ends[i]) in this order.
 
-    `rows_out` has room for all rows of the longest text: half as many words as bytes, and as many n-grams of each. `loss_out` gets the sum of the losses.
+    The rate falls from first to last. `rows_out` has room for all rows of the longest text: half as many words as
+    bytes,
+    and as many n-grams of each. `loss_out` gets the sum of the losses.
     """
     text, eos, shape, names = pointer(data), pointer(eos_in), pointer(shape_in), pointer(names_in)
     begins, lengths, hashes, slots = pointer(begins_in), pointer(lengths_in), pointer(hashes_in), pointer(slots_in)

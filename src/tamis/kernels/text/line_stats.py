@@ -42,19 +42,19 @@ SHORT_LINE = 30  # FineWeb's short_line_length
 
 @helper
 def ends_in_dots(source, a, b):
-    """Whether buf[a:b) ends in "..."."""
+    """Return True if source[a:b) ends in "..."."""
     return b - a >= 3 and at(source, b - 1) == 46 and at(source, b - 2) == 46 and at(source, b - 3) == 46
 
 
 @helper
 def ends_in_ellipsis(source, a, b):
-    """Whether buf[a:b) ends in the character U+2026."""
+    """Return True if source[a:b) ends in the character U+2026."""
     return b - a >= 3 and at(source, b - 1) == 0xA6 and at(source, b - 2) == 0x80 and at(source, b - 3) == 0xE2
 
 
 @helper
 def _ends_in_read_more(source, a, b):
-    """Whether buf[a:b) ends in "read more", in any case."""
+    """Return True if source[a:b) ends in "read more", ignoring case."""
     if b - a < 9 or at(source, b - 5) != 32:
         return False
     low = np.uint8(32)
@@ -72,7 +72,10 @@ def _ends_in_read_more(source, a, b):
 
 @helper
 def _has_ellipsis_mark(source, a, b):
-    """Whether buf[a:b) ends in one of the original's marks: ... [...] … (...) […] -» "read more.." "read more"."""
+    """Return True if source[a:b) ends in one of the ellipsis marks of the original.
+
+    The marks are: ... [...] … (...) […] -» "read more.." "read more".
+    """
     c = at(source, b - 1)
     if c == 46:
         return ends_in_dots(source, a, b) or (
@@ -154,7 +157,10 @@ def _lines(data, starts, ends, n_newlines, pages_in, flags_in, pad_out, table_ou
 def line_counts(
     data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64], n_newlines: NDArray[np.int64]
 ) -> dict[str, NDArray[np.int64]]:
-    """One array per name of COUNTS; `n_newlines` are the line feeds of each document."""
+    """Return one array per name of COUNTS.
+
+    `n_newlines` are the line feeds of each document.
+    """
     out = room_for(COUNTS, starts.size)
     table = new_set(int(n_newlines.max(initial=0)) + 1)
     _lines(data, starts, ends, n_newlines, PAGE_OF, FLAGS, np.zeros(PAD, np.uint8), table, out)

@@ -45,7 +45,7 @@ def _digest(source, size, p, n_bytes, joined):
 
 @helper
 def _gram(values, factors, last, n):
-    """The hash of the n words that end with word `last`; never 0."""
+    """Return the hash of the n words that end with word `last`; never 0."""
     g = at(values, last & (RING - 1))
     for k in range(1, n):
         place = (last - k) & (RING - 1)

@@ -116,7 +116,7 @@ def paragraph_counts(
     n_newlines: NDArray[np.int64],
     stripped: bool = False,
 ) -> dict[str, NDArray[np.int64]]:
-    """One array per name of COUNTS; `stripped` chooses Gopher's definition of a paragraph."""
+    """Return one array per name of COUNTS; `stripped` selects Gopher's definition of a paragraph."""
     out = room_for(COUNTS, starts.size)
     table = new_set(int(n_newlines.max(initial=0)) // 2 + 1)
     _paragraphs(data, starts, ends, n_newlines, stripped, PAGE_OF, FLAGS, np.zeros(PAD, np.uint8), table, out)
@@ -126,7 +126,7 @@ def paragraph_counts(
 def phrase_counts(
     data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> dict[str, NDArray[np.int64]]:
-    """One array per name of PHRASE_COUNTS; the last two are 0 or 1."""
+    """Return one array per name of PHRASE_COUNTS; the last two are 0 or 1."""
     out = room_for(PHRASE_COUNTS, starts.size)
     _phrases(data, starts, ends, np.zeros(PAD, np.uint8), out)
     return by_name(PHRASE_COUNTS, out)

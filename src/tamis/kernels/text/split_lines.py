@@ -81,7 +81,10 @@ def _without(source, a, b, text, n_text):
 
 @helper
 def _before_citation(source, a, b, pages, flags):
-    """Where the citations at the end of buf[a:b) begin: [12], [], [edit], [citation needed]."""
+    """Return the position at which the citations at the end of source[a:b) begin.
+
+    Citations are: [12], [], [edit], [citation needed].
+    """
     while b > a and at(source, b - 1) == 93:
         q = b - 1
         while q > a:
@@ -104,7 +107,7 @@ def _before_citation(source, a, b, pages, flags):
 
 @helper
 def _is_terminal(source, a, b, pages, flags):
-    """Whether the line ends in an end mark that is no ellipsis, citations left out."""
+    """Return True if the line, ignoring citations, ends in an end mark that is not an ellipsis."""
     b = _before_citation(source, a, b, pages, flags)
     if b <= a:
         return False
@@ -276,16 +279,17 @@ class LineTable(NamedTuple):
 def split_line_counts(
     data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> dict[str, NDArray[np.int64]]:
-    """One array per name of COUNTS."""
+    """Return one array per name of COUNTS."""
     out = room_for(COUNTS, starts.size)
     _split_lines(data, starts, ends, PAGE_OF, FLAGS, np.zeros(PAD, np.uint8), out)
     return by_name(COUNTS, out)
 
 
 def line_table(parts: StringBuffers, only_terminal: bool = False) -> LineTable:
-    """Every line of every document with what C4's rules ask of it: 40 bytes per line. Null has no lines.
+    """Return every line of every document with the properties that C4's rules need: 40 bytes per line.
 
-    `only_terminal`: words and phrases are looked for only in lines that end in an end mark (all that most rules keep), which saves time.
+    Null has no lines. `only_terminal`: search words and phrases only in lines that end in an end mark (all that most
+    rules keep), which saves time.
     """
     starts, ends = parts.spans()
     doc_ptr = np.zeros(starts.size + 1, np.int64)

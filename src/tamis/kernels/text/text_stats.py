@@ -136,9 +136,10 @@ def statistics(
     rows: NDArray[np.int64] | None = None,
     known: Mapping[str, NDArray[np.int64]] | None = None,
 ) -> dict[str, Numbers]:
-    """One array per wanted name, for all documents or only `rows` (those that no filter has dropped yet).
+    """Return one array per requested name, for all documents or only `rows` (not yet dropped by a filter).
 
-    `known`: statistics of the same documents from an earlier call; with those of FOR_PASSES a pass need not count again.
+    `known`: statistics of the same documents from an earlier call; with those of FOR_PASSES a pass need not count
+    again.
     """
     names = set(wanted)
     _check(names)

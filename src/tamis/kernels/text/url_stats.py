@@ -37,7 +37,7 @@ WIDE = _table(string.ascii_letters + "!" + "".join(map(chr, range(0x24, 0x60))))
 
 @helper
 def _url_begin(source, s, q):
-    """Where the http or https before the colon at q begins, at s or later; -1 if it does not."""
+    """Return the position of the http or https before the colon at q, at s or later, or -1 if there is none."""
     if q - s >= 5 and at(source, q - 1) == 115:
         q -= 1
     if q - s < 4 or at(source, q - 1) != 112 or at(source, q - 2) != 116:
@@ -88,7 +88,7 @@ def _urls(data, starts, ends, allowed_in, pad_out, out):
 def url_counts(
     data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64], wide: bool = False
 ) -> dict[str, NDArray[np.int64]]:
-    """One array per name of COUNTS."""
+    """Return one array per name of COUNTS."""
     out = room_for(COUNTS, starts.size)
     _urls(data, starts, ends, WIDE if wide else NARROW, np.zeros(PAD, np.uint8), out)
     return by_name(COUNTS, out)

@@ -69,7 +69,7 @@ def _is_hash_symbol(source, p, e, n_chars):
 
 @helper
 def _has_other(source, p, e, pages, flags):
-    """Whether a character of the word is none of datatrove's punctuation."""
+    """Return True if a character of the word is not in datatrove's punctuation."""
     while p < e:
         code, p = decode(source, p, e)
         if flags_of(pages, flags, code) & (SYMBOL | TERMINAL) == 0:
@@ -79,7 +79,7 @@ def _has_other(source, p, e, pages, flags):
 
 @helper
 def piece_end(source, p, e, pages, flags):
-    """Where to cut a text from p on, so that words stay whole: after whitespace, or e."""
+    """Return the position at which to cut a text from p on so that words stay whole: after whitespace, or e."""
     if e - p <= PIECE:
         return e
     q = p + PIECE
@@ -248,10 +248,11 @@ def word_counts(
     wanted: Wanted,
     max_words: int = MAX_WORDS,
 ) -> tuple[dict[str, NDArray[np.int64]], NDArray[np.float64]]:
-    """One array per name of COUNTS (the last two are zeros unless wanted), and fractions[row, kind + n] (see `_ngrams`).
+    """Return one array per name of COUNTS, and fractions[row, kind + n] (see `_ngrams`).
 
-    `n_words` and `n_chars` are those of each document. Documents of more than `max_words` words or MAX_BYTES bytes have
-    no fractions.
+    The last two of COUNTS are zeros unless requested. `n_words` and `n_chars` are those of each document. Documents
+    of more
+    than `max_words` words or MAX_BYTES bytes have no fractions.
     """
     out = room_for(COUNTS, starts.size)
     grams = wanted.last_n > 0 or wanted.joins > 0

@@ -33,7 +33,7 @@ _ROOM = 1 << 16  # ids that there is room for at first
 
 @helper
 def _after_chars(source, p, e, n_chars):
-    """Where the first `n_chars` characters of source[p:e) end."""
+    """Return the position at which the first `n_chars` characters of source[p:e) end."""
     if e - p <= n_chars:
         return e
     while n_chars >= 64 and p + 64 <= e:
@@ -50,7 +50,7 @@ def _after_chars(source, p, e, n_chars):
 
 @helper
 def _pattern_at(source, p, e, firsts, ends, patterns):
-    """Which pattern source[p:e) begins with, or -1."""
+    """Return the index of the pattern that source[p:e) begins with, or -1."""
     c = np.int64(at(source, p))
     for k in range(np.int64(at(firsts, c)), np.int64(at(firsts, c + 1))):
         begin = np.int64(at(ends, k))
@@ -90,7 +90,10 @@ def _word_ids(
     long_from, salt, slots_in, pool_out, pool_bytes_in, long_salt, long_slots_in, long_pool_out, long_bytes_in,
     out, lengths, status, told_starts, told_ends, counts,
 ):  # fmt: skip
-    """The first row that was not looked at, for want of room. counts: (ids, words told)."""
+    """Return the first row that was not processed for lack of room.
+
+    counts: (ids, words reported).
+    """
     source, classes = pointer(data), pointer(classes_in)
     firsts, pattern_ends, patterns, is_aside = (
         pointer(firsts_in), pointer(pattern_ends_in), pointer(patterns_in), pointer(is_aside_in),
@@ -251,7 +254,10 @@ def word_ids(
     long_words: WordTable,
     long_from: int,
 ) -> WordIds:
-    """The ids of the texts data[starts[i]:ends[i]). Words of `long_from` bytes or more are looked for in `long_words`."""
+    """Return the ids of the texts data[starts[i]:ends[i]).
+
+    Words of `long_from` bytes or more are looked up in `long_words`.
+    """
     lengths, status = np.zeros(starts.size, np.int64), np.zeros(starts.size, np.uint8)
     told_starts, told_ends, counts = np.empty(_TOLD, np.int64), np.empty(_TOLD, np.int64), np.zeros(2, np.int64)
     most = wanted.before.size + wanted.most + wanted.behind.size

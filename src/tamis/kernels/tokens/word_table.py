@@ -33,7 +33,10 @@ _LOWER = np.uint64(0xFFFFFFFF)
 
 @helper
 def eight_bytes(source, size, p, n):
-    """Those of source[p:p + n) that come first, at most eight, as a number; zeros behind them. `size`: of the whole."""
+    """Return the first bytes of source[p:p + n), at most eight, as a number, zero-padded.
+
+    `size`: that of the whole source.
+    """
     if n >= 8:
         return load_u64(source, p)
     if p + 8 <= size:
@@ -46,7 +49,7 @@ def eight_bytes(source, size, p, n):
 
 @helper
 def word_hash(source, size, p, n, salt):
-    """Of the bytes source[p:p + n), n > 0."""
+    """Return the hash of the bytes source[p:p + n), n > 0."""
     h = salt ^ (np.uint64(n) * _P2)
     while n > 0:
         h = (h ^ eight_bytes(source, size, p, n)) * _P1
@@ -59,7 +62,7 @@ def word_hash(source, size, p, n, salt):
 
 @helper
 def find_word(source, size, p, n, salt, slots, n_slots, pool, pool_bytes):
-    """Where the record of the word source[p:p + n) begins; -1 where there is none."""
+    """Return the position at which the record of the word source[p:p + n) begins, or -1 if there is none."""
     h = word_hash(source, size, p, n, salt)
     mask = np.uint64(n_slots - 1)
     i = h & mask
@@ -81,13 +84,16 @@ def find_word(source, size, p, n, salt, slots, n_slots, pool, pool_bytes):
 
 @helper
 def record_size(pool, record):
-    """How many numbers it takes."""
+    """Return how many numbers a record occupies."""
     return HEAD + np.int64(at(pool, record + N_IDS)) + 2 * ((np.int64(at(pool, record + N_BYTES)) + 7) // 8)
 
 
 @kernel(types.void(I32_IN, U8_IN, types.int64, types.int64, types.uint64, U64_OUT))
 def _enter(pool_in, bytes_in, record, end, salt, slots_out):
-    """The records from one place to another, of words that are not there yet, into slots that have room for them."""
+    """Insert the records from `record` to `end` into slots that have room for them.
+
+    Their words must not be present yet.
+    """
     pool, pool_bytes, slots = pointer(pool_in), pointer(bytes_in), pointer(slots_out)
     mask = np.uint64(slots_out.size - 1)
     while record < end:
@@ -120,7 +126,7 @@ def _keep_used(pool_out, end, out):
 
 @kernel(types.int64(U8_IN, types.uint64, U64_IN, I32_IN, U8_IN))
 def _find(word, salt, slots, pool, pool_bytes):
-    """Where the record of one word is, or -1."""
+    """Return the position of the record of one word, or -1."""
     return find_word(
         pointer(word), word.size, 0, word.size, salt, pointer(slots), slots.size, pointer(pool), pointer(pool_bytes)
     )
@@ -159,7 +165,10 @@ class WordTable:
         _enter(self.pool, self.pool_bytes, begin, end, self.salt, self.slots)
 
     def forget(self, most: int) -> None:
-        """Every word that was not used again since it came, or since this was called last; all, where more than `most` would stay."""
+        """Remove every word that was not used again since it was added, or since the last call.
+
+        Removes all words if more than `most` would stay.
+        """
         out = np.zeros(2, np.int64)
         _keep_used(self.pool, self.end, out)
         if int(out[1]) > most:
@@ -171,7 +180,7 @@ class WordTable:
         _enter(self.pool, self.pool_bytes, 0, self.end, self.salt, self.slots)
 
     def ids_of(self, word: bytes) -> list[int] | None:
-        """The ids of a word, None where it is not there."""
+        """Return the ids of a word, or None if it is not in the table."""
         record = int(_find(np.frombuffer(word, np.uint8), self.salt, self.slots, self.pool, self.pool_bytes))
         first = record + HEAD
         return None if record < 0 else self.pool[first : first + int(self.pool[record + N_IDS])].tolist()

@@ -58,7 +58,7 @@ def choose(recipe: Section | None, own: Section | None, place: Place, allow_reci
 
 
 def _check_trust(recipe: Section, own: Section | None, allowed: bool) -> None:
-    """A recipe may have sinks of its own only where the user says so, and never under the name of one of the user's."""
+    """Reject sinks of a recipe unless the user allows them, and always those named like one of the user's."""
     for name, sink in recipe.sinks.items():
         if not allowed:
             kind = "command" if isinstance(sink, CommandSink) else "webhook"
@@ -72,7 +72,7 @@ def _check_trust(recipe: Section, own: Section | None, allowed: bool) -> None:
 
 
 def _changed(rule: Rule | None, name: str, said: Mapping[str, Any], section: Section) -> Rule:
-    """A rule with what a file says about it; a new one where there is none of that name."""
+    """Return a rule with the changes that a file specifies; a new rule if there is none of that name."""
 
     def fail(message: str) -> RecipeError:
         return section.fail(message, "rules", name)
@@ -111,7 +111,10 @@ def _with_unit(limit: Limit, name: str, side: str, fail: Callable[[str], RecipeE
 
 
 def find_file(given: str | None, environ: Mapping[str, str]) -> str | None:
-    """The user's file, "off", or None where there is none. A file that was named must exist; reading it will tell."""
+    """Return the user's alerts file, "off", or None if there is none.
+
+    A file that was named must exist; reading it will show that.
+    """
     named = given if given is not None else environ.get("TAMIS_ALERTS", "")
     if named:
         return named

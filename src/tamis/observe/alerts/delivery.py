@@ -22,7 +22,7 @@ MAX_BACKOFF_S = 30.0
 
 
 def backoff_s(n_tries: int) -> float:
-    """How long to wait after the n-th failed try.
+    """Return the seconds to wait after the n-th failed try.
 
     >>> [backoff_s(n) for n in (1, 2, 3, 4, 10)]
     [1.0, 2.0, 4.0, 8.0, 30.0]
@@ -87,7 +87,10 @@ class Delivery:
         return {name: n for name, n in self.n_failed.items() if n}
 
     def _plan(self, sink: Sink, alert: Mapping[str, Any], n_before: int, why: str = "") -> None:
-        """The next try, now or some time after those before it, the last of which failed for this reason."""
+        """Schedule the next try: now, or after a backoff if there were earlier ones.
+
+        `n_before`: the number of earlier tries. `why`: the reason why the last of them failed.
+        """
         if len(self._tries.queue) >= self._max_waiting:
             self._failed(sink, why or f"more than {self._max_waiting} alerts wait already")
             return

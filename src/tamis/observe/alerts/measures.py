@@ -88,7 +88,10 @@ class Place:
 
 
 def numbers(values: object) -> dict[str, Any]:
-    """The finite numbers of a mapping; of anything else none. A whole number may be too large for a float."""
+    """Return the finite numbers of a mapping; nothing for any other value.
+
+    An integer may be too large for a float.
+    """
     found = values.items() if isinstance(values, Mapping) else ()
     return {
         k: Amount(v) for k, v in found if isinstance(v, (int, float)) and not isinstance(v, bool) and -1e300 < v < 1e300
@@ -121,7 +124,10 @@ class Speed:
         self.rates.append(self.now)
 
     def facts(self, words: str) -> dict[str, Any]:
-        """None while there are too few intervals. `words`: how a speed is said."""
+        """Return the current and the usual speed, or nothing while there are too few intervals.
+
+        `words`: the format of a speed in a message.
+        """
         usual = median(self.rates) if len(self.rates) >= MIN_INTERVALS else 0.0
         speeds = f"{words}, usually {words}".format(Amount(self.now), Amount(usual))
         return {"speed": self.now, "usual": usual, "speeds": speeds} if usual > 0 else {}
@@ -171,7 +177,7 @@ class Meter:
                 yield f"stage {name!s:.80}", speed.facts("{:bytes}/s" if n_bytes else "{:,.0f} documents/s")
 
     def _gpus(self, gpus: object, now_s: float) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Those that this run holds memory on; `busy` over the last seconds."""
+        """Yield the GPUs on which this run holds memory, with `busy` over the last seconds."""
         for facts in map(numbers, gpus[:MAX_SUBJECTS] if isinstance(gpus, (list, tuple)) else ()):
             if "gpu" not in facts or facts.get("ours_bytes", 0) <= 0:
                 continue
@@ -185,8 +191,11 @@ class Meter:
 
 
 def _leaks(leaks: object) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The worst of each stage: the same stage leaks in every worker. A leak: slope_bytes (per partition), and where known
-    stage, worker, kind (where the memory is) and partitions_left (until the worker has to be replaced)."""
+    """Yield the worst leak of each stage, as the same stage leaks in every worker.
+
+    A leak has slope_bytes (per partition) and, if known, stage, worker, kind (where the memory is) and
+    partitions_left (until the worker has to be replaced).
+    """
     worst: dict[str, dict[str, Any]] = {}
     for leak in leaks[:1000] if isinstance(leaks, (list, tuple)) else ():
         facts = numbers(leak)

@@ -55,7 +55,7 @@ class Section:
     sinks: Mapping[str, Sink] = field(default_factory=dict)
 
     def fail(self, message: str, *keys: str) -> RecipeError:
-        """A complaint about what stands under these keys."""
+        """Return an error about the value under these keys."""
         at = self.at
         for key in keys:
             at = at.fields()[key]
@@ -63,12 +63,12 @@ class Section:
 
 
 def read_section(at: Located) -> Section:
-    """What a recipe says under `alerts:`, or a file as a whole."""
+    """Read the `alerts:` section of a recipe, or a whole alerts file."""
     return Section(at, **_mapping(at, _SECTION) if at.node.value is not None else {})
 
 
 def read_file(path: str, environ: Mapping[str, str]) -> Section:
-    """A file of rules and sinks; TOML if its name ends so, YAML otherwise."""
+    """Read a file of rules and sinks: TOML if its name ends in .toml, otherwise YAML."""
     text = read_text(path, what="alerts file", most=MAX_FILE_BYTES)
     if path.endswith(".toml"):
         node = _toml(text, path)
@@ -201,7 +201,7 @@ def _url(value: Any) -> str:
 
 # -- lists and mappings ----------------------------------------------------------------------------------------------------
 def _items(read: Read, least: int = 0, most: int = MAX_ITEMS, expected: str = f"more than {MAX_ITEMS} items") -> Read:
-    """Of one value or a list of them."""
+    """Return a reader of one value or a list of values."""
 
     def read_all(at: Located) -> tuple[Any, ...]:
         found = at.items()
@@ -213,7 +213,7 @@ def _items(read: Read, least: int = 0, most: int = MAX_ITEMS, expected: str = f"
 
 
 def _mapping(at: Located, table: Table) -> dict[str, Any]:
-    """What stands under the keys of a table, by the names that it has inside."""
+    """Return the values under the keys of a table, by the names used in the code."""
     if not isinstance(at.node.value, dict):
         raise at.fail(f"expected a mapping of {', '.join(table)}")
     found = at.fields()
@@ -224,7 +224,7 @@ def _mapping(at: Located, table: Table) -> dict[str, Any]:
 
 
 def _named(most: int, read: Callable[[Located, str], Any]) -> Read:
-    """Of a mapping of names."""
+    """Return a reader of a mapping of names."""
 
     def read_all(at: Located) -> dict[str, Any]:
         if at.node.value is None:
@@ -266,7 +266,7 @@ def _names(at: Located) -> tuple[str, ...]:
 
 
 def _command(at: Located) -> tuple[str, ...]:
-    """A list is taken as it is, a text is split as a shell would; no shell ever runs."""
+    """Read a command: a list is used unchanged, a text is split as a shell would; no shell ever runs."""
     parts = (_items(_value()) if isinstance(at.node.value, list) else _value(_split))(at)
     if not parts or not all(isinstance(p, str) and "\0" not in p for p in parts) or not parts[0].strip():
         raise at.fail("expected a program and its arguments, as one text or a list of texts")

@@ -57,7 +57,7 @@ class Rule:
     on: bool = True
 
     def exceeded(self, reading: Reading | None, margin: float = 0.0) -> Limit | None:
-        """The first limit that the reading is beyond. With a margin: that it is not clear of."""
+        """Return the first limit that the reading exceeds; with a margin, the first that it is not clear of."""
         if reading is None:
             return None
         for limit in self.limits:
@@ -73,7 +73,7 @@ class Rule:
 
 
 def default_rules(place: Place) -> list[Rule]:
-    """The rules that are on without anybody asking."""
+    """Return the rules that are enabled by default."""
     share = "share"
     return [
         Rule("memory", "memory", (Limit(0.85, share),), for_s=30.0),
@@ -152,7 +152,7 @@ class Rulebook:
         return alerts
 
     def _step(self, rule: Rule, state: _State, reading: Reading | None, now_s: float) -> str:
-        """The level at which something is to be told now; "" for nothing."""
+        """Return the level at which an alert is due now; "" for none."""
         limit = rule.exceeded(reading)
         if limit is not None:
             state.calm_s = None

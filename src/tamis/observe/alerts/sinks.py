@@ -48,7 +48,10 @@ class Sink(Protocol):
         return
 
     def addresses(self) -> dict[str, Any]:
-        """What lets anybody who knows it write to the same place is never written down: under `secret`, or by names that tell (secrets.py)."""
+        """Return what would let anyone who knows it write to the same destination, and so is never recorded.
+
+        Values are under `secret`, or under names that identify them as secrets (secrets.py).
+        """
         return {}
 
 

@@ -46,11 +46,11 @@ class Watch:
         self._paused_until_s = float("-inf")
 
     def attach(self, record: Record) -> None:
-        """Where alerts are kept: the run database."""
+        """Set where alerts are stored: the run database."""
         self._record = record
 
     def __call__(self, sample: Mapping[str, Any]) -> list[str]:
-        """What to do about this sample: remedies, as engine/supervisor/remedies.py reads them."""
+        """Return the remedies for this sample, in the form that engine/supervisor/remedies.py reads."""
         now_s = self._clock()
         remedies: list[str] = []
         for alert in self._book.judge(self._completed(sample, now_s), now_s, self._wall()):
@@ -67,7 +67,7 @@ class Watch:
         self._delivery.close(timeout_s)
 
     def summary(self) -> dict[str, Any]:
-        """How many alerts there were, by rule, and how many did not arrive, by sink."""
+        """Return how many alerts there were, by rule, and how many were not delivered, by sink."""
         n = self.counts.total()
         return {"n": n, "rules": dict(self.counts), "undelivered": self._delivery.failures, "log": self._log.path}
 
@@ -76,7 +76,7 @@ class Watch:
         self._log.deliver({"at": self._wall(), "level": "failed", "rule": "alerts", "text": text})
 
     def _completed(self, sample: Mapping[str, Any], now_s: float) -> dict[str, Any]:
-        """With the size of the disk; and a pause that was ordered is no lack of progress."""
+        """Return the sample with the size of the disk, not counting an ordered pause as a lack of progress."""
         made, known = dict(sample), numbers(sample)
         if "disk_total_bytes" not in known:
             made["disk_total_bytes"] = self._disk_bytes(known.get("disk_free_bytes"))
@@ -85,7 +85,10 @@ class Watch:
         return made
 
     def _disk_bytes(self, free_bytes: float | None) -> int | None:
-        """The size of the disk that `free_bytes` is about; None where that is another one (scratch may lie elsewhere)."""
+        """Return the size of the disk that `free_bytes` refers to.
+
+        Return None if that is another disk (scratch may be stored elsewhere).
+        """
         try:
             found = os.statvfs(self._run_dir)
         except OSError:
@@ -96,7 +99,7 @@ class Watch:
         return (found.f_blocks - found.f_bfree + found.f_bavail) * found.f_frsize
 
     def _meant(self, remedy: str, alert: Alert, sample: Mapping[str, Any], now_s: float) -> str:
-        """With what the rule leaves open: which worker, and why."""
+        """Return the remedy with what the rule leaves open: which worker, and why."""
         name, _, argument = remedy.partition(":")
         if name == "pause":
             self._paused_until_s = max(self._paused_until_s, now_s + float(argument))

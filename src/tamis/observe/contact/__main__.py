@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def _made(chosen: Chosen) -> dict[str, Any] | None:
-    """A picture as the page needs it; None where there is no such row."""
+    """Return an image in the form that the page needs; None if there is no such row."""
     row = _row(chosen.path, chosen.row)
     if row is None:
         return None

@@ -49,7 +49,7 @@ class Sheet:
 
 
 def is_about_pictures(folder: Path, reader: str = _READER) -> bool:
-    """Whether a stage in the plan of a run is a reader of pictures, or that reader."""
+    """Return True if a stage in the plan of a run is a reader of images, or the given reader."""
     try:
         return any(str(entry["stage"]).startswith(reader) for entry in read_plan(folder)["stages"])
     except (TamisError, KeyError, TypeError):
@@ -108,7 +108,10 @@ def _kept(files: Sequence[str]) -> Iterator[Chosen]:
 
 
 def first_rows(path: str | Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The first rows of a Parquet file, a few at a time: a table of a run may hold millions. Nothing of one that cannot be read."""
+    """Yield the first rows of a Parquet file, a few at a time; nothing if it cannot be read.
+
+    A table of a run may hold millions of rows.
+    """
     import pyarrow.parquet as pq
 
     try:
@@ -143,7 +146,7 @@ def _dropped(folder: Path, paths: list[str]) -> Iterator[tuple[tuple[str, str], 
 
 
 def _value(told: Any) -> tuple[str, tuple[str, int] | None]:
-    """What was measured, and the picture that is named there as the one that was kept instead."""
+    """Return the measured value, and the image that it names as the one that was kept instead."""
     text = "" if told is None else str(told)
     try:
         plain = json.loads(text)

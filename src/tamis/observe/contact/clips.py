@@ -29,7 +29,7 @@ _FIELDS = ("id", "path", "start_s", "end_s", "pixel_aspect", *_SCORES)
 
 
 def is_about_films(folder: Path) -> bool:
-    """Whether the plan of a run has a reader of films."""
+    """Return True if the plan of a run has a reader of videos."""
     return is_about_pictures(folder, _READER)
 
 

@@ -25,12 +25,12 @@ CSS = """
 
 
 def contact_sheets(folder: Path) -> str:
-    """The sheets of the run directory `folder`, as they are now."""
+    """Return the thumbnail grids of the run directory `folder`, in their present state."""
     return markup(_ask(folder)) if is_about_pictures(folder) or is_about_films(folder) else ""
 
 
 def _ask(folder: Path) -> list[Any]:
-    """What the process that decodes says; nothing where it fails: a report is written all the same."""
+    """Return the answer of the decoding process; nothing if it fails, as the report is written all the same."""
     command = [sys.executable, "-m", "tamis.observe.contact", str(folder)]
     try:
         done = subprocess.run(
@@ -44,7 +44,10 @@ def _ask(folder: Path) -> list[Any]:
 
 
 def markup(sheets: list[Any]) -> str:
-    """Every name is escaped, every picture is base64 or left out; numbers of both are bounded."""
+    """Return the HTML of thumbnail grids.
+
+    Every name is escaped, every image is base64 or left out; numbers of both are bounded.
+    """
     parts = []
     for sheet in sheets[: MAX_RULES + 1]:
         if not isinstance(sheet, Mapping):

@@ -16,7 +16,7 @@ _N_ROWS = 100
 
 
 def fragments(run: Snapshot, place: Place) -> dict[str, str]:
-    """An empty text means that there is nothing to show; its section is hidden."""
+    """Return the fragments of the dashboard by section; the section of an empty text is hidden."""
     return {
         "head": _head(run, place),
         "notices": _notices(run),
@@ -70,7 +70,7 @@ def _notices(run: Snapshot) -> str:
 
 
 def active(alerts: list[AlertPoint]) -> list[AlertPoint]:
-    """The newest of each rule, where that is not that it has been resolved."""
+    """Return the newest alert of each rule, except those that have been resolved."""
     newest = {a.rule: a for a in alerts}
     return [a for a in newest.values() if a.level != "resolved"]
 

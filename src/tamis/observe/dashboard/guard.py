@@ -21,12 +21,15 @@ def is_loopback(host: str) -> bool:
 
 
 def good_token(token: str) -> bool:
-    """Whether it can be a token: 8 to 256 letters, digits, - and _, so that it fits a URL and a cookie."""
+    """Return True if a text is a valid token: 8 to 256 letters, digits, - and _.
+
+    Such a token fits a URL and a cookie.
+    """
     return _COOKIE.fullmatch(token) is not None
 
 
 def host_of(header: str) -> str:
-    """The name in a Host header, without the port.
+    """Return the name in a Host header, without the port.
 
     >>> host_of("localhost:8787"), host_of("[::1]:8787"), host_of("A.example.")
     ('localhost', '::1', 'a.example')

@@ -6,7 +6,7 @@ import socket
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """The socket of a server; OSError where the port is taken."""
+    """Open the listening socket of a server; raise OSError if the port is in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)
     try:

@@ -289,7 +289,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What the base class refuses (a request it cannot read, another method) is a sentence as well."""
+        """Answer requests that the base class rejects (unreadable, or another method) with a sentence, too."""
         self.close_connection = True
         self.request_version = "HTTP/1.0"  # what cannot be read counts as 0.9 there, whose answers have no status
         self._say(int(code), "this request cannot be answered")

@@ -74,7 +74,10 @@ class Watcher:
 
 
 def _signature(place: Place) -> tuple[Any, ...]:
-    """What must change for the page to change. Whether the run is silent is part of it: that changes by itself."""
+    """Return a signature of the run that changes whenever the page must change.
+
+    It includes whether the run is silent, as that changes by itself.
+    """
     found: list[Any] = [place]
     for name in _FILES:
         try:

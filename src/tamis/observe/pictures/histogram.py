@@ -61,7 +61,10 @@ class Axis:
 def histogram_picture(
     label: str, sets: Sequence[Bars], show: Callable[[float], str] = count_text, marks: Sequence[float] = ()
 ) -> str:
-    """Nothing where nothing was counted. `marks`: thresholds to be shown, as far as they lie inside."""
+    """Draw a histogram; return "" if nothing was counted.
+
+    `marks`: thresholds to show, as far as they are inside the range.
+    """
     known = [_known(s.bins) for s in sets]
     every = [b for bins in known for b in bins]
     if not every:

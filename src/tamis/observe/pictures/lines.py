@@ -33,7 +33,10 @@ def lines_picture(
     note: str = "",
     height: int = 150,
 ) -> str:
-    """Nothing without points. `top`: the upper end where it is known (100 %, the size of a device)."""
+    """Draw a line chart; return "" if there are no points.
+
+    `top`: the upper end if it is known (100 %, the size of a device).
+    """
     drawn = [
         Line(line.name, _clean(line.points), line.area, line.kind or f"k{i % 7}")
         for i, line in enumerate(lines[:MAX_LINES])
@@ -63,7 +66,7 @@ def _clean(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _values(lines: Sequence[Line], show: Callable[[float], str], began_at: float) -> list[tuple[float, str]]:
-    """What each column says: of every line the newest value up to then."""
+    """Return the text of each column: the newest value of every line up to that time."""
     times = sorted({at for line in lines for at, _ in line.points})
     rows = []
     for at in (times[i] for i in picked(len(times), MAX_HITS)):

@@ -41,7 +41,10 @@ class Layer:
 
 
 def layers(points: Sequence[Total]) -> list[Layer]:
-    """What is stacked, from below. Workers in the order of their numbers; those that used most are drawn one by one."""
+    """Return the layers of the stack, from the bottom up.
+
+    Workers are in the order of their numbers; those that used most are drawn one by one.
+    """
     total: dict[str, float] = {}
     for p in points:
         for name, used in p.workers.items():
@@ -113,7 +116,7 @@ def memory_picture(points: Sequence[Total], budget_bytes: float, began_at: float
 
 
 def _thinned(points: Sequence[Total]) -> list[Total]:
-    """The highest of each bin, and the last."""
+    """Return the highest point of each bin, and the last point."""
     n = -(-len(points) // _MAX_POINTS)
     if n <= 1:
         return list(points)
@@ -151,7 +154,7 @@ def _bands(frame: Frame, budget: float) -> str:
 
 
 def _levels_over_time(frame: Frame, points: Sequence[Total]) -> str:
-    """A strip at the foot: which level held when."""
+    """Draw a strip at the bottom that shows which level was in force when."""
     parts = []
     for i, p in enumerate(points):
         if p.level > 0:

@@ -28,7 +28,10 @@ def state_of(cell: Cell) -> str:
 
 
 def is_bad(cell: Cell) -> bool:
-    """Whether so much of it is in quarantine that it is marked. A few bad records are everywhere; the totals tell of them."""
+    """Return True if so much of a cell is in quarantine that it is marked.
+
+    A few bad records are everywhere; the totals report them.
+    """
     whole = cell.waiting + cell.running + cell.committed
     return cell.quarantined > _BAD_SHARE * whole
 
@@ -86,7 +89,10 @@ def _piece(cells: Sequence[Cell], state: str, first: int, last: int) -> str:
 
 
 def _marks(cell: Cell, i: int) -> str:
-    """A ring where something is in quarantine, a stroke where something was split: shapes, not colours alone."""
+    """Draw a ring if something is in quarantine and a stroke if something was split.
+
+    The marks are shapes, so that colours alone do not carry the meaning.
+    """
     x, y = i % COLUMNS * _SIDE, i // COLUMNS * _SIDE
     made = ""
     if cell.split:

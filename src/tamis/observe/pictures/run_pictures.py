@@ -64,7 +64,7 @@ def throughput_of(run: Snapshot) -> str:
 
 
 def gpus_of(run: Snapshot) -> str:
-    """Each device: memory against its size, and the share of time it was busy."""
+    """Draw the memory of each device against its size, and the share of time it was busy."""
     parts = []
     for gpu in sorted({p.gpu for p in run.gpus})[:MAX_GPUS]:
         mine = [p for p in run.gpus if p.gpu == gpu]

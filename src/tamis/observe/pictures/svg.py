@@ -35,7 +35,7 @@ def text(value: object, n_chars: int = MAX_NAME) -> str:
 
 
 def number(value: object) -> float:
-    """A number that can be drawn; 0 for what is none.
+    """Return a number that can be drawn; 0 for anything else.
 
     >>> number(3), number(float("nan")), number(-1), number("7"), number(None)
     (3.0, 0.0, 0.0, 0.0, 0.0)
@@ -46,7 +46,7 @@ def number(value: object) -> float:
 
 
 def coordinate(value: float) -> str:
-    """One digit after the point, none where it says nothing."""
+    """Format a coordinate with one digit after the decimal point, or none if that digit is 0."""
     return f"{value:.1f}".removesuffix(".0")
 
 
@@ -62,7 +62,7 @@ def seconds_text(seconds: float) -> str:
 
 
 def clock_text(at: float) -> str:
-    """The time of day, "-" for what is no time."""
+    """Format the time of day; return "-" for an invalid time."""
     try:
         return time.strftime("%H:%M:%S", time.localtime(at))
     except (ValueError, OverflowError, OSError):
@@ -150,11 +150,11 @@ class Frame:
         return self.height * (1 - min(max(share, 0.0), 1.0))
 
     def line(self, points: Iterable[tuple[float, float]]) -> str:
-        """The path through (time, value)."""
+        """Return the path through points of (time, value)."""
         return "M" + "L".join(f"{self.x(at):.0f} {self.y(value):.1f}" for at, value in points)
 
     def band(self, lower: Sequence[tuple[float, float]], upper: Sequence[tuple[float, float]]) -> str:
-        """The path around what lies between two lines."""
+        """Return the path around the area between two lines."""
         return self.line([*upper, *reversed(lower)]) + "Z"
 
     def hits(self, rows: Sequence[tuple[float, str]]) -> str:
@@ -174,7 +174,11 @@ class Frame:
         return "".join(parts)
 
     def draw(self, label: str, body: str, show: Callable[[float], str], marks: str = "", behind: str = "") -> str:
-        """The whole picture. `body` and `behind` are stretched to the width (behind and before the grid), `marks` are not."""
+        """Draw the whole chart.
+
+        `body` and `behind` are stretched to the width (`behind` is drawn before the grid, `body` after it), `marks` are
+        not.
+        """
         h = self.height
         rows = [(self.y(v), show(v)) for v in ticks(self.top)]
         grid = "".join(f"M0 {coordinate(y)}H{WIDTH}" for y, _ in rows)
@@ -211,6 +215,9 @@ def legend(keys: Sequence[Key]) -> str:
 
 
 def figure(drawn: str, keys: Sequence[Key] = (), note: str = "") -> str:
-    """A picture with its legend and one sentence below. `drawn` is SVG; the rest is escaped here."""
+    """Return a chart with its legend and one sentence below.
+
+    `drawn` is SVG; the rest is escaped here.
+    """
     said = f"<figcaption>{text(note, 400)}</figcaption>" if note else ""
     return f"<figure>{drawn}{legend(keys)}{said}</figure>"

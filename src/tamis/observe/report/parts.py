@@ -33,7 +33,7 @@ _MEASURED = (
 
 
 def documents(facts: Facts) -> str:
-    """The ledger: every document at every stage."""
+    """Return the ledger: every document at every stage."""
     ledger = facts.ledger
     if ledger is None:
         return ""
@@ -61,7 +61,7 @@ def documents(facts: Facts) -> str:
 
 
 def passed_over(facts: Facts) -> str:
-    """What lay where the input lies and was not read."""
+    """Return a table of the files that were at the input's location and were not read."""
     rows = []
     for entry in facts.passed_over[:_MAX_ROWS]:
         examples = "".join(f"<p><code>{text(name, _NAME)}</code></p>" for name in entry.examples[:3])
@@ -87,7 +87,7 @@ def dropped(facts: Facts) -> str:
 
 
 def _example(drop: Drop, k: int) -> str:
-    """A dropped document by name, with the beginning of its text where that is found at once."""
+    """Return a dropped document by name, with the beginning of its text if that can be read at once."""
     begins = excerpt(*drop.places[k]) if k < len(drop.places) else ""
     shown = f'<br><span class="dim">{text(begins, MAX_CHARS)}</span>' if begins else ""
     return f"<p><code>{text(quoted(drop.examples[k]), _NAME)}</code>{shown}</p>"
@@ -117,7 +117,7 @@ def stages(facts: Facts) -> str:
 
 
 def prediction(facts: Facts) -> str:
-    """What was expected when the run started beside what was measured."""
+    """Return a table of what was expected when the run started, next to what was measured."""
     found = facts.run.prediction
     rows = []
     for name, key in _MEASURED:
@@ -192,7 +192,7 @@ def _evidence(setting: Mapping[str, object]) -> str:
 
 
 def _figures(evidence: Mapping[str, object]) -> str:
-    """The numbers behind a choice, in a line."""
+    """Return the figures that led to a choice, in one line."""
     shown = []
     for name, value in list(evidence.items())[:20]:
         is_size = str(name).endswith("_bytes") and isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -208,7 +208,10 @@ def counters(facts: Facts) -> str:
 
 
 def _versions(*names: str) -> dict[str, str]:
-    """Of installed packages, from the names of their folders: importlib.metadata would take 10 ms of every run."""
+    """Return the versions of installed packages, from the names of their folders.
+
+    importlib.metadata would take 10 ms of every run.
+    """
     found: dict[str, str] = {}
     for place in reversed(sys.path):  # the first one counts
         with contextlib.suppress(OSError):

@@ -8,11 +8,7 @@ __all__ = ["align_down_to_256", "get_device_free_memory"]
 
 
 def align_down_to_256(memory_size: int) -> int:
-    """The largest multiple of 256 that is not above it.
-
-    >>> align_down_to_256(1000)
-    768
-    """
+    """Return the largest multiple of 256 that is not above a number."""
     return memory_size // 256 * 256
 
 

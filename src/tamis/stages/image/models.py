@@ -17,7 +17,10 @@ NSFW = "laion/clip-autokeras-binary-nsfw"
 
 
 def image_resources(num_gpus_per_worker: float) -> Resources:
-    """A share of a GPU where this machine has one, else a core. The same for all image stages, so that they run fused."""
+    """Return a share of a GPU if this machine has one, else a core.
+
+    The resources are the same for all image stages, so that they run fused.
+    """
     if isinstance(num_gpus_per_worker, bool) or not float(num_gpus_per_worker) >= 0:
         raise UsageError(f"num_gpus_per_worker: expected a number from 0 on, got {num_gpus_per_worker!r}")
     return Resources(cpus=1.0, gpus=float(num_gpus_per_worker) if count_gpus() else 0.0)
@@ -29,7 +32,10 @@ def check_batch_size(stage: str, n: Any) -> None:
 
 
 def model_place(model_dir: str | None, identifier: str) -> str:
-    """The folder of a model: `model_dir` itself, or what lies in it under the model's id; the id where no folder is given."""
+    """Return the folder of a model: `model_dir` itself, or the subfolder named by the model's id.
+
+    Return the id if no folder is given.
+    """
     if model_dir is None:
         return identifier
     folder = Path(os.path.expanduser(model_dir))

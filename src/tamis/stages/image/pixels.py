@@ -26,7 +26,7 @@ _CHUNKS_AHEAD = 2  # that a pool works on beside the one that is waited for
 
 
 def places(stage: str, batch: DocumentBatch) -> list[Where]:
-    """Where each picture lies: file, offset, length; and its bytes, where a stage changed it."""
+    """Return the location of each image: file, offset, length; and its bytes, if a stage changed it."""
     names = batch.get_columns()
     if not {"image_path", "offset", "length"} <= set(names):
         raise UsageError(
@@ -49,7 +49,7 @@ def stored_bytes(where: Where) -> bytes:
 
 
 def square(where: Where, side: int) -> np.ndarray[Any, Any]:
-    """The middle of a picture: uint8 [side, side, 3]."""
+    """Return the center of an image: uint8 [side, side, 3]."""
     data = stored_bytes(where)
     return fitted(decode(data, looks_of(data), min_side=side, passing=True), side)
 

@@ -43,7 +43,7 @@ class LanguageId:
         return {**self.__dict__, "_model": None}
 
     def path(self) -> str:
-        """The model's file on this machine."""
+        """Return the path of the model's file on this machine."""
         if self.model_path is not None:
             return self.model_path
         from tamis.stages.text.models.bundled import bundled_language_model
@@ -51,7 +51,7 @@ class LanguageId:
         return bundled_language_model()
 
     def load(self) -> FastTextModel:
-        """The model, mapped at the first call."""
+        """Return the model, mapped into memory at the first call."""
         if self._model is None:
             from tamis.stages.text.models.fasttext_model import FastTextModel
 
@@ -61,9 +61,10 @@ class LanguageId:
     def detect(
         self, texts: Sequence[str | None] | pa.Array | pa.ChunkedArray
     ) -> tuple[pa.LargeStringArray, NDArray[np.float64]]:
-        """For each text its code as the model spells it, and the score (0 to 1, rounding apart).
+        """Return each text's language code as the model spells it, and the score (0 to 1, rounding apart).
 
-        The code is null and the score 0 for a null, an empty or blank text, and one of which the model knows nothing.
+        The code is null and the score 0 for a null, an empty or blank text, and one of which the model knows
+        nothing.
         """
         from tamis.kernels.buffers import chunk_buffers
         from tamis.kernels.text.fasttext_kernels import windows

@@ -60,7 +60,10 @@ class FilmStage(ProcessingStage[Task[Any], Task[Any]]):
             print(f"{self.name}: {text}", file=sys.stderr, flush=True)
 
     def _by_hand(self, task: VideoTask) -> VideoTask:
-        """The stage over the rows of one film; what it dropped is in filtered_clips, or in the film's errors."""
+        """Run the stage over the rows of one video.
+
+        Dropped clips go to filtered_clips, or to the video's errors.
+        """
         self._consume_drops()
         self._consume_bad()
         batch = rows_of(task)
@@ -95,7 +98,7 @@ class NetworkStage(FilmStage):
 
     @abstractmethod
     def _fetch(self) -> object:
-        """Everything that is loaded later is on this machine; what is wrong with it is told."""
+        """Ensure that everything to be loaded later is on this machine, and report what is wrong with it."""
 
     @abstractmethod
     def _load(self) -> None: ...
@@ -129,7 +132,10 @@ class NetworkStage(FilmStage):
 
 
 def own_cpus(given: float, default: float) -> Resources:
-    """What one worker takes: one core, because films are decoded in one thread and several are worked on at once; or what the user asked for."""
+    """Return what one worker takes: one core, or what the user asked for.
+
+    The default is one core because videos are decoded in one thread and several are processed at once.
+    """
     return Resources(cpus=1.0 if given == default else float(given))
 
 
@@ -149,7 +155,7 @@ _WHY = {
 
 
 def good_rows(stage: FilmStage, batch: DocumentBatch, found: Sequence[T | FilmFault]) -> tuple[DocumentBatch, list[T]]:
-    """The rows for which something was found, and that; those with a fault go to quarantine."""
+    """Return the rows with a result, and the results; rows with a fault are quarantined."""
     is_good = np.array([not isinstance(one, FilmFault) for one in found], bool)
     bad = np.flatnonzero(~is_good)
     stage._note_bad(batch.serial[bad], [str(found[i]) for i in bad.tolist()])
@@ -158,7 +164,7 @@ def good_rows(stage: FilmStage, batch: DocumentBatch, found: Sequence[T | FilmFa
 
 # -- by hand ------------------------------------------------------------------------------------------------------------------
 def rows_of(task: VideoTask) -> DocumentBatch:
-    """A film as the row a reader makes of it, or its clips as rows."""
+    """Return a video as the row that a reader creates for it, or its clips as rows."""
     from tamis.formats.table_block import TableBlock
 
     video = task.data

@@ -69,7 +69,7 @@ class OnVideoTasks(FilmStage):
         return VideoTask(dataset_name, video)
 
     def _rows(self, task: Any, at: list[int], rows: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
-        """What came back, by the number of its row."""
+        """Return the rows that came back, by their row number."""
         if not isinstance(task, VideoTask):
             raise UsageError(f"{self.name}: expected a VideoTask back, got {type(task).__name__}")
         if rows[at[0]].get("start_s") is None:
@@ -90,7 +90,7 @@ class OnVideoTasks(FilmStage):
 
 
 def _plain(value: Any) -> Any:
-    """What numpy or torch holds, as Python has it; anything else as it is."""
+    """Convert numpy or torch values to Python values; return anything else unchanged."""
     if isinstance(value, (list, tuple)):
         return [_plain(v) for v in value]
     return value.tolist() if hasattr(value, "tolist") else value

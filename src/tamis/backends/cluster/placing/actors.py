@@ -24,7 +24,7 @@ class NodeAgent:
         self._agent = StartedAgent(about)
 
     def status(self) -> int | None:
-        """The exit status of the agent; None while it runs."""
+        """Return the exit status of the agent; None while it runs."""
         return self._agent.wait(0.0)
 
 
@@ -85,7 +85,10 @@ def _is_worth_waiting(node_id: str, node: dict[str, Any], wish: dict[str, Any], 
 
 
 def _start(node_id: str, node: dict[str, Any], wish: dict[str, Any]) -> Any:
-    """An actor on this node and no other. What others hold of its CPUs is not waited for: see _cpus_of."""
+    """Start an actor on this node and no other.
+
+    Does not wait for CPUs of the node that other processes hold: see _cpus_of.
+    """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -101,7 +104,7 @@ def _start(node_id: str, node: dict[str, Any], wish: dict[str, Any]) -> Any:
 
 
 def cpus_and_gpus(resources: dict[str, float], wish: dict[str, Any]) -> tuple[int, float]:
-    """What an agent may use of a node with these resources, less what is reserved for others."""
+    """Return the CPUs and GPUs that an agent may use on a node with these resources, less the reserved ones."""
     options = wish["options"]
     n_cpus = int(resources.get("CPU", 0) - float(options.get("reserved_cpus", 0.0)))
     n_gpus = max(0.0, resources.get("GPU", 0) - float(options.get("reserved_gpus", 0.0)))
@@ -109,7 +112,7 @@ def cpus_and_gpus(resources: dict[str, float], wish: dict[str, Any]) -> tuple[in
 
 
 def agent_facts(wish: dict[str, Any], n_cpus: int) -> dict[str, Any]:
-    """What an agent must know (agent.main)."""
+    """Return the parameters that an agent needs (agent.main)."""
     host, port = wish["hub"]
     return {"host": host, "port": port, "token": wish["token"], "n_cpus": n_cpus}
 

@@ -21,7 +21,7 @@ class Driver:
         self.ended = threading.Event()
 
     def wish(self) -> dict[str, Any]:
-        """What it wants (session.Wish, with the address of the hub and the token)."""
+        """Return the driver's request (session.Wish, with the address of the hub and the token)."""
         told: dict[str, Any] = json.loads(self._lines.readline())
         threading.Thread(target=self._wait, name="tamis-driver", daemon=True).start()
         return told

@@ -35,7 +35,7 @@ class StartedAgent:
         return self._process.pid
 
     def wait(self, seconds: float | None = None) -> int | None:
-        """Its exit status; None while it runs."""
+        """Return the exit status of the agent; None while it runs."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self._process.wait(seconds)
         return None
@@ -57,7 +57,10 @@ def declared_bytes() -> int:
 
 
 def node_name() -> str:
-    """Of this node, as Ray knows it: its address and the beginning of its number, for several nodes may be on one machine."""
+    """Return the name of this node as Ray knows it: its address and the beginning of its id.
+
+    The id is included because several nodes may run on one machine.
+    """
     # In a process of Ray's it is there; asking it elsewhere would make it join a cluster.
     ray: Any = sys.modules.get("ray")
     with contextlib.suppress(Exception):

@@ -43,9 +43,10 @@ def make_stage(about: dict[str, Any], n_cpus: float, n_gpus: float) -> Any:
 
 
 def n_workers(cpus: float, share: float) -> int:
-    """How many of our workers a node has: its share of the cores, as near as whole ones come to it.
+    """Return the number of Tamis workers for a node: its share of the cores, rounded to the nearest integer.
 
-    Xenna rounds down for its own workers: of two cores and its usual 0.95 one would be left idle, and half of the throughput with it.
+    Xenna rounds down for its own workers: with two cores and its usual share of 0.95, one core would stay idle,
+    and half of the throughput would be lost.
 
     >>> [n_workers(*of) for of in ((2, 0.95), (64, 0.95), (2, 0.5), (8, 0.3), (1, 0.1))]
     [2, 61, 1, 2, 1]
@@ -62,7 +63,7 @@ def place(wish: dict[str, Any], driver: Driver) -> None:
 
 
 def specified(wish: dict[str, Any], nodes: list[dict[str, Any]]) -> Any:
-    """The pipeline, with the user's settings."""
+    """Return the pipeline specification with the user's settings."""
     from cosmos_xenna.pipelines import v1 as pipelines
 
     options = wish["options"]

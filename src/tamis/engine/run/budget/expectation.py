@@ -44,7 +44,7 @@ class Expectation(Experience):
         self._began_s, self._is_usual, self._is_part = began_s, is_usual, is_part
 
     def models(self, max_block_bytes: int) -> list[Predictor]:
-        """One per segment, as earlier runs left them, or new."""
+        """Return one predictor per segment, as left by earlier runs, or new."""
         made, self.from_profile = models_of(self.profile, len(self.job.segments), max_block_bytes)
         return made
 
@@ -58,14 +58,17 @@ class Expectation(Experience):
     def begin(
         self, inputs: Inputs, config: Config, shares: Shares, predictors: list[Predictor], passes: int, before: Ledger
     ) -> None:
-        """Everything is known now, and nothing has been done yet (but by earlier attempts: `before`)."""
+        """Make the prediction, once everything is known and before any work is done.
+
+        `before`: work done by earlier attempts.
+        """
         self._before = (before.read_bytes, before.written_bytes, before.records.n)
         self._asked = conditions(self.job, inputs, config, shares, self.past, passes, before.read_bytes)
         s_per_byte = shipped_table.seconds_per_byte(stage_names(self.stages))
         self.expect(self._asked, self.forecast(self._asked, predictors, s_per_byte, learned=any(self.from_profile)))
 
     def end(self, peak_bytes: int, total: Ledger) -> None:
-        """All is done: what it took."""
+        """Record what the run took, after all work is done."""
         assert self._asked is not None
         now = (total.read_bytes, total.written_bytes, total.records.n)
         read, written, n = (max(a - b, 0) for a, b in zip(now, self._before, strict=True))

@@ -39,8 +39,11 @@ class GpuNeed:
 
 
 def share_gpus(job: Job, settings: RunSettings, record: Record, is_remote: bool = False) -> GpuShares:
-    """What each segment gets, written down with the reason. BudgetError where --gpu-memory, or what other processes leave of a device, is
-    too little for one worker. `is_remote`: workers run on other machines, whose devices are not known here."""
+    """Divide the GPUs among the segments and record each share with its reason.
+
+    Raise BudgetError if --gpu-memory, or what other processes leave of a device, is too little for one worker.
+    `is_remote`: workers run on other machines, whose devices are not known here.
+    """
     devices = device_names(os.environ)
     needs = [s.resources for s in job.segments]
     asked = parse_size(settings.gpu_memory) if settings.gpu_memory is not None else 0

@@ -60,7 +60,7 @@ class Outcome:
         self.largest_peak = max(self.largest_peak, int(data.get("peak_bytes") or 0))
 
     def note(self, record: Record, predictors: list[Predictor], counters: Mapping[str, int]) -> None:
-        """What the run changed by itself, with the figures that made it do so."""
+        """Record what the run changed by itself, with the figures that caused each change."""
         for i, model in enumerate(predictors):
             a, b, c = model.coefficients
             record.note(

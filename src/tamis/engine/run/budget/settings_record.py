@@ -43,7 +43,10 @@ def note_budget(record: Record, budget: Budget, settings: RunSettings) -> None:
 def note_shares(
     record: Record, settings: RunSettings, shares: Shares, config: Config, job: Job, server: Server
 ) -> None:
-    """How the budget is divided. `server`: what the forking server was measured to hold."""
+    """Record how the budget is divided.
+
+    `server`: the measured memory of the forking server.
+    """
     held = {f"server_{name}": getattr(server, name) for name in ("own_bytes", "anon_bytes", "peak_bytes")}
     record.note(
         "fixed memory", shares.fixed_bytes, "machine",

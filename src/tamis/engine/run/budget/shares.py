@@ -120,7 +120,10 @@ def estimated_budget(needed_bytes: int) -> int:
 def share_pool(
     budget_bytes: int, fixed_bytes: int, worker_bytes: int, job: Job, workers: int | None, cores: int
 ) -> tuple[Shares, int]:
-    """As many workers as asked for, or as there are cores, as long as each gets a cap it can work with; and that cap."""
+    """Divide the pool among workers; return the shares and the smallest acceptable cap.
+
+    Uses as many workers as requested, or as there are cores, as long as each gets a cap it can work with.
+    """
     pool, n = int(budget_bytes * USABLE) - fixed_bytes, workers or cores
     least = max(asked_bytes(job), MIN_CAP_BYTES if workers else GOOD_CAP_BYTES)
     while n > 1 and pool // n - worker_bytes < least:
@@ -129,12 +132,14 @@ def share_pool(
 
 
 def asked_bytes(job: Job) -> int:
-    """What the stages of a worker ask for."""
+    """Return the memory that the stages of a worker request."""
     return int(max((s.resources.memory_gb for s in job.segments), default=0.0) * 1e9)
 
 
 def smallest_budget(fixed_bytes: int, worker_bytes: int, loading_bytes: int = 0) -> int:
-    """The least budget in which one worker gets a cap it can work with, and loading fits: whole steps.
+    """Return the smallest budget in which one worker gets a cap it can work with, and loading fits.
+
+    The result is a whole number of steps.
 
     >>> smallest_budget(100_000_000, 10_000_000) // 10**6, smallest_budget(0, 0, loading_bytes=149_000_000) // 10**6
     (150, 150)
@@ -144,7 +149,9 @@ def smallest_budget(fixed_bytes: int, worker_bytes: int, loading_bytes: int = 0)
 
 
 def budget_to_name(fixed_bytes: int, worker_bytes: int, loading_bytes: int = 0) -> int:
-    """The smallest budget that is enough also when the same is measured again, for messages and plans: they are about the next run.
+    """Return the smallest budget that is still enough if the same is measured again.
+
+    For messages and plans, which are about the next run.
 
     >>> budget_to_name(0, 0, loading_bytes=149_000_000) // 10**6, budget_to_name(0, 0, loading_bytes=149_800_000) // 10**6
     (150, 155)

@@ -50,7 +50,7 @@ class SpooledLog(Closing):
                 n_lines += 1
 
     def valid(self) -> Iterator[dict[str, Any]]:
-        """The records that hold, in order: without those of steps that were taken back behind them."""
+        """Yield the valid records in order, without those of steps that a later record took back."""
         return (record for record, is_gone in self._records() if not is_gone)
 
     def taken_back(self) -> Iterator[dict[str, Any]]:
@@ -72,7 +72,10 @@ class SpooledLog(Closing):
 
 
 def _objects(bucket: Bucket, keys: Sequence[str]) -> Iterator[tuple[str, Iterable[bytes]]]:
-    """The lines of each object. Small ones are asked for together, and are few; a large one is read in steps."""
+    """Yield the lines of each object.
+
+    Small objects are requested together, a few at a time; a large one is read in steps.
+    """
 
     def ask(key: str) -> S3Source | bytes:
         found = bucket.head(key)

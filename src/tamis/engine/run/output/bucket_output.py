@@ -102,7 +102,7 @@ class BucketOutput:
         self._is_open = True
 
     def _log_keys(self) -> list[str]:
-        """The objects of the log, in order; RunConflict where one is missing."""
+        """Return the keys of the log objects in order; raise RunConflict if one is missing."""
         names = sorted(n[4:] for n in self._kept if n.startswith("log/") and _SEQUENCE.fullmatch(n[4:]))
         if [int(n) for n in names] != list(range(len(names))):
             raise RunConflict(
@@ -143,17 +143,20 @@ class BucketOutput:
 
     # -- keeping --------------------------------------------------------------------------------------------------------
     def keep(self, name: str, data: bytes) -> None:
-        """A file of the run directory that going on, or looking at the run elsewhere, needs."""
+        """Store a file of the run directory that resuming the run, or observing it elsewhere, needs."""
         self.bucket.put(self._key(f"{RUN}/{name}"), data)
         self._kept.add(name)
 
     def keep_file(self, name: str, path: str) -> None:
-        """The same for a file of any size. `name`: below _tamis/."""
+        """Store a file of the run directory like `keep`, for a file of any size.
+
+        `name`: below _tamis/.
+        """
         put_file(self.bucket, self._key(f"{RUN}/{name}"), path)
         self._kept.add(name)
 
     def bring(self, name: str, path: str) -> None:
-        """A file that `keep` left there, if there is one."""
+        """Download a file that `keep` stored, if there is one."""
         data = self.bucket.get(self._key(f"{RUN}/{name}"))
         if data is not None:
             files.write_bytes(path, data, files.OWN)
@@ -164,7 +167,7 @@ class BucketOutput:
             self._kept.discard(name)
 
     def what_is_wrong(self, about: dict[str, Any]) -> str:
-        """Why a committed file is not as it was; nothing if it is."""
+        """Explain why a committed file differs from what was committed; return an empty string if it does not."""
         size = self.sizes.get(about["name"])
         if size is None:
             return f"{self.url}/{about['name']} was committed by this run and is gone"
@@ -180,7 +183,10 @@ class BucketOutput:
 
     # -- committing -----------------------------------------------------------------------------------------------------
     def commit(self, group: Sequence[Commit | Replace], quarantine: str, log: CommitLog) -> None:
-        """As commit.commit_group, for a bucket. StoreError where the store does not answer, or another run committed first."""
+        """Commit a group to the bucket, like commit.commit_group.
+
+        Raise StoreError if the store does not answer, or if another run committed first.
+        """
         records: list[dict[str, Any]] = []
         staged: list[str] = []
         local: list[tuple[str, str]] = []
@@ -218,7 +224,7 @@ class BucketOutput:
             files.remove(path)
 
     def _about(self, file: StagedFile, name: str) -> dict[str, Any]:
-        """What the log says of a file, which is sent now if its worker did not."""
+        """Return the log entry of a file, and upload the file now if its worker did not."""
         about = file.log_entry() | {"name": check_name(name)}
         if file.upload is None:
             about["upload"] = list(send(self.bucket, self._key_of(about), file.path))
@@ -261,7 +267,10 @@ class BucketOutput:
                 self._kept.add(f"{file['kind']}/{file['name']}")
 
     def take(self, other: BucketOutput, name: str) -> None:
-        """An output file of another run in the same store, by the store's own copying; done before: nothing."""
+        """Copy an output file of another run in the same store, by the store's own copy operation.
+
+        Does nothing if the file was already copied.
+        """
         source = f"{other.prefix}/{name}"
         try:
             if name not in self.sizes:
@@ -277,7 +286,10 @@ class BucketOutput:
             ) from None
 
     def give(self, name: str, path: str) -> None:
-        """An output file of a run on this machine. The log that names it is adopted behind."""
+        """Upload an output file of a run on this machine.
+
+        The log that names the file is adopted afterwards.
+        """
         put_file(self.bucket, self._key(name), path)
         self.sizes[name] = os.path.getsize(path)
 
@@ -314,7 +326,7 @@ class BucketOutput:
         self._is_open = False
 
     def _uploads(self) -> Iterable[tuple[str, str, float]]:
-        """Of this output alone: another one may lie in a folder below."""
+        """Yield the unfinished uploads of this output alone: another output may be stored in a folder below."""
         yield from self.bucket.uploads(f"{self.prefix}/part-")
         yield from self.bucket.uploads(f"{self.prefix}/{RUN}/")
 
@@ -332,7 +344,7 @@ class BucketOutput:
 
 
 def _files_of(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """The files that a record of the log names."""
+    """Return the files that a log record names."""
     if record["t"] == "replace":
         return [record["file"]]
     return list(record.get("files", ()))

@@ -152,7 +152,7 @@ def _joined(files: list[StagedFile]) -> list[StagedFile]:
 
 
 def _append(path: str, to: str) -> None:
-    """The bytes of one file behind those of another, without holding them."""
+    """Append the bytes of one file to another, without holding them in memory."""
     with open(path, "rb", buffering=0) as source, open(to, "ab", buffering=0) as target:
         shutil.copyfileobj(source, target, _COPY_BYTES)
 

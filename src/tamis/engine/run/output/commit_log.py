@@ -24,8 +24,11 @@ class CommitLog:
         self._is_torn = False  # an append failed half-way, and what it wrote could not be taken back
 
     def read(self, mend: bool = False) -> Iterator[dict[str, Any]]:
-        """All records. A torn tail is passed over; `mend`: and cut off. Only for who holds the run's lock: to others the line that is being
-        written at this moment looks torn, too."""
+        """Yield all records, skipping a torn tail.
+
+        `mend`: also cut the torn tail off. Use it only while holding the run's lock: to other processes, the line that
+        is being written at this moment looks torn, too.
+        """
         if not os.path.exists(self.path):
             return
         with open(self.path, "rb") as file:
@@ -81,7 +84,7 @@ def line_of(record: dict[str, Any]) -> bytes:
 
 
 def parse(line: bytes) -> dict[str, Any] | None:
-    """The record of one line; None where it is damaged or torn."""
+    """Parse the record of one line; return None if the line is damaged or torn."""
     if len(line) < 12 or line[8:9] != b" " or not line.endswith(b"\n"):
         return None
     body = line[9:-1]

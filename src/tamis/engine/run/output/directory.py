@@ -87,7 +87,10 @@ class RunDir(files.Closing):
         return os.path.exists(os.path.join(self.path, "plan.json"))
 
     def has_commits(self) -> bool:
-        """Whether anything was committed here: an output is claimed by what is in it, not by an attempt."""
+        """Return True if anything was committed here.
+
+        An output is claimed by its contents, not by an attempt.
+        """
         with contextlib.suppress(OSError):
             return os.path.getsize(self.log.path) > 0
         return False
@@ -116,7 +119,10 @@ class RunDir(files.Closing):
             )
 
     def foreign_names(self) -> list[str]:
-        """What lies in the output beside the run directory and shards: this run's files, or somebody else's."""
+        """Return the names in the output other than the run directory and shards.
+
+        They are files of this run, or files that this run did not write.
+        """
         names = list(self.remote.sizes) if self.remote is not None else os.listdir(self.output)
         tops = [(n, n.partition("/")[0]) for n in names if n != NAME]
         return [n for n, top in tops if shard.NAME.fullmatch(top) is None and not shard.OF_PASS.fullmatch(top)]
@@ -154,7 +160,10 @@ class RunDir(files.Closing):
             files.own_folder(folder, _ADVICE.format(path=self.path), 0o755)
 
     def make_scratch(self) -> str:
-        """An empty folder for blocks. Scratch is never needed for recovery, so what an earlier run left is removed."""
+        """Create an empty scratch folder for blocks.
+
+        Scratch is never needed for recovery, so what an earlier run left is removed.
+        """
         self._remove_scratch()
         if self._far_parent:
             self.far = scratch_files.new_place(self._far_parent, "tamis-")
@@ -173,7 +182,10 @@ class RunDir(files.Closing):
         return self.scratch
 
     def _remove_scratch(self) -> None:
-        """The folders for blocks of this run and of earlier ones; whatever the file says, only folders that are ours."""
+        """Remove the scratch folders of this run and of earlier ones.
+
+        Whatever scratch.json says, only folders that are ours are removed.
+        """
         found = [os.path.join(self.path, "scratch")]
         if self._scratch_parent is not None:  # where earlier versions had it
             key = hashlib.blake2b(os.path.abspath(self.output).encode("utf-8", "surrogateescape"), digest_size=8)
@@ -230,7 +242,7 @@ class RunDir(files.Closing):
                 self.remote.keep_file(key, file)
 
     def bring_files(self, *names: str) -> None:
-        """What `keep_files` left in the bucket and is not here."""
+        """Download the files that `keep_files` stored in the bucket and that are missing here."""
         for name in names if self.remote is not None else ():
             path = os.path.join(self.path, name)
             if self.remote is not None and not os.path.exists(path):
@@ -292,7 +304,10 @@ class RunDir(files.Closing):
         return past
 
     def own_name(self, name: str) -> str:
-        """A name in the log, which must be one of the output folder's: it may be removed."""
+        """Return a name from the log; raise RunConflict unless it is one in the output folder.
+
+        The check is needed because files named in the log may be removed.
+        """
         try:
             check_name(name)
         except RunConflict:
@@ -307,7 +322,7 @@ class RunDir(files.Closing):
             remove_orphans(self.staged, self.output, self.quarantine, self.files)
 
     def files(self) -> FileTable:
-        """Every committed file, from the log."""
+        """Return every committed file, from the log."""
         table = FileTable()
         for record in self.log.read():
             if record["t"] == "replace":
@@ -327,11 +342,14 @@ class RunDir(files.Closing):
         return "" if size == about["bytes"] else f"{path} was committed with {about['bytes']} bytes and has {size}"
 
     def is_last_pass(self) -> bool:
-        """Whether a deduplication or curation holds the output: then what it keeps there is no remainder of one that ended."""
+        """Return True if a running deduplication or curation holds the output.
+
+        In that case, what it keeps there is not a leftover of one that ended.
+        """
         return files.is_held(os.path.join(self.path, "dedup.lock"))
 
     def is_half_forgotten(self) -> bool:
-        """Whether a process was killed while it removed what lies here (`forget`)."""
+        """Return True if a process was killed while it removed the contents of this directory (`forget`)."""
         return os.path.exists(os.path.join(self.path, _FORGETTING))
 
     def begin_to_forget(self) -> None:
@@ -376,7 +394,7 @@ class RunDir(files.Closing):
 
 
 def _order_of_forgetting(entry: str) -> int:
-    """What is not in `_LAST` goes first, then these."""
+    """Return the sort key for removal: entries not in `_LAST` go first, then those of `_LAST` in order."""
     return _LAST.index(entry) + 1 if entry in _LAST else 0
 
 
@@ -387,7 +405,10 @@ def own_run_dir(path: str) -> None:
 
 
 def check_run_dir(path: str) -> None:
-    """As `own_run_dir`, for who only reads it: nothing is made, and nothing is wrong where nothing is there."""
+    """Check a run directory like `own_run_dir`, for callers that only read it.
+
+    Creates nothing, and accepts a directory that does not exist.
+    """
     if files.check_own_folder(path, _ADVICE.format(path=path)):
         _check_links(path)
 

@@ -20,7 +20,10 @@ class Discarder:
         self._here, self._far = _Removal(os.unlink, "tamis-discard"), _Removal(remove_object, "tamis-remove")
 
     def add(self, path: str) -> None:
-        """What cannot be removed stays until the scratch of the run is removed as a whole."""
+        """Queue a file for removal.
+
+        What cannot be removed stays until the scratch of the run is removed as a whole.
+        """
         (self._far if is_bucket(path) else self._here).add(path)
 
     def close(self) -> None:
@@ -44,7 +47,7 @@ class _Removal:
             self._thread.start()
 
     def close(self, wait: bool = False) -> None:
-        """The thread ends when it has done what it was given."""
+        """End the thread after it has removed everything queued."""
         if self._thread is not None:
             self._paths.put("")
             if wait:

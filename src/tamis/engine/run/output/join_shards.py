@@ -27,7 +27,10 @@ _COPY_BYTES = 1 << 20
 
 
 def find_shards(base: str) -> list[Shard]:
-    """The shards that lie in `base`, in order. UsageError where some are missing, or where there are of two kinds."""
+    """Return the shards in `base`, in order.
+
+    Raise UsageError if some are missing, or if there are shards of different counts.
+    """
     found = sorted({(int(m[2]), int(m[1])) for name in _names(base) if (m := NAME.fullmatch(name)) is not None})
     counts = {n for n, _ in found}
     if not found:
@@ -85,8 +88,10 @@ def join_shards(
 
 
 def can_join_again(base: str, asked: str) -> bool:
-    """Whether all files that the shards in `base` wrote are still there, so that what was joined of them may be removed. Where not:
-    RunConflict if the user asked for that (`asked`: by what), else False."""
+    """Return True if all files that the shards in `base` wrote still exist, so that the joined output may be removed.
+
+    Otherwise raise RunConflict if the user asked for the removal (`asked`: by which option), else return False.
+    """
     try:
         shards = find_shards(base)
         missing = next((n for shard in shards for n in _missing(base, shard)), "")
@@ -121,7 +126,10 @@ def _opened(base: str, shard: Shard) -> RunDir:
 def _look_at_all(
     base: str, shards: list[Shard], differences: Callable[[Any, Any], list[str]]
 ) -> tuple[dict[str, Any], dict[str, Any], set[str]]:
-    """The plan and the sampling steps that all shards share, and the names of their output files; an error where they do not go together."""
+    """Return the plan and sampling steps that all shards share, and the names of their output files.
+
+    Raise an error if the shards do not belong together.
+    """
     first: dict[str, Any] = {}
     steps: dict[str, Any] = {}
     names: set[str] = set()
@@ -144,7 +152,7 @@ def _look_at_all(
 
 
 def _checked(place: RunDir, shard: Shard) -> dict[str, Any]:
-    """The plan of a shard that has ended well."""
+    """Return the plan of a shard; raise an error unless the shard finished successfully."""
     plan, done = place.read_plan(), place.read_json("manifest.json")
     if plan is None or done is None or done.get("status") != "finished":
         raise UsageError(f"{place.target} is not finished: run the same command with --shard {shard} again")
@@ -154,7 +162,10 @@ def _checked(place: RunDir, shard: Shard) -> dict[str, Any]:
 
 
 def _moved(record: dict[str, Any], place: RunDir, target: RunDir, replaced: set[str]) -> dict[str, Any]:
-    """A record of a shard's log with its files in the place of the whole. `replaced`: names of files that others took the place of."""
+    """Rewrite a record of a shard's log so that its files are located in the joined output.
+
+    `replaced`: names of files that were replaced by others.
+    """
     if record["t"] == "replace":
         return {**record, "file": _moved_file(record["file"], place, target, replaced)}
     return {**record, "files": [_moved_file(f, place, target, replaced) for f in record["files"]]}

@@ -13,8 +13,10 @@ from tamis.errors import RunConflict
 
 
 def check_name(name: Any) -> str:
-    """The name of a file in the output folder itself. RunConflict for one that leads elsewhere: a format's own ending, or a log that
-    somebody else wrote, must not write or remove files anywhere else.
+    """Return `name` if it is the name of a file in the output folder itself; raise RunConflict otherwise.
+
+    A format's own file extension, or a log that was written by someone else, must not cause files to be written or
+    removed anywhere else.
     """
     if (
         not isinstance(name, str)
@@ -29,7 +31,7 @@ def check_name(name: Any) -> str:
 
 
 def folder_of(kind: str, quarantine: str) -> str:
-    """Where files that are not output go: quarantine/, verdicts/, scores/ and rejected/ lie side by side."""
+    """Return the folder for files that are not output: quarantine/, verdicts/, scores/ and rejected/ are siblings."""
     return quarantine if kind == "quarantine" else os.path.join(os.path.dirname(quarantine), check_name(kind))
 
 
@@ -39,8 +41,10 @@ def in_order(files: list[StagedFile]) -> list[StagedFile]:
 
 
 def numbered(files: list[StagedFile]) -> Iterator[tuple[StagedFile, int]]:
-    """Each with a number that tells it from others of its kind: a partition that goes through several segments, or was cut
-    behind the first, has verdicts, quarantined records and outputs of several units. Files that a unit made together share it.
+    """Yield each file with a number that distinguishes it from others of its kind.
+
+    A partition that goes through several segments, or was cut after the first, has verdicts, quarantined records
+    and outputs of several units. Files that a unit wrote together share a number.
     """
     seen: dict[str, list[str]] = {}
     for file in files:
@@ -53,7 +57,7 @@ def numbered(files: list[StagedFile]) -> Iterator[tuple[StagedFile, int]]:
 
 
 def name_of(job: Commit, file: StagedFile, index: int) -> str:
-    """A name that sorts in input order and depends only on the range: file number, place, sampling step."""
+    """Return a name that sorts in input order and depends only on the range: file number, offset, sampling step."""
     # Other files have names of their own, as the table of committed files goes by name, and their own place in the partition.
     if file.kind == "output":
         name = f"part-{job.first.file:06d}-{job.first.start:015d}"
@@ -71,7 +75,9 @@ _REWRITTEN = re.compile(r"\.r([0-9]*)$")
 
 
 def rewritten_name(old: str, extension: str) -> str:
-    """What a file of this machine is called that replaces another one of the output: never the same name, as both are there for a moment.
+    """Return the name for a local file that replaces another one of the output.
+
+    It always differs from the old name, as both files exist for a moment.
 
     >>> [rewritten_name(old, "parquet") for old in ("part-1.parquet", "part-1.r.parquet", "part-1.r2.parquet")]
     ['part-1.r.parquet', 'part-1.r2.parquet', 'part-1.r3.parquet']

@@ -22,7 +22,10 @@ _YOUNG_S = 60.0  # somebody may be about to lock it
 
 
 def temporary_output() -> str:
-    """A new folder for the output of one run, in the folder for temporary files. OSError where there is no room."""
+    """Create a folder for the output of one run, in the folder for temporary files.
+
+    Raise OSError if the disk is full.
+    """
     import tempfile
 
     try:

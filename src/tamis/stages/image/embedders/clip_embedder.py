@@ -62,7 +62,7 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     # -- life cycle -----------------------------------------------------------------------------------------------------
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
-        """The model is fetched and looked at; without a GPU it is loaded once, and workers share its pages."""
+        """Download the model and check it; without a GPU, load it once so that workers share its pages."""
         check_libraries()
         self._folder()
         if not self.resources.requires_gpu:
@@ -129,7 +129,7 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         return kept.with_column(self.embedding_field, as_column([rows[i] for i in np.flatnonzero(good)]))
 
     def _embedded(self, found: list[Where]) -> list[Any]:
-        """A vector for each picture, or its fault."""
+        """Return a vector for each image, or its fault."""
         out: list[Any] = []
         for faults, vectors in self._results(found):
             each_vector = iter(vectors)

@@ -147,7 +147,7 @@ def fold_quick_gelu(model: Any) -> None:
 
 
 def _config(folder: folders.ModelFolder) -> Any:
-    """Of the part that looks at pictures; a whole checkpoint tells the width of its embeddings beside it."""
+    """Return the configuration of the vision part; a full checkpoint stores its embedding width next to it."""
     import transformers
 
     told = folder.config

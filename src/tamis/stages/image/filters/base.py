@@ -44,11 +44,11 @@ class BaseFilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     @abstractmethod
     def weights_file(self, fetch: bool) -> Path:
-        """The file of the head's weights. `fetch`: it may be downloaded (once per machine)."""
+        """Return the file of the head's weights. `fetch`: it may be downloaded (once per machine)."""
 
     @abstractmethod
     def load_head(self, path: Path) -> Any:
-        """The head: called with unit vectors, gives a score for each."""
+        """Load the head: a callable that takes unit vectors and returns a score for each."""
 
     def keep(self, scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         limit = self.score_threshold

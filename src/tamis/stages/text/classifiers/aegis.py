@@ -103,14 +103,17 @@ class AegisModelStage(ModelStage):
         return ["data"], [self.label_field] + ([self.score_field] if self.add_instruction_data_guard else [])
 
     def _find(self, identifier: str | None = None) -> folders.ModelFolder:
-        """An adapter is a folder without config.json: the base model's stands for it."""
+        """Return the folder of the base model by default: an adapter's folder has no config.json of its own."""
         return super()._find(identifier or self.base_model)
 
     def _find_here(self) -> Path:
         return folders.local(self.base_model, self.cache_dir)
 
     def model_files(self) -> str:
-        """Of the language model, which alone earlier versions looked at, of the adapter, and of the net behind it."""
+        """Return the fingerprints of the language model, of the adapter, and of the net that follows it.
+
+        Earlier versions looked at the language model alone.
+        """
         others = [self.model_identifier, *([self.guard_model] if self.add_instruction_data_guard else [])]
         return joined([super().model_files(), *map(self._fingerprint, others)])
 
@@ -132,7 +135,7 @@ class AegisModelStage(ModelStage):
         return GuardedModel(folder, adapter, guard, device, self.trust_remote_code)
 
     def shortened(self, text: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Of a prompt the message is cut: the policy before it and the question behind it stay."""
+        """Shorten the message of a prompt; keep the policy before it and the question after it."""
         before, behind = (np.array(ids, text.dtype) for ids in self._ends)
         message = text[len(before) : len(text) - len(behind)]
         if not len(before) or not np.array_equal(text, np.concatenate([before, message, behind])):

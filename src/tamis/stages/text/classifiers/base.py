@@ -66,7 +66,7 @@ class Classifier(CompositeStage[DocumentBatch, DocumentBatch]):
 
     @abstractmethod
     def model_stage(self) -> ModelStage:
-        """The stage that runs the model."""
+        """Return the stage that runs the model."""
 
     def decompose(self) -> list[ProcessingStage[Any, Any]]:
         stages: list[ProcessingStage[Any, Any]] = []
@@ -105,7 +105,7 @@ class Classifier(CompositeStage[DocumentBatch, DocumentBatch]):
         return list(self.filter_by or [])
 
     def filter_by_category(self, value: Any) -> bool:
-        """Whether a document with this label stays."""
+        """Return True if a document with this label is kept."""
         return self.filter_by is None or has_one_of(value, self.wanted_labels())
 
     def inputs(self) -> Any:

@@ -88,7 +88,7 @@ class PromptTaskComplexityModelStage(ModelStage):
         return {name: found.get(name) for name in OUTPUT_FIELDS} | self._tasks(logits[0])
 
     def _tasks(self, logits: np.ndarray[Any, Any]) -> dict[str, Any]:
-        """The likeliest kind of task with its probability, and the second, "NA" where that is unlikely."""
+        """Return the most likely task type with its probability, and the second, "NA" if that is unlikely."""
         chances = softmax(logits)
         best = np.argsort(-chances, axis=1, kind="stable")[:, :2]
         sure = np.round(np.take_along_axis(chances, best, 1), 3)

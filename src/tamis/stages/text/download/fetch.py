@@ -81,7 +81,7 @@ def fetch_file(url: str, path: str, policy: FetchPolicy = USUAL) -> int:
 
 
 def fetch_bytes(url: str, max_bytes: int, policy: FetchPolicy = USUAL) -> bytes:
-    """The whole of a small file (a list, an index). More than `max_bytes` is refused."""
+    """Return the contents of a small file (a list, an index); refuse more than `max_bytes`."""
     check_url(url, policy.schemes)
 
     def attempt() -> bytes:
@@ -153,7 +153,10 @@ class _NoSuchRange(_Interrupted):
 
 
 def _persist(url: str, policy: FetchPolicy, attempt: Callable[[], T], progress: Callable[[], int] = lambda: 0) -> T:
-    """What `attempt` returns, after as many tries as it takes; DownloadError after too many in a row without progress."""
+    """Return the result of `attempt`, retrying as often as needed.
+
+    Raises DownloadError after too many attempts in a row without progress.
+    """
     n_failed = 0
     while True:
         before = progress()
@@ -169,7 +172,10 @@ def _persist(url: str, policy: FetchPolicy, attempt: Callable[[], T], progress: 
 
 @contextmanager
 def _answer(url: str, policy: FetchPolicy, headers: Mapping[str, str]) -> Iterator[Any]:
-    """The open response. Failures to get one become DownloadError (for good) or _Interrupted (for now)."""
+    """Yield the open response.
+
+    Failures to get one become DownloadError (permanent) or _Interrupted (temporary).
+    """
     request = urllib.request.Request(
         url, headers={"User-Agent": _AGENT, "Accept-Encoding": "identity", "Connection": "close", **headers}
     )
@@ -223,7 +229,10 @@ def _opener(schemes: tuple[str, ...]) -> urllib.request.OpenerDirector:
 
 
 def _advice(status: int) -> str:
-    """What to do where a server refuses: whether it has the file cannot be told, so that going on without it would be silent loss."""
+    """Return advice for a refused request.
+
+    Whether the server has the file is unknown, so continuing without it would be silent loss.
+    """
     if status in _REFUSED:
         return "; access is refused: look at your credentials and your proxy, or wait if the server blocks those who ask often"
     return "; whether the file is there cannot be told from this: look at the URL, and run it again"
@@ -237,7 +246,10 @@ class _Body:
         self._waited_s, self._came = 0.0, 0
 
     def piece(self, most: int = _BLOCK_BYTES) -> bytes:
-        """Some bytes, at most so many; b"" at an orderly end. Only the time in here counts: whoever writes may take longer."""
+        """Return some bytes, at most `most`; b"" at an orderly end.
+
+        Only the time spent in here counts: a caller that writes the data may take longer.
+        """
         began_s = self._policy.clock()
         try:
             data = bytes(self._answer.read1(min(most, _BLOCK_BYTES)))
@@ -257,7 +269,7 @@ class _Body:
         return self._came < self._policy.least_bytes_per_s * self._waited_s
 
     def read(self, n_bytes: int) -> bytes:
-        """So many bytes, fewer only at an orderly end."""
+        """Return `n_bytes` bytes; fewer only at an orderly end."""
         pieces: list[bytes] = []
         while n_bytes > 0 and (data := self.piece(n_bytes)):
             pieces.append(data)
@@ -286,11 +298,14 @@ class _Part:
         return os.path.getsize(self.path) if os.path.exists(self.path) else 0
 
     def is_complete(self) -> bool:
-        """As many bytes as were told; where no length was told, whether the transfer came to an orderly end."""
+        """Return True if the file has as many bytes as the server reported.
+
+        If no length was reported: if the transfer came to an orderly end.
+        """
         return self._whole or (self._known.get("length") is not None and self.n_bytes() == self._known["length"])
 
     def headers(self) -> dict[str, str]:
-        """What to ask for: the rest, if it can be proven to be the rest of the same thing."""
+        """Return the headers that request the rest, if it is provably the rest of the same file."""
         have, validator = self.n_bytes(), self._known.get("validator")
         if not have or not validator or self._known.get("length") is None:
             return {}
@@ -334,7 +349,7 @@ class _Part:
         files.remove(self._note)
 
     def _read_note(self) -> dict[str, Any]:
-        """What an earlier call wrote; {} if it does not tell enough to go on from there."""
+        """Return the note that an earlier call wrote; {} if it does not contain enough to resume."""
         try:
             with open(self._note, encoding="utf-8") as file:
                 known = json.load(file)
@@ -360,18 +375,18 @@ def _content_range(headers: Any) -> tuple[int, int] | None:
 
 
 def _first_byte(headers: Any) -> int | None:
-    """The 10 of `Content-Range: bytes 10-19/20`, or of `bytes 10-19/*`."""
+    """Return the 10 of `Content-Range: bytes 10-19/20`, or of `bytes 10-19/*`."""
     unit, _, rest = headers.get("Content-Range", "").partition(" ")
     return _number(rest.partition("-")[0]) if unit == "bytes" else None
 
 
 def _number(text: str | None) -> int | None:
-    """A number that a server told; None for anything else, and for one that no file is as large as."""
+    """Return a number sent by a server; None for anything else, and for one larger than any file."""
     return int(text) if text and len(text) <= 18 and text.isascii() and text.isdecimal() else None
 
 
 def _validator(headers: Any) -> str | None:
-    """What If-Range may name: a strong ETag, else the time of the last change."""
+    """Return the validator for If-Range: a strong ETag, else the time of the last change."""
     etag = headers.get("ETag", "").strip()
     if etag.startswith('"'):
         return str(etag)

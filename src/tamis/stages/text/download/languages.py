@@ -31,7 +31,7 @@ WITHOUT_SPACES = frozenset(
 
 
 def language_name(code: str) -> str:
-    """The name of a language of the model; the code in capitals for one that is not known here.
+    """Return the name of a language of the model; for an unknown one, its code in capitals.
 
     >>> language_name("de"), language_name("xx")
     ('GERMAN', 'XX')

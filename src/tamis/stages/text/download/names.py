@@ -12,9 +12,13 @@ _LONGEST_BYTES = 200  # most file systems take 255; `.part.from` and the like co
 
 
 def name_of_url(url: str) -> str:
-    """The path of a URL as one file name: slashes become dashes, what else is special becomes `_`, with a hash before it.
+    """Return the path of a URL as one file name, prefixed with a hash if that alters it.
 
-    For sources with one host and paths that stay apart so: a/b and a-b, or the same path on two hosts, have one name.
+    Slashes become dashes (without a hash); other special characters become `_`, with a hash. A name that would
+    be empty or too long gets the hash, too.
+
+    For sources with one host and paths that remain distinct this way: a/b and a-b, or the same path on two
+    hosts, get the same name.
 
     >>> name_of_url("https://host/crawl-data/CC-MAIN-2024-10/warc/a-00001.warc.gz")
     'crawl-data-CC-MAIN-2024-10-warc-a-00001.warc.gz'
@@ -26,7 +30,9 @@ def name_of_url(url: str) -> str:
 
 
 def own_name_of_url(url: str) -> str:
-    """The same with a hash of the whole URL before it, always: two URLs do not share a name.
+    """Return a name as `name_of_url` does, but always prefixed with a hash of the whole URL.
+
+    Two URLs do not share a name.
 
     >>> own_name_of_url("https://host/a/b.gz"), own_name_of_url("https://host/a-b.gz"), own_name_of_url("https://other/a/b.gz")
     ('e7ff2da3-a-b.gz', '7fa69491-a-b.gz', '0a808922-a-b.gz')
@@ -35,7 +41,7 @@ def own_name_of_url(url: str) -> str:
 
 
 def _plain(url: str) -> tuple[str, bool]:
-    """The path and the query as a name, and whether nothing but slashes was replaced."""
+    """Return the path and the query as a name, and True if nothing but slashes was replaced."""
     parts = urlsplit(url)
     wanted = parts.path.lstrip("/").replace("/", "-") + (f"?{parts.query}" if parts.query else "")
     plain = re.sub(r"[^A-Za-z0-9._+=@~-]", "_", wanted)
@@ -49,7 +55,7 @@ def _marked(url: str, plain: str) -> str:
 
 
 def check_name(name: str, whose: str) -> str:
-    """A name that a downloader chose: refused where it would lead out of the folder."""
+    """Return a file name that a downloader chose; refuse one that would lead out of the folder."""
     if not name or name in (".", "..") or "/" in name or "\\" in name or "\0" in name:
         raise UsageError(f"{whose}._get_output_filename: expected a plain file name, got {name!r}")
     return name

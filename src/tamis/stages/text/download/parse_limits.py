@@ -276,7 +276,7 @@ def _in_child(parse: Callable[[], T], cpu_s: float) -> T:
 
 
 def _work(parse: Callable[[], Any], cpu_s: float, write_fd: int) -> None:
-    """What the child does; it never returns."""
+    """Run the parser in the child process; never return."""
     status = 1
     try:
         faulthandler.disable()  # a crash is reported by whoever waits for this process

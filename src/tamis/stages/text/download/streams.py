@@ -32,7 +32,7 @@ class Decoded(Closing):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Decoded:
-        """A local file, decoded as the end of its name says."""
+        """Open a local file, decoded according to its extension."""
         return cls(open(path, "rb", buffering=0), codec_of(path))
 
     @property
@@ -69,7 +69,7 @@ class Decoded(Closing):
         return self._all(parts)
 
     def read_part(self) -> bytes:
-        """The next bytes, as many as are at hand, all from one member or stream; b"" at the end."""
+        """Return the next available bytes, all from one member or stream; b"" at the end."""
         part = self._ready[self._at :] if self._fill() else b""
         self._at += len(part)
         self.offset += len(part)
@@ -88,7 +88,7 @@ class Decoded(Closing):
         return n_bytes - left
 
     def readline(self, max_bytes: int) -> bytes:
-        """Up to and with the next newline, or `max_bytes`, or the rest; b"" at the end."""
+        """Return the bytes up to and including the next newline, or `max_bytes`, or the rest; b"" at the end."""
         parts: list[bytes] = []
         while max_bytes > 0 and self._fill():
             end = self._ready.find(b"\n", self._at, self._at + max_bytes)
@@ -122,7 +122,7 @@ class Decoded(Closing):
         return b"".join(parts)
 
     def _fill(self) -> bool:
-        """Whether there is anything to hand out. A fault is kept until all before it was."""
+        """Return True if there are bytes to return. A fault is kept until all bytes before it were returned."""
         if self._at == len(self._ready) and self._fault is None:
             try:
                 self._ready, self._at = self._reader.read(1 << 20), 0

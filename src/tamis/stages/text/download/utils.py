@@ -15,7 +15,10 @@ _LOOK_CHARS = 200_000  # of a page, for its language, where these have as much t
 
 
 def check_s5cmd_installed() -> bool:
-    """Whether the command s5cmd is there. Tamis does not need it: files on S3 are fetched with the extra `s3`."""
+    """Return True if the command s5cmd is installed.
+
+    Tamis does not need it: files on S3 are fetched with the extra `s3`.
+    """
     return shutil.which("s5cmd") is not None
 
 
@@ -53,12 +56,18 @@ def _visible(text: str) -> str:
 
 
 def lang_detect(text: str) -> str:
-    """The name of the language of plain text or HTML, in capitals: "ENGLISH", "GERMAN", "CHINESE"; "UNKNOWN" where none."""
+    """Return the name of the language of plain text or HTML, in capitals.
+
+    "ENGLISH", "GERMAN", "CHINESE"; "UNKNOWN" if no language is detected.
+    """
     return detect_language(text)[0][0]
 
 
 def decode_html(html_bytes: bytes) -> str | None:
-    """A page as text: UTF-8 if it is valid, else as its own `<meta charset>` says, else as its bytes look. None: no text."""
+    """Decode a page: as UTF-8 if valid, else by its own `<meta charset>`, else by what its bytes look like.
+
+    Returns None if it is not text.
+    """
     try:
         return bytes(html_bytes).decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -66,7 +75,10 @@ def decode_html(html_bytes: bytes) -> str | None:
 
 
 def try_decode_with_detected_encoding(html_bytes: bytes) -> str | None:
-    """The same for bytes that are not UTF-8. Nothing is invented: a byte that fits nowhere means None."""
+    """Decode a page that is not UTF-8, as `decode_html` does.
+
+    Nothing is invented: a byte that fits no encoding means None.
+    """
     encoding = optional("resiliparse.parse.encoding", "decoding of pages", "html")
     data = bytes(html_bytes)
     for from_meta in (True, False):

@@ -34,7 +34,7 @@ _DECIDED = (
 
 
 def checked(transformers_init_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a user wants of from_pretrained; what is not the user's to decide is refused."""
+    """Return the user's settings for from_pretrained; refuse those that are not the user's to choose."""
     settings = dict(transformers_init_kwargs or {})
     if wrong := [name for name in _DECIDED if name in settings]:
         raise UsageError(
@@ -75,7 +75,7 @@ class EmbeddingModelStage(ModelStage):
         self.transformers_init_kwargs = checked(transformers_init_kwargs)
 
     def how(self, folder: folders.ModelFolder) -> str:
-        """How tokens become one vector."""
+        """Return how tokens are pooled into one vector."""
         return POOLINGS[self.pooling]
 
     def load(self, folder: folders.ModelFolder, device: TorchDevice) -> Network:
@@ -131,7 +131,10 @@ class Embedder:
 
 
 def pooling_of(path: Path) -> str:
-    """How a folder of sentence-transformers pools: by its modules. One that adds layers of its own is refused."""
+    """Return how a sentence-transformers folder pools, according to its modules.
+
+    A model that adds layers of its own is refused.
+    """
     listed = path / "modules.json"
     if not listed.exists():
         raise UsageError(
@@ -170,7 +173,10 @@ def _read_list(path: Path) -> list[dict[str, Any]]:
 
 
 def resolve(model_identifier: str, cache_dir: str | None = None) -> str:
-    """The default model comes from an installed package where it is not on this machine anyway: no network is needed."""
+    """Return the model to load; the default model comes from an installed package if it is not on this machine.
+
+    No network is needed for that.
+    """
     if model_identifier != DEFAULT_MODEL:
         return model_identifier
     try:

@@ -37,7 +37,7 @@ class DocumentFilter(ABC):
 
     @abstractmethod
     def score_document(self, text: str) -> Any:
-        """A number (or text) that says what `keep_document` needs to know."""
+        """Return a number (or text) with all that `keep_document` needs to know."""
 
     @abstractmethod
     def keep_document(self, score: Any) -> bool:
@@ -54,11 +54,14 @@ class DocumentFilter(ABC):
         return ()
 
     def score_from(self, stats: Stats) -> np.ndarray[Any, Any]:
-        """One score per document from its statistics."""
+        """Compute one score per document from its statistics."""
         raise UsageError(f"{self.name}: a filter that names statistics must define score_from(stats)")
 
     def score_batch(self, texts: pa.Array) -> Any:
-        """One score per text: an array or a list. Override it when many texts together are cheaper than one by one."""
+        """Return one score per text: an array or a list.
+
+        Override it when scoring many texts together is cheaper than one by one.
+        """
         if self.accepts_null:
             return [self.score_document(text) for text in texts.to_pylist()]
         return [self.score_document(text or "") for text in texts.to_pylist()]
@@ -70,20 +73,28 @@ class DocumentFilter(ABC):
         return np.fromiter((bool(self.keep_document(s)) for s in values), bool, len(values))
 
     def keep_texts(self, texts: pa.Array, scores: Any) -> np.ndarray[Any, Any]:
-        """Which documents stay. Override it when the choice depends on more than the score, e.g. on a draw per document."""
+        """Return which documents are kept.
+
+        Override it when the choice depends on more than the score, e.g. on a draw per document.
+        """
         return self.keep_scores(scores)
 
     def score_numbers(self, scores: Any) -> Any:
-        """What histograms count of the scores. Override it when these are no numbers, but have one."""
+        """Return the numbers of the scores that histograms count.
+
+        Override it when the scores are not numbers, but contain one.
+        """
         return scores
 
     def thresholds(self) -> Mapping[str, Any]:
-        """The parameters that decide, with their values: what a report shows beside the score of a dropped document."""
+        """Return the parameters that decide, with their values, which a report shows next to a dropped document's score."""
         return {}
 
     def model_fingerprint(self) -> str | None:
-        """A fingerprint of the files that its scores depend on: where they changed, a run is not resumed with others. Empty: there are
-        none. None: they cannot be read yet."""
+        """Return a fingerprint of the files that the scores depend on.
+
+        A run is not resumed if they changed. Empty: there are none. None: they cannot be read yet.
+        """
         return ""
 
     def bounds(self) -> tuple[str | None, str | None]:
@@ -192,7 +203,7 @@ def is_number(value: Any) -> bool:
 
 
 def quotient(stats: Stats, names: Sequence[str], when_nothing: float) -> np.ndarray[Any, Any]:
-    """The one statistic, or the first divided by the second."""
+    """Return the single statistic, or the first divided by the second."""
     if len(names) == 1:
         return np.asarray(stats[names[0]])
     above, below = (np.asarray(stats[name], np.float64) for name in names)

@@ -27,7 +27,7 @@ class Entry(NamedTuple):
 
 
 def filters() -> list[Entry]:
-    """The filters in the order of their modules."""
+    """Return the filters in the order of their modules."""
     found = []
     for path in MODULES:
         module = importlib.import_module(path)

@@ -88,7 +88,7 @@ class FastTextQualityFilter(_ModelFilter):
             self._model = model
 
     def best(self, texts: pa.Array) -> list[tuple[str, float]]:
-        """The best label of each text and its score; ("", 0) where the model knows nothing of a text.
+        """Return the best label of each text and its score; ("", 0) if the model knows nothing of a text.
 
         A line feed would end the text for fastText; it counts as a space.
         """
@@ -108,7 +108,7 @@ class FastTextQualityFilter(_ModelFilter):
         return np.asarray(self.draws(texts) > 1 - np.asarray(scores, np.float64))
 
     def draws(self, texts: pa.Array) -> np.ndarray[Any, Any]:
-        """One Pareto draw per text, from the hash of its content."""
+        """Return one Pareto draw per text, from the hash of its content."""
         import hashlib
 
         key = str(self.seed).encode()
@@ -188,7 +188,7 @@ class FastTextLangId(_ModelFilter):
         return {"min_langid_score": self.min_langid_score, "lang": self.lang}
 
     def bounds(self) -> tuple[str | None, str | None]:
-        """Of the documents that are in a wanted language, and only those are kept."""
+        """Return the bounds for documents in a wanted language; only those are kept."""
         return "min_langid_score", None
 
 
@@ -197,7 +197,10 @@ def _some(labels: Sequence[str]) -> str:
 
 
 def _probability(score: Any) -> float | None:
-    """The number in a score such as "[0.97, 'en']", read in 0.3 us; as Python's literal it would take 7."""
+    """Return the number in a score such as "[0.97, 'en']".
+
+    This takes 0.3 us; parsing it as a Python literal would take 7.
+    """
     try:
         return float(str(score)[1:40].partition(",")[0])
     except ValueError:

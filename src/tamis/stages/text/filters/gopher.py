@@ -19,7 +19,7 @@ from tamis.stages.text.filters.rule_set import RuleSet
 def rule(
     label: str, statistic: str, per: str | None = None, *, low: Any = None, high: Any = None, when_nothing: float = 0.0
 ) -> list[DocumentFilter]:
-    """One rule, or none where both limits are None."""
+    """Return one rule, or none if both limits are None."""
     if low is None and high is None:
         return []
     bounds = -inf if low is None else low, inf if high is None else high
@@ -97,7 +97,7 @@ class GopherRepetition(RuleSet):
 
 
 def _grams(parameter: str, pairs: Sequence[Sequence[float]]) -> list[tuple[int, float]]:
-    """The pairs, n as a whole number that the kernels count."""
+    """Return the pairs, with n as a whole number that the kernels count."""
     try:
         found = [(n, limit) for n, limit in pairs]
     except (TypeError, ValueError):

@@ -73,7 +73,7 @@ Pipeline("filtered", stages=stages).run(memory="1GB")
 
 
 def reference() -> str:
-    """The whole page."""
+    """Return the whole reference page."""
     return "\n".join([_HEAD, *_sets(), *_filters(), *_nothing(), *_statistics()]) + "\n"
 
 
@@ -142,7 +142,7 @@ def _statistics() -> list[str]:
 
 
 def limits(one: DocumentFilter) -> str:
-    """What a rule keeps, as a person writes it.
+    """Return what a rule keeps, in human-readable form.
 
     >>> from tamis.stages.text.filters.heuristic import NumbersFilter, WordCountFilter
     >>> limits(NumbersFilter()), limits(WordCountFilter(2, 5))

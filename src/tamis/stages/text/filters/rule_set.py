@@ -23,7 +23,7 @@ class RuleSet(CompositeStage[DocumentBatch, DocumentBatch]):
 
     @abstractmethod
     def filters(self) -> list[DocumentFilter]:
-        """The rules in their order. A rule whose limit is None is left out."""
+        """Return the rules in their order. A rule whose limit is None is left out."""
 
     def decompose(self) -> list[ProcessingStage[Any, Any]]:
         filters = self.filters()

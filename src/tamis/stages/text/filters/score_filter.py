@@ -43,7 +43,7 @@ class _Filters(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     @abstractmethod
     def _objects(self) -> list[DocumentFilter]:
-        """The filters that are objects; functions have no life cycle."""
+        """Return the filters that are objects; functions have no life cycle."""
 
     def _readers(self) -> list[tuple[DocumentFilter, str]]:
         """Filters that score texts, with the field they read."""
@@ -58,7 +58,7 @@ class _Filters(ProcessingStage[DocumentBatch, DocumentBatch]):
             self._ahead += stage._readers()
 
     def _reading(self, field: str, first: int = 0) -> list[DocumentFilter]:
-        """The filters from `first` on, and those of the stages behind, that read this field."""
+        """Return the filters from `first` on, and those of the following stages, that read this field."""
         return [f for f, name in [*self._readers()[first:], *getattr(self, "_ahead", [])] if name == field]
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
@@ -75,7 +75,7 @@ class _Filters(ProcessingStage[DocumentBatch, DocumentBatch]):
             _call(one, "load_tokenizer")
 
     def compute_filter_mask(self, df: Any) -> Any:
-        """Which rows of a frame stay, as a series of bools with the frame's index."""
+        """Return which rows of a frame are kept, as a series of bools with the frame's index."""
         from tamis.formats.frames.pandas_frames import table_of
         from tamis.formats.table_block import TableBlock
 
@@ -258,7 +258,10 @@ class ScoreFilter(_Filters):
 
 # -- scoring ----------------------------------------------------------------------------------------------------------
 def _scores(fn: Any, measured: Measured, rows: np.ndarray[Any, Any], chain: Sequence[Any]) -> Any:
-    """One score per row, by statistics where the filter names them. `chain`: filters that will look at the same texts."""
+    """Return one score per row, from statistics where the filter names them.
+
+    `chain`: filters that will examine the same texts.
+    """
     if not isinstance(fn, DocumentFilter):
         return [fn("" if value is None else value) for value in measured.batch.values(measured.field, rows)]
     wanted = fn.statistics
@@ -273,7 +276,7 @@ def _scores(fn: Any, measured: Measured, rows: np.ndarray[Any, Any], chain: Sequ
 
 
 def _numbers(fn: Any, scores: Any) -> Any:
-    """For the histogram of the scores: those of the documents that this filter saw."""
+    """Return the numbers for the histogram of the scores, those of the documents that this filter saw."""
     return fn.score_numbers(scores) if isinstance(fn, DocumentFilter) else scores
 
 
@@ -288,7 +291,7 @@ def _chosen(texts: pa.Array, rows: np.ndarray[Any, Any]) -> pa.Array:
 
 
 def _at(scores: Any, where: np.ndarray[Any, Any]) -> Any:
-    """Some of the scores, which are an array of numpy or Arrow, or a list."""
+    """Select some of the scores, which are an array of numpy or Arrow, or a list."""
     if isinstance(scores, np.ndarray):
         return scores[where]
     if isinstance(scores, (pa.Array, pa.ChunkedArray)):
@@ -399,7 +402,7 @@ def _as_list(given: Any, parameter: str, stage: str) -> list[Any]:
 
 
 def _spread(given: Any, n: int, kind: Any, parameter: str, stage: str, repeat: bool = True) -> list[Any]:
-    """One value per filter: a list of as many, or (if it makes sense) one value for all."""
+    """Return one value per filter: from a list of that length, or (if it makes sense) one value for all."""
     values = list(given) if isinstance(given, (list, tuple)) else [given] * (n if repeat else 1)
     if len(values) != n or not all(isinstance(v, kind) for v in values):
         raise UsageError(

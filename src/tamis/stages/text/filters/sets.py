@@ -26,7 +26,7 @@ SETS: dict[str, tuple[Made, ...]] = {
 
 
 def find_sets(names: str) -> list[Made]:
-    """The stages of one set, or of several joined by +, each once.
+    """Return the stages of one set, or of several joined by +, each once.
 
     >>> [made.__name__ for made in find_sets("gopher-quality+c4+gopher")]
     ['GopherQuality', 'C4Quality', 'GopherRepetition']

@@ -25,7 +25,10 @@ TOGETHER = (
 
 @lru_cache(maxsize=1000)
 def pass_of(statistic: str) -> str:
-    """Which pass over the text gives it. Passes run one by one, each only over documents that no filter dropped before."""
+    """Return the pass over the text that computes a statistic.
+
+    Passes run one by one, each only over documents that no filter dropped before.
+    """
     from tamis.kernels.text import line_stats, paragraph_stats, split_lines, url_stats, word_stats
 
     if statistic.endswith("_gram_fraction"):
@@ -49,7 +52,7 @@ def pass_of(statistic: str) -> str:
 def measure(
     texts: pa.Array, wanted: Collection[str], rows: np.ndarray[Any, Any] | None = None, known: Numbers | None = None
 ) -> Numbers:
-    """One array per statistic, for all texts or the chosen rows. A null counts as the empty text."""
+    """Return one array per statistic, for all texts or the chosen rows. A null counts as the empty text."""
     from tamis.kernels.buffers import string_buffers
     from tamis.kernels.text.text_stats import statistics
 
@@ -57,7 +60,7 @@ def measure(
 
 
 def known_statistics() -> dict[str, str]:
-    """Every statistic with the sentence that explains it."""
+    """Return every statistic with the sentence that explains it."""
     from tamis.kernels.text.text_stats import STATISTICS
 
     return dict(STATISTICS)
@@ -77,7 +80,10 @@ class Measured:
         return self.batch.texts(self.field)
 
     def get(self, wanted: Iterable[str], rows: np.ndarray[Any, Any], also: Iterable[str] = ()) -> Numbers:
-        """The wanted statistics of `rows` (ascending). `also`: what later filters will ask of the same rows or fewer."""
+        """Return the wanted statistics of `rows` (ascending).
+
+        `also`: statistics that later filters will request for the same rows or fewer.
+        """
         wanted = list(wanted)
         missing = {name for name in wanted if not self._has(name, rows)}
         if missing:
@@ -102,7 +108,7 @@ class Measured:
         return values if len(known) == len(rows) else np.asarray(values[np.searchsorted(known, rows)])
 
     def hand_on(self, child: DocumentBatch, rows: np.ndarray[Any, Any]) -> None:
-        """What was measured of some rows only goes along with the batch of those that are left."""
+        """Pass statistics that were measured for some rows only on to the batch of the remaining rows."""
         for name, (known, values) in self._partly.items():
             child.measured[self.field, name] = values[np.searchsorted(known, rows)]
 

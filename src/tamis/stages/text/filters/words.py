@@ -33,7 +33,7 @@ def is_segmented(lang: str) -> bool:
 
 
 def word_splitter(lang: str) -> Callable[[str], list[str]]:
-    """A function from text to words. The words of a segmented language exclude pure whitespace."""
+    """Return a function from text to words. The words of a segmented language exclude pure whitespace."""
     return _splitter(_language(lang))
 
 

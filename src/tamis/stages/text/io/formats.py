@@ -34,7 +34,7 @@ def output_format(
 
 
 def writer_of(file_type: str) -> type[JsonlWriter]:
-    """Who writes "parquet", "arrow", "jsonl", "jsonl.zst"."""
+    """Return the writer class for "parquet", "arrow", "jsonl", "jsonl.zst"."""
     return _writers().get(file_type) or _writers()["jsonl"]
 
 

@@ -30,7 +30,10 @@ _READ = (*_ANYWAY, "columns", "engine", "compression", "storage_options")
 def read_options(
     stage: str, given: Mapping[str, Any] | None, called: str = "read_kwargs"
 ) -> tuple[dict[str, Any], list[str] | None]:
-    """What was given (as the parameter `called` so), checked, and the fields that it chooses (`columns`)."""
+    """Return the options, checked, and the fields that they select (`columns`).
+
+    `called`: the name of the parameter in which they were given.
+    """
     options = dict(given or {})
     _check(stage, called, options, _READ)
     if options.get("compression", "infer") not in ("infer", None):
@@ -42,7 +45,7 @@ def read_options(
 
 
 def jsonl_options(stage: str, given: Mapping[str, Any] | None) -> tuple[dict[str, Any], str | None]:
-    """What was given, checked, and the codec that it asks for."""
+    """Return the options, checked, and the codec that they ask for."""
     options = dict(given or {})
     _check(stage, "write_kwargs", options, (*_ANYWAY, "engine", "compression", "storage_options"))
     codec = options.get("compression", "infer")
@@ -54,7 +57,7 @@ def jsonl_options(stage: str, given: Mapping[str, Any] | None) -> tuple[dict[str
 
 
 def rows_options(stage: str, given: Mapping[str, Any] | None, compressions: Sequence[str]) -> dict[str, Any]:
-    """What was given, checked; `compression` as the writer knows it."""
+    """Return the options, checked, with `compression` as the writer spells it."""
     options = dict(given or {})
     _check(stage, "write_kwargs", options, ("compression", "engine", "index", "storage_options"))
     if options.get("compression", "zstd") is None:

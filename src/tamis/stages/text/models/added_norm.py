@@ -33,7 +33,7 @@ def added_norm(
 
 
 def can_be_fused(width: int, device: torch.device | str, dtype: torch.dtype) -> bool:
-    """Whether the kernel can be used for rows of this width; compiles it."""
+    """Return True if the kernel can be used for rows of this width; compiles it."""
     if torch.device(device).type != "cuda" or dtype is not torch.bfloat16 or width % 8 or width > _MOST:
         return False
     if torch.cuda.get_device_capability(device) < (8, 0):

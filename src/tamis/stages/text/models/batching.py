@@ -55,7 +55,7 @@ class Shape:
         return max(1, min(self.max_rows, self.max_tokens // length))
 
     def key(self, batch: Batch) -> int:
-        """What batches have in common that take the same memory per token."""
+        """Return the key shared by batches that take the same memory per token."""
         return 0 if self.packed or self.in_order else batch.length
 
 
@@ -81,12 +81,12 @@ def ordered(lengths: Sequence[int], shape: Shape, at: Sequence[int] | None = Non
 
 
 def next_batch(lengths: Sequence[int], order: Sequence[int], begin: int, shape: Shape) -> Batch:
-    """The batch that begins at this place of the order."""
+    """Return the batch that begins at this position of the order."""
     return _batch(lengths, list(order[begin : _end(lengths, order, begin, shape)]), shape)
 
 
 def _end(lengths: Sequence[int], order: Sequence[int], begin: int, shape: Shape) -> int:
-    """Where the batch that begins here ends."""
+    """Return the end of the batch that begins at this position of the order."""
     if shape.packed:
         each = np.array([lengths[i] for i in order[begin : begin + shape.max_rows]], np.int64)
         return begin + max(1, int(np.searchsorted(np.cumsum(shape.padded_each(each)), shape.max_tokens, "right")))
@@ -105,7 +105,10 @@ def _end(lengths: Sequence[int], order: Sequence[int], begin: int, shape: Shape)
 
 
 def _is_alike(own: int, length: int, shape: Shape) -> bool:
-    """Whether a text may be padded to this length: to its own where shapes are fixed; else where that adds little."""
+    """Return True if a text may be padded to this length.
+
+    With fixed shapes: if it is the text's own padded length; else if padding adds little.
+    """
     if shape.fixed:
         return shape.padded(own) == length
     return length - own <= max(shape.step, length // 10)

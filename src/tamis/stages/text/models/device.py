@@ -40,13 +40,13 @@ class Device(Protocol):
     name: str
 
     def is_full(self, exc: BaseException) -> bool:
-        """Whether an exception says that the device has no memory left."""
+        """Return True if an exception means that the device is out of memory."""
 
     def release(self, thorough: bool = False) -> None:
         """Give back what nobody uses any more; `thorough`: look for it everywhere, however long that takes."""
 
     def room(self) -> float | None:
-        """How many times as large as the batches since the last `release` a batch could be; None where nobody can tell."""
+        """Return how many times larger a batch could be than those since the last `release`; None if unknown."""
 
 
 @dataclass
@@ -70,14 +70,17 @@ class Allowance:
     _just_failed: set[int] = field(default_factory=set)  # and nothing of that length was done since
 
     def of(self, batch: Batch) -> Shape:
-        """The shape for texts such as those of this batch."""
+        """Return the shape for texts like those of this batch."""
         key = self.shape.key(batch)
         if key not in self._tokens and self._failed_at:
             self._tokens[key], self._clean[key] = self._first(key), 0
         return self.shape.within(int(self._tokens.get(key, self.shape.max_tokens)))
 
     def _first(self, key: int) -> float:
-        """What a length begins with of which nothing is known: as the next longer one, else as the next shorter one, or what has fitted already."""
+        """Return the initial number of tokens for a length about which nothing is known.
+
+        That of the next longer length, else of the next shorter one, or what has already fitted.
+        """
         nearest = min(
             (k for k in self._tokens if k > key), default=max((k for k in self._tokens if k < key), default=None)
         )
@@ -85,7 +88,10 @@ class Allowance:
         return max(told, float(self._fitted_at.get(key, 0)))
 
     def failed(self, batch: Batch) -> bool:
-        """A batch did not fit; the next of its kind is as large as one that did, or half as large. False where nothing is left."""
+        """Record that a batch did not fit; return False if no smaller batch is possible.
+
+        The next batch of its kind is as large as one that did fit, or half as large.
+        """
         key = self.shape.key(batch)
         self.n_failures += 1
         self._n_ever += 1
@@ -99,7 +105,11 @@ class Allowance:
         return batch.n_tokens > batch.least_tokens
 
     def fitted(self, batch: Batch, room: Callable[[], float | None] = lambda: None) -> None:
-        """A batch fitted. After enough of them it may be larger, up to just below where it failed last. `room`: as `Device.room`."""
+        """Record that a batch fitted.
+
+        After enough of them batches may be larger, up to just below the size that failed last. `room`: see
+        `Device.room`.
+        """
         key = self.shape.key(batch)
         is_first = key in self._just_failed
         self._just_failed.discard(key)
@@ -128,7 +138,7 @@ class Allowance:
 
 
 def _allowed(lengths: list[int], order: list[int], begin: int, allowance: Allowance) -> Batch:
-    """The batch that begins at this place of the order, as large as it may be now."""
+    """Return the batch that begins at this position of the order, as large as is allowed now."""
     batch = next_batch(lengths, order, begin, allowance.shape)
     allowed = allowance.of(batch)
     return batch if allowed == allowance.shape else next_batch(lengths, order, begin, allowed)
@@ -149,7 +159,7 @@ class Ahead:
             begin += len(batch.at)
 
     def take(self, batch: Batch) -> Any:
-        """What `prepare` gives for a batch; it is given away once."""
+        """Return the result of `prepare` for a batch; it is returned only once."""
         known, made = self._made.pop(batch.at[0], (None, None))
         return made if known == batch else self._prepare(batch)
 
@@ -190,7 +200,10 @@ def run_batches(
 
 
 def _try(run: Callable[[Batch], Any], batch: Batch, device: Device) -> tuple[Any] | None:
-    """What `run` gives; None where the device is full. The exception ends here: its traceback would hold the tensors."""
+    """Return the result of `run` in a tuple; None if the device is full.
+
+    The exception ends here, because its traceback would keep the tensors alive.
+    """
     try:
         return (run(batch),)
     except Exception as exc:
@@ -207,7 +220,7 @@ class Work:
         self._marks: list[Any] = []
 
     def given(self) -> None:
-        """A batch was given to the device: where it stands there is marked."""
+        """Record an event for the batch that was just submitted to the device."""
         if self._kind == "cpu":
             return
         mark = torch.cuda.Event()

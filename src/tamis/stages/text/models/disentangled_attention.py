@@ -60,7 +60,9 @@ def distances(limit: int, buckets: int, max_distance: int) -> Distances:
 
 
 def reach_of(rows: torch.Tensor, limit: int) -> int:
-    """The distance from which on rows are the same, and the width of a tile, so that no tile but such ones goes beyond.
+    """Return the distance beyond which rows are constant, plus the width of a tile; at most `limit`.
+
+    Thus only tiles of constant rows extend beyond it.
 
     >>> import torch
     >>> reach_of(torch.tensor([0, 0, 0, 1, 2, 3, 3, 3, 3]), 4), reach_of(torch.arange(2001).clamp(800, 1300), 1000)
@@ -74,7 +76,7 @@ def reach_of(rows: torch.Tensor, limit: int) -> int:
 
 
 def is_steep(rows: torch.Tensor, windows: tuple[tuple[int, int], ...]) -> bool:
-    """Whether somewhere n distances next to each other have more than m rows, for any (n, m); or rows fall.
+    """Return True if any n adjacent distances span more than m rows, for any (n, m), or if rows decrease.
 
     >>> import torch
     >>> is_steep(torch.tensor([0, 1, 1, 2, 4]), ((3, 3),)), is_steep(torch.tensor([0, 1, 1, 2, 3]), ((3, 3),))
@@ -95,7 +97,10 @@ class Variant:
 
 
 def variant(n_rows: int, reach: int, n_heads: int, shared_bytes: int, n_multiprocessors: int) -> Variant | None:
-    """With the tables in shared memory where a multiprocessor has so much of it (`shared_bytes`), else without; none if that is too much.
+    """Return the kernel variant: with the tables in shared memory if `shared_bytes` suffice, else without.
+
+    `shared_bytes`: shared memory of a multiprocessor. Returns None if even the variant without tables needs
+    more.
 
     >>> variant(512, 639, 12, 232_448, 132)
     Variant(resident=True, shared_bytes=229886, n_blocks=11)
@@ -111,9 +116,10 @@ def variant(n_rows: int, reach: int, n_heads: int, shared_bytes: int, n_multipro
 
 
 def paired(table: torch.Tensor) -> torch.Tensor:
-    """A table of positions ([heads, rows, 64], bf16) with its rows in pairs, in the order in which threads of the kernel hold them.
+    """Reorder a table of positions ([heads, rows, 64], bf16) into row pairs, as the kernel's threads hold them.
 
-    Of two rows, thread c takes 16 bytes at a time: a word of the one, the same of the other, and the next of both.
+    Of two rows, thread c takes 16 bytes at a time: a word of the first, the same word of the second, and the
+    next of both.
     """
     n_heads, n_rows, _ = table.shape
     words = table.contiguous().view(torch.int32).view(n_heads, n_rows // 2, 2, 2, 4, 2, 2)
@@ -121,7 +127,7 @@ def paired(table: torch.Tensor) -> torch.Tensor:
 
 
 def why_not_fused(head_size: int, n_heads: int, where: Distances, device: torch.device | str) -> str:
-    """Why the kernel cannot be used here, as a part of a sentence; nothing if it can."""
+    """Return why the kernel cannot be used here, as part of a sentence; "" if it can."""
     if torch.device(device).type != "cuda":
         return "it needs a CUDA device"
     if head_size != HEAD_SIZE:
@@ -169,11 +175,11 @@ def fused(
     layout: dict[str, torch.Tensor],
     out: torch.Tensor,
 ) -> None:
-    """The attention of all sequences into `out` ([tokens, heads * 64], bf16); rows between sequences stay as they are.
+    """Compute the attention of all sequences into `out` ([tokens, heads * 64], bf16).
 
-    `queries`, `keys`: [tokens, heads, 64] with one row stride; `values`: [heads * 64, tokens]; `position_*`: [heads, rows, 64],
-    those of queries `paired`;
-    `layout`: int32 tensors starts, lengths, tile_of, tile_at (packed_deberta.Packed). Called inside `in_turn_with_torch`.
+    Rows between sequences stay as they are. `queries`, `keys`: [tokens, heads, 64] with one row stride;
+    `values`: [heads * 64, tokens]; `position_*`: [heads, rows, 64], those of queries `paired`; `layout`: int32
+    tensors starts, lengths, tile_of, tile_at (packed_deberta.Packed). Called inside `in_turn_with_torch`.
     """
     n_heads = queries.shape[1]
     n_tiles, n_rows = len(layout["tile_of"]), position_keys.shape[1]
@@ -199,7 +205,10 @@ def plain(
     spans: list[tuple[int, int]],
     out: torch.Tensor,
 ) -> None:
-    """The same with torch alone, sequence by sequence (`spans`: first token, number of tokens), in the inputs' own precision."""
+    """Compute the same as `fused` with torch alone, sequence by sequence, in the inputs' own precision.
+
+    `spans`: first token and number of tokens of each sequence.
+    """
     _, n_heads, size = queries.shape
     scale = 1 / math.sqrt(3 * size)
     for start, n in spans:

@@ -69,7 +69,7 @@ class FastTextModel:
     def predict(
         self, texts: Sequence[str | None] | pa.Array | pa.ChunkedArray, k: int = 1, threshold: float = 0.0
     ) -> tuple[list[list[str]], list[list[float]]]:
-        """For each text its k best labels that score at least `threshold`, best first, and their scores.
+        """Return the k best labels of each text that score at least `threshold`, best first, and their scores.
 
         k = -1 means all. A null, or a text of which the model knows nothing, has no labels.
         """
@@ -80,7 +80,10 @@ class FastTextModel:
     def predict_ids(
         self, texts: Sequence[str | None] | pa.Array | pa.ChunkedArray, k: int = 1, threshold: float = 0.0
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Like `predict`, as arrays of shape (texts, k): places in `labels` or -1, and scores or 0."""
+        """Return predictions like `predict`, as arrays of shape (texts, k).
+
+        The arrays hold indices into `labels` or -1, and scores or 0.
+        """
         from tamis.kernels.buffers import chunk_buffers
 
         if k == 0 or k < -1:
@@ -124,5 +127,5 @@ def _aligned(n_items: int, dtype: type[np.generic]) -> NDArray[np.generic]:
 
 
 def arrow_texts(texts: Iterable[str | None] | pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """An Arrow column of any kind as it is; Python strings as a large_string array."""
+    """Return an Arrow column of any kind unchanged; convert Python strings to a large_string array."""
     return texts if isinstance(texts, pa.Array | pa.ChunkedArray) else pa.array(texts, pa.large_string())

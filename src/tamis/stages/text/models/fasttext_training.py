@@ -26,7 +26,7 @@ _MOST_BYTES = 8 << 30
 
 
 def is_model(path: str) -> bool:
-    """Whether a file begins as a fastText model does."""
+    """Return True if a file begins like a fastText model."""
     if not os.path.isfile(path):
         return False
     with open(path, "rb") as file:
@@ -58,7 +58,11 @@ class TrainingOptions:
 def train_classifier(
     texts: pa.Array, labels: Sequence[str], options: TrainingOptions, say: Callable[[int, float], None] | None = None
 ) -> bytes:
-    """A model file. `texts`: one Arrow column of texts; `labels`: the name of each one's label. `say(epoch, mean loss)` hears how it goes."""
+    """Train a classifier and return the contents of its model file.
+
+    `texts`: one Arrow column of texts; `labels`: the name of each text's label. `say(epoch, mean loss)` is
+    called to report progress.
+    """
     from tamis.kernels.buffers import string_buffers
     from tamis.kernels.text.fasttext_kernels import END_OF_LINE, windows
     from tamis.kernels.text.fasttext_training import train
@@ -162,7 +166,7 @@ def _words(
 
 
 def _file(table: _Table, n_words: int, n_labels: int, options: TrainingOptions, inputs: Any, outputs: Any) -> bytes:
-    """As fastText writes it (version 12, dense matrices)."""
+    """Return the model file as fastText writes it (version 12, dense matrices)."""
     head = struct.pack("<2i", _MAGIC, _VERSION)
     head += struct.pack("<6i", options.dim, 5, options.epochs, options.min_count, 5, options.word_ngrams)
     head += struct.pack("<6id", _SOFTMAX, _SUPERVISED, options.buckets, 0, 0, 100, 1e-4)

@@ -23,12 +23,18 @@ def of_file(path: str | os.PathLike[str]) -> str | None:
 
 
 def joined(fingerprints: Sequence[str]) -> str:
-    """Several fingerprints as one, compared part by part (`is_same_model` of engine/run/identity.py); "": one that is not known (yet)."""
+    """Join several fingerprints into one that is compared part by part.
+
+    See `is_same_model` of engine/run/identity.py. "": a fingerprint that is not known (yet).
+    """
     return "+".join(fingerprints).rstrip("+")
 
 
 def add_file(found: hashlib.blake2b, file: Path) -> None:
-    """The size of a file and what is in it, into a hash: of a large one its beginning, its end and places between them."""
+    """Add the size and the contents of a file to a hash.
+
+    Of a large file: its beginning, its end and several positions between them.
+    """
     with file.open("rb") as data:
         size = os.fstat(data.fileno()).st_size
         found.update(f"{size}\0".encode())

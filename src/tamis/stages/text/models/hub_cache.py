@@ -11,7 +11,10 @@ _COMMIT = re.compile("[0-9a-f]{40}")
 
 
 def snapshot(identifier: str, cache_dir: str | None, endings: tuple[str, ...], revision: str | None = None) -> Path:
-    """The folder with the files of a revision (None: main); FileNotFoundError if it is not there, or lacks one that ends so."""
+    """Return the folder with the files of a revision (None: main) in the local cache.
+
+    Raises FileNotFoundError if it is not there, or if it lacks a file with one of these endings.
+    """
     place = Path(cache_dir or _usual_cache()).expanduser().resolve() / "--".join(["models", *identifier.split("/")])
     wanted = revision or "main"
     try:
@@ -32,7 +35,7 @@ def _usual_cache() -> str:
 
 
 def _listed(tree: Path) -> list[str]:
-    """The files of a revision, where a download of all of them noted which these are."""
+    """Return the files of a revision, if a download of all of them recorded their names; else []."""
     try:
         return list(json.loads(tree.read_text(encoding="utf-8"))["files"])
     except (OSError, ValueError, KeyError, TypeError):

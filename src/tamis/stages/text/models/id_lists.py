@@ -40,13 +40,13 @@ def joined(parts: Sequence[IdLists], n_rows: int) -> tuple[np.ndarray[Any, Any],
 
 
 def as_lists(parts: Sequence[IdLists], n_rows: int) -> list[list[int]]:
-    """The same as lists of Python numbers."""
+    """Return the same column as `joined`, as lists of Python numbers."""
     offsets, ids = joined(parts, n_rows)
     return [ids[a:b].tolist() for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
 
 
 def common_ends(lists: Sequence[list[int]]) -> tuple[list[int], list[int]]:
-    """What all lists begin with, and what all of them end with.
+    """Return the common beginning and the common end of all lists.
 
     >>> common_ends([[1, 2, 3, 9], [1, 2, 9], [1, 2, 4, 4, 9]])
     ([1, 2], [9])

@@ -29,7 +29,7 @@ class LabelFilter(DocumentFilter):
 
 
 def has_one_of(label: Any, labels: Sequence[Any]) -> bool:
-    """Whether a label, or one of a list of labels, is among these."""
+    """Return True if a label, or one of a list of labels, is among `labels`."""
     return any(one in labels for one in label) if isinstance(label, list) else label in labels
 
 

@@ -50,7 +50,7 @@ class Adapter:
 
 
 def adapter_of(path: Path) -> Adapter:
-    """An adapter's folder, looked at."""
+    """Check an adapter's folder and return its description."""
     config = read_json(path / "adapter_config.json")
     weights = sorted(path.glob("*.safetensors"))
     if not weights:
@@ -128,7 +128,7 @@ class _Causal:
         self.packs = self._packed is not None
 
     def n_tokens(self, text: np.ndarray[Any, Any]) -> int:
-        """So many tokens of a text go through the model."""
+        """Return how many tokens of a text go through the model."""
         return len(text) if self._packed is None else self._packed.n_own(text)
 
     def prepare(self, texts: Tokens, batch: Batch) -> tuple[Tokens, Batch]:

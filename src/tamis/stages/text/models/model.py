@@ -51,10 +51,10 @@ class Network(Protocol):
     width: int
 
     def prepare(self, texts: Tokens, batch: Batch) -> Any:
-        """What there is to do without the device."""
+        """Do the part of the work that does not need the device."""
 
     def __call__(self, prepared: Any) -> Any:
-        """One row of numbers per text, as a tensor on the device (nobody waits for it), or as an array."""
+        """Return one row of numbers per text, as a tensor on the device (without waiting for it), or as an array."""
 
 
 class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
@@ -109,14 +109,14 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     # -- what a subclass says -------------------------------------------------------------------------------------------
     @abstractmethod
     def load(self, folder: folders.ModelFolder, device: TorchDevice) -> Network:
-        """The network, from the files of the model, on the device."""
+        """Load the network from the files of the model onto the device."""
 
     @abstractmethod
     def columns(self, rows: np.ndarray[Any, Any]) -> Mapping[str, Any]:
         """Columns of the documents that have a text, from what the network gave: lists or Arrow arrays, one value per row."""
 
     def known_labels(self) -> list[Any] | None:
-        """What documents may be kept by; None where only the loaded model tells."""
+        """Return the labels that documents may be selected by; None if only the loaded model knows them."""
         return None
 
     # -- life cycle -------------------------------------------------------------------------------------------------------
@@ -137,7 +137,10 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             refuse_unknown(self._wanted, known, self.model_identifier)
 
     def least_bytes(self) -> int:
-        """The weights, where they are on this machine already; on a GPU they pass through the host's memory, too."""
+        """Return the size of the weights if they are already on this machine.
+
+        With a GPU they pass through the host's memory, too.
+        """
         try:
             return folders.weight_bytes(self._find_here())
         except (TamisError, OSError):  # told when the run sets it up
@@ -199,7 +202,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         return folders.open_folder(path, self.trust_remote_code)
 
     def _base(self, folder: folders.ModelFolder) -> folders.ModelFolder | None:
-        """The model that a head was put on, for its shape, where the folder itself does not tell."""
+        """Return the model that a head was added to, for its shape; None if the folder itself specifies it."""
         base = folder.config.get("base_model")
         return None if "hidden_size" in folder.config or not isinstance(base, str) else self._find(base)
 
@@ -231,7 +234,10 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         self._kept_in = folder
 
     def _known_rows(self, task: DocumentBatch, tokens: Tokenized, folder: str) -> np.ndarray[Any, Any]:
-        """What the network gives, or gave in an earlier pass of this workflow: a document is known by its place."""
+        """Return the network's rows, computed now or in an earlier pass of this workflow.
+
+        A document is identified by its position.
+        """
         kept = RememberedRows(folder)
         known = kept.find(task)
         missing = [k for k, i in enumerate(tokens.at.tolist()) if known[i] is None]
@@ -246,7 +252,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         return np.stack(rows) if rows else made
 
     def _n_tokens(self, text: np.ndarray[Any, Any]) -> int:
-        """How many tokens of a text go through the network."""
+        """Return how many tokens of a text go through the network."""
         return len(text)
 
     def shortened(self, text: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -257,7 +263,10 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         return np.concatenate([text[: n - 1], text[-1:]])  # the last one may be a mark of the end
 
     def _rows(self, texts: list[Any]) -> np.ndarray[Any, Any]:
-        """What the network gives for each text, in their order. Results stay on the device until all batches are on their way."""
+        """Return the network's row for each text, in order.
+
+        Results stay on the device until all batches have been submitted.
+        """
         assert self._network is not None
         assert self._allowance is not None
         assert self._device is not None
@@ -312,7 +321,7 @@ class Tokenized:
         self.texts = [all_texts[i][:max_tokens] for i in self.at.tolist()]
 
     def spread(self, values: Any) -> pa.Array:
-        """One value per document: null where there is no text."""
+        """Return one value per document: null if it has no text."""
         array = values if isinstance(values, pa.Array) else pa.array(values)
         if len(self.at) == self._n:
             return array

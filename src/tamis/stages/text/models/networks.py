@@ -121,7 +121,10 @@ class PaddedTexts:
 
 
 def _rows_of(packed: Any, pooling: str) -> np.ndarray[Any, Any]:
-    """For "mean": how many rows a text has, how many lie between it and the next, and so on; else the first or the last row of each."""
+    """Return the row counts for "mean" pooling, else the first or the last row of each text.
+
+    For "mean": the number of rows of a text, the number of rows between it and the next, and so on.
+    """
     spans = np.array(packed.spans, np.int64).reshape(-1, 2)
     begins, lengths = spans[:, 0], spans[:, 1]
     if pooling != "mean":
@@ -131,7 +134,10 @@ def _rows_of(packed: Any, pooling: str) -> np.ndarray[Any, Any]:
 
 
 def packing(model: Any) -> tuple[Any, Any] | None:
-    """How texts are packed for a model of this kind, and what runs them packed; None for one that is run with padding."""
+    """Return how texts are packed for this kind of model, and what runs them packed.
+
+    None for a model that is run with padding.
+    """
     if custom_code(model):
         return None
     if not packed_deberta.why_not(model.config):
@@ -154,7 +160,7 @@ def output_of(model: Any, name: str, **inputs: Any) -> Any:
 
 
 def pool(hidden: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor:
-    """One row per text, from the hidden states of its own tokens (padded on the right)."""
+    """Pool the hidden states of each text's own tokens (padded on the right) into one row per text."""
     if pooling == "first":
         return hidden[:, 0]
     if pooling == "mean":
@@ -165,10 +171,10 @@ def pool(hidden: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor
 
 
 def positions(model: Any) -> int | None:
-    """How many tokens a loaded model has positions for; None where these are no table, but computed.
+    """Return how many tokens a loaded model has positions for; None if they are computed, not a table.
 
-    Tables of the kind of RoBERTa begin behind the place of its padding; those of the kind of BART have an offset. Some are longer than the list of
-    positions beside them (Nystromformer, YOSO, MRA).
+    Tables of the RoBERTa kind begin after the position of the padding; those of the BART kind have an offset.
+    Some are longer than the list of positions next to them (Nystromformer, YOSO, MRA).
     """
     if getattr(model.config, "position_embedding_type", None) not in (None, "absolute"):  # a table that nobody reads
         return None
@@ -185,8 +191,11 @@ def positions(model: Any) -> int | None:
 
 # -- loading ----------------------------------------------------------------------------------------------------------
 def load(folder: ModelFolder, what: str, half: bool = False, **settings: Any) -> Any:
-    """A model of `transformers`, by the name of its Auto class: on the CPU, in float32 (or, `half`, in bfloat16: half the memory of
-    this machine, for those that are used so anyway), from safetensors alone."""
+    """Load a `transformers` model by the name of its Auto class, on the CPU, from safetensors alone.
+
+    In float32 or, with `half`, in bfloat16: half the memory of this machine, for models that are used in that
+    precision anyway.
+    """
     torch = need_torch(f"the model {folder.path}")
     import transformers
 
@@ -199,9 +208,10 @@ def load(folder: ModelFolder, what: str, half: bool = False, **settings: Any) ->
 
 
 def load_encoder(folder: ModelFolder, prefix: str, base: ModelFolder | None = None) -> Any:
-    """The encoder inside a model that was saved with `prefix` before the names of its weights.
+    """Load the encoder inside a model that was saved with `prefix` before the names of its weights.
 
-    Its shape is that of config.json, or, where that has none, of `base`, the model that it names as its base.
+    Its shape is that of config.json or, if that has none, of `base`, the model that config.json names as its
+    base.
     """
     need_torch(f"the model {folder.path}")
     import transformers
@@ -219,7 +229,10 @@ def load_encoder(folder: ModelFolder, prefix: str, base: ModelFolder | None = No
 
 
 def weights_of(folder: ModelFolder, prefix: str) -> dict[str, Any]:
-    """The tensors whose names begin with `prefix`, as copies: mapped files would count against every worker."""
+    """Return the tensors whose names begin with `prefix`.
+
+    They are copies: mapped files would count against every worker.
+    """
     from safetensors import safe_open
 
     found = {}
@@ -233,7 +246,7 @@ def weights_of(folder: ModelFolder, prefix: str) -> dict[str, Any]:
 
 
 def linear(weights: Mapping[str, Any], name: str, folder: ModelFolder) -> tuple[Any, Any]:
-    """The matrix and the bias of one layer."""
+    """Return the matrix and the bias of one layer."""
     try:
         return weights[f"{name}.weight"], weights[f"{name}.bias"]
     except KeyError as exc:
@@ -352,8 +365,12 @@ class SequenceClassifier:
 
 
 def _side(model: Any, wanted: str) -> str:
-    """Where a classifier is padded: behind its texts, where positions are those of a text alone and a causal model never looks; before them if it reads
-    its score at the last place of a row (XLNet, whose positions are distances)."""
+    """Return the side on which texts of a classifier are padded.
+
+    "right" by default: positions are then those of a text alone, and a causal model never looks there. "left"
+    if the model reads its score at the last position of a row (XLNet, whose positions are distances). `wanted`
+    for a model that is not defined in transformers.
+    """
     if not type(model).__module__.startswith("transformers."):
         return wanted
     reads_last = hasattr(model, "sequence_summary") and getattr(model.config, "summary_type", None) == "last"
@@ -361,6 +378,6 @@ def _side(model: Any, wanted: str) -> str:
 
 
 def _unused(texts: Tokens, n_ids: int) -> int:
-    """A token id that none of these texts ends with."""
+    """Return a token id that none of these texts ends with."""
     last = {int(text[-1]) for text in texts}
     return next(i for i in range(n_ids) if i not in last) if len(last) < n_ids else 0

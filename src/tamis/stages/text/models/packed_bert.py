@@ -22,7 +22,7 @@ _HEAD_SIZES = 8  # ... takes heads whose size is a multiple of this
 
 
 def why_not(config: Any) -> str:
-    """Why a model of this configuration cannot be run packed, as a part of a sentence; nothing if it can."""
+    """Return why a model of this configuration cannot be run packed, as part of a sentence; "" if it can."""
     kind = getattr(config, "model_type", "unknown")
     if kind != "bert":
         return f"its architecture is {kind!r}, not 'bert'"
@@ -37,7 +37,7 @@ def why_not(config: Any) -> str:
 
 
 def why_not_fused(head_size: int, device: torch.device | str, dtype: torch.dtype) -> str:
-    """Why torch's attention over sequences of different lengths cannot be used here; nothing if it can."""
+    """Return why torch's attention over variable-length sequences cannot be used here; "" if it can."""
     if torch.device(device).type != "cuda":
         return "it needs a CUDA device"
     if dtype not in (torch.bfloat16, torch.float16):
@@ -107,7 +107,7 @@ class PackedBert:
     def attend(
         self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, packed: Packed, longest: int
     ) -> Any:
-        """The attention of all texts; [tokens, heads, size] in and out, without what lies behind the last text."""
+        """Compute the attention of all texts; [tokens, heads, size] in and out, without rows after the last text."""
         if self.not_fused:
             return plain(queries, keys, values, packed.spans)
         from torch.nn.attention.varlen import varlen_attn
@@ -149,7 +149,10 @@ class _Layer:
 
 
 def check_positions(config: Any, max_tokens: int) -> None:
-    """A model with a table of positions cannot see a text that is longer than it: refused before any document is touched."""
+    """Refuse texts longer than the model's table of positions, before any document is touched.
+
+    The model cannot see tokens beyond its table.
+    """
     if max_tokens > config.max_position_embeddings:
         raise UsageError(
             f"max_seq_length={max_tokens}: this model ({config.model_type}) has {config.max_position_embeddings} positions and can see no more "

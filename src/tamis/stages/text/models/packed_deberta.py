@@ -32,7 +32,7 @@ class Packed:
     layout: dict[str, torch.Tensor]  # the same for the kernel, and its tiles
 
     def to_host(self, device: torch.device | str) -> Packed:
-        """As `to` is soonest done with it; the device is not needed for that."""
+        """Prepare the tensors on the host so that `to` is fast; the device is not needed for this."""
         return Packed(
             ready(self.tokens, device), self.spans, {name: ready(x, device) for name, x in self.layout.items()}
         )
@@ -64,7 +64,7 @@ def pack(texts: Sequence[Any], padding: int = 0, total: int = 0) -> Packed:
 
 
 def why_not(config: Any) -> str:
-    """Why a model of this configuration cannot be run packed, as a part of a sentence; nothing if it can."""
+    """Return why a model of this configuration cannot be run packed, as part of a sentence; "" if it can."""
     wanted = {"relative_attention": True, "position_biased_input": False, "type_vocab_size": 0, "share_att_key": True}
     if getattr(config, "model_type", "") != "deberta-v2":
         return f"its architecture is {getattr(config, 'model_type', 'unknown')!r}, not 'deberta-v2'"
@@ -158,7 +158,7 @@ class _Layer:
 
 
 def pair(weights: dict[str, torch.Tensor], name: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """The weight and the bias of a layer; packed_bert.py asks, too."""
+    """Return the weight and the bias of a layer; also used by packed_bert.py."""
     return weights[f"{name}.weight"], weights[f"{name}.bias"]
 
 

@@ -28,7 +28,10 @@ _STEPS = 8  # tokens of an answer that there is room for, before more is made
 
 
 def why_not(config: Any, rotation: str) -> str:
-    """Why a model of this configuration cannot be run packed, as a part of a sentence; nothing if it can. `rotation`: the kind of its positions."""
+    """Return why a model of this configuration cannot be run packed, as part of a sentence; "" if it can.
+
+    `rotation`: the kind of its positions.
+    """
     kind = getattr(config, "model_type", "unknown")
     if kind != "llama":
         return f"its architecture is {kind!r}, not 'llama'"
@@ -59,7 +62,7 @@ class PackedLlama:
             self.head_seen, self.head = self.read([own], answers=True).seen, own
 
     def n_own(self, text: np.ndarray[Any, Any]) -> int:
-        """How many tokens of a text are its own: all, without the head where it begins with that."""
+        """Return how many tokens of a text are its own: all, less the head if the text begins with it."""
         n = len(self.head)
         return len(text) - n if n and len(text) > n and np.array_equal(text[:n], self.head) else len(text)
 
@@ -114,7 +117,7 @@ class Reading:
         self.last = self._padded(state[moved(ends - 1, of.device)])
 
     def follow(self, tokens: torch.Tensor) -> torch.Tensor:
-        """The state of one more token of each text, [rows, width]; `tokens`: one of each row."""
+        """Return the state of one more token of each text, [rows, width]; `tokens`: one for each row."""
         with torch.inference_mode():
             n = len(self._at)
             if self._n_seen + n > len(self.seen[0].keys):
@@ -136,7 +139,10 @@ class Reading:
     def _forward(
         self, tokens: torch.Tensor, places: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any], gathers: bool
     ) -> torch.Tensor:
-        """All layers over a row of tokens, of which each text has the next `lengths`. `gathers`: they look at more than themselves."""
+        """Run all layers over a row of tokens, of which each text has the next `lengths`.
+
+        `gathers`: the tokens attend to more than themselves.
+        """
         of, n = self._of, int(lengths.sum())
         x = F.embedding(tokens, of.model.embed_tokens.weight)
         cos, sin = of.model.rotary_emb(x[None], moved(places[None], of.device))
@@ -169,7 +175,7 @@ class _New:
 
 
 def _layer(layer: Any, x: torch.Tensor, seen: Seen, new: _New, of: PackedLlama) -> torch.Tensor:
-    """One layer; `x` is changed. What its tokens have to show is added to `seen`."""
+    """Run one layer; `x` is changed, and the keys and values of its tokens are added to `seen`."""
     n, own = new.at.stop - new.at.start, layer.self_attn
     normed = _norm(x, layer.input_layernorm)
     queries, keys, values = (p(normed).view(len(x), -1, of.head_size) for p in (own.q_proj, own.k_proj, own.v_proj))
@@ -211,7 +217,7 @@ def _fused(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, new:
 
 @lru_cache(maxsize=1)
 def _backwards() -> dict[str, Any]:
-    """How torch is told that a token looks back only: it has changed its mind about that."""
+    """Return the arguments that make torch's attention causal; they differ between versions of torch."""
     from torch.nn.attention.varlen import varlen_attn
 
     takes = inspect.signature(varlen_attn).parameters
@@ -219,7 +225,7 @@ def _backwards() -> dict[str, Any]:
 
 
 def _plain(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, new: _New) -> torch.Tensor:
-    """The same with torch alone, text by text."""
+    """Compute the same as `_fused` with torch alone, text by text."""
     out = torch.empty_like(queries)
     spans = zip(pairwise(accumulate(new.lengths, initial=0)), pairwise(accumulate(new.n_seen, initial=0)), strict=True)
     for (a, b), (c, d) in spans:
@@ -230,7 +236,7 @@ def _plain(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, new:
 
 
 def rotation_of(model: Any) -> str:
-    """The kind of positions of a model of transformers; "none" where it has none of this kind."""
+    """Return the kind of rotary positions of a transformers model; "none" if it has none of this kind."""
     return str(getattr(getattr(model, "rotary_emb", None), "rope_type", "none"))
 
 

@@ -8,13 +8,13 @@ from tamis.later import torch
 
 
 def ready(numbers: Any, device: torch.device | str) -> torch.Tensor:
-    """A list, an array or a tensor of this machine as `moved` is soonest done with it; the device is not needed for that."""
+    """Prepare a list, an array or a tensor on the host so that `moved` is fast; the device is not needed."""
     made = torch.as_tensor(numbers)
     return made if torch.device(device).type == "cpu" else made.pin_memory()
 
 
 def moved(numbers: Any, device: torch.device | str) -> torch.Tensor:
-    """A list, an array or a tensor of numbers on a device."""
+    """Return a list, an array or a tensor of numbers as a tensor on a device."""
     made = torch.as_tensor(numbers)
     if torch.device(device).type == made.device.type:
         return made

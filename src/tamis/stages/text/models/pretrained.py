@@ -31,10 +31,12 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
 
 def from_pretrained(kind: str, identifier: str, who: str, *, if_code: str = WITHOUT_CODE, **settings: Any) -> Any:
-    """What `transformers.<kind>.from_pretrained(identifier, **settings)` returns. `who`: whose it is, for messages.
-    `if_code`: what to do about a model that wants to run code of its own.
+    """Return the result of `transformers.<kind>.from_pretrained(identifier, **settings)`.
 
-    The identifier is passed on as it is: `transformers` knows some hub ids by their names.
+    `who`: the owner of the model, for messages. `if_code`: what to do about a model that wants to run code of
+    its own.
+
+    The identifier is passed on unchanged: `transformers` knows some hub ids by their names.
     """
     library = optional("transformers", who, "models")
     settings = {"trust_remote_code": False, **settings}
@@ -55,10 +57,10 @@ def from_pretrained(kind: str, identifier: str, who: str, *, if_code: str = WITH
 
 
 def tokenizer_fingerprint(identifier: str, settings: Mapping[str, Any]) -> str | None:
-    """The files of a tokenizer in a folder, or of a hub id in the local cache; None: not there (yet).
+    """Return a fingerprint of a tokenizer's files, in a folder or cached for a hub id; None: not there (yet).
 
-    `settings`: those of `from_pretrained`, of which `cache_dir` and `revision` say where to look. Weights beside it do not count: they may be
-    fetched later, for another stage, and make no other tokens.
+    `settings`: those of `from_pretrained`, of which `cache_dir` and `revision` determine where to look. Weights
+    next to it do not count: they may be fetched later, for another stage, and do not change the tokens.
     """
     try:
         folder = local(identifier, settings.get("cache_dir"), revision=settings.get("revision"))

@@ -68,13 +68,18 @@ class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         self._tokenizer: Tokenizer | None = None
 
     def keep_ends_of(self, texts: list[str]) -> None:
-        """All texts will begin and end as these do (prompts around a message): where one is too long its middle is cut, not its end. No parameter of
-        this stage: runs that were begun without it go on."""
+        """Cut overlong texts in the middle, since all texts will begin and end like these (prompts around a message).
+
+        Not a parameter of this stage: runs that were started without it can be resumed.
+        """
         self._frames = texts
 
     def read_as_sentences(self) -> None:
-        """The model is one of sentence-transformers: where its folder says how long texts may be, and that they are read in small letters, they are. No
-        parameters of this stage, for a model that is yet to be fetched tells it later."""
+        """Treat the model as a sentence-transformers model.
+
+        If its folder sets a maximum text length and lowercasing, these are applied. They are not parameters of this
+        stage, because a model that is yet to be fetched provides them later.
+        """
         self._are_sentences = True
 
     def __getstate__(self) -> dict[str, Any]:
@@ -97,7 +102,7 @@ class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             self._tokenizer = tokenizer
 
     def least_bytes(self) -> int:
-        """What loading the files of the tokenizer takes, where they are on this machine already."""
+        """Return the memory that loading the tokenizer's files takes, if they are already on this machine."""
         try:
             path = folders.local(self.model_identifier, self.cache_dir, self.trust_remote_code)
             return LEAST_PER_BYTE * tokenizer_bytes(path)
@@ -182,7 +187,7 @@ class Tokenizer:
             )
 
     def keep_ends_of(self, texts: Sequence[str]) -> None:
-        """As `TokenizerStage.keep_ends_of`."""
+        """Keep the common ends of these texts, as `TokenizerStage.keep_ends_of` does."""
         before, behind = self.ends_of(texts)
         if len(before) + len(behind) >= self.max_tokens:
             raise UsageError(
@@ -192,7 +197,7 @@ class Tokenizer:
         self._end = np.array(behind, np.int32)
 
     def ends_of(self, texts: Sequence[str]) -> tuple[list[int], list[int]]:
-        """The tokens that all of these texts begin with, and those that all of them end with."""
+        """Return the tokens that all of these texts begin with, and those that all of them end with."""
         from tamis.stages.text.models.id_lists import common_ends
 
         return common_ends(self._encode(texts))
@@ -215,13 +220,16 @@ class Tokenizer:
         return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(ids), mask=pa.array(~known))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of some tokens, without special ones."""
+        """Return the text of some tokens, without special ones."""
         return str(self._own.decode(list(ids), skip_special_tokens=True))
 
     def _some(
         self, texts: pa.Array, buffers: StringBuffers, rows: np.ndarray[Any, Any], max_chars: int | None
     ) -> list[IdLists]:
-        """The tokens of the texts of these rows, none of them null: those of known words, those of others by the tokenizer itself."""
+        """Return the tokens of the texts of these rows, none of which is null.
+
+        Known words are looked up; other texts are encoded by the tokenizer itself.
+        """
         from tamis.kernels.tokens.word_ids import ALL_CHARS, Wanted
         from tamis.stages.text.models.id_lists import IdLists
 
@@ -236,7 +244,10 @@ class Tokenizer:
         return found
 
     def _tokens(self, texts: pa.Array, max_chars: int | None) -> list[list[int]]:
-        """The tokens of some texts, by the tokenizer itself. A beginning that turns out to be too short for `max_tokens` is taken longer."""
+        """Encode some texts with the tokenizer itself.
+
+        A beginning that proves too short for `max_tokens` is extended.
+        """
         wanted = [min(n, max_chars or n) for n in pc.utf8_length(texts).to_pylist()]
         left = list(range(len(wanted)))
         found: list[list[int]] = [[] for _ in wanted]
@@ -253,14 +264,14 @@ class Tokenizer:
         return found
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of some texts, with the special ones."""
+        """Return the ids of some texts, including the special ones."""
         if self._words is None:
             return self._whole(texts)
         before, behind = self._around
         return [[*before, *ids, *behind] for ids in self._whole(texts, specials=False)]
 
     def _whole(self, texts: Sequence[str], specials: bool = True) -> list[list[int]]:
-        """The same from the tokenizer itself."""
+        """Return the ids of whole texts from the tokenizer itself, with or without the special ones."""
         settings = {
             "add_special_tokens": specials,
             "truncation": False,
@@ -284,7 +295,9 @@ def _lowered(texts: pa.Array, max_chars: int | None) -> pa.Array:
 
 
 def _behind(alone: list[int], around: list[int]) -> int:
-    """How many of the tokens that a tokenizer adds stand behind a text: those of the empty text that end `around` as well.
+    """Return how many of the tokens that a tokenizer adds come after a text.
+
+    Those are the tokens of the empty text that end `around` as well.
 
     >>> _behind([1, 2], [1, 77, 2]), _behind([1], [1, 77]), _behind([2], [77, 2]), _behind([], [77])
     (1, 0, 1, 0)

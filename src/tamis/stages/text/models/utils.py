@@ -16,7 +16,7 @@ _SMALL_BYTES, _LARGE_BYTES = 300_000_000, 2_000_000_000  # of weights, as they l
 
 
 def format_name_with_suffix(model_identifier: str, suffix: str = "_classifier") -> str:
-    """The name of a stage, from that of its model.
+    """Return the name of a stage, derived from that of its model.
 
     >>> format_name_with_suffix("nvidia/quality-classifier-deberta", "_model"), format_name_with_suffix("/models/My.Model/")
     ('quality_classifier_deberta_model', 'my_model_classifier')
@@ -32,10 +32,13 @@ def check_max_chars(who: str, max_chars: int | None) -> None:
 
 
 def model_resources(weights: Callable[[], int] | None = None) -> Resources:
-    """What the stage of a model asks for: a GPU where this machine has one, else a core. `weights`: bytes of the model, 0 where nobody knows yet.
+    """Return the resources that a model's stage requests: a GPU if this machine has one, else a core.
 
-    Of a small model several workers share a device and take turns on it (memory/turns.py), so that it does not wait while one of them reads and hands on;
-    as many as the host needs to be ready in time: a small model is soon done. A large one would fill the device twice.
+    `weights`: bytes of the model, 0 if not known yet.
+
+    Several workers of a small model share a device and take turns on it (memory/turns.py), so that it does not
+    wait while one of them reads and passes on results; as many as the host needs to be ready in time, since a
+    small model is soon done. A large model would fill the device twice.
     """
     if not count_gpus():
         return Resources(cpus=1.0)
@@ -44,7 +47,7 @@ def model_resources(weights: Callable[[], int] | None = None) -> Resources:
 
 
 def share_of_gpu(weights_bytes: int) -> float:
-    """What one worker of a model takes of a device.
+    """Return the share of a device that one worker of a model takes.
 
     >>> [share_of_gpu(n) for n in (90_000_000, 740_000_000, 13_500_000_000, 0)]
     [0.25, 0.5, 1.0, 1.0]

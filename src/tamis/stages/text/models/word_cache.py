@@ -46,7 +46,7 @@ class WordCache:
         self._lock = threading.Lock()
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """What the tokenizer gives for these texts, without special tokens; at most a million ids of each."""
+        """Return the tokenizer's ids for these texts, without special tokens; at most a million ids of each."""
         from tamis.kernels.buffers import string_buffers
         from tamis.kernels.tokens.word_ids import Wanted
 
@@ -60,7 +60,7 @@ class WordCache:
     def look_up(
         self, parts: StringBuffers, rows: np.ndarray[Any, Any], wanted: Wanted
     ) -> tuple[list[IdLists], np.ndarray[Any, Any]]:
-        """The ids of these texts, and the rows of those that only the tokenizer itself can be asked about."""
+        """Return the ids of these texts, and the rows of those that only the tokenizer itself can encode."""
         from tamis.kernels.tokens.word_ids import ASIDE, MISSING, word_ids
 
         starts, ends = parts.spans(rows)
@@ -92,7 +92,10 @@ class WordCache:
 
 
 def cache_of(tokenizer: Any, encode: Encode) -> WordCache | None:
-    """A cache for a tokenizer of `transformers`, where its words can be looked at one by one. `encode`: without special tokens."""
+    """Return a cache for a `transformers` tokenizer if its words can be encoded one by one, else None.
+
+    `encode`: without special tokens.
+    """
     if why_not(tokenizer):
         return None
     own = tokenizer.backend_tokenizer
@@ -115,7 +118,7 @@ def cache_of(tokenizer: Any, encode: Encode) -> WordCache | None:
 
 
 def _cuts(own: Any) -> list[Cut]:
-    """The ways to cut texts that may be those of a tokenizer, which has to be tried."""
+    """Return the ways to cut texts that may be those of a tokenizer; each has to be tried."""
     from tamis.kernels.tokens.word_ids import Cut
 
     # Found in a text before it is cut into words; and, for SentencePiece, what its normalizers take from the ends of a text.
@@ -132,7 +135,7 @@ def _cuts(own: Any) -> list[Cut]:
 
 
 def why_not(tokenizer: Any) -> str:
-    """Why the words of a text cannot be looked at one by one, as a part of a sentence; nothing if that can be tried."""
+    """Return why the words of a text cannot be encoded one by one, as part of a sentence; "" if it can be tried."""
     own = getattr(tokenizer, "backend_tokenizer", None)
     if own is None:
         return "it is not one of the library tokenizers"
@@ -154,6 +157,9 @@ def why_not(tokenizer: Any) -> str:
 
 
 def _is_same_in_capitals(content: str, normalizer: Any) -> bool:
-    """Whether a normalizer makes it of other letters, too: then it is not found by looking for `content` in texts."""
+    """Return True if a normalizer maps other spellings (upper or lower case) to the same string.
+
+    Then searching texts for `content` does not detect it.
+    """
     ways = {content.upper(), content.lower()} - {content} if normalizer is not None else ()
     return any(normalizer.normalize_str(way) == normalizer.normalize_str(content) for way in ways)

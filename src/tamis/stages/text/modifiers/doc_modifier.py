@@ -23,14 +23,17 @@ class DocumentModifier(ABC):
 
     @abstractmethod
     def modify_document(self, text: str) -> Any:
-        """The new text; None makes it null."""
+        """Return the new text; None makes it null."""
 
     def candidates(self, texts: pa.Array) -> pa.Array | None:
         """Booleans: which texts may change at all; None: any of them. The others are not even looked at in Python."""
         return None
 
     def modify_batch(self, texts: pa.Array) -> pa.Array:
-        """All texts of a batch at once: a new array of the same length, or the same array if nothing changed."""
+        """Modify all texts of a batch at once.
+
+        Return a new array of the same length, or the same array if nothing changed.
+        """
         from tamis.formats.columns.exact import exact_array
 
         maybe = self.candidates(texts)
@@ -69,7 +72,7 @@ class ColumnModifier(DocumentModifier):
 def with_texts(
     texts: pa.Array, at: Sequence[int] | np.ndarray[Any, Any], values: Sequence[str | None] | pa.Array
 ) -> pa.Array:
-    """The texts with those at these positions (ascending) replaced."""
+    """Return the texts with those at these positions (ascending) replaced."""
     from tamis.kernels import text_rows
 
     if not len(at):

@@ -110,7 +110,10 @@ def _changed(before: pa.Array, after: pa.Array) -> Any:
 
 
 def _call(batch: DocumentBatch, function: Callable[..., Any], fields: list[str], output: str) -> DocumentBatch:
-    """A user's function, value by value, each as JSON says it. Values it leaves as they are keep their bytes."""
+    """Apply a user's function value by value, each as JSON represents it.
+
+    Values that it leaves unchanged keep their bytes.
+    """
     columns = [batch.values(f) for f in fields]
     if len(fields) == 1:
         results = [None if v is None else function(v) for v in columns[0]]
@@ -125,7 +128,7 @@ def _call(batch: DocumentBatch, function: Callable[..., Any], fields: list[str],
 
 
 def _inputs(given: Any, n: int) -> list[list[str]]:
-    """One list of fields per modifier."""
+    """Return one list of fields per modifier."""
     entries = [given] if isinstance(given, str) else list(given) if isinstance(given, (list, tuple)) else []
     groups = [[e] if isinstance(e, str) else list(e) if isinstance(e, (list, tuple)) else [] for e in entries]
     if not groups or not all(g and all(isinstance(f, str) for f in g) for g in groups):

@@ -59,14 +59,14 @@ def _joined(left: Any, right: pa.Array) -> pa.Array:
 
 
 def _identities(batch: DocumentBatch) -> list[str]:
-    """Of every document, as hexadecimal text; by position in a batch that no run has seen."""
+    """Return the identity of every document, as hexadecimal text; its position in a batch that no run has seen."""
     if not batch.is_identified:
         return [f"{i:032x}" for i in range(batch.num_items)]
     return [f"{hi:016x}{lo:016x}" for hi, lo in zip(*(half.tolist() for half in batch.identity), strict=True)]
 
 
 def _ranks(ids: pa.Array) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """For each id: the number of its group of equal ids, and its place in that group."""
+    """Return for each id the number of its group of equal ids, and its position in that group."""
     group = ids.dictionary_encode().indices.to_numpy()
     order = np.argsort(group, kind="stable")
     sorted_group = group[order]

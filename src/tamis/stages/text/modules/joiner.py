@@ -98,7 +98,7 @@ class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
         )
 
     def _groups(self, columns: Sequence[_Columns]) -> list[list[Row]]:
-        """The segments of each document, in order; documents by their first appearance."""
+        """Return the segments of each document, in order; documents by their first appearance."""
         groups: dict[Hashable, list[Row]] = {}
         for k, c in enumerate(columns):
             for i, (kind, value) in enumerate(zip(c.id_kinds, c.ids, strict=True)):
@@ -112,7 +112,7 @@ class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
         return list(groups.values())
 
     def _parts(self, columns: Sequence[_Columns], rows: list[Row]) -> list[_Joined]:
-        """The documents that these segments make: one, or as many as `max_length` takes."""
+        """Join these segments into documents: one, or as many as `max_length` requires."""
         if self.max_length is None or self.length_field is None:
             return [_Joined(rows)]
         parts: list[_Joined] = []
@@ -126,7 +126,7 @@ class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
         return parts
 
     def _assembled(self, batch: DocumentBatch, documents: list[_Joined], columns: Sequence[_Columns]) -> DocumentBatch:
-        """The documents whose first segment is in this batch."""
+        """Return the documents whose first segment is in this batch."""
         joined = [d for d in documents if len(d.rows) > 1]
         if not joined and len(documents) == batch.num_items:
             return self._numbered(batch, sorted(documents, key=lambda d: d.rows))

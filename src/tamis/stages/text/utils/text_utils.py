@@ -20,12 +20,15 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def get_word_splitter(language: str) -> Callable[[str], list[str]]:
-    """A function from text to words: at spaces; Chinese (zh) and Japanese (ja) with the extra `lang`."""
+    """Return a function from text to words.
+
+    It splits at spaces; Chinese (zh) and Japanese (ja) need the extra `lang`.
+    """
     return word_splitter(language)
 
 
 def get_paragraphs(document: str) -> list[str]:
-    """What blank lines separate."""
+    """Split a document into paragraphs at blank lines."""
     return document.split("\n\n")
 
 
@@ -35,7 +38,7 @@ def get_sentences(document: str) -> list[str]:
 
 
 def get_ngrams(input_list: Sequence[T], n: int) -> list[tuple[T, ...]]:
-    """Each run of `n` neighbours.
+    """Return each run of `n` neighbours.
 
     >>> get_ngrams(["a", "b", "c"], 2)
     [('a', 'b'), ('b', 'c')]
@@ -46,7 +49,7 @@ def get_ngrams(input_list: Sequence[T], n: int) -> list[tuple[T, ...]]:
 def is_paragraph_indices_in_top_or_bottom_only(
     boilerplate_paragraph_indices: Sequence[int], num_paragraphs: int
 ) -> bool:
-    """Whether these paragraphs (rising numbers) are one run at the beginning or at the end, and not all.
+    """Return True if these paragraphs (ascending numbers) are one run at the beginning or end, and not all.
 
     >>> [is_paragraph_indices_in_top_or_bottom_only(i, 4) for i in ([0, 1], [3], [1, 2], [0, 3], [0, 1, 2, 3], [])]
     [True, True, False, False, False, False]
@@ -77,7 +80,7 @@ def get_comments_and_docstring(
 
 
 def get_comments(s: str, clean: bool = False) -> str:
-    """The comments of Python code, one after the other; without their # if `clean`.
+    """Return the concatenated comments of Python code; without their # if `clean`.
 
     >>> get_comments("x = 1  # one\\n# two\\n", clean=True)
     ' one two'
@@ -88,7 +91,7 @@ def get_comments(s: str, clean: bool = False) -> str:
 
 
 def get_docstrings(source: str, module: str = "<string>") -> list[str]:
-    """The docstrings of classes, then of functions, each by name, then that of the module."""
+    """Return the docstrings of classes, then of functions, each by name, then that of the module."""
     found = [(kind, name or module, text) for kind, name, text in _docstrings(source) if text]
     return [text for _, _, text in sorted(found)]
 
@@ -106,7 +109,7 @@ def _docstrings(source: str) -> Iterator[tuple[int, str | None, str | None]]:
 
 
 def remove_punctuation(str_in: str) -> str:
-    """Without ASCII punctuation."""
+    """Remove ASCII punctuation."""
     return str_in.translate(_PUNCTUATION)
 
 
@@ -122,7 +125,7 @@ def get_words(text: str) -> tuple[list[str], list[int]]:
 
 
 def get_language_name(lang_code: str) -> str:
-    """The English name of a language; the code itself for one that is not known here.
+    """Return the English name of a language, or the code itself if it is unknown here.
 
     >>> get_language_name("de"), get_language_name("pt-BR"), get_language_name("xx"), get_language_name("")
     ('German', 'Portuguese', 'xx', '')

@@ -62,7 +62,7 @@ class CaptionPreparationStage(FilmStage):
         return batch.with_column(PROMPT, pa.array([prompt] * batch.num_items, pa.large_string()))
 
     def windows(self, start_s: float, end_s: float, fps: float) -> list[dict[str, Any]]:
-        """Of one clip. Frames are counted from its start."""
+        """Return the windows of one clip. Frames are counted from its start."""
         total = round((end_s - start_s) * fps)
         made = []
         for window in compute_windows(total, self.window_size, self.remainder_threshold):

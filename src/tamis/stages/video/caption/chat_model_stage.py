@@ -35,7 +35,7 @@ class ChatModelStage(NetworkStage):
     disable_mmcache: bool = False
 
     def _prepare(self) -> None:
-        """For `__post_init__`: options of vLLM are checked, and a GPU is asked for where there is one."""
+        """Check the options of vLLM and request a GPU if there is one; for `__post_init__`."""
         self._vllm_settings()
         self.resources = Resources(cpus=1.0, gpus=1.0) if count_gpus() else Resources(cpus=1.0)
 

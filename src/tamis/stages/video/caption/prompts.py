@@ -31,7 +31,7 @@ ENHANCE = {
 
 
 def prompt_of(stage: str, variant: str, text: str | None, known: dict[str, str]) -> str:
-    """The text that was given, or the one of that name."""
+    """Return the given text, or the known prompt named `variant`."""
     if text is not None:
         return text
     if variant not in known:

@@ -110,7 +110,7 @@ class ClipTranscodingStage(FilmStage):
         return {"is_fanout_stage": True}
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
-        """An encoder that is not here is told before any film is opened."""
+        """Report an unavailable encoder before any video is opened."""
         encoder, why = choose_encoder(self.encoder, self.encoder_threads)
         if why:
             print(f"{self.name}: {why}: {encoder} encodes", file=sys.stderr, flush=True)

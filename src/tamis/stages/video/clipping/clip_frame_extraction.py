@@ -55,7 +55,7 @@ class ClipFrameExtractionStage(FilmStage):
 
     @staticmethod
     def lcm_multiple(fps: Sequence[float]) -> float:
-        """The least rate at which frames of all these rates lie.
+        """Return the lowest rate that includes the frames of all these rates.
 
         >>> ClipFrameExtractionStage.lcm_multiple([2, 3]), ClipFrameExtractionStage.lcm_multiple([0.5, 2])
         (6.0, 2.0)
@@ -90,7 +90,7 @@ class ClipFrameExtractionStage(FilmStage):
 
 
 def _member(kind: Any, value: Any) -> Any:
-    """A member of an enumeration, or its name (recipes have no other way to say it)."""
+    """Return a member of an enumeration, given itself or by name (the only way to write it in a recipe)."""
     if isinstance(value, kind):
         return value
     found = next((m for m in kind if str(value).rpartition(".")[2].lower() == m.name.lower()), None)

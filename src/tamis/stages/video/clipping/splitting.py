@@ -15,7 +15,7 @@ CLIP_COLUMNS = ["id", "start_s", "end_s", "first_frame", "end_frame"]
 
 
 def split_rows(batch: DocumentBatch, spans: Sequence[Sequence[Span]]) -> DocumentBatch:
-    """One row per span of each film; a film without spans has none."""
+    """Return one row per span of each video; a video without spans has none."""
     at = np.repeat(np.arange(batch.num_items), [len(of) for of in spans])
     films = list(zip(batch.values("path"), batch.values("fps"), batch.values("n_frames"), strict=True))
     flat = [span for of in spans for span in of]

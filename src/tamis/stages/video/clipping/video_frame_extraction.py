@@ -22,7 +22,10 @@ _DECODERS = ("pynvc", "ffmpeg_cpu", "ffmpeg_gpu")
 def get_frames_from_ffmpeg(
     video_file: str | os.PathLike[str], width: int, height: int, use_gpu: bool = False
 ) -> np.ndarray[Any, Any]:
-    """All frames of a film, scaled: uint8 [frames, height, width, 3]. Memory for them is asked for before any is decoded."""
+    """Decode all frames of a video, scaled: uint8 [frames, height, width, 3].
+
+    Memory for them is reserved before any frame is decoded.
+    """
     if use_gpu:
         raise UsageError("get_frames_from_ffmpeg: films are decoded on the CPU; leave use_gpu out")
     path = os.fspath(video_file)

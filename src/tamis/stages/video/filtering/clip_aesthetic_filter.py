@@ -59,7 +59,7 @@ class ClipAestheticFilterStage(NetworkStage):
 
     # -- life cycle -------------------------------------------------------------------------------------------------------
     def _fetch(self) -> tuple[folders.ModelFolder, Path]:
-        """Both models: CLIP, and the weights of the head."""
+        """Download both models: CLIP, and the weights of the head."""
         clip = folders.open_folder(model_folder(self.model_dir, CLIP, _DEFAULT_DIR))
         given = None if self.model_dir == _DEFAULT_DIR and not Path(self.model_dir).is_dir() else self.model_dir
         return clip, weights_file(given, AESTHETIC, (_FILE,))

@@ -40,7 +40,10 @@ class DecodedData:
 def motion_vectors_to_flowfield(
     mvs: np.ndarray[Any, Any], size: tuple[int, int], flow: np.ndarray[Any, Any] | None = None
 ) -> np.ndarray[Any, Any]:
-    """The motion of every pixel, (height, width, 2): dx and dy in pixels, 0 where no block is. `flow`: an array to be filled."""
+    """Return the motion of every pixel, (height, width, 2): dx and dy in pixels, 0 where no block is.
+
+    `flow`: an array to be filled.
+    """
     height, width = size
     out = np.zeros((height, width, 2), np.float32) if flow is None else flow
     out[...] = 0
@@ -88,7 +91,10 @@ def check_if_small_motion(
     use_gpu: bool = False,
     batch_size: int = 256,
 ) -> MotionInfo:
-    """Whether a clip hardly moves. The sum runs over one frame at a time, so `batch_size` bounds nothing, and there is nothing for a GPU."""
+    """Determine whether a clip hardly moves.
+
+    The sum runs over one frame at a time, so `batch_size` bounds nothing, and there is nothing for a GPU.
+    """
     if use_gpu or batch_size < 1:
         raise UsageError(
             "check_if_small_motion: use_gpu must be False and batch_size at least 1; vectors are summed frame by frame"

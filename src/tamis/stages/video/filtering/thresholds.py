@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def at_least(name: str, column: str, limit: str, value: float) -> Rule:
-    """The rule that a clip's score in `column` must reach a limit."""
+    """Return the rule that a clip's score in `column` must reach a limit."""
     return Rule(name, column, {limit: value}, at_least=limit)
 
 
 def keep_by(stage: FilmStage, batch: DocumentBatch, rules: list[Rule]) -> DocumentBatch:
-    """The clips whose scores reach the limits of all rules; a missing score reaches none."""
+    """Return the clips whose scores reach the limits of all rules; a missing score reaches none."""
     for rule in rules:
         assert rule.at_least is not None
         scores = np.array([np.nan if v is None else v for v in batch.values(rule.score)], np.float64)

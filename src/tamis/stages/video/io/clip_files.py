@@ -73,7 +73,10 @@ class ClipFilesStage(FilmStage):
         return ["data"], [] if self.dry_run else ["clip_path", "clip_bytes", "clip_sha256"]
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
-        """What a killed worker left half-written goes. Not what other nodes and shards write here at this moment."""
+        """Remove the half-written files of killed workers.
+
+        Files that other nodes and shards are writing here at the moment are not removed.
+        """
         for made in (_SENT,) if is_bucket(self.output_path) else _FOLDERS:
             for folder, _, names in os.walk(os.path.join(local_of(self.output_path), made)):
                 for name in names:
@@ -153,7 +156,7 @@ class ClipFilesStage(FilmStage):
         }
 
     def _beside(self, row: dict[str, Any], written: _Written) -> None:
-        """What is known of a clip, as JSON; and its preview."""
+        """Write the metadata of a clip, as JSON, and its preview."""
         if "previews" in self.parts:
             name = f"{row['first_frame']}_{row['end_frame']}.webp"
             with files.create(written.new(self._folder("previews", row["id"], name))) as out:
@@ -187,7 +190,7 @@ class ClipFilesStage(FilmStage):
             parquet.write_table(table, written.new(self._folder("ce1_embd_parquet", f"{name}.parquet")))
 
     def _films(self, rows: Sequence[dict[str, Any]], written: _Written) -> None:
-        """A summary of each film and of this part of it."""
+        """Write a summary of each video and of this part of it."""
         of: dict[str, list[dict[str, Any]]] = {}
         for row in rows:
             of.setdefault(row["path"], []).append(row)
@@ -204,7 +207,10 @@ class ClipFilesStage(FilmStage):
             written.text(self._folder("processed_videos", f"{name}.json"), {"video": path, **told})
 
     def _relative(self, path: str) -> str:
-        """The name of a film below the input folder; of one elsewhere its file name and a mark of where it is."""
+        """Return the name of a video below the input folder.
+
+        For a video elsewhere, return its file name and a hash of its path.
+        """
         if self.input_path:
             inside = _below(path_of(path), absolute(self.input_path))
             longest = max(len(os.fsencode(name)) for name in inside.split("/"))
@@ -217,7 +223,7 @@ class ClipFilesStage(FilmStage):
 
 
 def _is_plain_name(name: Any) -> bool:
-    """Whether a file of the output may be called so.
+    """Return True if an output file may have this name.
 
     >>> [_is_plain_name(n) for n in ("974bdbaa-c98d", "a b.1", "../a", "/a", ".a", "", "a\\0", "x" * 300, None)]
     [True, True, False, False, False, False, False, False, False]
@@ -228,9 +234,10 @@ def _is_plain_name(name: Any) -> bool:
 
 
 def _below(path: str, folder: str) -> str:
-    """The name of a film as it is seen from a folder; one that begins with .. where it lies elsewhere.
+    """Return the name of a video relative to a folder; one that begins with .. if it is stored elsewhere.
 
-    Keys of a bucket are anybody's: a//b or a/../b would lead out of the folder that the name is used in, and are as if elsewhere.
+    Keys of a bucket are arbitrary: a//b or a/../b would lead out of the folder that the name is used in, and
+    count as elsewhere.
     """
     if is_remote(path) or is_remote(folder):
         start = f"{folder.rstrip('/')}/"
@@ -246,13 +253,13 @@ _ENDING = re.compile(r"\.([0-9a-f]{8})-([0-9]+)\.[^.]*" + re.escape(_PART))
 
 
 def _writer() -> str:
-    """This machine and this process, as part of the name of a file that is being written."""
+    """Return the machine and process as part of the name of a file that is being written."""
     machine = hashlib.blake2b(os.uname().nodename.encode(), digest_size=4).hexdigest()
     return f"{machine}-{os.getpid()}"
 
 
 def _is_left(name: str) -> bool:
-    """Whether a file was begun on this machine by a process that is gone."""
+    """Return True if a file was begun on this machine by a process that is gone."""
     made = _ENDING.search(name) if name.startswith(".") else None
     return made is not None and made[1] == _writer().partition("-")[0] and not meter.is_alive(int(made[2]))
 
@@ -271,7 +278,7 @@ class _Written:
         self._parts: dict[str, str] = {}  # final name -> the one it has now
 
     def new(self, final: str) -> str:
-        """A name to write to, in the folder of the final one; for a bucket in the local folder of the run."""
+        """Return a path to write to, in the folder of the final one; for a bucket in the local folder of the run."""
         folder = os.path.dirname(final) if self._bucket is None else os.path.join(local_of(self._output), _SENT)
         os.makedirs(folder, exist_ok=True)
         part = files.unguessable(folder, f".{os.path.basename(final)[:40]}.{_writer()}.") + _PART
@@ -283,12 +290,15 @@ class _Written:
             out.write(json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace") + b"\n")
 
     def drop_last(self) -> None:
-        """What was begun last is not wanted."""
+        """Discard the file that was begun last."""
         _, part = self._parts.popitem()
         files.remove(part)
 
     def publish(self) -> None:
-        """All of them durable and in their places; syncing waits for the disk, so several at once do."""
+        """Sync all files and move them to their final paths.
+
+        Syncing waits for the disk, so several files are synced at once.
+        """
         with ThreadPoolExecutor(self._n_threads) as pool:
             list(pool.map(lambda pair: self._finish(pair[1], pair[0]), list(self._parts.items())))
         self._parts = {}

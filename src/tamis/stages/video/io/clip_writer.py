@@ -20,7 +20,7 @@ _EMBEDDINGS = ("cosmos-embed1", "cosmos-embed1-224p", "cosmos-embed1-336p", "cos
 
 
 def _inside(name: str) -> staticmethod[[str], str]:
-    """A method that tells where something is, of the folder that is written to."""
+    """Return a static method that returns the path of `name` below the output folder."""
     return staticmethod(lambda output_path: os.path.join(output_path, name))
 
 

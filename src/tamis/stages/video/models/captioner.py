@@ -58,7 +58,7 @@ class Captioner(ChatModel):
         self._tokenizer = self._processor.tokenizer
 
     def sides(self, height: int, width: int, n_frames: int) -> tuple[int, int]:
-        """The size that frames are to be decoded at: height and width."""
+        """Return the size at which frames are to be decoded: height and width."""
         if self._processor is not None:
             scale = min(1.0, _LONGEST / max(height, width))
             return max(2, round(height * scale)), max(2, round(width * scale))
@@ -68,7 +68,7 @@ class Captioner(ChatModel):
         return fit_sides(height, width, factor, _LEAST * square, int(most * square))
 
     def answers(self, questions: Sequence[Question]) -> list[str]:
-        """One for each, asked together."""
+        """Answer all questions in one batch, with one answer for each."""
         if not questions:
             return []
         return self._said(self._chat(questions) if self._processor is not None else self._patched(questions))
@@ -130,9 +130,10 @@ class Captioner(ChatModel):
 def find_model(
     model_dir: str, variant: str, known: dict[str, str], default_dir: str, find: Callable[..., Path] | None = None
 ) -> folders.ModelFolder:
-    """The folder of a model: of a known name below `model_dir` (or from the hub), or of any hub id or folder that `variant` is.
+    """Return the folder of a model: a known name below `model_dir` (or from the hub), or any hub id or folder.
 
-    `find`: `folders.local` for whoever must not ask the hub.
+    `variant`: the known name, hub id or folder. `find`: `folders.local` for callers that must not access the
+    hub.
     """
     from tamis.stages.video.models.device import model_folder
 

@@ -52,8 +52,11 @@ class CosmosEmbed1:
 
 
 def _own(folder: folders.ModelFolder, kind: str, files: tuple[str, ...], **settings: Any) -> Any:
-    """An object of the class that the folder itself brings. Ids in front of the class (owner/name--file.Class) would have it fetched
-    from the hub: the file beside the weights is taken."""
+    """Return an object of the class that the model folder itself provides.
+
+    Ids in front of the class (owner/name--file.Class) would cause a download from the hub: the file next to the
+    weights is used.
+    """
     from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
     for name in files:
@@ -69,7 +72,7 @@ def _own(folder: folders.ModelFolder, kind: str, files: tuple[str, ...], **setti
 
 
 def checked_folder(path: Path, allowed: bool, stage: str) -> folders.ModelFolder:
-    """The folder, unless its code may not run."""
+    """Return the model folder. Raise UsageError if its code may not run."""
     if not allowed:
         raise UsageError(
             f"{stage}: Cosmos-Embed1 is code that its folder brings along ({path}); if you trust its author, say trust_remote_code=True "

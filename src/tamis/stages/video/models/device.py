@@ -15,12 +15,15 @@ from tamis.stages.text.models.device import TorchDevice, choose_device
 
 
 def gpu_memory(gpu_memory_gb: float) -> Resources:
-    """So much memory of a GPU where this machine has one, else a core."""
+    """Return this amount of GPU memory if this machine has a GPU, else a core."""
     return Resources(cpus=1.0, gpu_memory_gb=float(gpu_memory_gb)) if count_gpus() else Resources(cpus=1.0)
 
 
 def torch_device(stage: str, resources: Resources) -> TorchDevice:
-    """The device of this worker. On the CPU one thread: workers are the parallelism, and threads would not survive a fork."""
+    """Return the device of this worker.
+
+    On the CPU one thread is used: workers are the parallelism, and threads would not survive a fork.
+    """
     torch = optional("torch", stage, "models")
     kind = choose_device(resources.requires_gpu)
     if kind == "cpu":
@@ -29,7 +32,10 @@ def torch_device(stage: str, resources: Resources) -> TorchDevice:
 
 
 def weights_file(model_dir: str | None, repository: str, names: Sequence[str]) -> Path:
-    """A file of weights: in `model_dir`, below it under the id of its repository, or (without a folder) in the hub's cache or the hub."""
+    """Return a file of weights: in `model_dir`, or below it under the id of its repository.
+
+    Without a folder, it is taken from the hub's cache or the hub.
+    """
     if model_dir is not None:
         folder = Path(os.path.expanduser(model_dir))
         tried = [place / name for place in (folder / repository, folder) for name in names]
@@ -55,8 +61,11 @@ def weights_file(model_dir: str | None, repository: str, names: Sequence[str]) -
 def model_folder(
     model_dir: str, identifier: str, default: str, with_code: bool = False, find: Callable[..., Path] | None = None
 ) -> Path:
-    """The folder of a model of transformers: `model_dir` itself, or what lies in it under the model's id. Where `model_dir` is the default
-    and is not there, the hub's cache, or the hub. `find`: `folders.local` for whoever must not ask the hub."""
+    """Return the folder of a transformers model: `model_dir` itself, or the subfolder named by the model's id.
+
+    If `model_dir` is the default and does not exist, use the hub's cache, or the hub. `find`: `folders.local`
+    for callers that must not access the hub.
+    """
     from tamis.stages.image.models import model_place
     from tamis.stages.text.models import folder as folders
 

@@ -22,7 +22,7 @@ _LOOKUP = 101  # frames that a frame is compared with: itself, and 50 on each si
 
 
 def network() -> Any:
-    """The network with random weights, in float32, ready to be asked. MissingExtra without torch."""
+    """Return the network with random weights, in float32, ready for inference. Raise MissingExtra without torch."""
     torch = optional("torch", "TransNetV2", "models")
     from torch import nn
     from torch.nn import functional
@@ -74,7 +74,10 @@ def network() -> Any:
             return self.pool(functional.relu(self.DDCNN[1](first)) + first)
 
     def around(vectors: Any) -> Any:
-        """How alike each frame is to those around it: [B, T, 101], 0 beyond the ends. `vectors`: unit length, [B, T, n]."""
+        """Return how similar each frame is to those around it: [B, T, 101], 0 beyond the ends.
+
+        `vectors`: unit length, [B, T, n].
+        """
         n, t, side = vectors.shape[0], vectors.shape[1], _LOOKUP // 2
         alike = functional.pad(torch.bmm(vectors, vectors.transpose(1, 2)), (side, side))
         at = torch.arange(_LOOKUP, device=vectors.device)[None, :] + torch.arange(t, device=vectors.device)[:, None]
@@ -95,7 +98,7 @@ def network() -> Any:
             self.fc = nn.Linear(_LOOKUP, 128)
 
         def forward(self, frames: Any) -> Any:
-            """Of uint8 [B, T, H, W, 3]: three bits of each colour make 512 bins."""
+            """Compare color histograms of uint8 [B, T, H, W, 3]: three bits of each color give 512 bins."""
             n, t = frames.shape[:2]
             deep = (frames.int() >> 5).reshape(n * t, -1, 3)
             bins = (deep[..., 0] << 6) + (deep[..., 1] << 3) + deep[..., 2]
@@ -126,7 +129,10 @@ def network() -> Any:
 
 
 def load_weights(path: Path) -> Any:
-    """The network with the weights of a file: safetensors, or torch's own read without running anything in it."""
+    """Return the network with the weights of a file.
+
+    The format is safetensors, or torch's own, read without executing anything in it.
+    """
     from tamis.stages.image.models import read_weights
 
     if not path.is_file():

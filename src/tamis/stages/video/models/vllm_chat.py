@@ -54,7 +54,7 @@ def _engine(folder: ModelFolder, settings: Mapping[str, Any]) -> Any:
 
 
 def _sampling(max_tokens: int) -> Any:
-    """The likeliest answer, as in transformers."""
+    """Return sampling parameters for the likeliest answer, as in transformers."""
     import vllm
 
     return vllm.SamplingParams(temperature=0.0, repetition_penalty=1.05, max_tokens=max_tokens)

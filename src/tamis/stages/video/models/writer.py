@@ -47,7 +47,7 @@ class ChatModel:
         self._tokenizer = from_pretrained("AutoTokenizer", str(folder.path), "a chat model", local_files_only=True)
 
     def _said(self, inputs: Mapping[str, Any]) -> list[str]:
-        """The answers to inputs that were put together for the model."""
+        """Generate the answers to inputs that were assembled for the model."""
         placed = {k: self._placed(v) for k, v in inputs.items()}
         with torch.inference_mode():
             made = self._model.generate(
@@ -70,7 +70,7 @@ class TextWriter(ChatModel):
     auto_class, lacks = "AutoModelForCausalLM", "no language model"
 
     def answers(self, chats: Sequence[list[dict[str, str]]]) -> list[str]:
-        """One for each chat, asked together."""
+        """Answer all chats in one batch, with one answer for each."""
         texts = [self._tokenizer.apply_chat_template(c, tokenize=False, add_generation_prompt=True) for c in chats]
         made = self._tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=False)
         return self._said({name: made[name] for name in ("input_ids", "attention_mask")})

@@ -49,7 +49,9 @@ class ArxivExtractor(DocumentExtractor):
 
 
 def running_text(text: str) -> str:
-    r"""From the abstract or the first heading to the bibliography or appendix; all of a file that has no preamble or heading.
+    r"""Return the text from the abstract or first heading to the bibliography or appendix.
+
+    Returns all of a file that has no preamble or heading.
 
     >>> running_text(r"\documentclass{x}\begin{document}\title{T}\section{A}Text.\bibliography{b}\end{document}")
     '\\section{A}Text.'
@@ -95,7 +97,7 @@ def put_in_macros(text: str, macros: dict[str, str]) -> str:
 
 
 def _braced(text: str, at: int, longest: int = 2000) -> str | None:
-    """What stands between the brace at `at` and its partner."""
+    """Return the text between the brace at `at` and its partner."""
     depth = 0
     for i in range(at, min(len(text), at + longest)):
         depth += (text[i] == "{") - (text[i] == "}")

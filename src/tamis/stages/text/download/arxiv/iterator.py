@@ -121,7 +121,7 @@ class _Window(io.RawIOBase):
 
 
 def _read_tex(paper: Decoded) -> dict[str, bytes]:
-    """The .tex members of an archive, or the one file that there is."""
+    """Return the .tex members of an archive, or the only file if it is not an archive."""
     first = paper.read(BLOCK)
     if not is_tar_header(first):
         data = first + paper.read(_TEX_BYTES)
@@ -158,7 +158,7 @@ def _decode(data: bytes) -> str | None:
 
 
 def paper_id(name: str) -> str:
-    """The id that arXiv uses, from the name of a member.
+    """Return the id that arXiv uses, derived from the name of a member.
 
     >>> paper_id("2401.00001"), paper_id("hep-th9901001"), paper_id("odd")
     ('2401.00001', 'hep-th/9901001', 'odd')
@@ -168,7 +168,11 @@ def paper_id(name: str) -> str:
 
 
 def in_reading_order(files: dict[str, str]) -> list[str]:
-    r"""The texts: the file with \documentclass first, with what it inputs in its place; then those that nothing inputs."""
+    r"""Return the texts in reading order.
+
+    The file with \documentclass comes first, with the files it inputs inserted where they are input; then those
+    that no file inputs.
+    """
     used: set[str] = set()
     main = next((n for n, text in files.items() if re.search(r"\\document(class|style)\b", text)), None)
     if main is None:

@@ -36,15 +36,16 @@ class Gap:
 
 
 def is_tar_header(block: bytes) -> bool:
-    """Whether 512 bytes are the header of a member: their own checksum says."""
+    """Return True if 512 bytes are the header of a member, as their own checksum shows."""
     return len(block) == BLOCK and is_header(block)
 
 
 def read_members(stream: Decoded, first: bytes = b"") -> Iterator[Member | Gap]:
-    """The members. Between two of them the caller may read up to `n_bytes` from the stream; the rest is passed over.
+    """Yield the members; between two of them the caller may read up to `n_bytes` from the stream.
 
-    `first`: a header that the caller has read already. Behind bytes that are no member, reading continues at the next header (a block
-    whose checksum is right); zeros at the end, and what some programs leave behind them, are no gap.
+    The rest of a member is skipped. `first`: a header that the caller has already read. After bytes that are
+    not a member, reading continues at the next header (a block whose checksum is right); zeros at the end, and
+    what some programs leave after them, are not a gap.
     """
     name = ""
     while True:

@@ -37,7 +37,7 @@ class DocumentDownloader(ABC):
 
     @abstractmethod
     def _get_output_filename(self, url: str) -> str:
-        """The name of the file for `url`, without a folder."""
+        """Return the name of the file for `url`, without a folder."""
 
     @abstractmethod
     def _download_to_path(self, url: str, path: str) -> tuple[bool, str | None]:
@@ -47,11 +47,11 @@ class DocumentDownloader(ABC):
         """
 
     def _earlier_filename(self, url: str) -> str | None:
-        """The name that an earlier version gave to this file, where that was another one."""
+        """Return the name that an earlier version gave to this file, if it was a different one."""
         return None
 
     def download(self, url: str) -> str | None:
-        """The path of the file, fetched now or earlier; None if it cannot be had (see `failures`)."""
+        """Return the path of the file, fetched now or earlier; None if it is not available (see `failures`)."""
         path = os.path.join(self._download_dir, check_name(self._get_output_filename(url), type(self).__name__))
         before = self._earlier_filename(url)
         os.makedirs(self._download_dir, exist_ok=True)
@@ -74,7 +74,7 @@ class DocumentDownloader(ABC):
             return None
 
     def failures(self) -> list[dict[str, str]]:
-        """Each file that could not be had: {"url", "reason"}, of this and of earlier runs."""
+        """Return each file that could not be downloaded: {"url", "reason"}, of this and of earlier runs."""
         found = []
         for name in sorted(os.listdir(self._download_dir)) if os.path.isdir(self._download_dir) else []:
             if name.endswith(".failed"):
@@ -83,7 +83,7 @@ class DocumentDownloader(ABC):
         return found
 
     def num_workers_per_node(self) -> int | None:
-        """How many may download into this folder at the same time, on this machine; None: no limit."""
+        """Return how many workers of this machine may download into this folder at once; None means no limit."""
         return None
 
     def _say(self, text: str) -> None:
@@ -118,8 +118,11 @@ def settled(fetch: Any) -> tuple[bool, str | None]:
 
 
 def _takes_over(path: str, url: str) -> bool:
-    """Whether what an earlier version has under this name is this URL's from now on: `<name>.from` says whose it is. Before there is such a note, it
-    belongs to whom it was begun, or not to be had, for; a whole file, of which nobody knows that, to the first who asks."""
+    """Return True if the file that an earlier version stored under this name belongs to this URL from now on.
+
+    `<name>.from` records the owner. Before there is such a note, the file belongs to the URL for which it was
+    begun or was unavailable; a complete file without a known owner belongs to the first URL that requests it.
+    """
     is_whole = os.path.exists(path) and os.path.getsize(path) > 0
     with _locked(path + ".from.lock"):
         told = [_url_in(path + note) for note in (".from", ".part.from", ".failed")]
@@ -130,7 +133,7 @@ def _takes_over(path: str, url: str) -> bool:
 
 
 def _url_in(note: str) -> str | None:
-    """The URL that a file beside a download names; None where there is none."""
+    """Return the URL in a note next to a download; None if there is none."""
     try:
         with open(note, encoding="utf-8") as file:
             return str(json.load(file)["url"])
@@ -140,7 +143,10 @@ def _url_in(note: str) -> str | None:
 
 @contextmanager
 def _locked(path: str) -> Iterator[None]:
-    """Two processes never write the same part file: the second waits here, and then finds the file."""
+    """Hold a lock so that two processes never write the same part file.
+
+    The second process waits here, and then the file exists.
+    """
     handle = files.take_lock(path, wait=True)
     try:
         yield

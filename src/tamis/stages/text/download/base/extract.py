@@ -13,7 +13,7 @@ class DocumentExtractor(Skips, ABC):
 
     @abstractmethod
     def extract(self, record: dict[str, Any]) -> dict[str, Any] | None:
-        """The document, or None if the record holds none."""
+        """Return the document, or None if the record contains none."""
 
     @abstractmethod
     def input_columns(self) -> list[str]:

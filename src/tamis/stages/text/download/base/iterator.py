@@ -24,7 +24,9 @@ _BATCH_BYTES = 8 << 20
 
 
 def resolve_filename_column(add_filename_column: bool | str) -> str | None:
-    """The column that names the file of a document: the usual one for True, the given one, or None for False.
+    """Return the column that names the file of a document.
+
+    The default name for True, the given name for a string, or None for False.
 
     >>> resolve_filename_column(True), resolve_filename_column("source"), resolve_filename_column(False)
     ('file_name', 'source', None)
@@ -43,7 +45,7 @@ class DocumentIterator(Skips, ABC):
 
     @abstractmethod
     def iterate(self, file_path: str) -> Iterator[dict[str, Any]]:
-        """The records. Raw contents may have any field name; the extractor knows it."""
+        """Yield the records. Raw contents may have any field name; the extractor knows it."""
 
     @abstractmethod
     def output_columns(self) -> list[str]:
@@ -81,12 +83,15 @@ class DocumentIterateExtractStage(ProcessingStage[FileGroupTask, DocumentBatch])
         return {} if self.max_calls_per_worker is None else {"max_calls_per_worker": self.max_calls_per_worker}
 
     def process(self, task: FileGroupTask) -> DocumentBatch | list[DocumentBatch]:
-        """All documents of the files: one batch, or several where there is much."""
+        """Return all documents of the files: one batch, or several if there are many documents."""
         batches = list(self.iter_batches(task))
         return batches[0] if len(batches) == 1 else batches
 
     def iter_batches(self, task: FileGroupTask) -> Iterator[DocumentBatch]:
-        """The same, batch by batch, in bounded memory. At least one, which may be empty."""
+        """Yield the documents of the files batch by batch, in bounded memory.
+
+        At least one batch, which may be empty.
+        """
         rows: list[dict[str, Any]] = []
         n_bytes = n_batches = 0
         for path in task.data:
@@ -155,5 +160,5 @@ def _stored_bytes(path: str) -> int:
 
 
 def _weight(row: dict[str, Any]) -> int:
-    """About how many bytes a document has."""
+    """Return the approximate size of a document in bytes."""
     return sum(len(v) if isinstance(v, (str, bytes)) else 16 for v in row.values()) + 64

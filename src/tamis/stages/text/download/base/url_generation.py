@@ -16,7 +16,7 @@ class URLGenerator(ABC):
 
     @abstractmethod
     def generate_urls(self) -> list[str]:
-        """The URLs, in a stable order."""
+        """Return the URLs, in a stable order."""
 
 
 @dataclass(repr=False)

@@ -102,7 +102,7 @@ class CommonCrawlWARCReader(ProcessingStage[DocumentBatch, DocumentBatch]):
         return result.filter(came)
 
     def _page(self, filename: Any, offset: Any, length: Any) -> bytes | str:
-        """The body of one response, or why there is none."""
+        """Return the body of one response, or the reason why there is none."""
         try:
             raw = self._range(str(filename), int(offset), int(length))
             codec = "gz" if raw[:2] == b"\x1f\x8b" else None

@@ -104,7 +104,7 @@ class CommonCrawlHTMLExtractor(DocumentExtractor):
         return {**kept, "language": language, "text": "\n\n".join(paragraphs), **mark}
 
     def _text(self, html: str) -> list[Any]:
-        """The language of a page, and the paragraphs of its main part if its language has stop words."""
+        """Return the language of a page, and the paragraphs of its main part if the language has stop words."""
         language = lang_detect(html)
         if language not in self.stop_lists:
             return [language, None]

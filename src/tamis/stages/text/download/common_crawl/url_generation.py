@@ -39,15 +39,15 @@ class BaseCommonCrawlUrlGenerator(URLGenerator):
         check_optional_integer(self.limit, "Common Crawl: limit")
 
     def generate_urls(self) -> list[str]:
-        """The URLs of the WARC files."""
+        """Return the URLs of the WARC files."""
         return self.generate_data_urls(self.generate_path_urls())
 
     @abstractmethod
     def generate_path_urls(self) -> list[str]:
-        """The URLs of the lists of WARC files, one for each snapshot."""
+        """Return the URLs of the lists of WARC files, one for each snapshot."""
 
     def generate_data_urls(self, path_urls: str | list[str]) -> list[str]:
-        """The WARC files in these lists. Reads no more lists than `limit` takes."""
+        """Return the WARC files in these lists. Reads no more lists than `limit` requires."""
         urls: list[str] = []
         for path_url in [path_urls] if isinstance(path_urls, str) else path_urls:
             urls += self._listed(path_url)

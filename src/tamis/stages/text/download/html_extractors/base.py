@@ -16,11 +16,16 @@ class HTMLExtractorAlgorithm(ABC):
 
     @abstractmethod
     def extract_text(self, html: str, stop_words: frozenset[str], language: str) -> list[str] | None:
-        """The paragraphs of the main part; None or [] if there are none. `language`: its English name in capitals."""
+        """Return the paragraphs of the main part; None or [] if there are none.
+
+        `language`: its English name in capitals.
+        """
 
 
 def dense_paragraphs(text: str, stop_words: frozenset[str], density: float, language: str) -> list[str]:
-    """The lines of `text` of whose words at least this share are stop words; all where words cannot be told apart.
+    """Return the lines of `text` in which at least this share of the words are stop words.
+
+    Returns all lines if words cannot be separated (languages without spaces).
 
     >>> dense_paragraphs("Home Login Impressum\\nThis is the way in which it is done.", frozenset({"this", "is", "the", "in", "it"}), 0.3, "ENGLISH")
     ['This is the way in which it is done.']

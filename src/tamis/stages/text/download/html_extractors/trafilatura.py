@@ -59,7 +59,10 @@ class TrafilaturaExtractor(HTMLExtractorAlgorithm):
         return None if text is None else dense_paragraphs(text, stop_words, self.required_stopword_density, language)
 
     def _forget_other_pages(self) -> None:
-        """What `deduplicate` drops would depend on which pages this worker saw before: repetitions are looked for inside a page."""
+        """Clear the memory of earlier pages, so that repetitions are detected within a page only.
+
+        Otherwise what `deduplicate` drops would depend on which pages this worker saw before.
+        """
         from trafilatura.deduplication import LRU_TEST
 
         LRU_TEST.clear()

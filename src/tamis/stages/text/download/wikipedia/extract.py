@@ -68,7 +68,7 @@ class WikipediaExtractor(DocumentExtractor):
 
 
 def _prose(code: Any, language: str) -> str:
-    """The text of an article, with a blank line around headings. A heading with nothing under it goes."""
+    """Return the text of an article, with a blank line around headings; drop headings with nothing under them."""
     from mwparserfromhell.nodes import Heading
 
     blocks: list[str] = []
@@ -89,7 +89,10 @@ def _inside(code: Any, language: str) -> str:
 
 
 def _text(node: Any, language: str) -> str:
-    """What a reader sees of one node. One look at each, where the library's own `remove` searches the whole article again."""
+    """Return what a reader sees of one node.
+
+    Visits each node once, whereas the library's own `remove` searches the whole article again.
+    """
     from mwparserfromhell import nodes
 
     if isinstance(node, nodes.Text):

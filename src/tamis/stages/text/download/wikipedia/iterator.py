@@ -92,7 +92,10 @@ class _Page:
 
 
 def _pages(path: str) -> Iterator[_Page | InputFault]:
-    """The pages of a dump, and what of it cannot be read. Reading continues at the next stream of bzip2, or the next <page>."""
+    """Yield the pages of a dump, and a fault for each part that cannot be read.
+
+    Reading continues at the next bzip2 stream, or the next <page>.
+    """
     codec = codec_of(path)
     with open(path, "rb", buffering=0) as raw:
         file_bytes = os.fstat(raw.fileno()).st_size
@@ -207,7 +210,7 @@ class _Pages:
         return True
 
     def _fault(self, begin: int, decoded: int, reason: str) -> InputFault:
-        """What is lost from byte `begin` of the file to where the data begins now."""
+        """Return the fault for what is lost from byte `begin` of the file to where the data begins now."""
         n_decoded = self._stream.offset - len(self._data) - decoded
         length = self._offset - begin or self._stream.stored(0, n_decoded)[1]
         return InputFault(self._path, begin, max(1, length), reason, lost_bytes=max(1, length))

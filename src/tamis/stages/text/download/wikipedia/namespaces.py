@@ -40,7 +40,9 @@ _OWN = {
 
 
 def is_media_or_category(title: str, language: str) -> bool:
-    """Whether a link leads to a picture, a medium or a category. A leading colon makes it an ordinary link.
+    """Return True if a link leads to an image, a media file or a category.
+
+    A leading colon makes it an ordinary link.
 
     >>> is_media_or_category("Datei:Berg.jpg|mini", "de"), is_media_or_category(":Kategorie:Berg", "de"), is_media_or_category("Berg", "de")
     (True, False, False)

@@ -31,7 +31,7 @@ class WikipediaUrlGenerator(URLGenerator):
             raise UsageError(f"Wikipedia: expected dump_date as YYYYMMDD, got {self.dump_date!r}")
 
     def generate_urls(self) -> list[str]:
-        """The URLs of the files with articles, in the order of the articles."""
+        """Return the URLs of the files with articles, in the order of the articles."""
         if self.dump_date is not None:
             names = self._files(self.dump_date)
             if names is None:

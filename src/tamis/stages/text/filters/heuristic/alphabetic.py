@@ -45,7 +45,7 @@ _RUNS = re.compile(r"[^\W\d_]+")
 
 
 def n_alphabetic(text: str) -> int:
-    """How many characters of a text are alphabetic.
+    """Count the alphabetic characters of a text.
 
     >>> n_alphabetic("a1 b2"), n_alphabetic("\\u0939\\u093f\\u0928\\u094d\\u0926\\u0940"), n_alphabetic("\\u00b2\\u2163")
     (2, 5, 1)

@@ -63,7 +63,10 @@ def _string_end(source: str, at: int, quote: str) -> tuple[int, int]:
 
 
 def _ends_statement(source: str, at: int) -> bool:
-    """Nothing but spaces, a comment or a semicolon follows on the line. Looks at a few characters only."""
+    """Return True if only spaces, a comment or a semicolon follows on the line.
+
+    Examines a few characters only.
+    """
     rest = source[at : at + 80].lstrip(" \t")
     return not rest or rest[0] in "\n\r#;"
 
@@ -112,7 +115,7 @@ def _shell(source: str) -> Iterator[int]:
 
 
 def _ruby(source: str) -> Iterator[int]:
-    """As in a shell, and =begin ... =end blocks at line starts."""
+    """Yield the lengths of comments as in a shell, and of =begin ... =end blocks at line starts."""
     text, at = "\n" + source, 0
     while (begin := text.find("\n=begin", at)) >= 0:
         yield from _shell(text[at:begin])

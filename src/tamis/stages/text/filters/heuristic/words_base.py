@@ -33,7 +33,7 @@ class WordsFilter(StatisticsFilter):
 
     @abstractmethod
     def score_words(self, text: str, words: list[str]) -> float:
-        """The score of a text of a language without spaces, by the words that its segmenter found."""
+        """Score a text of a language without spaces, by the words of its segmenter."""
 
     def score_batch(self, texts: pa.Array) -> Any:
         split = word_splitter(self.lang)

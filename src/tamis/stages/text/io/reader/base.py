@@ -56,7 +56,7 @@ class BaseReader(ProcessingStage[Task[Any], DocumentBatch]):
 
     @abstractmethod
     def read_task(self, task: Any, read_kwargs: Mapping[str, Any], fields: Sequence[str] | None) -> ReaderOutput | None:
-        """The documents of a task; None: there are none."""
+        """Read the documents of a task; None: there are none."""
 
     def process(self, task: Any) -> DocumentBatch:
         output = self.read_task(task, dict(self.read_kwargs), self.fields)
@@ -81,7 +81,7 @@ class BaseFileReader(BaseReader):
 
     @abstractmethod
     def read_data(self, paths: list[str], read_kwargs: Mapping[str, Any], fields: Sequence[str] | None) -> Any:
-        """All documents of these files: a pyarrow.Table, a pandas.DataFrame, or None."""
+        """Read all documents of these files: a pyarrow.Table, a pandas.DataFrame, or None."""
 
     def read_task(
         self, task: FileGroupTask, read_kwargs: Mapping[str, Any], fields: Sequence[str] | None

@@ -40,7 +40,7 @@ class FileReaderStage(Reader):
     def read_data(
         self, paths: Sequence[str], read_kwargs: dict[str, Any] | None = None, fields: Sequence[str] | None = None
     ) -> Any:
-        """All documents of these files as a frame, for use outside of a run."""
+        """Read all documents of these files as a frame, for use outside of a run."""
         chosen = check_fields(self.name, fields) or self.fields
         batches = type(self)(chosen, read_kwargs).process(FileGroupTask("", list(paths)))
         if len(batches) == 1:
@@ -84,7 +84,7 @@ class FileReader(CompositeStage[EmptyTask, DocumentBatch]):
         return [*parts, PlaceIds(self._numbers(parts[0]))] if of._generate_ids or of._assign_ids else parts
 
     def _numbers(self, files: Any) -> list[int]:
-        """Of the input files, as the id generator of this program knows them or gets to know them."""
+        """Return the numbers of the input files, which the id generator of this program knows or assigns."""
         from tamis.formats.input_files.listing import list_files
 
         assign = bool(cast("Any", self)._assign_ids)

@@ -26,7 +26,7 @@ class Numbers:
         self.files = list(files)
 
     def of(self, paths: Sequence[str], known_only: bool) -> list[int]:
-        """The numbers of these files; those that were not met before get the next ones, unless `known_only`."""
+        """Return the numbers of these files; new files get the next ones, unless `known_only`."""
         known = {path: i for i, path in enumerate(self.files)}
         for path in paths:
             if path not in known:
@@ -65,6 +65,6 @@ def numbers_of(files: Any, offsets: Any) -> np.ndarray[Any, Any]:
 
 
 def places_of(numbers: Any) -> tuple[Any, Any]:
-    """The files and offsets that ids name."""
+    """Return the files and offsets that ids name."""
     ids = np.asarray(numbers, np.int64)
     return ids >> OFFSET_BITS, ids & ((1 << OFFSET_BITS) - 1)

@@ -22,7 +22,7 @@ class WriteAtOnce(BaseWriter):
 
 
 def write_batch(batch: DocumentBatch, path: str, kind: str, codec: str | None, compression: str) -> None:
-    """The documents of a batch in one new file."""
+    """Write the documents of a batch to one new file."""
     if kind == "parquet":
         from tamis.formats.parquet import format as parquet
 

@@ -61,7 +61,7 @@ class BaseWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
         return ["data"], list(self.fields or [])
 
     def get_file_extension(self) -> str:
-        """The end of file names, without a dot."""
+        """Return the extension of file names, without a dot."""
         return str(self.file_extension).lstrip(".")
 
     @abstractmethod
@@ -84,9 +84,10 @@ class BaseWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
         )
 
     def name_of(self, task: DocumentBatch) -> str:
-        """The same for the same documents of the same place in the input, so that a repeated attempt replaces its own files.
+        """Return the file name for a batch, the same for the same documents from the same input location.
 
-        Where nobody knows where documents come from, a new name: equal batches must not replace each other.
+        A repeated attempt thus replaces its own files. If the origin of the documents is unknown, return a new
+        name: equal batches must not replace each other.
         """
         numbers, offsets = task.places()
         sources = task._metadata.get("source_files", ())

@@ -75,7 +75,7 @@ class JsonlWriter(Writer):
 
 
 def output_place(stage: str, path: Any) -> str:
-    """Where to write: a local folder from the root, or s3://bucket/path."""
+    """Return the output location: an absolute local folder, or s3://bucket/path."""
     place: str = path_of(os.fspath(path))
     if is_bucket(place):
         return output_url(place)

@@ -147,7 +147,7 @@ class MegatronTokenizerWriter(BaseWriter):
 
 
 def _vocabulary_size(tokenizer: Any) -> int | None:
-    """With added tokens, which `vocab_size` leaves out."""
+    """Return the vocabulary size with added tokens, which `vocab_size` leaves out."""
     try:
         return len(tokenizer)
     except TypeError:

@@ -28,7 +28,10 @@ def find_ipv4(text: str) -> Iterator[Span]:
 
 
 def _is_word(before: str) -> bool:
-    """Whether it ends in exactly one of the words, not in a longer one ("server" does not number anything)."""
+    """Return True if the text ends in exactly one of the words, not in a longer one.
+
+    For example, "server" does not number anything.
+    """
     word = before[len(before.rstrip("abcdefghijklmnopqrstuvwxyz§")) :]
     return word in _NUMBERED
 

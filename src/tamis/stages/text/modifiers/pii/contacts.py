@@ -31,7 +31,7 @@ _NORTH_AMERICAN = re.compile(
 
 
 def find_emails(text: str) -> Iterator[Span]:
-    """From every @ to both sides, as far as an address may reach."""
+    """Yield the spans of e-mail addresses, extending from every @ to both sides as far as an address may reach."""
     done, at = 0, text.find("@")
     while at >= 0:
         before = text[max(done, at - _MAX_LOCAL - 1) : at]
@@ -46,7 +46,7 @@ def find_emails(text: str) -> Iterator[Span]:
 
 
 def _domain_length(text: str) -> int:
-    """How much of the beginning of `text` is a domain name with a plausible top-level domain; 0: none is."""
+    """Return the length of the leading domain name with a plausible top-level domain; 0: there is none."""
     run = text[: len(text) - len(text.lstrip(_DOMAIN))]
     if len(run) > _MAX_DOMAIN:
         return 0
@@ -76,7 +76,7 @@ def find_phones(text: str) -> Iterator[Span]:
 
 
 def _international_end(text: str, plus: int) -> int:
-    """Where the number ends that begins at this +; 0 if there is none."""
+    """Return the end of the number that begins at this +, or 0 if there is none."""
     if plus and (text[plus - 1].isalnum() or text[plus - 1] == "+"):
         return 0
     run = _RUN.match(text, plus + 1)

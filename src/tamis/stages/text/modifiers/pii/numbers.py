@@ -90,7 +90,10 @@ def luhn(digits: str) -> bool:
 
 
 def find_ibans(text: str) -> Iterator[Span]:
-    """A country's length and the check digits; in one run, or in groups of four with spaces or hyphens between."""
+    """Yield the spans of IBANs, checked by their country's length and check digits.
+
+    An IBAN is one run, or groups of four with spaces or hyphens between.
+    """
     done = 0
     for start in _IBAN_START.finditer(text):
         length = IBAN_LENGTHS.get(start[0][:2].upper())

@@ -131,7 +131,7 @@ def _find(text: str, kinds: list[str]) -> list[tuple[int, int, str]]:
 
 
 def _even(kind: str, value: str) -> str:
-    """One spelling of the same thing."""
+    """Normalize a value to one spelling."""
     if kind == "email":
         return value.lower()
     if kind == "ipv6":

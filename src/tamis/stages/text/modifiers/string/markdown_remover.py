@@ -32,7 +32,11 @@ class _Underscores(DocumentModifier):
 
 
 def _without_underscores(line: str) -> str:
-    """As in CommonMark, marks open after what is no word character and close before it, and hug what they enclose."""
+    """Remove underscore emphasis marks.
+
+    As in CommonMark, marks open after a non-word character and close before one, and directly enclose their
+    content.
+    """
     closers: dict[int, list[int]] = {1: [], 2: []}  # width of the mark -> where it can close
     n, at = len(line), line.find("_")
     while at >= 0:

@@ -70,7 +70,10 @@ class UnicodeReformatter(DocumentModifier):
 
 
 def _settings_of(config: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """What a TextFixerConfig says. Settings that are given beside it would not count, and are refused."""
+    """Return the settings of a TextFixerConfig.
+
+    Settings that are given next to it would have no effect, and are rejected.
+    """
     if not hasattr(config, "_asdict"):
         raise UsageError(
             f"UnicodeReformatter(config=...): expected an ftfy.TextFixerConfig, got {type(config).__name__}"
