@@ -36,6 +36,7 @@ from tamis.stages.text.download import (
     WikipediaDownloadExtractStage,
 )
 from tamis.stages.text.download.common_crawl import CommonCrawlWARCReader
+from tamis.stages.text.embedders import EmbeddingCreatorStage
 from tamis.stages.text.io.reader import ArrowReader, DocumentReader, JsonlReader, ParquetReader, TextReader
 from tamis.stages.text.modules.join_workflow import DocumentJoinWorkflow
 from tamis.stages.video.io.clip_writer import ClipWriterStage
@@ -75,12 +76,18 @@ def config_of(kind: Any) -> Make:
 READERS = [ArrowReader, ClientPartitioningStage, DocumentReader, FilePartitioningStage, JsonlReader, ParquetReader, TextReader, ImageReader]  # fmt: skip
 SEMANTIC = workflow(SemanticDeduplicationWorkflow, n_clusters=2, eps=0.01)
 
+
 # constructor, parameter, the least value that it takes
+def embedder(**more: Any) -> Any:
+    return EmbeddingCreatorStage("model", **more)
+
+
 INTEGERS: list[tuple[Make, str, int]] = [
     *((reader(kind), "files_per_partition", 1) for kind in READERS),
     *((reader(kind), "limit", 1) for kind in READERS),
     (reader(VideoReader), "video_limit", -1),
     (clips, "max_workers", 1),
+    *((embedder, name, 1) for name in ("max_chars", "max_seq_length", "model_inference_batch_size")),
     (workflow(ExactDeduplicationWorkflow), "total_nparts", 1),
     (workflow(ExactDeduplicationWorkflow), "identification_batchsize", 1),
     (workflow(FuzzyDeduplicationWorkflow), "seed", 0),

@@ -616,8 +616,8 @@ def test_without_the_extra_the_install_command_is_named(
     ("settings", "words"),
     [
         ({"filter_by": "High"}, "filter_by must be a list"),
-        ({"model_inference_batch_size": 0}, "whole number above 0, got 0"),
-        ({"max_chars": 0}, "max_chars must be a whole number above 0"),
+        ({"model_inference_batch_size": 0}, "whole number of at least 1, got 0"),
+        ({"max_chars": 0}, "max_chars: expected a whole number"),
     ],
 )
 def test_wrong_parameters_are_told_at_once(settings: dict[str, Any], words: str) -> None:
@@ -961,7 +961,7 @@ def test_a_limit_of_characters_that_is_none_is_refused(tmp_path: Path, max_chars
     from tamis.stages.text.classifiers.aegis import FormatAegisPromptStage
 
     (tmp_path / "m.bin").touch()
-    with pytest.raises(UsageError, match="FastTextClassifier: max_chars must be a whole number above 0, or None"):
+    with pytest.raises(UsageError, match="FastTextClassifier: max_chars: expected a whole number"):
         classifiers.FastTextClassifier(str(tmp_path / "m.bin"), max_chars=max_chars)
-    with pytest.raises(UsageError, match="AegisClassifier: max_chars must be a whole number above 0, or None"):
+    with pytest.raises(UsageError, match="AegisClassifier: max_chars: expected a whole number"):
         FormatAegisPromptStage("text", max_chars)

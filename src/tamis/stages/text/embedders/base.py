@@ -13,6 +13,7 @@ from typing import Any
 
 from tamis.errors import UsageError
 from tamis.later import np, torch
+from tamis.sizes import check_integer, check_optional_integer
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.device import TorchDevice
@@ -218,6 +219,9 @@ class EmbeddingCreatorStage(CompositeStage[DocumentBatch, DocumentBatch]):
                 f"embedding_pooling: expected one of {', '.join(POOLINGS)}, got {self.embedding_pooling!r}"
             )
         checked(self.transformers_init_kwargs)
+        check_integer(self.model_inference_batch_size, "model_inference_batch_size")
+        check_optional_integer(self.max_chars, "max_chars")
+        check_optional_integer(self.max_seq_length, "max_seq_length")
 
     def decompose(self) -> list[ProcessingStage[Any, Any]]:
         found = resolve(self.model_identifier, self.cache_dir)

@@ -19,8 +19,8 @@ from tamis.later import np, pa
 from tamis.memory import device_limits
 from tamis.memory.device_limits import CUT_TO_FIT, OUT_OF_DEVICE_MEMORY, DeviceMemory
 from tamis.secrets import Secret
-from tamis.sizes import format_size
-from tamis.stages.base import ProcessingStage, is_count
+from tamis.sizes import check_integer, check_optional_integer, format_size
+from tamis.stages.base import ProcessingStage
 from tamis.stages.remembered import RememberedRows, is_worth_keeping
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.batching import Batch
@@ -81,8 +81,8 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         tokens_field: str = TOKENS,
     ) -> None:
         n = model_inference_batch_size
-        if not is_count(n):
-            raise UsageError(f"model_inference_batch_size: expected a whole number above 0, got {n!r}")
+        check_integer(n, "model_inference_batch_size")
+        check_optional_integer(max_seq_length, "max_seq_length")
         if padding_side not in ("left", "right"):
             raise UsageError(f"padding_side: expected 'left' or 'right', got {padding_side!r}")
         self.model_identifier, self.cache_dir = model_identifier, cache_dir

@@ -12,7 +12,8 @@ from tamis.errors import TamisError, UsageError, optional
 from tamis.formats.faults import is_memory_failure
 from tamis.later import np, pa, pc
 from tamis.secrets import Secret
-from tamis.stages.base import ProcessingStage, is_count
+from tamis.sizes import check_optional_integer
+from tamis.stages.base import ProcessingStage
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.pretrained import tokenizer_bytes
 from tamis.stages.text.models.utils import TOKENS, format_name_with_suffix
@@ -59,8 +60,7 @@ class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def __post_init__(self) -> None:
         for name, value in (("max_chars", self.max_chars), ("max_seq_length", self.max_seq_length)):
-            if value is not None and not is_count(value):
-                raise UsageError(f"TokenizerStage: {name} must be a whole number above 0, or None, got {value!r}")
+            check_optional_integer(value, f"TokenizerStage: {name}")
         self.hf_token = None if self.hf_token is None else Secret(self.hf_token)
         self.name = format_name_with_suffix(self.model_identifier, "_tokenizer")
         self._frames: list[str] = []

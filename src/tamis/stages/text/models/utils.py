@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tamis.errors import UsageError
 from tamis.memory.gpu import count_gpus
-from tamis.stages.base import is_count
+from tamis.sizes import check_optional_integer
 from tamis.stages.resources import Resources
 
 TOKENS = "_tamis_input_ids"  # the column between tokenizer and model: users may have an input_ids of their own
@@ -27,8 +26,7 @@ def format_name_with_suffix(model_identifier: str, suffix: str = "_classifier") 
 
 def check_max_chars(who: str, max_chars: int | None) -> None:
     """UsageError where a limit of characters is none: -5 would leave out the last five, 0 everything."""
-    if max_chars is not None and not is_count(max_chars):
-        raise UsageError(f"{who}: max_chars must be a whole number above 0, or None, got {max_chars!r}")
+    check_optional_integer(max_chars, f"{who}: max_chars")
 
 
 def model_resources(weights: Callable[[], int] | None = None) -> Resources:
