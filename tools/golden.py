@@ -16,6 +16,7 @@ import json
 import math
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -429,6 +430,8 @@ def facts(printed: str) -> Any:
 def _steady(value: Any) -> Any:
     if isinstance(value, dict):
         kept = {k: _steady(v) for k, v in value.items() if not any(word in k for word in _VOLATILE)}
+        if isinstance(kept.get("message"), str):
+            kept["message"] = re.sub(r"[0-9][0-9.,]*", "N", kept["message"])  # measured figures
         return {k: v for k, v in kept.items() if not isinstance(v, str) or "/" not in v}
     return [_steady(v) for v in value] if isinstance(value, list) else value
 
