@@ -240,7 +240,7 @@ def test_rows_that_a_header_hides_are_missed(tmp_path: Path, how: str) -> None:
     (length,) = struct.unpack_from("<i", data, at + 4)
     hidden = 0
     for position in range(at, at + 8 + length):
-        for bit in range(8):
+        for bit in {0, position % 8}:
             changed = bytearray(data)
             changed[position] ^= 1 << bit
             (tmp_path / "b.arrow").write_bytes(changed)
