@@ -119,7 +119,8 @@ def test_without_nvenc_x264_encodes_and_the_report_says_so(
     assert f"{told}clips for libx264: 1" in Path(write_report(str(out / "_tamis"))).read_text()
 
 
-def test_only_what_a_dead_process_of_this_machine_left_is_removed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("when", ["setup_on_node", "teardown"])
+def test_only_what_a_dead_process_of_this_machine_left_is_removed(tmp_path: Path, when: str) -> None:
     """Other nodes and shards write to the same folder at the same time, and come and go."""
     stage = ClipFilesStage(str(tmp_path))
     ours = Path(clip_files._Written(str(tmp_path), 1).new(str(tmp_path / "clips" / "a.mp4")))
@@ -129,7 +130,7 @@ def test_only_what_a_dead_process_of_this_machine_left_is_removed(tmp_path: Path
     elsewhere = left.with_name(left.name.replace(machine, "0" * 8))
     for path in (ours, left, elsewhere):
         path.touch()
-    stage.setup_on_node()
+    getattr(stage, when)()
     assert sorted((tmp_path / "clips").iterdir()) == sorted((ours, elsewhere))
 
 

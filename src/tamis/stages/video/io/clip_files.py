@@ -73,6 +73,14 @@ class ClipFilesStage(FilmStage):
         return ["data"], [] if self.dry_run else ["clip_path", "clip_bytes", "clip_sha256"]
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
+        """Remove the half-written files of workers that an earlier call lost."""
+        self._remove_left()
+
+    def teardown(self) -> None:
+        """Remove the half-written files of workers that were killed during this run."""
+        self._remove_left()
+
+    def _remove_left(self) -> None:
         """Remove the half-written files of killed workers.
 
         Files that other nodes and shards are writing here at the moment are not removed.
