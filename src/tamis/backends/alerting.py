@@ -1,4 +1,4 @@
-"""Alerts of a run, whoever starts it: the rules that it has, and the watch that judges its samples by them.
+"""Alerts of a run from any caller: the rules that apply, and the watch that judges its samples by them.
 
 The command line, pipelines and workflows all come here. `alerts` is what the caller says: a file of rules, a mapping with the
 same keys, "off" (or False) for none; None for $TAMIS_ALERTS or the file in the user's configuration (docs/alerts.md).

@@ -84,7 +84,7 @@ class Census:
 
 @dataclass(frozen=True)
 class Growth:
-    """What grew between two censuses. `variable`: the one that gained most, with the bytes that it gained."""
+    """Growth between two censuses. `variable`: the one that grew most, with its growth in bytes."""
 
     python_bytes: int
     python_type: str

@@ -35,7 +35,7 @@ _PAGE = "<!DOCTYPE html><title>Tamis</title><p>Metrics of this run, for Promethe
 
 @dataclass
 class _Connection:
-    """One client: its request as far as it has come, then the part of the answer that is still to be sent."""
+    """A client connection: the request received so far, then the part of the answer that is still to be sent."""
 
     client: socket.socket
     deadline_s: float

@@ -116,7 +116,10 @@ class Grants:
         return self._is_set_up[segment]
 
     def wanted_workers(self) -> list[int]:
-        """By segment, from measured rates; one where nobody knows yet what setting up takes. Batch mode: all for the active segment."""
+        """Return the workers wanted by segment, from measured rates; one where the cost of setting up is not known yet.
+
+        In batch mode the active segment gets all of them.
+        """
         config, active = self.config, self.active_segment
         if active is None:
             wanted = share_workers(config.n_slots, self._work_s, config.fixed_workers, config.cpus)
@@ -133,7 +136,7 @@ class Grants:
         return max(1, min(wanted, self.config.pool_bytes // (self.config.worker_bytes + self._least_bytes)))
 
     def has_seat(self, feeding: bool) -> bool:
-        """Return True if one more worker may start: with it, what is left of the pool is still a cap that somebody can work with."""
+        """Return True if one more worker may start: with it, what is left of the pool is still a usable cap."""
         n = len(self._workers) + 1
         return n <= self.n_seats(feeding) and self.granted + min(self._least_bytes, self.pool(1)) <= self.pool(n)
 

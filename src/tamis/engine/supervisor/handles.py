@@ -34,7 +34,7 @@ _STACK_BYTES = 8 << 20
 
 @dataclass
 class _Gains:
-    """What the workers of one segment gained of one kind, partition by partition, and in which stages."""
+    """Growth of one kind of handle in the workers of a segment, by partition and stage."""
 
     per_partition: deque[int] = field(default_factory=lambda: deque(maxlen=_MAX_PARTITIONS))
     by_stage: Counter[str] = field(default_factory=Counter)

@@ -1,4 +1,4 @@
-"""Where a damaged file can be read again: the next member, frame or stream that decodes to an expected beginning.
+"""Re-entry into a damaged file: find the next member, frame or stream that decodes to an expected beginning.
 
 Covers: gzip members, zstd frames, bzip2 and xz streams, found by their magic bytes and tried. Does not cover: what is lost in
 between (the caller knows), and blocks inside of a bzip2 stream, which begin at any bit.

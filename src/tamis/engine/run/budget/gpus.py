@@ -31,7 +31,7 @@ class GpuShares:
 
 @dataclass(frozen=True)
 class GpuNeed:
-    """What one worker of a segment takes of a device. `least_bytes`: with less its stages cannot be set up; `good_bytes`: it can also work."""
+    """Device memory of one worker of a segment: `least_bytes` to set up its stages, `good_bytes` to process batches as well."""
 
     stages: str
     least_bytes: int
