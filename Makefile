@@ -13,8 +13,8 @@
 #   make bench-curate  a whole curation beside its steps as commands of their own
 #   make bench-observe what monitoring and the dashboard cost
 #   make bench-gpu     models and deduplication on a GPU, beside plain transformers (needs a CUDA device; CORPUS=folder of JSONL)
-#   make bench-film    cutting, cuts and motion in times real time; peak with 4K and with 30 minutes
-#   make bench-pictures  reading, decoding and scaling pictures beside simplejpeg; peak with large ones
+#   make bench-video    cutting, cuts and motion in times real time; peak with 4K and with 30 minutes
+#   make bench-images  reading, decoding and scaling images beside simplejpeg; peak with large ones
 #   make bench-models  classifiers on the CPU, beside plain transformers
 #   make bench-plan    how often what `tamis plan` says of peak and time holds
 #   make bench-langid  speed of language id, and agreement with the fastText library
@@ -45,7 +45,7 @@ export PIP_NO_INPUT := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := test
-.PHONY: bench-gpu venv demo test test-failed lint format bench-engine bench-text bench-dedup bench-curate bench-langid bench-models bench-film bench-pictures bench-observe bench-plan bench-budget bench-cluster bench-start bench-stores golden codebase wheel torture clean torture-simulation torture-kills-long
+.PHONY: bench-gpu venv demo test test-failed lint format bench-engine bench-text bench-dedup bench-curate bench-langid bench-models bench-video bench-images bench-observe bench-plan bench-budget bench-cluster bench-start bench-stores golden codebase wheel torture clean torture-simulation torture-kills-long
 
 venv: $(STAMP)
 
@@ -116,11 +116,11 @@ bench-plan: $(STAMP)
 bench-models: $(STAMP)
 	@$(BIN)/python benchmarks/models.py --write
 
-bench-film: $(STAMP)
-	@$(BIN)/python benchmarks/film.py
+bench-video: $(STAMP)
+	@$(BIN)/python benchmarks/video.py
 
-bench-pictures: $(STAMP)
-	@$(BIN)/python benchmarks/pictures.py
+bench-images: $(STAMP)
+	@$(BIN)/python benchmarks/images.py
 
 bench-langid: $(STAMP)
 	@$(BIN)/python benchmarks/langid.py --write

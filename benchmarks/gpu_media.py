@@ -1,11 +1,11 @@
-"""Pictures and films on a GPU: CLIP and TransNetV2 by themselves, and whole runs through Tamis, from tars to tars and from films to clips.
+"""Images and videos on a GPU: CLIP and TransNetV2 by themselves, and whole runs through Tamis, from tars to tars and from videos to clips.
 
     python benchmarks/gpu_media.py --out DIR [--only clip,transnet,clip-model,transnet-model,decode,quality] [--wheels FOLDER] [--small]
     python benchmarks/gpu_media.py --page DIR/gpu_media.json
 
-Pictures and films are made here; weights are random, which is as fast as trained ones. Each part is a process of its own with a time limit: one
+Images and videos are made here; weights are random, which is as fast as trained ones. Each part is a process of its own with a time limit: one
 that fails says so, and the others go on; what one printed before its end is kept. Figures are printed as JSON, one line a part, and kept in DIR/gpu_media.json; `--page` writes them
-into docs/benchmarks-pictures.md and docs/benchmarks-film.md. `--wheels`: a folder of wheels that are unpacked and used where the machine has no
+into docs/benchmarks-images.md and docs/benchmarks-video.md. `--wheels`: a folder of wheels that are unpacked and used where the machine has no
 simplejpeg, Pillow or av (benchmarks/carry_wheels.sh fills one). Without a GPU everything runs on the CPU, which `--small` makes bearable.
 """
 
@@ -39,9 +39,9 @@ def main() -> int:
     parser.add_argument("--wheels", help="Folder of wheels that are unpacked first.")
     parser.add_argument("--small", action="store_true", help="Little data and small networks: does it run?")
     parser.add_argument("--place", help="Where data lie while it runs (default: a temporary folder).")
-    parser.add_argument("--pictures", type=int, default=60_000)
-    parser.add_argument("--film-seconds", type=int, default=60)
-    parser.add_argument("--films", type=int, default=16)
+    parser.add_argument("--images", type=int, default=60_000)
+    parser.add_argument("--video-seconds", type=int, default=60)
+    parser.add_argument("--videos", type=int, default=16)
     parser.add_argument("--limit", type=float, default=_LIMIT_S, help="Seconds for one part.")
     parser.add_argument("--total", type=float, default=3600.0, help="Seconds for all parts: what is left bounds each.")
     parser.add_argument("--page", metavar="JSON", help="Only write the figures of this file into docs/.")

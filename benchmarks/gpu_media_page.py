@@ -1,4 +1,4 @@
-"""The figures of gpu_media.py as rows of docs/benchmarks-pictures.md and docs/benchmarks-film.md: a section of its own at the end of each."""
+"""The figures of gpu_media.py as rows of docs/benchmarks-images.md and docs/benchmarks-video.md: a section of its own at the end of each."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from figures import DOCS, GPU_SECTION, table, write_page
 
 Row = tuple[str, str, str, str]
-_GOAL = 1500.0  # pictures a second, from tars to tars
+_GOAL = 1500.0  # images a second, from tars to tars
 
 
 def write_pages(figures: Mapping[str, Any]) -> None:
     """Sections of parts that were not measured stay as they are."""
-    for name, rows in (("benchmarks-pictures.md", picture_rows(figures)), ("benchmarks-film.md", film_rows(figures))):
+    for name, rows in (("benchmarks-images.md", image_rows(figures)), ("benchmarks-video.md", video_rows(figures))):
         if rows:
             before = (DOCS / name).read_text().partition(GPU_SECTION)[0]
             write_page(name, [before.rstrip(), *GPU_SECTION.rstrip().split("\n"), "", _head(figures), "", *table(rows)])
@@ -31,10 +31,10 @@ def _good(figures: Mapping[str, Any], part: str) -> Mapping[str, Any]:
     return {} if "error" in found else found
 
 
-def picture_rows(figures: Mapping[str, Any]) -> list[Row]:
+def image_rows(figures: Mapping[str, Any]) -> list[Row]:
     rows: list[Row] = []
     if d := _good(figures, "decode"):
-        what = f"{d['pictures']}, tar to squares of 224: one core, {d['cores']} cores; simplejpeg alone on one"
+        what = f"{d['images']}, tar to squares of 224: one core, {d['cores']} cores; simplejpeg alone on one"
         rows.append(("decode", what, f"{d['squares_per_s']:,.0f}/s, {d['squares_per_s_all_cores']:,.0f}/s; {d['simplejpeg_per_s']:,.0f}/s", ""))  # fmt: skip
     if m := _good(figures, "clip-model"):
         sizes = sorted(int(k.rpartition("_")[2]) for k in m if k.startswith("per_s_"))
@@ -50,21 +50,21 @@ def picture_rows(figures: Mapping[str, Any]) -> list[Row]:
             warm = r.get("warm", {})  # figures that were measured before runs told it have none
             rate = warm.get("documents_per_s") or r["per_s"]
             busy = 100 * warm["gpu_busy"] if "gpu_busy" in warm else r["busy_after_warm_up"]
-            rows.append(("run", f"{r['n']:,} pictures, {what}", f"{rate:,.0f}/s, GPU busy {busy:.0f} %; {r['seconds']:.0f} s with the start", "yes" if rate >= _GOAL else "NO"))  # fmt: skip
+            rows.append(("run", f"{r['n']:,} images, {what}", f"{rate:,.0f}/s, GPU busy {busy:.0f} %; {r['seconds']:.0f} s with the start", "yes" if rate >= _GOAL else "NO"))  # fmt: skip
             if heads := r.get("heads_alone_per_s"):
                 rows.append(("heads", "by themselves, one core", ", ".join(f"{k.removesuffix('_score')} {v:,.0f}/s" for k, v in heads.items()), ""))  # fmt: skip
     return rows
 
 
-def film_rows(figures: Mapping[str, Any]) -> list[Row]:
+def video_rows(figures: Mapping[str, Any]) -> list[Row]:
     rows: list[Row] = []
     if m := _good(figures, "transnet-model"):
         rows.append(("TransNetV2", "network alone, frames a second; in float32", f"{m['frames_per_s']:,.0f}, {m['float32_frames_per_s']:,.0f}", ""))  # fmt: skip
     if t := _good(figures, "transnet"):
-        if "one_film_times" in t:
-            rows.append(("TransNetV2", "one film of 720p, decoded on one core", f"{t['one_film_times']:.1f} times real time", ""))  # fmt: skip
+        if "one_video_times" in t:
+            rows.append(("TransNetV2", "one video of 720p, decoded on one core", f"{t['one_video_times']:.1f} times real time", ""))  # fmt: skip
             rows.append(("TransNetV2", "of which decoding and scaling alone", f"{t['decoding_and_scaling_times']:.1f} times real time", ""))  # fmt: skip
         run = t["run"]
         busy = run.get("busy_after_warm_up", run["busy"])
-        rows.append(("run", f"{run['n']} films of 720p, {run['films_s']:,.0f} s together, split at cuts and written", f"{run['times_real_time']:,.0f} times real time, start included; GPU busy {busy:.0f} %", ""))  # fmt: skip
+        rows.append(("run", f"{run['n']} videos of 720p, {run['videos_s']:,.0f} s together, split at cuts and written", f"{run['times_real_time']:,.0f} times real time, start included; GPU busy {busy:.0f} %", ""))  # fmt: skip
     return rows

@@ -32,9 +32,9 @@ CLIP_L = {
     "projection_dim": 768, "hidden_act": "quick_gelu",
 }  # fmt: skip
 TINY = {**CLIP_L, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2}
-CLIP_L_GFLOP = 162.0  # of one picture: 24 layers over 257 tokens, and the patches
+CLIP_L_GFLOP = 162.0  # of one image: 24 layers over 257 tokens, and the patches
 CARD_TFLOPS = 790.0  # bf16, measured on an H200
-PICTURE = (640, 480)
+IMAGE = (640, 480)
 _BATCHES = (32, 64, 128)
 _AESTHETIC = ((0, 1024, 768), (2, 128, 1024), (4, 64, 128), (6, 16, 64), (7, 1, 16))
 _NSFW = ((1, 64, 768), (2, 512, 64), (3, 256, 512), (4, 1, 256))
@@ -69,15 +69,15 @@ def machine() -> dict[str, Any]:
     return found
 
 
-# -- pictures -----------------------------------------------------------------------------------------------------------
+# -- images -----------------------------------------------------------------------------------------------------------
 def decode(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
-    """Pictures a second from a tar to squares of 224, beside simplejpeg alone: on one core, with four threads, on all cores."""
+    """Images a second from a tar to squares of 224, beside simplejpeg alone: on one core, with four threads, on all cores."""
     import simplejpeg
 
-    from pictures import make_tar
+    from images import make_tar
 
     n, cores = (60 if given.small else 600), len(os.sched_getaffinity(0))
-    made = make_tar(folder / "a.tar", n, *PICTURE, distinct=32)
+    made = make_tar(folder / "a.tar", n, *IMAGE, distinct=32)
     rows = places_in(folder / "a.tar")
     squares_of(rows[:8])
 
@@ -87,7 +87,7 @@ def decode(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
         return round(times * n / (time.perf_counter() - began), 1)
 
     figures = {
-        "pictures": f"{PICTURE[0]} x {PICTURE[1]}", "bytes_each": len(made[0]), "cores": cores,
+        "images": f"{IMAGE[0]} x {IMAGE[1]}", "bytes_each": len(made[0]), "cores": cores,
         "simplejpeg_per_s": rate(lambda: [simplejpeg.decode_jpeg(made[i % len(made)]) for i in range(n)]),
         "squares_per_s": rate(lambda: squares_of(rows)),
     }  # fmt: skip
@@ -100,7 +100,7 @@ def decode(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
 
 
 def places_in(tar: Path) -> list[Any]:
-    from tamis.formats.pictures.format import describe, iter_rows
+    from tamis.formats.images.format import describe, iter_rows
 
     columns = ("image_path", "offset", "length")
     return [
@@ -153,7 +153,7 @@ def clip_model(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
 
 
 def streamed(network: Any, squares: list[Any], seconds: float) -> float:
-    """Pictures a second with one batch always under way, as the stage asks."""
+    """Images a second with one batch always under way, as the stage asks."""
     network.begin(squares)()
     under_way, n, began = network.begin(squares), 0, time.perf_counter()
     while time.perf_counter() - began < seconds:
@@ -172,7 +172,7 @@ def on_cpu(place: Any, squares: list[Any]) -> Any:
 
 def clip(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     """Tars in, tars and embeddings out, by the product."""
-    return _run_pictures(folder, given, [])
+    return _run_charts(folder, given, [])
 
 
 def quality(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
@@ -189,26 +189,26 @@ def quality(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
         head._scores(vectors)
         alone[head.score_field] = round(len(vectors) / (time.perf_counter() - began), 1)
         head._head = None
-    return {**_run_pictures(folder, given, heads), "heads_alone_per_s": alone}
+    return {**_run_charts(folder, given, heads), "heads_alone_per_s": alone}
 
 
-def _run_pictures(folder: Path, given: argparse.Namespace, filters: list[Any]) -> dict[str, Any]:
+def _run_charts(folder: Path, given: argparse.Namespace, filters: list[Any]) -> dict[str, Any]:
     import pyarrow.parquet as pq
 
-    from pictures import make_tar
+    from images import make_tar
     from tamis.memory.gpu import count_gpus
     from tamis.pipeline import Pipeline
     from tamis.stages.image.embedders import ImageEmbeddingStage
     from tamis.stages.image.io import ImageReader, ImageWriterStage
 
-    n = 240 if given.small else given.pictures
+    n = 240 if given.small else given.images
     source, out = folder / "in", folder / "out"
     source.mkdir()
     models = models_folder(given)
     say("models are there")
     n_tars = max(1, n // 2000)
-    make_tar(source / "000.tar", n // n_tars, *PICTURE, distinct=48)
-    for k in range(1, n_tars):  # a picture of one name is another one here, whatever it shows
+    make_tar(source / "000.tar", n // n_tars, *IMAGE, distinct=48)
+    for k in range(1, n_tars):  # an image of one name is another one here, whatever it shows
         os.link(source / "000.tar", source / f"{k:03d}.tar")
     say("tars are there")
     stages = [
@@ -218,7 +218,7 @@ def _run_pictures(folder: Path, given: argparse.Namespace, filters: list[Any]) -
         ImageWriterStage(str(out)),
     ]
     return {
-        **_timed(Pipeline("pictures", stages=stages), n // n_tars * n_tars, lambda: [
+        **_timed(Pipeline("images", stages=stages), n // n_tars * n_tars, lambda: [
             (p.stat().st_mtime, pq.ParquetFile(p).metadata.num_rows) for p in out.glob("*.parquet")
         ], out / "_tamis"),
         "on_gpu": bool(count_gpus()), "batch": stages[1].model_inference_batch_size,
@@ -309,14 +309,14 @@ def build_models(folder: Path, small: bool) -> None:
     torch.save(safe, folder / NSFW / "clip_autokeras_binary_nsfw.pth")
 
 
-# -- films --------------------------------------------------------------------------------------------------------------
+# -- videos --------------------------------------------------------------------------------------------------------------
 def transnet_model(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     """The network alone, frames of 27 x 48 given: frames a second that count, in float32 and as the stage asks."""
     import torch
 
     from tamis.stages.video.clipping import transnetv2_extraction as stages
 
-    stage = film_stage(folder)
+    stage = video_stage(folder)
     kind = stage._device.kind
     n = 1 if kind == "cpu" else stages._GPU_WINDOWS
     frames = np.random.default_rng(0).integers(0, 256, (n, 100, 27, 48, 3), np.uint8)
@@ -340,7 +340,7 @@ def transnet_model(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     return figures
 
 
-def film_stage(folder: Path) -> Any:
+def video_stage(folder: Path) -> Any:
     import torch
 
     from tamis.stages.video.clipping.transnetv2_extraction import TransNetV2ClipExtractionStage
@@ -363,31 +363,31 @@ def write_weights(folder: Path) -> None:
 
 
 def transnet(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
-    """Times real time of 720p: one film on one core and the GPU; a run over several films, from files to clips; decoding alone."""
-    from film import make_film
+    """Times real time of 720p: one video on one core and the GPU; a run over several videos, from files to clips; decoding alone."""
+    from video import make_video
 
-    seconds, n_films = (6, 2) if given.small else (given.film_seconds, given.films)
-    films = folder / "films"
-    films.mkdir()
-    first = make_film(films / "000.mp4", 1280, 720, seconds)
-    for k in range(1, n_films):
-        os.link(first, films / f"{k:03d}.mp4")
-    say("films are there")
-    alone = "import sys, json, gpu_media_parts as p; print(json.dumps(p.one_film(sys.argv[1], float(sys.argv[2]), sys.argv[3])))"
+    seconds, n_videos = (6, 2) if given.small else (given.video_seconds, given.videos)
+    videos = folder / "videos"
+    videos.mkdir()
+    first = make_video(videos / "000.mp4", 1280, 720, seconds)
+    for k in range(1, n_videos):
+        os.link(first, videos / f"{k:03d}.mp4")
+    say("videos are there")
+    alone = "import sys, json, gpu_media_parts as p; print(json.dumps(p.one_video(sys.argv[1], float(sys.argv[2]), sys.argv[3])))"
     asked = subprocess.run([sys.executable, "-c", alone, first, str(seconds), str(folder)], capture_output=True, text=True, check=False)  # fmt: skip
-    figures: dict[str, Any] = {"one_film_error": f"ended with {asked.returncode}: {asked.stderr[-2500:]}"}
+    figures: dict[str, Any] = {"one_video_error": f"ended with {asked.returncode}: {asked.stderr[-2500:]}"}
     if not asked.returncode:
         figures = json.loads(asked.stdout.strip().splitlines()[-1])
     print(json.dumps(figures), flush=True)  # kept, should the run not end in time
     write_weights(folder)
-    return {**figures, **_run_films(folder, films, n_films, seconds)}
+    return {**figures, **_run_videos(folder, videos, n_videos, seconds)}
 
 
-def one_film(film: str, seconds: float, folder: str) -> dict[str, Any]:
-    from tamis.film.decoding import Frames
+def one_video(video: str, seconds: float, folder: str) -> dict[str, Any]:
     from tamis.stages.video.models import transnetv2
+    from tamis.video.decoding import Frames
 
-    stage = film_stage(Path(folder))
+    stage = video_stage(Path(folder))
 
     def times(work: Any) -> float:
         began = time.perf_counter()
@@ -395,17 +395,17 @@ def one_film(film: str, seconds: float, folder: str) -> dict[str, Any]:
         return round(seconds / (time.perf_counter() - began), 2)
 
     def small() -> int:
-        frames = (frame.reformat(width=transnetv2.WIDTH, height=transnetv2.HEIGHT, format="rgb24", interpolation="BICUBIC") for _, frame in Frames(film))  # fmt: skip
+        frames = (frame.reformat(width=transnetv2.WIDTH, height=transnetv2.HEIGHT, format="rgb24", interpolation="BICUBIC") for _, frame in Frames(video))  # fmt: skip
         return sum(frame.to_ndarray().shape[0] > 0 for frame in frames)
 
-    times(partial(stage.scenes, film, seconds))
+    times(partial(stage.scenes, video, seconds))
     return {
-        "device": stage._device.kind, "film_s": seconds, "one_film_times": times(partial(stage.scenes, film, seconds)),
-        "decoding_and_scaling_times": times(small), "decoding_times": times(lambda: sum(1 for _ in Frames(film))),
+        "device": stage._device.kind, "video_s": seconds, "one_video_times": times(partial(stage.scenes, video, seconds)),
+        "decoding_and_scaling_times": times(small), "decoding_times": times(lambda: sum(1 for _ in Frames(video))),
     }  # fmt: skip
 
 
-def _run_films(folder: Path, films: Path, n_films: int, seconds: float) -> dict[str, Any]:
+def _run_videos(folder: Path, videos: Path, n_videos: int, seconds: float) -> dict[str, Any]:
     from tamis.pipeline import Pipeline
     from tamis.stages.video.clipping.clip_extraction_stages import ClipTranscodingStage
     from tamis.stages.video.clipping.transnetv2_extraction import TransNetV2ClipExtractionStage
@@ -414,13 +414,13 @@ def _run_films(folder: Path, films: Path, n_films: int, seconds: float) -> dict[
 
     out = folder / "clips"
     stages = [
-        VideoReader(str(films)), TransNetV2ClipExtractionStage(str(folder), threshold=0.95), ClipTranscodingStage(encoder="copy"),
-        ClipWriterStage(str(out), str(films), True, False, False, False, False),
+        VideoReader(str(videos)), TransNetV2ClipExtractionStage(str(folder), threshold=0.95), ClipTranscodingStage(encoder="copy"),
+        ClipWriterStage(str(out), str(videos), True, False, False, False, False),
     ]  # fmt: skip
-    told = _timed(Pipeline("films", stages=stages), n_films, lambda: [(p.stat().st_mtime, 1) for p in (out / "clips").glob("*")], out / "_tamis")  # fmt: skip
+    told = _timed(Pipeline("videos", stages=stages), n_videos, lambda: [(p.stat().st_mtime, 1) for p in (out / "clips").glob("*")], out / "_tamis")  # fmt: skip
     last = max((p.stat().st_mtime for p in (out / "clips").glob("*")), default=0.0)
     first = min((p.stat().st_mtime for p in (out / "clips").glob("*")), default=0.0)
-    return {"run": {**told, "films_s": n_films * seconds, "times_real_time": round(n_films * seconds / told["seconds"], 1), "clips_written_within_s": round(last - first, 1)}}  # fmt: skip
+    return {"run": {**told, "videos_s": n_videos * seconds, "times_real_time": round(n_videos * seconds / told["seconds"], 1), "clips_written_within_s": round(last - first, 1)}}  # fmt: skip
 
 
 if __name__ == "__main__":

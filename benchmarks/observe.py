@@ -157,7 +157,7 @@ def _peak(database: Path) -> int:
 
 
 def page(quick: bool) -> None:
-    """A run of 100,000 partitions: from asking for the page to all pictures drawn, in chromium."""
+    """A run of 100,000 partitions: from asking for the page to all charts drawn, in chromium."""
     from made_run import make_run
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
@@ -191,7 +191,7 @@ def page(quick: bool) -> None:
     shown = ", ".join(f"{s:.2f}" for s in seconds)
     note(
         "page",
-        "100,000 partitions: all pictures drawn after",
+        "100,000 partitions: all charts drawn after",
         f"{shown} s, each time by a fresh server",
         max(seconds) < MAX_S,
     )

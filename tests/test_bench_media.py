@@ -20,37 +20,37 @@ RUN = {
 }  # fmt: skip
 FIGURES = {
     "machine": {"gpu": "a card", "cores": 16, "torch": "2.11"}, "clip": RUN, "quality": {"error": "RuntimeError: no"},
-    "decode": {"pictures": "640 x 480", "cores": 16, "squares_per_s": 700.0, "squares_per_s_all_cores": 9000.0, "simplejpeg_per_s": 800.0},
+    "decode": {"images": "640 x 480", "cores": 16, "squares_per_s": 700.0, "squares_per_s_all_cores": 9000.0, "simplejpeg_per_s": 800.0},
     "clip-model": {"per_s_32": 2000.0, "per_s_128": 2200.0, "eager_per_s_32": 1500.0, "tflops": 324.0},
     "transnet-model": {"frames_per_s": 10_000.0, "float32_frames_per_s": 5000.0},
-    "transnet": {"one_film_times": 20.0, "decoding_and_scaling_times": 22.0,
-                 "run": {"n": 16, "films_s": 960, "busy": 50.0, "times_real_time": 100.0}},
+    "transnet": {"one_video_times": 20.0, "decoding_and_scaling_times": 22.0,
+                 "run": {"n": 16, "videos_s": 960, "busy": 50.0, "times_real_time": 100.0}},
 }  # fmt: skip
 
 
 def test_rows_of_both_pages() -> None:
-    rows = {what: (measured, kept) for _, what, measured, kept in gpu_media_page.picture_rows(FIGURES)}
-    assert rows["24,000 pictures, tars to tars with embeddings"] == (
+    rows = {what: (measured, kept) for _, what, measured, kept in gpu_media_page.image_rows(FIGURES)}
+    assert rows["24,000 images, tars to tars with embeddings"] == (
         "1,600/s, GPU busy 91 %; 26 s with the start",
         "yes",
     )
     assert rows["network alone, squares given (batch)"] == ("2,000/s (32), 2,200/s (128); 324 TFLOP/s", "")
     assert not any("NSFW" in what for what in rows)
-    films = [measured for _, _, measured, _ in gpu_media_page.film_rows(FIGURES)]
-    assert films[-1] == "100 times real time, start included; GPU busy 50 %"
+    videos = [measured for _, _, measured, _ in gpu_media_page.video_rows(FIGURES)]
+    assert videos[-1] == "100 times real time, start included; GPU busy 50 %"
 
 
 def test_a_section_is_written_anew_and_stays_when_the_rest_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "DOCS", tmp_path)
     monkeypatch.setattr(gpu_media_page, "DOCS", tmp_path)
-    for name in ("benchmarks-pictures.md", "benchmarks-film.md"):
+    for name in ("benchmarks-images.md", "benchmarks-video.md"):
         (tmp_path / name).write_text("# Page\n\nold rows\n")
     gpu_media_page.write_pages(FIGURES)
-    once = (tmp_path / "benchmarks-film.md").read_text()
+    once = (tmp_path / "benchmarks-video.md").read_text()
     gpu_media_page.write_pages(FIGURES)
-    assert (tmp_path / "benchmarks-film.md").read_text() == once
-    figures.write_above_gpu("benchmarks-film.md", ["# Page", "", "new rows"])
-    again = (tmp_path / "benchmarks-film.md").read_text()
+    assert (tmp_path / "benchmarks-video.md").read_text() == once
+    figures.write_above_gpu("benchmarks-video.md", ["# Page", "", "new rows"])
+    again = (tmp_path / "benchmarks-video.md").read_text()
     assert again == once.replace("old rows", "new rows")
 
 

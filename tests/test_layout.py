@@ -56,17 +56,17 @@ ROOMS = {
     "terminal": set(),
     "stores": {"errors", "files", "secrets"},
     "kernels": {"errors", "files", "sizes"},
-    "pictures": {"errors", "later", "stores", "kernels"},
-    "film": {"errors", "later", "stores", "files", "sizes", "memory"},
-    "formats": {"errors", "later", "stores", "files", "sizes", "kernels", "tasks", "film", "pictures"},
-    "tasks": {"errors", "later", "sizes", "kernels", "film"},
+    "images": {"errors", "later", "stores", "kernels"},
+    "video": {"errors", "later", "stores", "files", "sizes", "memory"},
+    "formats": {"errors", "later", "stores", "files", "sizes", "kernels", "tasks", "video", "images"},
+    "tasks": {"errors", "later", "sizes", "kernels", "video"},
     "memory": {"errors", "files", "sizes"},
     "forecast": {"errors", "files", "sizes", "memory"},
-    "stages": {"errors", "later", "stores", "files", "secrets", "sizes", "signatures", "kernels", "formats", "tasks", "memory", "film", "pictures", "dedup"},  # see PUBLIC_PATHS_OF_DEDUP
+    "stages": {"errors", "later", "stores", "files", "secrets", "sizes", "signatures", "kernels", "formats", "tasks", "memory", "video", "images", "dedup"},  # see PUBLIC_PATHS_OF_DEDUP
     "pipeline": {"errors", "stores", "files", "sizes", "hints", "terminal", "tasks", "stages"},
     "engine": {"errors", "stores", "files", "secrets", "sizes", "hints", "kernels", "formats", "tasks", "memory", "forecast", "stages"},
     "backends": {"errors", "hints", "terminal", "stores", "files", "secrets", "sizes", "kernels", "formats", "tasks", "memory", "engine"},
-    "dedup": {"errors", "later", "stores", "files", "secrets", "sizes", "hints", "kernels", "formats", "tasks", "pictures", "memory", "forecast", "stages", "pipeline", "engine", "backends"},
+    "dedup": {"errors", "later", "stores", "files", "secrets", "sizes", "hints", "kernels", "formats", "tasks", "images", "memory", "forecast", "stages", "pipeline", "engine", "backends"},
     "curation": {"errors", "later", "stores", "files", "sizes", "kernels", "formats", "tasks", "memory", "stages", "pipeline", "engine", "backends", "dedup"},
 }  # fmt: skip
 
@@ -286,8 +286,8 @@ def test_observers_read_the_run_directory_and_know_nothing_of_who_writes_it() ->
                     "stores",
                     "tasks",
                     "formats",
-                    "pictures",
-                    "film",
+                    "images",
+                    "video",
                     "",
                 )
                 and n != "tamis.recipe.yaml_text"

@@ -1,4 +1,4 @@
-"""The dashboard and the report in a real browser (Debian's chromium, headless): pages load, pictures move, nothing complains."""
+"""The dashboard and the report in a real browser (Debian's chromium, headless): pages load, charts move, nothing complains."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def growing(folder: Path) -> Iterator[Callable[[], None]]:
         writer.join()
 
 
-def test_every_picture_is_there_and_moves(browser: Browser, tmp_path: Path) -> None:
+def test_every_chart_is_there_and_moves(browser: Browser, tmp_path: Path) -> None:
     browser.look(1400, 900)
     with growing(tmp_path), served(tmp_path) as url:
         browser.driver.get(url)
@@ -139,7 +139,7 @@ def test_every_picture_is_there_and_moves(browser: Browser, tmp_path: Path) -> N
         assert browser.complaints() == []
 
 
-def test_values_under_the_pointer_stay_while_the_picture_moves(browser: Browser, tmp_path: Path) -> None:
+def test_values_under_the_pointer_stay_while_the_chart_moves(browser: Browser, tmp_path: Path) -> None:
     from selenium.webdriver import ActionChains
 
     browser.look(1400, 900)

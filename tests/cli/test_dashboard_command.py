@@ -100,7 +100,7 @@ def test_beside_a_run(place: Path) -> None:
         line = process.stderr.readline()
         assert line.startswith("dashboard: http://127.0.0.1:")
         url = line.split()[1]
-        seen, pictures, last = "", set(), {}
+        seen, images, last = "", set(), {}
         deadline = time.monotonic() + 90
         while time.monotonic() < deadline:
             try:
@@ -109,7 +109,7 @@ def test_beside_a_run(place: Path) -> None:
                 break
             seen = str(found["version"])
             last.update(found["fragments"])
-            pictures.add(last["memory"])
+            images.add(last["memory"])
             if found["ended"]:
                 break
             time.sleep(0.2)
@@ -117,7 +117,7 @@ def test_beside_a_run(place: Path) -> None:
         assert (process.wait(30), about["status"], about["n_written"]) == (0, "finished", 200)
         with pytest.raises(OSError, match="refused"):
             news(url)
-    assert len(pictures) >= 3
+    assert len(images) >= 3
     assert "finished" in last["head"]
     assert "dashboard" in last["workers"]
     assert "watched" in last["head"]

@@ -1,4 +1,4 @@
-"""`tamis images`: from tars and folders to tars without damaged, small and repeated pictures; and the same from Python with all steps."""
+"""`tamis images`: from tars and folders to tars without damaged, small and repeated images; and the same from Python with all steps."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 from tests.support import small_clip
 from tests.support.cli_runner import CliRunner
-from tests.support.made_pictures import jpeg, members_of, pixels, png, stored, tar
+from tests.support.sample_images import jpeg, members_of, pixels, png, stored, tar
 
 from tamis import InProcessExecutor
 from tamis.cli.main import app
 from tamis.curation import Curation, ExactImageDuplicates, SemanticImageDuplicates
-from tamis.dedup.pictures.hashing import PictureHashes
+from tamis.dedup.images.hashing import ImageHashes
 from tamis.errors import MissingExtra
 from tamis.stages.image.embedders.clip_embedder import ImageEmbeddingStage
 from tamis.stages.image.filters import ImageAestheticFilterStage, ImageNSFWFilterStage, ImageSizeFilterStage
@@ -32,8 +32,8 @@ def damaged(data: bytes) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve pictures, three of them twice; one too small; one damaged; one that is text; the same pixels as PNG and WebP."""
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve images, three of them twice; one too small; one damaged; one that is text; the same pixels as PNG and WebP."""
     folder = tmp_path_factory.mktemp("images") / "in"
     folder.mkdir()
     members = {f"p{i}.jpg": jpeg(i % 12, 100, 80) for i in range(15)}
@@ -47,35 +47,35 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cleaned(pictures: Path) -> SimpleNamespace:
+def cleaned(images: Path) -> SimpleNamespace:
     pytest.importorskip("simplejpeg", reason="the extra `image` is not installed")
-    out = pictures.parent / "out"
-    told = CliRunner().invoke(app, ["images", str(pictures), str(out), "--memory", "4GB", "--json", "--quiet"])
+    out = images.parent / "out"
+    told = CliRunner().invoke(app, ["images", str(images), str(out), "--memory", "4GB", "--json", "--quiet"])
     assert told.exit_code == 0, told.output
     return SimpleNamespace(out=out, about=json.loads(told.stdout))
 
 
 @pytest.mark.parametrize("library", ["simplejpeg", "PIL.Image"])
-@pytest.mark.parametrize("stage", [PictureHashes(), ImageEmbeddingStage()], ids=["hashes", "embedding"])
-def test_without_the_libraries_no_picture_is_called_damaged(
+@pytest.mark.parametrize("stage", [ImageHashes(), ImageEmbeddingStage()], ids=["hashes", "embedding"])
+def test_without_the_libraries_no_image_is_called_damaged(
     stage: Any, library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(MissingExtra, match=r"reading pictures needs .* pip install 'tamis\[image\]'"):
+    with pytest.raises(MissingExtra, match=r"reading images needs .* pip install 'tamis\[image\]'"):
         stage.setup_on_node()
 
 
-def test_clean_leaves_each_picture_once(cleaned: SimpleNamespace) -> None:
+def test_clean_leaves_each_image_once(cleaned: SimpleNamespace) -> None:
     about = cleaned.about
     assert (about["n_records"], about["n_written"], about["n_dropped"], about["n_quarantined"]) == (20, 13, 5, 2)
     drops = {d["reason"]: d["documents"] for d in about["drops"]}
     assert drops == {"min_side": 1, "duplicate": 4}
     found = {n: d for p in cleaned.out.glob("*.tar") for n, d in members_of(p).items()}
     assert len(set(found.values())) == len(found) == 13
-    assert about["read_bytes"] > 10_000  # of pictures, not of the rows that lead to them
+    assert about["read_bytes"] > 10_000  # of images, not of the rows that lead to them
 
 
-def test_why_and_quarantine_and_the_same_command_again(cleaned: SimpleNamespace, pictures: Path) -> None:
+def test_why_and_quarantine_and_the_same_command_again(cleaned: SimpleNamespace, images: Path) -> None:
     (ids,) = [d["examples"] for d in cleaned.about["drops"] if d["reason"] == "min_side"]
     told = CliRunner().invoke(app, ["why", str(cleaned.out), ids[0]])
     assert told.exit_code == 0
@@ -87,8 +87,8 @@ def test_why_and_quarantine_and_the_same_command_again(cleaned: SimpleNamespace,
     assert "+ member: p12.jpg" in told.stdout
     told = CliRunner().invoke(app, ["quarantine", str(cleaned.out), "--json"])
     assert "a damaged PNG" in told.stdout
-    assert "no picture: it begins with" in told.stdout
-    told = CliRunner().invoke(app, ["images", str(pictures), str(cleaned.out), "--memory", "4GB"])
+    assert "no image: it begins with" in told.stdout
+    told = CliRunner().invoke(app, ["images", str(images), str(cleaned.out), "--memory", "4GB"])
     assert "finished earlier, nothing to do" in told.stdout
 
 
@@ -99,14 +99,14 @@ def test_options_that_a_preset_has_no_use_for_are_refused(tmp_path: Path) -> Non
     assert (told.exit_code, "expected one of clean, embed, quality, full" in told.stderr) == (2, True)
 
 
-def test_the_plan_of_the_full_preset(pictures: Path, tmp_path: Path) -> None:
+def test_the_plan_of_the_full_preset(images: Path, tmp_path: Path) -> None:
     models = tmp_path / "models"
     models.mkdir()
     told = CliRunner().invoke(
         app,
         [
             "images",
-            str(pictures),
+            str(images),
             str(tmp_path / "o"),
             "--preset",
             "full",
@@ -126,7 +126,7 @@ def test_the_plan_of_the_full_preset(pictures: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow  # torch is loaded
-def test_all_steps_in_one_curation_from_python(pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_steps_in_one_curation_from_python(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     models = str(small_clip.models(tmp_path / "models"))
     decoded: list[Any] = []
     embedded = ImageEmbeddingStage._embedded
@@ -134,7 +134,7 @@ def test_all_steps_in_one_curation_from_python(pictures: Path, tmp_path: Path, m
         ImageEmbeddingStage, "_embedded", lambda self, found: decoded.append(found) or embedded(self, found)
     )
     steps = [
-        ImageReader(str(pictures)),
+        ImageReader(str(images)),
         ImageSizeFilterStage(min_side=32),
         ExactImageDuplicates(),
         ImageEmbeddingStage(models),

@@ -22,14 +22,14 @@ from tamis.errors import UsageError
 )
 def test_options_that_nothing_would_follow_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        make_recipe("films", "clips", Wanted(**given))
+        make_recipe("videos", "clips", Wanted(**given))
 
 
 @pytest.mark.parametrize("given", [{"splitting": "transnetv2"}, {"min_aesthetic": 4.0}, {"preset": "split+caption"}])
 def test_a_folder_of_models_is_for_what_uses_models(given: dict[str, Any]) -> None:
-    assert "/models" in make_recipe("films", "clips", Wanted(model_folder="/models", **given))
+    assert "/models" in make_recipe("videos", "clips", Wanted(model_folder="/models", **given))
 
 
 def test_captions_have_a_model_and_a_length_of_their_own() -> None:
-    recipe = make_recipe("films", "clips", Wanted(preset="split+caption"))
+    recipe = make_recipe("videos", "clips", Wanted(preset="split+caption"))
     assert 'model_variant: "qwen2.5"\n    max_output_tokens: 512\n' in recipe

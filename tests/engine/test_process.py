@@ -138,7 +138,7 @@ def test_running_out_of_memory_is_told_apart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("number", "kind"), [(errno.ENOSPC, "disk"), (errno.EDQUOT, "disk"), (errno.EIO, "error")])
 def test_no_document_is_to_blame_for_a_full_disk(tmp_path: Path, number: int, kind: str) -> None:
-    """A stage that writes (clips, copies of films): all that was left would be set aside, one after the other."""
+    """A stage that writes (clips, copies of videos): all that was left would be set aside, one after the other."""
     report, _ = run(runner(tmp_path, Fail(lambda words: OSError(number, words))), unit(tmp_path, DATA))
     assert (type(report), report.kind, report.stage) == (Failure, kind, "fail")
 

@@ -130,7 +130,7 @@ def _write_embeddings(folder: Path) -> None:
 
 
 def _write_images(folder: Path) -> None:
-    from made_pictures import jpeg, tar
+    from sample_images import jpeg, tar
 
     folder.mkdir()
     for k in range(4):
@@ -138,11 +138,11 @@ def _write_images(folder: Path) -> None:
 
 
 def _write_videos(folder: Path) -> None:
-    from made_films import make_film
+    from sample_videos import make_video
 
     folder.mkdir()
     for i in range(4):
-        make_film(folder / f"{i}.mp4", 120, size=(320, 180))
+        make_video(folder / f"{i}.mp4", 120, size=(320, 180))
 
 
 def _write_texts_and_model(folder: Path) -> None:

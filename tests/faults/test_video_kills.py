@@ -1,4 +1,4 @@
-"""kill -9 while films are split, twenty times, then the same command again: the same clips, none twice, nothing half-written."""
+"""kill -9 while videos are split, twenty times, then the same command again: the same clips, none twice, nothing half-written."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ import pytest
 from fault_harness import env
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-from made_films import library, make_film
 from outside import below
+from sample_videos import library, make_video
 
 library()
 
 
-def start(films: Path, out: Path, memory: str = "600MB") -> subprocess.Popen[str]:
+def start(videos: Path, out: Path, memory: str = "600MB") -> subprocess.Popen[str]:
     command = [
         sys.executable,
         "-m",
         "tamis.cli.start",
         "video",
-        str(films),
+        str(videos),
         str(out),
         "--clip-seconds",
         "1",
@@ -59,10 +59,10 @@ def clips(out: Path) -> dict[str, str]:
 @pytest.mark.timeout(900)
 def test_twenty_kills(tmp_path: Path) -> None:
     rng = random.Random(7)
-    (tmp_path / "films").mkdir()
+    (tmp_path / "videos").mkdir()
     for i in range(10):
-        make_film(tmp_path / f"films/{i}.mp4", 120, size=(640, 360))
-    clean = start(tmp_path / "films", tmp_path / "clean")
+        make_video(tmp_path / f"videos/{i}.mp4", 120, size=(640, 360))
+    clean = start(tmp_path / "videos", tmp_path / "clean")
     told, _ = clean.communicate(timeout=200)
     assert clean.returncode == 0, told
     wanted = clips(tmp_path / "clean")
@@ -70,7 +70,7 @@ def test_twenty_kills(tmp_path: Path) -> None:
     n_kills = 0
     out = tmp_path / "out"
     while n_kills < 20:
-        run = start(tmp_path / "films", out, rng.choice(["600MB", "700MB", "1GB"]))
+        run = start(tmp_path / "videos", out, rng.choice(["600MB", "700MB", "1GB"]))
         began = time.monotonic()
         time.sleep(rng.uniform(0.8, 2.5))
         family = [run.pid, *below(run.pid)]
@@ -91,7 +91,7 @@ def test_twenty_kills(tmp_path: Path) -> None:
             subprocess.run(
                 ["rm", "-rf", str(out)], check=True, timeout=60
             )  # it was through: once more from the beginning
-    last = start(tmp_path / "films", out)
+    last = start(tmp_path / "videos", out)
     told, _ = last.communicate(timeout=200)
     assert last.returncode == 0, told
     assert json.loads(told)["status"] in ("finished", "already")

@@ -1,4 +1,4 @@
-"""Films inside a budget, seen from outside: 4K, a film of many minutes, and an encoder that cannot fit."""
+"""Videos inside a budget, seen from outside: 4K, a video of many minutes, and an encoder that cannot fit."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-from made_films import library, make_film
 from outside import measured
+from sample_videos import library, make_video
 
 library()
 
@@ -22,13 +22,13 @@ def blocks(i: int, width: int, height: int) -> np.ndarray[Any, Any]:
     return np.roll(np.repeat(np.repeat(coarse, 40, 0), 40, 1), 4 * i, 1)
 
 
-def run(films: Path, out: Path, memory: str, *more: str) -> Any:
+def run(videos: Path, out: Path, memory: str, *more: str) -> Any:
     command = [
         sys.executable,
         "-m",
         "tamis.cli.start",
         "video",
-        str(films),
+        str(videos),
         str(out),
         "--min-clip-seconds",
         "0.2",
@@ -41,28 +41,28 @@ def run(films: Path, out: Path, memory: str, *more: str) -> Any:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_4k_fits_and_an_encoder_that_does_not_is_refused_with_the_number(tmp_path: Path) -> None:
-    (tmp_path / "films").mkdir()
-    make_film(tmp_path / "films/a.mp4", 24, size=(3840, 2160), picture=blocks)
-    seen = run(tmp_path / "films", tmp_path / "copy", "400MB", "--min-motion", "0", "--previews")
+    (tmp_path / "videos").mkdir()
+    make_video(tmp_path / "videos/a.mp4", 24, size=(3840, 2160), image=blocks)
+    seen = run(tmp_path / "videos", tmp_path / "copy", "400MB", "--min-motion", "0", "--previews")
     assert seen.status == 0, seen.output
     assert seen.peak_bytes <= 400e6
-    refused = run(tmp_path / "films", tmp_path / "encoded", "500MB", "--transcode", "libx264")
+    refused = run(tmp_path / "videos", tmp_path / "encoded", "500MB", "--transcode", "libx264")
     assert refused.status in (3, 4)
     assert refused.peak_bytes <= 500e6
     (least,) = set(re.findall(r"--memory ([0-9]+MB) or more", refused.output))
-    encoded = run(tmp_path / "films", tmp_path / "encoded", least, "--transcode", "libx264")
+    encoded = run(tmp_path / "videos", tmp_path / "encoded", least, "--transcode", "libx264")
     assert encoded.status == 0, encoded.output
     assert encoded.peak_bytes <= int(least[:-2]) * 1e6
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_peak_does_not_grow_with_the_length_of_a_film(tmp_path: Path) -> None:
+def test_the_peak_does_not_grow_with_the_length_of_a_video(tmp_path: Path) -> None:
     peaks = []
     for minutes in (1, 20):
         folder = tmp_path / f"{minutes}"
         folder.mkdir()
-        make_film(folder / "a.mp4", minutes * 600, fps=10)
+        make_video(folder / "a.mp4", minutes * 600, fps=10)
         seen = run(folder, tmp_path / f"out{minutes}", "400MB")
         assert seen.status == 0, seen.output
         peaks.append(seen.peak_bytes)

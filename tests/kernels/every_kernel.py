@@ -145,8 +145,8 @@ def sketch() -> Iterator[Any]:
 def pixels() -> Iterator[Any]:
     numbers = np.random.default_rng(2)
     for height, width, side in ((50, 41, 33), (36, 60, 40), (9, 7, 12)):
-        picture = numbers.integers(0, 256, (height, width, 3)).astype(np.uint8)
-        yield scaled_square(picture, side, lambda name, n: np.zeros(n, np.uint8))
+        image = numbers.integers(0, 256, (height, width, 3)).astype(np.uint8)
+        yield scaled_square(image, side, lambda name, n: np.zeros(n, np.uint8))
 
 
 def tokens() -> Iterator[Any]:

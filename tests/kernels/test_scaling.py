@@ -16,15 +16,15 @@ def room(name: str, n: int) -> Array:
     return np.full(n, 171, np.uint8)  # whatever was there
 
 
-def middle(picture: Array) -> Array:
-    height, width = picture.shape[:2]
+def middle(image: Array) -> Array:
+    height, width = image.shape[:2]
     short = min(height, width)
-    return picture[(height - short) // 2 :, (width - short) // 2 :][:short, :short]
+    return image[(height - short) // 2 :, (width - short) // 2 :][:short, :short]
 
 
-def twin(picture: Array, side: int) -> Array:
+def twin(image: Array, side: int) -> Array:
     """Pixel by pixel: 14 bits below the point of a weight, 7 of brightness, products rounded to 6."""
-    square = middle(picture).astype(np.int64) << 7
+    square = middle(image).astype(np.int64) << 7
     starts, weights, n = weights_of(len(square), side)
     for _ in range(2):
         sums = np.zeros((side, *square.shape[1:]), np.int64)
@@ -35,9 +35,9 @@ def twin(picture: Array, side: int) -> Array:
     return ((square + 64) >> 7).astype(np.uint8)
 
 
-def exact(picture: Array, side: int) -> Array:
+def exact(image: Array, side: int) -> Array:
     """In floating point, as a matrix: the cubic of Keys, as wide as the scale."""
-    square = middle(picture).astype(np.float64)
+    square = middle(image).astype(np.float64)
     scale = len(square) / side
     wide = max(1.0, scale)
     at = np.abs(np.arange(len(square)) + 0.5 - (np.arange(side)[:, None] + 0.5) * scale) / wide
@@ -65,11 +65,11 @@ def exact(picture: Array, side: int) -> Array:
 )
 def test_a_square_is_that_of_the_twin_and_nearly_the_exact_one(height: int, width: int, side: int) -> None:
     rng = np.random.default_rng(height)
-    picture = rng.integers(0, 256, (height, width, 3)).astype(np.uint8)
-    found = scaled_square(picture, side, room)
+    image = rng.integers(0, 256, (height, width, 3)).astype(np.uint8)
+    found = scaled_square(image, side, room)
     assert found.shape == (side, side, 3)
-    assert np.array_equal(found, twin(picture, side))
-    away = np.abs(found - exact(picture, side))
+    assert np.array_equal(found, twin(image, side))
+    away = np.abs(found - exact(image, side))
     assert away.max() < 0.8
     assert away.mean() < 0.27  # rounding to whole levels alone is 0.25
 
@@ -80,6 +80,6 @@ def test_one_colour_stays_what_it_is(level: int) -> None:
         assert (scaled_square(np.full((*shape, 3), level, np.uint8), 64, room) == level).all()
 
 
-def test_a_picture_that_does_not_lie_in_one_piece_is_scaled_the_same() -> None:
-    picture = np.random.default_rng(0).integers(0, 256, (120, 160, 3)).astype(np.uint8)
-    assert np.array_equal(scaled_square(picture[:, ::2], 40, room), scaled_square(picture[:, ::2].copy(), 40, room))
+def test_an_image_that_does_not_lie_in_one_piece_is_scaled_the_same() -> None:
+    image = np.random.default_rng(0).integers(0, 256, (120, 160, 3)).astype(np.uint8)
+    assert np.array_equal(scaled_square(image[:, ::2], 40, room), scaled_square(image[:, ::2].copy(), 40, room))

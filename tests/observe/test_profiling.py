@@ -1,4 +1,4 @@
-"""Which configuration is recommended and why, and the pictures of it."""
+"""Which configuration is recommended and why, and the charts of it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_bars_show_shares() -> None:
     ]
 
 
-def test_the_picture_is_well_formed_and_escapes_everything() -> None:
+def test_the_chart_is_well_formed_and_escapes_everything() -> None:
     hostile = '</text><script>alert("x")</script>&'
     rows = [row(1000, hostile, 50.0), Row(1, "auto", "infeasible", message=hostile)]
     text = svg(rows, hostile)

@@ -1,4 +1,4 @@
-"""The pictures and tables of report.html, from a run directory that has everything; and its size, whatever that holds."""
+"""The charts and tables of report.html, from a run directory that has everything; and its size, whatever that holds."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_evidence_behind_a_setting(tmp_path: Path) -> None:
     assert "script" not in page.seen
 
 
-def test_an_interrupted_run_has_its_pictures(tmp_path: Path) -> None:
+def test_an_interrupted_run_has_its_charts(tmp_path: Path) -> None:
     path = write_report(make_run(tmp_path, seconds=60))
     assert "Memory against the budget" in headings(path)
     assert "not finished" in Page(path).text

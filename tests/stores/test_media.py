@@ -1,4 +1,4 @@
-"""Pictures and films in buckets: the same output as from local folders, every file fetched once, and nothing but scratch beside it."""
+"""Images and videos in buckets: the same output as from local folders, every file fetched once, and nothing but scratch beside it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from s3_server import FaultyProxy
-from tests.support.made_films import library, make_film
-from tests.support.made_pictures import jpeg, members_of, png, tar
+from tests.support.sample_images import jpeg, members_of, png, tar
+from tests.support.sample_videos import library, make_video
 
 from tamis import InProcessExecutor, Pipeline
 from tamis.cli.media import video
@@ -86,7 +86,7 @@ def test_copies_are_made_once_and_bounded(s3: Any, bucket: str, tmp_path: Path, 
 def test_many_small_copies_are_not_looked_at_again_for_each_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder of single pictures: thousands of copies. Looking at all for each took 80 ms a picture with 4,000 of them."""
+    """A folder of single images: thousands of copies. Looking at all for each took 80 ms an image with 4,000 of them."""
 
     class Made:
         size, version = 1000, 1
@@ -164,13 +164,13 @@ def test_ids_to_remove_lie_in_a_bucket(s3: Any, bucket: str) -> None:
         assert stage.process(DocumentBatch(data=pa.table({"id": ["a", "b", "c"]}))).values("id") == ["b"]
 
 
-# -- pictures -------------------------------------------------------------------------------------------------------------------
+# -- images -------------------------------------------------------------------------------------------------------------------
 def shards(folder: Path) -> Path:
     folder.mkdir()
     some = {"000.jpg": jpeg(0, 80, 70), "000.txt": b"a caption"} | {
         f"{i:03d}.jpg": jpeg(i, 80, 70) for i in range(1, 6)
     }
-    tar(folder / "a.tar", {**some, "006.jpg": jpeg(6, 20, 20), "007.jpg": b"no picture"})
+    tar(folder / "a.tar", {**some, "006.jpg": jpeg(6, 20, 20), "007.jpg": b"no image"})
     (folder / "b.png").write_bytes(png(9, 90, 90))
     (folder / "b.txt").write_bytes(b"beside it")
     return folder
@@ -178,7 +178,7 @@ def shards(folder: Path) -> Path:
 
 def curated(source: str, target: str) -> Any:
     stages = [ImageReader(source), ImageSizeFilterStage(min_side=64), ImageWriterStage(target, images_per_tar=4)]
-    pipeline = Pipeline("pictures", stages=stages)
+    pipeline = Pipeline("images", stages=stages)
     pipeline.run(InProcessExecutor())
     return pipeline.last_result
 
@@ -195,7 +195,7 @@ def contents(tars: dict[str, bytes]) -> list[tuple[str, bytes]]:
     return sorted(found)
 
 
-def test_pictures_from_a_bucket_into_a_bucket(s3: Any, bucket: str, tmp_path: Path, gets: list[str]) -> None:
+def test_images_from_a_bucket_into_a_bucket(s3: Any, bucket: str, tmp_path: Path, gets: list[str]) -> None:
     pytest.importorskip("simplejpeg", reason="the extra `image` is not installed")
     source = shards(tmp_path / "in")
     for path in source.iterdir():
@@ -203,7 +203,7 @@ def test_pictures_from_a_bucket_into_a_bucket(s3: Any, bucket: str, tmp_path: Pa
     here = curated(str(source), str(tmp_path / "out"))
     there = curated(f"s3://{bucket}/in/", f"s3://{bucket}/out")
     for result in (here, there):
-        assert not result.passed_over  # the caption is read with its picture
+        assert not result.passed_over  # the caption is read with its image
         assert (result.ledger.records.n, result.ledger.written.n, result.ledger.quarantined.n) == (9, 7, 1)
     local = {p.name: p.read_bytes() for p in (tmp_path / "out").glob("part-*.tar")}
     made = {n: d for n, d in in_bucket(s3, bucket, "out").items() if n.startswith("part-")}
@@ -219,7 +219,7 @@ def test_pictures_from_a_bucket_into_a_bucket(s3: Any, bucket: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("caption", ["missing", "there", "secret"])
-def test_a_picture_of_a_bucket_that_we_may_not_list_needs_no_caption(
+def test_an_image_of_a_bucket_that_we_may_not_list_needs_no_caption(
     caption: str, s3: Any, bucket: str, proxy: FaultyProxy, tmp_path: Path
 ) -> None:
     """S3 refuses (403) what is not there to whoever may not list a bucket. One that is there and refused is an error, where that can be told."""
@@ -244,7 +244,7 @@ def test_a_picture_of_a_bucket_that_we_may_not_list_needs_no_caption(
     }[caption]
 
 
-def test_pictures_of_a_tar_are_there_by_hand(s3: Any, bucket: str, tmp_path: Path) -> None:
+def test_images_of_a_tar_are_there_by_hand(s3: Any, bucket: str, tmp_path: Path) -> None:
     pytest.importorskip("simplejpeg", reason="the extra `image` is not installed")
     from tamis.tasks import FileGroupTask
 
@@ -264,7 +264,7 @@ def test_no_copy_is_made_in_the_folder_of_a_run_that_ended(s3: Any, bucket: str,
     assert not (tmp_path / "out" / "_tamis" / "scratch").exists()
 
 
-def test_a_store_that_does_not_answer_condemns_no_picture(
+def test_a_store_that_does_not_answer_condemns_no_image(
     s3: Any, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = shards(tmp_path / "in") / "a.tar"
@@ -285,7 +285,7 @@ def test_a_store_that_does_not_answer_condemns_no_picture(
         pipeline.run(InProcessExecutor())
 
 
-# -- films --------------------------------------------------------------------------------------------------------------------
+# -- videos --------------------------------------------------------------------------------------------------------------------
 def cut(source: str, target: str) -> Any:
     writer = ClipWriterStage(target, source, True, False, False, False, False)
     stages = [
@@ -294,21 +294,21 @@ def cut(source: str, target: str) -> Any:
         ClipTranscodingStage(encoder="copy"),
         writer,
     ]
-    pipeline = Pipeline("films", stages=stages)
+    pipeline = Pipeline("videos", stages=stages)
     pipeline.run(InProcessExecutor())
     return pipeline.last_result
 
 
-def test_films_from_a_bucket_into_a_bucket(s3: Any, bucket: str, tmp_path: Path, gets: list[str]) -> None:
+def test_videos_from_a_bucket_into_a_bucket(s3: Any, bucket: str, tmp_path: Path, gets: list[str]) -> None:
     library()
-    folder = tmp_path / "films"
+    folder = tmp_path / "videos"
     folder.mkdir()
-    make_film(folder / "a.mp4", 48)
+    make_video(folder / "a.mp4", 48)
     (folder / "b.mp4").write_bytes(b"this is a text")
     for path in folder.iterdir():
-        s3.upload_file(str(path), bucket, f"films/{path.name}")
+        s3.upload_file(str(path), bucket, f"videos/{path.name}")
     here = cut(str(folder), str(tmp_path / "out"))
-    there = cut(f"s3://{bucket}/films", f"s3://{bucket}/out")
+    there = cut(f"s3://{bucket}/videos", f"s3://{bucket}/out")
     assert here.ledger.written.n == there.ledger.written.n == 2
     assert here.ledger.quarantined.n == there.ledger.quarantined.n == 1
     found = in_bucket(s3, bucket, "out")
@@ -316,18 +316,18 @@ def test_films_from_a_bucket_into_a_bucket(s3: Any, bucket: str, tmp_path: Path,
     assert clips == sorted(p.read_bytes() for p in (tmp_path / "out" / "clips").iterdir())
     assert sum(name.startswith("metas/v0/") for name in found) == 2
     assert "processed_videos/a.mp4.json" in found
-    assert gets.count("films/a.mp4") == 1  # for its facts, its spans and all cuts together
+    assert gets.count("videos/a.mp4") == 1  # for its facts, its spans and all cuts together
     assert not list((tmp_path / "runs").rglob("clips-being-sent/*"))
     (report,) = (tmp_path / "runs").rglob("report.html")
     assert report.read_text().count("data:image/jpeg") == 2
-    assert cut(f"s3://{bucket}/films", f"s3://{bucket}/out").status == "already"
+    assert cut(f"s3://{bucket}/videos", f"s3://{bucket}/out").status == "already"
 
 
-def test_a_film_is_read_where_it_lies_when_there_is_no_room(s3: Any, bucket: str, tmp_path: Path) -> None:
+def test_a_video_is_read_where_it_lies_when_there_is_no_room(s3: Any, bucket: str, tmp_path: Path) -> None:
     library()
-    from tamis.film.facts import read_facts
+    from tamis.video.facts import read_facts
 
-    path = make_film(tmp_path / "a.mp4", 48)
+    path = make_video(tmp_path / "a.mp4", 48)
     s3.upload_file(str(path), bucket, "a.mp4")
     assert read_facts(f"s3://{bucket}/a.mp4") == read_facts(str(path))
     spool.use(str(tmp_path / "spool"), 10)
@@ -337,23 +337,23 @@ def test_a_film_is_read_where_it_lies_when_there_is_no_room(s3: Any, bucket: str
 @pytest.mark.parametrize(
     ("key", "inside"),
     [
-        ("films/a.mp4", "a.mp4"),
-        ("films/more/a.mp4", "more/a.mp4"),
-        ("films//tmp/a.mp4", None),
-        ("films/b/../../../tmp/a.mp4", None),
-        ("films2/a.mp4", None),
-        (f"films/{'x' * 300}/a.mp4", None),
+        ("videos/a.mp4", "a.mp4"),
+        ("videos/more/a.mp4", "more/a.mp4"),
+        ("videos//tmp/a.mp4", None),
+        ("videos/b/../../../tmp/a.mp4", None),
+        ("videos2/a.mp4", None),
+        (f"videos/{'x' * 300}/a.mp4", None),
     ],
 )
 def test_no_key_leads_out_of_the_output(key: str, inside: str | None, tmp_path: Path) -> None:
     """Whoever may write to the bucket chooses keys."""
-    stage = ClipFilesStage(str(tmp_path), "s3://b/films/")
+    stage = ClipFilesStage(str(tmp_path), "s3://b/videos/")
     name = stage._relative(f"s3://b/{key}")
     assert name == inside if inside is not None else (name.startswith("a.mp4-") and "/" not in name)
 
 
 def test_the_command_takes_buckets() -> None:
-    text = video.make_recipe("s3://films/raw/", "s3://films/clips", video.Wanted())
-    assert 'input_video_path: "s3://films/raw/"' in text
-    assert 'output_path: "s3://films/clips"' in text
-    assert 'input_path: "s3://films/raw"' in video.make_recipe("s3://films/raw/a.mp4", "out", video.Wanted())
+    text = video.make_recipe("s3://videos/raw/", "s3://videos/clips", video.Wanted())
+    assert 'input_video_path: "s3://videos/raw/"' in text
+    assert 'output_path: "s3://videos/clips"' in text
+    assert 'input_path: "s3://videos/raw"' in video.make_recipe("s3://videos/raw/a.mp4", "out", video.Wanted())

@@ -1,4 +1,4 @@
-"""Chat models of a few hundred thousand random weights, made on the disk for tests: one that sees videos, one that sees pictures, one that reads."""
+"""Chat models of a few hundred thousand random weights, made on the disk for tests: one that sees videos, one that sees images, one that reads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SPECIAL = [
 ]
 _WORDS = [
     "a",
-    "film",
+    "video",
     "of",
     "something",
     "moves",
@@ -82,7 +82,7 @@ def qwen25_vl(folder: Path) -> Path:
 
 
 def llava(folder: Path) -> Path:
-    """A model that sees pictures, with a processor of its own."""
+    """A model that sees images, with a processor of its own."""
     import torch
     from transformers import (
         CLIPImageProcessorPil,

@@ -58,7 +58,7 @@ def test_every_group_says_why() -> None:
 
 def test_a_module_that_is_not_here_says_what_to_use() -> None:
     """Whole rooms of the original: importing one raises, with the advice of doctor."""
-    others = [e for group in ("cluster", "gpu", "lance", "pictures") for e in GROUPS[group]["missing"] if ":" not in e]
+    others = [e for group in ("cluster", "gpu", "lance", "images") for e in GROUPS[group]["missing"] if ":" not in e]
     for entry in (e for e in others if not e.startswith("tamis.models.")):  # of these the room around them is told
         with pytest.raises(ModuleNotFoundError) as told:
             importlib.import_module(entry)

@@ -86,8 +86,8 @@ def test_what_is_listed_as_different_is_different() -> None:
 
 
 def test_how_much_of_it_is_here() -> None:
-    """Of what is about text, and not about clusters, models, pictures and objects of GPU libraries."""
-    others = ("cluster", "models", "pictures", "gpu")
+    """Of what is about text, and not about clusters, models, images and objects of GPU libraries."""
+    others = ("cluster", "models", "images", "gpu")
     theirs = [*(e for g in others for e in (*GROUPS[g]["missing"], *GROUPS[g].get("differs", ())))]
     ours = [p for p in NAMES if not any(covers(e, *p) for e in theirs)]
     exceptions = [p for p in ours if is_listed(*p) or f"{p[0]}:{p[1]}" in DIFFERS]

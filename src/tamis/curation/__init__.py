@@ -4,8 +4,8 @@ Curation([GopherQuality(), ExactDuplicates(), FuzzyDuplicates()], "data/", "clea
 """
 
 from tamis.curation.curation import Curation
+from tamis.curation.images import ExactImageDuplicates, SemanticImageDuplicates
 from tamis.curation.mixing import Source
-from tamis.curation.pictures import ExactImageDuplicates, SemanticImageDuplicates
 from tamis.curation.result import CurationResult
 from tamis.curation.steps import DuplicateLines, ExactDuplicates, FuzzyDuplicates
 

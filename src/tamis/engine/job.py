@@ -142,7 +142,7 @@ def make_job(
     job = Job(name, source, reader, rest, writer)
     job.labels = labels_of(stage.name for stage in rest)
     job.segments = _segments(rest, mode) if reader is not None or documents or not rest else [_one_segment(rest)]
-    # Pictures stay in the worker that has them decoded.
+    # Images stay in the worker that has them decoded.
     plain = documents if reader is None else reader.batch is DocumentBatch
     on_gpu = job.segments[-1].resources.requires_gpu
     if writer is not None and plain and on_gpu and rest[-1].gives_documents:

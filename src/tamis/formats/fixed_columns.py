@@ -1,4 +1,4 @@
-"""Formats of rows whose columns are the same in every file: texts, films and pictures. Two bases, whose methods are the names of a format.
+"""Formats of rows whose columns are the same in every file: texts, videos and images. Two bases, whose methods are the names of a format.
 
 A format makes one object of them and calls its methods by the names of `base.TableFormat` (text/format.py shows how).
 """

@@ -48,9 +48,9 @@ TABLES = {
     "parquet": Rows((".parquet",), "tamis.formats.parquet.format", b"PAR1"),
     "arrow": Rows((".arrow", ".feather"), "tamis.formats.arrow.format", b"ARROW1"),
     "text": Rows((".txt", ".text", ".md"), "tamis.formats.text.format", codecs=CODECS, only_asked=True),
-    "film": Rows((".mp4", ".mov", ".avi", ".mkv", ".webm"), "tamis.formats.film.format", only_asked=True),
-    "pictures": Rows(
-        (".tar", ".jpg", ".jpeg", ".png", ".webp"), "tamis.formats.pictures.format", only_asked=True, beside=(".txt", ".json"), ratio=0.01,
+    "video": Rows((".mp4", ".mov", ".avi", ".mkv", ".webm"), "tamis.formats.video.format", only_asked=True),
+    "images": Rows(
+        (".tar", ".jpg", ".jpeg", ".png", ".webp"), "tamis.formats.images.format", only_asked=True, beside=(".txt", ".json"), ratio=0.01,
         takes_empty=True, files_together=1000,
     ),
 }  # fmt: skip

@@ -1,6 +1,6 @@
 """Compiled functions over columns of bytes and numbers, each with a plain Python function around it.
 
-The kernels: records/ (JSON lines, hashes; every job needs them), text/ (statistics of texts, fastText), sketch/ (near-duplicates), pixels/ (scaling pictures). What
+The kernels: records/ (JSON lines, hashes; every job needs them), text/ (statistics of texts, fastText), sketch/ (near-duplicates), pixels/ (scaling images). What
 they are written with is in language/, how they are compiled in building/ and compile.py, how libraries are found and called in loading/.
 """
 

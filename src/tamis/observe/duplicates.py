@@ -31,7 +31,7 @@ MAX_DIFF_LINES = 60
 _MAX_PARTS = 4000  # words or lines that are compared; difflib takes their product in the worst case
 _CONTEXT = 8
 _WIDTH = 110
-PICTURES = "pictures"
+IMAGES = "images"
 _PLACE_ID = re.compile(r"([0-9]{6,9})_([0-9]{1,18})")
 
 
@@ -174,8 +174,8 @@ def read_side(path: str, offset: int, field: str, known: dict[str, tuple[int, in
         info = os.stat(path)
         if path in known and known[path] != (info.st_size, info.st_mtime_ns):
             return Side(path, offset, None, "the file was changed after the run")
-        if table_name(path) == PICTURES:
-            return Side(path, offset, _picture(path, offset))
+        if table_name(path) == IMAGES:
+            return Side(path, offset, _image(path, offset))
         record = _row(path, offset, field) if holds_rows(path) else _json_line(path, offset)
         text = record.get(field) if isinstance(record, dict) else None
     except FileNotFoundError:
@@ -201,13 +201,13 @@ def _row(path: str, row: int, field: str) -> Any:
     return {}
 
 
-def _picture(path: str, row: int) -> str:
+def _image(path: str, row: int) -> str:
     """Describe an image line by line without reading its pixels."""
-    for _, table in named(PICTURES).iter_rows(path, row, row + 1):
+    for _, table in named(IMAGES).iter_rows(path, row, row + 1):
         for found in table.to_pylist():
             names = ("member", "format", "width", "height", "length", "caption", "json")
             return "\n".join(f"{name}: {found[name]}" for name in names if found[name] is not None)
-    raise ValueError("there is no such picture")
+    raise ValueError("there is no such image")
 
 
 def _about(side: Side, n_chars: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
-from tamis.observe.pictures.svg import number, text
+from tamis.observe.charts.svg import number, text
 from tamis.sizes import format_size
 
 

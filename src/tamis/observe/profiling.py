@@ -1,4 +1,4 @@
-"""Results of `tamis profile`: which configuration is best and why; as bars in a terminal, as an SVG picture. Pure."""
+"""Results of `tamis profile`: which configuration is best and why; as bars in a terminal, as an SVG chart. Pure."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from tamis.observe.charts.svg import clock_text, text
 from tamis.observe.markup import bar, table, value_text
-from tamis.observe.pictures.svg import clock_text, text
 from tamis.observe.points import AlertPoint, EventPoint, NodePoint
 from tamis.sizes import format_size
 

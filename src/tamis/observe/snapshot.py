@@ -24,7 +24,7 @@ MAX_FILE_BYTES = 16 << 20
 
 @dataclass
 class Snapshot:
-    """`began_at`: when the last attempt began; times of pictures count from there. `status`: starting, running, stopped
+    """`began_at`: when the last attempt began; times of charts count from there. `status`: starting, running, stopped
     (without having finished), or what the manifest says (finished, sampled)."""
 
     run_dir: Path

@@ -37,8 +37,8 @@ NAMES = {
     "image_embedding": "tamis.stages.image.embedders.clip_embedder.ImageEmbeddingStage",
     "image_aesthetic": "tamis.stages.image.filters.aesthetic_filter.ImageAestheticFilterStage",
     "image_nsfw": "tamis.stages.image.filters.nsfw_filter.ImageNSFWFilterStage",
-    "exact_image_duplicates": "tamis.curation.pictures.ExactImageDuplicates",
-    "semantic_image_duplicates": "tamis.curation.pictures.SemanticImageDuplicates",
+    "exact_image_duplicates": "tamis.curation.images.ExactImageDuplicates",
+    "semantic_image_duplicates": "tamis.curation.images.SemanticImageDuplicates",
     "write_images": "tamis.stages.image.io.image_writer.ImageWriterStage",
 }
 PRESET = "preset"

@@ -28,7 +28,7 @@ PUBLIC_ROOMS = (
     "tamis.pipeline",
     "tamis.core.client",
     "tamis.curation.steps",
-    "tamis.curation.pictures",
+    "tamis.curation.images",
 )
 TARGET = "_target_"
 # Where earlier releases of the original had what recipes name.

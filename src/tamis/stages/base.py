@@ -311,7 +311,7 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
 
     def _note_bad(self, serials: Any, reasons: Sequence[str]) -> None:
         """Have documents of this call go to quarantine (`batch.serial` and a reason each): whatever the settings, this stage cannot do
-        them (a picture that cannot be decoded). They must not come out. Raising would have the whole batch tried again in parts.
+        them (an image that cannot be decoded). They must not come out. Raising would have the whole batch tried again in parts.
         """
         if len(serials):
             self.__dict__.setdefault("_bad", []).append((serials, list(reasons)))

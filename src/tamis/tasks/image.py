@@ -1,4 +1,4 @@
-"""Batches of pictures. A picture is a row that says where its bytes lie; pixels are decoded when somebody looks at them.
+"""Batches of images. An image is a row that says where its bytes lie; pixels are decoded when somebody looks at them.
 
 `ImageBatch.data` is a list of ImageObject for stages that users write: they may change objects, leave some out, or build a new batch of them.
 Built-in stages never look at it: they take the columns of the batch, which is a DocumentBatch.
@@ -31,8 +31,8 @@ def column_of(name: str) -> str:
 
 
 class ImageObject:
-    """One picture. `metadata`: everything else that is known of it (width, height, caption, json, member, ...). `image_data` is decoded when
-    it is looked at, an array of height x width x 3 bytes, and not kept; one that is assigned replaces the picture in the output."""
+    """One image. `metadata`: everything else that is known of it (width, height, caption, json, member, ...). `image_data` is decoded when
+    it is looked at, an array of height x width x 3 bytes, and not kept; one that is assigned replaces the image in the output."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class ImageObject:
         stored = self.image_bytes
         if stored is None:
             return None
-        from tamis.pictures.decode import decode
+        from tamis.images.decode import decode
 
         return decode(stored)
 
@@ -67,7 +67,7 @@ class ImageObject:
 
     @property
     def image_bytes(self) -> bytes | None:
-        """The picture as it is stored; None for an object that no stored picture stands behind."""
+        """The image as it is stored; None for an object that no stored image stands behind."""
         changed = self.metadata.get(_CHANGED)
         if changed is not None:
             return bytes(changed)
@@ -75,7 +75,7 @@ class ImageObject:
         if offset is None or length is None or not self.image_path:
             return None
         from tamis.formats.input_files.names import path_of
-        from tamis.pictures.decode import read_span
+        from tamis.images.decode import read_span
 
         return read_span(path_of(self.image_path), int(offset), int(length))
 
@@ -84,7 +84,7 @@ class ImageObject:
 
 
 class ImageBatch(DocumentBatch):
-    """Pictures in a batch. As a DocumentBatch it has columns: id, image_path, member, offset, length, format, width, height, caption, json,
+    """Images in a batch. As a DocumentBatch it has columns: id, image_path, member, offset, length, format, width, height, caption, json,
     others, and what stages add (embedding, aesthetic_score, nsfw_score)."""
 
     def __init__(
@@ -170,23 +170,23 @@ def _typed(name: str, values: list[Any]) -> pa.Array:
     return pa.array(values, pa.large_binary()) if name == _CHANGED else pa.array(values)
 
 
-def _stored(picture: ImageObject) -> bytes | None:
-    """Pixels that a stage assigned, as they will be stored: in the picture's own format, PNG where that would lose anything that can be
+def _stored(image: ImageObject) -> bytes | None:
+    """Pixels that a stage assigned, as they will be stored: in the image's own format, PNG where that would lose anything that can be
     kept."""
-    pixels = picture._pixels
+    pixels = image._pixels
     if pixels is None:
-        changed = picture.metadata.get(_CHANGED)
+        changed = image.metadata.get(_CHANGED)
         return None if changed is None else bytes(changed)
-    from tamis.pictures.encode import encode
+    from tamis.images.encode import encode
 
-    data, kind = encode(pixels, str(picture.metadata.get("format") or "png"))
-    picture.metadata.update(format=kind, height=int(pixels.shape[0]), width=int(pixels.shape[1]))
+    data, kind = encode(pixels, str(image.metadata.get("format") or "png"))
+    image.metadata.update(format=kind, height=int(pixels.shape[0]), width=int(pixels.shape[1]))
     return data
 
 
 @dataclass
 class ImageTaskData:
-    """A picture by its path, for stages that read it themselves."""
+    """An image by its path, for stages that read it themselves."""
 
     image_path: str
     image_id: str | None = None
@@ -199,7 +199,7 @@ class ImageTaskData:
 
 @dataclass
 class ImageSampleTask(Task[Any]):
-    """One such picture as a task."""
+    """One such image as a task."""
 
     dataset_name: str = ""
     data: Any = None

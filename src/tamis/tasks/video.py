@@ -1,7 +1,7 @@
-"""Films and clips as objects: where they lie and what is known of them, never their bytes or pictures.
+"""Videos and clips as objects: where they lie and what is known of them, never their bytes or frames.
 
-In a run films and clips are rows of batches (DocumentBatch): one row per film when it is read, one per clip once it is split. These
-classes are for use by hand: every video stage takes a VideoTask, too (stages/video/film_stage.py has the way there and back).
+In a run videos and clips are rows of batches (DocumentBatch): one row per video when it is read, one per clip once it is split. These
+classes are for use by hand: every video stage takes a VideoTask, too (stages/video/video_stage.py has the way there and back).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tamis.tasks.tasks import Task
 
 @dataclass
 class VideoMetadata:
-    """What a film tells of itself; None: not read yet."""
+    """What a video tells of itself; None: not read yet."""
 
     size: int | None = None
     height: int | None = None
@@ -32,7 +32,7 @@ class VideoMetadata:
 
 @dataclass
 class Clip:
-    """A part of a film: `span` in seconds. Its pictures are decoded from the film by whoever needs them, so `buffer` and the frames stay
+    """A part of a video: `span` in seconds. Its frames are decoded from the video by whoever needs them, so `buffer` and the frames stay
     empty unless a user fills them."""
 
     uuid: UUID
@@ -62,12 +62,12 @@ class Clip:
 
         Keys: width, height, framerate, num_frames, video_codec, num_bytes.
         """
-        film = self.buffer if self.buffer is not None else self.row.get("clip_path")
-        if film is None:
+        video = self.buffer if self.buffer is not None else self.row.get("clip_path")
+        if video is None:
             return None
-        from tamis.film.facts import read_facts
+        from tamis.video.facts import read_facts
 
-        facts = read_facts(film if isinstance(film, bytes) else str(film))
+        facts = read_facts(video if isinstance(video, bytes) else str(video))
         return {
             "width": facts.width, "height": facts.height, "framerate": facts.fps, "num_frames": facts.n_frames,
             "video_codec": facts.codec, "num_bytes": facts.size_bytes,
@@ -81,7 +81,7 @@ class Clip:
 
 @dataclass
 class ClipStats:
-    """How many clips of a film went which way."""
+    """How many clips of a video went which way."""
 
     num_filtered_by_motion: int = 0
     num_filtered_by_aesthetic: int = 0
@@ -94,7 +94,7 @@ class ClipStats:
     max_clip_duration: float = 0.0
 
     def combine(self, other: ClipStats) -> None:
-        """Add the numbers of another part of the same film."""
+        """Add the numbers of another part of the same video."""
         longest = max(self.max_clip_duration, other.max_clip_duration)
         for name, value in vars(other).items():
             setattr(self, name, getattr(self, name) + value)
@@ -103,7 +103,7 @@ class ClipStats:
 
 @dataclass
 class Video:
-    """A film by its path. `source_bytes` and `frame_array` stay empty: nobody here holds them."""
+    """A video by its path. `source_bytes` and `frame_array` stay empty: nobody here holds them."""
 
     input_video: str | os.PathLike[str] = ""
     source_bytes: bytes | None = None
@@ -124,13 +124,13 @@ class Video:
 
     @property
     def fraction(self) -> float:
-        """The share of the film's clips that are here."""
+        """The share of the video's clips that are here."""
         total = self.num_total_clips or len(self.clips) + len(self.filtered_clips)
         return (len(self.clips) + len(self.filtered_clips)) / total if total else 1.0
 
     @property
     def weight(self) -> float:
-        """How much work it is beside a film of five minutes."""
+        """How much work it is beside a video of five minutes."""
         return (self.metadata.duration or 0.0) / 300.0 * self.fraction
 
     def has_metadata(self) -> bool:
@@ -146,8 +146,8 @@ class Video:
         return None if known is None else "10le" in known or "10be" in known
 
     def populate_metadata(self) -> None:
-        """Read them from the file; FilmFault where it is no film."""
-        from tamis.film.facts import read_facts
+        """Read them from the file; VideoFault where it is no video."""
+        from tamis.video.facts import read_facts
 
         facts = read_facts(self.input_path)
         self.metadata = VideoMetadata(
@@ -161,7 +161,7 @@ class Video:
 
 @dataclass
 class VideoTask(Task[Video]):
-    """One film, with its clips once it is split."""
+    """One video, with its clips once it is split."""
 
     data: Video = field(default_factory=Video)
 

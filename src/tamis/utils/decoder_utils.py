@@ -1,4 +1,4 @@
-"""Decoding films, under the names that users of the original import. `data` and `video`: the path of a film, or its bytes."""
+"""Decoding videos, under the names that users of the original import. `data` and `video`: the path of a video, or its bytes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple
 
 from tamis.errors import UsageError
-from tamis.film import memory_needed
-from tamis.film.decoding import Frames
-from tamis.film.facts import read_facts
-from tamis.film.opening import library, opened, video_stream
-from tamis.film.sampling import FrameExtractionPolicy, FramePurpose, rgb, signature
 from tamis.later import np
+from tamis.video import memory_needed
+from tamis.video.decoding import Frames
+from tamis.video.facts import read_facts
+from tamis.video.opening import library, opened, video_stream
+from tamis.video.sampling import FrameExtractionPolicy, FramePurpose, rgb, signature
 
 __all__ = [
     "FrameExtractionPolicy", "FrameExtractionSignature", "FramePurpose", "Resolution", "SoftwareCodecMissingError", "VideoMetadata",
@@ -32,7 +32,7 @@ class SoftwareCodecMissingError(Exception):
 
 
 class Resolution(NamedTuple):
-    """Sides of a picture."""
+    """Sides of a frame."""
 
     height: int = 0
     width: int = 0
@@ -40,7 +40,7 @@ class Resolution(NamedTuple):
 
 @dataclass
 class VideoMetadata:
-    """What a film tells of itself."""
+    """What a video tells of itself."""
 
     height: int | None = None
     width: int | None = None
@@ -91,7 +91,7 @@ def save_stream_position(stream: BinaryIO) -> Iterator[BinaryIO]:
 
 
 def extract_video_metadata(video: Any) -> VideoMetadata:
-    """FilmFault (a FormatError) for what is no film."""
+    """VideoFault (a FormatError) for what is no video."""
     facts = read_facts(_source(video))
     return VideoMetadata(
         facts.height, facts.width, facts.fps, facts.n_frames, facts.codec, facts.pixel_format, facts.duration_s, facts.audio_codec,

@@ -6,11 +6,12 @@ import os
 from typing import Any
 
 from tamis.errors import check_choice
-from tamis.film import memory_needed
-from tamis.film.decoding import Frames
-from tamis.film.facts import read_facts
-from tamis.film.sampling import rgb
-from tamis.film.windows import (
+from tamis.later import np
+from tamis.video import memory_needed
+from tamis.video.decoding import Frames
+from tamis.video.facts import read_facts
+from tamis.video.sampling import rgb
+from tamis.video.windows import (
     WindowFrameInfo,
     ceil_by_factor,
     compute_windows,
@@ -19,7 +20,6 @@ from tamis.film.windows import (
     round_by_factor,
     smart_nframes,
 )
-from tamis.later import np
 
 __all__ = ["WindowFrameInfo", "ceil_by_factor", "compute_windows", "fetch_video", "floor_by_factor", "read_video_cpu", "round_by_factor", "smart_nframes"]  # fmt: skip
 _FACTOR = 28
@@ -31,7 +31,7 @@ def read_video_cpu(
     video_path: str | os.PathLike[str], fps: float, num_frames_to_use: int, window_range: list[WindowFrameInfo]
 ) -> tuple[np.ndarray[Any, Any], list[int]]:
     """(frames uint8 [n, 3, height, width], how many of them are of each window): `fps` frames a second of each window, evenly; of the first
-    `num_frames_to_use` frames of the film, 0 for all."""
+    `num_frames_to_use` frames of the video, 0 for all."""
     path = os.fspath(video_path)
     facts = read_facts(path)
     total = min(facts.n_frames, num_frames_to_use) if num_frames_to_use > 0 else facts.n_frames
@@ -70,7 +70,7 @@ def fetch_video(
 
 
 def _scaled(frame: np.ndarray[Any, Any], width: int, height: int) -> np.ndarray[Any, Any]:
-    from tamis.film.opening import library
+    from tamis.video.opening import library
 
     shown = library().VideoFrame.from_ndarray(np.ascontiguousarray(frame.transpose(1, 2, 0)), format="rgb24")
     made = shown.reformat(width=width, height=height, interpolation="BICUBIC").to_ndarray()

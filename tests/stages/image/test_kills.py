@@ -1,4 +1,4 @@
-"""kill -9 in the middle: the same command ends with the same pictures, each once; nothing half-written is left."""
+"""kill -9 in the middle: the same command ends with the same images, each once; nothing half-written is left."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from tests.support.made_pictures import jpeg, members_of, tar
+from tests.support.sample_images import jpeg, members_of, tar
 
 SECONDS = 120
 

@@ -1,4 +1,4 @@
-"""Pictures through a run: read as rows, written as tars with a Parquet file beside, bad ones in quarantine, nothing lost."""
+"""Images through a run: read as rows, written as tars with a Parquet file beside, bad ones in quarantine, nothing lost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from tests.support.made_pictures import jpeg, members_of, png, tar
+from tests.support.sample_images import jpeg, members_of, png, tar
 
 from tamis import InProcessExecutor, Pipeline, processing_stage
 from tamis.errors import RunConflict, UsageError
@@ -20,7 +20,7 @@ from tamis.stages.text.io.writer import JsonlWriter
 
 @pytest.fixture
 def mixed(tmp_path: Path) -> Path:
-    """A tar and a folder, good pictures and bad ones."""
+    """A tar and a folder, good images and bad ones."""
     folder = tmp_path / "in"
     (folder / "single").mkdir(parents=True)
     good = {f"a{i}.jpg": jpeg(i) for i in range(5)}
@@ -33,10 +33,10 @@ def mixed(tmp_path: Path) -> Path:
             f"{key}.json": b'{"n": 1}',
             f"{key}.cls": b"7",
         }
-    members |= {"bad1.jpg": b"just a text", "bad2.jpg": b"", "bad3.png": png(9)[:200], "only.txt": b"no picture"}
+    members |= {"bad1.jpg": b"just a text", "bad2.jpg": b"", "bad3.png": png(9)[:200], "only.txt": b"no image"}
     tar(folder / "shard.tar", members)
     (folder / "single" / "one.png").write_bytes(png(20))
-    (folder / "single" / "one.txt").write_text("a single picture")
+    (folder / "single" / "one.txt").write_text("a single image")
     (folder / "single" / "text.jpg").write_text("this is text")
     (folder / "single" / "empty.jpg").write_bytes(b"")
     (folder / "single" / "cut.jpg").write_bytes(jpeg(21, 200, 100)[:-300])
@@ -45,7 +45,7 @@ def mixed(tmp_path: Path) -> Path:
 
 
 def run(stages: list[Any], **settings: Any) -> Any:
-    pipeline = Pipeline("pictures", stages=stages)
+    pipeline = Pipeline("images", stages=stages)
     return pipeline.execute(InProcessExecutor(), **settings)
 
 
@@ -54,7 +54,7 @@ def quarantined(output: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for path in found for line in path.read_text().splitlines()]
 
 
-def test_pictures_come_out_byte_for_byte_with_what_belongs_to_them(mixed: Path, tmp_path: Path) -> None:
+def test_images_come_out_byte_for_byte_with_what_belongs_to_them(mixed: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     result = run([ImageReader(str(mixed)), ImageWriterStage(str(out), images_per_tar=4)])
     ledger = result.ledger
@@ -69,7 +69,7 @@ def test_pictures_come_out_byte_for_byte_with_what_belongs_to_them(mixed: Path, 
     assert by_key["000003.json"] == b'{"n": 1}'
     assert by_key["000004.cls"] == b"7"
     single = {name.split(".")[1]: data for name, data in found.items() if name.startswith("one")}
-    assert single == {"png": png(20), "txt": b"a single picture"}
+    assert single == {"png": png(20), "txt": b"a single image"}
     rows = [row for path in tars for row in pq.read_table(path.with_suffix(".parquet")).to_pylist()]
     for path in tars:  # the rows beside a tar name its members, in their order
         beside = pq.read_table(path.with_suffix(".parquet"))
@@ -80,9 +80,9 @@ def test_pictures_come_out_byte_for_byte_with_what_belongs_to_them(mixed: Path, 
     assert rows[0]["member_name"] == f"{rows[0]['image_id']}.jpg"
     reasons = sorted(e["reason"] for e in quarantined(out))
     assert [r for r in reasons if "zero bytes" in r] == ["damaged: bad2.jpg: zero bytes", "damaged: zero bytes"]
-    assert sum("no picture: it begins with" in r for r in reasons) == 2
+    assert sum("no image: it begins with" in r for r in reasons) == 2
     assert sum("cut off" in r for r in reasons) == 2
-    assert sum("a sample without a picture" in r for r in reasons) == 1
+    assert sum("a sample without an image" in r for r in reasons) == 1
     passed = [p for p in result.passed_over if "lonely" in str(p["examples"])]
     assert [p["n"] for p in passed] == [1]
 
@@ -121,9 +121,9 @@ def test_a_stage_of_ones_own_works_on_objects(tmp_path: Path) -> None:
 
     @processing_stage(name="mine")
     def mine(batch: Any) -> Any:
-        for picture in batch.data:
-            seen.append((picture.image_id[-1], picture.image_data.shape, picture.metadata["caption"]))
-            picture.aesthetic_score = float(picture.image_id[-1])
+        for image in batch.data:
+            seen.append((image.image_id[-1], image.image_data.shape, image.metadata["caption"]))
+            image.aesthetic_score = float(image.image_id[-1])
         batch.data[2].image_data = np.zeros((8, 9, 3), np.uint8)
         batch.data = [p for p in batch.data if p.aesthetic_score != 0]
         return batch
@@ -141,7 +141,7 @@ def test_a_stage_of_ones_own_works_on_objects(tmp_path: Path) -> None:
     assert [(r["aesthetic_score"], r["width"]) for r in rows] == [(1.0, 40), (2.0, 9), (3.0, 40)]
 
 
-def test_pictures_stay_pictures_from_one_segment_to_the_next(tmp_path: Path) -> None:
+def test_images_stay_images_from_one_segment_to_the_next(tmp_path: Path) -> None:
     tar(tmp_path / "s.tar", {f"{j}.png": png(j, 40 + j, 40) for j in range(5)})
 
     @processing_stage(name="narrow")
@@ -180,7 +180,7 @@ def test_outputs_elsewhere_than_in_folders_and_buckets_are_refused() -> None:
         ImageWriterStage("https://host/clean/")
 
 
-def test_documents_of_pictures(tmp_path: Path) -> None:
+def test_documents_of_images(tmp_path: Path) -> None:
     tar(tmp_path / "s.tar", {f"{j}.jpg": jpeg(j) for j in range(2)})
     out = tmp_path / "out"
     run(

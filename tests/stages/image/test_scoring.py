@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.support import small_clip
-from tests.support.made_pictures import jpeg, pixels, png, stored, tar
+from tests.support.sample_images import jpeg, pixels, png, stored, tar
 
 from tamis import InProcessExecutor, Pipeline
 from tamis.errors import UsageError
@@ -30,7 +30,7 @@ torch = pytest.importorskip("torch", reason="the extra `models` is not installed
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """A pipeline as the original documents it, over good pictures, a small one, and one whose pixels are damaged."""
+    """A pipeline as the original documents it, over good images, a small one, and one whose pixels are damaged."""
     folder = tmp_path_factory.mktemp("scoring")
     models = small_clip.models(folder / "models")
     members = {f"p{i}.jpg": jpeg(i, 64 + i, 48) for i in range(12)} | {"tiny.png": png(50, 8, 8)}
@@ -80,7 +80,7 @@ def test_everything_is_accounted_for(ran: SimpleNamespace) -> None:
     dropped = {reason: t.n for book in ledger.stages for reason, t in book.dropped.items()}
     assert dropped["min_side"] == 1
     assert ledger.written.n == 14 - 1 - 1 - dropped.get("image_nsfw_filter", 0)
-    assert len(ran.scores) == 13  # the small picture, too
+    assert len(ran.scores) == 13  # the small image, too
     assert 0 < dropped["image_nsfw_filter"] < 12
     entries = [
         json.loads(line)
@@ -99,11 +99,11 @@ def test_embeddings_are_those_of_the_library(ran: SimpleNamespace) -> None:
         i = int(row["original_member"][1:].split(".")[0])
         from PIL import Image
 
-        picture = Image.fromarray(_decoded(ran.members[f"p{i}.jpg"]))
-        short = min(picture.size)
-        left, top = (picture.width - short) // 2, (picture.height - short) // 2
+        image = Image.fromarray(_decoded(ran.members[f"p{i}.jpg"]))
+        short = min(image.size)
+        left, top = (image.width - short) // 2, (image.height - short) // 2
         side = small_clip.SIDE
-        resized = picture.resize((side, side), Image.Resampling.BICUBIC, box=(left, top, left + short, top + short))
+        resized = image.resize((side, side), Image.Resampling.BICUBIC, box=(left, top, left + short, top + short))
         values = (np.asarray(resized) / 255 - mean) / std
         with torch.inference_mode():
             found = model.get_image_features(torch.from_numpy(values.transpose(2, 0, 1)[None]).float())
@@ -166,7 +166,7 @@ def test_weights_that_do_not_fit_are_named(tmp_path: Path) -> None:
 def test_scaling_is_that_of_pillow_but_for_rounding() -> None:
     from PIL import Image
 
-    from tamis.pictures.decode import fitted
+    from tamis.images.decode import fitted
 
     array = pixels(7, 90, 61)
     middle = Image.fromarray(array).crop((14, 0, 75, 61)).resize((48, 48), Image.Resampling.BICUBIC)
@@ -208,7 +208,7 @@ class _Evil:
 def test_sixteen_bits_alpha_and_cmyk_have_pixels(tmp_path: Path) -> None:
     from PIL import Image
 
-    from tamis.pictures.decode import decode
+    from tamis.images.decode import decode
 
     deep = np.linspace(0, 65535, 64, dtype=np.uint16).reshape(8, 8)
     assert decode(stored(deep, "PNG"))[..., 0].tolist() == (deep >> 8).tolist()
@@ -264,15 +264,15 @@ def test_heads_of_the_public_shapes(tmp_path: Path) -> None:
 def test_threads_decode_ahead_and_keep_the_order() -> None:
     from concurrent.futures import ThreadPoolExecutor
 
-    from tamis.pictures.faults import PictureFault
-    from tamis.pictures.scratch import MOST_BYTES, Scratch
+    from tamis.images.faults import ImageFault
+    from tamis.images.scratch import MOST_BYTES, Scratch
     from tamis.stages.image.pixels import each
 
     scratch = Scratch()
 
     def make(where: Any) -> int:
         if where[1] == 7:
-            raise PictureFault("no picture")
+            raise ImageFault("no image")
         held = scratch.bytes("a", 1000)  # each thread has its own: what is put there stays until it is read
         held[:] = where[1]
         return int(held.max())
@@ -282,7 +282,7 @@ def test_threads_decode_ahead_and_keep_the_order() -> None:
         chunks = list(each(found, make, 4, pool))
     assert [len(c) for c in chunks] == [4, 4, 4, 4, 4, 3]
     flat = [one for chunk in chunks for one in chunk]
-    assert [i for i, one in enumerate(flat) if isinstance(one, PictureFault)] == [7]
+    assert [i for i, one in enumerate(flat) if isinstance(one, ImageFault)] == [7]
     assert all(one == i for i, one in enumerate(flat) if i != 7)
     kept = scratch.bytes("b", 5000)
     assert kept.base is scratch.bytes("b", 60_000).base
@@ -291,7 +291,7 @@ def test_threads_decode_ahead_and_keep_the_order() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_on_a_gpu_fewer_pictures_get_the_same_vectors(tmp_path: Path) -> None:
+def test_on_a_gpu_fewer_images_get_the_same_vectors(tmp_path: Path) -> None:
     from tamis.stages.image.embedders.clip_vision import ClipVision
     from tamis.stages.text.models import folder as folders
     from tamis.stages.text.models.device import TorchDevice

@@ -15,8 +15,6 @@ import pytest
 from tamis import InProcessExecutor, Pipeline
 from tamis.cli.media.video import Wanted, make_recipe
 from tamis.errors import BudgetError, UsageError
-from tamis.film.previews import thumbnail
-from tamis.film.windows import compute_windows, smart_nframes
 from tamis.stages.text.models import folder as folders
 from tamis.stages.video.caption.caption_enhancement import CaptionEnhancementStage
 from tamis.stages.video.caption.caption_generation import CaptionGenerationStage
@@ -27,20 +25,22 @@ from tamis.stages.video.io.video_reader import VideoReader
 from tamis.stages.video.models.patches import patches_of
 from tamis.stages.video.preview.preview import PreviewStage
 from tamis.tasks import Video, VideoTask
+from tamis.video.previews import thumbnail
+from tamis.video.windows import compute_windows, smart_nframes
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 import small_chat
-from made_films import library, make_film
+from sample_videos import library, make_video
 
 library()
 pytest.importorskip("transformers", reason="the extra `models` is not installed")
 
 
 @pytest.fixture(scope="module")
-def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("films")
-    make_film(folder / "a.mp4", 48)
-    make_film(folder / "turned.mp4", 24, rotation=90)
+def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("videos")
+    make_video(folder / "a.mp4", 48)
+    make_video(folder / "turned.mp4", 24, rotation=90)
     return folder
 
 
@@ -54,16 +54,18 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_from_films_to_captions(films: Path, models: Path, tmp_path: Path) -> None:
+def test_from_videos_to_captions(videos: Path, models: Path, tmp_path: Path) -> None:
     stages = [
         FixedStrideExtractorStage(1.0, 1.0, 0.5, 0),
         CaptionPreparationStage(prompt_text="what is here", sampling_fps=4.0, window_size=12, remainder_threshold=6),
         CaptionGenerationStage(model_variant=str(models / "qwen"), max_output_tokens=6, caption_batch_size=3),
-        CaptionEnhancementStage(model_variant=str(models / "llama"), prompt_text="a film", max_output_tokens=4),
+        CaptionEnhancementStage(model_variant=str(models / "llama"), prompt_text="a video", max_output_tokens=4),
         PreviewStage(target_fps=4.0, target_height=24),
     ]
-    writer = ClipWriterStage(str(tmp_path / "out"), str(films), True, False, False, True, True, caption_models=["qwen"])
-    result = Pipeline("words", stages=[VideoReader(str(films)), *stages, writer]).execute(InProcessExecutor())
+    writer = ClipWriterStage(
+        str(tmp_path / "out"), str(videos), True, False, False, True, True, caption_models=["qwen"]
+    )
+    result = Pipeline("words", stages=[VideoReader(str(videos)), *stages, writer]).execute(InProcessExecutor())
     assert (result.status, result.ledger.written.n) == ("finished", 3)
     rows = [r for p in sorted((tmp_path / "out").glob("*.parquet")) for r in pq.read_table(p).to_pylist()]
     for row in rows:
@@ -77,8 +79,8 @@ def test_from_films_to_captions(films: Path, models: Path, tmp_path: Path) -> No
         assert webp.read_bytes()[8:12] == b"WEBP"
 
 
-def test_a_model_that_sees_pictures_and_a_second_look(films: Path, models: Path) -> None:
-    task: Any = VideoTask("d", Video(films / "turned.mp4"))
+def test_a_model_that_sees_frames_and_a_second_look(videos: Path, models: Path) -> None:
+    task: Any = VideoTask("d", Video(videos / "turned.mp4"))
     for stage in (
         FixedStrideExtractorStage(1.0, 1.0, 0.5, 0),
         CaptionPreparationStage(prompt_variant="av"),
@@ -112,10 +114,10 @@ def test_windows_and_frames() -> None:
     assert window["times_s"] == pytest.approx([10.0, 10 + 16 / 24, 10 + 31 / 24, 10 + 47 / 24], abs=0.05)
 
 
-def test_a_thumbnail(films: Path) -> None:
+def test_a_thumbnail(videos: Path) -> None:
     from PIL import Image
 
-    assert Image.open(io.BytesIO(thumbnail(str(films / "turned.mp4"), 0.5, longest=32))).size == (24, 32)
+    assert Image.open(io.BytesIO(thumbnail(str(videos / "turned.mp4"), 0.5, longest=32))).size == (24, 32)
 
 
 def test_mistakes_are_told(tmp_path: Path) -> None:
@@ -130,11 +132,11 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
 
 
 def test_a_model_that_only_reads_is_refused(models: Path) -> None:
-    with pytest.raises(UsageError, match="no model that answers about pictures"):
+    with pytest.raises(UsageError, match="no model that answers about images"):
         CaptionGenerationStage(model_variant=str(models / "llama")).setup()
 
 
-def test_the_recipe_of_the_command(films: Path, models: Path, tmp_path: Path) -> None:
+def test_the_recipe_of_the_command(videos: Path, models: Path, tmp_path: Path) -> None:
     wanted = Wanted(
         preset="split+caption",
         splitting="transnetv2",
@@ -143,7 +145,7 @@ def test_the_recipe_of_the_command(films: Path, models: Path, tmp_path: Path) ->
         previews=True,
         caption_model=str(models / "qwen"),
     )
-    recipe = make_recipe(str(films), str(tmp_path / "out"), wanted)
+    recipe = make_recipe(str(videos), str(tmp_path / "out"), wanted)
     named = [line.rpartition(".")[2] for line in recipe.splitlines() if "_target_" in line]
     assert named == [
         "VideoReader", "VideoFrameExtractionStage", "TransNetV2ClipExtractionStage", "ClipTranscodingStage", "MotionVectorDecodeStage",
@@ -159,7 +161,7 @@ def test_the_recipe_of_the_command(films: Path, models: Path, tmp_path: Path) ->
     ("kind", "model"), [(CaptionGenerationStage, "qwen"), (CaptionEnhancementStage, "llama")], ids=["new", "anew"]
 )
 def test_a_budget_below_the_weights_is_refused_before_the_run(
-    films: Path, models: Path, tmp_path: Path, kind: Any, model: str, monkeypatch: pytest.MonkeyPatch
+    videos: Path, models: Path, tmp_path: Path, kind: Any, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And nothing is downloaded to find out: what is not on this machine yet is not known."""
     stage = kind(model_variant=str(models / model))
@@ -170,14 +172,14 @@ def test_a_budget_below_the_weights_is_refused_before_the_run(
     assert stage.least_bytes() == weights
     assert kind(model_dir=str(tmp_path / "none")).least_bytes() == 0
     monkeypatch.setattr(folders.ModelFolder, "n_bytes", 14_000_000_000)
-    writer = ClipWriterStage(str(tmp_path / "out"), str(films), True, False, False, False, True)
-    stages = [VideoReader(str(films)), stage, writer]
+    writer = ClipWriterStage(str(tmp_path / "out"), str(videos), True, False, False, False, True)
+    stages = [VideoReader(str(videos)), stage, writer]
     with pytest.raises(BudgetError, match=rf"loading stage '{stage.name}' alone takes 14"):
         Pipeline("words", stages=stages).execute(InProcessExecutor(), memory="2GB")
 
 
-def test_the_recipe_that_ships(films: Path, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From films to captions by name, with small models; the network that finds cuts sees none, and small pictures cannot be judged."""
+def test_the_recipe_that_ships(videos: Path, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From videos to captions by name, with small models; the network that finds cuts sees none, and small frames cannot be judged."""
     from tamis.recipe.load import load_recipe
     from tamis.recipe.step_names import PRESETS
     from tamis.stages.video.filtering import motion_filter
@@ -188,7 +190,7 @@ def test_the_recipe_that_ships(films: Path, models: Path, tmp_path: Path, monkey
     torch.save({**made, "cls_layer1.bias": torch.tensor([-50.0])}, tmp_path / transnetv2.WEIGHTS)
     monkeypatch.setattr(motion_filter.MotionFilterStage, "process_rows", lambda stage, batch: batch)
     changes = {
-        "input": str(films / "a.mp4"), "output": str(tmp_path / "out"), "model_folder": str(tmp_path), "min_clip_seconds": "0.5",
+        "input": str(videos / "a.mp4"), "output": str(tmp_path / "out"), "model_folder": str(tmp_path), "min_clip_seconds": "0.5",
         "caption_model": str(models / "qwen"), "caption_tokens": "4",
     }  # fmt: skip
     stages: Any = load_recipe(PRESETS / "video-caption.yaml", overrides=changes).stages

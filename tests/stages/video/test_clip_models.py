@@ -13,8 +13,6 @@ import pytest
 
 from tamis import InProcessExecutor, Pipeline
 from tamis.errors import UsageError
-from tamis.film.decoding import Frames
-from tamis.film.sampling import FrameExtractionPolicy, FramePurpose, rgb, shown_size, square
 from tamis.stages.video.clipping.clip_extraction_stages import FixedStrideExtractorStage
 from tamis.stages.video.clipping.clip_frame_extraction import ClipFrameExtractionStage
 from tamis.stages.video.embedding.cosmos_embed1 import (
@@ -26,10 +24,12 @@ from tamis.stages.video.filtering.clip_aesthetic_filter import ClipAestheticFilt
 from tamis.stages.video.io.clip_writer import ClipWriterStage
 from tamis.stages.video.io.video_reader import VideoReader
 from tamis.tasks import Video, VideoTask
+from tamis.video.decoding import Frames
+from tamis.video.sampling import FrameExtractionPolicy, FramePurpose, rgb, shown_size, square
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 import small_clip
-from made_films import library, make_film
+from sample_videos import library, make_video
 
 library()
 pytest.importorskip("torch")
@@ -62,9 +62,9 @@ class Model(torch.nn.Module):
 
 
 @pytest.fixture(scope="module")
-def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("films")
-    make_film(folder / "a.mp4", 48)
+def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("videos")
+    make_video(folder / "a.mp4", 48)
     return folder
 
 
@@ -86,13 +86,13 @@ def cosmos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder.parents[1]
 
 
-def clips(film: Path) -> Any:
-    return FixedStrideExtractorStage(1.0, 1.0, 0.5, 0).process(VideoTask("d", Video(film)))
+def clips(video: Path) -> Any:
+    return FixedStrideExtractorStage(1.0, 1.0, 0.5, 0).process(VideoTask("d", Video(video)))
 
 
-def test_frames_are_chosen_and_by_hand_decoded(films: Path) -> None:
+def test_frames_are_chosen_and_by_hand_decoded(videos: Path) -> None:
     stage = ClipFrameExtractionStage(target_fps=[2, 4], target_res=(24, 32))
-    task = stage.process(clips(films / "a.mp4"))
+    task = stage.process(clips(videos / "a.mp4"))
     first = task.data.clips[1]
     assert first.row["FrameExtractionPolicy.sequence-2000"] == [1.0, 1.5]
     assert first.extracted_frames["FrameExtractionPolicy.sequence-4000"].shape == (4, 24, 32, 3)
@@ -101,7 +101,7 @@ def test_frames_are_chosen_and_by_hand_decoded(films: Path) -> None:
         2.0,
     ]
     others = ClipFrameExtractionStage([FrameExtractionPolicy.first, "middle", "last"], target_fps=1.0).process(
-        clips(films / "a.mp4")
+        clips(videos / "a.mp4")
     )
     shades = {n: int(f[0, 0, -1, 0]) for n, f in others.data.clips[0].extracted_frames.items()}
     assert (
@@ -115,25 +115,25 @@ def test_frames_are_chosen_and_by_hand_decoded(films: Path) -> None:
         ClipFrameExtractionStage(target_fps=0)
 
 
-def test_pictures_are_upright_and_in_their_true_shape(tmp_path: Path) -> None:
+def test_frames_are_upright_and_in_their_true_shape(tmp_path: Path) -> None:
     def left_bright(i: int, width: int, height: int) -> np.ndarray[Any, Any]:
-        picture = np.zeros((height, width, 3), np.uint8)
-        picture[:, : width // 2] = 255
-        return picture
+        frame = np.zeros((height, width, 3), np.uint8)
+        frame[:, : width // 2] = 255
+        return frame
 
-    turned = next(iter(Frames(make_film(tmp_path / "t.mp4", 3, rotation=90, picture=left_bright))))[1]
+    turned = next(iter(Frames(make_video(tmp_path / "t.mp4", 3, rotation=90, draw=left_bright))))[1]
     upright = rgb(turned, *shown_size(turned, 1.0))
     assert upright.shape == (64, 48, 3)  # 64 x 48, turned against the clock: what was left is below
     assert upright[-8:].mean() > 200
     assert upright[:8].mean() < 50
-    wide = next(iter(Frames(make_film(tmp_path / "w.mp4", 3, picture=left_bright))))[1]
+    wide = next(iter(Frames(make_video(tmp_path / "w.mp4", 3, draw=left_bright))))[1]
     assert shown_size(wide, 2.0) == (128, 48)
     assert square(wide, 32, pixel_aspect=2.0).shape == (32, 32, 3)
 
 
-def test_the_aesthetic_filter_in_a_pipeline(films: Path, tmp_path: Path) -> None:
+def test_the_aesthetic_filter_in_a_pipeline(videos: Path, tmp_path: Path) -> None:
     models = small_clip.models(tmp_path / "models")
-    measured = ClipAestheticFilterStage(str(models), score_threshold=-1e9).process(clips(films / "a.mp4"))
+    measured = ClipAestheticFilterStage(str(models), score_threshold=-1e9).process(clips(videos / "a.mp4"))
     scores = [c.aesthetic_score for c in measured.data.clips]
     assert len(set(scores)) == 2
     middle = sum(scores) / 2
@@ -142,8 +142,8 @@ def test_the_aesthetic_filter_in_a_pipeline(films: Path, tmp_path: Path) -> None
         ClipFrameExtractionStage(target_fps=1),
         ClipAestheticFilterStage(str(models), middle),
     ]
-    writer = ClipWriterStage(str(tmp_path / "out"), str(films), True, False, False, False, False)
-    result = Pipeline("looks", stages=[VideoReader(str(films)), *stages, writer]).execute(InProcessExecutor())
+    writer = ClipWriterStage(str(tmp_path / "out"), str(videos), True, False, False, False, False)
+    result = Pipeline("looks", stages=[VideoReader(str(videos)), *stages, writer]).execute(InProcessExecutor())
     (row,) = [r for p in (tmp_path / "out").glob("*.parquet") for r in pq.read_table(p).to_pylist()]
     assert row["aesthetic_score"] == pytest.approx(max(scores))
     assert {k: v.n for k, v in result.ledger.stages[2].dropped.items()} == {"clip_aesthetic_filter": 1}
@@ -153,15 +153,15 @@ def test_the_aesthetic_filter_in_a_pipeline(films: Path, tmp_path: Path) -> None
         ClipAestheticFilterStage(str(tmp_path / "absent")).setup_on_node()
 
 
-def test_embeddings_by_the_models_own_code_only_where_it_is_allowed(films: Path, cosmos: Path, tmp_path: Path) -> None:
+def test_embeddings_by_the_models_own_code_only_where_it_is_allowed(videos: Path, cosmos: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="trust_remote_code=True"):
         CosmosEmbed1EmbeddingStage(str(cosmos), "224p").setup_on_node()
     embed = CosmosEmbed1EmbeddingStage(
         str(cosmos), "224p", texts_to_verify=["a", "a long text"], trust_remote_code=True
     )
     stages = [FixedStrideExtractorStage(1.0, 1.0, 0.5, 0), CosmosEmbed1FrameCreationStage(str(cosmos), "224p"), embed]
-    writer = ClipWriterStage(str(tmp_path / "out"), str(films), True, False, True, False, False)
-    Pipeline("vectors", stages=[VideoReader(str(films)), *stages, writer]).execute(InProcessExecutor())
+    writer = ClipWriterStage(str(tmp_path / "out"), str(videos), True, False, True, False, False)
+    Pipeline("vectors", stages=[VideoReader(str(videos)), *stages, writer]).execute(InProcessExecutor())
     rows = [r for p in (tmp_path / "out").glob("*.parquet") for r in pq.read_table(p).to_pylist()]
     assert len(rows) == 2
     for row in rows:

@@ -13,8 +13,8 @@ import pytest
 
 from tamis import InProcessExecutor, Pipeline
 from tamis.errors import UsageError
-from tamis.observe.contact.clips import clip_sheets
-from tamis.observe.contact.sheet import markup
+from tamis.observe.thumbnails.clips import clip_sheets
+from tamis.observe.thumbnails.sheet import markup
 from tamis.stages.video.clipping.clip_extraction_stages import FixedStrideExtractorStage
 from tamis.stages.video.filtering.motion_filter import MotionFilterStage, MotionVectorDecodeStage
 from tamis.stages.video.io.clip_writer import ClipWriterStage
@@ -22,7 +22,7 @@ from tamis.stages.video.io.video_reader import VideoReader
 from tamis.tasks import Video, VideoTask
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
-from made_films import library, make_film
+from sample_videos import library, make_video
 
 library()
 _NOISE = np.repeat(np.repeat(np.random.default_rng(0).integers(0, 255, (80, 160, 3), np.uint8), 4, 0), 4, 1)
@@ -34,16 +34,16 @@ def half_still(i: int, width: int, height: int) -> np.ndarray[Any, Any]:
 
 
 @pytest.fixture(scope="module")
-def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("films")
-    make_film(folder / "a.mp4", 48, size=(320, 272), picture=half_still)
+def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("videos")
+    make_video(folder / "a.mp4", 48, size=(320, 272), draw=half_still)
     return folder
 
 
-def test_the_still_half_is_dropped_with_its_value(film: Path, tmp_path: Path) -> None:
+def test_the_still_half_is_dropped_with_its_value(video: Path, tmp_path: Path) -> None:
     stages = [FixedStrideExtractorStage(1.0, 1.0, 0.5, 0), MotionVectorDecodeStage(), MotionFilterStage()]
-    writer = ClipWriterStage(str(tmp_path / "out"), str(film), True, False, False, False, False)
-    made = Pipeline("motion", stages=[VideoReader(str(film)), *stages, writer])
+    writer = ClipWriterStage(str(tmp_path / "out"), str(video), True, False, False, False, False)
+    made = Pipeline("motion", stages=[VideoReader(str(video)), *stages, writer])
     result = made.execute(InProcessExecutor(), keep_rejected=True)
     book = result.ledger.stages[2]
     assert (book.into.n, book.out.n, {k: v.n for k, v in book.dropped.items()}) == (
@@ -57,18 +57,18 @@ def test_the_still_half_is_dropped_with_its_value(film: Path, tmp_path: Path) ->
     assert len(list((tmp_path / "out/clips").iterdir())) == 1
     kept, dropped = clip_sheets(tmp_path / "out/_tamis")
     assert (kept["rule"], dropped["rule"]) == ("", "motion_filter: global mean")
-    assert [p["size"] for p in (*kept["pictures"], *dropped["pictures"])] == ["0.0 to 1.0 s", "1.0 to 2.0 s"]
-    assert all(p["jpeg"].startswith("/9j/") for p in (*kept["pictures"], *dropped["pictures"]))
+    assert [p["size"] for p in (*kept["images"], *dropped["images"])] == ["0.0 to 1.0 s", "1.0 to 2.0 s"]
+    assert all(p["jpeg"].startswith("/9j/") for p in (*kept["images"], *dropped["images"]))
     assert "Dropped by motion_filter: global mean" in markup([kept, dropped])
     plan = tmp_path / "out/_tamis/plan.json"
     told = json.loads(plan.read_text())
-    told["inputs"]["paths"] = ["/elsewhere.mp4"]  # rows may name any file: only films of the run are opened
+    told["inputs"]["paths"] = ["/elsewhere.mp4"]  # rows may name any file: only videos of the run are opened
     plan.write_text(json.dumps(told))
-    assert [p["jpeg"] for s in clip_sheets(tmp_path / "out/_tamis") for p in s["pictures"]] in ([], ["", ""])
+    assert [p["jpeg"] for s in clip_sheets(tmp_path / "out/_tamis") for p in s["frames"]] in ([], ["", ""])
 
 
-def test_by_hand(film: Path) -> None:
-    task: Any = VideoTask("d", Video(film / "a.mp4"))
+def test_by_hand(video: Path) -> None:
+    task: Any = VideoTask("d", Video(video / "a.mp4"))
     for stage in (FixedStrideExtractorStage(1.0, 1.0, 0.5, 0), MotionVectorDecodeStage(target_fps=4.0)):
         task = stage.process(task)
     assert [c.motion_score_global_mean > 0.00098 for c in task.data.clips] == [True, False]

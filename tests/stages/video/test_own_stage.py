@@ -20,7 +20,7 @@ from tamis.stages.video.own_stage import OnVideoTasks
 from tamis.tasks import Clip, DocumentBatch, VideoTask
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
-from made_films import library, make_film
+from sample_videos import library, make_video
 
 library()
 
@@ -85,16 +85,16 @@ def test_what_numpy_holds_becomes_columns() -> None:
     assert again.values("cosmos_embed1_embedding") == [[0.0, 0.5], None, [2.0, 0.5]]
 
 
-def test_clips_of_a_film_that_is_not_split_are_refused() -> None:
-    film = DocumentBatch(data=pa.table({"path": ["a.mp4"], "fps": [24.0]}))
+def test_clips_of_a_video_that_is_not_split_are_refused() -> None:
+    video = DocumentBatch(data=pa.table({"path": ["a.mp4"], "fps": [24.0]}))
     with pytest.raises(
         UsageError, match=r"splits: it made 1 clips of a\.mp4, which is not split yet; put a stage that splits"
     ):
-        OnVideoTasks(Splits()).process(film)
+        OnVideoTasks(Splits()).process(video)
 
 
 def test_a_clip_given_as_bytes_tells_what_it_is(tmp_path: Path) -> None:
-    data = Path(make_film(tmp_path / "a.mp4", 24)).read_bytes()
+    data = Path(make_video(tmp_path / "a.mp4", 24)).read_bytes()
     clip = Clip(UUID(int=1), "a.mp4", (0.0, 1.0))
     assert clip.extract_metadata() is None
     clip.buffer = data
@@ -104,18 +104,18 @@ def test_a_clip_given_as_bytes_tells_what_it_is(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def run(films: Path, out: Path, stage: ProcessingStage[VideoTask, VideoTask]) -> Pipeline:
-    writer = ClipWriterStage(str(out), str(films), True, False, False, False, False)
+def run(videos: Path, out: Path, stage: ProcessingStage[VideoTask, VideoTask]) -> Pipeline:
+    writer = ClipWriterStage(str(out), str(videos), True, False, False, False, False)
     return Pipeline(
         "own",
-        stages=[VideoReader(str(films)), FixedStrideExtractorStage(1.0, 1.0, 0.5, 0), OnVideoTasks(stage), writer],
+        stages=[VideoReader(str(videos)), FixedStrideExtractorStage(1.0, 1.0, 0.5, 0), OnVideoTasks(stage), writer],
     )
 
 
 def test_clips_and_scores_of_a_stage_of_ones_own(tmp_path: Path) -> None:
-    (tmp_path / "films").mkdir()
-    make_film(tmp_path / "films/a.mp4", 72)
-    result = run(tmp_path / "films", tmp_path / "out", EarlyClips()).execute(InProcessExecutor())
+    (tmp_path / "videos").mkdir()
+    make_video(tmp_path / "videos/a.mp4", 72)
+    result = run(tmp_path / "videos", tmp_path / "out", EarlyClips()).execute(InProcessExecutor())
     rows = sorted(
         (r for p in (tmp_path / "out").glob("*.parquet") for r in pq.read_table(p).to_pylist()),
         key=lambda r: r["start_s"],
@@ -123,4 +123,4 @@ def test_clips_and_scores_of_a_stage_of_ones_own(tmp_path: Path) -> None:
     assert [(r["start_s"], r["aesthetic_score"], r["mood"]) for r in rows] == [(0.0, 0.5, "calm"), (1.0, 1.5, "calm")]
     assert {k: v.n for k, v in result.ledger.stages[1].dropped.items()} == {"early clips": 1}
     with pytest.raises(TamisError):
-        run(tmp_path / "films", tmp_path / "other", Adds()).run(InProcessExecutor(), progress=False)
+        run(tmp_path / "videos", tmp_path / "other", Adds()).run(InProcessExecutor(), progress=False)

@@ -1,4 +1,4 @@
-"""Films into clips from end to end: in Python, from the command line, with bad films among good ones."""
+"""Videos into clips from end to end: in Python, from the command line, with bad videos among good ones."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ import pytest
 from tamis import InProcessExecutor, Pipeline
 from tamis.cli.main import app
 from tamis.errors import UsageError
-from tamis.film.facts import read_facts
-from tamis.film.spans import clip_id, fixed_spans
 from tamis.stages.video.clipping.clip_extraction_stages import ClipTranscodingStage, FixedStrideExtractorStage
 from tamis.stages.video.io import clip_files
 from tamis.stages.video.io.clip_files import ClipFilesStage
 from tamis.stages.video.io.clip_writer import ClipWriterStage
 from tamis.stages.video.io.video_reader import VideoReader, VideoReaderStage
 from tamis.tasks import DocumentBatch, FileGroupTask, Video, VideoTask
+from tamis.video.facts import read_facts
+from tamis.video.spans import clip_id, fixed_spans
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from cli_runner import CliRunner
-from made_films import library, make_film, truncated
+from sample_videos import library, make_video, truncated
 
 library()
 OFF = {"generate_embeddings": False, "generate_previews": False, "generate_captions": False}
 
 
-def pipeline(films: Path, out: Path, encoder: str = "copy", **settings: Any) -> Pipeline:
+def pipeline(videos: Path, out: Path, encoder: str = "copy", **settings: Any) -> Pipeline:
     return Pipeline(
         "split",
         stages=[
-            VideoReader(str(films)),
+            VideoReader(str(videos)),
             FixedStrideExtractorStage(1.0, 1.0, 0.5, 0),
             ClipTranscodingStage(encoder=encoder),
-            ClipWriterStage(str(out), str(films), upload_clips=True, dry_run=False, **{**OFF, **settings}),
+            ClipWriterStage(str(out), str(videos), upload_clips=True, dry_run=False, **{**OFF, **settings}),
         ],
     )
 
@@ -49,28 +49,28 @@ def table(out: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Good films of every kind, and bad ones."""
-    folder = tmp_path_factory.mktemp("films")
-    make_film(folder / "a.mp4", 72, audio=True)
-    make_film(folder / "b.webm", 72, "libvpx-vp9")
-    make_film(folder / "c.mkv", 24, rotation=90)
-    make_film(folder / "short.mp4", 6)
+def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Good videos of every kind, and bad ones."""
+    folder = tmp_path_factory.mktemp("videos")
+    make_video(folder / "a.mp4", 72, audio=True)
+    make_video(folder / "b.webm", 72, "libvpx-vp9")
+    make_video(folder / "c.mkv", 24, rotation=90)
+    make_video(folder / "short.mp4", 6)
     truncated(folder / "b.webm", folder / "cut.webm")
-    (folder / "text.mp4").write_text("no film at all")
+    (folder / "text.mp4").write_text("no video at all")
     (folder / "notes.txt").write_text("not even called one")
     return folder
 
 
 @pytest.fixture(scope="module")
-def split(films: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+def split(videos: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     """One run that many tests look at."""
     out = tmp_path_factory.mktemp("split") / "out"
-    made = pipeline(films, out)
+    made = pipeline(videos, out)
     return out, made.execute(InProcessExecutor(), quarantine_limit=1.0)
 
 
-def test_every_film_and_clip_is_accounted_for(split: tuple[Path, Any]) -> None:
+def test_every_video_and_clip_is_accounted_for(split: tuple[Path, Any]) -> None:
     out, result = split
     ledger = result.ledger
     assert (result.status, result.exit_code) == ("finished", 0)
@@ -81,10 +81,10 @@ def test_every_film_and_clip_is_accounted_for(split: tuple[Path, Any]) -> None:
     reasons = [
         json.loads(line)["reason"] for p in (out / "_tamis/quarantine").iterdir() for line in p.read_text().splitlines()
     ]
-    assert sorted(r.split(":")[1].strip() for r in reasons) == ["it is cut short", "no film that can be opened"]
+    assert sorted(r.split(":")[1].strip() for r in reasons) == ["it is cut short", "no video that can be opened"]
 
 
-def test_clips_are_where_the_table_says(films: Path, split: tuple[Path, Any]) -> None:
+def test_clips_are_where_the_table_says(videos: Path, split: tuple[Path, Any]) -> None:
     out, _ = split
     rows = table(out)
     for row in rows:
@@ -104,14 +104,14 @@ def test_clips_are_where_the_table_says(films: Path, split: tuple[Path, Any]) ->
 def test_without_nvenc_x264_encodes_and_the_report_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from tamis.film import encoding
     from tamis.observe.report import write_report
+    from tamis.video import encoding
 
     really = encoding._missing
     monkeypatch.setattr(encoding, "_missing", lambda name, n: "no card" if name == encoding.NVENC else really(name, n))
-    make_film(tmp_path / "films.mp4", 24)
+    make_video(tmp_path / "videos.mp4", 24)
     out = tmp_path / "out"
-    result = pipeline(tmp_path / "films.mp4", out, encoder="h264_nvenc").execute(InProcessExecutor())
+    result = pipeline(tmp_path / "videos.mp4", out, encoder="h264_nvenc").execute(InProcessExecutor())
     assert result.status == "finished"
     assert [row["encoder"] for row in table(out)] == ["libx264"]
     told = "h264_nvenc cannot be opened here (no card): "
@@ -134,7 +134,7 @@ def test_only_what_a_dead_process_of_this_machine_left_is_removed(tmp_path: Path
     assert sorted((tmp_path / "clips").iterdir()) == sorted((ours, elsewhere))
 
 
-ROW = {"path": "/films/a.mp4", "start_s": 0.0, "end_s": 1.0, "end_frame": 24, "preview": b"webp"}
+ROW = {"path": "/videos/a.mp4", "start_s": 0.0, "end_s": 1.0, "end_frame": 24, "preview": b"webp"}
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_record_that_names_no_file_of_the_output_goes_to_quarantine(
     assert (tmp_path / "deep/out/metas/v0/good.json").exists()
 
 
-def test_a_film_with_the_longest_name_there_can_be_has_a_summary(tmp_path: Path) -> None:
+def test_a_video_with_the_longest_name_there_can_be_has_a_summary(tmp_path: Path) -> None:
     stage = ClipFilesStage(str(tmp_path), str(tmp_path))
     for name in ("a" * 251 + ".mp4", "\U0001f3a5" * 62 + ".mp4"):
         made = clip_files._Written(str(tmp_path), 1).new(
@@ -169,33 +169,33 @@ def test_a_film_with_the_longest_name_there_can_be_has_a_summary(tmp_path: Path)
     assert stage._relative(str(tmp_path / "b" / "c.mp4")) == "b/c.mp4"
 
 
-def test_encoding_keeps_the_same_clips(films: Path, split: tuple[Path, Any], tmp_path: Path) -> None:
-    result = pipeline(films, tmp_path / "out", "libx264").execute(InProcessExecutor(), quarantine_limit=1.0)
+def test_encoding_keeps_the_same_clips(videos: Path, split: tuple[Path, Any], tmp_path: Path) -> None:
+    result = pipeline(videos, tmp_path / "out", "libx264").execute(InProcessExecutor(), quarantine_limit=1.0)
     rows = table(tmp_path / "out")
     assert result.ledger.written.n == 7
     assert sorted(r["id"] for r in rows) == sorted(r["id"] for r in table(split[0]))
     assert {read_facts(str(tmp_path / "out" / r["clip_path"])).codec for r in rows} == {"h264"}
 
 
-def test_a_dry_run_writes_the_table_alone(films: Path, tmp_path: Path) -> None:
-    made = pipeline(films, tmp_path / "out")
-    made.stages[-1] = ClipWriterStage(str(tmp_path / "out"), str(films), True, True, False, False, False)
+def test_a_dry_run_writes_the_table_alone(videos: Path, tmp_path: Path) -> None:
+    made = pipeline(videos, tmp_path / "out")
+    made.stages[-1] = ClipWriterStage(str(tmp_path / "out"), str(videos), True, True, False, False, False)
     made.execute(InProcessExecutor(), quarantine_limit=1.0)
     assert len(table(tmp_path / "out")) == 7
     assert not (tmp_path / "out/clips").exists()
 
 
-def test_damage_inside_a_film_costs_the_clips_it_is_in(tmp_path: Path) -> None:
+def test_damage_inside_a_video_costs_the_clips_it_is_in(tmp_path: Path) -> None:
     import numpy as np
 
     noise = lambda i, w, h: np.random.default_rng(i).integers(0, 255, (h, w, 3), np.uint8)  # noqa: E731
-    (tmp_path / "films").mkdir()
-    film = Path(make_film(tmp_path / "films/a.mp4", 96, picture=noise))
-    data = bytearray(film.read_bytes())
+    (tmp_path / "videos").mkdir()
+    video = Path(make_video(tmp_path / "videos/a.mp4", 96, draw=noise))
+    data = bytearray(video.read_bytes())
     third = len(data) // 2
     data[third : third + 3000] = bytes(3000)
-    film.write_bytes(bytes(data))
-    made = pipeline(tmp_path / "films", tmp_path / "out", "libx264")
+    video.write_bytes(bytes(data))
+    made = pipeline(tmp_path / "videos", tmp_path / "out", "libx264")
     result = made.execute(InProcessExecutor(), quarantine_limit=1.0)
     book = result.ledger.stages[-1]
     assert book.into.n == 4
@@ -209,19 +209,19 @@ def test_damage_inside_a_film_costs_the_clips_it_is_in(tmp_path: Path) -> None:
     assert all("cannot be decoded" in t["reason"] and t["stage"] == "clip_files" for t in told)
 
 
-def test_by_hand_a_film_is_an_object(films: Path, tmp_path: Path) -> None:
-    task = VideoTask("d", Video(films / "a.mp4"))
+def test_by_hand_a_video_is_an_object(videos: Path, tmp_path: Path) -> None:
+    task = VideoTask("d", Video(videos / "a.mp4"))
     assert task.validate()
     task = FixedStrideExtractorStage(1.0, 1.0, 0.5, 2).process(task)
     assert task.data.metadata.num_frames == 72
     assert [c.span for c in task.data.clips] == [(0.0, 1.0), (1.0, 2.0)]
     assert (task.data.clips[0].duration, task.data.fraction, task.data.num_total_clips) == (1.0, 1.0, 2)
     task = ClipTranscodingStage(encoder="copy", num_clips_per_chunk=1).process(task)
-    writer = ClipWriterStage(str(tmp_path / "out"), str(films), True, False, False, False, False)
+    writer = ClipWriterStage(str(tmp_path / "out"), str(videos), True, False, False, False, False)
     task = writer.process(task)
     assert sorted(p.stem for p in (tmp_path / "out/clips").iterdir()) == sorted(str(c.uuid) for c in task.data.clips)
     assert task.data.is_10_bit_color() is False
-    (batch,) = VideoReaderStage(str(films)).process(FileGroupTask("d", ["a.mp4"]))
+    (batch,) = VideoReaderStage(str(videos)).process(FileGroupTask("d", ["a.mp4"]))
     assert batch.values("n_frames") == [72]
 
 
@@ -229,7 +229,7 @@ def test_mistakes_are_told_when_the_stage_is_made(tmp_path: Path) -> None:
     for wrong in ((0.0, 1.0, 0.5, 0), (1.0, 0.0, 0.5, 0), (1.0, 1.0, 2.0, 0)):
         with pytest.raises(UsageError, match="fixed_stride_extractor"):
             FixedStrideExtractorStage(*wrong)
-    with pytest.raises(UsageError, match="use_hwaccel=True has no meaning here: films are decoded on the CPU"):
+    with pytest.raises(UsageError, match="use_hwaccel=True has no meaning here: videos are decoded on the CPU"):
         ClipTranscodingStage(encoder="copy", use_hwaccel=True)
     with pytest.raises(UsageError, match="encoder_threads"):
         ClipTranscodingStage(encoder="copy", encoder_threads=0)
@@ -241,12 +241,12 @@ def test_mistakes_are_told_when_the_stage_is_made(tmp_path: Path) -> None:
         ClipTranscodingStage(encoder="h265").setup_on_node()
 
 
-def test_the_recipe_that_ships(films: Path, tmp_path: Path) -> None:
+def test_the_recipe_that_ships(videos: Path, tmp_path: Path) -> None:
     from tamis.recipe.load import load_recipe
     from tamis.recipe.step_names import PRESETS
 
     changes = {
-        "input": str(films / "a.mp4"),
+        "input": str(videos / "a.mp4"),
         "output": str(tmp_path / "out"),
         "clip_seconds": "1",
         "min_clip_seconds": "0.5",
@@ -256,8 +256,8 @@ def test_the_recipe_that_ships(films: Path, tmp_path: Path) -> None:
     assert (result.status, result.ledger.written.n, len(table(tmp_path / "out"))) == ("finished", 3, 3)
 
 
-def test_the_command_and_again(films: Path, tmp_path: Path, split: tuple[Path, Any]) -> None:
-    typed = ["video", str(films), str(tmp_path / "out"), "--clip-seconds", "1", "--min-clip-seconds", "0.5", "--memory", "3GB", "--json",
+def test_the_command_and_again(videos: Path, tmp_path: Path, split: tuple[Path, Any]) -> None:
+    typed = ["video", str(videos), str(tmp_path / "out"), "--clip-seconds", "1", "--min-clip-seconds", "0.5", "--memory", "3GB", "--json",
              "--quarantine-limit", "100%"]  # fmt: skip
     first = CliRunner().invoke(app, typed)
     assert first.exit_code == 0, first.output
@@ -268,17 +268,17 @@ def test_the_command_and_again(films: Path, tmp_path: Path, split: tuple[Path, A
     again = CliRunner().invoke(app, typed)
     assert json.loads(again.stdout)["status"] == "already"
     wrong = CliRunner().invoke(
-        app, ["video", str(films), str(tmp_path / "out2"), "--transcode", "h265", "--memory", "3GB"]
+        app, ["video", str(videos), str(tmp_path / "out2"), "--transcode", "h265", "--memory", "3GB"]
     )
     assert wrong.exit_code != 0
     assert "there is no encoder 'h265'; there are copy" in wrong.output
 
 
-def test_clips_of_a_film_with_few_frames_are_all_there(tmp_path: Path) -> None:
+def test_clips_of_a_video_with_few_frames_are_all_there(tmp_path: Path) -> None:
     """A frame every eight seconds, a clip every second: several clips have the same frames."""
-    (tmp_path / "films").mkdir()
-    make_film(tmp_path / "films" / "slides.mkv", 3, times=lambda i: i * 8000)
-    result = pipeline(tmp_path / "films", tmp_path / "out").execute(InProcessExecutor(), quarantine_limit=1.0)
+    (tmp_path / "videos").mkdir()
+    make_video(tmp_path / "videos" / "slides.mkv", 3, times=lambda i: i * 8000)
+    result = pipeline(tmp_path / "videos", tmp_path / "out").execute(InProcessExecutor(), quarantine_limit=1.0)
     rows = table(tmp_path / "out")
     assert len(rows) == len({row["id"] for row in rows}) == result.ledger.written.n >= 16
     assert len(list((tmp_path / "out" / "clips").iterdir())) == len(rows)

@@ -20,7 +20,7 @@ from tamis.stages.video.models import transnetv2
 from tamis.tasks import Video, VideoTask
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
-from made_films import library, make_film, scenes
+from sample_videos import library, make_video, scenes
 
 library()
 torch = pytest.importorskip("torch")
@@ -38,9 +38,9 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cuts")
-    make_film(folder / "a.mp4", 130, picture=scenes([40, 100]))
+    make_video(folder / "a.mp4", 130, draw=scenes([40, 100]))
     return folder
 
 
@@ -105,11 +105,11 @@ def test_windows_give_every_frame_once_with_its_neighbours(n: int) -> None:
     assert seen == list(range(n))
 
 
-def test_cuts_become_clips(film: Path, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuts_become_clips(video: Path, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transnetv2, "load_weights", lambda path: SeesCuts())
     split = TransNetV2ClipExtractionStage(str(weights), min_length_s=0.5, max_length_s=1.5, crop_s=None)
-    writer = ClipWriterStage(str(tmp_path / "out"), str(film), True, False, False, False, False)
-    made = Pipeline("cuts", stages=[VideoReader(str(film)), VideoFrameExtractionStage(), split, writer])
+    writer = ClipWriterStage(str(tmp_path / "out"), str(video), True, False, False, False, False)
+    made = Pipeline("cuts", stages=[VideoReader(str(video)), VideoFrameExtractionStage(), split, writer])
     made.execute(InProcessExecutor())
     rows = [r for p in (tmp_path / "out").glob("*.parquet") for r in pq.read_table(p).to_pylist()]
     spans = sorted((round(r["first_frame"]), round(r["end_frame"])) for r in rows)
@@ -121,24 +121,24 @@ def test_cuts_become_clips(film: Path, weights: Path, tmp_path: Path, monkeypatc
     ]  # 40 and 100 are transitions; pieces of 1.5 s; 4 frames are too short
 
 
-def test_by_hand_and_modes(film: Path, weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_hand_and_modes(video: Path, weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transnetv2, "load_weights", lambda path: SeesCuts())
-    task: Any = VideoFrameExtractionStage().process(VideoTask("d", Video(film / "a.mp4")))
+    task: Any = VideoFrameExtractionStage().process(VideoTask("d", Video(video / "a.mp4")))
     assert task.data.frame_array.shape == (130, 27, 48, 3)
     made = TransNetV2ClipExtractionStage(
         str(weights), min_length_s=0.5, max_length_s=1.0, max_length_mode="truncate", crop_s=0.1, limit_clips=2
     )
     task = made.process(task)
     assert [tuple(round(s, 2) for s in c.span) for c in task.data.clips] == [(0.1, 0.9), (1.81, 2.61)]
-    assert get_frames_from_ffmpeg(film / "a.mp4", 20, 10).shape == (130, 10, 20, 3)
+    assert get_frames_from_ffmpeg(video / "a.mp4", 20, 10).shape == (130, 10, 20, 3)
 
 
-def test_a_film_without_cuts(tmp_path: Path, weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_video_without_cuts(tmp_path: Path, weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transnetv2, "load_weights", lambda path: SeesCuts())
-    film = make_film(tmp_path / "a.mp4", 60, picture=scenes([]))
-    whole = TransNetV2ClipExtractionStage(str(weights), crop_s=None).process(VideoTask("d", Video(film)))
+    video = make_video(tmp_path / "a.mp4", 60, draw=scenes([]))
+    whole = TransNetV2ClipExtractionStage(str(weights), crop_s=None).process(VideoTask("d", Video(video)))
     assert [c.span for c in whole.data.clips] == [(0.0, 2.5)]
-    none = TransNetV2ClipExtractionStage(str(weights), entire_scene_as_clip=False).process(VideoTask("d", Video(film)))
+    none = TransNetV2ClipExtractionStage(str(weights), entire_scene_as_clip=False).process(VideoTask("d", Video(video)))
     assert none.data.clips == []
     assert list(none.data.errors) == ["transnetv2_clip_extraction"]
 

@@ -22,7 +22,7 @@ from tamis.stages.video.models.captioner import Question
 from tamis.tasks import Video, VideoTask
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
-from made_films import library, make_film
+from sample_videos import library, make_video
 
 library()
 pytest.importorskip("PIL")
@@ -59,7 +59,7 @@ class LLM:
             if isinstance(content, list):
                 for part in content:
                     assert set(part) == {"type", _KNOWN_PARTS[part["type"]]}
-                told = f"{sum(p['type'] == 'image_pil' for p in content)} pictures of {content[0]['image_pil'].size}; {content[-1]['text']} "
+                told = f"{sum(p['type'] == 'image_pil' for p in content)} frames of {content[0]['image_pil'].size}; {content[-1]['text']} "
             else:
                 told = f"better: {content.splitlines()[-1]}"
             out.append(SimpleNamespace(outputs=[SimpleNamespace(text=f" {told}")]))
@@ -90,7 +90,7 @@ def test_captions_and_better_ones(vllm: type[LLM], folder: Path, tmp_path: Path)
     from tamis.stages.video.caption.caption_preparation import CaptionPreparationStage
     from tamis.stages.video.clipping.clip_extraction_stages import FixedStrideExtractorStage
 
-    make_film(tmp_path / "a.mp4", 48)
+    make_video(tmp_path / "a.mp4", 48)
     task: Any = VideoTask("d", Video(tmp_path / "a.mp4"))
     for stage in (
         FixedStrideExtractorStage(2.0, 2.0, 0.5, 0),
@@ -106,8 +106,8 @@ def test_captions_and_better_ones(vllm: type[LLM], folder: Path, tmp_path: Path)
     ):
         task = stage.process(task)
     (clip,) = task.data.clips
-    assert clip.row["captions"] == ["4 pictures of (64, 48); what is here"] * 2
-    assert clip.row["enhanced_captions"] == ["better: 4 pictures of (64, 48); what is here"] * 2
+    assert clip.row["captions"] == ["4 frames of (64, 48); what is here"] * 2
+    assert clip.row["enhanced_captions"] == ["better: 4 frames of (64, 48); what is here"] * 2
     sees, writes = vllm.made
     assert sees.settings == {
         "model": str(folder), "quantization": "fp8", "gpu_memory_utilization": 0.9, "limit_mm_per_prompt": {"image": 64},
@@ -117,7 +117,7 @@ def test_captions_and_better_ones(vllm: type[LLM], folder: Path, tmp_path: Path)
     assert [len(asked) for asked in sees.asked] == [2]
 
 
-def test_a_worker_takes_its_share_and_no_more_pictures_than_may_be(
+def test_a_worker_takes_its_share_and_no_more_frames_than_may_be(
     vllm: type[LLM], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch = pytest.importorskip("torch")
@@ -126,6 +126,6 @@ def test_a_worker_takes_its_share_and_no_more_pictures_than_may_be(
     assert device_limits.told().is_limited
     model = vllm_chat.VllmCaptioner(open_folder(folder), 5, {})
     answers = model.answers([Question(np.zeros((130, 8, 10, 3), np.uint8), "what", 0.5)])
-    assert answers == ["44 pictures of (10, 8); what"]  # every third of 130: at most 64 go with one question
+    assert answers == ["44 frames of (10, 8); what"]  # every third of 130: at most 64 go with one question
     (made,) = vllm.made
     assert made.settings["gpu_memory_utilization"] == 0.5

@@ -1,4 +1,4 @@
-"""`tamis images IN OUT`: pictures curated in one command: damaged, small, ugly, unsafe and repeated ones go.
+"""`tamis images IN OUT`: images curated in one command: damaged, small, ugly, unsafe and repeated ones go.
 
 The steps are those of a preset, images-NAME; the run is that of `tamis curate`.
 """
@@ -21,12 +21,12 @@ def images(
             metavar="IN", help="A folder, a glob or a file, also in s3://: tars (WebDataset), .jpg .jpeg .png .webp."
         ),
     ],
-    target: Annotated[str, Argument(metavar="OUT", help="The folder (or s3://) for tars of the pictures that stay.")],
+    target: Annotated[str, Argument(metavar="OUT", help="The folder (or s3://) for tars of the images that stay.")],
     preset: Annotated[
         str,
         Option(
             metavar="NAME",
-            help="clean: drop small pictures and exact copies. embed: add CLIP embeddings. quality: clean, and drop by aesthetic and NSFW scores. full: quality, and drop pictures that look alike.",
+            help="clean: drop small images and exact copies. embed: add CLIP embeddings. quality: clean, and drop by aesthetic and NSFW scores. full: quality, and drop images that look alike.",
         ),
     ] = "clean",
     model_dir: Annotated[
@@ -37,38 +37,38 @@ def images(
         ),
     ] = None,
     min_side: Annotated[
-        int | None, Option(min=1, help="Drop pictures whose shorter side has fewer pixels. Default: 64.")
+        int | None, Option(min=1, help="Drop images whose shorter side has fewer pixels. Default: 64.")
     ] = None,
     max_aspect_ratio: Annotated[
         float | None,
-        Option(help="Drop pictures whose longer side is more than so many times the shorter one. Default: 4."),
+        Option(help="Drop images whose longer side is more than so many times the shorter one. Default: 4."),
     ] = None,
     aesthetic: Annotated[
-        float | None, Option(help="Drop pictures with a lower aesthetic score (about 1 to 10). Default: 4.5.")
+        float | None, Option(help="Drop images with a lower aesthetic score (about 1 to 10). Default: 4.5.")
     ] = None,
     nsfw: Annotated[
-        float | None, Option(help="Drop pictures whose NSFW probability is at least this. Default: 0.5.")
+        float | None, Option(help="Drop images whose NSFW probability is at least this. Default: 0.5.")
     ] = None,
     eps: Annotated[
         float | None,
         Option(
-            help="How different two pictures may be and still count as alike: 0.01 means a cosine similarity of at least 0.99. Default: 0.01."
+            help="How different two images may be and still count as alike: 0.01 means a cosine similarity of at least 0.99. Default: 0.01."
         ),
     ] = None,
     images_per_tar: Annotated[
-        int | None, Option(min=1, help="Write at most so many pictures into one tar. Default: 1000.")
+        int | None, Option(min=1, help="Write at most so many images into one tar. Default: 1000.")
     ] = None,
     plan: Annotated[bool, Option("--plan", help="Show the passes over the data and what each does, and stop.")] = False,
     set_: options.Sets = None,
     *,
     work: options.DocumentOptions,
 ) -> None:
-    """Curate pictures: read tars and folders, write tars with a Parquet table beside each. The pictures themselves are not changed.
+    """Curate images: read tars and folders, write tars with a Parquet table beside each. The images themselves are not changed.
 
-    Damaged pictures are quarantined with the reason. tamis why OUT PICTURE tells why one was dropped; the report shows examples of pictures
-    that were kept and, for each rule, of pictures that were dropped. If it is interrupted, run the same command again: it continues where it stopped.
+    Damaged images are quarantined with the reason. tamis why OUT IMAGE tells why one was dropped; the report shows examples of images
+    that were kept and, for each rule, of images that were dropped. If it is interrupted, run the same command again: it continues where it stopped.
 
-    Example: tamis images pictures/ clean/ --preset clean --memory 1GB
+    Example: tamis images images/ clean/ --preset clean --memory 1GB
     """
     from tamis.cli.jobs.curate import perform
     from tamis.cli.jobs.request import Request, path_in_recipe

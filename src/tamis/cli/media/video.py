@@ -1,4 +1,4 @@
-"""`tamis video IN OUT`: films into clips, filtered and captioned, without writing a recipe.
+"""`tamis video IN OUT`: videos into clips, filtered and captioned, without writing a recipe.
 
 As with `tamis filter`, the command writes a recipe for itself and runs that.
 """
@@ -24,16 +24,18 @@ Stage = tuple[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Wanted(OptionGroup):
-    """What is done with films."""
+    """What is done with videos."""
 
     preset: Annotated[
         Literal["split", "split+caption"],
-        Option(help="split: cut films into clips and filter them. split+caption: also let a model describe each clip."),
+        Option(
+            help="split: cut videos into clips and filter them. split+caption: also let a model describe each clip."
+        ),
     ] = "split"
     splitting: Annotated[
         Literal["fixed", "transnetv2"],
         Option(
-            help="fixed: clips of equal length. transnetv2: clips that begin and end at the cuts of the film, which a neural network finds."
+            help="fixed: clips of equal length. transnetv2: clips that begin and end at the cuts of the video, which a neural network finds."
         ),
     ] = "fixed"
     clip_seconds: Annotated[float, Option(help="Length of a clip in seconds; with transnetv2 the greatest length.")] = (
@@ -44,7 +46,7 @@ class Wanted(OptionGroup):
         str,
         Option(
             metavar="ENCODER",
-            help="Encoder of the clips: copy (as it is in the film, nothing is encoded), libx264, libvpx-vp9, libsvtav1, ...",
+            help="Encoder of the clips: copy (as it is in the video, nothing is encoded), libx264, libvpx-vp9, libsvtav1, ...",
         ),
     ] = "copy"
     min_motion: Annotated[
@@ -55,7 +57,7 @@ class Wanted(OptionGroup):
     ] = None
     min_aesthetic: Annotated[
         float | None,
-        Option(help="Drop clips with a picture whose aesthetic score (1 to 10, by CLIP) is lower. Default: drop none."),
+        Option(help="Drop clips with a frame whose aesthetic score (1 to 10, by CLIP) is lower. Default: drop none."),
     ] = None
     caption_model: Annotated[
         str | None,
@@ -74,7 +76,7 @@ class Wanted(OptionGroup):
         int | None, Option(min=1, help="With split+caption: the longest caption, in tokens. Default: 512.")
     ] = None
     previews: Annotated[bool, Option("--previews", help="Also write a small animated preview of each clip.")] = False
-    limit_films: Annotated[int | None, Option(min=1, help="Process only the first so many films.")] = None
+    limit_videos: Annotated[int | None, Option(min=1, help="Process only the first so many videos.")] = None
     model_folder: Annotated[
         str | None, Option(metavar="FOLDER", help="Folder with the models, if they are not in the Hugging Face cache.")
     ] = None
@@ -83,19 +85,21 @@ class Wanted(OptionGroup):
 def video(
     source: Annotated[
         str,
-        Argument(metavar="IN", help="A film, a folder or a glob of films (.mp4 .mov .avi .mkv .webm), also in s3://."),
+        Argument(
+            metavar="IN", help="A video, a folder or a glob of videos (.mp4 .mov .avi .mkv .webm), also in s3://."
+        ),
     ],
     target: Annotated[str, Argument(metavar="OUT", help="The folder (or s3://) for the clips and the table of them.")],
     *,
     wanted: Wanted,
     work: options.DocumentOptions,
 ) -> None:
-    """Split films into clips: one file per clip, and a Parquet table that lists them.
+    """Split videos into clips: one file per clip, and a Parquet table that lists them.
 
-    Films are decoded picture by picture, so a film of any length and size fits the budget. Files that are not films, or end too
+    Videos are decoded frame by frame, so a video of any length and size fits the budget. Files that are not videos, or end too
     early, are quarantined. If it is interrupted, run the same command again: it continues where it stopped.
 
-    Example: tamis video films/ clips/ --clip-seconds 10 --memory 1GB
+    Example: tamis video videos/ clips/ --clip-seconds 10 --memory 1GB
     """
     from tamis.cli.jobs.written_recipes import perform_text
 
@@ -109,8 +113,8 @@ def make_recipe(source: str, target: str, wanted: Wanted) -> str:
     Values are written as JSON, which YAML reads unchanged.
     """
     from tamis.cli.jobs.request import path_in_recipe, text_in_recipe
-    from tamis.film.opening import SUFFIXES
     from tamis.formats.input_files.names import ends_in, path_text
+    from tamis.video.opening import SUFFIXES
 
     _check_options(wanted)
     source, target = map(path_in_recipe, (source, target))
@@ -119,14 +123,14 @@ def make_recipe(source: str, target: str, wanted: Wanted) -> str:
         text_in_recipe(value)
     is_file = ends_in(source, SUFFIXES) if is_remote(source) else not os.path.isdir(source)
     folder = os.path.dirname(source) if is_file else source
-    films = {"input_video_path": path_text(source), "video_limit": wanted.limit_films}
+    videos = {"input_video_path": path_text(source), "video_limit": wanted.limit_videos}
     writer = {
         "output_path": path_text(target), "input_path": path_text(folder), "upload_clips": True, "dry_run": False,
         "generate_embeddings": False, "generate_previews": wanted.previews,
         "generate_captions": wanted.preset == "split+caption",
     }  # fmt: skip
     stages: list[Stage] = [
-        (f"{_STAGES}.io.video_reader.VideoReader", films),
+        (f"{_STAGES}.io.video_reader.VideoReader", videos),
         *_splitting(wanted, models),
         (f"{_CLIPPING}.clip_extraction_stages.ClipTranscodingStage", {"encoder": wanted.transcode}),
         *_filters(wanted, models),

@@ -1,6 +1,6 @@
 """`tamis profile RECIPE`: budgets and block sizes of a recipe, tried one after the other on a sample of its input, and one recommended.
 
-Nothing is written but to a temporary folder, the picture and, where it is asked for, the settings of the recipe.
+Nothing is written but to a temporary folder, the image and, where it is asked for, the settings of the recipe.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def try_(
     set_: options.Sets = None,
     allow_module: options.AllowModules = None,
     trust_remote_code: options.TrustRemoteCode = False,
-    plot: Annotated[Path | None, Option(metavar="FILE", help="Write a picture: .svg or .html.")] = None,
+    plot: Annotated[Path | None, Option(metavar="FILE", help="Write an image: .svg or .html.")] = None,
     write: Annotated[
         bool, Option("--write", help="Put the recommendation into the recipe's settings; comments stay.")
     ] = False,
@@ -223,7 +223,7 @@ def _write_plot(plot: Path, rows: list[Row], name: str) -> None:
     try:
         files.write_text(plot, text)
     except OSError as exc:
-        echo(f"no picture: {plot}: {exc.strerror}", err=True)
+        echo(f"no image: {plot}: {exc.strerror}", err=True)
 
 
 def _print(
@@ -252,5 +252,5 @@ def _print(
         lines += [f"recommended: --memory {_settings(best)['memory']}{block}", f"because: {why}"]
         lines += [f"written to {path}"] if written else []
     if plot is not None:
-        lines.append(f"picture: {plot}")
+        lines.append(f"image: {plot}")
     print_lines(lines)

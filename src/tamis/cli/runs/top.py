@@ -90,7 +90,7 @@ def _has_ended(live: Live, is_far: bool) -> bool:
 
 def lines_of(live: Live, width: int = 80, doing: str = "") -> list[str]:
     """Return the whole display as lines of text. `doing`: the current pass of a workflow."""
-    from tamis.observe.pictures.svg import clock_text
+    from tamis.observe.charts.svg import clock_text
     from tamis.observe.points import LEVELS
 
     lines = [f"{live.name or 'run'}: {live.status}, {clock(live.seconds)}{f', {doing}' if doing else ''}"]

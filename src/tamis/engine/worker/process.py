@@ -267,7 +267,7 @@ class UnitRunner:
         return list(contents.batches), contents
 
     def _as_read(self, tasks: list[Task[Any]]) -> list[Task[Any]]:
-        """Documents as the tasks that the reader gives out: those of a reader of pictures are batches of pictures."""
+        """Documents as the tasks that the reader gives out: those of a reader of images are batches of images."""
         kind = DocumentBatch if self.job.reader is None else self.job.reader.batch
         return tasks if kind is DocumentBatch else [kind.like(t) if isinstance(t, DocumentBatch) else t for t in tasks]
 

@@ -379,7 +379,7 @@ def _read_tables(pieces: list[Piece], limits: Limits, contents: Contents, descri
             bad = Bad(piece.file, piece.path, 0, 0, str(exc), unit="rows", n=0, whole_file=True, lost_bytes=lost)
             contents.bad.append(bad)
             contents.covered.append((piece.file, 0, 0, True))
-    # Of rows that only lead to their data (pictures): the bytes of that.
+    # Of rows that only lead to their data (images): the bytes of that.
     measure = getattr(table_format(pieces[0].path), "stored_bytes", None) if pieces[0].kind is Kind.ROWS else None
     # Neighbouring tables of one schema together (as a user who groups files expects); others apart.
     for group in (list(same) for _, same in itertools.groupby(tables, key=lambda rows: rows.table.schema)):

@@ -117,7 +117,7 @@ def _add_remote(
     companions = beside(accepted)
     stems = {os.path.splitext(url)[0] for url, _, _ in found.files} if companions else set()
     for url in found.others:
-        if not (ends_in(url, companions) and os.path.splitext(url)[0] in stems):  # a caption is read with its picture
+        if not (ends_in(url, companions) and os.path.splitext(url)[0] in stems):  # a caption is read with its image
             files.passed.add_ending(url, accepted)
     for url, size, version in found.files:
         if url not in seen and (limit is None or len(files) < limit):

@@ -137,7 +137,7 @@ class Search:
             self._passed.add_ending(path, self._suffixes)
 
     def settle_beside(self) -> None:
-        """Files that could belong to others of the same name (a caption to its picture) are passed over where there is none."""
+        """Files that could belong to others of the same name (a caption to its image) are passed over where there is none."""
         stems = {os.path.splitext(path)[0] for path in self.found} if self._companions else set()
         for path in self._companions:
             if os.path.splitext(path)[0] not in stems:

@@ -1,7 +1,7 @@
-"""Writing pictures as WebDataset: tars of samples (picture, caption, json, other members), and a Parquet file beside each tar.
+"""Writing images as WebDataset: tars of samples (image, caption, json, other members), and a Parquet file beside each tar.
 
-Tars are filled with the pictures of all batches of a partition, evenly: as few as can be with at most `per_tar` pictures and `max_bytes` in each. Pictures that nobody touched
-are copied byte for byte from where they lie, a piece at a time. The Parquet file has a row for each picture in the order of the tar:
+Tars are filled with the images of all batches of a partition, evenly: as few as can be with at most `per_tar` images and `max_bytes` in each. Images that nobody touched
+are copied byte for byte from where they lie, a piece at a time. The Parquet file has a row for each image in the order of the tar:
 everything that is known of it, scores and embeddings too; member_name is what it is called in that tar, original_path and original_member say where
 it was read from. Which tar is not told inside: files get their names when they are committed, both the same but for their ending. The same documents in the same order give the same bytes.
 """
@@ -20,14 +20,14 @@ import xxhash
 
 from tamis import files
 from tamis.errors import FormatError
+from tamis.formats.images.format import SCHEMA
 from tamis.formats.input_files.names import path_of
 from tamis.formats.parquet import format as parquet
-from tamis.formats.pictures.format import SCHEMA
 from tamis.stores.spool import Bytes, open_bytes
 from tamis.tasks import ROW_ID, DocumentBatch
 
 CHANGED = "image_bytes"
-"""A column with the bytes of pictures that a stage changed; null for the others."""
+"""A column with the bytes of images that a stage changed; null for the others."""
 _COPY_BYTES = 1 << 20
 _BLOCK = 512
 _SUFFIX = {"jpeg": "jpg", "png": "png", "webp": "webp"}
@@ -43,9 +43,9 @@ def write(batches: Sequence[DocumentBatch], base: str, options: Mapping[str, Any
     """Staged files `base`.N.tar and `base`.N.parquet, each with the bytes and content hashes of the documents in it (a Parquet file has
     none of its own: it belongs to the tar before it)."""
     per_tar, max_bytes = int(options["per_tar"]), int(options["max_bytes"])
-    n_pictures = sum(batch.num_items for batch in batches)
+    n_images = sum(batch.num_items for batch in batches)
     # 1,024 are two tars of 512, not one of 1,000 and a rest.
-    per_tar = -(-n_pictures // max(1, -(-n_pictures // per_tar)))
+    per_tar = -(-n_images // max(1, -(-n_images // per_tar)))
     tar: _Tar | None = None
     n_tars = 0
     with _Sources() as sources:
@@ -85,7 +85,7 @@ def _sample(row: Mapping[str, Any]) -> list[_Part]:
     missing = [n for n in ("id", "image_path", "offset", "length", "format") if row.get(n) is None]
     if missing:
         raise FormatError(
-            f"cannot be written as a picture: it has no {', '.join(missing)}; read pictures with ImageReader"
+            f"cannot be written as an image: it has no {', '.join(missing)}; read images with ImageReader"
         )
     key, path = str(row["id"]), path_of(row["image_path"])
     changed = row.get(CHANGED)
@@ -110,7 +110,7 @@ def _tar_bytes(sample: Sequence[_Part]) -> int:
 
 
 class _Sources(files.Closing):
-    """The file that pictures are copied from; the last one stays open, as neighbours lie in one tar."""
+    """The file that images are copied from; the last one stays open, as neighbours lie in one tar."""
 
     def __init__(self) -> None:
         self._path = ""
@@ -134,7 +134,7 @@ class _Sources(files.Closing):
 
 
 class _Tar:
-    """A tar being written, and what is known of the pictures in it."""
+    """A tar being written, and what is known of the images in it."""
 
     def __init__(self, base: str, number: int) -> None:
         self.path, self.table_path = f"{base}.{number}.tar", f"{base}.{number}.parquet"
@@ -142,7 +142,7 @@ class _Tar:
         self.n_bytes = 0
         self.lengths: list[int] = []
         self.hashes: list[int] = []
-        self.names: list[str] = []  # of the pictures among its members
+        self.names: list[str] = []  # of the images among its members
         self.tables: list[pa.Table] = []
 
     def add(self, sample: Sequence[_Part], sources: _Sources) -> None:

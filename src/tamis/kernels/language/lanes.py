@@ -1,4 +1,4 @@
-"""Products and sums of 96 numbers of 16 bits at a time, and 8 x 8 of them turned over: what scaling pictures takes.
+"""Products and sums of 96 numbers of 16 bits at a time, and 8 x 8 of them turned over: what scaling images takes.
 
 Numbers are fixed point: a product is (a * b + 2**14) >> 15, which is one instruction of x86 for all lanes of a register; the same to the bit
 on every CPU. Bounds are the callers' to prove. What each one means in plain Python is in `plain.py`.

@@ -66,8 +66,8 @@ def _sketch() -> tuple[object, object]:
 def _pixels() -> tuple[object, object]:
     from tamis.kernels.pixels.scaling import scaled_square
 
-    picture = (np.arange(60 * 50 * 3, dtype=np.int64) * 37 % 251).astype(np.uint8).reshape(60, 50, 3)
-    found = scaled_square(picture, 33, lambda name, n: np.zeros(n, np.uint8))
+    image = (np.arange(60 * 50 * 3, dtype=np.int64) * 37 % 251).astype(np.uint8).reshape(60, 50, 3)
+    found = scaled_square(image, 33, lambda name, n: np.zeros(n, np.uint8))
     return (found[0, 0].tolist(), found[32, 32].tolist(), int(found.astype(np.int64).sum())), (
         [92, 134, 177],
         [120, 158, 201],

@@ -1,1 +1,1 @@
-"""Scaling pictures."""
+"""Scaling images."""

@@ -1,4 +1,4 @@
-"""The square in the middle of a picture, scaled: bicubic and antialiased, in fixed point.
+"""The square in the middle of an image, scaled: bicubic and antialiased, in fixed point.
 
 First down the columns, then along the rows, 32 rows of the result at a time: for the second step they are turned over, so that both add whole
 vectors; the result of that is made in tiles of 32 x 32 pixels, which stay in the nearest cache. Bytes are brightness; between the steps it has seven bits below the point, so that the result is the exact one but for rounding (a

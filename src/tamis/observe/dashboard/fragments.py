@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from tamis.observe.charts import run_charts
+from tamis.observe.charts.svg import count_text, number, seconds_text, text
 from tamis.observe.gpu_figures import gpu_cards
 from tamis.observe.markup import bar, cards, table
 from tamis.observe.passes import Place
-from tamis.observe.pictures import run_pictures
-from tamis.observe.pictures.svg import count_text, number, seconds_text, text
 from tamis.observe.points import LEVELS, AlertPoint
 from tamis.observe.run_tables import alerts_table, events_table, nodes_table, settings_table
 from tamis.observe.snapshot import Snapshot
@@ -22,19 +22,19 @@ def fragments(run: Snapshot, place: Place) -> dict[str, str]:
         "notices": _notices(run),
         "cards": _cards(run),
         "progress": _progress(run),
-        "memory": run_pictures.memory_of(run),
-        "map": run_pictures.map_of(run),
-        "funnel": run_pictures.funnel_of(run),
-        "throughput": run_pictures.throughput_of(run),
-        "speed": run_pictures.speed_of(run),
-        "queues": run_pictures.queues_of(run),
-        "gpus": run_pictures.gpus_of(run),
+        "memory": run_charts.memory_of(run),
+        "map": run_charts.map_of(run),
+        "funnel": run_charts.funnel_of(run),
+        "throughput": run_charts.throughput_of(run),
+        "speed": run_charts.speed_of(run),
+        "queues": run_charts.queues_of(run),
+        "gpus": run_charts.gpus_of(run),
         "nodes": nodes_table(run.nodes),
         "stages": _stages(run),
         "workers": _workers(run),
         "alerts": alerts_table(reversed(run.alerts)),
         "events": events_table(reversed(run.events)),
-        "lengths": run_pictures.lengths_of(run),
+        "lengths": run_charts.lengths_of(run),
         "machine": _machine(run),
         "settings": settings_table(run.settings),
         "foot": _foot(run),

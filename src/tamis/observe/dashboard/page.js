@@ -6,7 +6,7 @@ const lost = document.getElementById("lost");
 const state = { range: "all", seen: "", frozen: false, ended: false, failures: 0, timer: 0, asking: null };
 let pointer = null;
 
-// Titles of pictures become tips of our own: those of the browser vanish whenever the picture is drawn anew.
+// Titles of charts become tips of our own: those of the browser vanish whenever the chart is drawn anew.
 function adopt(place) {
   for (const title of place.querySelectorAll("svg title")) {
     title.parentNode.dataset.tip = title.textContent;

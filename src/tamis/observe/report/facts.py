@@ -7,10 +7,10 @@ from pathlib import Path
 
 from tamis.engine.ledger import Ledger
 from tamis.errors import UsageError
-from tamis.observe.contact.sheet import contact_sheets
 from tamis.observe.drops import Drop, drops_of
 from tamis.observe.quarantine import Entry, read_entries
 from tamis.observe.snapshot import Snapshot, Wanted, read_snapshot
+from tamis.observe.thumbnails.sheet import thumbnail_grids
 from tamis.observe.verdicts import input_paths
 
 MAX_ENTRIES = 100_000  # quarantine entries looked at
@@ -41,13 +41,13 @@ class Facts:
     n_entries: int = 0
     problems: list[str] = field(default_factory=list)
     passed_over: list[Passed] = field(default_factory=list)
-    pictures: str = ""  # contact sheets of a run about pictures, as markup
+    charts: str = ""  # thumbnail grids of a run about charts, as markup
 
 
 def gather(folder: Path) -> Facts:
     facts = Facts(folder, read_snapshot(folder, Wanted(n_points=400, n_moments=150, n_events=150)))
     facts.problems = facts.run.problems
-    facts.pictures = contact_sheets(folder)
+    facts.charts = thumbnail_grids(folder)
     if "ledger" in facts.run.manifest:
         try:
             facts.ledger = Ledger.from_dict(facts.run.manifest["ledger"])

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 
-from tamis.observe.contact import sheet
+from tamis.observe.charts import run_charts
+from tamis.observe.charts.style import CSS
+from tamis.observe.charts.svg import number, text
 from tamis.observe.gpu_figures import gpu_cards
 from tamis.observe.markup import cards
-from tamis.observe.pictures import run_pictures
-from tamis.observe.pictures.style import CSS
-from tamis.observe.pictures.svg import number, text
 from tamis.observe.report import parts
 from tamis.observe.report.facts import Facts
 from tamis.observe.run_tables import alerts_table, events_table, nodes_table
+from tamis.observe.thumbnails import sheet
 from tamis.sizes import format_size
 
 MAX_BYTES = 4_800_000  # small enough to be mailed
@@ -27,19 +27,19 @@ body{max-width:76rem;margin:0 auto;padding:1.6rem clamp(.8rem,3vw,2rem)}section{
 def render(facts: Facts) -> str:
     run = facts.run
     made = [
-        _section("Documents", run_pictures.funnel_of(run) + parts.documents(facts)),
+        _section("Documents", run_charts.funnel_of(run) + parts.documents(facts)),
         _section("Dropped", parts.dropped(facts)),
-        _section("Pictures", facts.pictures),
-        _section("Memory against the budget", run_pictures.memory_of(run)),
+        _section("Charts", facts.charts),
+        _section("Memory against the budget", run_charts.memory_of(run)),
         _pair(
-            _section("Partition map", run_pictures.map_of(run)),
-            _section("Documents per second, by stage", run_pictures.throughput_of(run)),
-            _section("Input per second", run_pictures.speed_of(run)),
-            _section("Queue and scratch", run_pictures.queues_of(run)),
+            _section("Partition map", run_charts.map_of(run)),
+            _section("Documents per second, by stage", run_charts.throughput_of(run)),
+            _section("Input per second", run_charts.speed_of(run)),
+            _section("Queue and scratch", run_charts.queues_of(run)),
         ),
         _section("Nodes", nodes_table(run.nodes)),
-        _section("GPUs", run_pictures.gpus_of(run)),
-        _section("Length of documents", run_pictures.lengths_of(run)),
+        _section("GPUs", run_charts.gpus_of(run)),
+        _section("Length of documents", run_charts.lengths_of(run)),
         _section("Scores", parts.scores(facts)),
         _section("Stages", parts.stages(facts)),
         _section("Predicted and measured", parts.prediction(facts)),

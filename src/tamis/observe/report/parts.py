@@ -11,11 +11,11 @@ from collections.abc import Mapping
 
 from tamis.engine.ledger import UNTRACED
 from tamis.hints import command, quoted
+from tamis.observe.charts import run_charts
+from tamis.observe.charts.svg import number, seconds_text, text
 from tamis.observe.drops import Drop
 from tamis.observe.excerpts import MAX_CHARS, excerpt
 from tamis.observe.markup import bar, table
-from tamis.observe.pictures import run_pictures
-from tamis.observe.pictures.svg import number, seconds_text, text
 from tamis.observe.report.facts import MAX_ENTRIES, Facts
 from tamis.observe.run_tables import settings_table
 from tamis.sizes import format_size
@@ -94,8 +94,8 @@ def _example(drop: Drop, k: int) -> str:
 
 
 def scores(facts: Facts) -> str:
-    found = run_pictures.scores_of(facts.run)
-    drawn = "".join(f"<div><h3>{text(name)}</h3>{picture}</div>" for name, picture in found)
+    found = run_charts.scores_of(facts.run)
+    drawn = "".join(f"<div><h3>{text(name)}</h3>{chart}</div>" for name, chart in found)
     return f'<div class="devices many">{drawn}</div>' if drawn else ""
 
 

@@ -1,4 +1,4 @@
-"""The two small networks that read a CLIP embedding: how pleasing a picture is, and how likely it is not safe for work.
+"""The two small networks that read a CLIP embedding: how pleasing an image is, and how likely it is not safe for work.
 
 Plain matrices, in numpy: a batch of a thousand takes a millisecond. Weights that are missing, or of another shape, are named.
 """

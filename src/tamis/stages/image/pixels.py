@@ -1,6 +1,6 @@
 """Pixels for the stages that need them: rows of a batch in, arrays out, a few at a time.
 
-What is held at once: one decoded picture for each thread, and the small squares that came out. A picture that cannot be decoded comes out
+What is held at once: one decoded image for each thread, and the small squares that came out. An image that cannot be decoded comes out
 as its fault, for the stage to set aside; one that does not fit under the cap is a MemoryError, as anywhere.
 """
 
@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 from tamis.errors import UsageError
 from tamis.formats.input_files.names import path_of
+from tamis.images.decode import decode, fitted, looks_of, read_span
+from tamis.images.faults import ImageFault
 from tamis.later import np
-from tamis.pictures.decode import decode, fitted, looks_of, read_span
-from tamis.pictures.faults import PictureFault
 from tamis.tasks import DocumentBatch
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ def places(stage: str, batch: DocumentBatch) -> list[Where]:
     names = batch.get_columns()
     if not {"image_path", "offset", "length"} <= set(names):
         raise UsageError(
-            f"{stage}: these documents are no pictures (no image_path, offset and length); begin with ImageReader"
+            f"{stage}: these documents are no images (no image_path, offset and length); begin with ImageReader"
         )
     paths = [path_of(p) for p in batch.column("image_path").to_pylist()]
     offsets, lengths = batch.column("offset").to_pylist(), batch.column("length").to_pylist()
@@ -45,7 +45,7 @@ def stored_bytes(where: Where) -> bytes:
     try:
         return read_span(path, int(offset), int(length))
     except FileNotFoundError:
-        raise PictureFault("its file is gone") from None
+        raise ImageFault("its file is gone") from None
 
 
 def square(where: Where, side: int) -> np.ndarray[Any, Any]:
@@ -56,13 +56,13 @@ def square(where: Where, side: int) -> np.ndarray[Any, Any]:
 
 def each(
     found: list[Where], make: Callable[[Where], T], at_once: int, pool: ThreadPoolExecutor | None
-) -> Iterator[list[T | PictureFault]]:
-    """`make` of every picture, `at_once` together, in their order; with a pool the next two chunks are made meanwhile."""
+) -> Iterator[list[T | ImageFault]]:
+    """`make` of every image, `at_once` together, in their order; with a pool the next two chunks are made meanwhile."""
 
-    def one(where: Where) -> T | PictureFault:
+    def one(where: Where) -> T | ImageFault:
         try:
             return make(where)
-        except PictureFault as fault:
+        except ImageFault as fault:
             return fault
 
     chunks = [found[i : i + at_once] for i in range(0, len(found), at_once)]
@@ -70,7 +70,7 @@ def each(
         for chunk in chunks:
             yield [one(where) for where in chunk]
         return
-    ahead: deque[list[Future[T | PictureFault]]] = deque()
+    ahead: deque[list[Future[T | ImageFault]]] = deque()
     try:
         for i in range(len(chunks)):
             while len(ahead) <= _CHUNKS_AHEAD and i + len(ahead) < len(chunks):

@@ -1,4 +1,4 @@
-"""OnVideoTasks: a stage of one's own that takes and returns VideoTask, in a run, where films and clips are rows."""
+"""OnVideoTasks: a stage of one's own that takes and returns VideoTask, in a run, where videos and clips are rows."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 from tamis.errors import UsageError
 from tamis.later import np, pa
 from tamis.stages.base import ProcessingStage
-from tamis.stages.video.film_stage import CLIP_FIELDS, FILM_FIELDS, FilmStage, clip_of, plain_rows
+from tamis.stages.video.video_stage import CLIP_FIELDS, VIDEO_FIELDS, VideoStage, clip_of, plain_rows
 from tamis.tasks import DocumentBatch
 from tamis.tasks.video import Video, VideoMetadata, VideoTask
 
 
 @dataclass(repr=False)
-class OnVideoTasks(FilmStage):
-    """Calls `stage` with one VideoTask per film, which has the clips that are still there, and makes rows of what it returns.
+class OnVideoTasks(VideoStage):
+    """Calls `stage` with one VideoTask per video, which has the clips that are still there, and makes rows of what it returns.
 
     Clips that it takes out of `clips` are dropped under its name. What it sets on a clip (aesthetic_score, motion scores, embedding, and whatever it
-    puts into `clip.row`) becomes columns. It may neither add clips nor return other films.
+    puts into `clip.row`) becomes columns. It may neither add clips nor return other videos.
     """
 
     stage: ProcessingStage[Any, Any]
@@ -40,11 +40,11 @@ class OnVideoTasks(FilmStage):
 
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
         rows = plain_rows(batch)
-        by_film: dict[str, list[int]] = {}
+        by_video: dict[str, list[int]] = {}
         for i, row in enumerate(rows):
-            by_film.setdefault(row["path"], []).append(i)
+            by_video.setdefault(row["path"], []).append(i)
         kept: dict[int, dict[str, Any]] = {}
-        for path, at in by_film.items():
+        for path, at in by_video.items():
             task = self._task(batch.dataset_name, path, [rows[i] for i in at])
             returned = self.stage.process(task)
             if returned is not None:
@@ -61,7 +61,7 @@ class OnVideoTasks(FilmStage):
     def _task(self, dataset_name: str, path: str, rows: list[dict[str, Any]]) -> VideoTask:
         first = rows[0]
         video = Video(
-            path, metadata=VideoMetadata(**{n: first.get(c) for c, n in FILM_FIELDS.items()}), row=dict(first)
+            path, metadata=VideoMetadata(**{n: first.get(c) for c, n in VIDEO_FIELDS.items()}), row=dict(first)
         )
         if first.get("start_s") is not None:
             video.clips = [clip_of(dict(row), None) for row in rows]
@@ -76,7 +76,7 @@ class OnVideoTasks(FilmStage):
             if task.data.clips:
                 raise UsageError(
                     f"{self.name}: it made {len(task.data.clips)} clips of {task.data.input_path}, which is not split yet; put a stage that "
-                    "splits films (FixedStrideExtractorStage, TransNetV2ClipExtractionStage) before it, and choose among their clips"
+                    "splits videos (FixedStrideExtractorStage, TransNetV2ClipExtractionStage) before it, and choose among their clips"
                 )
             return {at[0]: dict(task.data.row)}
         known = {rows[i]["id"]: i for i in at}

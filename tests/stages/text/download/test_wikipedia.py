@@ -224,7 +224,7 @@ Ships&nbsp;sailed.<br>Then came steam.
     )
 
 
-def test_names_of_pictures_in_other_languages() -> None:
+def test_names_of_images_in_other_languages() -> None:
     assert plain("[[Datei:Berg.jpg|mini|Ein Berg]]Der Berg.[[Kategorie:Berg]]", "de") == "Der Berg."
     assert plain("[[ファイル:a.jpg]]山です。[[カテゴリ:山]]", "ja") == "山です。"
     assert plain("[[Datei:Berg.jpg]]", "en") == "Datei:Berg.jpg"

@@ -138,7 +138,7 @@ class RunDir(files.Closing):
             self._make_folders()
             files.sweep(self.path)
             if self.remote is not None:
-                # From now on this is more than a picture of what the bucket has.
+                # From now on this is more than an image of what the bucket has.
                 files.remove(os.path.join(self.path, FETCHED))
                 self.remote.open(self.path, self.log)
         except BaseException:

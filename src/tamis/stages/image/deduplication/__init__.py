@@ -1,4 +1,4 @@
-"""Removing pictures that are there already."""
+"""Reanimated previews that are there already."""
 
 from tamis.stages.image.deduplication.removal import ImageDuplicatesRemovalStage
 

@@ -1,4 +1,4 @@
-"""ImageDuplicatesRemovalStage: drops the pictures whose ids a deduplication wrote into Parquet files."""
+"""ImageDuplicatesRemovalStage: drops the images whose ids a deduplication wrote into Parquet files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Embeddings of pictures."""
+"""Embeddings of images."""
 
 from tamis.stages.image.embedders.clip_embedder import ImageEmbeddingStage
 

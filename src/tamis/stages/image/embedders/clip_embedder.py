@@ -1,7 +1,7 @@
-"""ImageEmbeddingStage: each picture gets the embedding of a CLIP model, a list of numbers of length 1.
+"""ImageEmbeddingStage: each image gets the embedding of a CLIP model, a list of numbers of length 1.
 
-Decoding, scaling and the network are one stage, so that pixels never leave the worker: of each picture only the square that the network
-looks at is kept, and only for `model_inference_batch_size` pictures at once (three times as many on a GPU, which never waits for the decoder).
+Decoding, scaling and the network are one stage, so that pixels never leave the worker: of each image only the square that the network
+looks at is kept, and only for `model_inference_batch_size` images at once (three times as many on a GPU, which never waits for the decoder).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from functools import partial
 from typing import Any, ClassVar
 
 from tamis.errors import UsageError
+from tamis.images.decode import check_libraries
+from tamis.images.faults import ImageFault
 from tamis.later import np, pa
 from tamis.memory import device_limits
-from tamis.pictures.decode import check_libraries
-from tamis.pictures.faults import PictureFault
 from tamis.stages.base import ProcessingStage
 from tamis.stages.image.embedders.clip_vision import ClipVision
 from tamis.stages.image.models import CLIP, check_batch_size, image_resources, model_place
@@ -34,7 +34,7 @@ from tamis.tasks import DocumentBatch
 class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Adds `embedding`. `model_dir`: a folder that holds the CLIP model (itself, or below its id); None: the hub's cache, or the hub.
 
-    Runs on a GPU where there is one (`num_gpus_per_worker` of it, in bfloat16), else on the CPU. A picture that cannot be decoded goes to
+    Runs on a GPU where there is one (`num_gpus_per_worker` of it, in bfloat16), else on the CPU. An image that cannot be decoded goes to
     quarantine. `remove_image_data`, `verbose`: pixels are never kept, so there is nothing to remove or to tell.
     """
 
@@ -117,12 +117,12 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             lie, began_s = places(self.name, batch), time.perf_counter()
             for i, vector in zip(missing, self._embedded([lie[i] for i in missing]), strict=True):
                 rows[i] = vector
-            made = {i: rows[i] for i in missing if not isinstance(rows[i], PictureFault)}
+            made = {i: rows[i] for i in missing if not isinstance(rows[i], ImageFault)}
             if known is not None and made:
                 seconds, n_bytes = time.perf_counter() - began_s, sum(v.nbytes for v in made.values())
                 if is_worth_keeping(seconds, n_bytes, shutil.disk_usage(known.folder).free):
                     known.keep(batch, made)
-        good = np.array([not isinstance(row, PictureFault) for row in rows], bool)
+        good = np.array([not isinstance(row, ImageFault) for row in rows], bool)
         bad = [i for i in range(len(rows)) if not good[i]]
         self._note_bad(batch.serial[bad], [str(rows[i]) for i in bad])
         kept = batch.filter(good)
@@ -136,8 +136,8 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             out += [next(each_vector) if fault is None else fault for fault in faults]
         return out
 
-    def _results(self, found: list[Where]) -> Iterator[tuple[list[PictureFault | None], Any]]:
-        """(the fault of each picture of a chunk, or None; vectors of those without one). The network works on a chunk while the one before is
+    def _results(self, found: list[Where]) -> Iterator[tuple[list[ImageFault | None], Any]]:
+        """(the fault of each image of a chunk, or None; vectors of those without one). The network works on a chunk while the one before is
         taken from it and the next ones are decoded."""
         network = self._load()
         if network.device.kind == "cuda" and self._pool is None:
@@ -145,13 +145,13 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             share = self.resources.gpus if 0 < self.resources.gpus < 1 else 1.0
             self._pool = ThreadPoolExecutor(max(2, int(n * share)))
         make = partial(square, side=network.side)
-        under_way: tuple[list[PictureFault | None], Callable[[], Any]] | None = None
+        under_way: tuple[list[ImageFault | None], Callable[[], Any]] | None = None
         for chunk in each(found, make, self.model_inference_batch_size, self._pool):
-            squares = [one for one in chunk if not isinstance(one, PictureFault)]
+            squares = [one for one in chunk if not isinstance(one, ImageFault)]
             wait = network.begin(squares) if squares else list
             if under_way is not None:
                 yield under_way[0], under_way[1]()
-            under_way = [one if isinstance(one, PictureFault) else None for one in chunk], wait
+            under_way = [one if isinstance(one, ImageFault) else None for one in chunk], wait
         if under_way is not None:
             yield under_way[0], under_way[1]()
 

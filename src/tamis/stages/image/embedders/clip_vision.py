@@ -1,8 +1,8 @@
-"""The part of a CLIP model that looks at pictures: squares of bytes in, unit vectors out.
+"""The part of a CLIP model that looks at images: squares of bytes in, unit vectors out.
 
 On a GPU in bfloat16: bytes go to the device from pinned memory without waiting, are normalised there, and the network runs as one recorded
-graph, always over the same number of pictures. So threads that decode meanwhile do not get in between its hundreds of kernels, and what a
-picture gets does not depend on how many others there are with it. On a CPU in float32.
+graph, always over the same number of images. So threads that decode meanwhile do not get in between its hundreds of kernels, and what a
+image gets does not depend on how many others there are with it. On a CPU in float32.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Filters of pictures."""
+"""Filters of images."""
 
 from tamis.stages.image.filters.aesthetic_filter import ImageAestheticFilterStage
 from tamis.stages.image.filters.base import BaseFilterStage

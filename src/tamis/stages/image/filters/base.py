@@ -1,4 +1,4 @@
-"""BaseFilterStage: a score for each picture from its embedding, and a limit that it is kept by."""
+"""BaseFilterStage: a score for each image from its embedding, and a limit that it is kept by."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tamis.tasks import DocumentBatch
 class BaseFilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     """A subclass names its score (`score_field`), loads its head (`load_head`) and says which scores stay (`keep`).
 
-    Needs the column `embedding` (ImageEmbeddingStage). A picture without an embedding stays, without a score. `verbose` is what users of
+    Needs the column `embedding` (ImageEmbeddingStage). An image without an embedding stays, without a score. `verbose` is what users of
     the original give: the report tells how many stay.
     """
 

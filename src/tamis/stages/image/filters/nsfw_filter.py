@@ -1,4 +1,4 @@
-"""ImageNSFWFilterStage: pictures that are safe for work."""
+"""ImageNSFWFilterStage: images that are safe for work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FILES = ("model.safetensors", "clip_autokeras_binary_nsfw.safetensors", "clip_a
 
 @dataclass(repr=False)
 class ImageNSFWFilterStage(BaseFilterStage):
-    """Keeps pictures whose `nsfw_score`, a probability, is below `score_threshold`. `weights_path`: the file of the head (safetensors, or a
+    """Keeps images whose `nsfw_score`, a probability, is below `score_threshold`. `weights_path`: the file of the head (safetensors, or a
     file of torch, of which only plain weights are read); else it is looked for in `model_dir`, itself or below the model's id."""
 
     name: str = "image_nsfw_filter"

@@ -1,4 +1,4 @@
-"""ImageSizeFilterStage: pictures that are large enough, and not too long, by their headers alone."""
+"""ImageSizeFilterStage: images that are large enough, and not too long, by their headers alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tamis.tasks import DocumentBatch
 
 @dataclass(repr=False)
 class ImageSizeFilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Keeps pictures whose shorter side has at least `min_side` pixels, whose longer side has at most `max_side`, and whose longer side is
+    """Keeps images whose shorter side has at least `min_side` pixels, whose longer side has at most `max_side`, and whose longer side is
     at most `max_aspect_ratio` times the shorter one. None: no such rule. Nothing is decoded."""
 
     min_side: int | None = 64

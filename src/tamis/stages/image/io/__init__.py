@@ -1,4 +1,4 @@
-"""Reading and writing pictures."""
+"""Reading and writing images."""
 
 from tamis.stages.image.io.convert import ConvertImageBatchToDocumentBatchStage
 from tamis.stages.image.io.image_reader import ImageReader, ImageReaderStage

@@ -1,4 +1,4 @@
-"""ConvertImageBatchToDocumentBatchStage: what is known of pictures as plain documents, for stages and writers of documents."""
+"""ConvertImageBatchToDocumentBatchStage: what is known of images as plain documents, for stages and writers of documents."""
 
 from __future__ import annotations
 

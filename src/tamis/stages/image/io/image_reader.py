@@ -1,4 +1,4 @@
-"""ImageReaderStage and ImageReader: pictures in tars (WebDataset) and folders, each a row that says where its bytes lie."""
+"""ImageReaderStage and ImageReader: images in tars (WebDataset) and folders, each a row that says where its bytes lie."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tamis.tasks.image import ImageBatch
 
 @dataclass(repr=False)
 class ImageReaderStage(Reader):
-    """Pictures of tars and picture files (.tar .jpg .jpeg .png .webp), with caption and json where there are any.
+    """Images of tars and image files (.tar .jpg .jpeg .png .webp), with caption and json where there are any.
 
     Reads headers only. `dali_batch_size`, `num_threads`, `num_gpus_per_worker` and `verbose` are what users of the original give: nothing is
     decoded here, so they decide nothing; batches follow from the memory budget.
@@ -26,7 +26,7 @@ class ImageReaderStage(Reader):
     num_threads: int = 8
     num_gpus_per_worker: float = 0.25
     name: str = "image_reader"
-    formats: ClassVar[tuple[str, ...]] = ("pictures",)
+    formats: ClassVar[tuple[str, ...]] = ("images",)
     batch: ClassVar[type[ImageBatch]] = ImageBatch
     columns_in = ()
     columns_out = ()
@@ -45,18 +45,18 @@ class _Rows(FileReaderStage):
     """As ImageReaderStage, with the parameters that readers of files have."""
 
     name: str = "image_reader"
-    formats: ClassVar[tuple[str, ...]] = ("pictures",)
+    formats: ClassVar[tuple[str, ...]] = ("images",)
     batch: ClassVar[type[ImageBatch]] = ImageBatch
 
 
 @dataclass(repr=False)
 class ImageReader(RowsReader):
-    """Read pictures: a folder, a glob, a file or a list of these, of tars (WebDataset) and picture files (.jpg .jpeg .png .webp).
+    """Read images: a folder, a glob, a file or a list of these, of tars (WebDataset) and image files (.jpg .jpeg .png .webp).
 
-    Parameters as in JsonlReader. A picture that is damaged, cut off, no picture or a bomb goes to quarantine.
+    Parameters as in JsonlReader. An image that is damaged, cut off, no image or a bomb goes to quarantine.
     """
 
-    file_extensions: Sequence[str] = suffixes("pictures")
+    file_extensions: Sequence[str] = suffixes("images")
     name: str = "image_reader"
 
     reader: ClassVar[type[FileReaderStage]] = _Rows

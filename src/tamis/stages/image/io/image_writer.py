@@ -1,4 +1,4 @@
-"""ImageWriterStage: pictures as tars (WebDataset), with a Parquet file beside each."""
+"""ImageWriterStage: images as tars (WebDataset), with a Parquet file beside each."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tamis.stages.text.io.writer.jsonl import output_place
 
 @dataclass(repr=False)
 class ImageWriterStage(Writer):
-    """Tars of up to `images_per_tar` pictures (and `max_tar_bytes`) in `output_dir`, and a Parquet file of the same name beside each with
-    everything known of its pictures, scores and embeddings too.
+    """Tars of up to `images_per_tar` images (and `max_tar_bytes`) in `output_dir`, and a Parquet file of the same name beside each with
+    everything known of its images, scores and embeddings too.
 
-    Tars are filled with the pictures of all batches of a partition. Pictures that no stage changed keep their bytes. `deterministic_name`:
+    Tars are filled with the images of all batches of a partition. Images that no stage changed keep their bytes. `deterministic_name`:
     names of files are always a function of the input; False is refused. `remove_image_data`, `verbose`: pixels are never held, so there
     is nothing to remove or to tell.
     """

@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.errors import UsageError
-from tamis.film import memory_needed
-from tamis.film.decoding import frames_at
-from tamis.film.opening import FilmFault
-from tamis.film.sampling import rgb, shown_size
 from tamis.formats.input_files.names import path_of
 from tamis.later import np, pa
 from tamis.stages.video.caption.caption_preparation import PROMPT, WINDOWS
 from tamis.stages.video.caption.chat_model_stage import DEFAULT_DIR, ChatModelStage
-from tamis.stages.video.film_stage import SPAN, good_rows
 from tamis.stages.video.models.captioner import MODELS, Captioner, Question
 from tamis.stages.video.models.vllm_chat import VllmCaptioner
+from tamis.stages.video.video_stage import SPAN, good_rows
 from tamis.tasks import DocumentBatch
+from tamis.video import memory_needed
+from tamis.video.decoding import frames_at
+from tamis.video.opening import VideoFault
+from tamis.video.sampling import rgb, shown_size
 
 CAPTIONS = "captions"
 _AT_ONCE_BYTES = 128 << 20  # decoded frames of the windows that are asked about together
@@ -74,7 +74,7 @@ class CaptionGenerationStage(ChatModelStage):
                 ]
                 answers = self._model.answers(again)
             for (i, k, _), answer in zip(asked, answers, strict=True):
-                if not isinstance(found[i], FilmFault):
+                if not isinstance(found[i], VideoFault):
                     found[i][k] = answer
         batch, captions = good_rows(self, batch, found)
         self._say(f"{sum(map(len, captions))} captions of {batch.num_items} clips")
@@ -87,7 +87,7 @@ class CaptionGenerationStage(ChatModelStage):
             for k, window in enumerate(windows or ()):
                 try:
                     waiting.append((i, k, self._question(path_of(path), window, prompt, aspect or 1.0)))
-                except FilmFault as exc:
+                except VideoFault as exc:
                     found[i] = exc
                     break
                 held = sum(q.frames.nbytes for _, _, q in waiting)

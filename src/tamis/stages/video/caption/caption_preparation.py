@@ -6,23 +6,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from tamis.errors import UsageError, check_choice
-from tamis.film.windows import compute_windows, smart_nframes
 from tamis.later import pa
 from tamis.stages.video.caption.prompts import CAPTION, prompt_of
-from tamis.stages.video.film_stage import SPAN, FilmStage
+from tamis.stages.video.video_stage import SPAN, VideoStage
 from tamis.tasks import DocumentBatch
+from tamis.video.windows import compute_windows, smart_nframes
 
 WINDOWS, PROMPT = "caption_windows", "caption_prompt"
 _TYPES = ("float32", "float16", "bfloat16", "uint8")
 
 
 @dataclass(repr=False)
-class CaptionPreparationStage(FilmStage):
+class CaptionPreparationStage(VideoStage):
     """Cuts clips into windows of `window_size` frames that get a caption each (what is left is one of its own from `remainder_threshold`
     frames on, else part of the last), and chooses `sampling_fps` frames a second of each, evenly.
 
     Adds caption_windows (first and last frame, and the times of the chosen frames in seconds) and caption_prompt: the text of
-    `prompt_variant` (default, av, av-surveillance), or `prompt_text`. Pictures are decoded by the stage that captions, and there they are made into
+    `prompt_variant` (default, av, av-surveillance), or `prompt_text`. Frames are decoded by the stage that captions, and there they are made into
     what its model takes: `model_variant` and `preprocess_dtype` are what users of the original give. So is
     `generate_previews`, which changes nothing: a PreviewStage makes a preview of each clip, whatever its windows.
     """

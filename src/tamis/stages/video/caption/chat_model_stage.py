@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 from tamis.memory.gpu import count_gpus
 from tamis.stages.resources import Resources
 from tamis.stages.text.models import folder as folders
-from tamis.stages.video.film_stage import NetworkStage
 from tamis.stages.video.models.captioner import find_model
 from tamis.stages.video.models.device import torch_device
 from tamis.stages.video.models.vllm_chat import has_vllm, vllm_settings
+from tamis.stages.video.video_stage import NetworkStage
 
 DEFAULT_DIR = "models/qwen"
 

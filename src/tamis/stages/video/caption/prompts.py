@@ -10,11 +10,11 @@ CAPTION = {
         "moves, and the light. Say only what can be seen, in plain sentences."
     ),
     "av": (
-        "This video was filmed from a vehicle. Describe what matters for driving safely: the road and its signs and signals, weather and "
+        "This video was recorded from a vehicle. Describe what matters for driving safely: the road and its signs and signals, weather and "
         "light, other vehicles, cyclists and people on foot, what each of them does, and anything unexpected. Say only what can be seen."
     ),
     "av-surveillance": (
-        "This video was filmed by a fixed camera that watches traffic. Describe the place, the traffic and its course, and every event that "
+        "This video was recorded by a fixed camera that watches traffic. Describe the place, the traffic and its course, and every event that "
         "is out of the ordinary (a collision, a near miss, someone where they should not be), with its order in time. Say only what can be seen."
     ),
 }

@@ -1,4 +1,4 @@
-"""FixedStrideExtractorStage cuts films into clips of one length; ClipTranscodingStage says how clips are to be written."""
+"""FixedStrideExtractorStage cuts videos into clips of one length; ClipTranscodingStage says how clips are to be written."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from tamis.errors import UsageError
-from tamis.film.cutting import COPY
-from tamis.film.encoding import NVENC, Encoding, choose_encoder, encoding_need
-from tamis.film.spans import fixed_spans
 from tamis.later import np, pa
 from tamis.memory.gpu import count_gpus
 from tamis.stages.base import Rule
 from tamis.stages.resources import Resources
 from tamis.stages.video.clipping.splitting import CLIP_COLUMNS, split_rows
-from tamis.stages.video.film_stage import FilmStage, only_default, own_cpus
+from tamis.stages.video.video_stage import VideoStage, only_default, own_cpus
 from tamis.tasks import DocumentBatch
 from tamis.tasks.names import TOLD
+from tamis.video.cutting import COPY
+from tamis.video.encoding import NVENC, Encoding, choose_encoder, encoding_need
+from tamis.video.spans import fixed_spans
 
 ENCODING_COLUMNS = ["encoder", "encoder_threads", "encoder_bit_rate_k"]
 _CHUNK_S = 8  # seconds that a clip is taken to have where clips are counted into chunks
 
 
 @dataclass(repr=False)
-class FixedStrideExtractorStage(FilmStage):
-    """Clips of `clip_len_s` seconds, one every `clip_stride_s`. The last of a film ends with it, and goes if it is shorter than
-    `min_clip_length_s`; a film that has no clip is dropped. `limit_clips`: the first so many of each film; 0 or less: all."""
+class FixedStrideExtractorStage(VideoStage):
+    """Clips of `clip_len_s` seconds, one every `clip_stride_s`. The last of a video ends with it, and goes if it is shorter than
+    `min_clip_length_s`; a video that has no clip is dropped. `limit_clips`: the first so many of each video; 0 or less: all."""
 
     clip_len_s: float
     clip_stride_s: float
@@ -59,21 +59,21 @@ class FixedStrideExtractorStage(FilmStage):
         gone = [i for i, of in enumerate(spans) if not of]
         limits = {"min_clip_length_s": self.min_clip_length_s}
         self._note_drops(batch.serial[gone], self.name, [durations[i] for i in gone], limits)
-        self._say(f"{sum(map(len, spans))} clips of {batch.num_items} films")
+        self._say(f"{sum(map(len, spans))} clips of {batch.num_items} videos")
         return split_rows(batch, spans)
 
 
 @dataclass(repr=False)
-class ClipTranscodingStage(FilmStage):
+class ClipTranscodingStage(VideoStage):
     """How clips are written: with an encoder (libx264, libx265, libvpx-vp9, libsvtav1, libaom-av1, mpeg4, h264_nvenc: those that this
-    machine has), or as they are in the film (`encoder="copy"`, a hundred times as fast). Audio is always copied. h264_nvenc is a GPU's (data
+    machine has), or as they are in the video (`encoder="copy"`, a hundred times as fast). Audio is always copied. h264_nvenc is a GPU's (data
     centre cards such as A100, H100 and H200 have none): where it cannot be opened libx264 encodes, which the report tells,
     and which stands in the column `encoder`.
 
     It is the writer that encodes, and only what is still there then: encoding is the dearest step by far, so clips that a filter drops
-    are never encoded, and nothing is encoded twice. Memory is reserved here, from the size of the picture: a film that cannot be
+    are never encoded, and nothing is encoded twice. Memory is reserved here, from the size of the frame: a video that cannot be
     encoded inside the budget is told before its clips are looked at. `encoder_threads`: other numbers than one may give other bytes.
-    `use_input_bit_rate`: the bit rate of the film instead of constant quality. `num_clips_per_chunk`: stages behind take so many clips
+    `use_input_bit_rate`: the bit rate of the video instead of constant quality. `num_clips_per_chunk`: stages behind take so many clips
     (of 8 seconds) at a time.
     """
 
@@ -117,13 +117,13 @@ class ClipTranscodingStage(FilmStage):
 
     def setup(self, worker_metadata: Any = None) -> None:
         if self.ffmpeg_verbose:
-            from tamis.film.opening import library
+            from tamis.video.opening import library
 
             av = library()
             av.logging.set_level(av.logging.VERBOSE)
 
     def process_rows(self, batch: DocumentBatch) -> list[DocumentBatch]:
-        from tamis.film import memory_needed
+        from tamis.video import memory_needed
 
         n = batch.num_items
         if self._chosen is None:

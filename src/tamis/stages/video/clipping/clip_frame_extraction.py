@@ -9,24 +9,24 @@ from fractions import Fraction
 from typing import Any
 
 from tamis.errors import UsageError
-from tamis.film import memory_needed
-from tamis.film.decoding import frames_at
-from tamis.film.sampling import FrameExtractionPolicy, FramePurpose, rgb, shown_size, signature, times_of
 from tamis.formats.input_files.names import path_of
 from tamis.later import np, pa
-from tamis.stages.video.film_stage import FilmStage, own_cpus
+from tamis.stages.video.video_stage import VideoStage, own_cpus
 from tamis.tasks import DocumentBatch
 from tamis.tasks.video import VideoTask
+from tamis.video import memory_needed
+from tamis.video.decoding import frames_at
+from tamis.video.sampling import FrameExtractionPolicy, FramePurpose, rgb, shown_size, signature, times_of
 
 _RATES = {FramePurpose.AESTHETICS: 1.0, FramePurpose.EMBEDDINGS: 2.0}
 
 
 @dataclass(repr=False)
-class ClipFrameExtractionStage(FilmStage):
+class ClipFrameExtractionStage(VideoStage):
     """Chooses frames of clips: for each policy and rate a column of times in seconds, by the name that the original gives the frames
     (FrameExtractionPolicy.sequence-2000 for two a second).
 
-    Stages behind decode the pictures at these times themselves, so frames never leave a stage: a second of 4K at two frames is 50 MB. By
+    Stages behind decode the frames at these times themselves, so frames never leave a stage: a second of 4K at two frames is 50 MB. By
     hand, on a VideoTask, the frames are decoded here, into `extracted_frames`, scaled to `target_res` (height, width).
 
     `target_fps`: one rate or several; without it those that `extract_purposes` need (1 for aesthetics, 2 for embeddings), or 2.

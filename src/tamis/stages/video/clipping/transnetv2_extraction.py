@@ -1,4 +1,4 @@
-"""TransNetV2ClipExtractionStage: clips that begin and end where the film is cut."""
+"""TransNetV2ClipExtractionStage: clips that begin and end where the video is cut."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from tamis.errors import UsageError, check_choice
-from tamis.film.decoding import Frames
-from tamis.film.opening import FilmFault
-from tamis.film.spans import Span, scene_spans
 from tamis.formats.input_files.names import path_of
 from tamis.later import np, torch
 from tamis.stages.base import Rule
 from tamis.stages.video.clipping.splitting import CLIP_COLUMNS, split_rows
-from tamis.stages.video.film_stage import NetworkStage
 from tamis.stages.video.models import transnetv2 as model
 from tamis.stages.video.models.device import gpu_memory, torch_device, weights_file
+from tamis.stages.video.video_stage import NetworkStage
 from tamis.tasks import DocumentBatch
+from tamis.video.decoding import Frames
+from tamis.video.opening import VideoFault
+from tamis.video.spans import Span, scene_spans
 
 _MODES = ("stride", "truncate")
 _GPU_WINDOWS = 8  # that are asked about at once on a GPU; a core takes them one by one
@@ -26,14 +26,14 @@ _GPU_WINDOWS = 8  # that are asked about at once on a GPU; a core takes them one
 
 @dataclass(repr=False)
 class TransNetV2ClipExtractionStage(NetworkStage):
-    """Splits films at cuts, found by TransNetV2: frames whose probability of a transition is above `threshold` part scenes.
+    """Splits videos at cuts, found by TransNetV2: frames whose probability of a transition is above `threshold` part scenes.
 
     A scene longer than `max_length_s` is cut into pieces of that length ("stride") or ends there ("truncate"); `crop_s` is taken off both
-    ends of each; clips below `min_length_s` are left out. `entire_scene_as_clip`: a film without any cut is one scene, else it has no
-    clips. `limit_clips`: the first so many of a film, -1 for all. A film without clips is dropped.
+    ends of each; clips below `min_length_s` are left out. `entire_scene_as_clip`: a video without any cut is one scene, else it has no
+    clips. `limit_clips`: the first so many of a video, -1 for all. A video without clips is dropped.
 
     `model_dir`: the folder of transnetv2-pytorch-weights.pth (itself, or below Sn4kehead/TransNetV2); None: the hub's cache, or the hub.
-    Decoding, scaling to 27 x 48 and the network are one step over 150 frames at a time, so that a film of any length fits.
+    Decoding, scaling to 27 x 48 and the network are one step over 150 frames at a time, so that a video of any length fits.
     """
 
     model_dir: str | None = None
@@ -86,11 +86,11 @@ class TransNetV2ClipExtractionStage(NetworkStage):
         gone = [i for i, of in enumerate(spans) if not of]
         longest = [max((b - a for a, b in scenes[i]), default=0.0) for i in gone]
         self._note_drops(batch.serial[gone], self.name, longest, {"min_length_s": self.min_length_s or 0.0})
-        self._say(f"{sum(map(len, scenes))} scenes, {sum(map(len, spans))} clips of {batch.num_items} films")
+        self._say(f"{sum(map(len, scenes))} scenes, {sum(map(len, spans))} clips of {batch.num_items} videos")
         return split_rows(batch, spans)
 
     def scenes(self, path: str, duration_s: float) -> list[Span]:
-        """Scenes of a film, in seconds. FilmFault where nothing can be decoded."""
+        """Scenes of a video, in seconds. VideoFault where nothing can be decoded."""
         times = array("d")
         frames = Frames(path)
 
@@ -103,7 +103,7 @@ class TransNetV2ClipExtractionStage(NetworkStage):
 
         probabilities = array("f", self._probabilities(small()))
         if not times:
-            raise FilmFault(frames.fault or "none of its pictures can be decoded")
+            raise VideoFault(frames.fault or "none of its frames can be decoded")
         found = model.scenes_of(probabilities, self.threshold)
         if not self.entire_scene_as_clip and found == [(0, len(times))]:
             return []

@@ -1,4 +1,4 @@
-"""VideoFrameExtractionStage: small frames of whole films, for finding cuts."""
+"""VideoFrameExtractionStage: small frames of whole videos, for finding cuts."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tamis.errors import UsageError, check_choice
-from tamis.film import memory_needed
-from tamis.film.decoding import Frames, check_shows
-from tamis.film.facts import read_facts
 from tamis.formats.input_files.names import path_of
 from tamis.later import np
-from tamis.stages.video.film_stage import FilmStage, only_default
+from tamis.stages.video.video_stage import VideoStage, only_default
 from tamis.tasks import DocumentBatch
 from tamis.tasks.video import VideoTask
+from tamis.video import memory_needed
+from tamis.video.decoding import Frames, check_shows
+from tamis.video.facts import read_facts
 
 _DECODERS = ("pynvc", "ffmpeg_cpu", "ffmpeg_gpu")
 
@@ -27,7 +27,7 @@ def get_frames_from_ffmpeg(
     Memory for them is reserved before any frame is decoded.
     """
     if use_gpu:
-        raise UsageError("get_frames_from_ffmpeg: films are decoded on the CPU; leave use_gpu out")
+        raise UsageError("get_frames_from_ffmpeg: videos are decoded on the CPU; leave use_gpu out")
     path = os.fspath(video_file)
     n = read_facts(path).n_frames
     memory_needed.reserve_frames(n, width, height)
@@ -42,11 +42,11 @@ def get_frames_from_ffmpeg(
 
 
 @dataclass(repr=False)
-class VideoFrameExtractionStage(FilmStage):
-    """Before TransNetV2: films of which nothing can be decoded go to quarantine here.
+class VideoFrameExtractionStage(VideoStage):
+    """Before TransNetV2: videos of which nothing can be decoded go to quarantine here.
 
-    Frames of a film are not handed from stage to stage (an hour is 420 MB of them): the stage that finds cuts decodes them as it goes. By
-    hand, on a VideoTask, they are put into `frame_array`, as `output_hw` (height, width) says. Films are decoded on the CPU whatever
+    Frames of a video are not handed from stage to stage (an hour is 420 MB of them): the stage that finds cuts decodes them as it goes. By
+    hand, on a VideoTask, they are put into `frame_array`, as `output_hw` (height, width) says. Videos are decoded on the CPU whatever
     `decoder_mode` names.
     """
 

@@ -1,4 +1,4 @@
-"""Clips as vectors of Cosmos-Embed1: CosmosEmbed1FrameCreationStage chooses eight pictures, CosmosEmbed1EmbeddingStage embeds them."""
+"""Clips as vectors of Cosmos-Embed1: CosmosEmbed1FrameCreationStage chooses eight frames, CosmosEmbed1EmbeddingStage embeds them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tamis.errors import UsageError, check_choice
-from tamis.film.sampling import FrameExtractionPolicy, rgb, times_of
 from tamis.formats.input_files.names import path_of
 from tamis.later import np, pa
 from tamis.stages.text.models import folder as folders
-from tamis.stages.video.film_stage import SPAN, FilmStage, NetworkStage, own_cpus
 from tamis.stages.video.models.cosmos_embed1 import N_FRAMES, VARIANTS, CosmosEmbed1, checked_folder, repository
 from tamis.stages.video.models.device import gpu_memory, model_folder, torch_device
+from tamis.stages.video.video_stage import SPAN, NetworkStage, VideoStage, own_cpus
 from tamis.tasks import DocumentBatch
+from tamis.video.sampling import FrameExtractionPolicy, rgb, times_of
 
 TIMES = "cosmos_embed1_times"
 EMBEDDING = "cosmos_embed1_embedding"
@@ -25,9 +25,9 @@ _MOST_FPS = 20.0
 
 
 @dataclass(repr=False)
-class CosmosEmbed1FrameCreationStage(FilmStage):
-    """Chooses the eight pictures of each clip, evenly among those at `target_fps` a second; of a clip with fewer than eight at that rate
-    it is doubled, up to 20. Adds cosmos_embed1_times, in seconds; the pictures are decoded by the stage that embeds them."""
+class CosmosEmbed1FrameCreationStage(VideoStage):
+    """Chooses the eight frames of each clip, evenly among those at `target_fps` a second; of a clip with fewer than eight at that rate
+    it is doubled, up to 20. Adds cosmos_embed1_times, in seconds; the frames are decoded by the stage that embeds them."""
 
     model_dir: str = _DEFAULT_DIR
     variant: str = "336p"
@@ -127,7 +127,7 @@ class CosmosEmbed1EmbeddingStage(NetworkStage):
         return batch.with_column(MATCH_SCORE, pa.array([float(shares[i, k]) for i, k in enumerate(best)], pa.float64()))
 
     def _vector(self, path: str, start: float, end: float, times: Sequence[float] | None) -> Any:
-        from tamis.film.decoding import frames_at
+        from tamis.video.decoding import frames_at
 
         side = VARIANTS[self.variant][0]
         frames = [

@@ -8,21 +8,21 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tamis.errors import UsageError, check_choice
-from tamis.film.sampling import FrameExtractionPolicy, signature, squares_at, times_of
 from tamis.formats.input_files.names import path_of
 from tamis.later import np, pa
 from tamis.stages.base import Rule
 from tamis.stages.image.models import AESTHETIC, CLIP, image_resources, read_weights
 from tamis.stages.text.models import folder as folders
-from tamis.stages.video.film_stage import SPAN, NetworkStage
 from tamis.stages.video.filtering.thresholds import at_least, keep_by
 from tamis.stages.video.models.device import model_folder, torch_device, weights_file
+from tamis.stages.video.video_stage import SPAN, NetworkStage
 from tamis.tasks import DocumentBatch
+from tamis.video.sampling import FrameExtractionPolicy, signature, squares_at, times_of
 
 SCORE = "aesthetic_score"
 _DEFAULT_DIR = "models/clip_aesthetic"
 _REDUCTIONS = ("min", "mean")
-_AT_ONCE = 16  # pictures that the network sees together
+_AT_ONCE = 16  # frames that the network sees together
 _FILE = "model.safetensors"
 
 
@@ -94,8 +94,8 @@ class ClipAestheticFilterStage(NetworkStage):
             scores.extend(self._head(self._network(waiting)).tolist())
             waiting.clear()
 
-        for picture in squares_at(path_of(path), at, self._network.side, aspect or 1.0):
-            waiting.append(picture)
+        for frame in squares_at(path_of(path), at, self._network.side, aspect or 1.0):
+            waiting.append(frame)
             if len(waiting) == _AT_ONCE:
                 ask()
         if waiting:

@@ -5,24 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tamis.errors import UsageError
-from tamis.film.motion import Motion
-from tamis.film.vectors import measure_motion
 from tamis.formats.input_files.names import path_of
 from tamis.later import pa
 from tamis.stages.base import Rule
-from tamis.stages.video.film_stage import SPAN, FilmStage, own_cpus
 from tamis.stages.video.filtering.thresholds import at_least, keep_by
+from tamis.stages.video.video_stage import SPAN, VideoStage, own_cpus
 from tamis.tasks import DocumentBatch
+from tamis.video.motion import Motion
+from tamis.video.vectors import measure_motion
 
 SCORES = ("motion_score_global_mean", "motion_score_per_patch_min_256")
 ERROR = "motion_error"
 
 
 @dataclass(repr=False)
-class MotionVectorDecodeStage(FilmStage):
+class MotionVectorDecodeStage(VideoStage):
     """Measures how much clips move, from the motion vectors of the codec (of a small MPEG-4 copy where the codec tells none).
 
-    Adds motion_score_global_mean and motion_score_per_patch_min_256 (film/motion.py says what they are). `target_fps` frames a second
+    Adds motion_score_global_mean and motion_score_per_patch_min_256 (video/motion.py says what they are). `target_fps` frames a second
     are looked at, for `target_duration_ratio` of the clip. Decoding and scoring are one step: only the scores leave this stage. Both
     are -1 where there is nothing to measure, and motion_error says why (resolution_too_small: a side below 256).
     """
@@ -53,7 +53,7 @@ class MotionVectorDecodeStage(FilmStage):
 
 
 @dataclass(repr=False)
-class MotionFilterStage(FilmStage):
+class MotionFilterStage(VideoStage):
     """Drops clips whose motion is below a threshold: on average, or in the patch that moves least. `score_only`: drops none.
 
     Scores are two numbers a clip by now, so there is nothing for a GPU, and no batch to bound.

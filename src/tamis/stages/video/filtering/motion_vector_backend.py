@@ -1,4 +1,4 @@
-"""The measures of motion as functions, under the names that users of the original import. `video`: the path of a film."""
+"""The measures of motion as functions, under the names that users of the original import. `video`: the path of a video."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tamis.errors import UsageError
-from tamis.film.motion import PATCH, MotionMap, frames_wanted
-from tamis.film.vectors import sampled_vectors
 from tamis.later import np
+from tamis.video.motion import PATCH, MotionMap, frames_wanted
+from tamis.video.vectors import sampled_vectors
 
 
 class VideoResolutionTooSmallError(Exception):
-    """A side of the picture is below 256: no patch of the second score fits."""
+    """A side of the frame is below 256: no patch of the second score fits."""
 
 
 @dataclass
@@ -28,7 +28,7 @@ class MotionInfo:
 
 @dataclass
 class DecodedData:
-    """Vectors of some frames, each an array as FFmpeg tells them, and (height, width) of the pictures."""
+    """Vectors of some frames, each an array as FFmpeg tells them, and (height, width) of the frames."""
 
     frames: list[Any]
     frame_size: tuple[int, int]
@@ -60,8 +60,8 @@ def motion_vectors_to_flowfield(
 def decode_for_motion(
     video: str | os.PathLike[str], thread_count: int = 4, target_fps: float = 2.0, target_duration_ratio: float = 0.5
 ) -> DecodedData:
-    """Vectors of a film or clip. Films are decoded in one thread whatever `thread_count` says: vectors do not depend on it."""
-    from tamis.film.facts import read_facts
+    """Vectors of a video or clip. Videos are decoded in one thread whatever `thread_count` says: vectors do not depend on it."""
+    from tamis.video.facts import read_facts
 
     if thread_count < 1:
         raise UsageError(f"decode_for_motion: thread_count must be at least 1, got {thread_count}")

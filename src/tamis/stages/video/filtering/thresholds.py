@@ -8,7 +8,7 @@ from tamis.later import np
 from tamis.stages.base import Rule
 
 if TYPE_CHECKING:
-    from tamis.stages.video.film_stage import FilmStage
+    from tamis.stages.video.video_stage import VideoStage
     from tamis.tasks import DocumentBatch
 
 
@@ -17,7 +17,7 @@ def at_least(name: str, column: str, limit: str, value: float) -> Rule:
     return Rule(name, column, {limit: value}, at_least=limit)
 
 
-def keep_by(stage: FilmStage, batch: DocumentBatch, rules: list[Rule]) -> DocumentBatch:
+def keep_by(stage: VideoStage, batch: DocumentBatch, rules: list[Rule]) -> DocumentBatch:
     """Return the clips whose scores reach the limits of all rules; a missing score reaches none."""
     for rule in rules:
         assert rule.at_least is not None

@@ -1,1 +1,1 @@
-"""Films in, clips out."""
+"""Videos in, clips out."""

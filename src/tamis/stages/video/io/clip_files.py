@@ -1,7 +1,7 @@
-"""The stage of ClipWriterStage that makes files: each clip as a film of its own, with what is known of it beside it as JSON.
+"""The stage of ClipWriterStage that makes files: each clip as a video of its own, with what is known of it beside it as JSON.
 
 Files are made under a name of their own first, and get their final ones when all of a batch are there: whatever is killed, nobody
-sees half a clip, and clips of a film that turns out to be bad are not left behind. Names follow from film and span, so that a
+sees half a clip, and clips of a video that turns out to be bad are not left behind. Names follow from video and span, so that a
 repeated attempt replaces its own files and nothing is there twice.
 """
 
@@ -18,24 +18,24 @@ from typing import Any
 
 from tamis import files
 from tamis.errors import UsageError
-from tamis.film.cutting import COPY, copy_cut
-from tamis.film.decoding import check_shows
-from tamis.film.encoding import Encoding, encode_span
-from tamis.film.opening import FilmFault
 from tamis.formats.input_files.names import path_of
 from tamis.later import pa
 from tamis.memory import meter
 from tamis.sizes import check_integer
-from tamis.stages.video.film_stage import SPAN, FilmStage, good_rows, plain_rows
+from tamis.stages.video.video_stage import SPAN, VideoStage, good_rows, plain_rows
 from tamis.stores.homes import local_of
 from tamis.stores.urls import absolute, is_bucket, is_remote, split_s3
 from tamis.tasks import DocumentBatch
+from tamis.video.cutting import COPY, copy_cut
+from tamis.video.decoding import check_shows
+from tamis.video.encoding import Encoding, encode_span
+from tamis.video.opening import VideoFault
 
 _PART = ".part"
 _MOST_NAME_BYTES = 220  # file systems take 255, and endings are put behind it
 _FOLDERS = ("clips", "metas", "previews", "ce1_embd_parquet", "processed_videos", "processed_clip_chunks")
 _SENT = "_tamis/clips-being-sent"  # where files lie until they are in a bucket
-_FILM_FACTS = (
+_VIDEO_FACTS = (
     "size_bytes", "duration_s", "n_frames", "fps", "width", "height", "codec", "audio_codec", "bit_rate_k",
 )  # fmt: skip
 EMBEDDING, PREVIEW = "cosmos_embed1_embedding", "preview"
@@ -45,7 +45,7 @@ _NOT_IN_JSON = (PREVIEW, EMBEDDING)  # they stand in files of their own
 
 
 @dataclass(repr=False)
-class ClipFilesStage(FilmStage):
+class ClipFilesStage(VideoStage):
     """Writes the clips that came so far. Adds clip_path, clip_bytes and clip_sha256; a clip that cannot be read or decoded goes to quarantine.
 
     Caller: ClipWriterStage, whose parameters these are.
@@ -100,7 +100,7 @@ class ClipFilesStage(FilmStage):
                 f"{self.name}: there are no {missing[0]} to write; put the stage that makes them before it"
             )
         written = _Written(self.output_path, self.max_workers)
-        found: list[dict[str, Any] | FilmFault] = []
+        found: list[dict[str, Any] | VideoFault] = []
         try:
             for row in plain_rows(batch):
                 if (wrong := self._wrong_name(row)) is not None:
@@ -108,13 +108,13 @@ class ClipFilesStage(FilmStage):
                     continue
                 try:
                     found.append({**row, **(self._clip(row, written) if self.upload_clips else _NO_CLIP)})
-                except FilmFault as exc:
+                except VideoFault as exc:
                     found.append(exc)
                     written.drop_last()
             batch, made = good_rows(self, batch, found)
             for row in made:
                 self._beside(row, written)
-            self._films(made, written)
+            self._videos(made, written)
             if "embeddings" in self.parts:
                 self._embeddings(made, written)
             written.publish()
@@ -133,15 +133,15 @@ class ClipFilesStage(FilmStage):
             print(f"{self.name}: {len(made)} clips written, {len(found) - len(made)} damaged", flush=True)
         return batch
 
-    def _wrong_name(self, row: dict[str, Any]) -> FilmFault | None:
+    def _wrong_name(self, row: dict[str, Any]) -> VideoFault | None:
         """Files are called by what records say: one that is no plain name could lead out of the output."""
         if not _is_plain_name(row["id"]):
-            return FilmFault(
+            return VideoFault(
                 f"its id is no name of a file: {row['id']!r:.100}; expected letters and digits, as a splitter gives"
             )
         frames = [row.get("first_frame"), row.get("end_frame")]
         if "previews" in self.parts and not all(isinstance(n, (int, float)) for n in frames):
-            return FilmFault(f"its frames are no numbers: {frames!r:.100}")
+            return VideoFault(f"its frames are no numbers: {frames!r:.100}")
         return None
 
     # -- one clip ---------------------------------------------------------------------------------------------------------
@@ -149,12 +149,12 @@ class ClipFilesStage(FilmStage):
         how = Encoding(row.get("encoder") or COPY, row.get("encoder_threads") or 1, row.get("encoder_bit_rate_k"))
         extension = how.extension(row["codec"], row["audio_codec"])
         final = os.path.join(self._folder("clips"), f"{row['id']}.{extension}")
-        part, film = written.new(final), path_of(row["path"])
+        part, video = written.new(final), path_of(row["path"])
         if how.encoder == COPY:
-            copy_cut(film, row["start_s"], row["end_s"], part, extension)
+            copy_cut(video, row["start_s"], row["end_s"], part, extension)
             check_shows(part)  # what was copied was not looked at
         else:
-            encode_span(film, row["start_s"], row["end_s"], part, extension, how)
+            encode_span(video, row["start_s"], row["end_s"], part, extension, how)
         with open(part, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         return {
@@ -197,7 +197,7 @@ class ClipFilesStage(FilmStage):
             name = hashlib.blake2b("".join(row["id"] for row in rows).encode(), digest_size=12).hexdigest()
             parquet.write_table(table, written.new(self._folder("ce1_embd_parquet", f"{name}.parquet")))
 
-    def _films(self, rows: Sequence[dict[str, Any]], written: _Written) -> None:
+    def _videos(self, rows: Sequence[dict[str, Any]], written: _Written) -> None:
         """Write a summary of each video and of this part of it."""
         of: dict[str, list[dict[str, Any]]] = {}
         for row in rows:
@@ -211,7 +211,7 @@ class ClipFilesStage(FilmStage):
             }
             part = hashlib.blake2b("".join(chunk["clips"]).encode(), digest_size=4).hexdigest()
             written.text(self._folder("processed_clip_chunks", f"{name}_{part}.json"), chunk)
-            told = {name: first.get(name) for name in _FILM_FACTS}
+            told = {name: first.get(name) for name in _VIDEO_FACTS}
             written.text(self._folder("processed_videos", f"{name}.json"), {"video": path, **told})
 
     def _relative(self, path: str) -> str:

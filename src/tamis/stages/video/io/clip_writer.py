@@ -29,7 +29,7 @@ class ClipWriterStage(CompositeStage[DocumentBatch, FileGroupTask]):
     """Writes each clip to `output_path`/clips/ID.mp4 (.mkv for codecs that MP4 does not take), what is known of it to metas/v0/ID.json, and
     a Parquet table of all clips with every column: scores, captions, embeddings, and where the files lie.
 
-    `input_path`: the folder of the films, by which their summaries in processed_videos/ are named. `upload_clips`: False writes everything
+    `input_path`: the folder of the videos, by which their summaries in processed_videos/ are named. `upload_clips`: False writes everything
     but the clips themselves; `dry_run` writes the table only. `generate_embeddings`, `generate_previews`, `generate_captions`: these
     must have been made by stages before, and are written (ce1_embd_parquet/, previews/, as windows in the JSON, where they are called after the
     first of `caption_models` and `enhanced_caption_models`). `max_workers`: threads that wait

@@ -1,4 +1,4 @@
-"""VideoReader: films as rows. Says where each lies and what it tells of itself; nothing is decoded."""
+"""VideoReader: videos as rows. Says where each lies and what it tells of itself; nothing is decoded."""
 
 from __future__ import annotations
 
@@ -22,39 +22,39 @@ FIELDS = ["path", "size_bytes", "duration_s", "n_frames", "fps", "is_variable_ra
 
 @dataclass(repr=False)
 class VideoReaderStage(Reader):
-    """Turns files of film into rows. `input_path`: the folder that relative names are in, outside of a run."""
+    """Turns files of video into rows. `input_path`: the folder that relative names are in, outside of a run."""
 
     input_path: str | None = None
     verbose: bool = False
     name: str = "video_reader"
-    formats: ClassVar[tuple[str, ...]] = ("film",)
+    formats: ClassVar[tuple[str, ...]] = ("video",)
     columns_in = ()
     columns_out = FIELDS
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
-        """Says what to install where PyAV is missing, before any film is called bad for it."""
-        from tamis.film.opening import library
+        """Says what to install where PyAV is missing, before any video is called bad for it."""
+        from tamis.video.opening import library
 
         library()
 
     def process(self, task: FileGroupTask) -> list[DocumentBatch]:
-        """By hand: one batch per film. FormatError for a file that is none."""
+        """By hand: one batch per video. FormatError for a file that is none."""
         from tamis.formats.table_block import TableBlock
 
         batches = []
         for path in task.data:
             inside = os.path.join(self.input_path, path) if self.input_path else path
-            for _, table in named("film").iter_rows(inside, 0, 1):
+            for _, table in named("video").iter_rows(inside, 0, 1):
                 batches.append(DocumentBatch.over(TableBlock(table), np.arange(1), task.dataset_name))
         return batches
 
 
 @dataclass(repr=False)
 class VideoReader(CompositeStage[EmptyTask, DocumentBatch]):
-    """Read films (.mp4 .mov .avi .mkv .webm): a folder, a glob, a file or a list of these; the first `video_limit` of them.
+    """Read videos (.mp4 .mov .avi .mkv .webm): a folder, a glob, a file or a list of these; the first `video_limit` of them.
 
-    Each film is a row with path, size_bytes, duration_s, n_frames, fps, is_variable_rate, width, height, pixel_aspect, codec,
-    pixel_format, bit_rate_k and audio_codec. What is no film, has no frames or is cut short goes to quarantine.
+    Each video is a row with path, size_bytes, duration_s, n_frames, fps, is_variable_rate, width, height, pixel_aspect, codec,
+    pixel_format, bit_rate_k and audio_codec. What is no video, has no frames or is cut short goes to quarantine.
     """
 
     input_video_path: str | Sequence[str]
@@ -74,11 +74,11 @@ class VideoReader(CompositeStage[EmptyTask, DocumentBatch]):
             raise UsageError(
                 f"{self.name}: input_video_path is empty; give a folder, a glob, a file or a list of these"
             )
-        # One film a partition: that is what a kill or a bad film costs.
+        # One video a partition: that is what a kill or a bad video costs.
         files = FilePartitioningStage(
-            self.input_video_path, files_per_partition=1, file_extensions=suffixes("film"), limit=self.video_limit
+            self.input_video_path, files_per_partition=1, file_extensions=suffixes("video"), limit=self.video_limit
         )
         return [files, VideoReaderStage(verbose=self.verbose)]
 
     def get_description(self) -> str:
-        return f"Reads films of {self.input_video_path}, one row each"
+        return f"Reads videos of {self.input_video_path}, one row each"

@@ -1,6 +1,6 @@
-"""Vision-language chat models: pictures and a question in, an answer out. Any model of transformers that answers about pictures.
+"""Vision-language chat models: images and a question in, an answer out. Any model of transformers that answers about images.
 
-Qwen2-VL and Qwen2.5-VL see a window as a video (patches.py), Qwen3-VL and all others as a row of pictures. Answers are the likeliest
+Qwen2-VL and Qwen2.5-VL see a window as a video (patches.py), Qwen3-VL and all others as a row of images. Answers are the likeliest
 ones, word by word, so that the same clip gets the same caption every time.
 """
 
@@ -11,22 +11,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tamis.film.windows import fit_sides
 from tamis.later import np, torch
 from tamis.stages.image.embedders.clip_vision import normalisation
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.pretrained import from_pretrained
 from tamis.stages.video.models.patches import patches_of
 from tamis.stages.video.models.writer import ChatModel
+from tamis.video.windows import fit_sides
 
 if TYPE_CHECKING:
     from numpy import ndarray
 
 MODELS = {"qwen2.5": "Qwen/Qwen2.5-VL-7B-Instruct", "qwen3": "Qwen/Qwen3-VL-8B-Instruct"}
 _AS_VIDEO = ("qwen2_vl", "qwen2_5_vl")
-_AS_PICTURES = ("qwen3_vl", "qwen3_vl_moe")
+_AS_IMAGES = ("qwen3_vl", "qwen3_vl_moe")
 _LEAST, _MOST, _TOTAL = 128, 768, 24_576  # squares of `factor` pixels: of a frame, of a frame, of all frames together
-_LONGEST = 448  # side of a picture for models whose own processor scales it further
+_LONGEST = 448  # side of an image for models whose own processor scales it further
 
 
 @dataclass
@@ -39,21 +39,21 @@ class Question:
 
 
 class Captioner(ChatModel):
-    """A model that answers about pictures."""
+    """A model that answers about images."""
 
-    auto_class, lacks = "AutoModelForImageTextToText", "no model that answers about pictures"
+    auto_class, lacks = "AutoModelForImageTextToText", "no model that answers about images"
 
     def _read_texts(self, folder: folders.ModelFolder) -> None:
         """Qwen's tokenizers, for we make the patches ourselves; the model's own processor for others."""
         self.kind = str(folder.config.get("model_type", ""))
         self._processor: Any = None
-        if self.kind in (*_AS_VIDEO, *_AS_PICTURES):
+        if self.kind in (*_AS_VIDEO, *_AS_IMAGES):
             super()._read_texts(folder)
             self._looks = normalisation(folder)
             return
         place = str(folder.path)
         self._processor = from_pretrained(
-            "AutoProcessor", place, "a model that answers about pictures", local_files_only=True
+            "AutoProcessor", place, "a model that answers about images", local_files_only=True
         )
         self._tokenizer = self._processor.tokenizer
 
@@ -74,7 +74,7 @@ class Captioner(ChatModel):
         return self._said(self._chat(questions) if self._processor is not None else self._patched(questions))
 
     def _chat(self, questions: Sequence[Question]) -> dict[str, Any]:
-        """By the model's own processor: pictures in the order of time, then the question."""
+        """By the model's own processor: images in the order of time, then the question."""
         from PIL import Image
 
         chats = [

@@ -13,7 +13,7 @@ from tamis.stages.text.models import folder as folders
 if TYPE_CHECKING:
     from tamis.stages.text.models.device import TorchDevice
 
-VARIANTS = {"224p": (224, 256), "336p": (336, 768), "448p": (448, 768)}  # side of a picture, length of a vector
+VARIANTS = {"224p": (224, 256), "336p": (336, 768), "448p": (448, 768)}  # side of an image, length of a vector
 N_FRAMES = 8
 
 

@@ -28,7 +28,7 @@ def network() -> Any:
     from torch.nn import functional
 
     class Separable(nn.Module):  # type: ignore[misc,unused-ignore]
-        """A convolution over the picture, then one over time, `dilation` frames apart."""
+        """A convolution over the image, then one over time, `dilation` frames apart."""
 
         def __init__(self, n_in: int, n_out: int, dilation: int) -> None:
             super().__init__()
@@ -62,7 +62,7 @@ def network() -> Any:
             return functional.relu(x) if self._is_active else x
 
     class Stack(nn.Module):  # type: ignore[misc,unused-ignore]
-        """Two blocks with a short cut around the second, and half the picture in both directions."""
+        """Two blocks with a short cut around the second, and half the image in both directions."""
 
         def __init__(self, n_in: int, n_out: int) -> None:
             super().__init__()
@@ -147,10 +147,10 @@ def load_weights(path: Path) -> Any:
 
 
 def windows(frames: Iterable[np.ndarray[Any, Any]]) -> Iterator[tuple[np.ndarray[Any, Any], int]]:
-    """(100 frames, how many of the middle ones are of the film) over a film, one frame at a time: the first frame is repeated before the
+    """(100 frames, how many of the middle ones are of the video) over a video, one frame at a time: the first frame is repeated before the
     beginning, the last behind the end. At most 150 frames are held."""
     held: list[Any] = []
-    n_new = 0  # frames of the film that no window gave yet, of those in `held`
+    n_new = 0  # frames of the video that no window gave yet, of those in `held`
     last = None
     for frame in frames:
         if last is None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tamis.stages.video.models.captioner import Question
 
 _LONGEST = 448
-_MOST_PICTURES = 64  # of one question
+_MOST_IMAGES = 64  # of one question
 
 
 def has_vllm() -> bool:
@@ -61,10 +61,10 @@ def _sampling(max_tokens: int) -> Any:
 
 
 class VllmCaptioner:
-    """As Captioner: pictures in the order of time, then the question."""
+    """As Captioner: images in the order of time, then the question."""
 
     def __init__(self, folder: ModelFolder, max_tokens: int, settings: Mapping[str, Any]) -> None:
-        self._model = _engine(folder, {"limit_mm_per_prompt": {"image": _MOST_PICTURES}, **settings})
+        self._model = _engine(folder, {"limit_mm_per_prompt": {"image": _MOST_IMAGES}, **settings})
         self._sampling = _sampling(max_tokens)
 
     def sides(self, height: int, width: int, n_frames: int) -> tuple[int, int]:
@@ -76,7 +76,7 @@ class VllmCaptioner:
 
         chats = []
         for q in questions:
-            step = -(-len(q.frames) // _MOST_PICTURES)
+            step = -(-len(q.frames) // _MOST_IMAGES)
             shown = [{"type": "image_pil", "image_pil": Image.fromarray(f)} for f in q.frames[::step]]
             chats.append([{"role": "user", "content": [*shown, {"type": "text", "text": q.prompt}]}])
         return [made.outputs[0].text.strip() for made in self._model.chat(chats, self._sampling, use_tqdm=False)]

@@ -1,1 +1,1 @@
-"""Small moving pictures of clips."""
+"""Small animated previews of clips."""

@@ -1,22 +1,22 @@
-"""PreviewStage: a small moving picture of each clip, for people who look through them."""
+"""PreviewStage: a small animated preview of each clip, for people who look through them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from tamis.errors import UsageError
-from tamis.film.previews import preview
 from tamis.formats.input_files.names import path_of
 from tamis.later import pa
-from tamis.stages.video.film_stage import SPAN, FilmStage, own_cpus
+from tamis.stages.video.video_stage import SPAN, VideoStage, own_cpus
 from tamis.tasks import DocumentBatch
+from tamis.video.previews import preview
 
 PREVIEW = "preview"
 
 
 @dataclass(repr=False)
-class PreviewStage(FilmStage):
-    """Adds preview: an animated WebP of `target_fps` pictures a second, `target_height` high (never enlarged). ClipWriterStage with
+class PreviewStage(VideoStage):
+    """Adds preview: an animated WebP of `target_fps` frames a second, `target_height` high (never enlarged). ClipWriterStage with
     generate_previews writes it to previews/. `quality` is 0 to 100, `compression_level` 0 (fast) to 6 (small)."""
 
     target_fps: float = 1.0

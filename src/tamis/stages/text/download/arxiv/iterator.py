@@ -11,7 +11,7 @@ from typing import Any
 
 from tamis.errors import FormatError
 from tamis.formats.compression.stream_fault import StreamFault
-from tamis.pictures.tar import BLOCK, padded
+from tamis.images.tar import BLOCK, padded
 from tamis.sizes import check_integer
 from tamis.stages.base import InputFault
 from tamis.stages.text.download.arxiv.comments import without_comments

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tamis.errors import FormatError
-from tamis.pictures.tar import BLOCK, is_header, number, padded, pax, plain_name, text_of
+from tamis.images.tar import BLOCK, is_header, number, padded, pax, plain_name, text_of
 from tamis.stages.text.download.streams import Decoded
 
 _EXTRA_BYTES = 1 << 20

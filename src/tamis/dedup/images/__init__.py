@@ -1,0 +1,1 @@
+"""Deduplication of images: by their pixels."""

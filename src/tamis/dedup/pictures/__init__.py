@@ -1,1 +1,0 @@
-"""Deduplication of pictures: by their pixels."""

@@ -1,0 +1,150 @@
+"""Pixels of an image: an array of height x width x 3 bytes (RGB), whatever the image is stored as.
+
+JPEG by simplejpeg (Pillow for CMYK), PNG and WebP by Pillow. Transparent pixels lie on white; 16-bit images keep their upper eight bits.
+Memory: what an image takes is known from its header and asked for before it is decoded, so that an image that does not fit under the cap
+of a worker is a MemoryError and never taken for a damaged one.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tamis.errors import first_line, optional
+from tamis.images.faults import ImageFault
+from tamis.images.headers import Looks, look
+from tamis.images.scratch import Scratch
+from tamis.later import np
+from tamis.stores.spool import open_bytes
+from tamis.stores.urls import is_remote
+
+if TYPE_CHECKING:
+    Pixels = np.ndarray[Any, np.dtype[np.uint8]]
+
+_SPARE_BYTES = 1 << 20
+_SCRATCH = Scratch()
+
+
+def read_span(path: str, offset: int, length: int) -> bytes:
+    """Read the stored bytes of an image: a whole file, or a span of a tar, local or remote."""
+    if is_remote(path):
+        with open_bytes(path) as file:
+            return _whole(file.pread, offset, length)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = os.pread(fd, length, offset)
+        return data if len(data) == length else _whole(lambda n, at: os.pread(fd, n, at), offset, length)
+    finally:
+        os.close(fd)
+
+
+def _whole(pread: Callable[[int, int], bytes], at: int, length: int) -> bytes:
+    """Read `length` bytes from a source that may return fewer at a time."""
+    parts = []
+    while length > 0 and (data := pread(length, at)):
+        parts.append(data)
+        at, length = at + len(data), length - len(data)
+    if length:
+        raise ImageFault(f"{length:,} bytes are missing: the file is shorter than it was")
+    return b"".join(parts)
+
+
+def check_libraries() -> None:
+    """MissingExtra where images cannot be decoded here: for stages, before the first image, which would be taken for damaged."""
+    optional("simplejpeg", "reading images", "image")
+    _pillow()
+
+
+def looks_of(data: bytes) -> Looks:
+    return look(lambda at, n: data[at : at + n], len(data))
+
+
+def decode(data: bytes, looks: Looks | None = None, min_side: int = 0, passing: bool = False) -> Pixels:
+    """Decode an image into its pixels.
+
+    `min_side`: a JPEG may be decoded smaller (a half, a quarter, an eighth), as long as its shorter side has
+    this many pixels: the decoder then computes only these, several times as fast. `passing`: the pixels may be
+    stored in a buffer that the next image of this thread reuses.
+    """
+    looks = looks or looks_of(data)
+    if looks.format == "jpeg" and looks.channels != 4:
+        return _jpeg(data, looks, min_side, passing)
+    return _by_pillow(data, looks, min_side)
+
+
+def fitted(pixels: Pixels, side: int) -> Pixels:
+    """Return the center square, scaled (bicubic, antialiased) as CLIP expects images: uint8 [side, side, 3]."""
+    from tamis.kernels.pixels.scaling import scaled_square
+
+    return scaled_square(pixels, side, _SCRATCH.bytes)
+
+
+def reserve(n_bytes: int) -> None:
+    """MemoryError where so much cannot be had: libraries in C, which fail in their own ways, are called only after this."""
+    np.empty(n_bytes + _SPARE_BYTES, np.uint8)
+
+
+def scale_of(looks: Looks, min_side: int) -> int:
+    """By how much a JPEG decoder may shrink it: 8, 4, 2 or 1.
+
+    >>> scale_of(Looks("jpeg", 4000, 3000, 3, 0), 224), scale_of(Looks("jpeg", 300, 400, 3, 0), 224)
+    (8, 1)
+    """
+    short = min(looks.width, looks.height)
+    return next((n for n in (8, 4, 2) if min_side and -(-short // n) >= min_side), 1)
+
+
+def _jpeg(data: bytes, looks: Looks, min_side: int, passing: bool) -> Pixels:
+    simplejpeg = optional("simplejpeg", "reading images", "image")
+    n = scale_of(looks, min_side)
+    height, width = -(-looks.height // n), -(-looks.width // n)
+    room = _SCRATCH.bytes("pixels", height * width * 3) if passing else None
+    reserve((0 if passing else height * width * 3) + looks.work_bytes)
+    try:
+        # Not min_height and min_width: simplejpeg takes factors in between, too, which are slower than the next power of two.
+        pixels: Pixels = simplejpeg.decode_jpeg(
+            data, "RGB", min_height=height, min_width=width, min_factor=1, buffer=room
+        )
+    except ValueError as exc:
+        raise ImageFault(f"a damaged JPEG: {first_line(exc, 200)}") from None
+    return pixels
+
+
+def _by_pillow(data: bytes, looks: Looks, min_side: int) -> Pixels:
+    image = _pillow()
+    reserve(2 * looks.decoded_bytes + looks.work_bytes)
+    try:
+        with image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP")) as opened:
+            if looks.format == "jpeg" and min_side:
+                n = scale_of(looks, min_side)
+                opened.draft(None, (-(-looks.width // n), -(-looks.height // n)))
+            made = _as_rgb(opened, image)
+    except MemoryError:
+        raise
+    except Exception as exc:  # whatever a decoder says of bytes that others wrote
+        raise ImageFault(f"a damaged {looks.format.upper()}: {first_line(exc, 200)}") from None
+    return np.asarray(made)
+
+
+def _as_rgb(opened: Any, image: Any) -> Any:
+    opened.load()
+    if opened.mode.startswith("I;16") or opened.mode == "I":
+        levels = np.asarray(opened)
+        grey = (levels.astype(np.uint32) >> 8).astype(np.uint8)
+        clear = opened.info.get("transparency")
+        if isinstance(clear, int):  # the level of transparent pixels, in all its bits
+            grey[levels == clear] = 255
+        return image.fromarray(grey).convert("RGB")
+    if opened.mode in ("RGBA", "LA", "PA") or "transparency" in opened.info:
+        above = opened.convert("RGBA")
+        white = image.new("RGBA", above.size, (255, 255, 255, 255))
+        return image.alpha_composite(white, above).convert("RGB")
+    return opened.convert("RGB")
+
+
+def _pillow() -> Any:
+    image = optional("PIL.Image", "reading images", "image")
+    image.MAX_IMAGE_PIXELS = None  # refused from the header already (headers.MAX_PIXELS)
+    return image

@@ -1,0 +1,70 @@
+"""What became of the documents: one bar for what came in, one for each rule that dropped some, one for what was kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tamis.observe.charts.svg import coordinate, number, text
+
+MAX_ROWS = 24
+_ROW = 34
+
+
+@dataclass(frozen=True)
+class Step:
+    """One bar. `kind`: in, kept, dropped, duplicates, quarantined or aside (a class of style.CSS)."""
+
+    name: str
+    n: float
+    kind: str = "dropped"
+    detail: str = ""
+
+
+def funnel_chart(steps: Sequence[Step]) -> str:
+    """Steps in the order of the pipeline. The first is the whole; dropped ones hang where it had shrunk to when they came."""
+    steps = _joined(steps)
+    whole = max((number(s.n) for s in steps), default=0.0)
+    if whole <= 0:
+        return ""
+    rows = []
+    left = number(steps[0].n)
+    for i, step in enumerate(steps):
+        n = number(step.n)
+        y = i * _ROW
+        x = 0.0
+        if step.kind not in ("in", "kept"):  # a piece off the end of what is left
+            left = max(left - n, 0.0)
+            x = min(left / whole, 1.0) * 100
+        width = min(n / whole * 100, 100.0 - x)
+        share = f"{n / whole:.1%}" if n < whole else ""
+        says = (
+            f"{step.name}: {n:,.0f} documents{f', {share}' if share else ''}{f', {step.detail}' if step.detail else ''}"
+        )
+        rows.append(
+            f'<g><title>{text(says, 400)}</title><rect class="rail" x="0" y="{y + 18}" width="100%" height="9" rx="2"/>'
+            f'<rect class="f-{step.kind}" x="{coordinate(x)}%" y="{y + 18}" width="{width:.2f}%" height="9" rx="2"/>'
+            f'<text x="0" y="{y + 13}">{text(step.name, 34)}</text>'
+            f'<text class="strong" x="100%" y="{y + 13}" text-anchor="end">{n:,.0f}{f" · {share}" if share else ""}</text></g>'
+        )
+    label = "documents: " + ", ".join(f"{s.name} {number(s.n):,.0f}" for s in steps)
+    svg = f'<svg class="rows" role="img" aria-label="{text(label, 600)}" width="100%" height="{len(steps) * _ROW}">'
+    return f"<figure>{svg}{''.join(rows)}</svg></figure>"
+
+
+def _joined(steps: Sequence[Step]) -> list[Step]:
+    """At most MAX_ROWS: the smallest of those that dropped something are taken together, at the place of the last of them."""
+    if len(steps) <= MAX_ROWS:
+        return list(steps)
+    some = sorted((i for i, s in enumerate(steps) if s.kind == "dropped"), key=lambda i: number(steps[i].n))
+    small = set(some[: len(steps) - MAX_ROWS + 1])
+    if not small:
+        return list(steps[:MAX_ROWS])
+    rest = Step(f"{len(small)} more rules", sum(number(steps[i].n) for i in small))
+    found = []
+    for i, step in enumerate(steps):
+        if i not in small:
+            found.append(step)
+        elif i == max(small):
+            found.append(rest)
+    return found[:MAX_ROWS]

@@ -1,0 +1,172 @@
+"""How values are spread: bars over bins, several sets over each other (documents that came in, documents that were kept).
+
+Shares lie on an even axis, everything else on one by powers of two. Bins may have gaps between them (nothing fell there) and
+open ends. Bins too narrow to be seen are drawn together.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tamis.observe.charts.svg import WIDTH, Key, coordinate, count_text, figure, number, text
+
+MAX_BINS = 700
+_NARROW = 1 / 80  # of the width
+_HEIGHT = 120
+_ENDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.25, 2.0)
+_N_NAMES = 5
+Bin = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Bars:
+    """(low, high, count) each. An end that is None is open; where both are, the count is of what is no number."""
+
+    name: str
+    bins: Sequence[Sequence[float | None]]
+    kind: str = "k0"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Values -> places, from 0 to 1."""
+
+    low: float
+    high: float
+    even: bool
+
+    def place(self, value: float) -> float:
+        low, high = self._bent(self.low), self._bent(self.high)
+        return (self._bent(value) - low) / (high - low) if high > low else 0.0
+
+    def _bent(self, value: float) -> float:
+        if self.even:
+            return value
+        size = abs(value)
+        return math.copysign(size if size < 1 else 1 + math.log2(size), value)
+
+    def names(self) -> list[float]:
+        """Values to be written below: evenly, or powers of ten."""
+        if self.even:
+            return [self.low + (self.high - self.low) * i / (_N_NAMES - 1) for i in range(_N_NAMES)]
+        ends = [-(10.0**i) for i in range(12, -1, -1)] + [0.0] + [10.0**i for i in range(13)]
+        inside = [v for v in ends if self.low <= v <= self.high]
+        step = -(-len(inside) // (_N_NAMES + 1)) or 1
+        return inside[::step]
+
+
+def histogram_chart(
+    label: str, sets: Sequence[Bars], show: Callable[[float], str] = count_text, marks: Sequence[float] = ()
+) -> str:
+    """Draw a histogram; return "" if nothing was counted.
+
+    `marks`: thresholds to show, as far as they are inside the range.
+    """
+    known = [_known(s.bins) for s in sets]
+    every = [b for bins in known for b in bins]
+    if not every:
+        return ""
+    low, high = min(b[0] for b in every), max(b[1] for b in every)
+    axis = _axis(low, high)
+    groups = _groups(every, axis)
+    counts = [_counts(bins, groups) for bins in known]
+    most = max(n for count in counts for n in count)
+    parts = []
+    for which, (bars, count) in enumerate(zip(sets, counts, strict=True)):
+        for (start, end), n in zip(groups, count, strict=True):
+            left, wide = _place(start, end, axis)
+            inset = wide * (0.06 + 0.16 * which)  # a set in front is narrower: both stay visible
+            tall = max(n / most * (_HEIGHT - 6), 1.0) if n else 0.0
+            if tall:
+                parts.append(
+                    f'<rect class="fill {bars.kind}" x="{coordinate(left + inset)}" y="{coordinate(_HEIGHT - tall)}" '
+                    f'width="{coordinate(max(wide - 2 * inset, 0.5))}" height="{coordinate(tall)}"/>'
+                )
+    for i, (start, end) in enumerate(groups):
+        says = [f"{show(start)} to {show(end)}", *(f"{s.name}: {c[i]:,.0f}" for s, c in zip(sets, counts, strict=True))]
+        left, wide = _place(start, end, axis)
+        parts.append(
+            f'<g class="hit"><rect x="{coordinate(left)}" y="0" width="{coordinate(wide)}" height="{_HEIGHT}"/>'
+            f"<title>{text(chr(10).join(says), 400)}</title></g>"
+        )
+    for mark in (m for m in marks if axis.low <= m <= axis.high):
+        parts.append(f'<path class="limit" d="M{coordinate(axis.place(mark) * WIDTH)} 0V{_HEIGHT}"/>')
+    keys = [Key(s.kind, s.name, f"{sum(b[2] for b in bins):,.0f}") for s, bins in zip(sets, known, strict=True)]
+    odd = sum(number(b[2]) for s in sets for b in s.bins[:MAX_BINS] if len(b) == 3 and b[0] is None and b[1] is None)
+    svg = (
+        f'<svg class="alone" role="img" aria-label="{text(label)}" width="100%" height="{_HEIGHT + 20}">'
+        f'<svg width="100%" height="{_HEIGHT}" viewBox="0 0 {WIDTH} {_HEIGHT}" preserveAspectRatio="none">'
+        f'<path class="base" d="M0 {_HEIGHT}H{WIDTH}"/>{"".join(parts)}</svg>{_names(axis, show)}</svg>'
+    )
+    return figure(svg, keys, f"{odd:,.0f} are no numbers and not shown." if odd else "")
+
+
+def _axis(low: float, high: float) -> Axis:
+    """Shares from zero to a round end, so that a chart of one is like that of another; other values as far as they go."""
+    if low >= -2 and high <= 2:
+        end = next(e for e in _ENDS if e >= high)
+        return Axis(0.0 if low >= 0 else -next(e for e in _ENDS if e >= -low), end if high > 0 else 0.0, True)
+    return Axis(low, high, False)
+
+
+def _known(bins: Sequence[Sequence[float | None]]) -> list[Bin]:
+    """Bins that can be drawn; open ends get one as far from zero again."""
+    found = []
+    for one in bins[:MAX_BINS]:
+        if len(one) != 3 or not number(one[2]):
+            continue
+        low, high = _end(one[0]), _end(one[1])
+        if low is None and high is not None:
+            low = 2 * min(high, -1.0)
+        elif high is None and low is not None:
+            high = 2 * max(low, 1.0)
+        if low is not None and high is not None and low < high:
+            found.append((low, high, number(one[2])))
+    return found
+
+
+def _end(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > 2.0**60 or value != value:
+        return None
+    return float(value)
+
+
+def _groups(bins: Sequence[Bin], axis: Axis) -> list[tuple[float, float]]:
+    """Stretches that are drawn as one bar each: bins, and neighbours of them as long as they are too narrow to be seen."""
+    found: list[tuple[float, float]] = []
+    for low, high in sorted({(b[0], b[1]) for b in bins}):
+        if found and low < found[-1][1]:  # bins of another kind over these: one bar
+            found[-1] = (found[-1][0], max(found[-1][1], high))
+        elif found and axis.place(high) - axis.place(found[-1][0]) < _NARROW:
+            found[-1] = (found[-1][0], high)
+        else:
+            found.append((low, high))
+    return found
+
+
+def _place(start: float, end: float, axis: Axis) -> tuple[float, float]:
+    """Left end and width: wide enough to be seen."""
+    wide = max(axis.place(end) - axis.place(start), _NARROW)
+    return min(axis.place(start), 1 - wide) * WIDTH, wide * WIDTH
+
+
+def _counts(bins: Sequence[Bin], groups: Sequence[tuple[float, float]]) -> list[float]:
+    starts = [g[0] for g in groups]
+    counts = [0.0] * len(groups)
+    for low, _, n in bins:
+        counts[bisect.bisect_right(starts, low) - 1] += n
+    return counts
+
+
+def _names(axis: Axis, show: Callable[[float], str]) -> str:
+    parts = []
+    for value in axis.names():
+        percent = 100 * axis.place(value)
+        anchor = "start" if percent < 4 else "end" if percent > 96 else "middle"
+        parts.append(
+            f'<text x="{coordinate(percent)}%" y="{_HEIGHT + 15}" text-anchor="{anchor}">{text(show(value))}</text>'
+        )
+    return "".join(parts)

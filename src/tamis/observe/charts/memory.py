@@ -1,0 +1,180 @@
+"""Memory over time, stacked by process: supervisor, forking server, each worker; against the budget, with pressure levels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tamis.observe.charts.forecast import seconds_to_limit
+from tamis.observe.charts.svg import (
+    MAX_HITS,
+    WIDTH,
+    Frame,
+    Key,
+    coordinate,
+    figure,
+    moment_text,
+    number,
+    picked,
+    seconds_text,
+    text,
+)
+from tamis.observe.points import Total
+from tamis.sizes import format_size
+
+MAX_WORKERS = 6  # drawn one by one; the rest together
+_MAX_POINTS = 200
+# Of memory/pressure.py: percent of the budget from which on a level holds, and what it means.
+LEVELS = (
+    (70, 80, "l1", "70 % no growth"),
+    (80, 90, "l2", "80 % only the end of the pipeline starts"),
+    (90, 97, "l3", "90 % workers are stopped"),
+    (97, 100, "l4", "97 % one worker"),
+)
+
+
+@dataclass(frozen=True)
+class Layer:
+    name: str
+    kind: str
+    values: list[float]
+
+
+def layers(points: Sequence[Total]) -> list[Layer]:
+    """Return the layers of the stack, from the bottom up.
+
+    Workers are in the order of their numbers; those that used most are drawn one by one.
+    """
+    total: dict[str, float] = {}
+    for p in points:
+        for name, used in p.workers.items():
+            total[name] = total.get(name, 0.0) + number(used)
+    living = points[-1].workers if points else {}
+    first = sorted(total, key=lambda n: (n in living, total[n]), reverse=True)[:MAX_WORKERS]
+    shown = sorted(first, key=lambda n: (int(n) if n.isdecimal() else 1 << 60, n))
+    found = [
+        Layer("supervisor", "k7", [number(p.supervisor_bytes) for p in points]),
+        Layer("forking server", "k6", [number(p.server_bytes) for p in points]),
+    ]
+    found += [
+        Layer(f"worker {name[:20]}", f"k{i}", [number(p.workers.get(name)) for p in points])
+        for i, name in enumerate(shown)
+    ]
+    if len(total) > len(shown):
+        rest = [sum(number(v) for k, v in p.workers.items() if k not in shown) for p in points]
+        found.append(Layer("other workers", "k8", rest))
+    known = [sum(layer.values[i] for layer in found) for i in range(len(points))]
+    other = [max(number(p.used_bytes) - known[i], 0.0) for i, p in enumerate(points)]
+    if any(o > 0.01 * number(p.used_bytes) for o, p in zip(other, points, strict=True)):
+        found.append(Layer("other" if any(known) else "in use", "k8" if any(known) else "k0", other))
+    return [layer for layer in found if any(layer.values)]
+
+
+def memory_chart(points: Sequence[Total], budget_bytes: float, began_at: float = 0.0, live: bool = False) -> str:
+    """`points`: times in seconds since the run began; what their parts do not explain of `used_bytes` is "other". `live`: the run goes
+    on, so a forecast says something. Nothing for a run without samples."""
+    budget = number(budget_bytes)
+    if not points or budget <= 0:
+        return ""
+    points = _thinned(points)
+    left_s = seconds_to_limit([(p.at, number(p.used_bytes)) for p in points], budget) if live else None
+    start, last = points[0].at, points[-1].at
+    end = max(last, start + 1.0)
+    shown_s = 0.0
+    if left_s is not None:
+        shown_s = min(left_s, max((end - start) * 0.2, 5.0))
+        end += shown_s
+    most = max(max(number(p.used_bytes), number(p.peak_bytes)) for p in points)
+    frame = Frame(start, end, max(budget * 1.08, most * 1.05), 220)
+    stack = layers(points)
+    body, keys = _stacked(frame, points, stack)
+    if any(number(p.peak_bytes) > number(p.used_bytes) for p in points) and len(points) > 1:
+        peaks = [(p.at, max(number(p.used_bytes), number(p.peak_bytes))) for p in points]
+        body += f'<path class="peak" d="{frame.line(peaks)}"/>'
+        keys.append(Key("peak", "highest in between", format_size(peaks[-1][1])))
+    if left_s is not None:
+        used = number(points[-1].used_bytes)
+        then = used + (budget - used) * shown_s / left_s
+        body += f'<path class="ahead" d="{frame.line([(last, used), (end, then)])}"/>'
+    body += _levels_over_time(frame, points)
+    at_budget = coordinate(frame.y(budget))
+    body += f'<path class="limit" d="M0 {at_budget}H{WIDTH}"/>'
+    marks = f'<text class="strong" x="100%" dx="-4" y="{coordinate(max(frame.y(budget) - 4, 10))}" text-anchor="end">budget {format_size(budget)}</text>'
+    for low, high, _, name in LEVELS[:3]:  # the last one is too narrow to be written in
+        middle = frame.y(budget * (low + high) / 200)
+        marks += f'<text class="quiet" x="6" y="{coordinate(middle + 4)}">{text(name)}</text>'
+    body += frame.hits(
+        [(points[i].at, _says(points[i], stack, i, budget, began_at)) for i in picked(len(points), MAX_HITS)]
+    )
+    note = f"Peak {format_size(most)}, {most / budget:.0%} of the budget."
+    if left_s is not None:
+        note += f" It rises: at this rate the budget is reached in {seconds_text(left_s)}."
+    elif live:
+        note += " No clear rise: no time to the limit can be told."
+    label = f"memory over time: {format_size(points[-1].used_bytes)} of {format_size(budget)} in use"
+    return figure(frame.draw(label, body, format_size, marks, _bands(frame, budget)), keys, note)
+
+
+def _thinned(points: Sequence[Total]) -> list[Total]:
+    """Return the highest point of each bin, and the last point."""
+    n = -(-len(points) // _MAX_POINTS)
+    if n <= 1:
+        return list(points)
+    bins = [points[i : i + n] for i in range(0, len(points) - 1, n)]
+    return [*(max(b, key=lambda p: max(number(p.used_bytes), number(p.peak_bytes))) for b in bins), points[-1]]
+
+
+def _stacked(frame: Frame, points: Sequence[Total], stack: Sequence[Layer]) -> tuple[str, list[Key]]:
+    times = [p.at for p in points]
+    if len(times) == 1:  # one sample is a level, not a point
+        times = [times[0], frame.end]
+        stack = [Layer(s.name, s.kind, s.values * 2) for s in stack]
+    # Every line is the upper end of one layer and the lower end of the next: it is written once.
+    places = [f"{frame.x(at):.0f} " for at in times]
+    heights = [0.0] * len(times)
+    below = [f"{x}{frame.height}" for x in places]
+    parts, keys = [], []
+    for layer in stack:
+        heights = [h + v for h, v in zip(heights, layer.values, strict=True)]
+        above = [f"{x}{frame.y(h):.1f}" for x, h in zip(places, heights, strict=True)]
+        parts.append(f'<path class="fill {layer.kind}" d="M{"L".join(above)}L{"L".join(reversed(below))}Z"/>')
+        keys.append(Key(layer.kind, layer.name, format_size(layer.values[-1])))
+        below = above
+    return "".join(parts), keys
+
+
+def _bands(frame: Frame, budget: float) -> str:
+    parts = []
+    for low, high, kind, _ in LEVELS:
+        top, bottom = frame.y(budget * high / 100), frame.y(budget * low / 100)
+        parts.append(
+            f'<rect class="level {kind}" x="0" y="{coordinate(top)}" width="{WIDTH}" height="{coordinate(bottom - top)}"/>'
+        )
+    return "".join(parts)
+
+
+def _levels_over_time(frame: Frame, points: Sequence[Total]) -> str:
+    """Draw a strip at the bottom that shows which level was in force when."""
+    parts = []
+    for i, p in enumerate(points):
+        if p.level > 0:
+            left = frame.x(p.at)
+            right = frame.x(points[i + 1].at) if i + 1 < len(points) else frame.x(frame.end)
+            kind = f"l{min(p.level, 4)}"
+            parts.append(
+                f'<rect class="strip {kind}" x="{coordinate(left)}" y="{frame.height - 6}" width="{coordinate(max(right - left, 1.5))}" height="6"/>'
+            )
+    return "".join(parts)
+
+
+def _says(p: Total, stack: Sequence[Layer], i: int, budget: float, began_at: float) -> str:
+    rows = [
+        moment_text(p.at, began_at),
+        f"{format_size(number(p.used_bytes))}, {number(p.used_bytes) / budget:.0%} of the budget",
+    ]
+    if number(p.peak_bytes) > number(p.used_bytes):
+        rows.append(f"highest in between: {format_size(number(p.peak_bytes))}")
+    rows += [f"{layer.name}: {format_size(layer.values[i])}" for layer in reversed(stack) if layer.values[i]]
+    if p.level > 0:
+        rows.append("level: " + LEVELS[min(p.level, 4) - 1][3])
+    return "\n".join(rows)

@@ -1,0 +1,173 @@
+"""The charts of a run, each from what was read of it. The only file here that knows how a run is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tamis.observe.charts.funnel import Step, funnel_chart
+from tamis.observe.charts.histogram import Bars, histogram_chart
+from tamis.observe.charts.lines import MAX_LINES, Line, lines_chart, rates
+from tamis.observe.charts.memory import memory_chart
+from tamis.observe.charts.partitions import map_chart
+from tamis.observe.charts.svg import count_text, number, text
+from tamis.observe.points import Cell, GpuPoint, Total
+from tamis.observe.snapshot import Snapshot
+from tamis.sizes import format_size
+
+MAX_GPUS = 16
+MAX_HISTOGRAMS = 24
+_MAX_MARKS = 4  # limits of one score
+
+
+def memory_of(run: Snapshot) -> str:
+    points = [replace(t, at=t.at - run.began_at) for t in run.totals]
+    return memory_chart(points, run.budget_bytes, run.began_at, run.live)
+
+
+def queues_of(run: Snapshot) -> str:
+    """Bytes that wait: decoded blocks in the queue and everything in scratch."""
+    free = number(run.last.disk_free_bytes) if run.last is not None else 0.0
+    queue = Line("queue", _over_time(run, run.totals, "queue_bytes"), area=True, kind="k1")
+    scratch = Line("scratch", _over_time(run, run.totals, "scratch_bytes"), kind="k5")
+    note = f"{format_size(free)} are free on the disk." if free else ""
+    label = "bytes in the queue and in scratch"
+    return lines_chart(label, [queue, scratch], format_size, run.began_at, note=note, height=110)
+
+
+def speed_of(run: Snapshot) -> str:
+    lines = [Line("input read", rates(_over_time(run, run.totals, "read_bytes")), area=True)]
+    return lines_chart("bytes of input per second", lines, lambda v: f"{format_size(v)}/s", run.began_at, height=110)
+
+
+def _over_time(run: Snapshot, points: Sequence[Total | GpuPoint], column: str) -> list[tuple[float, float]]:
+    """(seconds, value); without those that are not known."""
+    found = ((p.at - run.began_at, getattr(p, column)) for p in points)
+    return [(at, float(value)) for at, value in found if value is not None]
+
+
+def throughput_of(run: Snapshot) -> str:
+    """Documents per second that each stage takes in."""
+    found: dict[str, list[tuple[float, float]]] = {p.stage: [] for p in run.stages}
+    for p in run.stage_moments:
+        found.setdefault(p.stage, []).append((p.at - run.began_at, float(p.n_in)))
+    lines = [Line(name, rates(counts)) for name, counts in found.items()]
+    note = ""
+    if len(lines) > MAX_LINES:
+        slow = sorted(lines, key=lambda line: sum(number(v) for _, v in line.points))[: MAX_LINES - 1]
+        note = f"The {len(slow) + 1} stages that take in fewest of {len(lines)}; the table of stages has all."
+        chosen = [lines[0], *slow]
+        lines = [line for line in lines if any(line is c for c in chosen)]
+    label = "documents per second by stage"
+    return lines_chart(label, lines, lambda v: f"{count_text(v)}/s", run.began_at, note=note)
+
+
+def gpus_of(run: Snapshot) -> str:
+    """Draw the memory of each device against its size, and the share of time it was busy."""
+    parts = []
+    for gpu in sorted({p.gpu for p in run.gpus})[:MAX_GPUS]:
+        mine = [p for p in run.gpus if p.gpu == gpu]
+        name, last = f"GPU {gpu}: {mine[-1].name}", mine[-1]
+        memory = [
+            Line("in use", _over_time(run, mine, "used_bytes"), area=True, kind="k1"),
+            Line("of this run", _over_time(run, mine, "ours_bytes"), kind="k3"),
+        ]
+        size = number(last.total_bytes) or None
+        drawn = lines_chart(f"memory of {name}", memory, format_size, run.began_at, size, height=110)
+        busy = [(at, min(number(share), 1.0)) for at, share in _over_time(run, mine, "busy")]
+        work, heat = [Line("busy", busy, area=True, kind="k2")], number(last.temperature_c)
+        note = f"{heat:.0f} °C" if heat else ""
+        label = f"busy share of {name}"
+        drawn += lines_chart(label, work, lambda v: f"{v:.0%}", run.began_at, 1.0, note=note, height=80)
+        parts.append(f"<div><h3>{text(name)}</h3>{drawn}</div>")
+    return f'<div class="devices">{"".join(parts)}</div>' if parts else ""
+
+
+def map_of(run: Snapshot) -> str:
+    """Counts below zero, which no run has, are drawn as none."""
+    return map_chart(
+        [c if min(vars(c).values()) >= 0 else Cell(*(max(n, 0) for n in vars(c).values())) for c in run.cells]
+    )
+
+
+def funnel_of(run: Snapshot) -> str:
+    """By rule where that is known (when the run has ended), else by stage."""
+    last = run.last or Total()
+    ledger = run.manifest.get("ledger")
+    counts = _counts(ledger) if isinstance(ledger, dict) else {}
+    n_in = counts.get("records", last.documents)
+    steps = [Step("records of the input", n_in, "in")]
+    steps.append(Step("quarantined", counts.get("quarantined", last.quarantined), "quarantined"))
+    if counts.get("not_sampled"):
+        steps.append(Step("not in this sample", counts["not_sampled"], "aside"))
+    order = {p.stage: p.position for p in run.stages}
+    if run.drops:
+        drops = sorted(run.drops, key=lambda d: (order.get(d.stage, 1 << 30), -d.documents))
+        steps += [
+            Step(d.reason, d.documents, "duplicates" if _removes_duplicates(d.stage) else "dropped", f"stage {d.stage}")
+            for d in drops
+            if d.documents
+        ]
+    else:
+        steps += [
+            Step(p.stage, p.n_dropped, "duplicates" if _removes_duplicates(p.stage) else "dropped")
+            for p in run.stages
+            if p.n_dropped
+        ]
+    steps.append(Step("kept", counts.get("written", last.written), "kept"))
+    return funnel_chart([s for s in steps if s.n or s.kind in ("in", "kept")])
+
+
+def _removes_duplicates(stage: str) -> bool:
+    """Stages that drop what is there twice, by their names.
+
+    >>> [_removes_duplicates(n) for n in ("remove_duplicates", "remove_exact_duplicates", "cut_duplicate_lines#2", "word_count")]
+    [True, True, True, False]
+    """
+    return stage == "cut_units" or (stage.startswith(("remove_", "cut_")) and "duplicate" in stage)
+
+
+def _counts(ledger: Mapping[str, Any]) -> dict[str, float]:
+    found = {}
+    for name in ("records", "quarantined", "not_sampled", "written"):
+        tally = ledger.get(name)
+        if isinstance(tally, list) and tally:
+            found[name] = number(tally[0])
+    return found
+
+
+def lengths_of(run: Snapshot) -> str:
+    """Lengths of the documents that came in and of those that were kept."""
+    tables = _tables(run)
+    sets = [
+        Bars(name, t["bins"], kind)
+        for which, name, kind in (("length_in", "came in", "k0"), ("length_out", "kept", "k1"))
+        for t in tables
+        if t.get("kind") == which
+    ]
+    return histogram_chart("length of documents", sets, format_size)
+
+
+def scores_of(run: Snapshot) -> list[tuple[str, str]]:
+    """(name, chart) of every score that was kept, with the limits of the rules on it."""
+    found = []
+    for table in [t for t in _tables(run) if t.get("kind") == "score"][:MAX_HISTOGRAMS]:
+        name, stage = str(table.get("name", "")), str(table.get("stage", ""))
+        limits = table.get("limits")
+        marks = [x for x in limits[:_MAX_MARKS] if type(x) in (int, float)] if isinstance(limits, list) else []
+        drawn = histogram_chart(f"score {name}", [Bars(name, table["bins"], "k0")], marks=marks)
+        if drawn:
+            found.append((name if stage in ("", name) else f"{name} ({stage})", drawn))
+    return found
+
+
+def _tables(run: Snapshot) -> list[dict[str, Any]]:
+    kept = run.manifest.get("histograms")
+    if not isinstance(kept, list):
+        return []
+    return [
+        {**t, "bins": [b for b in t["bins"] if isinstance(b, Sequence) and len(b) == 3]}
+        for t in kept[:1000]
+        if isinstance(t, dict) and isinstance(t.get("bins"), list)
+    ]

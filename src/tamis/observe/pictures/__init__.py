@@ -1,5 +1,0 @@
-"""Pictures of a run as text: SVG with a legend in HTML, made by pure functions from plain numbers. One file per picture.
-
-The report inlines them, the dashboard serves them; both use `style.CSS`. Everything a picture shows is treated as hostile:
-names are escaped, numbers that are none (NaN, infinite, negative, missing) count as zero.
-"""

@@ -1,1 +1,0 @@
-"""Pictures: where they lie in tars, what their headers say, and their pixels. Knows nothing of stages or runs."""

@@ -1,0 +1,48 @@
+"""The funnel: bars of what came in, what went and what stayed."""
+
+from __future__ import annotations
+
+from markup_check import parsed, texts, titles
+
+from tamis.observe.charts.funnel import Step, funnel_chart
+
+
+def bars(html: str) -> list[tuple[str, str, str]]:
+    return [
+        (e.attrib["class"], e.attrib["x"], e.attrib["width"])
+        for e in parsed(html).iter("rect")
+        if e.attrib["class"].startswith("f-")
+    ]
+
+
+def test_what_is_dropped_is_cut_off_what_was_left() -> None:
+    steps = [
+        Step("in", 100, "in"),
+        Step("bad", 10, "quarantined"),
+        Step("short", 40, detail="stage gopher"),
+        Step("kept", 50, "kept"),
+    ]
+    drawn = funnel_chart(steps)
+    assert bars(drawn) == [
+        ("f-in", "0%", "100.00%"), ("f-quarantined", "90%", "10.00%"), ("f-dropped", "50%", "40.00%"), ("f-kept", "0%", "50.00%"),
+    ]  # fmt: skip
+    assert titles(drawn)[2] == "short: 40 documents, 40.0%, stage gopher"
+    assert "40 · 40.0%" in texts(drawn)
+
+
+def test_hostile_names_and_numbers() -> None:
+    drawn = funnel_chart(
+        [Step("<svg onload=x>", 10, "in"), Step("x" * 500, float("nan")), Step("neg", -5), Step("more", 1e12)]
+    )
+    parsed(drawn)
+    assert "<svg onload" not in drawn
+    assert funnel_chart([]) == ""
+    assert funnel_chart([Step("in", 0, "in")]) == ""
+
+
+def test_many_rules_are_taken_together() -> None:
+    steps = [Step("in", 10_000, "in"), *(Step(f"rule {i}", i + 1) for i in range(100)), Step("kept", 4950, "kept")]
+    drawn = funnel_chart(steps)
+    assert len(bars(drawn)) == 24
+    assert "79 more rules" in texts(drawn)
+    assert texts(drawn)[-2] == "kept"
