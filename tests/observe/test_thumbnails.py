@@ -1,4 +1,4 @@
-"""Thumbnail grids: which charts, and that nothing in a run directory can break the page."""
+"""Thumbnail grids: which images, and that nothing in a run directory can break the page."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def run_dir(tmp_path: Path) -> Path:
 
 def test_some_of_what_was_kept_and_of_what_each_rule_dropped(run_dir: Path) -> None:
     kept, small, twice = choose(run_dir)
-    assert {c.path.rpartition("/")[2] for c in kept.charts} == {"part-000000-000000000000000.tar"}
-    assert (small.stage, small.rule, len(small.charts)) == ("size", "min_side", MAX_PER_RULE)
+    assert {c.path.rpartition("/")[2] for c in kept.images} == {"part-000000-000000000000000.tar"}
+    assert (small.stage, small.rule, len(small.images)) == ("size", "min_side", MAX_PER_RULE)
     source = str(run_dir.parent.parent / "in.tar")
     assert twice == Sheet("dups", "duplicate", [Chosen(source, 20, "id20", "similarity 1.0", (source, 0))])
 
@@ -55,7 +55,7 @@ def test_of_a_table_of_millions_only_the_first_rows_are_read(run_dir: Path, monk
     assert list(first_rows(path, ["rule"])) == []
 
 
-def test_the_page_has_charts_of_them(run_dir: Path) -> None:
+def test_the_page_has_images_of_them(run_dir: Path) -> None:
     pytest.importorskip("simplejpeg", reason="the extra `image` is not installed")
     html = thumbnail_grids(run_dir)
     assert html.count("data:image/jpeg;base64,") == 3 + MAX_PER_RULE + 2
@@ -74,13 +74,13 @@ def test_runs_about_anything_else_have_none(tmp_path: Path) -> None:
 def test_names_are_escaped_and_what_is_no_base64_is_left_out() -> None:
     evil = '"><script>alert(1)</script>'
     html = markup(
-        [{"stage": evil, "rule": evil, "charts": [{"name": evil, "id": evil, "jpeg": 'x" onerror="alert(1)'}]}, 5]
+        [{"stage": evil, "rule": evil, "images": [{"name": evil, "id": evil, "jpeg": 'x" onerror="alert(1)'}]}, 5]
     )
     assert "<script" not in html
     assert "onerror" not in html
     assert html.count("&quot;") >= 1
     many = [{"name": "a", "jpeg": "QUJD"}] * 1000
-    assert markup([{"stage": "s", "rule": "r", "charts": many}] * 100).count("<img") == 17 * MAX_PER_RULE
+    assert markup([{"stage": "s", "rule": "r", "images": many}] * 100).count("<img") == 17 * MAX_PER_RULE
 
 
 def test_a_chart_that_is_gone_or_too_large_is_named_or_left_out(
