@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import supervise
 from worlds import Record, SimulatedFile, World, identity
 
 from tamis.engine import messages
@@ -17,10 +18,10 @@ from tamis.engine.messages import ORDERS, Covered, Done, Failure, Handover, Rows
 from tamis.engine.supervisor.actions import Action, Assign, Commit, Discard, Kill, More, Note, Start, Stop
 from tamis.engine.supervisor.coverage import Coverage
 from tamis.engine.supervisor.cursor import Cursor
-from tamis.engine.supervisor.nodes import Node
 from tamis.engine.supervisor.state import Config, NodeSpec
 from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece, Unit
+from tamis.engine.supervisor.worker_pool import Node
 from tamis.engine.wire import decode, encode
 from tamis.formats.input_files.listing import FileList
 from tamis.memory.predictor import Predictor
@@ -80,7 +81,7 @@ class Simulation:
 
     # -- the loop -------------------------------------------------------------------------------------------------------
     def run(self, stop_at: float = -1.0, abandon_at: float = -1.0) -> None:
-        self.act(self.supervisor.tick(self.now))
+        self.act(supervise.tick(self.supervisor, self.now))
         self.later(0.5, self.measure)
         n_events = n_idle = 0
         while not self.supervisor.finished:
@@ -96,29 +97,29 @@ class Simulation:
             if 0 <= stop_at < self.now:
                 stop_at = -1.0
                 self.fired["stopped"] += 1
-                self.act(self.supervisor.stop("interrupted"))
+                self.act(supervise.stop(self.supervisor, "interrupted"))
             self.act(event())
-            self.act(self.supervisor.tick(self.now))
+            self.act(supervise.tick(self.supervisor, self.now))
             self.check()
         self.drain()
 
     def drain(self) -> None:
         """Late reports after the end change nothing."""
-        if not self.supervisor.stopping and not self.supervisor.infeasible:
+        if not self.supervisor.status.stopping and not self.supervisor.status.infeasible:
             left = {p for p in self.known if p in self.scratch}
             assert not left, f"scratch files left behind: {sorted(left)}"
-            assert not self.supervisor.scratch.total_bytes
+            assert not self.supervisor.queue.scratch.total_bytes
 
     def check(self) -> None:
         s = self.supervisor
-        busy = [w for w in s.workers.values() if w.unit is not None]
-        for node in s.nodes.values():
+        busy = [w for w in s.pool.workers.values() if w.unit is not None]
+        for node in s.pool.nodes.values():
             total = sum(w.cap_bytes for w in busy if w.node == node.id)
-            total += sum(w.node == node.id for w in s.workers.values()) * self.config.worker_bytes
+            total += sum(w.node == node.id for w in s.pool.workers.values()) * self.config.worker_bytes
             assert total <= node.config.pool_bytes, (
                 f"caps and workers take {total} of {node.config.pool_bytes} on node {node.id}: {self.state()}"
             )
-        queued = sum(s.scratch.bytes_of(p) for p in {u.pieces[0].path for u in s.queues[0]})
+        queued = sum(s.queue.scratch.bytes_of(p) for p in {u.pieces[0].path for u in s.queue.segments[0]})
         room = max(self.config.queue_bytes, self.config.patient_queue_bytes)
         if self.config.mode == "streaming" and queued > room:
             largest = max(sum(self.world.size(r) for r in rs) for rs in self.scratch.values())
@@ -135,11 +136,11 @@ class Simulation:
                 w.unit and (w.unit.id, str(w.unit.mode), w.unit.alone),
                 w.cap_bytes,
                 w.held,
-                w.why_killed,
+                w.kill_reason,
             )
-            for w in s.workers.values()
+            for w in s.pool.workers.values()
         ]
-        return f"t={self.now:.1f} workers={workers} queues={[[(u.id, u.alone) for u in q] for q in s.queues]} feeds={[u.id for u in s.feeds]} cursor={s.cursor.exhausted} committing={s.n_committing} stopping={s.stopping!r} pool={self.config.pool_bytes} {self.config.mode}"
+        return f"t={self.now:.1f} workers={workers} queues={[[(u.id, u.alone) for u in q] for q in s.queue.segments]} feeds={[u.id for u in s.queue.feeds]} cursor={s.queue.cursor.exhausted} committing={s.queue.n_committing} stopping={s.status.stopping!r} pool={self.config.pool_bytes} {self.config.mode}"
 
     def later(self, delay_s: float, event: Callable[[], list[Action]]) -> None:
         self.seq += 1
@@ -158,7 +159,9 @@ class Simulation:
         for action in actions:
             match action:
                 case Start(worker, _, _, node):
-                    assert node in self.supervisor.nodes, f"worker {worker} is to start on node {node}, which is gone"
+                    assert node in self.supervisor.pool.nodes, (
+                        f"worker {worker} is to start on node {node}, which is gone"
+                    )
                     self.processes[worker] = Process(worker, node)
                     self.soon(lambda w=worker: self.started(w))
                 case Assign(worker, unit, fence, cap_bytes):
@@ -185,18 +188,18 @@ class Simulation:
 
     def commit(self, action: Commit) -> list[Action]:
         if self.chance("disk full at commit"):
-            return self.supervisor.commit_failed("cannot commit: no space left")
+            return supervise.commit_failed(self.supervisor, "cannot commit: no space left")
         for file in action.files:
             assert file.kind == "listed" or file.path in self.staged, f"{file.path} was discarded before its commit"
             self.staged.discard(file.path)
         self.world.commit(action)
-        return self.supervisor.committed(
-            action.partition, action.covered, sum(f.n_bytes or 0 for f in action.files), self.now
+        return supervise.committed(
+            self.supervisor, action.partition, action.covered, sum(f.n_bytes or 0 for f in action.files), self.now
         )
 
     def measure(self) -> list[Action]:
         self.later(1.0, self.measure)
-        return [action for node in list(self.supervisor.nodes.values()) for action in self.measure_node(node)]
+        return [action for node in list(self.supervisor.pool.nodes.values()) for action in self.measure_node(node)]
 
     def measure_node(self, node: Node) -> list[Action]:
         here = [w for w in self.processes.values() if w.is_ready and w.node == node.id]
@@ -208,7 +211,7 @@ class Simulation:
         if self.n_spikes < 3 and self.chance("pressure"):
             self.n_spikes += 1
             used = int(budget * self.rng.choice([0.75, 0.85, 0.92, 0.98]))
-        return self.supervisor.measured(used, uses, self.now, node.id)
+        return supervise.measured(self.supervisor, used, uses, self.now, node.id)
 
     # -- nodes ----------------------------------------------------------------------------------------------------------
     def node_goes(self, spec: NodeSpec) -> list[Action]:
@@ -216,14 +219,14 @@ class Simulation:
         for worker, process in list(self.processes.items()):
             if process.node != spec.id:
                 continue
-            unit = self.supervisor.workers[worker].unit if worker in self.supervisor.workers else None
+            unit = self.supervisor.pool.workers[worker].unit if worker in self.supervisor.pool.workers else None
             if unit is not None:
                 self.n_innocent[unit.id] += 1
             del self.processes[worker]
         self.fired["node back"] += 1
         again = replace(spec, id=spec.id + self.rng.choice([0, 100]))
-        self.later(self.rng.uniform(0.0, 5.0), lambda: self.supervisor.node_up(again, self.now))
-        return self.supervisor.node_down(spec.id, self.now)
+        self.later(self.rng.uniform(0.0, 5.0), lambda: supervise.node_up(self.supervisor, again, self.now))
+        return supervise.node_down(self.supervisor, spec.id, self.now)
 
     # -- processes ------------------------------------------------------------------------------------------------------
     def started(self, worker: int) -> list[Action]:
@@ -233,18 +236,18 @@ class Simulation:
         if self.chance("died at start"):
             return self.exits(worker, "exit status 1", 0)
         process.is_ready = True
-        return self.supervisor.ready(worker, self.now, Vitals(floor_bytes=FLOOR_BYTES))
+        return supervise.ready(self.supervisor, worker, self.now, Vitals(floor_bytes=FLOOR_BYTES))
 
     def exits(self, worker: int, how: str, signal: int) -> list[Action]:
         if self.processes.pop(worker, None) is None:
             return []
-        return self.supervisor.died(worker, how, signal, self.now, "s")
+        return supervise.died(self.supervisor, worker, how, signal, self.now, "s")
 
     def server_dies(self) -> list[Action]:
         """All workers at once."""
         actions: list[Action] = []
         for worker in list(self.processes):
-            unit = self.supervisor.workers[worker].unit if worker in self.supervisor.workers else None
+            unit = self.supervisor.pool.workers[worker].unit if worker in self.supervisor.pool.workers else None
             if unit is not None:
                 self.n_innocent[unit.id] += 1
             actions += self.exits(worker, "signal SIGKILL", 9)
@@ -276,7 +279,7 @@ class Simulation:
             self.fired["no room to decode"] += 1
             asked = self.rng.choice([0, self.world.feed_bytes])
             report = Failure("memory", "MemoryError", asked_bytes=asked, peak_bytes=MB)
-            self.send(worker, lambda: self.supervisor.failed(worker, fence, report, self.now))
+            self.send(worker, lambda: supervise.failed(self.supervisor, worker, fence, report, self.now))
             self.later(0.5, lambda: self.exits(worker, "exit status 77", 0))
         elif unit.mode is Mode.FEED:
             process.feed = self.feeder(worker, unit, fence)
@@ -289,7 +292,7 @@ class Simulation:
         records, covered, info = self.read(unit)
         if info is not None:
             self.fired["too large"] += 1
-            self.send(worker, lambda: s.too_large(worker, fence, info, self.now))
+            self.send(worker, lambda: supervise.too_large(s, worker, fence, info, self.now))
             return
         if self.n_innocent[unit.id] < 2 and self.chance("killed from outside"):
             self.n_innocent[unit.id] += 1
@@ -313,14 +316,14 @@ class Simulation:
         if poison and unit.mode is Mode.RUN:
             self.poisoned(process, fence, poison[0][1])
             return
-        is_used = "descriptors" in self.faults and s.workers[worker].n_units > 0
+        is_used = "descriptors" in self.faults and s.pool.workers[worker].n_units > 0
         if is_used and self.n_innocent[unit.id] < 2 and self.chance("descriptors"):
             self.n_innocent[unit.id] += 1
             used_up = Failure(self.rng.choice(["descriptors", "threads"]), "no more", "s")
-            self.send(worker, lambda: s.failed(worker, fence, used_up, self.now))
+            self.send(worker, lambda: supervise.failed(s, worker, fence, used_up, self.now))
             return
         if self.chance("disk full"):
-            self.send(worker, lambda: s.failed(worker, fence, Failure("disk", "no space left"), self.now))
+            self.send(worker, lambda: supervise.failed(s, worker, fence, Failure("disk", "no space left"), self.now))
             return
         report = self.report(unit, fence, records, covered, process.kept)
         first = sum(n for key, n in self.n_attempts.items() if key[0] == unit.id) == 1
@@ -339,7 +342,7 @@ class Simulation:
             return False
         process.is_set_up, process.kept = True, self.world.kept_bytes
         worker, kept, peak = process.id, self.world.kept_bytes, self.world.setup_bytes
-        self.send(worker, lambda: self.supervisor.set_up(worker, fence, kept, peak, self.now))
+        self.send(worker, lambda: supervise.set_up(self.supervisor, worker, fence, kept, peak, self.now))
         return True
 
     def tell(self, process: Process, unit: Unit, fence: int, records: list[Record]) -> None:
@@ -347,7 +350,7 @@ class Simulation:
         if unit.segment > 0:
             cut = unit.handover_rows[0] + len(records) // 2 if len(records) > 1 else -1
         sizes = [self.world.size(r) for r in records]
-        self.supervisor.read(process.id, fence, len(records), cut, sum(sizes), max(sizes, default=0))
+        supervise.read(self.supervisor, process.id, fence, len(records), cut, sum(sizes), max(sizes, default=0))
 
     def out_of_memory(self, process: Process, fence: int, cap: int, need: int, setup: str = "") -> None:
         worker, s = process.id, self.supervisor
@@ -362,7 +365,7 @@ class Simulation:
             if self.rng.random() < 0.5:  # some say what they asked for
                 self.fired["asked"] += 1
                 failed = replace(failed, asked_bytes=need - process.kept)
-            self.send(worker, lambda: s.failed(worker, fence, failed, self.now))
+            self.send(worker, lambda: supervise.failed(s, worker, fence, failed, self.now))
             self.later(0.31, lambda: self.exits(worker, "exit status 77", 0))
         elif how == "over the cap":
             process.holds = cap + cap // 10 + 30 * MB  # the meter sees it, the supervisor kills
@@ -376,7 +379,7 @@ class Simulation:
         if how == "error":
             self.send(
                 worker,
-                lambda: s.failed(worker, fence, Failure("error", "ValueError: bad", "s"), self.now),
+                lambda: supervise.failed(s, worker, fence, Failure("error", "ValueError: bad", "s"), self.now),
             )
         elif how != "hang":
             self.send(
@@ -390,12 +393,12 @@ class Simulation:
         process.holds = 0
         if report.handover is not None:
             self.known.add(report.handover.path)
-        return self.supervisor.done(process.id, fence, report, self.now)
+        return supervise.done(self.supervisor, process.id, fence, report, self.now)
 
     def late(self, worker: int, fence: int, report: Done) -> list[Action]:
         if report.handover is not None:
             self.known.add(report.handover.path)
-        actions = self.supervisor.done(worker, fence, report, self.now)
+        actions = supervise.done(self.supervisor, worker, fence, report, self.now)
         assert not [a for a in actions if isinstance(a, Commit)], "a report with an old fence was committed"
         return actions
 
@@ -495,9 +498,9 @@ class Simulation:
 
     def feed_on(self, worker: int) -> list[Action]:
         process, s = self.processes.get(worker), self.supervisor
-        if process is None or process.feed is None or worker not in s.workers:  # its node is gone
+        if process is None or process.feed is None or worker not in s.pool.workers:  # its node is gone
             return []
-        fence = s.workers[worker].fence
+        fence = s.pool.workers[worker].fence
         made = next(process.feed)
         if self.n_feeder_deaths < 4 and self.chance("feeder died"):
             self.n_feeder_deaths += 1
@@ -507,6 +510,6 @@ class Simulation:
             self.soon(lambda: self.exits(worker, *how))
         if isinstance(made, Done):
             process.feed = None
-            return s.done(worker, fence, made, self.now)
+            return supervise.done(s, worker, fence, made, self.now)
         self.known.add(made[0].path)
-        return s.block(worker, fence, made[0], made[1], 0, self.now)
+        return supervise.block(s, worker, fence, made[0], made[1], 0, self.now)

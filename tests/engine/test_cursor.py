@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tamis.engine.supervisor.coverage import Coverage
-from tamis.engine.supervisor.cursor import Cursor, Work
+from tamis.engine.supervisor.cursor import Cursor, WorkItem
 from tamis.engine.supervisor.units import TO_END, Kind, Mode
 from tamis.formats.input_files.listing import FileList
 
@@ -22,7 +22,7 @@ def cursor(
     return Cursor(listed, [k for k, _ in files], coverage, per_partition)
 
 
-def shown(work: Work | None) -> list[tuple[int, int, int]] | None:
+def shown(work: WorkItem | None) -> list[tuple[int, int, int]] | None:
     return None if work is None else [(p.file, p.start, p.end) for p in work.pieces]
 
 

@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tamis.engine.messages import Done
-from tamis.engine.supervisor.intervals import Intervals
+from tamis.engine.supervisor.coverage import Intervals
 from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece, Unit
 from tamis.engine.worker.feed import feed
 from tamis.engine.worker.read import Limits, read_pieces

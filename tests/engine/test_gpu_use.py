@@ -21,9 +21,15 @@ def supervisor(n_units: int, full: int = 0, more: bool = True, unit: int | None 
         2: SimpleNamespace(segment=1, n_units=n_units, unit=under_way),
     }
     return SimpleNamespace(
-        workers=workers, config=SimpleNamespace(gpus=[0.0, 1.0, 0.0], fixed_workers=[None, 1, None]), ledger=Ledger(stages=[book]), feeds=[], queues=[[], [], ["u"]],
-        cursor=SimpleNamespace(exhausted=not more),
-    )  # fmt: skip
+        config=SimpleNamespace(gpus=[0.0, 1.0, 0.0], fixed_workers=[None, 1, None]),
+        pool=SimpleNamespace(workers=workers),
+        queue=SimpleNamespace(
+            cursor=SimpleNamespace(exhausted=not more),
+            ledger=Ledger(stages=[book]),
+            feeds=[],
+            segments=[[], [], ["u"]],
+        ),
+    )
 
 
 def look(busy: float | None, gpu: int = 0) -> GpuLook:
@@ -46,15 +52,15 @@ def test_what_was_seen_before_the_last_worker_was_warm_is_forgotten() -> None:
     two.config.fixed_workers[1] = 2
     use.look([look(0.1)], two)
     assert (use.changed() or {})["busy"] == {"0": 0.1}  # better than nothing, where the run ends here
-    two.workers[3] = SimpleNamespace(segment=1, n_units=0, unit=None)
+    two.pool.workers[3] = SimpleNamespace(segment=1, n_units=0, unit=None)
     use.look([look(0.3)], two)
     assert (use.changed() or {})["busy"] == {"0": 0.2}
-    two.workers[3].n_units = 1
+    two.pool.workers[3].n_units = 1
     use.look([look(0.9)], two)
     assert (use.changed() or {})["busy"] == {"0": 0.9}
     use.look([look(1.0)], two)
     assert (use.changed() or {})["busy"] == {"0": 1.0}  # the look before tells of a time when it was not
-    del two.workers[3]  # gone: what the GPU does until another is there counts
+    del two.pool.workers[3]  # gone: what the GPU does until another is there counts
     use.look([look(0.5)], two)
     assert (use.changed() or {})["busy"] == {"0": 0.75}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tamis.engine.supervisor.intervals import Intervals
+from tamis.engine.supervisor.coverage import Intervals
 
 
 def made(*pairs: tuple[int, int]) -> Intervals:

@@ -203,7 +203,7 @@ def test_commits_splits_and_quarantine_reach_the_map(tmp_path: Path) -> None:
     piece = Piece(0, Kind.BYTES, "in0", 0, 100)
     monitor.committing(Commit(1, piece, 0, [(0, 0, 100, True)], [], ledger.to_dict()))
     monitor.committed(Committed(1, [(0, 0, 100, True)], 0))
-    monitor.split(s._unit([Piece(1, Kind.BYTES, "in1", 50, 60)]))
+    monitor.split(s.queue.new_unit([Piece(1, Kind.BYTES, "in1", 50, 60)]))
     monitor.tick(STATE, s, Idle(), final=True)
     db.close()
     with open_series(tmp_path) as series:

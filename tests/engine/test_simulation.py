@@ -115,12 +115,12 @@ def run_seed(seed: int, fired: Counter[str]) -> World:
         simulation.run(**end)
         world.check_log()
         fired["resumed"] += attempt > 0
-        for name, n in simulation.supervisor.counters.items():
+        for name, n in simulation.supervisor.status.counters.as_dict().items():
             fired["counted " + name] += n
         s = simulation.supervisor
-        assert not s.infeasible, s.infeasible
-        assert not s.fatal or s.fatal_kind == "disk", s.fatal
-        if s.finished and not s.stopping:
+        assert not s.status.infeasible, s.status.infeasible
+        assert not s.status.fatal or s.status.fatal_kind == "disk", s.status.fatal
+        if s.finished and not s.status.stopping:
             break
     assert world.everything() - world.written - world.quarantined - world.gone == set()
     assert world.quarantined == set(world.poison), f"{world.quarantined - set(world.poison)} are not poison"
@@ -191,13 +191,13 @@ def run_too_large(seed: int) -> None:
     config.n_slots = max(1, config.pool_bytes // (WORKER_BYTES + 24 * MB))
     first = Simulation(world, config, rng, {"killed from outside": 0.03}, Counter())
     first.run()
-    assert len(first.supervisor.infeasible) == 1
-    assert "does not fit the memory budget even alone" in first.supervisor.infeasible[0]
+    assert len(first.supervisor.status.infeasible) == 1
+    assert "does not fit the memory budget even alone" in first.supervisor.status.infeasible[0]
     assert world.everything() - world.written - world.gone == {record}
     world.check_log()
     second = Simulation(world, make_config(rng, world), rng, {}, Counter())
     second.run()
-    assert not second.supervisor.infeasible
+    assert not second.supervisor.status.infeasible
     assert world.everything() - world.written - world.gone == set()
     assert world.ledger.problems() == []
 
@@ -235,12 +235,12 @@ def test_a_cost_that_does_not_depend_on_the_data_is_learned_from_a_few_failures(
     simulation.steady = 0.0
     simulation.run()
     s = simulation.supervisor
-    assert not s.infeasible
-    assert not s.fatal, s.fatal
+    assert not s.status.infeasible
+    assert not s.status.fatal, s.status.fatal
     assert world.everything() == world.written
-    assert s.counters["memory_failures"] <= 4 + 2 * config.n_slots
+    assert s.status.counters.memory_failures <= 4 + 2 * config.n_slots
     # 3.5 to 4.5 MB in partitions of 1 MB at most; the first ones are small
-    assert s.counters["committed"] <= 20
+    assert s.status.counters.committed <= 20
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -252,17 +252,17 @@ def test_a_need_that_the_budget_cannot_meet_ends_the_run_soon_and_names_one_that
     simulation.steady = 0.0
     simulation.run()
     s = simulation.supervisor
-    assert s.fatal_kind == "budget", (s.fatal, s.infeasible)
-    assert "stage 's" in s.fatal
+    assert s.status.fatal_kind == "budget", (s.status.fatal, s.status.infeasible)
+    assert "stage 's" in s.status.fatal
     assert not world.written
     assert sum(simulation.n_attempts.values()) <= 40  # one partition down to one document, and two more
     if world.setup_bytes:
         assert sum(simulation.n_attempts.values()) <= 4
-    named = re.search(r"--memory (\d+)MB or more", s.fatal)
+    named = re.search(r"--memory (\d+)MB or more", s.status.fatal)
     assert named is not None
-    if "it asked for" in s.fatal:
+    if "it asked for" in s.status.fatal:
         config.pool_bytes += int((int(named[1]) * MB - config.budget_bytes) * config.usable)
         again = Simulation(world, config, rng, {}, Counter())
         again.run()
-        assert not again.supervisor.fatal
+        assert not again.supervisor.status.fatal
         assert world.everything() == world.written

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
+
+import supervise
 
 from tamis.engine.ledger import Ledger
-from tamis.engine.messages import Done, Failure, Handover, RowsTooLarge, StagedFile, StreamTooLarge
+from tamis.engine.messages import Done, Failure, Handover, News, RowsTooLarge, StagedFile, StreamTooLarge
 from tamis.engine.supervisor.actions import Action, Assign, Commit, Discard, Kill, More, Note, Replace, Start, Stop
 from tamis.engine.supervisor.cursor import Cursor
-from tamis.engine.supervisor.state import FEEDER, Config, NodeSpec
-from tamis.engine.supervisor.supervisor import MAX_STILLBORN, Supervisor
-from tamis.engine.supervisor.unfit import Unfit
+from tamis.engine.supervisor.events import Event, Tick
+from tamis.engine.supervisor.retry_policy import Misfit
+from tamis.engine.supervisor.state import FEEDER, Config, KillReason, NodeSpec, WorkerState
+from tamis.engine.supervisor.supervisor import MAX_STILLBORN, TRANSITIONS, Supervisor
 from tamis.engine.supervisor.units import Kind, Mode, Piece, Recast
+from tamis.engine.workers_interface import Died, Said
 from tamis.formats.input_files.listing import FileList
 from tamis.memory.predictor import Predictor
 
@@ -42,8 +46,8 @@ def only(actions: list[Action], kind: Any) -> Any:
 
 def begin(s: Supervisor) -> Assign:
     """Start the first worker and give it its first unit."""
-    start = only(s.tick(0.0), Start)
-    return only(s.ready(start.worker, 0.0), Assign)
+    start = only(supervise.tick(s, 0.0), Start)
+    return only(supervise.ready(s, start.worker, 0.0), Assign)
 
 
 def test_one_worker_gets_the_pool_less_what_it_holds_anyway() -> None:
@@ -61,10 +65,10 @@ def test_room_is_kept_for_workers_that_are_still_to_come() -> None:
 
 def test_more_workers_than_can_work_are_not_started() -> None:
     s = supervisor((Kind.BYTES, 50 * MB), slots=8)  # 100 MB: two workers of 20 MB with at least 24 MB each
-    actions = s.tick(0.0)
+    actions = supervise.tick(s, 0.0)
     for _ in range(10):
-        actions = [a for start in actions if isinstance(start, Start) for a in s.ready(start.worker, 0.0)]
-    assert len(s.workers) == 2
+        actions = [a for start in actions if isinstance(start, Start) for a in supervise.ready(s, start.worker, 0.0)]
+    assert len(s.pool.workers) == 2
 
 
 def test_done_is_committed_and_the_run_ends() -> None:
@@ -72,16 +76,16 @@ def test_done_is_committed_and_the_run_ends() -> None:
     a = begin(s)
     assert not s.finished
     files = [StagedFile("u1", "output", n_bytes=7)]
-    commit = only(s.done(a.worker, a.fence, report(files=files, covered=[(0, 0, 500, False)]), 1.0), Commit)
-    assert (commit.covered, commit.files, s.n_committing, s.unsynced_bytes, s.finished) == (
+    commit = only(supervise.done(s, a.worker, a.fence, report(files=files, covered=[(0, 0, 500, False)]), 1.0), Commit)
+    assert (commit.covered, commit.files, s.queue.n_committing, s.queue.unsynced_bytes, s.finished) == (
         [(0, 0, 500, False)],
         [replace(files[0], place=(0, 0, 0))],
         1,
         7,
         False,
     )
-    s.committed(commit.partition, commit.covered, 7, 2.0)
-    assert (s.finished, s.unsynced_bytes, s.counters["committed"]) == (True, 0, 1)
+    supervise.committed(s, commit.partition, commit.covered, 7, 2.0)
+    assert (s.finished, s.queue.unsynced_bytes, s.status.counters.committed) == (True, 0, 1)
 
 
 def test_a_report_with_an_old_fence_is_thrown_away() -> None:
@@ -91,55 +95,55 @@ def test_a_report_with_an_old_fence_is_thrown_away() -> None:
         files=[StagedFile("u1", "output"), StagedFile("x", "listed")],
         handover=Handover("h", 1, 1),
     )
-    assert s.done(a.worker, a.fence + 1, late, 1.0) == [Discard(["u1", "h"])]
-    assert s.done(99, a.fence, late, 1.0) == [Discard(["u1", "h"])]
-    assert s.failed(a.worker, a.fence + 1, Failure("error"), 1.0) == []
-    assert s.too_large(a.worker, a.fence + 1, StreamTooLarge(0, 1, 1), 1.0) == []
-    assert s.block(99, 1, Piece(0, Kind.BLOCK, "b", 0, 5), 5, 0, 1.0) == [Discard(["b"])]
-    assert s.counters["late"] == 2
-    assert s.workers[a.worker].unit is a.unit
+    assert supervise.done(s, a.worker, a.fence + 1, late, 1.0) == [Discard(["u1", "h"])]
+    assert supervise.done(s, 99, a.fence, late, 1.0) == [Discard(["u1", "h"])]
+    assert supervise.failed(s, a.worker, a.fence + 1, Failure("error"), 1.0) == []
+    assert supervise.too_large(s, a.worker, a.fence + 1, StreamTooLarge(0, 1, 1), 1.0) == []
+    assert supervise.block(s, 99, 1, Piece(0, Kind.BLOCK, "b", 0, 5), 5, 0, 1.0) == [Discard(["b"])]
+    assert s.status.counters.late == 2
+    assert s.pool.workers[a.worker].unit is a.unit
 
 
 def test_a_worker_that_takes_too_long_is_killed_once_and_its_unit_tried_again() -> None:
     s = supervisor((Kind.BYTES, 500))
     a = begin(s)
-    assert s.tick(100.0) == []
-    assert only(s.tick(100.5), Kill) == Kill(a.worker, "timeout")
-    assert s.tick(101.0) == []
-    start = only(s.died(a.worker, "signal SIGKILL", 9, 101.0), Start)
-    again = only(s.ready(start.worker, 101.0), Assign)
+    assert supervise.tick(s, 100.0) == []
+    assert only(supervise.tick(s, 100.5), Kill) == Kill(a.worker, "timeout")
+    assert supervise.tick(s, 101.0) == []
+    start = only(supervise.died(s, a.worker, "signal SIGKILL", 9, 101.0), Start)
+    again = only(supervise.ready(s, start.worker, 101.0), Assign)
     assert (again.unit.id, again.unit.n_failures, again.fence) == (a.unit.id, 1, 2)
 
 
 def test_a_worker_over_its_cap_is_killed_and_its_unit_cut() -> None:
     s = supervisor((Kind.BYTES, 500))
     a = begin(s)
-    s.read(a.worker, a.fence, 4, 300)
-    assert s.measured(100 * MB, {a.worker: 109 * MB}, 1.0) == []
-    assert only(s.measured(100 * MB, {a.worker: 110 * MB}, 1.0), Kill).why == "over its cap"
-    s.died(a.worker, "signal SIGKILL", 9, 1.0)
-    assert [[(p.start, p.end) for p in u.pieces] for u in s.queues[0]] == [[(0, 300)], [(300, 500)]]
-    assert (s.counters["splits"], s.counters["memory_failures"], s.counters["crashes"]) == (1, 1, 0)
+    supervise.read(s, a.worker, a.fence, 4, 300)
+    assert supervise.measured(s, 100 * MB, {a.worker: 109 * MB}, 1.0) == []
+    assert only(supervise.measured(s, 100 * MB, {a.worker: 110 * MB}, 1.0), Kill).why == "over its cap"
+    supervise.died(s, a.worker, "signal SIGKILL", 9, 1.0)
+    assert [[(p.start, p.end) for p in u.pieces] for u in s.queue.segments[0]] == [[(0, 300)], [(300, 500)]]
+    assert (s.status.counters.splits, s.status.counters.memory_failures, s.status.counters.crashes) == (1, 1, 0)
 
 
 def test_a_kill_that_came_before_the_process_is_repeated_when_it_is_there() -> None:
     s = supervisor((Kind.BYTES, 500))
-    start = only(s.tick(0.0), Start)
-    assert s.stop("interrupted") == [Note("stop", "interrupted"), Kill(start.worker, "stopping")]
-    assert s.ready(start.worker, 1.0) == [Kill(start.worker, "stopping")]
+    start = only(supervise.tick(s, 0.0), Start)
+    assert supervise.stop(s, "interrupted") == [Note("stop", "interrupted"), Kill(start.worker, "stopping")]
+    assert supervise.ready(s, start.worker, 1.0) == [Kill(start.worker, "stopping")]
     assert not s.finished
-    s.died(start.worker, "signal SIGKILL", 9, 1.0)
+    supervise.died(s, start.worker, "signal SIGKILL", 9, 1.0)
     assert s.finished
 
 
 def test_workers_that_die_while_starting_end_the_run_at_some_point() -> None:
     s = supervisor((Kind.BYTES, 500))
-    actions = s.tick(0.0)
+    actions = supervise.tick(s, 0.0)
     for n in range(1, MAX_STILLBORN):
-        actions = s.died(only(actions, Start).worker, "exit status 1", 0, float(n))
-    actions = s.died(only(actions, Start).worker, "exit status 1", 0, 99.0)
+        actions = supervise.died(s, only(actions, Start).worker, "exit status 1", 0, float(n))
+    actions = supervise.died(s, only(actions, Start).worker, "exit status 1", 0, 99.0)
     assert not [a for a in actions if isinstance(a, Start)]
-    assert (s.fatal_kind, s.fatal) == (
+    assert (s.status.fatal_kind, s.status.fatal) == (
         "worker",
         "20 workers in a row died while starting, the last one with exit status 1",
     )
@@ -149,55 +153,55 @@ def test_workers_that_die_while_starting_end_the_run_at_some_point() -> None:
 def test_a_full_disk_ends_the_run() -> None:
     s = supervisor((Kind.BYTES, 500))
     a = begin(s)
-    s.failed(a.worker, a.fence, Failure("disk", "No space left"), 1.0)
-    assert (s.fatal, s.fatal_kind, s.stopping) == ("No space left", "disk", "No space left")
-    assert s.tick(2.0) == []
+    supervise.failed(s, a.worker, a.fence, Failure("disk", "No space left"), 1.0)
+    assert (s.status.fatal, s.status.fatal_kind, s.status.stopping) == ("No space left", "disk", "No space left")
+    assert supervise.tick(s, 2.0) == []
 
 
 def test_a_failed_commit_ends_the_run() -> None:
     s = supervisor((Kind.BYTES, 500))
     a = begin(s)
-    s.done(a.worker, a.fence, report(), 1.0)
-    s.commit_failed("cannot commit")
-    assert (s.fatal, s.fatal_kind, s.n_committing) == ("cannot commit", "disk", 0)
+    supervise.done(s, a.worker, a.fence, report(), 1.0)
+    supervise.commit_failed(s, "cannot commit")
+    assert (s.status.fatal, s.status.fatal_kind, s.queue.n_committing) == ("cannot commit", "disk", 0)
 
 
 def test_a_stage_that_fails_on_nearly_everything_stops_the_run() -> None:
     s = supervisor((Kind.BYTES, 500))
     a = begin(s)
-    s.n_stage_failures = 20
+    s.status.n_stage_failures = 20
     ledger = Ledger()
     ledger.records.add(100, 1)
-    s.done(a.worker, a.fence, report(ledger=ledger), 1.0)
-    assert s.stopping == "a stage fails on 20 of 100 documents so far: see `tamis quarantine`"
+    supervise.done(s, a.worker, a.fence, report(ledger=ledger), 1.0)
+    assert s.status.stopping == "a stage fails on 20 of 100 documents so far: see `tamis quarantine`"
 
 
 def test_a_unit_that_runs_alone_gets_everything_when_everybody_else_is_gone() -> None:
     s = supervisor((Kind.BYTES, 2 * MB), slots=2, pool=200 * MB)
     first = begin(s)
-    second_id = next(w for w in s.workers if w != first.worker)
-    second = only(s.ready(second_id, 0.0), Assign)
-    s.read(first.worker, first.fence, 1, -1)
-    s.failed(first.worker, first.fence, Failure("memory"), 1.0)
-    s.died(first.worker, "exit status 77", 0, 1.0)
-    assert s.tick(2.0) == []  # the other one still works
-    actions = s.done(second.worker, second.fence, report(), 3.0)
+    second_id = next(w for w in s.pool.workers if w != first.worker)
+    second = only(supervise.ready(s, second_id, 0.0), Assign)
+    supervise.read(s, first.worker, first.fence, 1, -1)
+    supervise.failed(s, first.worker, first.fence, Failure("memory"), 1.0)
+    supervise.died(s, first.worker, "exit status 77", 0, 1.0)
+    assert supervise.tick(s, 2.0) == []  # the other one still works
+    actions = supervise.done(s, second.worker, second.fence, report(), 3.0)
     alone = only(actions, Assign)
     assert (alone.unit.id, alone.unit.alone, alone.cap_bytes) == (first.unit.id, True, 180 * MB)
-    assert s.tick(4.0) == []  # and nobody starts beside it
+    assert supervise.tick(s, 4.0) == []  # and nobody starts beside it
 
 
 def test_segments_share_one_seat_in_turn() -> None:
     """A budget for one worker, and two segments."""
     s = supervisor((Kind.BYTES, 500), pool=50 * MB, segments=2)
     a = begin(s)
-    actions = s.done(a.worker, a.fence, report(handover=Handover("h", 3, 10)), 1.0)
+    actions = supervise.done(s, a.worker, a.fence, report(handover=Handover("h", 3, 10)), 1.0)
     assert only(actions, Stop).worker == a.worker
-    start = only(s.died(a.worker, "exit status 0", 0, 2.0), Start)
+    start = only(supervise.died(s, a.worker, "exit status 0", 0, 2.0), Start)
     assert start.segment == 1
-    second = only(s.ready(start.worker, 2.0), Assign)
+    second = only(supervise.ready(s, start.worker, 2.0), Assign)
     assert (second.unit.handover, second.unit.handover_rows, second.unit.partition) == ("h", (0, 3), a.unit.partition)
-    actions = s.done(second.worker, second.fence, report(), 3.0)
+    actions = supervise.done(s, second.worker, second.fence, report(), 3.0)
     assert only(actions, Commit).partition == a.unit.partition
     assert only(actions, Discard).paths == ["h"]
 
@@ -206,21 +210,21 @@ def busy_by_segment(s: Supervisor, segments: int) -> list[int]:
     """Run to the end, each unit taking one second; return how many workers of each segment were busy at once at most."""
     now, most = 0.0, [0] * segments
     assigned: list[Assign] = []
-    actions = s.tick(now)
+    actions = supervise.tick(s, now)
     while not s.finished:
         while actions:
             action = actions.pop(0)
             match action:
                 case Start():
-                    actions += s.ready(action.worker, now)
+                    actions += supervise.ready(s, action.worker, now)
                 case Stop():
-                    actions += s.died(action.worker, "exit status 0", 0, now)
+                    actions += supervise.died(s, action.worker, "exit status 0", 0, now)
                 case Commit():
-                    actions += s.committed(action.partition, action.covered, 0, now)
+                    actions += supervise.committed(s, action.partition, action.covered, 0, now)
                 case Assign():
                     assigned.append(action)
         assert now < 100.0, "no worker has anything to do, and the run is not over"
-        busy = [s.workers[a.worker].segment for a in assigned]
+        busy = [s.pool.workers[a.worker].segment for a in assigned]
         most = [max(n, busy.count(segment)) for segment, n in enumerate(most)]
         assert len({*busy}) <= 1 or s.config.mode != "batch", "stages of batch mode run one after the other"
         now += 1.0
@@ -230,16 +234,16 @@ def busy_by_segment(s: Supervisor, segments: int) -> list[int]:
             covered = [(p.file, p.start, p.end, False) for p in unit.pieces] if unit.segment == 0 else []
             passed_on = Handover(f"h{unit.id}", 1, 10) if unit.segment + 1 < segments else None
             made = report(covered=covered, handover=passed_on, decoded_bytes=size, seconds=1.0)
-            actions += s.done(done.worker, done.fence, made, now)
+            actions += supervise.done(s, done.worker, done.fence, made, now)
         assigned = []
-        actions += s.tick(now)
+        actions += supervise.tick(s, now)
     return most
 
 
 def test_all_workers_go_to_the_active_segment_of_batch_mode() -> None:
     files = [(Kind.BYTES, 500)] * 12
     alike = supervisor(*files, pool=1000 * MB, slots=4, segments=3, mode="batch", bounded_in_time=False)
-    alike.cursor.files_per_partition = 1
+    alike.queue.cursor.files_per_partition = 1
     assert busy_by_segment(alike, 3) == [4, 4, 4]
 
 
@@ -249,7 +253,7 @@ def test_batch_mode_keeps_fixed_numbers_of_workers_and_the_cores_that_each_asks_
         *files, pool=1000 * MB, slots=4, segments=3, mode="batch", bounded_in_time=False, cpus=[1.0, 1.0, 2.0]
     )
     s.config.fixed_workers[1] = 1
-    s.cursor.files_per_partition = 1
+    s.queue.cursor.files_per_partition = 1
     assert busy_by_segment(s, 3) == [4, 1, 2]
 
 
@@ -259,72 +263,74 @@ def node(number: int, pool: int) -> NodeSpec:
 
 def test_a_feeder_that_waits_on_a_node_with_too_little_memory_makes_room_for_one_elsewhere() -> None:
     s = supervisor((Kind.STREAM, 100 * MB), pool=100 * MB, nodes=[node(1, 100 * MB)], queue_bytes=10)
-    actions = s.tick(0.0)
+    actions = supervise.tick(s, 0.0)
     assigned: list[Assign] = []
     while not assigned:
-        actions = [a for start in actions if isinstance(start, Start) for a in s.ready(start.worker, 0.0)]
+        actions = [a for start in actions if isinstance(start, Start) for a in supervise.ready(s, start.worker, 0.0)]
         assigned = [a for a in actions if isinstance(a, Assign)]
     (feed,) = assigned
-    s.block(feed.worker, feed.fence, Piece(0, Kind.BLOCK, "b1", 0, 50), 50, 5, 1.0)
-    assert s.workers[feed.worker].held
-    s.node_up(node(2, 500 * MB), 2.0)
-    worker = next(w for w in s.workers.values() if w.segment == 0)
-    s.grants.learn_setup(worker, 200 * MB, 200 * MB)  # more than the first node has
-    assert Stop(feed.worker) in s.tick(3.0)
+    supervise.block(s, feed.worker, feed.fence, Piece(0, Kind.BLOCK, "b1", 0, 50), 50, 5, 1.0)
+    assert s.pool.workers[feed.worker].held
+    supervise.node_up(s, node(2, 500 * MB), 2.0)
+    worker = next(w for w in s.pool.workers.values() if w.segment == 0)
+    s.arbiter.learn_setup(worker, 200 * MB, 200 * MB)  # more than the first node has
+    assert Stop(feed.worker) in supervise.tick(s, 3.0)
 
 
 def test_what_a_feeder_needs_is_not_forgotten_on_a_smaller_node() -> None:
     s, feed = feeding()
     assert feed.unit.need_bytes == 0
     feed.unit.need_bytes = 150 * MB  # a larger node failed with less
-    s.failed(feed.worker, feed.fence, Failure("memory", peak_bytes=MB), 1.0)
+    supervise.failed(s, feed.worker, feed.fence, Failure("memory", peak_bytes=MB), 1.0)
     assert feed.unit.need_bytes == 150 * MB
 
 
 def test_an_empty_handover_is_removed_and_committed() -> None:
     s = supervisor((Kind.BYTES, 500), segments=2)
     a = begin(s)
-    actions = s.done(a.worker, a.fence, report(handover=Handover("h", 0, 10)), 1.0)
+    actions = supervise.done(s, a.worker, a.fence, report(handover=Handover("h", 0, 10)), 1.0)
     assert Discard(["h"]) in actions
     assert only(actions, Commit).partition == a.unit.partition
 
 
 def feeding(**more: Any) -> tuple[Supervisor, Assign]:
     s = supervisor((Kind.STREAM, 100 * MB), **{"pool": 200 * MB, "slots": 2, **more})
-    actions = s.tick(0.0)
+    actions = supervise.tick(s, 0.0)
     assigned: list[Assign] = []
     while not assigned:
-        actions = [a for start in actions if isinstance(start, Start) for a in s.ready(start.worker, 0.0)]
+        actions = [a for start in actions if isinstance(start, Start) for a in supervise.ready(s, start.worker, 0.0)]
         assigned = [a for a in actions if isinstance(a, Assign)]
     assert assigned[0].unit.mode is Mode.FEED
-    assert s.workers[assigned[0].worker].segment == FEEDER
+    assert s.pool.workers[assigned[0].worker].segment == FEEDER
     return s, assigned[0]
 
 
 def test_a_feeder_goes_on_while_the_queue_has_room() -> None:
     s, feed = feeding(queue_bytes=10)
     blocks = [Piece(0, Kind.BLOCK, f"b{i}", i * 6, i * 6 + 6, i * 6) for i in range(2)]
-    actions = s.block(feed.worker, feed.fence, blocks[0], 6, 1, 1.0)
+    actions = supervise.block(s, feed.worker, feed.fence, blocks[0], 6, 1, 1.0)
     assert only(actions, More).worker == feed.worker
-    actions = s.block(feed.worker, feed.fence, blocks[1], 6, 2, 2.0)
+    actions = supervise.block(s, feed.worker, feed.fence, blocks[1], 6, 2, 2.0)
     assert not [a for a in actions if isinstance(a, More)]
-    assert s.workers[feed.worker].held
-    s.tick(500.0)
-    assert not s.workers[feed.worker].dying  # who waits is not late
+    assert s.pool.workers[feed.worker].held
+    supervise.tick(s, 500.0)
+    assert not s.pool.workers[feed.worker].dying  # who waits is not late
 
 
 def test_a_feeder_that_dies_goes_on_behind_what_it_handed_out() -> None:
     s, feed = feeding()
-    s.block(feed.worker, feed.fence, Piece(0, Kind.BLOCK, "b0", 0, 60), 60, 1, 1.0)
-    s.died(feed.worker, "signal SIGSEGV", 11, 2.0)
-    left = list(s.feeds)
+    supervise.block(s, feed.worker, feed.fence, Piece(0, Kind.BLOCK, "b0", 0, 60), 60, 1, 1.0)
+    supervise.died(s, feed.worker, "signal SIGSEGV", 11, 2.0)
+    left = list(s.queue.feeds)
     assert [[(p.start, p.end) for p in u.pieces] for u in left] == [[(60, 1 << 62)]]
 
 
 def starved(s: Supervisor, a: Assign, now_s: float, **more: Any) -> list[Action]:
     """A feeder fails for want of memory and is gone."""
     failed = Failure("memory", "MemoryError: .", **more)
-    return s.failed(a.worker, a.fence, failed, now_s) + s.died(a.worker, "exit status 77", 0, now_s)
+    return supervise.failed(s, a.worker, a.fence, failed, now_s) + supervise.died(
+        s, a.worker, "exit status 77", 0, now_s
+    )
 
 
 def fed_again(s: Supervisor, actions: list[Action], now_s: float) -> Assign:
@@ -336,22 +342,22 @@ def fed_again(s: Supervisor, actions: list[Action], now_s: float) -> Assign:
         more: list[Action] = []
         for action in actions:
             if isinstance(action, Stop):
-                more += s.died(action.worker, "exit status 0", 0, now_s)
+                more += supervise.died(s, action.worker, "exit status 0", 0, now_s)
             elif isinstance(action, Start):
-                more += s.ready(action.worker, now_s)
-        actions = more or s.tick(now_s)
+                more += supervise.ready(s, action.worker, now_s)
+        actions = more or supervise.tick(s, now_s)
     raise AssertionError("the feeder does not start again")
 
 
 def test_a_feeder_gets_what_it_asked_for_and_others_work_beside_it() -> None:
     s, feed = feeding(pool=300 * MB, slots=2)
     again = fed_again(s, starved(s, feed, 1.0, asked_bytes=134 * MB, peak_bytes=3 * MB), 1.0)
-    assert (again.cap_bytes, s.grants.fits_beside(again.cap_bytes)) == (int(137 * MB * 1.1), True)
-    assert not s.feeds
-    actions = s.block(again.worker, again.fence, Piece(0, Kind.BLOCK, "b0", 0, 60), 60, 1, 2.0)
-    starts = [a for a in actions + s.tick(2.0) if isinstance(a, Start)]
-    work = [a for start in starts for a in s.ready(start.worker, 2.0) if isinstance(a, Assign)]
-    assert work or any(w.unit is not None and w.segment == 0 for w in s.workers.values())
+    assert (again.cap_bytes, s.arbiter.fits_beside(again.cap_bytes)) == (int(137 * MB * 1.1), True)
+    assert not s.queue.feeds
+    actions = supervise.block(s, again.worker, again.fence, Piece(0, Kind.BLOCK, "b0", 0, 60), 60, 1, 2.0)
+    starts = [a for a in actions + supervise.tick(s, 2.0) if isinstance(a, Start)]
+    work = [a for start in starts for a in supervise.ready(s, start.worker, 2.0) if isinstance(a, Assign)]
+    assert work or any(w.unit is not None and w.segment == 0 for w in s.pool.workers.values())
 
 
 def test_a_feeder_that_needs_everything_gets_it_alone_and_its_file_is_refused_with_a_number() -> None:
@@ -360,16 +366,16 @@ def test_a_feeder_that_needs_everything_gets_it_alone_and_its_file_is_refused_wi
     while feed.cap_bytes < 80 * MB:
         before, feed = feed.cap_bytes, fed_again(s, starved(s, feed, 1.0), 1.0)
         assert feed.cap_bytes > before
-    assert (feed.cap_bytes, len(s.workers), feed.unit.is_patient) == (80 * MB, 1, True)
+    assert (feed.cap_bytes, len(s.pool.workers), feed.unit.is_patient) == (80 * MB, 1, True)
     starved(s, feed, 2.0, asked_bytes=100 * MB)
-    (told,) = s.infeasible
+    (told,) = s.status.infeasible
     assert told.startswith("in0 cannot be decoded in the memory that the budget leaves: it asked for 100 MB at once")
     assert "one worker can get 80 MB; run again with --memory" in told
     assert s.finished
 
 
 def test_memory_that_no_machine_has_is_not_advised() -> None:
-    told = Unfit("stage 'x'", 100, 835_868 * 10**12, 80 * MB, 10**18).advice()
+    told = Misfit("stage 'x'", 100, 835_868 * 10**12, 80 * MB, 10**18).advice()
     assert told.startswith("it asked for 835868 TB at once, which no machine has")
     assert "run again with --memory" not in told
 
@@ -377,52 +383,52 @@ def test_memory_that_no_machine_has_is_not_advised() -> None:
 def test_a_small_allocation_that_failed_does_not_tell_what_a_file_needs() -> None:
     """Ten thousand columns fail at any of their 4 kB: half as much again is a better guess than 4 kB more."""
     s, feed = feeding(pool=100 * MB, slots=2)
-    while not s.infeasible:
+    while not s.status.infeasible:
         had, told = feed.cap_bytes, starved(s, feed, 1.0, asked_bytes=4032, peak_bytes=feed.cap_bytes - 1)
-        if not s.infeasible:
+        if not s.status.infeasible:
             feed = fed_again(s, told, 1.0)
-    least = int(s.infeasible[0].split("--memory ")[1].split("MB")[0]) * MB
-    assert s.infeasible[0].startswith("in0 cannot be decoded in the memory that the budget leaves: it took all")
+    least = int(s.status.infeasible[0].split("--memory ")[1].split("MB")[0]) * MB
+    assert s.status.infeasible[0].startswith("in0 cannot be decoded in the memory that the budget leaves: it took all")
     assert least >= s.config.budget_bytes + had // 2
 
 
 def test_a_feeder_that_would_start_over_waits_until_what_it_handed_out_is_used_up() -> None:
     s, feed = feeding(queue_bytes=10, patient_queue_bytes=100)
-    s.block(feed.worker, feed.fence, Piece(0, Kind.BLOCK, "b0", 0, 60), 60, 1, 1.0)
-    assert s.workers[feed.worker].held
-    s.workers[feed.worker].why_killed = "replaced"
-    s.died(feed.worker, "exit status 0", 0, 1.0)
-    assert not s._feed_may_start(s.nodes[0])
-    s.queues[0].clear()
-    s.scratch.free(["b0"])
-    assert s._feed_may_start(s.nodes[0])
+    supervise.block(s, feed.worker, feed.fence, Piece(0, Kind.BLOCK, "b0", 0, 60), 60, 1, 1.0)
+    assert s.pool.workers[feed.worker].held
+    s.pool.workers[feed.worker].kill_reason = KillReason.REPLACED
+    supervise.died(s, feed.worker, "exit status 0", 0, 1.0)
+    assert not s.dispatcher._feed_may_start(s.pool.nodes[0])
+    s.queue.segments[0].clear()
+    s.queue.scratch.free(["b0"])
+    assert s.dispatcher._feed_may_start(s.pool.nodes[0])
 
 
 def test_a_file_that_no_feeder_survives_is_named_and_the_others_are_read() -> None:
     s, feed = feeding()
     for _ in range(4):
-        feed = fed_again(s, s.died(feed.worker, "signal SIGSEGV", 11, 1.0), 1.0)
-    s.died(feed.worker, "signal SIGSEGV", 11, 1.0)
-    assert s.infeasible == ["in0 cannot be decoded: the worker process died: signal SIGSEGV"]
-    assert not s.fatal
+        feed = fed_again(s, supervise.died(s, feed.worker, "signal SIGSEGV", 11, 1.0), 1.0)
+    supervise.died(s, feed.worker, "signal SIGSEGV", 11, 1.0)
+    assert s.status.infeasible == ["in0 cannot be decoded: the worker process died: signal SIGSEGV"]
+    assert not s.status.fatal
 
 
 def test_rows_too_large_to_be_read_at_once_are_fed() -> None:
     s = supervisor((Kind.ROWS, 500))
     a = begin(s)
     info = RowsTooLarge(0, [(0, 90, 9 * MB)], 90)
-    assert only(s.too_large(a.worker, a.fence, info, 1.0), Commit).covered == [(0, 90, 90, True)]
-    assert [(u.mode, u.pieces[0].start, u.pieces[0].end) for u in s.feeds] == [(Mode.FEED, 0, 90)]
+    assert only(supervise.too_large(s, a.worker, a.fence, info, 1.0), Commit).covered == [(0, 90, 90, True)]
+    assert [(u.mode, u.pieces[0].start, u.pieces[0].end) for u in s.queue.feeds] == [(Mode.FEED, 0, 90)]
     s = supervisor((Kind.ROWS, 500))
     a = begin(s)
-    s.too_large(a.worker, a.fence, replace(info, groups=[(0, 90, 0)], measured=True), 1.0)
-    assert [(u.mode, u.pieces[0].start, u.pieces[0].end) for u in s.feeds] == [(Mode.FEED, 0, 90)]
+    supervise.too_large(s, a.worker, a.fence, replace(info, groups=[(0, 90, 0)], measured=True), 1.0)
+    assert [(u.mode, u.pieces[0].start, u.pieces[0].end) for u in s.queue.feeds] == [(Mode.FEED, 0, 90)]
     s = supervisor((Kind.ROWS, 500))
     a = begin(s)
-    s.too_large(a.worker, a.fence, replace(info, groups=[(0, 90, 5)]), 1.0)
-    part = next(w.unit for w in s.workers.values() if w.unit is not None)
-    s.failed(a.worker, s.workers[a.worker].fence, Failure("memory"), 2.0)
-    assert (part.pieces[0].end, [u.pieces for u in s.feeds] or [w.pieces for w in s.cursor._ready]) == (
+    supervise.too_large(s, a.worker, a.fence, replace(info, groups=[(0, 90, 5)]), 1.0)
+    part = next(w.unit for w in s.pool.workers.values() if w.unit is not None)
+    supervise.failed(s, a.worker, s.pool.workers[a.worker].fence, Failure("memory"), 2.0)
+    assert (part.pieces[0].end, [u.pieces for u in s.queue.feeds] or [w.pieces for w in s.queue.cursor._ready]) == (
         90,
         [part.pieces],
     )
@@ -432,9 +438,9 @@ def test_a_stream_that_decodes_to_more_is_fed_and_the_rest_of_its_group_runs() -
     s = supervisor((Kind.STREAM, 500), (Kind.STREAM, 500))
     a = begin(s)
     assert len(a.unit.pieces) == 2
-    s.too_large(a.worker, a.fence, StreamTooLarge(0, 5 * MB, 500), 1.0)
-    assert s.cursor.ratio == 1000.0
-    rest = s.workers[a.worker].unit
+    supervise.too_large(s, a.worker, a.fence, StreamTooLarge(0, 5 * MB, 500), 1.0)
+    assert s.queue.cursor.ratio == 1000.0
+    rest = s.pool.workers[a.worker].unit
     assert rest is not None
     assert [p.file for p in rest.pieces] == [1]
 
@@ -444,15 +450,15 @@ def test_schemas_are_joined_and_files_rewritten() -> None:
     s.join_schemas(["a", "b"])
     a = begin(s)
     assert (a.unit.mode, a.unit.recast) == (Mode.RECAST, Recast(join=["a", "b"]))
-    s.done(a.worker, a.fence, Done(schema="ab"), 1.0)
-    assert s.schemas == {"*": "ab"}
+    supervise.done(s, a.worker, a.fence, Done(schema="ab"), 1.0)
+    assert s.schema == "ab"
     assert s.finished
     s = supervisor()
     s.recast("ab", ["part-1.parquet"], "out")
     a = begin(s)
     assert a.unit.recast == Recast(schema="ab", path="out/part-1.parquet", old="part-1.parquet")
     made = StagedFile("u1.out", "output")
-    assert only(s.done(a.worker, a.fence, Done(files=[made]), 1.0), Replace) == Replace(
+    assert only(supervise.done(s, a.worker, a.fence, Done(files=[made]), 1.0), Replace) == Replace(
         a.unit.id, "part-1.parquet", made
     )
 
@@ -460,24 +466,24 @@ def test_schemas_are_joined_and_files_rewritten() -> None:
 def test_high_use_of_memory_stops_growth_and_kills_in_the_end() -> None:
     s = supervisor((Kind.BYTES, 50 * MB), slots=2)
     a = begin(s)
-    other = only(s.ready(next(w for w in s.workers if w != a.worker), 0.0), Assign)
+    other = only(supervise.ready(s, next(w for w in s.pool.workers if w != a.worker), 0.0), Assign)
     uses = {a.worker: 40 * MB, other.worker: 30 * MB}
-    note = only(s.measured(150 * MB, uses, 1.0), Note)
+    note = only(supervise.measured(s, 150 * MB, uses, 1.0), Note)
     assert note.text == "memory yellow: 75 % of the budget, 150 MB of 200 MB"
-    assert s.nodes[0].decision.allow_new_workers is False
-    killed = [x.worker for x in s.measured(185 * MB, uses, 2.0) if isinstance(x, Kill)]
+    assert s.pool.nodes[0].decision.allow_new_workers is False
+    killed = [x.worker for x in supervise.measured(s, 185 * MB, uses, 2.0) if isinstance(x, Kill)]
     assert len(killed) == 1
-    assert s.measured(185 * MB, uses, 2.1) == []  # who is dying counts as gone
+    assert supervise.measured(s, 185 * MB, uses, 2.1) == []  # who is dying counts as gone
 
 
 def test_a_worker_with_a_gpu_waits_until_the_one_before_it_is_gone() -> None:
     s = supervisor((Kind.BYTES, 500), slots=4, gpus=[1.0], devices=["7"])
-    first = only(s.tick(0.0), Start)
+    first = only(supervise.tick(s, 0.0), Start)
     assert first.environment == {"CUDA_VISIBLE_DEVICES": "7", "TAMIS_GPU_SHARE": "1"}
-    s.ready(first.worker, 0.0)
-    again = s.failed(first.worker, 1, Failure("error", "CUDA error: device-side assert"), 1.0)
+    supervise.ready(s, first.worker, 0.0)
+    again = supervise.failed(s, first.worker, 1, Failure("error", "CUDA error: device-side assert"), 1.0)
     assert not [a for a in again if isinstance(a, Start)]  # its process still holds the device
-    assert only(s.died(first.worker, "exit status 0", 0, 2.0), Start).environment == first.environment
+    assert only(supervise.died(s, first.worker, "exit status 0", 0, 2.0), Start).environment == first.environment
 
 
 def roomy(n_bytes: int, slots: int, predictor: Predictor, **more: Any) -> Supervisor:
@@ -499,7 +505,7 @@ def units_of(
     config = Config(8000 * MB, 4000 * MB, 20 * MB, slots, [None] * n, max_block_bytes=32 * MB, **more)
     s = Supervisor(config, Cursor(files, [Kind.BYTES]), [Predictor(32 * MB) for _ in range(n)])
     busy: list[Any] = []
-    found, set_up, now_s, actions = [], set(), 0.0, s.tick(0.0)
+    found, set_up, now_s, actions = [], set(), 0.0, supervise.tick(s, 0.0)
     while True:
         for action in actions:
             if isinstance(action, Start):
@@ -514,7 +520,7 @@ def units_of(
             break
         now_s, worker, done = heapq.heappop(busy)
         if done is None:
-            actions = s.ready(worker, now_s)
+            actions = supervise.ready(s, worker, now_s)
             continue
         assigned, size, seconds, spent_s = done
         found.append((size, seconds))
@@ -525,7 +531,7 @@ def units_of(
             n_records=10, decoded_bytes=size if assigned.unit.segment == 0 else size // 100, peak_bytes=size, handover=made, covered=covered,
             seconds=seconds + spent_s, setup_s=spent_s,
         )  # fmt: skip
-        actions = s.done(worker, assigned.fence, told, now_s) or s.tick(now_s)
+        actions = supervise.done(s, worker, assigned.fence, told, now_s) or supervise.tick(s, now_s)
     assert sum(size for size, _ in found) == n * n_bytes
     return found
 
@@ -572,3 +578,25 @@ def test_nothing_large_is_begun_before_it_is_known_how_long_it_takes() -> None:
 
 def test_a_size_that_the_user_chose_is_not_cut_for_time() -> None:
     assert max(units_of(400 * MB, 60.0, bounded_in_time=False, timeout_s=1e9))[0] > 30 * MB
+
+
+def test_every_event_has_a_handler_in_every_state() -> None:
+    about_workers = {*get_args(News), Died}
+    about_run = {*get_args(Event)} - {Said, Died}
+    expected = {(event, state) for event in about_workers for state in WorkerState} | {(e, None) for e in about_run}
+    assert set(TRANSITIONS) == expected
+
+
+def test_the_state_of_a_worker_follows_its_process_and_its_unit() -> None:
+    s = supervisor((Kind.BYTES, 500))
+    start = only(supervise.tick(s, 0.0), Start)
+    gone = Died(start.worker, "exit status 1")
+    assert s.state_of(gone) is WorkerState.STARTING
+    assigned = only(supervise.ready(s, start.worker, 0.0), Assign)
+    assert s.state_of(gone) is WorkerState.BUSY
+    assert s.state_of(Said(start.worker, Done(fence=assigned.fence))) is WorkerState.BUSY
+    assert s.state_of(Said(start.worker, Done(fence=assigned.fence - 1))) is WorkerState.STALE
+    supervise.done(s, assigned.worker, assigned.fence, report(), 1.0)
+    assert s.state_of(gone) is WorkerState.IDLE
+    assert s.state_of(Died(99, "exit status 1")) is WorkerState.UNKNOWN
+    assert s.state_of(Tick()) is None

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tamis.engine.messages import ORDERS, Assign
-from tamis.engine.supervisor.cutting import split_pieces
-from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece, Unit
+from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece, Unit, split_pieces
 from tamis.engine.wire import decode, encode
 
 

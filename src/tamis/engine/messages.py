@@ -248,7 +248,7 @@ class Done(AboutUnit, Cost):
 
 @dataclass(frozen=True)
 class Failure(AboutUnit, Cost):
-    """A unit failed: by an exception in the worker, or (supervisor/deaths.py) with the worker.
+    """A unit failed: by an exception in the worker, or (supervisor/retry_policy.py) with the worker.
 
     `kind`: memory, error, setup, device (a GPU has no room for the stages), disk, input (not the records that an earlier pass read),
     descriptors, threads (one more could not be had); of workers that died also timeout, killed, replaced, crash.

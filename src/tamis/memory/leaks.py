@@ -15,7 +15,7 @@ warm up (growth that ends by itself). A leak is therefore claimed only when all 
 Simulated with every kind of disturbance (tests/memory/leak_series.py), 64 KB per partition are found within 200 partitions in
 99 % of workers, and fewer than 1 % of those without a leak are accused. While a cache fills as evenly as a leak nothing tells it
 from one: one that takes longer than about 120 partitions is accused, and cleared when its floor has stayed level (`is_level`).
-Until a leak is proven (`is_proven`), a worker is replaced only when its next partition would not fit (supervisor/pool.py).
+Until a leak is proven (`is_proven`), a worker is replaced only when its next partition would not fit (supervisor/worker_health.py).
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class GpuUse:
 
         Until all of them have, what the first ones do is the best that there is to tell; once they have, it is forgotten, with the first look after that."""
         on_gpu = [i for i, share in enumerate(s.config.gpus or ()) if share]
-        done = [w.n_units for w in s.workers.values() if w.segment in on_gpu]
+        done = [w.n_units for w in s.pool.workers.values() if w.segment in on_gpu]
         if not any(done) or not _more_to_come(s, max(on_gpu)):
             return
         self._is_warm = self._is_warm or _all_warm(done, sum(s.config.fixed_workers[i] or 1 for i in on_gpu))
@@ -51,7 +51,7 @@ class GpuUse:
 
     def count(self, s: Supervisor) -> None:
         for name in self._counts:
-            n = sum(int(b.metrics.get(name, 0)) for ledger in (self._past, s.ledger) for b in ledger.stages)
+            n = sum(int(b.metrics.get(name, 0)) for ledger in (self._past, s.queue.ledger) for b in ledger.stages)
             self._counts[name] = max(n, self._counts[name])
 
     def changed(self) -> dict[str, Any] | None:
@@ -80,6 +80,6 @@ def _all_warm(done: Sequence[int], n_planned: int) -> bool:
 
 def _more_to_come(s: Supervisor, segment: int) -> bool:
     """Return True if any unit has yet to go through this segment, or is in progress in it."""
-    if not s.cursor.exhausted or s.feeds or any(s.queues[: segment + 1]):
+    if not s.queue.cursor.exhausted or s.queue.feeds or any(s.queue.segments[: segment + 1]):
         return True
-    return any(w.unit is not None and w.unit.segment <= segment for w in s.workers.values())
+    return any(w.unit is not None and w.unit.segment <= segment for w in s.pool.workers.values())

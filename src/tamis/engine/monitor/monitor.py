@@ -22,6 +22,7 @@ from tamis.engine.monitor.partition_map import Cells
 from tamis.engine.monitor.processes import ProcessTree
 from tamis.engine.monitor.stage_costs import StageCosts
 from tamis.engine.supervisor.actions import Action, Commit, Committed
+from tamis.engine.supervisor.events import AlertFired
 from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.supervisor.units import Kind, Mode, Unit
 from tamis.engine.workers_interface import Workers
@@ -34,7 +35,7 @@ DETAIL_S = 2.0
 Remedy = str
 Watch = Callable[[Mapping[str, Any]], Sequence[Remedy]]
 """Called about once a second with the totals (columns of `samples`) and "stages", "gpus", "leaks", "seconds", "progress_s";
-answers with remedies (remedies.py). It must not block; what it raises is noted and ignored."""
+answers with remedies (supervisor/alert_orders.py). It must not block; what it raises is noted and ignored."""
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -109,9 +110,9 @@ class Monitor:
     def begin(self, supervisor: Supervisor) -> None:
         """Begin a sampling step, or the work after the last one, which has no input of its own."""
         self._progress_s = time.monotonic()
-        if len(supervisor.cursor.files):
+        if len(supervisor.queue.cursor.files):
             kinds = self._place.kinds
-            self._cells = Cells(self._place.sizes, lambda i: kinds[i] is Kind.BYTES, supervisor.cursor.done)
+            self._cells = Cells(self._place.sizes, lambda i: kinds[i] is Kind.BYTES, supervisor.queue.cursor.done)
             self._db.clear("cells")
             self._bad_shares = {}
 
@@ -153,7 +154,7 @@ class Monitor:
                 self._detailed_s = now
                 self._detail(at, s, workers)
             totals = self._totals(state, s)
-            used = {w.id: w.used_bytes for w in s.workers.values()}
+            used = {w.id: w.used_bytes for w in s.pool.workers.values()}
             self._db.sample(totals, used, at)
         if final:
             self._db.about({"monitor_cpu_s": round(self.cpu_s, 3)})
@@ -161,13 +162,14 @@ class Monitor:
 
     def _detail(self, at: float, s: Supervisor, workers: Workers) -> None:
         pids: dict[int, int] = getattr(workers, "pids", dict)()
-        segments: dict[int, tuple[int | None, int]] = {w.id: (w.segment, w.used_bytes) for w in s.workers.values()}
+        segments: dict[int, tuple[int | None, int]] = {w.id: (w.segment, w.used_bytes) for w in s.pool.workers.values()}
         for process in self._tree.look(pids, segments):
             self._db.put("processes", at=at, **process)
         for row in self._costs.rows():
             self._db.put("stages", at=at, **row)
         self._scratch_bytes = max(
-            folder_bytes(self._place.folders), s.scratch.total_bytes + s.unsynced_bytes if self._place.folders else 0
+            folder_bytes(self._place.folders),
+            s.queue.scratch.total_bytes + s.queue.unsynced_bytes if self._place.folders else 0,
         )
         self._look_at_gpus(at, s)
         self._db.replace("nodes", self._nodes.look(at, s))
@@ -190,7 +192,7 @@ class Monitor:
     def _draw_cells(self, s: Supervisor) -> None:
         if self._cells is None:
             return
-        under_way = [w.unit for w in s.workers.values() if w.unit is not None]
+        under_way = [w.unit for w in s.pool.workers.values() if w.unit is not None]
         for unit in under_way:
             if unit.mode is Mode.FEED and unit.pieces:
                 on_disk = unit.compressed_bytes
@@ -202,7 +204,7 @@ class Monitor:
             **state,
             **vars(self._machine.look()),
             "peak_bytes": max(self._place.mark.take_recent(), int(state["used_bytes"])),
-            "queue_bytes": s.scratch.total_bytes,
+            "queue_bytes": s.queue.scratch.total_bytes,
             "scratch_bytes": self._scratch_bytes,
             "disk_free_bytes": free_bytes([self._place.output, *self._place.folders]),
             "cpu_s": self._tree.cpu_s,
@@ -219,7 +221,7 @@ class Monitor:
             "workers": workers,
             "stages": {row["stage"]: row for row in self._costs.rows()},
             "gpus": [self._about_gpu(gpu) for gpu in self._seen_gpus],
-            "leaks": list(s.leaks),
+            "leaks": list(s.health.leaks),
             "progress_s": now - self._progress_s,
         }
         try:
@@ -227,7 +229,7 @@ class Monitor:
         except Exception as exc:
             self._complain(f"the watch: {type(exc).__name__}: {exc}")
             return []
-        return [action for remedy in remedies for action in s.remedy(str(remedy), now)]
+        return [action for remedy in remedies for action in s.handle(AlertFired(str(remedy)), now)]
 
     def _complain(self, text: str) -> None:
         """Once for each kind of trouble."""

@@ -20,7 +20,7 @@ class NodeRows:
     def look(self, at: float, s: Supervisor) -> list[Row]:
         """Rows of the table `nodes` that have changed or may have."""
         rows: list[Row] = []
-        for node in s.nodes.values():
+        for node in s.pool.nodes.values():
             if not node.name:
                 continue
             if node.n_units < self._seen.get(node.id, 0):  # another supervisor counts from 0
@@ -33,7 +33,7 @@ class NodeRows:
                  node.config.budget_bytes, int(node.pressure.level))
             )  # fmt: skip
         for number, row in self._last.items():
-            if number not in s.nodes and row[3]:
+            if number not in s.pool.nodes and row[3]:
                 rows.append((*row[:3], 0, 0, 0, row[6], 0, *row[8:]))
         self._last.update({row[0]: row for row in rows})
         return rows

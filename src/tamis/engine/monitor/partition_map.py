@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from tamis.engine.supervisor.coverage import Coverage
-from tamis.engine.supervisor.intervals import Intervals
+from tamis.engine.supervisor.coverage import Coverage, Intervals
 from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece, Unit
 
 MAX_CELLS = 1000

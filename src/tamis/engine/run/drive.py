@@ -1,4 +1,4 @@
-"""The one loop of a run: tells the supervisor what workers and committer did, and carries out the actions that it returns.
+"""The one loop of a run: passes events of workers and committer to the supervisor, and carries out the actions that it returns.
 
 Called by run.py. Workers are reached through `Workers` (workers_interface.py); nothing here knows of processes or machines.
 """
@@ -10,12 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 from tamis.engine import messages
-from tamis.engine.messages import Block, Done, Failure, News, Read, Ready, RowsTooLarge, SetUp, StreamTooLarge
+from tamis.engine.messages import Done, Failure
 from tamis.engine.monitor.monitor import Monitor
 from tamis.engine.run.output.commit import Committer
 from tamis.engine.run.output.discarding import Discarder
 from tamis.engine.supervisor import actions as do
 from tamis.engine.supervisor.actions import Action
+from tamis.engine.supervisor.events import Measured, NodeJoined, NodeLost, StopRequested, Tick
 from tamis.engine.supervisor.state import NodeSpec
 from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.workers_interface import Died, Event, NodeDown, NodeUp, Noticed, Said, Workers
@@ -47,7 +48,7 @@ class Driver:
     def run(self, on_tick: Callable[[float], None]) -> None:
         """Until the supervisor has nothing left to do. KeyboardInterrupt passes through; the caller stops the run."""
         try:
-            self.act(self.supervisor.tick(time.monotonic()))
+            self.act(self.supervisor.handle(Tick(), time.monotonic()))
             while not self.supervisor.finished:
                 self.step()
                 on_tick(time.monotonic())
@@ -58,7 +59,7 @@ class Driver:
     def _dismiss(self) -> None:
         """Let the workers end in peace. The next supervisor of this run (a later sampling step, the schema of the whole run)
         numbers its own from 1 and knows nothing of these: left alive they would hold memory that nobody counts."""
-        left = set(self.supervisor.workers)
+        left = set(self.supervisor.pool.workers)
         for worker in left:
             self.workers.send(worker, messages.Exit())
         deadline = time.monotonic() + STOP_S
@@ -67,7 +68,7 @@ class Driver:
                 if isinstance(event, Died):
                     left.discard(event.worker)
                 elif isinstance(event, NodeDown):
-                    left -= {w.id for w in self.supervisor.workers.values() if w.node == event.node}
+                    left -= {w.id for w in self.supervisor.pool.workers.values() if w.node == event.node}
                     self.act(self._handle(event, time.monotonic()))
                 elif isinstance(event, NodeUp):
                     self.act(self._handle(event, time.monotonic()))
@@ -77,7 +78,7 @@ class Driver:
 
     def stop(self, why: str) -> None:
         """End early: workers are killed, commits under way are finished."""
-        self.act(self.supervisor.stop(why))
+        self.act(self.supervisor.handle(StopRequested(why), time.monotonic()))
         deadline = time.monotonic() + STOP_S
         while not self.supervisor.finished and time.monotonic() < deadline:
             self.step()
@@ -91,36 +92,34 @@ class Driver:
         now = time.monotonic()
         if now - self._measured_at >= _MEASURE_S:
             self._measure(now)
-        self.act(self.supervisor.tick(now))
+        self.act(self.supervisor.handle(Tick(), now))
 
     def _measure(self, now: float) -> None:
         self._measured_at = now
         for node, (used_bytes, per_worker) in self.workers.measure().items():
-            self.act(self.supervisor.measured(used_bytes, per_worker, now, node))
-        self.used_bytes = max((node.used_bytes for node in self.supervisor.nodes.values()), default=0)
+            self.act(self.supervisor.handle(Measured(used_bytes, per_worker, node), now))
+        self.used_bytes = max((node.used_bytes for node in self.supervisor.pool.nodes.values()), default=0)
 
     def _collect_commits(self) -> None:
         while not self.committer.results.empty():
             result = self.committer.results.get()
             now = time.monotonic()
-            if result.error:
-                self.act(self.supervisor.commit_failed(result.error))
-            else:
+            if not result.error:
                 self.observe("commit", {"partition": result.partition, "bytes": result.n_bytes})
                 self.monitor.committed(result)
-                self.act(self.supervisor.committed(result.partition, result.covered, result.n_bytes, now))
+            self.act(self.supervisor.handle(result, now))
 
     def _handle(self, event: Event, now: float) -> list[Action]:
         """Return the supervisor's actions for an event, and notify the monitor of finished and split units."""
-        worker = self.supervisor.workers.get(getattr(event, "worker", -1))
+        worker = self.supervisor.pool.workers.get(getattr(event, "worker", -1))
         unit, fence = (worker.unit, worker.fence) if worker is not None else (None, -1)
-        n_splits = self.supervisor.counters["splits"]
+        n_splits = self.supervisor.status.counters.splits
         actions = self._decide(event, now)
         if unit is not None:
             said = event.message if isinstance(event, Said) else None
             if isinstance(said, Done) and said.fence == fence:
                 self.monitor.done(said)
-            elif self.supervisor.counters["splits"] > n_splits:
+            elif self.supervisor.status.counters.splits > n_splits:
                 self.monitor.split(unit)
         return actions
 
@@ -128,12 +127,16 @@ class Driver:
         match event:
             case Died(worker, how, signal, stage):
                 self.observe("died", {"worker": worker, "how": how, "signal": signal, "stage": stage})
-                return self.supervisor.died(worker, how, signal, now, stage)
+                return self.supervisor.handle(event, now)
             case Noticed(worker, kind, text, data):
                 self.observe(kind, {"worker": worker, "text": text, **data})
                 return []
             case Said(worker, message):
-                return self._hear(worker, message, now)
+                if isinstance(message, Done):
+                    self.observe("unit", {"worker": worker, **message.facts()})
+                elif isinstance(message, Failure):
+                    self.observe("failed", {"worker": worker, **message.facts()})
+                return self.supervisor.handle(event, now)
             case NodeUp(_, name):
                 spec = self.admit(event)
                 if spec is None:
@@ -141,32 +144,10 @@ class Driver:
                 self.observe(
                     "node", {"text": f"node {name} has joined: {spec.n_slots} workers", "node": name, "up": True}
                 )
-                return self.supervisor.node_up(spec, now)
+                return self.supervisor.handle(NodeJoined(spec), now)
             case NodeDown(node, name, why):
                 self.observe("node", {"text": f"node {name} is gone: {why}", "node": name, "up": False})
-                return self.supervisor.node_down(node, now)
-
-    def _hear(self, worker: int, news: News, now: float) -> list[Action]:
-        """Return the supervisor's actions for a message from a worker."""
-        s = self.supervisor
-        match news:
-            case Ready(vitals=vitals):
-                return s.ready(worker, now, vitals)
-            case Read():
-                s.read(worker, news.fence, news.n_records, news.cut, news.decoded_bytes, news.largest_record)
-                return []
-            case SetUp():
-                return s.set_up(worker, news.fence, news.kept_bytes, news.peak_bytes, now)
-            case Block():
-                return s.block(worker, news.fence, news.piece, news.n_bytes, news.compressed, now)
-            case Done():
-                self.observe("unit", {"worker": worker, **news.facts()})
-                return s.done(worker, news.fence, news, now)
-            case StreamTooLarge() | RowsTooLarge():
-                return s.too_large(worker, news.fence, news, now)
-            case Failure():
-                self.observe("failed", {"worker": worker, **news.facts()})
-                return s.failed(worker, news.fence, news, now)
+                return self.supervisor.handle(NodeLost(node), now)
 
     def act(self, actions: list[Action]) -> None:
         """Carry out what the supervisor decided."""
@@ -176,7 +157,7 @@ class Driver:
                     self.workers.start(worker, segment, environment, node)
                 case do.Assign(worker, unit, fence, cap_bytes):
                     self.workers.assign(
-                        worker, messages.Assign(unit, fence), cap_bytes, self.supervisor.ceiling(worker, cap_bytes)
+                        worker, messages.Assign(unit, fence), cap_bytes, self.supervisor.pool.ceiling(worker, cap_bytes)
                     )
                 case do.More(worker, block_bytes):
                     self.workers.send(worker, messages.More(block_bytes))
@@ -185,7 +166,7 @@ class Driver:
                 case do.Stop(worker):
                     self.workers.send(worker, messages.Exit())
                 case do.Kill(worker, why):
-                    self.observe("kill", {"worker": worker, "why": why})
+                    self.observe("kill", {"worker": worker, "why": str(why)})
                     self.workers.kill(worker)
                 case do.Commit() | do.Replace():
                     if isinstance(action, do.Commit):

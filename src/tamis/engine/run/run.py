@@ -25,9 +25,9 @@ from tamis.engine.run.output.join_shards import can_join_again, drop_shards, joi
 from tamis.engine.run.output.retract import retract
 from tamis.engine.run.preparing import OpenWorkers, PreparedRun
 from tamis.engine.run.run_result import RunResult
+from tamis.engine.supervisor.alert_orders import AlertOrders
 from tamis.engine.supervisor.cursor import Cursor
-from tamis.engine.supervisor.remedies import Remedies
-from tamis.engine.supervisor.state import Config
+from tamis.engine.supervisor.state import Config, FatalKind
 from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.worker.workplace import Workplace
 from tamis.errors import BudgetError, ConservationError, Incomplete, PipelineError, RunConflict, StoreError, TamisError
@@ -141,7 +141,7 @@ class Run(PreparedRun):
         total = past.ledger
         self._monitor = self._make_monitor(config, plan, past)
         committer = Committer(self.dir.output, self.dir.quarantine, self.dir.log, workers.wake, self.dir.remote)
-        share, supervisor, remedies = 0.0, None, Remedies()
+        share, supervisor, orders = 0.0, None, AlertOrders()
         counters: Counter[str] = Counter()
         try:
             for step, target in enumerate(plan["steps"]):
@@ -154,16 +154,16 @@ class Run(PreparedRun):
                     self.inputs.files_per_partition,
                     *self._rows_facts(),
                 )
-                supervisor = Supervisor(config, cursor, predictors, step, remedies)
+                supervisor = Supervisor(config, cursor, predictors, step, orders)
                 self._drive(supervisor, workers, committer, total, target)
                 if step and self._gives_up(supervisor, target):
                     retract(self.dir, step)
                     total = self.dir.recover(self._plain_size).ledger
                     break
-                total.merge(supervisor.ledger)
-                self._read_bytes += supervisor.ledger.read_bytes
-                self._first_failure = self._first_failure or supervisor.first_failure
-                counters.update(supervisor.counters)
+                total.merge(supervisor.queue.ledger)
+                self._read_bytes += supervisor.queue.ledger.read_bytes
+                self._first_failure = self._first_failure or supervisor.status.first_failure
+                counters.update(supervisor.status.counters.as_dict())
                 self._check_stopped(supervisor, total)
                 share = target
             self._reconcile_schemas(config, predictors, workers, committer, total)
@@ -215,22 +215,22 @@ class Run(PreparedRun):
             self._tick(driver, before, target, time.monotonic(), final=True)
 
     def _tick(self, driver: Driver, before: Ledger, target: float, now: float, final: bool = False) -> None:
-        if self._too_small is not None and not driver.supervisor.nodes and not final:
+        if self._too_small is not None and not driver.supervisor.pool.nodes and not final:
             raise self._too_small  # no node can take part: the run would wait for ever
         if now - self._shown_s < _SHOW_S and not final:
             return
         self._shown_s = now
         s = driver.supervisor
         note_elsewhere(self.settings.count_caller, driver.used_bytes)
-        self._outcome.scratch_bytes = max(self._outcome.scratch_bytes, s.scratch.total_bytes)
+        self._outcome.scratch_bytes = max(self._outcome.scratch_bytes, s.queue.scratch.total_bytes)
         left = s.bytes_left
         state = {
             "phase": "working", "share": target, "seconds": now - self.began_s, "used_bytes": driver.used_bytes,
             "peak_bytes": self._mark.peak_bytes, "budget_bytes": s.config.budget_bytes, "total_bytes": self.inputs.files.total_bytes,
-            "left_bytes": left, "documents": before.records.n + s.ledger.records.n + s.under_way["records"], "written": before.written.n + s.ledger.written.n,
-            "dropped": before.n_dropped + s.ledger.n_dropped + s.under_way["dropped"],
-            "quarantined": before.quarantined.n + s.ledger.quarantined.n + s.under_way["quarantined"],
-            "read_bytes": self._read_bytes + s.ledger.read_bytes + s.under_way["read_bytes"], "workers": len(s.workers), "level": int(s.pressure.level),
+            "left_bytes": left, "documents": before.records.n + s.queue.ledger.records.n + s.queue.under_way["records"], "written": before.written.n + s.queue.ledger.written.n,
+            "dropped": before.n_dropped + s.queue.ledger.n_dropped + s.queue.under_way["dropped"],
+            "quarantined": before.quarantined.n + s.queue.ledger.quarantined.n + s.queue.under_way["quarantined"],
+            "read_bytes": self._read_bytes + s.queue.ledger.read_bytes + s.queue.under_way["read_bytes"], "workers": len(s.pool.workers), "level": int(s.pool.pressure.level),
         }  # fmt: skip
         assert self._monitor is not None
         driver.act(self._monitor.tick(state, s, driver.workers, final) or [])
@@ -239,22 +239,26 @@ class Run(PreparedRun):
 
     def _check_stopped(self, supervisor: Supervisor, total: Ledger) -> None:
         """Turn a supervisor that stopped early into the error that says why."""
-        if supervisor.fatal:
-            if supervisor.fatal_kind == "disk" and disk.is_full(supervisor.fatal):
-                raise disk.no_room(supervisor.fatal, self._places)
-            if supervisor.fatal_kind == "budget":
-                raise BudgetError(f"{supervisor.fatal}. {total.written.n} documents are committed")
-            if supervisor.fatal_kind == "usage":
-                raise PipelineError(supervisor.fatal)
-            if supervisor.fatal_kind == "input":
-                raise RunConflict(f"{supervisor.fatal}. Use nothing of the output; start over with fresh (--fresh)")
-            raise TamisError(f"{supervisor.fatal}. Everything committed so far is kept; see {self.dir.path}/worker.log")
-        if supervisor.stopping:
-            raise Incomplete(
-                f"{supervisor.stopping}. {total.written.n} documents are committed; run the same command again to go on"
+        if supervisor.status.fatal:
+            if supervisor.status.fatal_kind is FatalKind.DISK and disk.is_full(supervisor.status.fatal):
+                raise disk.no_room(supervisor.status.fatal, self._places)
+            if supervisor.status.fatal_kind is FatalKind.BUDGET:
+                raise BudgetError(f"{supervisor.status.fatal}. {total.written.n} documents are committed")
+            if supervisor.status.fatal_kind is FatalKind.USAGE:
+                raise PipelineError(supervisor.status.fatal)
+            if supervisor.status.fatal_kind is FatalKind.INPUT:
+                raise RunConflict(
+                    f"{supervisor.status.fatal}. Use nothing of the output; start over with fresh (--fresh)"
+                )
+            raise TamisError(
+                f"{supervisor.status.fatal}. Everything committed so far is kept; see {self.dir.path}/worker.log"
             )
-        if supervisor.infeasible:
-            raise Incomplete(supervisor.infeasible[0])
+        if supervisor.status.stopping:
+            raise Incomplete(
+                f"{supervisor.status.stopping}. {total.written.n} documents are committed; run the same command again to go on"
+            )
+        if supervisor.status.infeasible:
+            raise Incomplete(supervisor.status.infeasible[0])
 
     def _fits_disk(self, total: Ledger, done_share: float, next_share: float) -> bool:
         """Return True if the next sampling step fits the disk, judged by what the steps so far took."""
@@ -273,12 +277,12 @@ class Run(PreparedRun):
         """Return True if a sampling step ran out of memory or disk and the user prefers the sample before it."""
         if self.settings.on_infeasible != "sample":
             return False
-        if supervisor.fatal_kind == "disk" and disk.is_full(supervisor.fatal):
+        if supervisor.status.fatal_kind is FatalKind.DISK and disk.is_full(supervisor.status.fatal):
             self._say_why_sampled(share, "the disk was full before that was done. Make room")
-        elif supervisor.infeasible and not supervisor.fatal:
-            self._say_why_sampled(share, f"{supervisor.infeasible[0]}. Give more memory")
-        elif supervisor.fatal_kind == "budget":
-            self._say_why_sampled(share, f"{supervisor.fatal}. Give more memory")
+        elif supervisor.status.infeasible and not supervisor.status.fatal:
+            self._say_why_sampled(share, f"{supervisor.status.infeasible[0]}. Give more memory")
+        elif supervisor.status.fatal_kind is FatalKind.BUDGET:
+            self._say_why_sampled(share, f"{supervisor.status.fatal}. Give more memory")
         return bool(self._why_sampled)
 
     def _say_why_sampled(self, share: float, why: str) -> None:
@@ -304,7 +308,7 @@ class Run(PreparedRun):
         joiner.join_schemas(distinct)
         self._drive(joiner, workers, committer, total, 1.0)
         self._check_stopped(joiner, Ledger())
-        union = joiner.schemas["*"]
+        union = joiner.schema
         writer = Supervisor(config, Cursor(type(self.inputs.files)(), []), predictors)
         wanted = json.loads(union)[0]
         writer.recast(union, [n for n, s in files.items() if s != wanted], self.dir.target)

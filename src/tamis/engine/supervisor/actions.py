@@ -1,4 +1,4 @@
-"""What the supervisor wants done: every event that it is told of returns a list of these. run/drive.py carries them out."""
+"""Actions of the supervisor: its answer to every event is a list of these. run/drive.py carries them out."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.engine.messages import StagedFile
+from tamis.engine.supervisor.state import KillReason
 from tamis.engine.supervisor.units import Piece, Unit
 
 
@@ -21,7 +22,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Assign:
-    """Give a worker a unit, and so much memory. `fence`: the number of the attempt; news with an older one count for nothing."""
+    """Give a worker a unit, and so much memory. `fence`: the number of the attempt; a message with an older one is ignored."""
 
     worker: int
     unit: Unit
@@ -56,7 +57,7 @@ class Kill:
     """End a worker at once; its unit is tried again."""
 
     worker: int
-    why: str
+    why: KillReason
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class Committed:
 
 @dataclass(frozen=True)
 class Discard:
-    """Remove scratch or staged files that nobody needs any more."""
+    """Remove scratch or staged files that no unit needs any more."""
 
     paths: list[str]
 

@@ -11,8 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tamis.engine.supervisor.coverage import Coverage, Done
-from tamis.engine.supervisor.intervals import Intervals
+from tamis.engine.supervisor.coverage import Coverage, FileCoverage, Intervals
 from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece
 from tamis.formats.input_files.listing import FileList
 
@@ -20,7 +19,7 @@ MAX_FILES_PER_UNIT = 1024
 
 
 @dataclass
-class Work:
+class WorkItem:
     """The next piece of work: what to do with which pieces."""
 
     pieces: list[Piece]
@@ -46,7 +45,7 @@ class Cursor:
         self.ratio = ratio  # decoded bytes per compressed byte, learned as files are read
         self._next_file = 0
         self._rest: deque[Piece] = deque()  # ranges of the file being cut
-        self._ready: deque[Work] = deque()
+        self._ready: deque[WorkItem] = deque()
         self._ahead_bytes = sum(max(s, 0) for s in files.sizes)
 
     def expand_rows(
@@ -64,7 +63,7 @@ class Cursor:
         rejected them for their actual size, so they must not be handed out unchanged, whatever the groups declare.
         """
         done = Intervals()
-        for s, e in [*(self.done.get(file) or Done()).ranges.pairs(), (0, first_row)]:
+        for s, e in [*(self.done.get(file) or FileCoverage()).ranges.pairs(), (0, first_row)]:
             done.add(s, e)
         path, start, end, size = self.files.paths[file], 0, 0, 0
         n_ready = len(self._ready)
@@ -72,7 +71,7 @@ class Cursor:
             if n_bytes > block_bytes * 3 // 2 and rows > 1:
                 self._put_rows(file, path, start, end, done)
                 for s, e in done.missing(first, first + rows):
-                    self._ready.append(Work([Piece(file, Kind.ROWS, path, s, e)], Mode.FEED))
+                    self._ready.append(WorkItem([Piece(file, Kind.ROWS, path, s, e)], Mode.FEED))
                 start, end, size = first + rows, first + rows, 0
                 continue
             if size and size + n_bytes > block_bytes:
@@ -84,7 +83,7 @@ class Cursor:
             self._ready[-1].mode = Mode.FEED
 
     def _put_rows(self, file: int, path: str, start: int, end: int, done: Intervals) -> None:
-        self._ready.extend(Work([Piece(file, Kind.ROWS, path, s, e)]) for s, e in done.missing(start, end))
+        self._ready.extend(WorkItem([Piece(file, Kind.ROWS, path, s, e)]) for s, e in done.missing(start, end))
 
     def feed(self, file: int) -> None:
         """Queue a compressed file that turned out too large for one partition to be fed in blocks."""
@@ -92,17 +91,17 @@ class Cursor:
 
     def feed_rows(self, piece: Piece) -> None:
         """Rows of a Parquet file take too much memory to be read at once."""
-        self._ready.append(Work([piece], Mode.FEED))
+        self._ready.append(WorkItem([piece], Mode.FEED))
 
-    def _feed_of(self, file: int) -> Work:
-        done = self.done.get(file) or Done()
+    def _feed_of(self, file: int) -> WorkItem:
+        done = self.done.get(file) or FileCoverage()
         path = self.files.paths[file]
         # A known end is not read again: what is wrong there has been said.
         end = done.size if done.size >= 0 else TO_END
         pieces = [Piece(file, Kind.STREAM, path, s, e) for s, e in done.ranges.missing(0, end)]
-        return Work(pieces, Mode.FEED)
+        return WorkItem(pieces, Mode.FEED)
 
-    def next(self, block_bytes: int, may_feed: bool = True) -> Work | None:
+    def next(self, block_bytes: int, may_feed: bool = True) -> WorkItem | None:
         """Work of at most `block_bytes` decoded (as far as sizes tell); None when there is no more, or only feeds."""
         for i, work in enumerate(self._ready):
             if may_feed or work.mode is not Mode.FEED:
@@ -112,7 +111,7 @@ class Cursor:
             return self._cut(block_bytes)
         return self._from_files(block_bytes, may_feed)
 
-    def _cut(self, block_bytes: int) -> Work:
+    def _cut(self, block_bytes: int) -> WorkItem:
         """Cut a range off the file being cut, so that the rest is cut evenly."""
         piece = self._rest.popleft()
         size = piece.end - piece.start
@@ -121,9 +120,9 @@ class Cursor:
             cut = piece.start + -(-size // n_parts)
             self._rest.appendleft(Piece(piece.file, piece.kind, piece.path, cut, piece.end))
             piece = Piece(piece.file, piece.kind, piece.path, piece.start, cut)
-        return Work([piece])
+        return WorkItem([piece])
 
-    def _from_files(self, block_bytes: int, may_feed: bool) -> Work | None:
+    def _from_files(self, block_bytes: int, may_feed: bool) -> WorkItem | None:
         group: list[Piece] = []
         total = 0
         limit = self.files_per_partition or self.files_together
@@ -162,11 +161,11 @@ class Cursor:
             if kind is Kind.ROWS and done is not None:
                 # Only a worker can tell the rows of the file: it answers with its row groups (see expand_rows).
                 self._advance()
-                return Work([Piece(i, kind, path, 0, TO_END)], describe=True)
+                return WorkItem([Piece(i, kind, path, 0, TO_END)], describe=True)
             self._advance()
             group.append(Piece(i, kind, path, 0, size if kind is Kind.BYTES else TO_END))
             total += decoded
-        return Work(group) if group else None
+        return WorkItem(group) if group else None
 
     def _advance(self) -> None:
         self._ahead_bytes -= max(self.files.sizes[self._next_file], 0)

@@ -1,183 +1,168 @@
-"""What to do with a unit that failed. Pure: every answer changes something, so nothing is retried for ever.
+"""Recovery: carries out what the retry policy decides about a failed unit. Pure.
 
-memory failure   split in two (the next attempt may have a larger cap: grants.py); one record: alone with the whole budget; still too
-                 much: infeasible, the run ends incomplete
-in setup()       alone with the whole budget, then the run ends; any other error there ends the run: no document is to blame
-changed input    the run ends: records are not those that an earlier pass of the same workflow read
-on a full GPU    in setup(): with the workers that fitted, and no more of them (after_failure.py); without any the run ends
-descriptors,     the worker had used them up before: again, unchanged, on a fresh one (five times); else descriptors as a stage error,
-threads          threads as a memory failure: their stacks count against the cap
-user's source    once more, then the run ends: what it reads or makes is not ours to set aside
-stage error,     once more on a fresh worker; then split until one record is left; that record goes to quarantine
-crash, timeout
-killed for       again, unchanged: it was not its fault (five times, then as a crash)
-others' sake
-a feeder         for want of memory again with more, up to everything there is (a Parquet reader also in smaller batches), then the file
-                 is refused; after other failures with everything, a few times; the rest of the run goes on
+Queues the unit again, cuts it, gives it up, or ends the run.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tamis.engine.activity import in_words
 from tamis.engine.messages import Failure
-from tamis.engine.supervisor.cutting import can_split
-from tamis.engine.supervisor.units import TO_END, Kind, Mode, Unit
-
-MAX_INNOCENT_KILLS = 5
-_USED_UP = {"descriptors": "file descriptors (EMFILE)", "threads": "threads"}
-MAX_FEED_FAILURES = 4  # in a row, with nothing handed out in between
-MAX_BATCH_ROWS = 1 << 17  # that a reader of Parquet files asks for at once, while it fits
-EVERYTHING = 1 << 62  # what a feeder gets then is the whole pool
-_MOST_FAILURES = {Mode.RECAST: 3, Mode.QUARANTINE: 5}  # of units that run no stage: then the run ends
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What to do. `unit` is the failed one with what has been tried noted on it: this is what is tried next, or cut, or given up."""
-
-    what: str  # retry, split, alone, quarantine, feed, describe, infeasible (this record or file), unfit (this stage), unreadable, fail
-    unit: Unit
-    note: str = ""
-    n_failures: int = 0
+from tamis.engine.supervisor.actions import Action, Note
+from tamis.engine.supervisor.handles import Handles
+from tamis.engine.supervisor.memory_arbiter import MemoryArbiter, significant_request
+from tamis.engine.supervisor.retry_policy import (
+    Misfit,
+    RetryAction,
+    RetryDecision,
+    RetryPolicy,
+    SetupDeathAction,
+    describe_failure,
+)
+from tamis.engine.supervisor.shutdown import Shutdown
+from tamis.engine.supervisor.state import FatalKind, RunStatus, Worker
+from tamis.engine.supervisor.units import Mode, Unit
+from tamis.engine.supervisor.work_queue import WorkQueue
+from tamis.engine.supervisor.worker_pool import WorkerPool
 
 
-def decide(unit: Unit, report: Failure, had_all: bool = False, was_fresh: bool = True) -> Verdict:
-    """Decide what to do with a unit after this failure.
+class Recovery:
+    """Called with a failed unit, which has left its worker and is in no queue, and the worker that had it."""
 
-    `had_all`: its cap was the whole pool, so that no larger one can be tried. `was_fresh`: it was the first
-    unit of its worker, which had not used up anything before.
+    def __init__(
+        self,
+        policy: RetryPolicy,
+        status: RunStatus,
+        pool: WorkerPool,
+        queue: WorkQueue,
+        arbiter: MemoryArbiter,
+        handles: Handles,
+        shutdown: Shutdown,
+    ) -> None:
+        self._policy, self._status, self._pool, self._queue = policy, status, pool, queue
+        self._arbiter, self._handles, self._shutdown = arbiter, handles, shutdown
 
-    The arguments are not modified: what is to be remembered of the failure is on the verdict's unit.
-    """
-    kind, error = report.kind, report.error
-    if kind == "replaced":  # a feeder that had to wait: what it handed out stands, so this cannot go on for ever
-        return Verdict("retry", replace(unit, is_patient=True))
-    if kind == "killed":
-        unit = replace(unit, n_kills=unit.n_kills + 1)
-        if unit.n_kills <= MAX_INNOCENT_KILLS:
-            return Verdict("retry", unit)
-        kind = "crash"
-    if kind in _USED_UP:
-        if not was_fresh and unit.n_kills < MAX_INNOCENT_KILLS:
-            where = f"{in_words(report.stage)}: " if report.stage else ""
-            note = f"{where}the worker ran out of {_USED_UP[kind]}, trying again on a fresh one: {error}"
-            return Verdict("retry", replace(unit, n_kills=unit.n_kills + 1), note)
-        kind = "memory" if kind == "threads" else kind
-    unit = replace(unit, last_error=error)
-    if kind == "input":
-        return Verdict("fail", unit)
-    if unit.mode is Mode.FEED:
-        return _decide_feed(unit, kind, error, had_all)
-    if kind == "setup" and unit.mode is not Mode.RECAST:
-        return Verdict("fail", unit)
-    if kind == "memory" and unit.mode is not Mode.RECAST:
-        return _decide_memory(unit, report, had_all or unit.alone)
-    return _decide_failure(unit, replace(report, kind=kind))
+    def recover(self, unit: Unit, worker: Worker, report: Failure) -> list[Action]:
+        """Decide about a unit that failed, and carry the decision out."""
+        is_fresh = worker.n_units == 0
+        if report.kind == "threads" and is_fresh:
+            report = replace(report, kind="memory")
+        if report.kind == "disk":
+            return self._shutdown.fail(FatalKind.DISK, report.error)
+        if unit.mode in (Mode.RUN, Mode.QUARANTINE) and unit.partition not in self._queue.partitions:
+            return self._queue.scratch.free(unit.scratch_paths)  # given up because of another of its units
+        if report.kind == "device":
+            return self._recover_from_full_device(unit, worker, report)
+        self._learn(unit, worker, report)
+        decision = self._policy.decide(unit, report, self._had_everything(worker), is_fresh)
+        actions: list[Action] = []
+        if decision.note:
+            facts = {"unit": unit.id, "kind": report.kind, "stage": report.stage, "error": report.error}
+            actions.append(Note("recovery", decision.note, facts))
+        return actions + self._carry_out(decision, worker, report)
 
+    def recover_from_setup_death(self, unit: Unit, worker: Worker, report: Failure) -> list[Action]:
+        """Handle a worker that died while setting up a stage; no document is to blame."""
+        report = replace(report, in_setup=True)
+        if report.kind == "memory":
+            return self.recover(unit, worker, report)
+        action = self._policy.after_setup_death()
+        if action is SetupDeathAction.FAIL:
+            n = self._policy.n_setup_deaths
+            return self._shutdown.fail(
+                FatalKind.WORKER, f"{in_words(report.stage)} ended {n} workers in a row: {report.error}"
+            )
+        unit.alone = action is SetupDeathAction.ALONE
+        return [Note("recovery", describe_failure(report), {"unit": unit.id}), *self._retry(unit)]
 
-def _decide_failure(unit: Unit, report: Failure) -> Verdict:
-    """After anything but a want of memory: once more, then in halves, then the one record that is left goes to quarantine."""
-    unit = replace(unit, n_failures=unit.n_failures + 1, n_own_failures=unit.n_own_failures + 1)
-    if unit.mode in _MOST_FAILURES:
-        return Verdict("retry" if unit.n_failures < _MOST_FAILURES[unit.mode] else "fail", unit)
-    where = f"{in_words(report.stage)} " if report.stage else ""
-    if unit.n_failures == 1:
-        return Verdict("retry", unit, f"{where}failed, trying once more on a fresh worker: {report.error}")
-    if can_split(unit):
-        return Verdict("split", unit, n_failures=1)
-    if (other := _cut_otherwise(unit)) is not None:
-        return other
-    if report.kind == "crash" and not unit.alone:  # libraries crash when an allocation fails: see whether more helps
-        note = f"a worker crashed on one record, trying it alone with the whole budget: {report.error}"
-        return Verdict("alone", replace(unit, alone=True), note)
-    if unit.n_own_failures < 2:
-        return Verdict("retry", unit)
-    if unit.segment == 0 and unit.pieces[0].kind in (Kind.START, Kind.FILES):
-        return Verdict("fail", unit)  # no record of ours is to blame, so that nothing could be set aside
-    aside = replace(
-        unit, mode=Mode.QUARANTINE, alone=False, reason=f"{report.kind}: {report.error}", stage=report.stage
-    )
-    return Verdict("quarantine", aside, f"{where}failed twice on one record, which goes to quarantine: {report.error}")
+    def _learn(self, unit: Unit, worker: Worker, report: Failure) -> None:
+        """Record what the failure tells about needs, before the decision."""
+        if report.kind == "memory":
+            self._status.counters.memory_failures += 1
+            self._arbiter.learn_failure(worker, unit, report)
+            if unit.mode is Mode.FEED:
+                # A smaller node that cannot do it either says less than a larger one did.
+                unit.need_bytes = max(unit.need_bytes, self._arbiter.feed_need(worker, report))
+        elif report.kind == "descriptors":
+            self._handles.ran_out(worker)
 
+    def _had_everything(self, worker: Worker) -> bool:
+        """Return True if a worker had as much memory as any node has."""
+        nodes = self._pool.nodes.values()
+        return bool(nodes) and all(node.arbiter.is_everything(worker.cap_bytes) for node in nodes)
 
-def _decide_memory(unit: Unit, report: Failure, had_all: bool) -> Verdict:
-    where = f", in {in_words(report.stage)}" if report.stage else ""
-    if report.in_setup:  # smaller partitions would not help
-        if had_all:
-            note = f"stage {report.stage!r} cannot be set up in the memory that the budget leaves"
-            return Verdict("unfit", unit, note)
-        note = "a stage could not be set up inside its cap, trying again with the whole budget"
-        return Verdict("alone", replace(unit, alone=True), note)
-    if _is_unread_group(unit):
-        return Verdict("feed", unit)
-    if can_split(unit):
-        return Verdict("split", replace(unit, alone=False), n_failures=unit.n_failures)
-    if (other := _cut_otherwise(unit)) is not None:
-        return other
-    if not had_all:
-        return Verdict("alone", replace(unit, alone=True))
-    return Verdict("infeasible", unit, f"{_describe(unit)} does not fit the memory budget even alone{where}")
+    def _carry_out(self, decision: RetryDecision, worker: Worker, report: Failure) -> list[Action]:
+        unit = decision.unit
+        match decision.action:
+            case RetryAction.FAIL:
+                kind = FatalKind.INPUT if report.kind == "input" else FatalKind.WORKER
+                return self._shutdown.fail(FatalKind.USAGE if report.is_usage else kind, describe_failure(report))
+            case RetryAction.INFEASIBLE | RetryAction.UNFIT:
+                return self._give_up_misfit(decision, worker, report)
+            case RetryAction.UNREADABLE:
+                self._status.infeasible.append(decision.note)
+                return self._queue.give_up(unit)
+            case RetryAction.FEED:
+                return self._queue.feed(unit)
+            case RetryAction.SPLIT:
+                self._status.counters.splits += 1
+                self._queue.split(unit, decision.n_failures)
+                return []
+            case RetryAction.QUARANTINE:
+                self._status.n_stage_failures += 1
+                self._status.last_failure = in_words(unit.stage) or "a stage"
+                self._status.first_failure = self._status.first_failure or describe_failure(report, unit)
+                return self._retry(unit)
+            case RetryAction.RETRY | RetryAction.ALONE | RetryAction.DESCRIBE:
+                return self._retry(unit)
 
+    def _retry(self, unit: Unit) -> list[Action]:
+        self._status.counters.retries += 1
+        self._queue.requeue(unit)
+        return []
 
-def told(report: Failure, unit: Unit | None = None) -> str:
-    """Describe a failure in one line.
+    def _recover_from_full_device(self, unit: Unit, worker: Worker, report: Failure) -> list[Action]:
+        """Continue with the workers that fit their GPUs.
 
-    Names the stage, the exception, the document (of `unit`), and the line of code that raised it.
-    """
-    stage, at = in_words(report.stage), report.at
-    error = report.error or "a worker failed"
-    where = f" on {_describe(unit)}" if unit is not None else ""
-    return f"{stage}: {error}{where}" + (f" [{at}]" if at else "") if stage else error
+        Where this was the only one: end the run if the stages never fitted, else try again, for another process may have taken
+        the memory for a while.
+        """
+        node = self._pool.node_of(worker)
+        n_others = len(node.living(worker.segment)) if node is not None else 0
+        failure = describe_failure(report)
+        if node is not None and n_others:
+            node.devices.keep_to(worker.segment, n_others)
+            text = f"no room on a GPU for another worker; the run goes on with {n_others}: {failure}"
+            note = Note("device", text, {"segment": worker.segment, "workers": n_others, "node": worker.node})
+        else:
+            action = self._policy.after_setup_death()
+            if not self._arbiter.was_set_up(worker.segment):
+                return self._shutdown.fail(FatalKind.BUDGET, f"one worker alone does not fit its GPU: {failure}")
+            if action is SetupDeathAction.FAIL:
+                return self._shutdown.fail(FatalKind.WORKER, f"a worker does not fit its GPU any more: {failure}")
+            note = Note("device", f"no room on a GPU, trying again: {failure}", {"segment": worker.segment})
+        return [note, *self._retry(unit)]
 
+    def _give_up_misfit(self, decision: RetryDecision, worker: Worker, report: Failure) -> list[Action]:
+        """Name the budget that one document, or setting up a stage, would need if it exceeds the whole pool.
 
-def _describe(unit: Unit) -> str:
-    """Describe the one record of a unit: its location, and its size where that is known."""
-    piece = unit.pieces[0]
-    if unit.segment > 0:  # which of the piece's records it was is not known any more
-        return f"one document of {piece.input_path}"
-    size = f", {unit.largest_record} bytes" if unit.largest_record and unit.n_records == 1 else ""
-    return f"one record of {piece.input_path} (at {piece.start}{size})"
-
-
-def _cut_otherwise(unit: Unit) -> Verdict | None:
-    """Return how to cut a file that is not known to be one record and cannot be cut by position, or None."""
-    piece = unit.pieces[0]
-    if unit.segment > 0 or unit.n_records == 1:
-        return None
-    if piece.kind is Kind.STREAM:
-        return Verdict("feed", unit)
-    if piece.kind is Kind.ROWS and piece.end == TO_END and not unit.describe:  # how many rows is not known
-        return Verdict("describe", replace(unit, describe=True, block_bytes=unit.block_bytes // 4))
-    return None
-
-
-def _is_unread_group(unit: Unit) -> bool:
-    """Rows of a Parquet file that failed before they were read. A part of them would have to decode as much, a feeder holds less."""
-    piece = unit.pieces[0]
-    return (
-        len(unit.pieces) == 1
-        and piece.kind is Kind.ROWS
-        and piece.end != TO_END
-        and unit.segment == 0
-        and unit.n_records < 0
-        and unit.mode is Mode.RUN
-    )
-
-
-def _decide_feed(unit: Unit, kind: str, error: str, had_all: bool) -> Verdict:
-    path = unit.pieces[0].path if unit.pieces else "a file"
-    if kind == "memory":
-        rows = unit.max_rows or MAX_BATCH_ROWS
-        if unit.pieces and unit.pieces[0].kind is Kind.ROWS and rows > 1:
-            unit = replace(unit, max_rows=max(1, rows // 16))
-        elif had_all:
-            return Verdict("infeasible", unit, f"{path} cannot be decoded in the memory that the budget leaves")
-        return Verdict("retry", unit, f"the feeder of {path} did not fit and gets more memory: {error}")
-    unit = replace(unit, n_failures=unit.n_failures + 1)
-    if unit.n_failures > MAX_FEED_FAILURES:
-        return Verdict("unreadable", unit, f"{path} cannot be decoded: {error}")
-    if unit.n_failures > 1:  # libraries crash when an allocation fails: see whether more memory helps
-        unit = replace(unit, need_bytes=EVERYTHING)
-    return Verdict("retry", unit, f"the feeder of {path} failed and starts again: {error}")
+        The rest of the run continues, unless it is the stage that needs so much, whatever the documents.
+        """
+        unit = decision.unit
+        misfit = Misfit(
+            report.stage,
+            unit.largest_record,
+            significant_request(worker, report),
+            worker.cap_bytes,
+            self._arbiter.budget_for(self._arbiter.need_of(worker, unit, report)),
+        )
+        if decision.action is RetryAction.UNFIT:
+            return self._shutdown.fail(FatalKind.BUDGET, f"{decision.note}: {misfit.advice()}")
+        if unit.mode is Mode.FEED:
+            self._status.infeasible.append(f"{decision.note}: {misfit.advice()}")
+            return self._queue.give_up(unit)
+        if self._policy.add_misfit(misfit, has_succeeded=self._arbiter.n_done[unit.segment] > 0):
+            return self._shutdown.fail(FatalKind.BUDGET, self._policy.blame_stage())
+        self._status.infeasible.append(f"{decision.note}: {misfit.advice(may_quarantine=misfit.is_large)}")
+        return self._queue.give_up(unit)

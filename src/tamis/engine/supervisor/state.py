@@ -1,9 +1,10 @@
-"""What the supervisor keeps in mind: its configuration, its workers, and the partitions of work under way."""
+"""Typed state of the supervisor: its configuration, workers, partitions under way, and the status of the run. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum, auto
 
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import StagedFile, Vitals
@@ -11,7 +12,39 @@ from tamis.engine.supervisor.units import Piece, Unit
 from tamis.memory.leaks import N_IGNORED
 
 FEEDER = -1
+"""The segment of workers that run no stages but decode files into blocks."""
 MIN_CAP_BYTES = 20_000_000
+
+
+class KillReason(StrEnum):
+    """Why the supervisor ends a worker; the text is part of the event log."""
+
+    TIMEOUT = "timeout"
+    OVER_CAP = "over its cap"
+    PRESSURE = "memory pressure"
+    REPLACED = "replaced"  # it makes room, or a fresh process takes its place
+    STOPPING = "stopping"
+    NODE_LOST = "its node is gone"
+
+
+class FatalKind(StrEnum):
+    """What made the run end before its work was done; decides which error the caller raises."""
+
+    BUDGET = "budget"
+    DISK = "disk"
+    INPUT = "input"
+    USAGE = "usage"
+    WORKER = "worker"
+
+
+class WorkerState(StrEnum):
+    """State of a worker as far as it decides how an event about that worker is handled (`TRANSITIONS`)."""
+
+    UNKNOWN = auto()  # not in the pool, or no longer
+    STARTING = auto()  # its process has not reported that it is ready
+    IDLE = auto()
+    BUSY = auto()
+    STALE = auto()  # the event is about an earlier attempt, not about what the worker is doing
 
 
 @dataclass(frozen=True)
@@ -31,7 +64,7 @@ class NodeSpec:
 
 @dataclass
 class Config:
-    """What the supervisor may use. `pool_bytes` is the budget without everything that is not a worker."""
+    """Resources and limits of the run. `pool_bytes` is the budget without everything that is not a worker."""
 
     budget_bytes: int
     pool_bytes: int
@@ -67,6 +100,8 @@ class Config:
 
 @dataclass
 class Worker:
+    """A worker process: what it is doing, what it was granted, and what it was last measured to hold."""
+
     id: int
     segment: int
     ready: bool = False
@@ -75,22 +110,32 @@ class Worker:
     cap_bytes: int = 0
     since_s: float = 0.0
     used_bytes: int = 0
-    why_killed: str = ""
+    kill_reason: KillReason | None = None
     held: bool = False  # a feeder that waits for room in the queue
     n_units: int = 0
     base_bytes: int = 0  # when it was ready: what it holds before it does anything
     base_data_bytes: int = 0  # ... in private mappings, touched or not: its limit is that plus its cap
     file_bytes: int = 0  # pages of files that it has mapped: of libraries, mostly
     kept_bytes: int = 0  # what it holds beyond that between units: models, libraries that a stage imported
-    was_alone: bool = False  # when it was killed: nobody else used memory
+    was_alone: bool = False  # when it was killed: no other worker was busy
     first_floor: int = 0
     base_floor: int = 0  # when the first partitions, which warm it up, were over
     node: int = 0  # the machine that it is on
     vitals: Vitals | None = None  # after its last unit
 
     @property
+    def is_idle(self) -> bool:
+        """Whether it is ready and has no unit."""
+        return self.ready and self.unit is None
+
+    @property
+    def progressing(self) -> bool:
+        """Whether it works and will report; a feeder that waits for room in the queue will not."""
+        return self.unit is not None and not self.held
+
+    @property
     def dying(self) -> bool:
-        return bool(self.why_killed)
+        return self.kill_reason is not None
 
     def note_floor(self, floor_bytes: int) -> int:
         """Note what is left after a unit's release; returns how far that has risen since the worker was warm."""
@@ -129,8 +174,8 @@ class Partition:
         first = unit.pieces[0] if unit.pieces else self.first  # a feeder has handed out all of its own
         if unit.segment == 0 and (not self.n_done or (first.file, first.start) < (self.first.file, self.first.start)):
             self.first = first
-        place = (first.file, first.start, unit.handover_rows[0])
-        self.files += [replace(f, place=place) for f in files]
+        position = (first.file, first.start, unit.handover_rows[0])
+        self.files += [replace(f, place=position) for f in files]
 
     def counted(self) -> Counter[str]:
         """Return what its finished units have read and dropped so far."""
@@ -139,6 +184,45 @@ class Partition:
 
 def counts_of(ledger: Ledger) -> Counter[str]:
     """Return the counts of a ledger that a progress line shows before they are committed."""
-    made = Counter({"records": ledger.records.n, "quarantined": ledger.quarantined.n})
-    made["read_bytes"], made["dropped"] = ledger.read_bytes, ledger.n_dropped
-    return made
+    return Counter(
+        records=ledger.records.n,
+        quarantined=ledger.quarantined.n,
+        read_bytes=ledger.read_bytes,
+        dropped=ledger.n_dropped,
+    )
+
+
+@dataclass
+class Counters:
+    """Events of one supervisor, counted for the run database and the report."""
+
+    splits: int = 0
+    retries: int = 0
+    kills: int = 0
+    crashes: int = 0
+    memory_failures: int = 0
+    recycled: int = 0
+    committed: int = 0
+    late: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+
+@dataclass
+class RunStatus:
+    """How the run stands: whether and why it ends early, and the documents that stages failed on."""
+
+    stopping: str = ""
+    fatal: str = ""
+    fatal_kind: FatalKind | None = None
+    infeasible: list[str] = field(default_factory=list)  # records and files that cannot be done in this run
+    n_stage_failures: int = 0
+    last_failure: str = "a stage"  # that a document was quarantined for
+    first_failure: str = ""  # of a document: stage, error, location, line of code
+    n_seen: int = 0  # records of units that are done, committed or not
+    counters: Counters = field(default_factory=Counters)
+
+    @property
+    def is_ending(self) -> bool:
+        return bool(self.stopping or self.fatal)

@@ -1,285 +1,361 @@
 """The supervisor: plans, grants memory, recovers, decides what to commit. A pure state machine.
 
-Events come in as method calls with the time; decisions go out as actions (actions.py). It never reads a clock, a file or
-/proc, so tests drive it with lists of events and simulate faults by the thousand.
+Events come in through `Supervisor.handle` with the time; decisions go out as actions (actions.py). `TRANSITIONS` lists the handler of
+every event in every state of the worker that it is about. No clock, file or /proc is read, so tests drive the supervisor with
+lists of events and simulate faults by the thousand.
 
 One rule for memory: the caps of busy workers never add up to more than the pool, and a worker gets a cap only together with
-a unit. One rule for failures: every retry changes something (recovery.py).
+a unit (memory_arbiter.py). One rule for failures: every retry changes something (retry_policy.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from tamis.engine.activity import is_setting_up
-from tamis.engine.messages import Covered, Done, Failure, RowsTooLarge, StreamTooLarge, Vitals
-from tamis.engine.supervisor.actions import Action, Discard, Kill, Replace, Stop
-from tamis.engine.supervisor.after_failure import Setbacks
-from tamis.engine.supervisor.cutting import without
-from tamis.engine.supervisor.deaths import judge_death
+from tamis.engine.messages import Block, Done, Failure, Read, Ready, RowsTooLarge, SetUp, StreamTooLarge, UnitNews
+from tamis.engine.supervisor.actions import Action, Committed, Discard, Kill, Stop
+from tamis.engine.supervisor.alert_orders import AlertHandler, AlertOrders
+from tamis.engine.supervisor.cursor import Cursor
+from tamis.engine.supervisor.dispatcher import Dispatcher
+from tamis.engine.supervisor.events import AlertFired, Event, Measured, NodeJoined, NodeLost, StopRequested, Tick
 from tamis.engine.supervisor.handles import is_short_of_descriptors
-from tamis.engine.supervisor.state import NodeSpec, counts_of
-from tamis.engine.supervisor.units import MIN_ROWS_BYTES, Kind, Mode, Piece, Recast, Unit
-from tamis.engine.supervisor.work import held_by
+from tamis.engine.supervisor.memory_arbiter import MemoryArbiter
+from tamis.engine.supervisor.recovery import Recovery
+from tamis.engine.supervisor.retry_policy import RetryPolicy, judge_death
+from tamis.engine.supervisor.shutdown import Shutdown
+from tamis.engine.supervisor.state import Config, FatalKind, KillReason, RunStatus, Worker, WorkerState
+from tamis.engine.supervisor.units import Mode, Recast, Unit
+from tamis.engine.supervisor.work_queue import WorkQueue
+from tamis.engine.supervisor.worker_health import WorkerHealth
+from tamis.engine.supervisor.worker_pool import WorkerPool
+from tamis.engine.workers_interface import Died, Said
+from tamis.memory.predictor import Predictor
 
 MAX_STILLBORN = 20
-_OWN_DEATHS = ("", "timeout", "over its cap")  # why a worker was killed: not for the sake of others
+_OWN_DEATHS = (None, KillReason.TIMEOUT, KillReason.OVER_CAP)  # reasons of kills that are not for the sake of others
 
 
-class Supervisor(Setbacks):
-    """Events in, actions out. What it keeps in mind: workers (pool.py), work (work.py)."""
+class Supervisor:
+    """Handles the events of a run, or of one sampling step of it, with the parts that it owns.
 
-    def tick(self, now_s: float) -> list[Action]:
-        """Time passes: deadlines, then whatever can be started."""
-        actions: list[Action] = []
-        for worker in self.workers.values():
-            if (
-                worker.unit is not None
-                and not worker.dying
-                and not worker.held
-                and now_s - worker.since_s > self.config.timeout_s
-            ):
-                actions += self._kill(worker, "timeout")
-        return actions + self.remedies.due(self, now_s) + self._dispatch(now_s)
+    `pool` has the workers and nodes, `queue` the work, `arbiter` grants memory, `policy` decides about failed units, `recovery` carries
+    that out, `dispatcher` assigns work to workers, `health` tells when a worker is replaced, `status` is how the run stands.
+    """
 
-    def ready(self, worker_id: int, now_s: float, vitals: Vitals | None = None) -> list[Action]:
-        worker = self.workers.get(worker_id)
-        if worker is None:
-            return self._dispatch(now_s)
-        worker.ready = True
-        if vitals is not None:
-            worker.base_bytes, worker.file_bytes = vitals.floor_bytes, vitals.file_bytes
-            worker.base_data_bytes = vitals.data_bytes
-        self._n_stillborn = 0
-        # A kill that was asked for before the process existed has hit nobody.
-        again: list[Action] = [Kill(worker.id, worker.why_killed)] if worker.dying else []
-        return again + self._dispatch(now_s, self._at(worker))
-
-    def set_up(self, worker_id: int, fence: int, kept_bytes: int, peak_bytes: int, now_s: float) -> list[Action]:
-        """Record that a worker's stages are set up: what they keep, and what it took at most.
-
-        Others may follow, if there is room for them.
-        """
-        worker = self.workers.get(worker_id)
-        if worker is None or worker.fence != fence:
-            return []
-        self._n_setup_deaths = 0
-        self.grants.learn_setup(worker, kept_bytes, peak_bytes)
-        return self._dispatch(now_s, self._at(worker))
-
-    def read(
-        self, worker_id: int, fence: int, n_records: int, cut: int, decoded_bytes: int = -1, largest_record: int = 0
+    def __init__(
+        self,
+        config: Config,
+        cursor: Cursor,
+        predictors: list[Predictor],
+        step: int = 0,
+        orders: AlertOrders | None = None,
     ) -> None:
-        """Record what a worker's unit holds before stages run: how to cut it, should it fail."""
-        worker = self.workers.get(worker_id)
-        if worker is not None and worker.unit is not None and worker.fence == fence:
-            unit = worker.unit
-            unit.n_records, unit.cut = n_records, cut
-            unit.decoded_bytes, unit.largest_record = decoded_bytes, largest_record
+        """`orders`: of alerts, those of an earlier sampling step stay in force."""
+        self.config = config
+        self.schema = ""  # of the whole output, once `join_schemas` is through
+        self.status = RunStatus()
+        orders = orders if orders is not None else AlertOrders()
+        workers: dict[int, Worker] = {}
+        self.arbiter = MemoryArbiter(config, predictors, workers)
+        self.pool = WorkerPool(config, self.arbiter, workers, self.status.counters)
+        self.queue = WorkQueue(cursor, len(config.fixed_workers), step)
+        self.health = WorkerHealth(self.arbiter)
+        self.policy = RetryPolicy()
+        self.dispatcher = Dispatcher(self.status, self.pool, self.queue, self.health, orders)
+        self._shutdown = Shutdown(self.status, self.pool, self.queue)
+        self._recovery = Recovery(
+            self.policy, self.status, self.pool, self.queue, self.arbiter, self.health.handles, self._shutdown
+        )
+        self._alerts = AlertHandler(orders, self.status, self.pool, self.queue, self.arbiter, self._shutdown)
+        self._n_stillborn = 0  # workers in a row that died before they were ready
 
-    def block(
-        self, worker_id: int, fence: int, piece: Piece, n_bytes: int, compressed: int, now_s: float
-    ) -> list[Action]:
-        """Record that a feeder has written a block, having read `compressed` bytes of its file so far."""
-        worker = self.workers.get(worker_id)
-        if worker is None or worker.unit is None or worker.fence != fence:
-            return [Discard([piece.path])]
-        worker.since_s = now_s
-        worker.unit.compressed_bytes = compressed
-        worker.unit.n_failures = 0
-        worker.unit.pieces = without(worker.unit.pieces, piece)
-        self.scratch.add(piece.path, n_bytes)
-        self.queues[0].append(self._unit([piece]))
-        worker.held = True
-        return self._dispatch(now_s, self._at(worker))
+    # -- what the caller asks -------------------------------------------------------------------------------------------
+    def handle(self, event: Event, now_s: float) -> list[Action]:
+        """Return what is to be done after an event."""
+        subject = event.message if isinstance(event, Said) else event
+        return TRANSITIONS[type(subject), self.state_of(event)](self, event, now_s)
 
-    def done(self, worker_id: int, fence: int, report: Done, now_s: float) -> list[Action]:
-        worker = self.workers.get(worker_id)
-        if worker is None or worker.unit is None or worker.fence != fence:
-            self.counters["late"] += 1
-            return self._discard_report(report)
-        unit, worker.unit = worker.unit, None
-        worker.n_units += 1
-        if (node := self.nodes.get(worker.node)) is not None:
-            node.n_units += 1
-        self.grants.learn(worker, unit, report)
-        input_bytes = unit.input_bytes if unit.segment else report.decoded_bytes
-        if unit.mode is Mode.RUN:
-            self._unfit.clear()
-            self.pace.learn(unit.segment, input_bytes, report.worked_s)
-        actions: list[Action] = self._recycle(worker, report) + self.remedies.after_unit(self, worker.id)
-        if unit.mode is Mode.RECAST:
-            return actions + self._recast_done(unit, report, now_s)
-        partition = self.partitions.get(unit.partition)
-        if partition is None:  # given up because of another of its units
-            return (
-                actions
-                + self._discard_report(report)
-                + self._free_scratch(held_by(unit))
-                + self._dispatch(now_s, self._at(worker))
-            )
-        if unit.segment == 0:
-            self.n_seen += report.ledger.records.n - report.ledger.not_sampled.n
-        partition.add(unit, report.files)
-        partition.covered += report.covered
-        partition.parts.append((unit.segment, report.ledger))
-        self.under_way.update(counts_of(report.ledger))
-        made = report.handover
-        if made is not None and not made.rows:
-            actions.append(Discard([made.path]))
-        elif made is not None:
-            self.scratch.add(made.path, made.n_bytes)
-            partition.open_units += 1
-            nxt = self._unit(unit.pieces, segment=unit.segment + 1, partition=unit.partition)
-            nxt.handover, nxt.handover_rows, nxt.n_records = made.path, (0, made.rows), made.rows
-            nxt.handover_check, nxt.input_bytes = made.check, input_bytes
-            self.queues[nxt.segment].append(nxt)
-        actions += self._close_unit(unit) + self._check_rate()
-        return actions + self._dispatch(now_s, self._at(worker))
-
-    def too_large(
-        self, worker_id: int, fence: int, report: StreamTooLarge | RowsTooLarge, now_s: float
-    ) -> list[Action]:
-        """Cut a unit that decodes to more than expected, using what the worker reported."""
-        worker = self.workers.get(worker_id)
-        if worker is None or worker.unit is None or worker.fence != fence:
-            return []
-        unit, worker.unit = worker.unit, None
-        actions: list[Action] = []
-        file = report.file
-        rest = [p for p in unit.pieces if p.file != file]
-        if rest:
-            self.queues[0].appendleft(self._unit(rest))
-        if isinstance(report, StreamTooLarge):
-            if report.compressed_bytes:
-                ratio = min(report.decoded_bytes / report.compressed_bytes, 1000.0)
-                self.cursor.ratio = max(self.cursor.ratio, ratio)
-            self.cursor.feed(file)
-        else:
-            first = next(p.start for p in unit.pieces if p.file == file)
-            block_bytes = max(unit.block_bytes, MIN_ROWS_BYTES)
-            self.cursor.expand_rows(file, report.groups, report.n_rows, block_bytes, first, report.measured)
-            if report.whole:
-                actions.append(self._commit_size(file, report.n_rows))
-        return actions + self._leave_partition(unit) + self._dispatch(now_s, self._at(worker))
-
-    def failed(self, worker_id: int, fence: int, report: Failure, now_s: float) -> list[Action]:
-        worker = self.workers.get(worker_id)
-        if worker is None or worker.unit is None or worker.fence != fence:
-            return []
-        unit, worker.unit = worker.unit, None
-        actions: list[Action] = []
-        if report.kind != "memory":  # after a memory failure the worker exits by itself
-            actions += [Stop(worker.id)]
-        worker.why_killed = worker.why_killed or "replaced"
-        return actions + self._recover(unit, worker, report) + self._dispatch(now_s, self._at(worker))
-
-    def died(self, worker_id: int, how: str, signal: int, now_s: float, stage: str = "") -> list[Action]:
-        """Handle the death of a worker within `stage`.
-
-        `how` says with which status; what that means depends on who killed it and how full it was.
-        """
-        worker = self._drop(worker_id)
-        if worker is not None:
-            self.leakage.gone(worker.id, worker.segment, heir=False)
-            self.handles.gone(worker.id)
-        if worker is None or worker.unit is None:
-            if worker is not None and not worker.ready and not worker.dying:
-                self._n_stillborn += 1
-                if self._n_stillborn >= MAX_STILLBORN:
-                    return self._stop_fatal(
-                        "worker", f"{self._n_stillborn} workers in a row died while starting, the last one with {how}"
-                    )
-            return self._dispatch(now_s)
-        unit = worker.unit
-        self.counters["crashes"] += 0 if worker.why_killed else 1
-        node = self.nodes.get(worker.node)
-        grown = worker.used_bytes - (node or self).config.worker_bytes  # the cap counts from what a worker holds anyway
-        kept = self.grants.kept_by(worker, worker.segment) if worker.segment >= 0 else worker.kept_bytes
-        report = judge_death(worker.why_killed, how, signal, grown, worker.cap_bytes, worker.was_alone, stage, kept)
-        if report.kind in ("memory", "crash") and not worker.why_killed and is_short_of_descriptors(worker.vitals):
-            report = replace(
-                report, kind="descriptors", error=f"{report.error} (EMFILE: it had hardly any file descriptor left)"
-            )
-        if is_setting_up(stage) and unit.mode is Mode.RUN and worker.why_killed in _OWN_DEATHS:
-            return self._died_setting_up(unit, worker, report) + self._dispatch(now_s, self._at(worker))
-        return self._recover(unit, worker, report) + self._dispatch(now_s, self._at(worker))
-
-    def committed(self, partition_id: int, covered: list[Covered], n_bytes: int, now_s: float) -> list[Action]:
-        self.n_committing -= 1
-        self.unsynced_bytes -= n_bytes
-        self.counters["committed"] += 1
-        return self._dispatch(now_s) if len(self.nodes) == 1 else []  # of many, the next tick looks at all
-
-    def commit_failed(self, why: str) -> list[Action]:
-        self.n_committing -= 1
-        return self._stop_fatal("disk", why)
-
-    def remedy(self, remedy: str, now_s: float) -> list[Action]:
-        """Apply what an alert asks for (remedies.py)."""
-        return self.remedies.apply(self, remedy, now_s)
-
-    def node_up(self, spec: NodeSpec, now_s: float) -> list[Action]:
-        """Add a machine that has joined (again), so that work can be assigned to it."""
-        lost = self.node_down(spec.id, now_s) if spec.id in self.nodes else []
-        return [*lost, *self._dispatch(now_s, self._admit(spec))]
-
-    def node_down(self, node_id: int, now_s: float) -> list[Action]:
-        """Remove a machine that is gone, with its workers; what they were doing is done again elsewhere."""
-        node = self._forget(node_id)
-        actions: list[Action] = []
-        for worker in list(node.workers.values()) if node is not None else ():
-            worker.why_killed = worker.why_killed or "its node is gone"
-            actions += self.died(worker.id, "its node is gone", 9, now_s)
-        return actions
+    def state_of(self, event: Event) -> WorkerState | None:
+        """Return the state of the worker that an event is about; None if it is about none."""
+        if not isinstance(event, Said | Died):
+            return None
+        worker = self.pool.workers.get(event.worker)
+        if worker is None:
+            return WorkerState.UNKNOWN
+        if isinstance(event, Said) and not isinstance(event.message, Ready) and event.message.fence != worker.fence:
+            return WorkerState.STALE
+        if worker.unit is not None:
+            return WorkerState.BUSY
+        return WorkerState.IDLE if worker.ready else WorkerState.STARTING
 
     @property
     def finished(self) -> bool:
-        """Nothing left that could still be done (in this step)."""
-        if self.n_committing or (self.busy and not self.stopping):
+        """Whether nothing is left that could still be done (in this step)."""
+        if self.queue.n_committing or (self.pool.busy and not self.status.stopping):
             return False
-        if self.stopping:
-            return not self.workers
-        return self.cursor.exhausted and not any(self.queues) and not self.feeds
+        if self.status.stopping:
+            return not self.pool.workers
+        return self.queue.is_empty
 
     @property
     def bytes_left(self) -> int:
         """Input bytes that are not done yet (compressed bytes where the input is compressed)."""
-        feeds = [w.unit for w in self.workers.values() if w.unit is not None and w.unit.mode is Mode.FEED] + list(
-            self.feeds
-        )
-        left = self.cursor.bytes_left
-        for unit in feeds:
-            if unit.pieces:
-                left += max(0, self.cursor.files.sizes[unit.pieces[0].file] - unit.compressed_bytes)
-        busy = [w.unit for w in self.workers.values() if w.unit is not None] + list(self.queues[0])
-        n = len(self.queues)  # what waits for the last of two segments is half done
-        each = (self.cursor.files.total_bytes - self.cursor.bytes_left) // max(1, self._n_partitions)
-        for unit in busy:
-            if unit.mode is Mode.RUN:
-                sizes = [p.end - p.start for p in unit.pieces if p.kind is Kind.BYTES]
-                left += (sum(sizes) or each) * (n - unit.segment) // n  # rows and blocks do not say how many bytes
-        left += sum(len(queue) * each * (n - i) // n for i, queue in enumerate(self.queues) if i)
-        return min(left, self.cursor.files.total_bytes)
+        return self.queue.bytes_left(self.pool.units)
+
+    def join_schemas(self, schemas: list[str]) -> None:
+        """Have a worker join the schemas of output files into `schema`."""
+        self.queue.add_recast(Recast(join=schemas))
 
     def recast(self, schema: str, names: list[str], folder: str) -> None:
         """Rewrite these output files with the schema of the whole run."""
         for name in names:
-            self.queues[0].append(self._recast_unit(Recast(schema=schema, path=f"{folder}/{name}", old=name)))
+            self.queue.add_recast(Recast(schema=schema, path=f"{folder}/{name}", old=name))
 
-    def join_schemas(self, schemas: list[str]) -> None:
-        self.queues[0].append(self._recast_unit(Recast(join=schemas)))
+    # -- events about the run -------------------------------------------------------------------------------------------
+    def _on_tick(self, event: Tick, now_s: float) -> list[Action]:
+        return [
+            *self.pool.enforce_timeout(now_s),
+            *self._alerts.due(now_s),
+            *self.dispatcher.dispatch(now_s),
+        ]
 
-    def _recast_unit(self, recast: Recast) -> Unit:
-        unit = self._unit([Piece(0, Kind.START, "", 0, 1)])
-        self.partitions.pop(unit.partition)
-        unit.mode, unit.recast = Mode.RECAST, recast
-        return unit
+    def _on_measured(self, event: Measured, now_s: float) -> list[Action]:
+        return self.pool.enforce_memory(event.node, event.used_bytes, event.per_worker, now_s)
 
-    def _recast_done(self, unit: Unit, report: Done, now_s: float) -> list[Action]:
+    def _on_committed(self, event: Committed, now_s: float) -> list[Action]:
+        if event.error:
+            self.queue.commit_ended()
+            return self._shutdown.fail(FatalKind.DISK, event.error)
+        self.queue.commit_ended(event.n_bytes)
+        self.status.counters.committed += 1
+        # With several nodes, the next tick looks at all of them.
+        return self.dispatcher.dispatch(now_s) if len(self.pool.nodes) == 1 else []
+
+    def _on_alert(self, event: AlertFired, now_s: float) -> list[Action]:
+        return self._alerts.apply(event.order, now_s)
+
+    def _on_stop_requested(self, event: StopRequested, now_s: float) -> list[Action]:
+        return self._shutdown.stop(event.why)
+
+    def _on_node_joined(self, event: NodeJoined, now_s: float) -> list[Action]:
+        actions = self._lose_node(event.spec.id, now_s) if event.spec.id in self.pool.nodes else []
+        return actions + self.dispatcher.dispatch(now_s, self.pool.add_node(event.spec))
+
+    def _on_node_lost(self, event: NodeLost, now_s: float) -> list[Action]:
+        return self._lose_node(event.node, now_s)
+
+    def _lose_node(self, node_id: int, now_s: float) -> list[Action]:
+        """Remove a node with its workers; their units are done again elsewhere."""
+        node = self.pool.remove_node(node_id)
+        actions: list[Action] = []
+        for worker in list(node.workers.values()) if node is not None else ():
+            worker.kill_reason = worker.kill_reason or KillReason.NODE_LOST
+            actions += self.handle(Died(worker.id, str(KillReason.NODE_LOST), 9), now_s)
+        return actions
+
+    # -- events about a worker ------------------------------------------------------------------------------------------
+    def _ignore(self, event: Event, now_s: float) -> list[Action]:
+        return []
+
+    def _dispatch(self, event: Event, now_s: float) -> list[Action]:
+        return self.dispatcher.dispatch(now_s)
+
+    def _dispatch_on_node_of(self, worker: Worker, now_s: float) -> list[Action]:
+        return self.dispatcher.dispatch(now_s, self.pool.node_of(worker))
+
+    def _on_ready(self, event: Said, now_s: float) -> list[Action]:
+        worker, message = self.pool.workers[event.worker], event.message
+        assert isinstance(message, Ready)
+        worker.ready = True
+        vitals = message.vitals
+        worker.base_bytes, worker.file_bytes = vitals.floor_bytes, vitals.file_bytes
+        worker.base_data_bytes = vitals.data_bytes
+        self._n_stillborn = 0
+        # A kill that was requested before the process existed has hit no process.
+        repeated: list[Action] = [Kill(worker.id, worker.kill_reason)] if worker.kill_reason is not None else []
+        return repeated + self._dispatch_on_node_of(worker, now_s)
+
+    def _on_set_up(self, event: Said, now_s: float) -> list[Action]:
+        """Record what the stages of a worker keep and took at most; other workers may follow if there is room."""
+        worker, message = self.pool.workers[event.worker], event.message
+        assert isinstance(message, SetUp)
+        self.policy.setup_succeeded()
+        self.arbiter.learn_setup(worker, message.kept_bytes, message.peak_bytes)
+        return self._dispatch_on_node_of(worker, now_s)
+
+    def _on_read(self, event: Said, now_s: float) -> list[Action]:
+        """Record what a unit holds before stages run: how to cut it, should it fail."""
+        unit, message = self.pool.workers[event.worker].unit, event.message
+        assert unit is not None
+        assert isinstance(message, Read)
+        unit.n_records, unit.cut = message.n_records, message.cut
+        unit.decoded_bytes, unit.largest_record = message.decoded_bytes, message.largest_record
+        return []
+
+    def _on_block(self, event: Said, now_s: float) -> list[Action]:
+        """Queue a block of a feeder, which then waits for room in the queue."""
+        worker, message = self.pool.workers[event.worker], event.message
+        assert worker.unit is not None
+        assert isinstance(message, Block)
+        worker.since_s = now_s
+        self.queue.add_block(worker.unit, message.piece, message.n_bytes, message.compressed)
+        worker.held = True
+        return self._dispatch_on_node_of(worker, now_s)
+
+    def _discard_block(self, event: Said, now_s: float) -> list[Action]:
+        assert isinstance(event.message, Block)
+        return [Discard([event.message.piece.path])]
+
+    def _on_done(self, event: Said, now_s: float) -> list[Action]:
+        worker, unit, report = self._take_unit(event)
+        assert isinstance(report, Done)
+        worker.n_units += 1
+        if (node := self.pool.node_of(worker)) is not None:
+            node.n_units += 1
+        self.arbiter.learn(worker, unit, report)
+        input_bytes = unit.input_bytes if unit.segment else report.decoded_bytes
+        if unit.mode is Mode.RUN:
+            self.policy.unit_succeeded()
+            self.dispatcher.pace.learn(unit.segment, input_bytes, report.worked_s)
+        actions = self._recycle(worker, report) + self._alerts.after_unit(worker)
+        if unit.recast is not None:
+            return actions + self._finish_recast(unit, report) + self.dispatcher.dispatch(now_s)
+        if unit.partition not in self.queue.partitions:  # given up because of another of its units
+            actions += [Discard(report.made_paths), *self.queue.scratch.free(unit.scratch_paths)]
+        else:
+            if unit.segment == 0:
+                self.status.n_seen += report.ledger.records.n - report.ledger.not_sampled.n
+            actions += self.queue.add_result(unit, report, input_bytes) + self._shutdown.check_failure_rate()
+        return actions + self._dispatch_on_node_of(worker, now_s)
+
+    def _discard_late_report(self, event: Said, now_s: float) -> list[Action]:
+        assert isinstance(event.message, Done)
+        self.status.counters.late += 1
+        return [Discard(event.message.made_paths)]
+
+    def _on_too_large(self, event: Said, now_s: float) -> list[Action]:
+        worker, unit, report = self._take_unit(event)
+        assert isinstance(report, StreamTooLarge | RowsTooLarge)
+        return self.queue.recut(unit, report) + self._dispatch_on_node_of(worker, now_s)
+
+    def _on_failed(self, event: Said, now_s: float) -> list[Action]:
+        worker, unit, report = self._take_unit(event)
+        assert isinstance(report, Failure)
+        # After a memory failure the worker exits by itself.
+        actions: list[Action] = [Stop(worker.id)] if report.kind != "memory" else []
+        worker.kill_reason = worker.kill_reason or KillReason.REPLACED
+        return actions + self._recovery.recover(unit, worker, report) + self._dispatch_on_node_of(worker, now_s)
+
+    def _on_death(self, event: Died, now_s: float) -> list[Action]:
+        """Handle the death of a worker that had no unit."""
+        self._remove(event.worker)
+        return self.dispatcher.dispatch(now_s)
+
+    def _on_stillbirth(self, event: Died, now_s: float) -> list[Action]:
+        """Handle the death of a worker that was never ready."""
+        if not self._remove(event.worker).dying:
+            self._n_stillborn += 1
+            if self._n_stillborn >= MAX_STILLBORN:
+                why = f"{self._n_stillborn} workers in a row died while starting, the last one with {event.how}"
+                return self._shutdown.fail(FatalKind.WORKER, why)
+        return self.dispatcher.dispatch(now_s)
+
+    def _on_death_at_work(self, event: Died, now_s: float) -> list[Action]:
+        """Handle the death of a busy worker; what it means for the unit depends on who killed it and how full it was."""
+        worker = self._remove(event.worker)
+        unit = worker.unit
+        assert unit is not None
+        self.status.counters.crashes += not worker.dying
+        report = self._judge_death(worker, event)
+        if is_setting_up(event.stage) and unit.mode is Mode.RUN and worker.kill_reason in _OWN_DEATHS:
+            actions = self._recovery.recover_from_setup_death(unit, worker, report)
+        else:
+            actions = self._recovery.recover(unit, worker, report)
+        return actions + self._dispatch_on_node_of(worker, now_s)
+
+    # -- helpers --------------------------------------------------------------------------------------------------------
+    def _take_unit(self, event: Said) -> tuple[Worker, Unit, UnitNews]:
+        """Return a worker that reports, its unit, which it no longer has, and the report."""
+        worker, message = self.pool.workers[event.worker], event.message
+        unit, worker.unit = worker.unit, None
+        assert unit is not None
+        assert not isinstance(message, Ready)
+        return worker, unit, message
+
+    def _remove(self, worker_id: int) -> Worker:
+        worker = self.pool.remove(worker_id)
+        assert worker is not None
+        self.health.forget(worker)
+        return worker
+
+    def _judge_death(self, worker: Worker, event: Died) -> Failure:
+        config = self.pool.config_of(worker)
+        grown = worker.used_bytes - config.worker_bytes  # the cap counts from what a worker holds anyway
+        has_stages = worker.segment >= 0
+        kept = self.arbiter.retained_bytes(worker, worker.segment) if has_stages else worker.kept_bytes
+        report = judge_death(
+            worker.kill_reason, event.how, event.signal, grown, worker.cap_bytes, worker.was_alone, event.stage, kept
+        )
+        if report.kind in ("memory", "crash") and not worker.dying and is_short_of_descriptors(worker.vitals):
+            error = f"{report.error} (EMFILE: it had hardly any file descriptor left)"
+            return replace(report, kind="descriptors", error=error)
+        return report
+
+    def _recycle(self, worker: Worker, report: Done) -> list[Action]:
+        """Replace a worker whose health calls for it."""
+        notes, reason = self.health.after_unit(worker, report)
+        if reason is None:
+            return notes
+        self.status.counters.recycled += 1
+        self.health.forget(worker, has_heir=True)
+        return [*notes, reason, *self.pool.retire(worker)]
+
+    def _finish_recast(self, unit: Unit, report: Done) -> list[Action]:
         assert unit.recast is not None
         if unit.recast.join:
-            self.schemas["*"] = report.schema
-            return self._dispatch(now_s)
-        self.n_committing += 1
-        return [Replace(unit.id, unit.recast.old, report.files[0]), *self._dispatch(now_s)]
+            self.schema = report.schema
+            return []
+        return [self.queue.replace_file(unit, report)]
+
+
+_Handler = Callable[[Supervisor, Any, float], list[Action]]
+
+
+def _by_state(default: _Handler, **handlers: _Handler) -> dict[WorkerState, _Handler]:
+    """Return the handler for each state of a worker: the one named, or the default."""
+    return {state: handlers.get(state.value, default) for state in WorkerState}
+
+
+_BY_MESSAGE: Mapping[type, dict[WorkerState, _Handler]] = {
+    Ready: _by_state(Supervisor._on_ready, unknown=Supervisor._dispatch),
+    SetUp: _by_state(Supervisor._ignore, busy=Supervisor._on_set_up, idle=Supervisor._on_set_up),
+    Read: _by_state(Supervisor._ignore, busy=Supervisor._on_read),
+    Block: _by_state(Supervisor._discard_block, busy=Supervisor._on_block),
+    Done: _by_state(Supervisor._discard_late_report, busy=Supervisor._on_done),
+    StreamTooLarge: _by_state(Supervisor._ignore, busy=Supervisor._on_too_large),
+    RowsTooLarge: _by_state(Supervisor._ignore, busy=Supervisor._on_too_large),
+    Failure: _by_state(Supervisor._ignore, busy=Supervisor._on_failed),
+    Died: _by_state(
+        Supervisor._on_death,
+        unknown=Supervisor._dispatch,
+        starting=Supervisor._on_stillbirth,
+        busy=Supervisor._on_death_at_work,
+    ),
+}
+_OF_THE_RUN: Mapping[type, _Handler] = {
+    Tick: Supervisor._on_tick,
+    Measured: Supervisor._on_measured,
+    Committed: Supervisor._on_committed,
+    AlertFired: Supervisor._on_alert,
+    StopRequested: Supervisor._on_stop_requested,
+    NodeJoined: Supervisor._on_node_joined,
+    NodeLost: Supervisor._on_node_lost,
+}
+TRANSITIONS: Mapping[tuple[type, WorkerState | None], _Handler] = {
+    **{(event, None): handler for event, handler in _OF_THE_RUN.items()},
+    **{(event, state): handler for event, states in _BY_MESSAGE.items() for state, handler in states.items()},
+}
+"""The handler of every event: by type, and by the state of the worker that it is about (None: the run)."""

@@ -1,4 +1,4 @@
-"""Pieces of files and units of work: plain data that travels between supervisor, workers and commit log.
+"""Pieces of files and units of work, and how they are cut: plain data that travels between supervisor, workers and commit log.
 
 A piece is a range of one file in that file's own coordinate: bytes of a plain file, decoded bytes of a compressed stream,
 rows of a Parquet file. A unit is what one worker does at a time: some pieces, taken through one segment of stages.
@@ -6,7 +6,7 @@ rows of a Parquet file. A unit is what one worker does at a time: some pieces, t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 TO_END = 1 << 62
@@ -63,7 +63,7 @@ class Recast:
 
 @dataclass
 class Unit:
-    """What one worker is given at a time. Made by the supervisor, sent with Assign (messages.py), tried again or cut by recovery.py."""
+    """What one worker is given at a time. Made by the supervisor, sent with Assign (messages.py), retried or cut as retry_policy.py decides."""
 
     id: int
     pieces: list[Piece]
@@ -102,6 +102,13 @@ class Unit:
             self.partition = self.id
 
     @property
+    def scratch_paths(self) -> list[str]:
+        """The scratch files that it reads."""
+        if self.segment > 0:
+            return [self.handover]
+        return [p.path for p in self.pieces if p.kind in (Kind.BLOCK, Kind.ROW_BLOCK)]
+
+    @property
     def known_bytes(self) -> int:
         return sum(p.end - p.start for p in self.pieces if p.end != TO_END and p.kind in (Kind.BYTES, Kind.BLOCK))
 
@@ -109,3 +116,61 @@ class Unit:
     def size_bytes(self) -> int:
         """Decoded bytes, as far as anybody knows."""
         return self.decoded_bytes if self.decoded_bytes >= 0 else self.known_bytes or self.block_bytes
+
+
+@dataclass(frozen=True)
+class Half:
+    """One of the two parts that a unit is cut into."""
+
+    pieces: list[Piece]
+    rows: tuple[int, int]
+
+
+def split_pieces(unit: Unit) -> tuple[list[Piece], list[Piece]] | None:
+    """Split the unit's pieces in two halves.
+
+    Returns None if the unit cannot be cut (one record, or nothing known to cut by).
+    """
+    pieces = unit.pieces
+    if len(pieces) > 1:
+        half = len(pieces) // 2
+        return pieces[:half], pieces[half:]
+    piece = pieces[0]
+    if unit.n_records == 1 or piece.kind in (Kind.FILES, Kind.START, Kind.STREAM):
+        return None  # a stream cannot be entered in the middle: it is fed instead (retry_policy.py)
+    cut = unit.cut
+    if not piece.start < cut < piece.end:
+        if piece.end == TO_END or piece.end - piece.start < 2 or unit.n_records >= 0:
+            return None
+        cut = (piece.start + piece.end) // 2
+    return [replace(piece, end=cut)], [replace(piece, start=cut)]
+
+
+def can_split(unit: Unit) -> bool:
+    """Return True if the unit can be cut in two."""
+    if unit.segment > 0:
+        start, end = unit.handover_rows
+        return end - start > 1
+    return split_pieces(unit) is not None
+
+
+def halves(unit: Unit) -> list[Half]:
+    """Split the unit in two, by rows of its handover file or by its pieces."""
+    if unit.segment > 0:
+        start, end = unit.handover_rows
+        middle = unit.cut if start < unit.cut < end else (start + end) // 2
+        return [Half(unit.pieces, (middle, end)), Half(unit.pieces, (start, middle))]
+    cut = split_pieces(unit)
+    assert cut is not None
+    return [Half(cut[1], unit.handover_rows), Half(cut[0], unit.handover_rows)]
+
+
+def remaining_pieces(pieces: list[Piece], done: Piece) -> list[Piece]:
+    """Return what a feeder still has to hand out after the block `done`."""
+    rest = []
+    for piece in pieces:
+        if done.start > piece.start:
+            rest.append(replace(piece, end=min(piece.end, done.start)))
+        if done.end < piece.end:
+            rest.append(replace(piece, start=max(piece.start, done.end)))
+    return [p for p in rest if p.start < p.end]

@@ -1,7 +1,7 @@
 """Failures of units as reports to the supervisor: bad data, a stage's own error, or a process that has used up what it may have.
 
 Memory, file descriptors and threads are told apart here (formats/faults.py knows the exceptions); what becomes of the unit is
-decided in supervisor/recovery.py.
+decided in supervisor/retry_policy.py.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Watch:
         self._record = record
 
     def __call__(self, sample: Mapping[str, Any]) -> list[str]:
-        """Return the remedies for this sample, in the form that engine/supervisor/remedies.py reads."""
+        """Return the remedies for this sample, in the form that engine/supervisor/alert_orders.py reads."""
         now_s = self._clock()
         remedies: list[str] = []
         for alert in self._book.judge(self._completed(sample, now_s), now_s, self._wall()):

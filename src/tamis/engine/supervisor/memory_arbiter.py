@@ -1,4 +1,4 @@
-"""Who gets how much memory, how large partitions are, how many workers there may be. Pure.
+"""The memory arbiter: how much memory each worker gets, how large partitions are, how many workers there may be. Pure.
 
 The caps of busy workers never add up to more than the pool, less what every living worker holds anyway. A cap is an equal
 share of that, so that a worker that starts later finds one too. There are as many workers as get the least cap that their
@@ -7,25 +7,28 @@ stages can work with: what a worker keeps (models, libraries), what a partition 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tamis.engine.messages import Done, Failure, Vitals
-from tamis.engine.supervisor.balance import share_workers
 from tamis.engine.supervisor.state import FEEDER, MIN_CAP_BYTES, Config, Worker
 from tamis.engine.supervisor.units import Mode, Unit
 from tamis.memory.predictor import Predictor
 
 MIN_BLOCK_BYTES = 1 << 16
 _UNKNOWN_NEED = 1.5  # what a unit is taken to need, in caps that it did not fit, where what it asked for is not known
-_TELLING = 16  # an allocation of less than this part of the cap was one of many: it says nothing about what follows
+_SIGNIFICANT = 16  # an allocation of less than this part of the cap was one of many: it says nothing about what follows
 _KNOWN_NEED = 1.1  # ... in what it had and asked for when it failed: the next allocation may follow
 _LEAST_ROOM = 8  # of a cap: what a worker that grows must leave, however little its last partitions took
 _SOLO_SHARE = 16  # of a cap: the blocks of a feeder beside which nobody can work, while it is not known what they take
 _LESS_BY = 0.8  # the least cap falls when it has fallen by this much: the number of workers should not follow its noise
 
 
-class Grants:
-    """Reads the supervisor's workers; keeps the partition models and the measured work per byte of each segment."""
+class MemoryArbiter:
+    """Grants the caps of the workers on one node, and sizes their partitions.
+
+    Reads the workers of its node; keeps the partition models and the measured work per byte of each segment, which the arbiters
+    of all nodes share.
+    """
 
     def __init__(self, config: Config, predictors: list[Predictor], workers: Mapping[int, Worker]) -> None:
         self.config, self.predictors, self._workers = config, predictors, workers
@@ -38,20 +41,20 @@ class Grants:
         self.active_segment: int | None = None  # of batch mode: the only one that has work; None: all have
         self.n_done = [0] * n  # units that fitted
 
-    def on(self, config: Config, workers: Mapping[int, Worker]) -> Grants:
-        """Return grants for another machine and its workers; both share what was learned on either."""
-        other = Grants(config, self.predictors, workers)
+    def for_node(self, config: Config, workers: Mapping[int, Worker]) -> MemoryArbiter:
+        """Return an arbiter for another node and its workers; both share what was learned on either."""
+        other = MemoryArbiter(config, self.predictors, workers)
         other._work_s, other._kept_bytes, other._setup_bytes = self._work_s, self._kept_bytes, self._setup_bytes
         other._is_set_up, other.n_done = self._is_set_up, self.n_done
         return other
 
     # -- memory ---------------------------------------------------------------------------------------------------------
-    def pool(self, n_workers: int) -> int:
+    def cap_total(self, n_workers: int) -> int:
         """Return the sum that caps may reach when `n_workers` workers live."""
         return self.config.pool_bytes - n_workers * self.config.worker_bytes
 
     @property
-    def granted(self) -> int:
+    def granted_bytes(self) -> int:
         return sum(w.cap_bytes for w in self._workers.values() if w.unit is not None)
 
     def next_cap(self, feeding: bool, segment: int = FEEDER) -> int:
@@ -60,9 +63,9 @@ class Grants:
         0 if that is too little to work with.
         """
         n = max(self.n_seats(feeding), len(self._workers))
-        cap = min(self.pool(n) // n, self.pool(len(self._workers)) - self.granted)
+        cap = min(self.cap_total(n) // n, self.cap_total(len(self._workers)) - self.granted_bytes)
         least = MIN_CAP_BYTES if segment == FEEDER else self._least_bytes
-        return cap if cap >= min(least, self.pool(1)) else 0
+        return cap if cap >= min(least, self.cap_total(1)) else 0
 
     def feeder_cap(self, need_bytes: int) -> int:
         """Return the cap of a feeder that needs `need_bytes`; 0 if it has to wait.
@@ -72,38 +75,38 @@ class Grants:
         fair = self.next_cap(feeding=True)
         if need_bytes <= self.fair_cap():
             return fair
-        want = need_bytes if self.fits_beside(need_bytes) else self.pool(1)
-        return want if self.pool(len(self._workers)) - self.granted >= want else 0
+        want = need_bytes if self.fits_beside(need_bytes) else self.cap_total(1)
+        return want if self.cap_total(len(self._workers)) - self.granted_bytes >= want else 0
 
     def fair_cap(self) -> int:
         """Return the share of a feeder among all workers that may live."""
         n = self.n_seats(feeding=True)
-        return self.pool(n) // n
+        return self.cap_total(n) // n
 
     def fits_beside(self, need_bytes: int) -> bool:
         """Return True if a worker can do anything next to a feeder that needs `need_bytes`."""
-        return self.pool(2) - need_bytes >= self._least_bytes
+        return self.cap_total(2) - need_bytes >= self._least_bytes
 
     def feed_need(self, worker: Worker, report: Failure) -> int:
         """Return the next cap of a feeder that failed for lack of memory."""
-        asked, had = asked_of(worker, report), report.peak_bytes
+        asked, had = significant_request(worker, report), report.peak_bytes
         return max(int((had + asked) * _KNOWN_NEED), worker.cap_bytes * 5 // 4) if asked else worker.cap_bytes * 2
 
     @property
-    def is_enough(self) -> bool:
+    def can_work(self) -> bool:
         """Whether one worker with all there is could do any work, as far as one knows."""
-        self._agree()
-        return self.pool(1) >= self._least_bytes
+        self._update_least_cap()
+        return self.cap_total(1) >= self._least_bytes
 
-    def is_whole(self, cap_bytes: int) -> bool:
+    def is_everything(self, cap_bytes: int) -> bool:
         """Return True if a worker with this cap had everything there is."""
-        return cap_bytes >= self.pool(1)
+        return cap_bytes >= self.cap_total(1)
 
     def _least_of(self, segment: int) -> int:
         need = self._kept_bytes[segment] + self.predictors[segment].least_cap()
         return max(MIN_CAP_BYTES, self._setup_bytes[segment], need)
 
-    def _agree(self) -> None:
+    def _update_least_cap(self) -> None:
         """Update the least cap that every segment which has work can work with."""
         active = self.active_segment
         least = max(self._least_of(i) for i in (range(len(self.predictors)) if active is None else (active,)))
@@ -115,7 +118,7 @@ class Grants:
         """Return True if the stages of a segment were set up in some worker."""
         return self._is_set_up[segment]
 
-    def wanted_workers(self) -> list[int]:
+    def target_workers(self) -> list[int]:
         """Return the workers wanted by segment, from measured rates; one where the cost of setting up is not known yet.
 
         In batch mode the active segment gets all of them.
@@ -131,18 +134,20 @@ class Grants:
 
     def n_seats(self, feeding: bool) -> int:
         """Return how many workers may live at once: those wanted, as far as each gets a cap it can work with."""
-        self._agree()
-        wanted = sum(self.wanted_workers()) + (feeding or any(w.segment == FEEDER for w in self._workers.values()))
+        self._update_least_cap()
+        wanted = sum(self.target_workers()) + (feeding or any(w.segment == FEEDER for w in self._workers.values()))
         return max(1, min(wanted, self.config.pool_bytes // (self.config.worker_bytes + self._least_bytes)))
 
     def has_seat(self, feeding: bool) -> bool:
         """Return True if one more worker may start: with it, what is left of the pool is still a usable cap."""
         n = len(self._workers) + 1
-        return n <= self.n_seats(feeding) and self.granted + min(self._least_bytes, self.pool(1)) <= self.pool(n)
+        return n <= self.n_seats(feeding) and self.granted_bytes + min(
+            self._least_bytes, self.cap_total(1)
+        ) <= self.cap_total(n)
 
     # -- sizes ----------------------------------------------------------------------------------------------------------
     def block_size(self, segment: int, cap_bytes: int, may_grow: bool, worker: Worker | None = None) -> int:
-        free = cap_bytes - self.kept_by(worker, segment)
+        free = cap_bytes - self.retained_bytes(worker, segment)
         size = self.predictors[segment].next_size(free, may_grow=may_grow)
         return max(MIN_BLOCK_BYTES, min(size, self.config.max_block_bytes))
 
@@ -150,13 +155,13 @@ class Grants:
         """Blocks as large as partitions are now: as the workers beside a feeder with this cap (or after it) can take them."""
         n, share = self.n_seats(feeding=True), self.fair_cap()
         if self.fits_beside(cap_bytes) and n > 1:
-            share = min(share, max((self.pool(n) - cap_bytes) // (n - 1), MIN_CAP_BYTES))
+            share = min(share, max((self.cap_total(n) - cap_bytes) // (n - 1), MIN_CAP_BYTES))
         size = self.block_size(0, share, may_grow)
         if not self.fits_beside(cap_bytes) and not self.n_done[0]:  # nobody learns meanwhile what a block takes
             size = max(size, min(share // _SOLO_SHARE, self.config.max_block_bytes))
         return max(MIN_BLOCK_BYTES, min(size, self.config.queue_bytes // 4))
 
-    def kept_by(self, worker: Worker | None, segment: int) -> int:
+    def retained_bytes(self, worker: Worker | None, segment: int) -> int:
         """Return what a worker holds between units.
 
         As it last was, or as others were after their first unit.
@@ -183,7 +188,7 @@ class Grants:
     # -- what would be enough -------------------------------------------------------------------------------------------
     def need_of(self, worker: Worker, unit: Unit, report: Failure) -> int:
         """Return the cap that a unit which failed for lack of memory is assumed to need."""
-        asked = asked_of(worker, report)
+        asked = significant_request(worker, report)
         had = worker.kept_bytes + report.peak_bytes
         seen = (had + asked) * _KNOWN_NEED if asked else max(worker.cap_bytes, had) * _UNKNOWN_NEED
         if report.in_setup:
@@ -191,11 +196,11 @@ class Grants:
         # A large record may have failed before anything was made of it: what as much text usually takes.
         fixed, by_byte, _ = self.predictors[unit.segment].coefficients
         usual = fixed + by_byte * unit.largest_record if self.n_done[unit.segment] else 3.0 * unit.largest_record
-        return int(max(seen, self.kept_by(worker, unit.segment) + usual))
+        return int(max(seen, self.retained_bytes(worker, unit.segment) + usual))
 
     def budget_for(self, cap_bytes: int) -> int:
         """Return the budget in which one worker could get this cap."""
-        return self.config.budget_bytes + int(max(0, cap_bytes - self.pool(1)) / self.config.usable)
+        return self.config.budget_bytes + int(max(0, cap_bytes - self.cap_total(1)) / self.config.usable)
 
     # -- learning -------------------------------------------------------------------------------------------------------
     def learn_setup(self, worker: Worker, kept_bytes: int, peak_bytes: int) -> None:
@@ -208,6 +213,7 @@ class Grants:
             self._is_set_up[segment] = True
 
     def learn(self, worker: Worker, unit: Unit, report: Done) -> None:
+        """Record what a unit took, and what its worker retains."""
         before = worker.kept_bytes + worker.file_bytes
         file_bytes = report.vitals.file_bytes if report.vitals is not None else 0
         worker.file_bytes = min(file_bytes, worker.file_bytes + self.config.shared_bytes)
@@ -228,20 +234,51 @@ class Grants:
         self._work_s[unit.segment] = rate if old == 0 else 0.8 * old + 0.2 * rate
 
     def learn_failure(self, worker: Worker, unit: Unit, report: Failure) -> None:
+        """Record that a unit failed for lack of memory."""
         if unit.mode is not Mode.RUN:
             return
         need = self.need_of(worker, unit, report)
         if report.in_setup:
             self._setup_bytes[unit.segment] = max(self._setup_bytes[unit.segment], need)
             return
-        kept = self.kept_by(worker, unit.segment)
+        kept = self.retained_bytes(worker, unit.segment)
         asked = report.asked_bytes
         known = max(0, worker.kept_bytes + report.peak_bytes + asked - kept) if asked else 0
         cap = max(worker.cap_bytes - kept, 1)
         self.predictors[unit.segment].observe_failure(max(unit.size_bytes, 1), cap, known, unit.largest_record)
 
 
-def asked_of(worker: Worker, report: Failure) -> int:
+def significant_request(worker: Worker, report: Failure) -> int:
     """Return the bytes of the failed allocation if they indicate what is needed; else 0."""
     asked = report.asked_bytes
-    return asked if asked * _TELLING >= worker.cap_bytes else 0
+    return asked if asked * _SIGNIFICANT >= worker.cap_bytes else 0
+
+
+def share_workers(
+    n_cpus: float, work_s: Sequence[float], fixed: Sequence[int | None], cpus: Sequence[float] | None = None
+) -> list[int]:
+    """Return the workers per segment: proportional to the measured work per input byte, at least one each, fixed numbers kept.
+
+    `cpus` is what one worker of each segment asks for (one each by default); together they ask for at most `n_cpus`, beyond
+    the one that every segment needs to get anywhere.
+
+    >>> share_workers(8, [1.0, 3.0], [None, None])
+    [2, 6]
+    >>> share_workers(2, [1.0, 1.0, 1.0], [None, None, None])
+    [1, 1, 1]
+    >>> share_workers(4, [0.0, 0.0], [None, 2])
+    [2, 2]
+    >>> share_workers(4, [1.0], [None], cpus=[2.0])
+    [2]
+    """
+    cpus = [max(c, 0.1) for c in cpus] if cpus is not None else [1.0] * len(work_s)
+    counts = [f if f is not None else 1 for f in fixed]
+    total = sum(w for w, f in zip(work_s, fixed, strict=True) if f is None)
+    while True:
+        left = n_cpus - sum(n * c for n, c in zip(counts, cpus, strict=True))
+        free = [i for i, f in enumerate(fixed) if f is None and cpus[i] <= left + 1e-9]
+        if not free:
+            return counts
+        # the segment that is furthest below its share
+        best = max(free, key=lambda i: ((work_s[i] / total if total > 0 else 1.0) / counts[i], -i))
+        counts[best] += 1

@@ -1,0 +1,57 @@
+"""Events of the supervisor: what can happen in a run. Every event is handled by `Supervisor.handle` and answered with actions.
+
+Messages of workers and their deaths (`Said`, `Died`) are those of workers_interface.py, commits (`Committed`) those of actions.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tamis.engine.supervisor.actions import Committed
+from tamis.engine.supervisor.state import NodeSpec
+from tamis.engine.workers_interface import Died, Said
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Time has passed."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The meter of a node measured its memory."""
+
+    used_bytes: int
+    per_worker: dict[int, int]
+    node: int = 0
+
+
+@dataclass(frozen=True)
+class NodeJoined:
+    """A node has joined (again), with what it may use."""
+
+    spec: NodeSpec
+
+
+@dataclass(frozen=True)
+class NodeLost:
+    """A node is gone, with all of its workers."""
+
+    node: int
+
+
+@dataclass(frozen=True)
+class AlertFired:
+    """An alert orders something (alert_orders.py)."""
+
+    order: str
+
+
+@dataclass(frozen=True)
+class StopRequested:
+    """The run is to end early; what is committed stands."""
+
+    why: str
+
+
+Event = Tick | Said | Died | Measured | Committed | NodeJoined | NodeLost | AlertFired | StopRequested
