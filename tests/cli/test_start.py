@@ -248,5 +248,5 @@ def test_no_page_of_help_loads_what_its_command_works_with() -> None:
     assert (done.returncode, done.stdout.count("usage: tamis")) == (0, done.stdout.count("Show this page.")), (
         done.stderr
     )
-    assert "usage: tamis profile import" in done.stdout
+    assert "usage: tamis profile show" in done.stdout
     assert set(done.stderr.split()) <= {"cli", "errors", "files", "hints", "secrets", "sizes", "stores", "terminal"}

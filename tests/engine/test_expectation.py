@@ -79,7 +79,6 @@ def test_the_profile_remembers_the_run(place: Path) -> None:
     assert (took.n_documents, took.learned) == (24_000, False)
     assert took.busy_s > 0
     assert took.cpu_s > 0
-    profiles.check_numbers(kept)
 
 
 def test_every_setting_that_has_to_do_with_memory_is_recorded(place: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import fsspec
 import pandas as pd
 import pytest
 
-from tamis.errors import UsageError
+from tamis.errors import MissingExtra, UsageError
 from tamis.utils import atomic_io, file_utils
 from tamis.utils.client_utils import FSPath, is_remote_url
 
@@ -33,6 +34,12 @@ def memory() -> Iterator[Any]:
     fs = fsspec.filesystem("memory")
     yield fs
     fs.rm("/", recursive=True)
+
+
+def test_without_fsspec_the_extra_is_named(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(MissingExtra, match=r"tamis\[fsspec\]"):
+        file_utils.is_not_empty(str(tree))
 
 
 def names(paths: list[str], root: Path) -> list[str]:

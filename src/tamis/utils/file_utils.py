@@ -1,4 +1,7 @@
-"""Files and folders, local or remote (by fsspec). All paths may be URLs that fsspec knows."""
+"""Files and folders, local or remote, for users' own code. All paths may be URLs that fsspec knows.
+
+Tamis itself reads and writes through `tamis.stores`; fsspec comes with the extra `fsspec`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tamis.errors import UsageError
+from tamis.errors import UsageError, optional
 from tamis.sizes import parse_size
 from tamis.utils.client_utils import is_remote_url
 
@@ -39,8 +42,7 @@ def get_default_file_extensions(input_filetype: str) -> list[str]:
 
 def get_fs(path: str, storage_options: Mapping[str, Any] | None = None) -> Any:
     """Return the fsspec file system that a path belongs to."""
-    import fsspec
-
+    fsspec = optional("fsspec", "tamis.utils.file_utils", "fsspec")
     return fsspec.core.url_to_fs(path, **(storage_options or {}))[0]
 
 

@@ -7,13 +7,9 @@ from tamis.cli.parsing.arguments import Commands
 app = Commands(
     "profile",
     help="Try budgets and block sizes on a sample of the input: tamis profile RECIPE (tamis profile try --help). "
-    "The other commands manage what this machine has learned from its runs.",
+    "The other commands show what this machine has learned from its runs.",
     fallback="try",
 )
 app.add("try", "tamis.cli.profile.trying:try_")
 app.add("list", "tamis.cli.profile.learned:list_")
 app.add("show", "tamis.cli.profile.learned:show")
-app.add("export", "tamis.cli.profile.learned:export")
-app.add("import", "tamis.cli.profile.learned:import_")
-app.add("pin", "tamis.cli.profile.learned:pin")
-app.add("unpin", "tamis.cli.profile.learned:unpin")

@@ -1,17 +1,13 @@
-"""What this machine has learned from its runs: `tamis profile list`, show, export, import, pin, unpin (forecast/profiles.py)."""
+"""List and show what this machine has learned from its runs: `tamis profile list` and `show` (forecast/profiles.py)."""
 
 from __future__ import annotations
 
-import json
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tamis import files
 from tamis.cli.parsing.arguments import Argument, Option
 from tamis.cli.terminal.show import print_json, print_lines, print_table
-from tamis.cli.terminal.streams import put
-from tamis.errors import TamisError, UsageError
+from tamis.errors import TamisError
 from tamis.sizes import format_size
 
 if TYPE_CHECKING:
@@ -38,7 +34,7 @@ def list_(as_json: Json = False) -> None:
         runs = runs_of(one.numbers)
         last = runs[-1] if runs else None
         speed = round(last.conditions.decoded_bytes / last.seconds) if last and last.seconds else None
-        about |= {"name": one.name, "pinned": one.pinned, "n_runs": len(runs), "saved_at": one.saved_at}
+        about |= {"name": one.name, "n_runs": len(runs), "saved_at": one.saved_at}
         found.append({**about, "peak_bytes": last.peak_bytes if last else None, "bytes_per_s": speed})
     off = profiles.is_off()
     if as_json:
@@ -49,7 +45,7 @@ def list_(as_json: Json = False) -> None:
             f["key"], f.get("name", ""), "this one" if f["here"] else f["machine"], f.get("n_runs", ""),
             format_size(f["peak_bytes"]) if f.get("peak_bytes") else "", f"{f['bytes_per_s'] / 1e6:,.0f} MB/s" if f.get("bytes_per_s") else "",
             time.strftime("%Y-%m-%d %H:%M", time.localtime(f["saved_at"])) if "saved_at" in f else "",
-            "damaged" if "damaged" in f else "pinned" if f["pinned"] else "",
+            "damaged" if "damaged" in f else "",
         )
         for f in found
     ]  # fmt: skip
@@ -71,10 +67,10 @@ def show(key: Key, as_json: Json = False) -> None:
 
     one = profiles.find(key)
     if as_json:
-        print_json({"key": one.key, "machine": one.machine, "facts": one.facts, "pinned": one.pinned, **one.numbers})
+        print_json({"key": one.key, "machine": one.machine, "facts": one.facts, **one.numbers})
         return
     facts = ", ".join(f"{k} {v}" for k, v in one.facts.items() if v not in ("", None))
-    lines = [f"key       {one.key}" + (" (pinned)" if one.pinned else ""), f"pipeline  {one.name}"]
+    lines = [f"key       {one.key}", f"pipeline  {one.name}"]
     lines += [f"machine   {one.machine}" + (f": {facts}" if facts else "")]
     print_lines([*lines, *_models(one)])
     rows = [
@@ -108,81 +104,3 @@ def _models(one: Profile) -> list[str]:
             f"({model.n_samples:,} partitions)"
         )
     return lines
-
-
-def export(
-    file: Annotated[Path | None, Argument(metavar="FILE", help="Where to write; default: stdout.")] = None,
-    key: Annotated[list[str] | None, Option("--key", metavar="KEY", help="Only this profile; may be repeated.")] = None,
-) -> None:
-    """Write profiles as one JSON file, to be imported elsewhere or kept with a project.
-
-    Example: tamis profile export profiles.json
-    """
-    from tamis.forecast import profiles
-
-    data = profiles.export(tuple(key or ()))
-    text = json.dumps(data, indent=1) + "\n"
-    if file is None:
-        put(text)
-        return
-    try:
-        files.write_text(file, text)
-    except OSError as exc:
-        raise UsageError(f"{file} cannot be written: {exc.strerror}") from None
-    print_lines([f"{len(data['profiles'])} profiles in {file}"])
-
-
-def import_(
-    file: Annotated[Path, Argument(metavar="FILE", help="What `tamis profile export` wrote.")],
-    here: Annotated[
-        bool, Option("--here", help="Use them for this machine, whatever machine they were made on.")
-    ] = False,
-    replace: Annotated[bool, Option("--replace", help="Replace profiles that exist; pinned ones stay.")] = False,
-) -> None:
-    """Read exported profiles. Each is checked; a file that is not in order is refused as a whole.
-
-    Example: tamis profile import profiles.json --here
-    """
-    from tamis.forecast import profiles
-
-    written = profiles.import_all(_loaded(file), here=here, overwrite=replace)
-    print_lines([f"{len(written)} profiles imported" + (f": {', '.join(written[:8])}" if written else "")])
-
-
-def _loaded(file: Path) -> Any:
-    from tamis.forecast import profiles
-
-    try:
-        with open(file, "rb") as handle:
-            raw = handle.read(profiles.MAX_EXPORT_BYTES + 1)
-    except OSError as exc:
-        raise UsageError(f"{file} cannot be read: {exc.strerror}") from None
-    if len(raw) > profiles.MAX_EXPORT_BYTES:
-        raise UsageError(f"{file} is larger than {profiles.MAX_EXPORT_BYTES:,} bytes; is this an export of profiles?")
-    try:
-        return json.loads(raw)
-    except (ValueError, RecursionError):
-        raise UsageError(f"{file} is not JSON; expected what `tamis profile export` writes") from None
-
-
-def pin(key: Key) -> None:
-    """Keep a profile as it is: runs go on using it and do not change it.
-
-    Example: tamis profile pin 3f2a
-    """
-    _pin(key, True)
-
-
-def unpin(key: Key) -> None:
-    """Let runs change a profile again.
-
-    Example: tamis profile unpin 3f2a
-    """
-    _pin(key, False)
-
-
-def _pin(key: str, pinned: bool) -> None:
-    from tamis.forecast import profiles
-
-    one = profiles.pin(key, pinned)
-    print_lines([f"{one.key} ({one.name}) is {'pinned' if pinned else 'no longer pinned'}"])
