@@ -6,8 +6,8 @@ import enum
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tamis._lazy import np
 from tamis.film.decoding import frames_at
-from tamis.later import np
 
 
 class FrameExtractionPolicy(enum.Enum):

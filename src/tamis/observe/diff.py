@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tamis._lazy import pa, pc
 from tamis.engine.run.identity import comparable, differences
 from tamis.errors import UsageError
 from tamis.formats.input_files.names import path_text
-from tamis.later import pa, pc
 from tamis.observe.gpu_figures import figures
 from tamis.observe.series import SeriesError, open_series
 from tamis.observe.snapshot import read_object

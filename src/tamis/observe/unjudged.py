@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tamis.later import np
+from tamis._lazy import np
 from tamis.observe.commits import covers, steps_of
 from tamis.observe.quarantine import read_entries
 from tamis.observe.without_verdict import ASIDE, KEPT, NOT_READ

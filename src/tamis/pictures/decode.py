@@ -12,8 +12,8 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tamis._lazy import np
 from tamis.errors import first_line, optional
-from tamis.later import np
 from tamis.pictures.faults import PictureFault
 from tamis.pictures.headers import Looks, look
 from tamis.pictures.scratch import Scratch

@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple
 
+from tamis._lazy import np
 from tamis.errors import UsageError
 from tamis.film import memory_needed
 from tamis.film.decoding import Frames
 from tamis.film.facts import read_facts
 from tamis.film.opening import library, opened, video_stream
 from tamis.film.sampling import FrameExtractionPolicy, FramePurpose, rgb, signature
-from tamis.later import np
 
 __all__ = [
     "FrameExtractionPolicy", "FrameExtractionSignature", "FramePurpose", "Resolution", "SoftwareCodecMissingError", "VideoMetadata",

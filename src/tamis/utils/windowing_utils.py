@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from tamis._lazy import np
 from tamis.errors import check_choice
 from tamis.film import memory_needed
 from tamis.film.decoding import Frames
@@ -19,7 +20,6 @@ from tamis.film.windows import (
     round_by_factor,
     smart_nframes,
 )
-from tamis.later import np
 
 __all__ = ["WindowFrameInfo", "ceil_by_factor", "compute_windows", "fetch_video", "floor_by_factor", "read_video_cpu", "round_by_factor", "smart_nframes"]  # fmt: skip
 _FACTOR = 28

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tamis.later import np
+from tamis._lazy import np
 from tamis.pictures.decode import check_libraries, decode
 from tamis.pictures.faults import PictureFault
 from tamis.stages.base import ProcessingStage

@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tamis._lazy import np
 from tamis.errors import TamisError
-from tamis.later import np
 from tamis.observe.contact.choose import Chosen, choose
 from tamis.observe.contact.clips import clip_sheets, is_about_films
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from tamis._lazy import np
 from tamis.errors import UsageError
 from tamis.formats.input_files.names import path_of
-from tamis.later import np
 from tamis.pictures.decode import decode, fitted, looks_of, read_span
 from tamis.pictures.faults import PictureFault
 from tamis.tasks import DocumentBatch

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
+from tamis._lazy import np, pa
 from tamis.errors import UsageError
-from tamis.later import np, pa
 from tamis.memory import device_limits
 from tamis.pictures.decode import check_libraries
 from tamis.pictures.faults import PictureFault

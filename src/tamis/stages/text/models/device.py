@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tamis.later import torch
+from tamis._lazy import torch
 from tamis.memory.device_limits import DeviceLimit, DeviceMemory, is_device_full, limit_torch
 from tamis.memory.turns import Turns
 from tamis.stages.text.models.batching import Batch, Shape, next_batch, ordered

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tamis._lazy import np, pa
 from tamis.errors import UsageError
 from tamis.film import memory_needed
 from tamis.film.decoding import frames_at
 from tamis.film.opening import FilmFault
 from tamis.film.sampling import rgb, shown_size
 from tamis.formats.input_files.names import path_of
-from tamis.later import np, pa
 from tamis.stages.video.caption.caption_preparation import PROMPT, WINDOWS
 from tamis.stages.video.caption.chat_model_stage import DEFAULT_DIR, ChatModelStage
 from tamis.stages.video.film_stage import SPAN, good_rows

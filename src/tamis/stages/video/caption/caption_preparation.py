@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tamis._lazy import pa
 from tamis.errors import UsageError, check_choice
 from tamis.film.windows import compute_windows, smart_nframes
-from tamis.later import pa
 from tamis.stages.video.caption.prompts import CAPTION, prompt_of
 from tamis.stages.video.film_stage import SPAN, FilmStage
 from tamis.tasks import DocumentBatch

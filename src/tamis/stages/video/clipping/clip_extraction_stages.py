@@ -6,11 +6,11 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from tamis._lazy import np, pa
 from tamis.errors import UsageError
 from tamis.film.cutting import COPY
 from tamis.film.encoding import NVENC, Encoding, choose_encoder, encoding_need
 from tamis.film.spans import fixed_spans
-from tamis.later import np, pa
 from tamis.memory.gpu import count_gpus
 from tamis.stages.base import Rule
 from tamis.stages.resources import Resources

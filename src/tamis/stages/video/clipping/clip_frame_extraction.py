@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from tamis._lazy import np, pa
 from tamis.errors import UsageError
 from tamis.film import memory_needed
 from tamis.film.decoding import frames_at
 from tamis.film.sampling import FrameExtractionPolicy, FramePurpose, rgb, shown_size, signature, times_of
 from tamis.formats.input_files.names import path_of
-from tamis.later import np, pa
 from tamis.stages.video.film_stage import FilmStage, own_cpus
 from tamis.tasks import DocumentBatch
 from tamis.tasks.video import VideoTask

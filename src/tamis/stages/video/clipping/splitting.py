@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tamis._lazy import np, pa
 from tamis.film.spans import Span, clip_ids, frame_range
-from tamis.later import np, pa
 
 if TYPE_CHECKING:
     from tamis.tasks import DocumentBatch

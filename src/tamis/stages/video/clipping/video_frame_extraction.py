@@ -6,12 +6,12 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from tamis._lazy import np
 from tamis.errors import UsageError, check_choice
 from tamis.film import memory_needed
 from tamis.film.decoding import Frames, check_shows
 from tamis.film.facts import read_facts
 from tamis.formats.input_files.names import path_of
-from tamis.later import np
 from tamis.stages.video.film_stage import FilmStage, only_default
 from tamis.tasks import DocumentBatch
 from tamis.tasks.video import VideoTask

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tamis._lazy import pa
 from tamis.errors import UsageError
 from tamis.film.motion import Motion
 from tamis.film.vectors import measure_motion
 from tamis.formats.input_files.names import path_of
-from tamis.later import pa
 from tamis.stages.base import Rule
 from tamis.stages.video.film_stage import SPAN, FilmStage, own_cpus
 from tamis.stages.video.filtering.thresholds import at_least, keep_by

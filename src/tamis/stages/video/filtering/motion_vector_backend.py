@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tamis._lazy import np
 from tamis.errors import UsageError
 from tamis.film.motion import PATCH, MotionMap, frames_wanted
 from tamis.film.vectors import sampled_vectors
-from tamis.later import np
 
 
 class VideoResolutionTooSmallError(Exception):

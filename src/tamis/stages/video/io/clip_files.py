@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tamis import files
+from tamis._lazy import pa
 from tamis.errors import UsageError
 from tamis.film.cutting import COPY, copy_cut
 from tamis.film.decoding import check_shows
 from tamis.film.encoding import Encoding, encode_span
 from tamis.film.opening import FilmFault
 from tamis.formats.input_files.names import path_of
-from tamis.later import pa
 from tamis.memory import meter
 from tamis.sizes import check_integer
 from tamis.stages.video.film_stage import SPAN, FilmStage, good_rows, plain_rows

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tamis._lazy import pa
 from tamis.errors import UsageError
 from tamis.film.previews import preview
 from tamis.formats.input_files.names import path_of
-from tamis.later import pa
 from tamis.stages.video.film_stage import SPAN, FilmStage, own_cpus
 from tamis.tasks import DocumentBatch
 
