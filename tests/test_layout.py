@@ -47,7 +47,7 @@ OBSERVERS_OF_EVERY_RUN = {
 # room -> rooms it may import; a room may always import itself
 ROOMS = {
     "errors": set(),
-    "later": set(),
+    "_lazy": set(),
     "files": {"errors"},
     "secrets": set(),
     "sizes": {"errors"},
@@ -56,18 +56,18 @@ ROOMS = {
     "terminal": set(),
     "stores": {"errors", "files", "secrets"},
     "kernels": {"errors", "files", "sizes"},
-    "images": {"errors", "later", "stores", "kernels"},
-    "video": {"errors", "later", "stores", "files", "sizes", "memory"},
-    "formats": {"errors", "later", "stores", "files", "sizes", "kernels", "tasks", "video", "images"},
-    "tasks": {"errors", "later", "sizes", "kernels", "video"},
+    "images": {"errors", "_lazy", "stores", "kernels"},
+    "video": {"errors", "_lazy", "stores", "files", "sizes", "memory"},
+    "formats": {"errors", "_lazy", "stores", "files", "sizes", "kernels", "tasks", "video", "images"},
+    "tasks": {"errors", "_lazy", "sizes", "kernels", "video"},
     "memory": {"errors", "files", "sizes"},
     "forecast": {"errors", "files", "sizes", "memory"},
-    "stages": {"errors", "later", "stores", "files", "secrets", "sizes", "signatures", "kernels", "formats", "tasks", "memory", "video", "images", "dedup"},  # see PUBLIC_PATHS_OF_DEDUP
+    "stages": {"errors", "_lazy", "stores", "files", "secrets", "sizes", "signatures", "kernels", "formats", "tasks", "memory", "video", "images", "dedup"},  # see PUBLIC_PATHS_OF_DEDUP
     "pipeline": {"errors", "stores", "files", "sizes", "hints", "terminal", "tasks", "stages"},
     "engine": {"errors", "stores", "files", "secrets", "sizes", "hints", "kernels", "formats", "tasks", "memory", "forecast", "stages"},
     "backends": {"errors", "hints", "terminal", "stores", "files", "secrets", "sizes", "kernels", "formats", "tasks", "memory", "engine"},
-    "dedup": {"errors", "later", "stores", "files", "secrets", "sizes", "hints", "kernels", "formats", "tasks", "images", "memory", "forecast", "stages", "pipeline", "engine", "backends"},
-    "curation": {"errors", "later", "stores", "files", "sizes", "kernels", "formats", "tasks", "memory", "stages", "pipeline", "engine", "backends", "dedup"},
+    "dedup": {"errors", "_lazy", "stores", "files", "secrets", "sizes", "hints", "kernels", "formats", "tasks", "images", "memory", "forecast", "stages", "pipeline", "engine", "backends"},
+    "curation": {"errors", "_lazy", "stores", "files", "sizes", "kernels", "formats", "tasks", "memory", "stages", "pipeline", "engine", "backends", "dedup"},
 }  # fmt: skip
 
 
@@ -278,7 +278,7 @@ def test_observers_read_the_run_directory_and_know_nothing_of_who_writes_it() ->
                 not in (
                     "observe",
                     "errors",
-                    "later",
+                    "_lazy",
                     "files",
                     "sizes",
                     "hints",
@@ -446,7 +446,7 @@ def test_no_field_of_a_dataclass_is_annotated_with_what_is_loaded_later() -> Non
         late = {
             name.asname or name.name
             for node in ast.walk(tree)
-            if isinstance(node, ast.ImportFrom) and node.module == "tamis.later"
+            if isinstance(node, ast.ImportFrom) and node.module == "tamis._lazy"
             for name in node.names
         }
         for node in ast.walk(tree) if late else ():

@@ -69,16 +69,16 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'tamis' has no attribute {name!r}")
 
 
-class _NotHere:
-    """The last that Python asks for a module: one of NeMo Curator that is known not to be here is refused with what to use instead."""
+class _NemoHints:
+    """The last finder on `sys.meta_path`: say what to use instead of a module of NeMo Curator that Tamis lacks."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> None:
         if name.startswith("tamis."):
-            from tamis.not_here import instead_of, is_here
+            from tamis._nemo_hints import is_here, suggest_replacement
 
-            if not is_here(name) and (instead := instead_of(name)):
+            if not is_here(name) and (instead := suggest_replacement(name)):
                 raise ModuleNotFoundError(f"{name} is not part of Tamis: {instead}", name=name)
 
 
-sys.meta_path.append(_NotHere)
+sys.meta_path.append(_NemoHints)

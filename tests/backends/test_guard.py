@@ -12,16 +12,16 @@ import pytest
 from behind_gate import BehindGate
 
 from tamis.backends.guard import Guard, Notice
-from tamis.memory import leftovers, meter
-from tamis.memory.lookout import Lookout
+from tamis.memory import meter, shm_cleanup
+from tamis.memory.sampler import Sampler
 
 MB = 1_000_000
 SETUP = "import mmap, os, signal, subprocess, sys, time"
 NO_MEMORY = "OSError: [Errno 12] Cannot allocate memory"
 
 
-class Watch(Lookout):
-    """A lookout that looks only when told, and may be told what to see."""
+class Watch(Sampler):
+    """A sampler that looks only when told, and may be told what to see."""
 
     def __init__(self) -> None:
         super().__init__(count_caller=False)
@@ -200,7 +200,7 @@ def test_an_ended_worker_takes_its_daemons_and_its_shared_memory_along(guarded: 
     g.do(
         f"fd = os.open('/dev/shm/{name}', os.O_CREAT | os.O_RDWR); os.ftruncate(fd, {2 * MB}); held = mmap.mmap(fd, 0)"
     )
-    path = os.path.join(leftovers.SHARED_FOLDER, name)
+    path = os.path.join(shm_cleanup.SHARED_FOLDER, name)
     assert os.path.exists(path)
     assert g.guard.end(7)
     g.process.process.wait()
@@ -214,7 +214,7 @@ def test_an_ended_worker_takes_its_daemons_and_its_shared_memory_along(guarded: 
 
 def test_a_worker_that_ends_in_peace_leaves_what_it_likes(guarded: Callable[[int], Guarded]) -> None:
     g = guarded(100)
-    path = os.path.join(leftovers.SHARED_FOLDER, f"tamis-test-{g.process.pid}")
+    path = os.path.join(shm_cleanup.SHARED_FOLDER, f"tamis-test-{g.process.pid}")
     g.do(f"fd = os.open({path!r}, os.O_CREAT | os.O_RDWR); os.ftruncate(fd, {2 * MB}); held = mmap.mmap(fd, 0)")
     try:
         assert g.guard.forget(7, 0) == []

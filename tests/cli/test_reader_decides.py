@@ -12,7 +12,7 @@ import pytest
 from tamis.cli.jobs.request import reader_formats, redirect
 from tamis.cli.plan.beginnings import take
 from tamis.formats.registry import reads_rows
-from tamis.observe.without_verdict import read_record
+from tamis.observe.document_status import read_record
 from tamis.pipeline import Pipeline
 from tamis.stages.text.io.reader import DocumentReader, JsonlReader, ParquetReader, TextReader
 

@@ -24,8 +24,8 @@ from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.supervisor.units import Kind, Piece
 from tamis.formats.input_files.listing import FileList
 from tamis.memory.gpu import GpuLook
-from tamis.memory.lookout import Mark
 from tamis.memory.predictor import Predictor
+from tamis.memory.sampler import Mark
 from tamis.observe.live import read_live
 from tamis.observe.series import open_series
 from tamis.pipeline import Pipeline

@@ -17,9 +17,9 @@ from hostile_stages import Hostile
 
 from tamis import LocalExecutor
 from tamis.errors import BudgetError, Incomplete
-from tamis.memory import lookout, meter
+from tamis.memory import meter, sampler
 from tamis.memory.budget import describe_limits
-from tamis.memory.gate import SWITCH
+from tamis.memory.seccomp_gate import SWITCH
 
 needs_gate = pytest.mark.skipif("gate" not in describe_limits()["enforcement"], reason="no seccomp notifications here")
 
@@ -44,7 +44,7 @@ def test_daemons_of_a_stage_end_with_the_run(tmp_path: Path) -> None:
     assert_conserved(result)
     assert len(lines_of(tmp_path / "out")) == 3
     assert result.peak_bytes <= 420_000_000
-    left = [int(name) for name in os.listdir("/proc") if name.isdigit() and lookout.is_marked(int(name))]
+    left = [int(name) for name in os.listdir("/proc") if name.isdigit() and sampler.is_marked(int(name))]
     assert [pid for pid in left if meter.is_alive(pid)] == []
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tamis.errors import UsageError
-from tamis.memory import lookout, meter, release, scope
+from tamis.memory import meter, release, sampler, scope
 from tamis.memory.release import PeakWatch, hygiene_env
 
 MB = 1_000_000
@@ -156,7 +156,7 @@ def test_peak_where_the_kernel_counter_cannot_be_reset(monkeypatch):
 
 def test_hygiene_env_adds_settings_and_keeps_the_users_own():
     made = hygiene_env({"PATH": "/bin", "OMP_NUM_THREADS": "4", "ARROW_DEFAULT_MEMORY_POOL": "mimalloc"})
-    del made[lookout.MARK_VARIABLE]  # test_lookout.py
+    del made[sampler.MARK_VARIABLE]  # test_sampler.py
     assert made == {
         "PATH": "/bin",
         "OMP_NUM_THREADS": "4",
@@ -177,7 +177,7 @@ def test_hygiene_env_adds_settings_and_keeps_the_users_own():
 def test_small_thread_stacks_cost_little_of_the_data_limit():
     code = """
 import threading
-from tamis.memory import lookout, meter
+from tamis.memory import sampler, meter
 from tamis.memory.release import thread_stack
 thread_stack(1 << 20)
 before, wait = meter.status()["VmData"], threading.Event()

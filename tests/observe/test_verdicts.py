@@ -17,6 +17,7 @@ from tamis.backends.local import InProcessExecutor
 from tamis.cli.jobs.drops import print_drops
 from tamis.cli.main import app
 from tamis.errors import TamisError, UsageError
+from tamis.observe.document_status import ASIDE, KEPT, NO_RECORD, NOT_READ, NOT_SAMPLED, read_record, whereabouts
 from tamis.observe.duplicates import read_side
 from tamis.observe.record_at import line_at
 from tamis.observe.thresholds import rethreshold
@@ -31,7 +32,6 @@ from tamis.observe.verdicts import (
     rules_of,
     run_folder,
 )
-from tamis.observe.without_verdict import ASIDE, KEPT, NO_RECORD, NOT_READ, NOT_SAMPLED, read_record, whereabouts
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.filters import ScoreFilter

@@ -11,8 +11,8 @@ import subprocess
 import sys
 from types import TracebackType
 
-from tamis.memory.gate import close_gate
 from tamis.memory.release import hygiene_env
+from tamis.memory.seccomp_gate import close_gate
 
 
 class BehindGate:

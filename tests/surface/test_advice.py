@@ -13,12 +13,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 import compare
 from test_surface import DIFFERS, GROUPS, IMPORTS, LISTED, NAMES, covers
 
-from tamis.not_here import advice, instead_of
+from tamis._nemo_hints import advice, suggest_replacement
 
 
 def test_there_is_advice_for_all_that_is_missing() -> None:
     wanted = {pair for pair in (*NAMES, *IMPORTS) if pair[1] and any(covers(entry, *pair) for entry in LISTED)}
-    assert sorted(f"{m}.{n}" for m, n in wanted if not instead_of(f"{m}.{n}")) == []
+    assert sorted(f"{m}.{n}" for m, n in wanted if not suggest_replacement(f"{m}.{n}")) == []
 
 
 def test_no_advice_is_left_over() -> None:
@@ -62,7 +62,7 @@ def test_a_module_that_is_not_here_says_what_to_use() -> None:
     for entry in (e for e in others if not e.startswith("tamis.models.")):  # of these the room around them is told
         with pytest.raises(ModuleNotFoundError) as told:
             importlib.import_module(entry)
-        assert str(told.value) == f"{entry} is not part of Tamis: {instead_of(entry)}"
+        assert str(told.value) == f"{entry} is not part of Tamis: {suggest_replacement(entry)}"
         assert told.value.name == entry
     with pytest.raises(ModuleNotFoundError, match=r"tamis\.stages\.audio is not part of Tamis: audio is not here yet"):
         importlib.import_module("tamis.stages.audio.io")
@@ -72,5 +72,5 @@ def test_what_is_here_is_not_refused_by_whoever_is_asked_for_it() -> None:
     """As pytest does: it asks every finder, whether or not another has found the module."""
     (ours,) = [finder for finder in sys.meta_path if getattr(finder, "__module__", "") == "tamis"]
     for name in ("tamis.stages.text.classifiers", "tamis.stages.deduplication.semantic.kmeans", "tamis.tasks.document"):
-        assert instead_of(name)
+        assert suggest_replacement(name)
         assert ours.find_spec(name, ["/nowhere"]) is None

@@ -27,8 +27,8 @@ from tamis import files
 from tamis.backends.fork_messages import Exited, Forked, Request, Surroundings, Up
 from tamis.engine import activity as doing
 from tamis.engine.channel import Channel
-from tamis.memory import leftovers, meter
-from tamis.memory.ending import end_descendants, end_strays
+from tamis.memory import meter, shm_cleanup
+from tamis.memory.kill_tree import end_descendants, end_strays
 from tamis.memory.release import hygiene_env, tune_malloc
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -79,15 +79,15 @@ class Forker:
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.siginterrupt(number, False)  # a fork that waits at the gate is not to fail for it
         die_with_parent(os.getppid(), signal.SIGTERM)
-        before = leftovers.present()
+        before = shm_cleanup.present()
         try:
             return self._serve()
         finally:
             below = meter.descendants()  # of a supervisor that was killed: nobody else is left to clean up after them
-            shared = leftovers.mapped_by(below)
+            shared = shm_cleanup.mapped_by(below)
             end_descendants()
-            leftovers.remove_files(shared, before)
-            leftovers.remove_segments(below.keys())
+            shm_cleanup.remove_files(shared, before)
+            shm_cleanup.remove_segments(below.keys())
 
     def _note_end(self, *_: object) -> None:
         self._is_orphan = True

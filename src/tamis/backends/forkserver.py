@@ -21,7 +21,7 @@ from tamis.backends.fork_messages import TO_SERVER, Based, NotLoaded
 from tamis.backends.forking import Forker, adopt_orphans, die_with_parent, enter, leave, name_process, settle
 from tamis.engine.channel import Channel
 from tamis.memory import meter
-from tamis.memory.gate import close_gate
+from tamis.memory.seccomp_gate import close_gate
 
 if TYPE_CHECKING:
     from tamis.engine.worker.process import UnitRunner

@@ -1,7 +1,7 @@
 """The guard of the workers of a machine: keeps each worker, with all that it starts and maps, to its cap, and leaves nothing of it behind.
 
-Three threads meet here. One waits at the gate (memory/gate.py) and answers: it knows the family of whoever asks, and lets pass
-what fits its cap (memory/worker_tree.py). The lookout's thread tells after each look what everybody uses: a family above its ceiling
+Three threads meet here. One waits at the gate (memory/seccomp_gate.py) and answers: it knows the family of whoever asks, and lets pass
+what fits its cap (memory/worker_tree.py). The sampler's thread tells after each look what everybody uses: a family above its ceiling
 is stopped at once and measured exactly; whether it is ended is the supervisor's decision, which is woken for it. The executor's own
 thread brings families in, grants caps and ends them. One lock for all.
 """
@@ -20,9 +20,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tamis.memory import leftovers, lookout, meter, ramfiles
-from tamis.memory.ending import end_escaped, end_tree, send
-from tamis.memory.gate import Asked, Gate
+from tamis.memory import meter, ramfiles, sampler, shm_cleanup
+from tamis.memory.kill_tree import end_escaped, end_tree, send
+from tamis.memory.seccomp_gate import Asked, Gate
 from tamis.memory.worker_tree import Account, Family
 
 _MOVED_BYTES = 4_000_000
@@ -73,7 +73,7 @@ class _Processes:
 class Guard:
     """`wake`: called when the supervisor should look at once. `own_folders`: where the run itself writes."""
 
-    def __init__(self, watch: lookout.Lookout, wake: Callable[[], None], own_folders: Sequence[str] = ()) -> None:
+    def __init__(self, watch: sampler.Sampler, wake: Callable[[], None], own_folders: Sequence[str] = ()) -> None:
         self._watch, self._wake, self._own_folders = watch, wake, own_folders
         self._devices, self._shared_bytes = ramfiles.memory_devices(), ramfiles.shared_total()
         self._lock = threading.RLock()
@@ -81,7 +81,7 @@ class Guard:
         self._owner: dict[int, int] = {}  # pid of a worker -> worker
         self._notices: list[Notice] = []
         self._said_unbounded = False
-        self._before = leftovers.present()
+        self._before = shm_cleanup.present()
         self._left: set[str] = set()  # files of ended workers that somebody else was still using
         self._removed_s = self._count_after_s = 0.0
         self._gate: Gate | None = None
@@ -150,7 +150,7 @@ class Guard:
             if ward is None:
                 return False
             ward.was_ended = True
-            ward.shared_files |= leftovers.mapped_by(_tree(ward.family.pid))
+            ward.shared_files |= shm_cleanup.mapped_by(_tree(ward.family.pid))
             end_tree(ward.family.pid)
         return True
 
@@ -168,7 +168,7 @@ class Guard:
             if code == 0 and not ward.was_ended:
                 return []
             self._left |= ward.shared_files
-            leftovers.remove_segments(ward.family.pids)
+            shm_cleanup.remove_segments(ward.family.pids)
             return self._remove_left()
 
     def close(self) -> None:
@@ -186,7 +186,7 @@ class Guard:
         os.close(self._stop_write)
 
     def _remove_left(self) -> list[str]:
-        removed = leftovers.remove_files(self._left, self._before)
+        removed = shm_cleanup.remove_files(self._left, self._before)
         self._left = {path for path in self._left if os.path.exists(path)}
         self._removed_s = time.monotonic()
         return removed
@@ -263,7 +263,7 @@ class Guard:
             if not ward.family.map(n_bytes):
                 return False
         ward.shared_paths.add(path)
-        if os.path.dirname(path) == leftovers.SHARED_FOLDER:
+        if os.path.dirname(path) == shm_cleanup.SHARED_FOLDER:
             ward.shared_files.add(path)
         return True
 

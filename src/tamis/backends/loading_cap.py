@@ -21,8 +21,8 @@ from tamis.backends.fork_messages import NotLoaded
 from tamis.engine.run.budget.shares import estimated_budget
 from tamis.errors import BudgetError
 from tamis.memory import meter
-from tamis.memory.ending import end_tree
-from tamis.memory.lookout import Lookout
+from tamis.memory.kill_tree import end_tree
+from tamis.memory.sampler import Sampler
 from tamis.sizes import format_size
 
 SPARE_BYTES = (
@@ -55,7 +55,7 @@ class LoadingCap:
     since, which count as well. Children inherit it. What such pages, or several children, take beyond the budget ends the tree.
     """
 
-    def __init__(self, watch: Lookout, pid: int, budget_bytes: int, log: str) -> None:
+    def __init__(self, watch: Sampler, pid: int, budget_bytes: int, log: str) -> None:
         self._watch, self._pid, self._budget_bytes, self._log = watch, pid, budget_bytes, log
         self._lock = threading.Lock()
         self._is_active = self._is_exceeded = False
@@ -114,7 +114,7 @@ class LoadingCap:
         )
 
     def _limit(self) -> None:
-        """Called after every sample, in the thread of the lookout."""
+        """Called after every sample, in the thread of the sampler."""
         with self._lock:
             if not self._is_active:
                 return

@@ -39,8 +39,8 @@ from tamis.engine.job import Job
 from tamis.engine.messages import NEWS, Assign, Done, Exit, Failure, Order, Ready, SetUp, UnitNews
 from tamis.engine.workers_interface import Died, Event, Noticed, Said, Server
 from tamis.errors import UsageError, WorkerError
-from tamis.memory import lookout
-from tamis.memory.ending import end_escaped, end_forks, end_tree, end_within
+from tamis.memory import sampler
+from tamis.memory.kill_tree import end_escaped, end_forks, end_tree, end_within
 from tamis.sizes import format_size
 
 _LOG_EVERY_S = 0.5
@@ -84,7 +84,7 @@ class ForkedWorkers:
         self._server: subprocess.Popen[bytes] | Branch | Child | None = None
         self._channel: Channel | None = None
         self._n_starts = 0
-        self._lookout: lookout.Lookout | None = None
+        self._sampler: sampler.Sampler | None = None
         self._guard: Guard | None = None
         self._log_seen_at = 0.0
         self.server = Server(0, 0, 0)
@@ -92,10 +92,10 @@ class ForkedWorkers:
     # -- the forking server -----------------------------------------------------------------------------------------------
     def open(self) -> None:
         """Start the forking server and wait until everything is imported."""
-        if self._lookout is None or self._guard is None:
-            self._lookout = lookout.begin(self._count_caller)
+        if self._sampler is None or self._guard is None:
+            self._sampler = sampler.begin(self._count_caller)
             workplace = self._place["workplace"]
-            self._guard = Guard(self._lookout, self.wake, (workplace["staged"], workplace["scratch"]))
+            self._guard = Guard(self._sampler, self.wake, (workplace["staged"], workplace["scratch"]))
         self._n_starts += 1
         if self._n_starts > _MAX_SERVER_STARTS:
             raise WorkerError(f"the forking server died {_MAX_SERVER_STARTS} times; see {self._log}")
@@ -122,11 +122,11 @@ class ForkedWorkers:
         """Have the stages of the job loaded inside the budget; return the answer of the server. BudgetError where they do not fit."""
         assert self._channel is not None
         assert self._server is not None
-        assert self._lookout is not None
+        assert self._sampler is not None
         answer = self._channel.receive()
         if not isinstance(answer, Based):
             return answer
-        cap = LoadingCap(self._lookout, self._server.pid, self._place["budget_bytes"], self._log)
+        cap = LoadingCap(self._sampler, self._server.pid, self._place["budget_bytes"], self._log)
         try:
             self._channel.send(LoadStages(cap.begin()))
             self._meanwhile()
@@ -207,12 +207,12 @@ class ForkedWorkers:
         return events
 
     def measure(self) -> dict[int, tuple[int, dict[int, int]]]:
-        """Bytes in use at the last look of the lookout: everything that counts, and each worker with all below it."""
-        assert self._lookout is not None
+        """Bytes in use at the last look of the sampler: everything that counts, and each worker with all below it."""
+        assert self._sampler is not None
         assert self._guard is not None
         self._trim_log()
         workers = {process.pid: worker for worker, process in self._workers.items() if process.pid}
-        uses, parents = self._lookout.uses, self._lookout.parents
+        uses, parents = self._sampler.uses, self._sampler.parents
         used: dict[int, int] = {}
         for pid, n_bytes in uses.items():
             above: int | None = pid
@@ -220,7 +220,7 @@ class ForkedWorkers:
                 above = parents.get(above)
             if above is not None:
                 used[workers[above]] = used.get(workers[above], 0) + n_bytes
-        return {0: (self._lookout.used_bytes, used | self._guard.stopped())}
+        return {0: (self._sampler.used_bytes, used | self._guard.stopped())}
 
     def pids(self) -> dict[int, int]:
         return {w: p.pid for w, p in self._workers.items() if p.pid}
@@ -232,10 +232,10 @@ class ForkedWorkers:
             self._channel.close()
         if self._server is not None:
             end_within(self._server, 2.0)
-        if self._lookout is not None and self._guard is not None:
+        if self._sampler is not None and self._guard is not None:
             self._guard.close()
-            lookout.end(self._count_caller)
-            self._lookout = self._guard = None
+            sampler.end(self._count_caller)
+            self._sampler = self._guard = None
         self._selector.close()
         for process in self._workers.values():
             process.channel.close()

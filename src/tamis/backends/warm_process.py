@@ -42,7 +42,7 @@ from tamis.backends.forking import (
 from tamis.engine.channel import Channel
 from tamis.errors import WorkerError
 from tamis.memory import meter
-from tamis.memory.ending import end_within
+from tamis.memory.kill_tree import end_within
 
 _MAX_STARTS = 20
 

@@ -27,7 +27,7 @@ from tamis.core.constants import (
     DEFAULT_RAY_PORT,
 )
 from tamis.errors import UsageError, WorkerError
-from tamis.memory.ending import end_within
+from tamis.memory.kill_tree import end_within
 from tamis.sizes import check_integer, check_optional_integer, check_seconds
 
 _LOOK_S = 0.5

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tamis.later import pc
+from tamis._lazy import pc
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
 

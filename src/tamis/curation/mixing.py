@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tamis._lazy import np
 from tamis.errors import PipelineError, UsageError
-from tamis.later import np
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
 

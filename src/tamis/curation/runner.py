@@ -33,7 +33,7 @@ from tamis.engine.run.input_identity import InputGuard
 from tamis.engine.run.inputs import find_inputs
 from tamis.engine.run.output.directory import RunDir, remove_own_folder
 from tamis.errors import ConservationError, RunConflict, UsageError
-from tamis.memory.lookout import watching
+from tamis.memory.sampler import watching
 from tamis.pipeline import Pipeline
 from tamis.pipeline.passes import Progress
 from tamis.stages.base import ProcessingStage

@@ -7,8 +7,8 @@ import unicodedata
 from collections.abc import Callable
 from typing import Any
 
+from tamis._lazy import pa, pc
 from tamis.errors import UsageError, check_choice
-from tamis.later import pa, pc
 
 NORMALIZATION_VERSION = 1
 MODES: dict[str, str] = {

@@ -7,8 +7,8 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tamis._lazy import np
 from tamis.errors import UsageError
-from tamis.later import np
 from tamis.stages.base import ProcessingStage
 from tamis.stores.scratch_files import exists
 from tamis.tasks import DocumentBatch

@@ -21,7 +21,7 @@ from tamis.engine.run.input_identity import InputGuard, InputIdentity
 from tamis.engine.run.inputs import find_inputs
 from tamis.engine.run.output.directory import RunDir, remove_own_folder
 from tamis.errors import PipelineError, RunConflict, StoreError, UsageError
-from tamis.memory.lookout import Mark
+from tamis.memory.sampler import Mark
 from tamis.pipeline import Pipeline
 from tamis.pipeline.passes import Progress
 from tamis.stages.base import ProcessingStage

@@ -29,7 +29,7 @@ from tamis.engine.ledger import Ledger
 from tamis.engine.run.output.directory import RunDir
 from tamis.errors import ConservationError, Incomplete, UsageError, WorkerError
 from tamis.formats.input_files.names import ends_in
-from tamis.memory.lookout import watching
+from tamis.memory.sampler import watching
 from tamis.pipeline import Pipeline
 from tamis.pipeline.passes import seen_by, tell
 from tamis.sizes import parse_size

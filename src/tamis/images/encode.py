@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 from typing import Any
 
+from tamis._lazy import np
 from tamis.errors import MissingExtra, UsageError
-from tamis.later import np
 
 QUALITY = 92
 

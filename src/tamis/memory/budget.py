@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tamis.errors import BudgetError
-from tamis.memory import gate
+from tamis.memory import seccomp_gate
 from tamis.memory.meter import Reading, read_text
 from tamis.sizes import format_size, parse_size
 
@@ -102,7 +102,7 @@ def describe_limits(read: Reading = read_text) -> dict[str, Any]:
     """Return what this machine offers for enforcing a budget, as plain data for `tamis doctor`."""
     cgroup, meminfo = find_cgroup(read), _meminfo(read)
     known = (read("/proc/sys/kernel/seccomp/actions_avail") or "").split()
-    has_gate = "user_notif" in known and not gate.is_off(os.environ)
+    has_gate = "user_notif" in known and not seccomp_gate.is_off(os.environ)
     overcommit = (read("/proc/sys/vm/overcommit_memory") or "").strip()
     return {
         "cgroup": cgroup.kind,

@@ -18,7 +18,7 @@ from tamis.errors import TamisError
 OUT_OF_DEVICE_MEMORY = "out_of_device_memory"  # a batch did not fit, and its documents went through in smaller ones
 CUT_TO_FIT = "cut_to_fit_device"  # of a document as much went through as fitted (gpu_overflow="cut")
 
-TURNS_FOLDER = "TAMIS_GPU_TURNS"  # a folder of the run on this machine, where workers that share a device find each other (turns.py)
+TURNS_FOLDER = "TAMIS_GPU_TURNS"  # a folder of the run on this machine, where workers that share a device find each other (gpu_lock.py)
 CONTEXT_BYTES = 600_000_000  # measured on an H200: 510 to 570 MB with torch's kernels loaded
 LEAST_CONTEXT_BYTES = 450_000_000  # less before all kernels are loaded
 # What CUDA's libraries say where they have no memory of their own; the device can still be used.

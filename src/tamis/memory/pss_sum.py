@@ -3,7 +3,7 @@
 PSS is dear (1 to 6 ms for a process of ours, which cannot map memory meanwhile), resident memory is cheap (8 us). So PSS is
 asked for twice a second, and whenever who is there or what is shared has changed; in between it moves with resident memory:
 anonymous pages are a process's own, and file pages that come are taken to be shared like those that are there. What rose and
-fell between two looks is known from the kernel's own count of the highest resident memory. Used by lookout.py.
+fell between two looks is known from the kernel's own count of the highest resident memory. Used by sampler.py.
 """
 
 from __future__ import annotations

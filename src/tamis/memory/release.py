@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from tamis.memory import meter
-from tamis.memory.lookout import marked
+from tamis.memory.sampler import marked
 
 # Arrow's default pool (mimalloc) reserves 1 GiB at first use and defeats the cap: 680 MB were used under a 50 MB one.
 _MANDATORY_ENV = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
@@ -157,7 +157,7 @@ def hygiene_env(base: Mapping[str, str]) -> dict[str, str]:
     """`base` plus the settings under which a worker's memory can be capped and measured; must be in place before exec.
 
     A value the user has set stays, except for Arrow's pool, without which the cap does not hold. The process and its
-    descendants can be told by it, too (lookout.py).
+    descendants can be told by it, too (sampler.py).
     """
     return marked({**_DEFAULT_ENV, **base, **_MANDATORY_ENV})
 

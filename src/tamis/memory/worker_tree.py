@@ -3,7 +3,7 @@
 RLIMIT_DATA is per process and inherited, so eight children could take eight caps. Here the limits of a family are set so that what
 they have allocated, what they may still allocate and what they have mapped add up to the cap, at every moment: what is left is
 divided evenly, anew with every child that comes or goes. A fork counts in full what its parent has allocated: it may write to
-all of it, and so copy it. Mappings that are shared or of a file count in full, from the moment they are asked for (gate.py). Only
+all of it, and so copy it. Mappings that are shared or of a file count in full, from the moment they are asked for (seccomp_gate.py). Only
 what is copied of the forking server's own pages is not seen here, and is watched.
 """
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tamis._lazy import pa, pc
 from tamis.engine.run.identity import comparable, differences
 from tamis.errors import UsageError
 from tamis.formats.input_files.names import path_text
-from tamis.later import pa, pc
+from tamis.observe.document_status import DocumentStatus
 from tamis.observe.gpu_figures import figures
 from tamis.observe.series import SeriesError, open_series
 from tamis.observe.snapshot import read_object
-from tamis.observe.unjudged import Unjudged
 from tamis.observe.verdicts import input_paths, read_plan, run_folder, verdict_tables
 
 _EXAMPLES = 3
@@ -63,7 +63,7 @@ def compare(first: str, second: str) -> RunDiff:
     if not common:
         raise UsageError(f"{first} and {second} read no file in common; runs are compared by the places of documents")
     number = {path: i for i, path in enumerate(common)}
-    sides, runs = [], [Unjudged(f, names, number) for f, names in zip(folders, paths, strict=True)]
+    sides, runs = [], [DocumentStatus(f, names, number) for f, names in zip(folders, paths, strict=True)]
     for folder, names, suffix in zip(folders, paths, ("_before", "_after"), strict=True):
         ours = pa.array([number.get(p) for p in names], pa.int32())
         parts = [_renumbered(t, ours, suffix) for t in verdict_tables(folder, None)]
@@ -99,7 +99,7 @@ def compare(first: str, second: str) -> RunDiff:
     )
 
 
-def _states(joined: Any, column: str, run: Unjudged) -> Any:
+def _states(joined: Any, column: str, run: DocumentStatus) -> Any:
     """Return the rule that dropped each document or, for a document without a verdict, its state."""
     rules = joined[column].combine_chunks()
     missing = rules.is_null()

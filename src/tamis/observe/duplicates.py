@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tamis._lazy import pa, pc
 from tamis.errors import FormatError, UsageError
 from tamis.formats.input_files.names import path_of, path_text
 from tamis.formats.registry import holds_rows, named, table_format, table_name
-from tamis.later import pa, pc
 from tamis.observe.record_at import line_at
 from tamis.observe.snapshot import read_object
 from tamis.observe.verdicts import Verdict, find, input_paths, offset_of, read_plan, run_folder

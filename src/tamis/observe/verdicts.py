@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tamis._lazy import pa, pc
 from tamis.errors import UsageError
-from tamis.later import pa, pc
 from tamis.stores.homes import present
 
 AT_LEAST, AT_MOST = "at least", "at most"

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tamis import files
-from tamis.later import np
+from tamis._lazy import np
 from tamis.stages.text.io.reader.ids import numbers_of
 from tamis.tasks import DocumentBatch
 

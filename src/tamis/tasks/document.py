@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tamis._lazy import np, pa
 from tamis.errors import UsageError
-from tamis.later import np, pa
 from tamis.tasks.given_data import check_data, combined, is_exact, is_frame, names_of, take_rows, to_table
 from tamis.tasks.lineage import Lineage, Origin
 from tamis.tasks.names import MISSING, ROW_ID, SCORES, TEXT

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tamis._lazy import np, pa
 from tamis.errors import UsageError
-from tamis.later import np, pa
 
 
 def check_data(data: Any) -> None:

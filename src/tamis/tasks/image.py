@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tamis._lazy import np, pa
 from tamis.errors import UsageError
-from tamis.later import np, pa
 from tamis.tasks.document import DocumentBatch
 from tamis.tasks.names import ROW_ID
 from tamis.tasks.tasks import Task

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tamis.later import np, pa
+from tamis._lazy import np, pa
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any, Self
 
-from tamis.later import np, pa
+from tamis._lazy import np, pa
 from tamis.tasks.given_data import check_data
 from tamis.tasks.lineage import Lineage, Origin
 from tamis.tasks.tasks import Task

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tamis.later import np
+from tamis._lazy import np
 from tamis.tasks.tasks import Task
 
 

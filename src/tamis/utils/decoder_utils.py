@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple
 
 from tamis.errors import UsageError
-from tamis.later import np
+from tamis._lazy import np
 from tamis.video import memory_needed
 from tamis.video.decoding import Frames
 from tamis.video.facts import read_facts

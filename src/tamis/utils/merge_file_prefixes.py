@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tamis import files
+from tamis._lazy import np
 from tamis.errors import FormatError, UsageError
 from tamis.formats.megatron.index import read_index, write_index
-from tamis.later import np
 
 _COPY_BYTES = 8 << 20
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from tamis._lazy import np
 from tamis.errors import check_choice
 from tamis.later import np
 from tamis.video import memory_needed

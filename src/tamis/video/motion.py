@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tamis.later import np
+from tamis._lazy import np
 
 CELL = 8
 PATCH = 256

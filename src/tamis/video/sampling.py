@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tamis.later import np
+from tamis._lazy import np
 from tamis.video.decoding import frames_at
 
 

@@ -32,7 +32,7 @@ from tamis.errors import TamisError, UsageError
 from tamis.memory import meter
 from tamis.memory.budget import describe_limits, find_budget
 from tamis.memory.gpu import device_names
-from tamis.memory.lookout import Mark, watching
+from tamis.memory.sampler import Mark, watching
 
 _POLL_S, _USE_S, _BEAT_S = 0.04, 0.05, 1.0
 _SEEN_S = float(os.environ.get("TAMIS_SEEN_S", 20.0))  # a shared file system may show a new file late

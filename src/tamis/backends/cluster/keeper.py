@@ -22,7 +22,7 @@ import time
 from typing import NoReturn
 
 from tamis.backends.forking import adopt_orphans, name_process
-from tamis.memory import ending, meter
+from tamis.memory import kill_tree, meter
 
 START_S = 120.0
 _LOOK_S = 1.0
@@ -43,7 +43,7 @@ def main(fd: int, log: str, folder: str, command: list[str]) -> NoReturn:
         with contextlib.suppress(OSError):
             sock.sendall(json.dumps({**told, "pid": os.getpid()}).encode() + b"\n")
         while told["code"] == 0 and not _is_closed(sock, _LOOK_S):
-            ending.reap()
+            kill_tree.reap()
         _end_all()
         if folder and told["code"] == 0:  # else somebody still wants to read the log in it
             shutil.rmtree(folder, ignore_errors=True)
@@ -83,7 +83,7 @@ def _end_all() -> None:
         for pid in below:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        ending.reap()
+        kill_tree.reap()
         if not below:
             return
         time.sleep(0.02)

@@ -28,7 +28,7 @@ from tamis.engine.run.budget.shares import CALLER_BYTES, CALLER_LIBRARY_BYTES, G
 from tamis.engine.wire import Garbled, decode, encode
 from tamis.engine.workers_interface import Died, Event, NodeDown, NodeUp, Noticed, Said, Server
 from tamis.errors import PipelineError, UsageError, WorkerError
-from tamis.memory import lookout
+from tamis.memory import sampler
 from tamis.memory.gpu import count_gpus
 
 SILENT_S = 30.0  # an agent that says nothing for so long is gone
@@ -77,7 +77,7 @@ class RemoteWorkers:
         self.wake = self._waker.wake
         self._selector.register(self._waker, selectors.EVENT_READ, None)
         self._machine = machine_id()
-        self._lookout: lookout.Lookout | None = None
+        self._sampler: sampler.Sampler | None = None
         self._alone_since_s = 0.0
         self._n_told = 0
         self._visible: list[str] = []
@@ -86,7 +86,7 @@ class RemoteWorkers:
     # -- life -------------------------------------------------------------------------------------------------------------
     def open(self) -> None:
         """Have the session running, give every agent the job, and wait until the first node is ready."""
-        self._lookout = lookout.begin(self._count_caller)
+        self._sampler = sampler.begin(self._count_caller)
         self._refuse_missing_gpus([float(count_gpus())] if self._session.is_own_cluster else [])
         self._leave_marks()
         self._session.start(self.wake)
@@ -138,9 +138,9 @@ class RemoteWorkers:
             node.link.channel.close()
             self._session.lose(node.link)
         self._nodes.clear()
-        if self._lookout is not None:
-            lookout.end(self._count_caller)
-            self._lookout = None
+        if self._sampler is not None:
+            sampler.end(self._count_caller)
+            self._sampler = None
         self._session.idle()
         self._selector.close()
         self._waker.close()
@@ -278,7 +278,7 @@ class RemoteWorkers:
         )
 
     def _driver_bytes(self) -> int:
-        return self._lookout.used_bytes if self._lookout is not None else 0
+        return self._sampler.used_bytes if self._sampler is not None else 0
 
     def _release(self, number: int) -> None:
         """Release a node that has no workers of this job any more; its agent stays for the next job."""

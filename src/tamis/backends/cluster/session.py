@@ -18,7 +18,7 @@ from tamis.backends.cluster.head import Head, HeadOptions, check_installed
 from tamis.backends.cluster.hub import Hub, Link
 from tamis.backends.forking import launch
 from tamis.errors import WorkerError
-from tamis.memory.ending import end_within
+from tamis.memory.kill_tree import end_within
 
 PLACER = "tamis.backends.cluster.placer"
 END_S = 15.0

@@ -1,4 +1,4 @@
-"""Whether what a script uses is here: names and parameters are looked up in the package itself, advice in tamis/not_here.toml."""
+"""Whether what a script uses is here: names and parameters are looked up in the package itself, advice in tamis/_nemo_hints.toml."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tamis._nemo_hints import advice, suggest_replacement
 from tamis.cli.doctor.script_uses import Use, read_script, uses_of
-from tamis.not_here import advice, instead_of
 
 WORKS, DIFFERS, MISSING = "works", "differs", "missing"
 # Rooms that users import from. Others are not looked at: importing is running.
@@ -56,7 +56,7 @@ def _judge_import(use: Use) -> Finding:
             use.line, f"from {use.path} import *", DIFFERS, "what is imported cannot be told; import names one by one"
         )
     if find(use.path) is _NOTHING:
-        return Finding(use.line, what, MISSING, instead_of(use.path) or _nearest(use.path))
+        return Finding(use.line, what, MISSING, suggest_replacement(use.path) or _nearest(use.path))
     note = advice()["differs"].get(use.path.rpartition(".")[2], "")
     return Finding(use.line, what, DIFFERS if note else WORKS, note)
 

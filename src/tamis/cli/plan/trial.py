@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import tamis
 from tamis.cli.jobs.request import Request, find_recipe, reader_formats, redirect
 from tamis.errors import BudgetError, TamisError
-from tamis.memory.ending import end_within
+from tamis.memory.kill_tree import end_within
 
 if TYPE_CHECKING:
     from tamis.pipeline import Pipeline

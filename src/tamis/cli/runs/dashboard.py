@@ -131,7 +131,7 @@ def _start(run_dir: str, port: int, scratch: str | None) -> tuple[subprocess.Pop
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """End the dashboard process, which notifies open pages first."""
-    from tamis.memory.ending import end_within
+    from tamis.memory.kill_tree import end_within
 
     if (status := process.poll()) is not None:
         echo(f"the dashboard had ended before the run (status {status})", err=True)

@@ -42,9 +42,9 @@ def why(
     """
     from tamis.cli.terminal.show import print_json, print_lines
     from tamis.observe import duplicates
+    from tamis.observe.document_status import KEPT, NO_RECORD, whereabouts
     from tamis.observe.margins import margins_at, margins_of_row
     from tamis.observe.verdicts import find_written, not_asked, rule_of, rules_of, run_folder
-    from tamis.observe.without_verdict import KEPT, NO_RECORD, whereabouts
 
     if (pair := duplicates.found_only(output, document)) is not None and not duplicates.has_verdicts(output):
         if as_json:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tamis import files
+from tamis._lazy import np, pa
 from tamis.dedup.documented.id_generator import of_files
 from tamis.errors import RunConflict, UsageError
-from tamis.later import np, pa
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.io.reader.ids import CURATOR_DEDUP_ID_STR, numbers_of

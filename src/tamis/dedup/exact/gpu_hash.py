@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tamis._lazy import np
 from tamis.errors import MissingExtra, UsageError
-from tamis.later import np
 from tamis.memory.gpu import count_gpus
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from tamis._lazy import np, pa
 from tamis.dedup.exact.gpu_hash import Choice, measure_apart
 from tamis.errors import MissingExtra, TamisError, UsageError
-from tamis.later import np, pa
 from tamis.memory.gpu import count_gpus
 
 if TYPE_CHECKING:

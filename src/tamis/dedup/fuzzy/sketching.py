@@ -6,10 +6,10 @@ import sys
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tamis._lazy import np, pa
 from tamis.dedup.exact.hashing import TextKeys
 from tamis.dedup.normalization import NORMALIZATION_VERSION, check_mode, normalized
 from tamis.errors import UsageError
-from tamis.later import np, pa
 from tamis.sizes import check_integer
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
+from tamis._lazy import np, pa, pc
 from tamis.errors import PipelineError, UsageError
 from tamis.formats.input_files.names import path_of, path_text
 from tamis.formats.registry import is_table
-from tamis.later import np, pa, pc
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.io.options import read_options
 from tamis.stages.text.io.reader.ids import CURATOR_DEDUP_ID_STR, places_of

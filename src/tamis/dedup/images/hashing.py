@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from tamis.images.decode import check_libraries, decode
 from tamis.images.faults import ImageFault
-from tamis.later import np
+from tamis._lazy import np
 from tamis.stages.base import ProcessingStage
 from tamis.stages.image.pixels import Where, each, places, stored_bytes
 from tamis.tasks import DocumentBatch

@@ -6,10 +6,10 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from tamis._lazy import np, pa
 from tamis.dedup.fuzzy.sketching import DocumentSketches
 from tamis.dedup.options import absolute
 from tamis.errors import UsageError
-from tamis.later import np, pa
 from tamis.stores.urls import is_remote
 from tamis.tasks import DocumentBatch
 

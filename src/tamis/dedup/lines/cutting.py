@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tamis._lazy import np, pa, pc
 from tamis.dedup.lines.hashing import check_count, check_unit
 from tamis.dedup.removal import ByPlace, without
-from tamis.later import np, pa, pc
 from tamis.tasks import DocumentBatch
 
 if TYPE_CHECKING:

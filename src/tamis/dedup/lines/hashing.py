@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tamis._lazy import np, pa, pc
 from tamis.dedup.normalization import MODES as TEXT_MODES
 from tamis.dedup.normalization import NORMALIZATION_VERSION
 from tamis.errors import UsageError, check_choice
-from tamis.later import np, pa, pc
 from tamis.sizes import check_integer
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch

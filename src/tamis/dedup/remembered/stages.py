@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tamis._lazy import np
 from tamis.dedup.removal import ByPlace, without
 from tamis.formats.scratch.stored_arrays import read_into
-from tamis.later import np
 from tamis.stages.base import Rule
 from tamis.stores.opening import open_input
 from tamis.stores.scratch_files import exists

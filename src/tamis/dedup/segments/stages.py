@@ -10,10 +10,10 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from tamis._lazy import np, pa
 from tamis.errors import FormatError
 from tamis.formats.arrow.column_places import batches_of
 from tamis.formats.scratch.stored_arrays import read_into
-from tamis.later import np, pa
 from tamis.stages.base import ProcessingStage
 from tamis.stages.resources import Resources
 from tamis.tasks import DocumentBatch, FileGroupTask

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tamis import files
+from tamis._lazy import np, pa, pc, pq
 from tamis.dedup.semantic.ranking import RankingStrategy
 from tamis.dedup.semantic.vectors import check_fraction, least_cosine, nothing_to_fit, unit_vectors
 from tamis.errors import UsageError
-from tamis.later import np, pa, pc, pq
 from tamis.sizes import check_integer, check_optional_integer, is_number
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.file_partitioning import FilePartitioningStage

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tamis import files
+from tamis._lazy import np
 from tamis.dedup.progress_files import read_json
 from tamis.dedup.spread.ranges import KeyRange
-from tamis.later import np
 from tamis.stages.base import ProcessingStage
 from tamis.stages.resources import Resources
 from tamis.stages.text.io.writer import JsonlWriter

@@ -27,8 +27,8 @@ from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.supervisor.units import Kind, Mode, Unit
 from tamis.engine.workers_interface import Workers
 from tamis.memory.gpu import GpuLook, GpuSource, find_gpus
-from tamis.memory.lookout import Mark
 from tamis.memory.machine import Machine, folder_bytes, free_bytes
+from tamis.memory.sampler import Mark
 
 SAMPLE_S = 1.0
 DETAIL_S = 2.0

@@ -1,7 +1,7 @@
 """Kernels that a run needs and nobody has compiled yet: compiled before it, inside its budget.
 
 Installed packages bring all kernels compiled; this is for checkouts whose kernels were edited, and for CPUs that a package has none for.
-The process that compiles is one of those that the lookout counts (memory/lookout.py): it is in the peak of the run.
+The process that compiles is one of those that the sampler counts (memory/sampler.py): it is in the peak of the run.
 """
 
 from __future__ import annotations

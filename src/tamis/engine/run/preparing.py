@@ -38,8 +38,8 @@ from tamis.errors import BudgetError, RunConflict
 from tamis.formats.registry import rows_of
 from tamis.hints import command
 from tamis.memory.budget import Budget
-from tamis.memory.lookout import Mark
 from tamis.memory.machine import filesystem, free_bytes
+from tamis.memory.sampler import Mark
 from tamis.sizes import format_size, parse_size
 from tamis.stores import options as stores
 

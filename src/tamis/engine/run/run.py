@@ -33,8 +33,8 @@ from tamis.engine.worker.workplace import Workplace
 from tamis.errors import BudgetError, ConservationError, Incomplete, PipelineError, RunConflict, StoreError, TamisError
 from tamis.formats.registry import TABLES
 from tamis.memory.budget import Budget, find_budget
-from tamis.memory.lookout import note_elsewhere, watching
 from tamis.memory.predictor import Predictor
+from tamis.memory.sampler import note_elsewhere, watching
 from tamis.sizes import format_size
 from tamis.stores import options as stores
 

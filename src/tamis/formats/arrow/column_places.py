@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tamis._lazy import np, pa
 from tamis.errors import FormatError, StoreError
 from tamis.formats.arrow.messages import Batch, read_layout
 from tamis.formats.faults import is_memory_failure
 from tamis.formats.scratch.stored_arrays import StoredArray
-from tamis.later import np, pa
 from tamis.stores.opening import open_arrow
 
 

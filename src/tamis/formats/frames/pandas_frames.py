@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from tamis._lazy import pd
 from tamis.errors import UsageError
 from tamis.formats.columns.canonical import EXACT_INT
 from tamis.formats.columns.casting import is_text
 from tamis.formats.columns.exact import exact_array, values_of
 from tamis.formats.columns.json_type import is_json
-from tamis.later import pd
 from tamis.tasks.names import ROW_ID
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import struct
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
+from tamis._lazy import np
 from tamis.errors import FormatError
-from tamis.later import np
 
 _HEADER = b"MMIDIDX\x00\x00"
 _FIXED = struct.Struct("<9sQBQQ")

@@ -10,9 +10,9 @@ import re
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
+from tamis._lazy import np
 from tamis.errors import FormatError
 from tamis.files import Closing
-from tamis.later import np
 from tamis.stores.opening import open_buffered, open_input, read_at
 from tamis.stores.scratch_files import BucketFile, open_to_write
 from tamis.stores.urls import is_bucket

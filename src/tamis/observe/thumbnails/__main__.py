@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tamis.errors import TamisError
-from tamis.later import np
+from tamis._lazy import np
 from tamis.observe.thumbnails.choose import Chosen, choose
 from tamis.observe.thumbnails.clips import clip_sheets, is_about_videos
 

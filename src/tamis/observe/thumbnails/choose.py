@@ -9,8 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tamis._lazy import pa
 from tamis.errors import TamisError
-from tamis.later import pa
 from tamis.observe.verdicts import input_paths, read_plan
 from tamis.stores.homes import home_of
 from tamis.stores.opening import open_arrow

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from tamis._lazy import np
 from tamis.errors import UsageError
-from tamis.later import np
 
 if TYPE_CHECKING:
     Floats = np.ndarray[Any, np.dtype[np.float32]]

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tamis._lazy import np, pa
 from tamis.errors import UsageError
-from tamis.later import np, pa
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tamis._lazy import np, pa
 from tamis.errors import UsageError
-from tamis.later import np, pa
 from tamis.stages.base import ProcessingStage
 from tamis.stages.video.video_stage import CLIP_FIELDS, VIDEO_FIELDS, VideoStage, clip_of, plain_rows
 from tamis.tasks import DocumentBatch

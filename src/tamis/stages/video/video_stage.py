@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
 from tamis.errors import TamisError, UsageError
-from tamis.later import np, pa
+from tamis._lazy import np, pa
 from tamis.stages.base import ProcessingStage
 from tamis.stages.resources import Resources
 from tamis.tasks import DocumentBatch, Task

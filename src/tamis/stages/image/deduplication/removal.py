@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
+from tamis._lazy import np
 from tamis.errors import UsageError
-from tamis.later import np
 from tamis.stages.base import ProcessingStage
 from tamis.stores.urls import absolute, is_remote
 from tamis.tasks import DocumentBatch

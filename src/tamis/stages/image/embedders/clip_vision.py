@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
+from tamis._lazy import np, torch
 from tamis.errors import UsageError
-from tamis.later import np, torch
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.device import TorchDevice
 

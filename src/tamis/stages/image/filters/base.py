@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from tamis._lazy import np, pa
 from tamis.errors import UsageError
-from tamis.later import np, pa
 from tamis.stages.base import ProcessingStage, Rule
 from tamis.stages.image.models import check_batch_size, image_resources
 from tamis.tasks import DocumentBatch

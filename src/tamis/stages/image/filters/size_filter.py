@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tamis._lazy import np
 from tamis.errors import UsageError
-from tamis.later import np
 from tamis.stages.base import ProcessingStage, Rule
 from tamis.tasks import DocumentBatch
 

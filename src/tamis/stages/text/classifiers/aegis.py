@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from tamis._lazy import np, pa, pc
 from tamis.errors import TamisError, UsageError
-from tamis.later import np, pa, pc
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.classifiers.aegis_utils import AEGIS_LABELS, format_aegis, parse_answer
 from tamis.stages.text.classifiers.base import Classifier

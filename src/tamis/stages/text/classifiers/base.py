@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tamis._lazy import np, pa
 from tamis.errors import TamisError, UsageError
-from tamis.later import np, pa
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.text.filters.score_filter import Filter
 from tamis.stages.text.models import folder as folders

@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tamis._lazy import np, pa, pc
 from tamis.errors import UsageError
-from tamis.later import np, pa, pc
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.text.filters.score_filter import Filter
 from tamis.stages.text.models.fingerprints import of_file

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tamis._lazy import np, pa
 from tamis.errors import UsageError
-from tamis.later import np, pa
 from tamis.stages.text.classifiers.base import Classifier
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.device import TorchDevice

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tamis._lazy import np, torch
 from tamis.errors import UsageError
-from tamis.later import np, torch
 from tamis.sizes import check_integer, check_optional_integer
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.text.models import folder as folders

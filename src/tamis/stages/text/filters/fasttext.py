@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tamis._lazy import np, pa, pc
 from tamis.errors import UsageError
-from tamis.later import np, pa, pc
 from tamis.stages.text.filters.base import DocumentFilter, is_number
 from tamis.stages.text.langid import MAX_BYTES, LanguageId
 from tamis.stages.text.models.fingerprints import of_file

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tamis.later import np
+from tamis._lazy import np
 from tamis.stages.text.filters.base import DocumentFilter, StatisticsFilter, quotient
 from tamis.stages.text.filters.gopher import rule
 from tamis.stages.text.filters.rule_set import RuleSet

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tamis.later import np, pc
+from tamis._lazy import np, pc
 from tamis.stages.base import ProcessingStage, Rule
 from tamis.tasks import MISSING, NULL, TEXT, DocumentBatch
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tamis._lazy import np
 from tamis.errors import UsageError
-from tamis.later import np
 from tamis.stages.text.filters.base import DocumentFilter, is_number
 from tamis.stages.text.models.fingerprints import of_file
 

@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tamis._lazy import np, pa, pd
 from tamis.errors import PipelineError, UsageError
-from tamis.later import np, pa, pd
 from tamis.stages.base import ProcessingStage, Rule
 from tamis.stages.text.filters.base import DocumentFilter
 from tamis.stages.text.filters.statistics import Measured, measure, pass_of

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from tamis.later import np, pa
+from tamis._lazy import np, pa
 from tamis.tasks import DocumentBatch
 
 if TYPE_CHECKING:

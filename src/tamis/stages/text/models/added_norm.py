@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tamis.later import F, np, torch
+from tamis._lazy import F, np, torch
 
 _ROWS = 8  # of a block
 _MOST = 2048  # values of a row: they are held in registers

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tamis.later import np
+from tamis._lazy import np
 
 
 @dataclass(frozen=True)

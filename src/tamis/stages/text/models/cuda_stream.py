@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tamis.later import torch
+from tamis._lazy import torch
 
 
 @contextmanager

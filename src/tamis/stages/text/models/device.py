@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tamis.later import torch
+from tamis._lazy import torch
 from tamis.memory.device_limits import DeviceLimit, DeviceMemory, is_device_full, limit_torch
-from tamis.memory.turns import Turns
+from tamis.memory.gpu_lock import GpuLock
 from tamis.stages.text.models.batching import Batch, Shape, next_batch, ordered
 
 CPU_TOKENS = 2048  # more tokens in a batch are no faster on a core, and take more memory
@@ -240,7 +240,7 @@ class TorchDevice:
         self.kind, self._n_left = kind, 1
         shares = kind == "cuda" and limit is not None and limit.share < 1
         device = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
-        self._turns = Turns(limit.turns_folder if shares and limit else "", device)
+        self._lock = GpuLock(limit.turns_folder if shares and limit else "", device)
         if kind == "cuda" and limit is not None:
             limit_torch(torch, limit)
         self.name = "the CPU" if kind == "cpu" else f"GPU {device} ({torch.cuda.get_device_name(0)})"
@@ -263,7 +263,7 @@ class TorchDevice:
     def turn(self) -> Iterator[Work]:
         """Around all batches of a partition: who shares a device has it alone meanwhile. It is passed on when the last batch (of a narrow model: the
         last ones) is still at work, so that the next one has its first batch ready in time; what was computed is fetched behind this block."""
-        with self._turns.turn():
+        with self._lock.hold():
             work = Work(self.kind, self._n_left)
             yield work
             work.wait_for_the_others()

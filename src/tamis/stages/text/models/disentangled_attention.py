@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tamis.later import np, torch
+from tamis._lazy import np, torch
 
 if TYPE_CHECKING:
     from torch import Tensor

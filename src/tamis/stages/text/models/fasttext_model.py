@@ -12,8 +12,8 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from tamis._lazy import np, pa
 from tamis.errors import FormatError, UsageError
-from tamis.later import np, pa
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

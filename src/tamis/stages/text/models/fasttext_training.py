@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tamis._lazy import np, pa
 from tamis.errors import UsageError
-from tamis.later import np, pa
 
 LABEL = "__label__"
 _SPACES = re.compile(rb"[ \n\r\t\v\f\0]+")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from tamis.later import np
+from tamis._lazy import np
 
 
 class IdLists(NamedTuple):

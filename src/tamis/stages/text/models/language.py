@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tamis._lazy import F, np, torch
 from tamis.errors import UsageError
-from tamis.later import F, np, torch
 from tamis.stages.text.models.batching import Batch
 from tamis.stages.text.models.folder import ModelFolder, read_json
 from tamis.stages.text.models.networks import (

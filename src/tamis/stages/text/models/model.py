@@ -14,8 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from tamis._lazy import np, pa
 from tamis.errors import TamisError, UsageError
-from tamis.later import np, pa
 from tamis.memory import device_limits
 from tamis.memory.device_limits import CUT_TO_FIT, OUT_OF_DEVICE_MEMORY, DeviceMemory
 from tamis.secrets import Secret

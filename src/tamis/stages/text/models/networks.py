@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tamis._lazy import np, torch
 from tamis.errors import TamisError, UsageError, optional
-from tamis.later import np, torch
 from tamis.stages.text.models import packed_bert, packed_deberta
 from tamis.stages.text.models.batching import Batch
 from tamis.stages.text.models.device import GPU_WIDTH

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
+from tamis._lazy import F, np, torch
 from tamis.errors import UsageError
-from tamis.later import F, np, torch
 from tamis.stages.text.models.added_norm import added_norm, can_be_fused
 from tamis.stages.text.models.cuda_stream import in_turn_with_torch
 from tamis.stages.text.models.packed_deberta import Packed, pair

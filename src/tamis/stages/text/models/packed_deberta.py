@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tamis._lazy import F, np, torch
 from tamis.errors import UsageError
-from tamis.later import F, np, torch
 from tamis.stages.text.models import disentangled_attention as attention
 from tamis.stages.text.models.added_norm import added_norm, can_be_fused
 from tamis.stages.text.models.cuda_stream import in_turn_with_torch

@@ -14,8 +14,8 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
+from tamis._lazy import F, np, torch
 from tamis.errors import UsageError
-from tamis.later import F, np, torch
 from tamis.stages.text.models.packed_bert import why_not_fused
 from tamis.stages.text.models.pinned import moved
 

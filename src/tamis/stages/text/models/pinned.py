@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tamis.later import torch
+from tamis._lazy import torch
 
 
 def ready(numbers: Any, device: torch.device | str) -> torch.Tensor:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tamis._lazy import np, pa, pc
 from tamis.errors import TamisError, UsageError, optional
 from tamis.formats.faults import is_memory_failure
-from tamis.later import np, pa, pc
 from tamis.secrets import Secret
 from tamis.sizes import check_optional_integer
 from tamis.stages.base import ProcessingStage

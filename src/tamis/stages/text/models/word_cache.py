@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tamis.later import np, pa
+from tamis._lazy import np, pa
 from tamis.stages.text.models.id_lists import IdLists, as_lists
 from tamis.stages.text.models.pretrained import custom_code
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from tamis.later import np, pa, pc
+from tamis._lazy import np, pa, pc
 
 
 class DocumentModifier(ABC):

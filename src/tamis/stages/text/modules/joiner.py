@@ -7,8 +7,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tamis._lazy import np, pa
 from tamis.errors import PipelineError, UsageError
-from tamis.later import np, pa
 from tamis.stages.base import ALL_BATCHES, ProcessingStage
 from tamis.tasks import OTHER, DocumentBatch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tamis.later import np
+from tamis._lazy import np
 from tamis.sizes import parse_fraction
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch

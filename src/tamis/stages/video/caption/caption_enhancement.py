@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tamis._lazy import pa
 from tamis.errors import UsageError
-from tamis.later import pa
 from tamis.stages.video.caption.caption_generation import CAPTIONS
 from tamis.stages.video.caption.chat_model_stage import DEFAULT_DIR, ChatModelStage
 from tamis.stages.video.caption.prompts import ENHANCE, prompt_of

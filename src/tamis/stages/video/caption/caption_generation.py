@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tamis._lazy import np, pa
 from tamis.errors import UsageError
 from tamis.formats.input_files.names import path_of
-from tamis.later import np, pa
 from tamis.stages.video.caption.caption_preparation import PROMPT, WINDOWS
 from tamis.stages.video.caption.chat_model_stage import DEFAULT_DIR, ChatModelStage
 from tamis.stages.video.models.captioner import MODELS, Captioner, Question

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tamis.errors import UsageError, check_choice
-from tamis.later import pa
+from tamis._lazy import pa
 from tamis.stages.video.caption.prompts import CAPTION, prompt_of
 from tamis.stages.video.video_stage import SPAN, VideoStage
 from tamis.tasks import DocumentBatch

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tamis.errors import UsageError
-from tamis.later import np, pa
+from tamis._lazy import np, pa
 from tamis.memory.gpu import count_gpus
 from tamis.stages.base import Rule
 from tamis.stages.resources import Resources

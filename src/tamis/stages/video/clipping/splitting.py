@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tamis.later import np, pa
+from tamis._lazy import np, pa
 from tamis.video.spans import Span, clip_ids, frame_range
 
 if TYPE_CHECKING:

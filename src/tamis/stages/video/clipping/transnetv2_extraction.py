@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from tamis._lazy import np, torch
 from tamis.errors import UsageError, check_choice
 from tamis.formats.input_files.names import path_of
-from tamis.later import np, torch
 from tamis.stages.base import Rule
 from tamis.stages.video.clipping.splitting import CLIP_COLUMNS, split_rows
 from tamis.stages.video.models import transnetv2 as model

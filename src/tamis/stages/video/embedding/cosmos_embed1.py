@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from tamis._lazy import np, pa
 from tamis.errors import UsageError, check_choice
 from tamis.formats.input_files.names import path_of
-from tamis.later import np, pa
 from tamis.stages.text.models import folder as folders
 from tamis.stages.video.models.cosmos_embed1 import N_FRAMES, VARIANTS, CosmosEmbed1, checked_folder, repository
 from tamis.stages.video.models.device import gpu_memory, model_folder, torch_device

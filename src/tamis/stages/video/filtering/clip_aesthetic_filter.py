@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from tamis._lazy import np, pa
 from tamis.errors import UsageError, check_choice
 from tamis.formats.input_files.names import path_of
-from tamis.later import np, pa
 from tamis.stages.base import Rule
 from tamis.stages.image.models import AESTHETIC, CLIP, image_resources, read_weights
 from tamis.stages.text.models import folder as folders

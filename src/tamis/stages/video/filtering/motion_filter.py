@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tamis._lazy import pa
 from tamis.errors import UsageError
 from tamis.formats.input_files.names import path_of
-from tamis.later import pa
 from tamis.stages.base import Rule
 from tamis.stages.video.filtering.thresholds import at_least, keep_by
 from tamis.stages.video.video_stage import SPAN, VideoStage, own_cpus

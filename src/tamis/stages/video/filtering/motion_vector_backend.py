@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tamis.errors import UsageError
-from tamis.later import np
+from tamis._lazy import np
 from tamis.video.motion import PATCH, MotionMap, frames_wanted
 from tamis.video.vectors import sampled_vectors
 

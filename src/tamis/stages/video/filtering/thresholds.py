@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tamis.later import np
+from tamis._lazy import np
 from tamis.stages.base import Rule
 
 if TYPE_CHECKING:

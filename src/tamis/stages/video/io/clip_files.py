@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tamis import files
+from tamis._lazy import pa
 from tamis.errors import UsageError
 from tamis.formats.input_files.names import path_of
-from tamis.later import pa
 from tamis.memory import meter
 from tamis.sizes import check_integer
 from tamis.stages.video.video_stage import SPAN, VideoStage, good_rows, plain_rows

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tamis._lazy import np
 from tamis.errors import UsageError
 from tamis.formats.registry import named, suffixes
-from tamis.later import np
 from tamis.sizes import check_optional_integer
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.file_partitioning import FilePartitioningStage

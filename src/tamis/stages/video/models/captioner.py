@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tamis.later import np, torch
+from tamis._lazy import np, torch
 from tamis.stages.image.embedders.clip_vision import normalisation
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.pretrained import from_pretrained

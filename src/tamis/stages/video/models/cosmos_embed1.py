@@ -6,8 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tamis._lazy import np, torch
 from tamis.errors import UsageError
-from tamis.later import np, torch
 from tamis.stages.text.models import folder as folders
 
 if TYPE_CHECKING:

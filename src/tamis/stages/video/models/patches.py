@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tamis.later import np
+from tamis._lazy import np
 
 
 def patches_of(

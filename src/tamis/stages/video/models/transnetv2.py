@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tamis._lazy import np, torch
 from tamis.errors import UsageError, optional
-from tamis.later import np, torch
 
 HEIGHT, WIDTH = 27, 48
 WINDOW, STEP, EDGE = 100, 50, 25

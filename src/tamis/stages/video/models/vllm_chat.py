@@ -11,8 +11,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tamis._lazy import torch
 from tamis.errors import UsageError
-from tamis.later import torch
 from tamis.memory import device_limits
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tamis._lazy import torch
 from tamis.errors import UsageError
-from tamis.later import torch
 from tamis.stages.text.models.pretrained import from_pretrained
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from tamis.errors import UsageError
 from tamis.formats.input_files.names import path_of
-from tamis.later import pa
+from tamis._lazy import pa
 from tamis.stages.video.video_stage import SPAN, VideoStage, own_cpus
 from tamis.tasks import DocumentBatch
 from tamis.video.previews import preview

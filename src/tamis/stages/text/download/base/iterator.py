@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tamis._lazy import pa
 from tamis.errors import TamisError, UsageError
-from tamis.later import pa
 from tamis.sizes import check_optional_integer
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.download.base.extract import DocumentExtractor

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
+from tamis._lazy import np, pa
 from tamis.errors import DownloadError, FormatError, MissingExtra, UsageError
 from tamis.formats.warc.http import http_body
 from tamis.formats.warc.records import WarcFault, WarcScanner
-from tamis.later import np, pa
 from tamis.sizes import check_integer, check_seconds
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.download.base.download import HttpDownloader, settled

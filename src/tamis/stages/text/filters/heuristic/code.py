@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tamis._lazy import np, pa, pc
 from tamis.errors import UsageError, optional
-from tamis.later import np, pa, pc
 from tamis.stages.text.filters.base import BoundedFilter, DocumentFilter, StatisticsFilter
 from tamis.stages.text.filters.heuristic.alphabetic import n_alphabetic
 from tamis.stages.text.filters.heuristic.comments import SCANNERS, comment_chars, python_comments

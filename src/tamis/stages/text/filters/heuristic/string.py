@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from tamis._lazy import np, pa, pc
 from tamis.errors import UsageError
-from tamis.later import np, pa, pc
 from tamis.stages.text.filters.base import BoundedFilter, StatisticsFilter, quotient
 from tamis.stages.text.filters.heuristic.words_base import WordsFilter
 

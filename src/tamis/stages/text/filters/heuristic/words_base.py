@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any
 
+from tamis._lazy import pa
 from tamis.errors import UsageError
-from tamis.later import pa
 from tamis.stages.text.filters.base import StatisticsFilter
 from tamis.stages.text.filters.words import is_segmented, word_splitter
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tamis._lazy import pa
 from tamis.errors import UsageError
-from tamis.later import pa
 from tamis.stages.base import ProcessingStage
 from tamis.stages.io import check_fields
 from tamis.tasks import DocumentBatch, FileGroupTask, Task

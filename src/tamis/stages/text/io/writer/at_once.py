@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tamis.later import np, pa
+from tamis._lazy import np, pa
 from tamis.stages.text.io.writer.base import BaseWriter
 from tamis.tasks import ROW_ID, DocumentBatch
 

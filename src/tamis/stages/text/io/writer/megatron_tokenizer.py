@@ -8,9 +8,9 @@ from dataclasses import InitVar, dataclass, field
 from typing import Any, BinaryIO
 
 from tamis import files
+from tamis._lazy import np
 from tamis.errors import UsageError
 from tamis.formats.megatron.index import token_type, write_index
-from tamis.later import np
 from tamis.secrets import Secret
 from tamis.stages.io import refuse_unknown
 from tamis.stages.text.io.writer.base import BaseWriter

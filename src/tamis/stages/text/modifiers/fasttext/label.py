@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tamis._lazy import pa, pc
 from tamis.errors import UsageError
-from tamis.later import pa, pc
 from tamis.stages.text.modifiers.doc_modifier import ColumnModifier
 
 

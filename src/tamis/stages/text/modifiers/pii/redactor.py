@@ -10,8 +10,8 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
+from tamis._lazy import np, pa, pc
 from tamis.errors import UsageError
-from tamis.later import np, pa, pc
 from tamis.stages.text.modifiers.doc_modifier import DocumentModifier, with_texts
 from tamis.stages.text.modifiers.pii.addresses import find_ipv4, find_ipv6, parse_ipv6
 from tamis.stages.text.modifiers.pii.contacts import find_emails, find_phones

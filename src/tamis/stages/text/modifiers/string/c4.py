@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tamis._lazy import np, pa, pc
 from tamis.errors import UsageError
-from tamis.later import np, pa, pc
 from tamis.stages.text.modifiers.doc_modifier import ColumnModifier, DocumentModifier, with_texts
 from tamis.stages.text.modifiers.string.kept_lines import keep_lines
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tamis.later import np, pa
+from tamis._lazy import np, pa
 
 if TYPE_CHECKING:
     from tamis.kernels.buffers import StringBuffers

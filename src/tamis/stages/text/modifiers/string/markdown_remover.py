@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from tamis.later import pa, pc
+from tamis._lazy import pa, pc
 from tamis.stages.text.modifiers.doc_modifier import ColumnModifier, DocumentModifier, replace_regex
 
 _BOLD, _ITALIC, _LINK = r"\*\*(.*?)\*\*", r"\*(.*?)\*", r"\[.*?\]\((.*?)\)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tamis.later import pa, pc
+from tamis._lazy import pa, pc
 from tamis.stages.text.modifiers.doc_modifier import DocumentModifier
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tamis.later import pa
+from tamis._lazy import pa
 from tamis.stages.text.modifiers.doc_modifier import ColumnModifier, replace_regex
 
 # RE2's \S knows ASCII only; this is Python's: what str.isspace() calls whitespace ends a URL.

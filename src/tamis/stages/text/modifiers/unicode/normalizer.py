@@ -11,8 +11,8 @@ import unicodedata
 from functools import lru_cache
 from typing import Any, Literal
 
+from tamis._lazy import np, pa, pc
 from tamis.errors import UsageError
-from tamis.later import np, pa, pc
 from tamis.stages.text.modifiers.doc_modifier import DocumentModifier
 
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]

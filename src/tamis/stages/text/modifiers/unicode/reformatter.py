@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from tamis._lazy import pa, pc
 from tamis.errors import UsageError, optional
-from tamis.later import pa, pc
 from tamis.stages.text.modifiers.doc_modifier import DocumentModifier
 from tamis.stages.text.modifiers.unicode.normalizer import Form, UnicodeNormalizer
 

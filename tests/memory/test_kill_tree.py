@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from forks import fork
 
-from tamis.memory import ending, meter
+from tamis.memory import kill_tree, meter
 from tamis.memory.release import hygiene_env
 
 # A parent with a child, a grandchild, and a daemon that left them; it tells their pids.
@@ -49,7 +49,7 @@ def family() -> Iterator[Callable[[], tuple[subprocess.Popen[bytes], list[int]]]
 
     yield start
     for pid in pids:
-        ending.send(pid, signal.SIGKILL)
+        kill_tree.send(pid, signal.SIGKILL)
 
 
 def all_gone(pids: list[int]) -> bool:
@@ -65,11 +65,11 @@ def test_a_tree_ends_and_who_left_it_is_found_by_its_mark(
     process, pids = family()
     below = [process.pid, *meter.descendants(process.pid)]
     daemon = next(pid for pid in pids if pid not in below)
-    ending.end_tree(process.pid)
+    kill_tree.end_tree(process.pid)
     process.wait()
     assert all_gone([pid for pid in pids if pid != daemon])
     assert meter.is_alive(daemon)
-    assert ending.end_escaped() == 1
+    assert kill_tree.end_escaped() == 1
     assert all_gone([daemon])
 
 
@@ -79,14 +79,14 @@ def test_strays_are_those_nobody_knows(family: Callable[[], tuple[subprocess.Pop
     daemons = [
         next(p for p in pids if p not in (each.pid, *meter.descendants(each.pid))) for each, pids in (kept, stray)
     ]
-    ending.end_strays({kept[0].pid, *others})
+    kill_tree.end_strays({kept[0].pid, *others})
     stray[0].wait()
     assert not meter.is_alive(stray[0].pid)
     assert meter.is_alive(kept[0].pid)
-    ending.end_tree(kept[0].pid)
+    kill_tree.end_tree(kept[0].pid)
     kept[0].wait()
     assert all_gone([pid for pid in kept[1] + stray[1] if pid not in daemons])
-    assert ending.end_escaped() == 2
+    assert kill_tree.end_escaped() == 2
 
 
 def test_trackers_are_told_by_their_command_line() -> None:
@@ -94,14 +94,14 @@ def test_trackers_are_told_by_their_command_line() -> None:
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        assert ending.is_tracker(process.pid)
+        assert kill_tree.is_tracker(process.pid)
         process.kill()
-    assert not ending.is_tracker(os.getpid())
-    assert not ending.is_tracker(2**22)
+    assert not kill_tree.is_tracker(os.getpid())
+    assert not kill_tree.is_tracker(2**22)
 
 
 def test_a_signal_to_nobody_is_no_error() -> None:
-    ending.send(2**22, signal.SIGKILL)
+    kill_tree.send(2**22, signal.SIGKILL)
 
 
 def test_forks_of_this_program_that_nobody_knows_are_ended() -> None:
@@ -115,7 +115,7 @@ def test_forks_of_this_program_that_nobody_knows_are_ended() -> None:
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as other:
         while meter.command_line(other.pid) == meter.command_line(os.getpid()):  # it has not yet become another program
             time.sleep(0.005)
-        assert ending.end_forks({pids[0]}) == 1
+        assert kill_tree.end_forks({pids[0]}) == 1
         assert [meter.is_alive(pid) for pid in (*pids, other.pid)] == [True, False, True]
         other.kill()
     os.kill(pids[0], signal.SIGKILL)
@@ -147,8 +147,8 @@ def test_end_within_waits_for_an_end_and_kills_what_does_not_end(
     monkeypatch.setattr(os, "pidfd_open", pidfd_open)
     try:
         ends, stays = (subprocess.Popen(["sleep", seconds]) for seconds in ("0.1", "60"))
-        ending.end_within(ends, 30.0)
-        ending.end_within(stays, 0.1)
+        kill_tree.end_within(ends, 30.0)
+        kill_tree.end_within(stays, 0.1)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert (ends.returncode, stays.returncode) == (0, -signal.SIGKILL)

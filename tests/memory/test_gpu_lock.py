@@ -9,7 +9,7 @@ from pathlib import Path
 
 from forks import fork
 
-from tamis.memory.turns import Turns
+from tamis.memory.gpu_lock import GpuLock
 
 
 def _holder(folder: str, begun: int, go: int) -> int:
@@ -17,7 +17,7 @@ def _holder(folder: str, begun: int, go: int) -> int:
     pid = fork()
     if not pid:
         try:
-            with Turns(folder, "0").turn():
+            with GpuLock(folder, "0").hold():
                 os.write(begun, b"h")
                 os.read(go, 1)
                 os.write(begun, b"e")
@@ -49,15 +49,15 @@ def test_a_holder_that_dies_frees_the_device(tmp_path: Path) -> None:
     assert os.read(begun, 1) == b"h"
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    with Turns(str(tmp_path), "0").turn():
+    with GpuLock(str(tmp_path), "0").hold():
         pass
 
 
 def test_other_devices_are_not_waited_for(tmp_path: Path) -> None:
-    with Turns(str(tmp_path), "0").turn(), Turns(str(tmp_path), "GPU-1/x").turn():
+    with GpuLock(str(tmp_path), "0").hold(), GpuLock(str(tmp_path), "GPU-1/x").hold():
         assert sorted(p.suffix for p in tmp_path.iterdir()) == [".turn", ".turn"]
 
 
 def test_without_a_folder_nobody_waits() -> None:
-    with Turns("", "0").turn(), Turns("/nowhere/at/all", "0").turn():
+    with GpuLock("", "0").hold(), GpuLock("/nowhere/at/all", "0").hold():
         pass

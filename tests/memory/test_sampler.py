@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tamis.memory import lookout
-from tamis.memory.lookout import Lookout, Mark, Started, marked
+from tamis.memory import sampler
 from tamis.memory.pss_sum import Tally
 from tamis.memory.release import hygiene_env
+from tamis.memory.sampler import Mark, Sampler, Started, marked
 
 HOLD = "import sys; held = bytearray({}); print(1, flush=True); sys.stdin.read()"
 
@@ -49,7 +49,7 @@ def child() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 
 
 def test_a_mark_knows_the_peak_of_its_time() -> None:
-    watch = Lookout(True, Told(50, 300, 100, 120, 110))
+    watch = Sampler(True, Told(50, 300, 100, 120, 110))
     watch.look()
     first = watch.open_mark()  # looks, too
     assert first.peak_bytes == 300  # what came before any mark is the first one's
@@ -69,7 +69,7 @@ def test_the_highest_since_it_was_last_asked() -> None:
 
 
 def test_the_whole_tree_counts_where_the_caller_does(child: Callable[..., subprocess.Popen[bytes]]) -> None:
-    with lookout.watching(count_caller=True) as mark:
+    with sampler.watching(count_caller=True) as mark:
         before = mark.peak_bytes
         child(50_000_000, dict(os.environ))
         child(30_000_000, hygiene_env(os.environ))
@@ -81,7 +81,7 @@ def test_the_whole_tree_counts_where_the_caller_does(child: Callable[..., subpro
 def test_only_what_was_started_by_us_counts_where_the_caller_does_not(
     child: Callable[..., subprocess.Popen[bytes]],
 ) -> None:
-    with lookout.watching(count_caller=False) as mark:
+    with sampler.watching(count_caller=False) as mark:
         child(50_000_000, dict(os.environ))
         child(30_000_000, hygiene_env(os.environ))
     assert 30_000_000 < mark.peak_bytes < 50_000_000
@@ -91,8 +91,8 @@ def test_only_what_was_started_by_us_counts_where_the_caller_does_not(
 def test_a_process_may_become_ours_after_it_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     ours: set[int] = set()
-    monkeypatch.setattr(lookout.meter, "descendants", lambda: {7: os.getpid(), 8: 7, 9: os.getpid()})
-    monkeypatch.setattr(lookout, "is_marked", lambda pid: pid in ours)
+    monkeypatch.setattr(sampler.meter, "descendants", lambda: {7: os.getpid(), 8: 7, 9: os.getpid()})
+    monkeypatch.setattr(sampler, "is_marked", lambda pid: pid in ours)
     started = Started(lambda: now[0])
     assert started() == {}
     ours.add(7)
@@ -105,24 +105,24 @@ def test_a_process_may_become_ours_after_it_was_seen(monkeypatch: pytest.MonkeyP
 
 
 def test_the_environment_of_our_processes_names_us_whatever_it_named_before() -> None:
-    mine = marked({"A": "1", lookout.MARK_VARIABLE: "another"})
+    mine = marked({"A": "1", sampler.MARK_VARIABLE: "another"})
     assert mine["A"] == "1"
-    assert mine[lookout.MARK_VARIABLE] not in ("", "another")
-    assert hygiene_env({})[lookout.MARK_VARIABLE] == mine[lookout.MARK_VARIABLE]
+    assert mine[sampler.MARK_VARIABLE] not in ("", "another")
+    assert hygiene_env({})[sampler.MARK_VARIABLE] == mine[sampler.MARK_VARIABLE]
 
 
 def test_the_thread_ends_with_its_last_user() -> None:
     def running() -> int:
-        return sum(t.name == "tamis-lookout" for t in threading.enumerate())
+        return sum(t.name == "tamis-sampler" for t in threading.enumerate())
 
     before = running()
-    with lookout.watching(count_caller=False), lookout.watching(count_caller=False):
+    with sampler.watching(count_caller=False), sampler.watching(count_caller=False):
         assert running() == before + 1
     assert running() == before
 
 
 def test_listeners_hear_of_every_look() -> None:
-    watch = Lookout(True, Told(1, 2, 3))
+    watch = Sampler(True, Told(1, 2, 3))
     heard: list[int] = []
 
     def listen() -> None:

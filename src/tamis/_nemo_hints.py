@@ -1,4 +1,4 @@
-"""Modules and names of NeMo Curator that are not here: what to use instead, for who imports one and for `tamis doctor --check-script`."""
+"""Advice on modules and names of NeMo Curator that Tamis lacks, for failed imports and `tamis doctor --check-script`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def is_here(module: str) -> bool:
     return place.is_dir() or place.with_name(f"{place.name}.py").is_file()
 
 
-def instead_of(path: str) -> str:
+def suggest_replacement(path: str) -> str:
     """Return what to use instead of a missing name: the advice on it, or on the nearest package around it."""
     known = advice()["missing"]
     parts = path.split(".")
@@ -27,6 +27,6 @@ def instead_of(path: str) -> str:
 
 @cache
 def advice() -> dict[str, dict[str, str]]:
-    """not_here.toml."""
+    """Load the sections of _nemo_hints.toml."""
     text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
     return {section: {str(k): str(v) for k, v in entries.items()} for section, entries in tomllib.loads(text).items()}

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from behind_gate import BehindGate
 
-from tamis.memory import gate as module
-from tamis.memory.gate import Asked, Gate, filter_program
+from tamis.memory import seccomp_gate as module
+from tamis.memory.seccomp_gate import Asked, Gate, filter_program
 
 MIB = 1 << 20
 SETUP = "import mmap, os, resource, subprocess, threading"

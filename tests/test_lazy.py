@@ -9,19 +9,19 @@ import numpy
 import pyarrow.compute
 import pytest
 
-from tamis import later
+from tamis import _lazy
 
 
 def test_a_name_is_its_library() -> None:
-    assert (later.np.zeros, later.pa.array, later.pc.sum) == (numpy.zeros, pyarrow.array, pyarrow.compute.sum)
+    assert (_lazy.np.zeros, _lazy.pa.array, _lazy.pc.sum) == (numpy.zeros, pyarrow.array, pyarrow.compute.sum)
     with pytest.raises(AttributeError, match="no_such_name"):
-        later.np.no_such_name  # noqa: B018
+        _lazy.np.no_such_name  # noqa: B018
 
 
 def test_what_is_changed_in_the_library_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert later.np.zeros is numpy.zeros
+    assert _lazy.np.zeros is numpy.zeros
     monkeypatch.setattr(numpy, "zeros", "others")
-    assert later.np.zeros == "others"
+    assert _lazy.np.zeros == "others"
 
 
 def said_by(code: str) -> tuple[str, str]:
@@ -32,7 +32,7 @@ def said_by(code: str) -> tuple[str, str]:
 
 def test_importing_and_looking_around_load_nothing() -> None:
     code = (
-        "import sys; from tamis.later import np; hasattr(np, '__wrapped__'); print('numpy' in sys.modules, end=' '); np.int8; "
+        "import sys; from tamis._lazy import np; hasattr(np, '__wrapped__'); print('numpy' in sys.modules, end=' '); np.int8; "
         "print('numpy' in sys.modules)"
     )
     assert said_by(code) == ("False True\n", "")

@@ -1,28 +1,33 @@
-"""What became of the document at a place of the input, when no verdict names it: kept, set aside, outside the sample, not read yet.
+"""The status of documents that no verdict names: kept, quarantined, outside the sample, not read yet.
 
-Reads the run directory, and of the input the one record (to see that there is one); of the output only the files of the partition
-that the place lies in, and those only where a sample was taken.
+`whereabouts` answers for one document: it reads the run directory, the one record of the input (to see that there is one)
+and, only where a sample was taken, the output files of its partition. `DocumentStatus` answers for many at once from the
+commit log and the quarantine alone.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tamis._lazy import np
 from tamis.errors import FormatError, UsageError
 from tamis.formats.registry import reads_rows, table_format
 from tamis.hints import command
-from tamis.observe.commits import commits_at, steps_of
+from tamis.observe.commits import commits_at, covers, steps_of
 from tamis.observe.quarantine import read_entries
 from tamis.observe.record_at import line_at
 from tamis.observe.verdicts import input_paths, matching_files, offset_of, read_plan, run_folder
 from tamis.stores.urls import is_bucket, is_remote, output_url
 
 KEPT, ASIDE, NOT_SAMPLED, NOT_READ, NO_RECORD = "kept", "quarantined", "not sampled", "not read", "no record"
+PERHAPS = "kept or not in the sample"
+Stretches = dict[int, list[tuple[int, int]]]
+"""Of each file by its number: first offset, and the offset after the last."""
 
 
 @dataclass(frozen=True)
@@ -127,3 +132,64 @@ def _holds(path: str, record: dict[str, Any]) -> bool:
         return any(list(row) == wanted for row in rows)
     except (OSError, FormatError):
         return False
+
+
+class DocumentStatus:
+    """The status of many documents of one run. `numbers`: the caller's number of each input file, by path."""
+
+    def __init__(self, folder: Path, paths: list[str], numbers: Mapping[str, int]) -> None:
+        self.steps = steps_of(folder)
+        self.is_finished = (folder / "manifest.json").exists()
+        self._has_log = (folder / "commit.log").exists()  # that of a run in a bucket may be there alone
+        self._aside: Stretches = {}
+        self._read: Stretches = {}
+        self._whole: Stretches = {}  # of which all documents were taken
+        self._step = -1
+        for entry in read_entries(folder / "quarantine"):
+            if entry.file in numbers:
+                stretch = (entry.offset, entry.offset + max(entry.length, 1))
+                self._aside.setdefault(numbers[entry.file], []).append(stretch)
+        for step, file, start, end in covers(folder):
+            self._step = max(self._step, step)
+            number = numbers.get(paths[file]) if 0 <= file < len(paths) else None
+            if number is not None:
+                self._read.setdefault(number, []).append((start, end))
+                if self._share(step) >= 1.0:
+                    self._whole.setdefault(number, []).append((start, end))
+
+    def _share(self, step: int) -> float:
+        return self.steps[step] if 0 <= step < len(self.steps) else 1.0
+
+    def remark(self) -> str:
+        """Return what must be known of the run to read a comparison: that it is a sample, or not finished.
+
+        Return "" for other runs.
+        """
+        share = self._share(self._step) if self._step >= 0 else 1.0
+        parts = [f"is a sample of {100 * share:.3g} %"] if share < 1.0 else []
+        parts += [] if self.is_finished else ["is not finished"]
+        return " and ".join(parts)
+
+    def states(self, files: Any, offsets: Any) -> Any:
+        """Return the states of the documents at these positions, in the order given."""
+        states = np.full(len(files), KEPT, dtype=object)
+        if self._has_log:
+            states[~_inside(self._whole, files, offsets)] = PERHAPS
+            states[~_inside(self._read, files, offsets)] = NOT_READ
+        states[_inside(self._aside, files, offsets)] = ASIDE
+        return states
+
+
+def _inside(stretches: Stretches, files: Any, offsets: Any) -> Any:
+    """Return a mask of the positions that are inside one of the ranges of their file."""
+    inside = np.zeros(len(files), dtype=bool)
+    order = np.argsort(files, kind="stable")
+    present, starts = np.unique(files[order], return_index=True)
+    for file, here in zip(present.tolist(), np.split(order, starts)[1:], strict=True):
+        if file not in stretches:
+            continue
+        ordered = np.array(sorted(stretches[file]), dtype=np.int64)
+        ends = np.maximum.accumulate(ordered[:, 1])  # stretches may overlap: one of each sampling step
+        index = np.searchsorted(ordered[:, 0], offsets[here], side="right") - 1
+        inside[here] = (index >= 0) & (offsets[here] < ends[np.maximum(index, 0)])
+    return inside

@@ -17,16 +17,19 @@ from pathlib import Path
 from tamis import files
 
 
-class Turns:
-    """`folder`: of the run, on this machine; nothing: no turns are taken. `device`: as CUDA_VISIBLE_DEVICES calls it."""
+class GpuLock:
+    """A lock on one device, shared by the workers of a run on this machine.
+
+    `folder`: of the run; "" locks nothing. `device`: its name in CUDA_VISIBLE_DEVICES.
+    """
 
     def __init__(self, folder: str, device: str) -> None:
         name = re.sub(r"[^A-Za-z0-9-]", "_", f"{socket.gethostname()}-{device}")[:150]
         self._path = Path(folder) / f"gpu-{name}.turn" if folder else None
 
     @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        """Waits until the others are done, and has the device until the block ends."""
+    def hold(self) -> Iterator[None]:
+        """Wait for the other processes, and hold the device until the block ends."""
         held = -1
         if self._path is not None:
             try:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Container
 from typing import Protocol
 
-from tamis.memory import lookout, meter
+from tamis.memory import meter, sampler
 
 _ROUNDS = 50
 _TRACKER = b"multiprocessing.resource_tracker"  # removes what its process has left behind, and then ends by itself
@@ -90,7 +90,7 @@ def end_escaped() -> int:
     ours = {os.getpid(), *meter.descendants()}
     n = 0
     for name in os.listdir("/proc"):
-        if name.isdigit() and int(name) not in ours and lookout.is_marked(int(name)):
+        if name.isdigit() and int(name) not in ours and sampler.is_marked(int(name)):
             send(int(name), signal.SIGKILL)
             n += 1
     return n

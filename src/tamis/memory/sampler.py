@@ -1,4 +1,4 @@
-"""The lookout: a thread that counts the memory of all processes of a run (pss_sum.py), from the first moment to the last.
+"""The sampler: a thread that counts the memory of all processes of a run (pss_sum.py), from the first moment to the last.
 
 There is one for this process with everything below it (commands), and one for what Tamis starts from it (programs of the
 user's, whose own memory is told but not counted). Peaks are kept in marks: whoever wants to know the highest use of some time
@@ -42,7 +42,7 @@ class Mark:
         return recent
 
 
-class Lookout:
+class Sampler:
     """Made by `watching`; `count_caller`: this process and all below it count, not only what Tamis starts."""
 
     def __init__(self, count_caller: bool, tally: Tally | None = None) -> None:
@@ -54,7 +54,7 @@ class Lookout:
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._pause_s = LOOK_S
-        self._thread = threading.Thread(target=self._keep_looking, name="tamis-lookout", daemon=True)
+        self._thread = threading.Thread(target=self._keep_looking, name="tamis-sampler", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -113,7 +113,7 @@ class Lookout:
         self._tally.exact_s = RESTLESS_S if wanted else EXACT_S
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Have it called after every look, in the lookout's thread."""
+        """Have it called after every look, in the sampler's thread."""
         self._listeners.append(listener)
 
     def unlisten(self, listener: Callable[[], None]) -> None:
@@ -125,46 +125,46 @@ class Lookout:
 
 
 # -- one for each way of counting ---------------------------------------------------------------------------------------
-_running: dict[bool, tuple[Lookout, int]] = {}  # count_caller -> lookout, how many use it
+_running: dict[bool, tuple[Sampler, int]] = {}  # count_caller -> sampler, how many use it
 _starting = threading.Lock()
 
 
-def begin(count_caller: bool) -> Lookout:
-    """Return the lookout of this process, starting it if needed; the caller must call `end` later."""
+def begin(count_caller: bool) -> Sampler:
+    """Return the sampler of this process, starting it if needed; the caller must call `end` later."""
     with _starting:
-        lookout, n = _running.get(count_caller, (None, 0))
-        if lookout is None:
-            lookout = Lookout(count_caller)
-            lookout.start()
-        _running[count_caller] = lookout, n + 1
-        return lookout
+        sampler, n = _running.get(count_caller, (None, 0))
+        if sampler is None:
+            sampler = Sampler(count_caller)
+            sampler.start()
+        _running[count_caller] = sampler, n + 1
+        return sampler
 
 
 def end(count_caller: bool) -> None:
     with _starting:
-        lookout, n = _running.pop(count_caller)
+        sampler, n = _running.pop(count_caller)
         if n > 1:
-            _running[count_caller] = lookout, n - 1
+            _running[count_caller] = sampler, n - 1
     if n == 1:
-        lookout.stop()
+        sampler.stop()
 
 
 def note_elsewhere(count_caller: bool, used_bytes: int) -> None:
     """Record the use of another machine in all open marks; the peak of any single machine is what counts."""
-    lookout, _ = _running.get(count_caller, (None, 0))
-    if lookout is not None:
-        lookout.note(used_bytes)
+    sampler, _ = _running.get(count_caller, (None, 0))
+    if sampler is not None:
+        sampler.note(used_bytes)
 
 
 @contextlib.contextmanager
 def watching(count_caller: bool) -> Iterator[Mark]:
     """Yield a mark that records the peak memory use of the enclosed block."""
-    lookout = begin(count_caller)
-    mark = lookout.open_mark()
+    sampler = begin(count_caller)
+    mark = sampler.open_mark()
     try:
         yield mark
     finally:
-        lookout.close_mark(mark)
+        sampler.close_mark(mark)
         end(count_caller)
 
 

@@ -1,0 +1,40 @@
+"""Lazy imports of numpy, Arrow, pandas and torch: `from tamis._lazy import np, pa, pc`.
+
+Processes that only plan import the modules of stages, too, and must stay small (tests/test_layout.py). Type checkers see
+the libraries themselves; at run time each name is a proxy that loads its library on first attribute access.
+Annotate fields of a dataclass with names imported for type checkers alone (`from torch import Tensor`): from Python 3.15
+on `dataclass` looks up `torch.Tensor`, which would load the library.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["F", "np", "pa", "pc", "pd", "pq", "torch"]
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+    import torch
+    import torch.nn.functional as F
+else:
+
+    class _LazyModule:
+        __slots__ = ("__dict__", "_module")
+
+        def __init__(self, module: str) -> None:
+            self._module = module
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("__"):  # keep introspection (doctest) from triggering imports
+                raise AttributeError(name)
+            module = importlib.import_module(self._module)
+            self.__dict__ = vars(module)  # later lookups go straight to the library
+            return getattr(module, name)
+
+    np, pd, torch, F = map(_LazyModule, ("numpy", "pandas", "torch", "torch.nn.functional"))
+    pa, pc, pq = map(_LazyModule, ("pyarrow", "pyarrow.compute", "pyarrow.parquet"))
