@@ -12,11 +12,11 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tamis._lazy import np
 from tamis.errors import first_line, optional
 from tamis.images.faults import ImageFault
 from tamis.images.headers import Looks, look
 from tamis.images.scratch import Scratch
-from tamis._lazy import np
 from tamis.stores.spool import open_bytes
 from tamis.stores.urls import is_remote
 

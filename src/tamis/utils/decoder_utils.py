@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple
 
-from tamis.errors import UsageError
 from tamis._lazy import np
+from tamis.errors import UsageError
 from tamis.video import memory_needed
 from tamis.video.decoding import Frames
 from tamis.video.facts import read_facts

@@ -7,7 +7,6 @@ from typing import Any
 
 from tamis._lazy import np
 from tamis.errors import check_choice
-from tamis.later import np
 from tamis.video import memory_needed
 from tamis.video.decoding import Frames
 from tamis.video.facts import read_facts

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tamis._lazy import np
 from tamis.images.decode import check_libraries, decode
 from tamis.images.faults import ImageFault
-from tamis._lazy import np
 from tamis.stages.base import ProcessingStage
 from tamis.stages.image.pixels import Where, each, places, stored_bytes
 from tamis.tasks import DocumentBatch

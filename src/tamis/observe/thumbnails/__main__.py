@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tamis.errors import TamisError
 from tamis._lazy import np
+from tamis.errors import TamisError
 from tamis.observe.thumbnails.choose import Chosen, choose
 from tamis.observe.thumbnails.clips import clip_sheets, is_about_videos
 

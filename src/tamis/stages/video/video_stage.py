@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
-from tamis.errors import TamisError, UsageError
 from tamis._lazy import np, pa
+from tamis.errors import TamisError, UsageError
 from tamis.stages.base import ProcessingStage
 from tamis.stages.resources import Resources
 from tamis.tasks import DocumentBatch, Task

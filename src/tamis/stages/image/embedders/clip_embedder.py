@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
+from tamis._lazy import np, pa
 from tamis.errors import UsageError
 from tamis.images.decode import check_libraries
 from tamis.images.faults import ImageFault
-from tamis._lazy import np, pa
 from tamis.memory import device_limits
 from tamis.stages.base import ProcessingStage
 from tamis.stages.image.embedders.clip_vision import ClipVision

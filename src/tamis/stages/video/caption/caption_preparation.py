@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tamis.errors import UsageError, check_choice
 from tamis._lazy import pa
+from tamis.errors import UsageError, check_choice
 from tamis.stages.video.caption.prompts import CAPTION, prompt_of
 from tamis.stages.video.video_stage import SPAN, VideoStage
 from tamis.tasks import DocumentBatch

@@ -6,8 +6,8 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from tamis.errors import UsageError
 from tamis._lazy import np, pa
+from tamis.errors import UsageError
 from tamis.memory.gpu import count_gpus
 from tamis.stages.base import Rule
 from tamis.stages.resources import Resources

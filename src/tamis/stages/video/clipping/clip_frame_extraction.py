@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from tamis._lazy import np, pa
 from tamis.errors import UsageError
 from tamis.formats.input_files.names import path_of
-from tamis._lazy import np, pa
 from tamis.stages.video.video_stage import VideoStage, own_cpus
 from tamis.tasks import DocumentBatch
 from tamis.tasks.video import VideoTask

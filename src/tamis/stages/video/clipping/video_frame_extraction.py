@@ -6,9 +6,9 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from tamis._lazy import np
 from tamis.errors import UsageError, check_choice
 from tamis.formats.input_files.names import path_of
-from tamis._lazy import np
 from tamis.stages.video.video_stage import VideoStage, only_default
 from tamis.tasks import DocumentBatch
 from tamis.tasks.video import VideoTask

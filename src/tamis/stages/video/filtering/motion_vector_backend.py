@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tamis.errors import UsageError
 from tamis._lazy import np
+from tamis.errors import UsageError
 from tamis.video.motion import PATCH, MotionMap, frames_wanted
 from tamis.video.vectors import sampled_vectors
 

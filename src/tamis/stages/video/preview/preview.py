@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tamis._lazy import pa
 from tamis.errors import UsageError
 from tamis.formats.input_files.names import path_of
-from tamis._lazy import pa
 from tamis.stages.video.video_stage import SPAN, VideoStage, own_cpus
 from tamis.tasks import DocumentBatch
 from tamis.video.previews import preview
