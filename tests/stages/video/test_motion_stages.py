@@ -64,7 +64,7 @@ def test_the_still_half_is_dropped_with_its_value(video: Path, tmp_path: Path) -
     told = json.loads(plan.read_text())
     told["inputs"]["paths"] = ["/elsewhere.mp4"]  # rows may name any file: only videos of the run are opened
     plan.write_text(json.dumps(told))
-    assert [p["jpeg"] for s in clip_sheets(tmp_path / "out/_tamis") for p in s["frames"]] in ([], ["", ""])
+    assert [p["jpeg"] for s in clip_sheets(tmp_path / "out/_tamis") for p in s["images"]] in ([], ["", ""])
 
 
 def test_by_hand(video: Path) -> None:
