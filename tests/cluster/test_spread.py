@@ -15,7 +15,7 @@ from here_agents import BUDGET, HereExecutor, HereSession
 from tamis import InProcessExecutor
 from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
-from tamis.dedup.spread import passes, ranges
+from tamis.dedup.range_passes import passes, ranges
 from tamis.errors import FormatError
 
 

@@ -20,14 +20,14 @@ from made_documents import read, write
 from tamis import files
 from tamis.backends.local import InProcessExecutor, LocalExecutor
 from tamis.dedup.alarms import alarms
-from tamis.dedup.documented.id_generator import of_files
 from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.dedup.ids.removal import RemovalByIds
 from tamis.dedup.ids.stages import IdHashes, TextDuplicatesRemovalStage, _is_same, _renumbered, id_texts
 from tamis.dedup.ids.table import IdTable, build, check_ids
 from tamis.dedup.ids.workflow import TextDuplicatesRemovalWorkflow
+from tamis.dedup.join_segments.workflow import DocumentJoinWorkflow
+from tamis.dedup.nemo_compat.id_generator import of_files
 from tamis.dedup.records import Records
-from tamis.dedup.segments.workflow import DocumentJoinWorkflow
 from tamis.errors import Incomplete, RunConflict, UsageError
 from tamis.tasks import DocumentBatch
 

@@ -434,7 +434,7 @@ def test_ids_are_made_again_where_their_pass_was_killed(tmp_path: Path, monkeypa
     pq.write_table(pa.table(rows), tmp_path / "in.parquet")
     with monkeypatch.context() as killed:
         killed.setattr(
-            "tamis.dedup.documented.id_files.OwnIds.process", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+            "tamis.dedup.nemo_compat.id_files.OwnIds.process", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
         )
         with pytest.raises(KeyboardInterrupt):
             found_alone(tmp_path)

@@ -17,7 +17,7 @@ import pytest
 
 from tamis.curation.mixing import Mix
 from tamis.dedup.index.options import SignedSketches
-from tamis.dedup.remembered.stages import Remembered
+from tamis.dedup.replay_tables.stages import Remembered
 from tamis.engine.job import make_job
 from tamis.engine.run import identity
 from tamis.engine.run.budget.expectation import profile_key

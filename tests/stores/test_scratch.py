@@ -231,7 +231,7 @@ def test_ranges_of_keys_are_looked_at_by_agents(
     from here_agents import BUDGET, HereExecutor, HereSession
 
     from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
-    from tamis.dedup.spread import passes, ranges
+    from tamis.dedup.range_passes import passes, ranges
 
     monkeypatch.setattr(ranges, "SPREAD_DOCUMENTS", 0)
     monkeypatch.setattr(passes, "_LEAST_RANGES", 3)
@@ -340,7 +340,7 @@ def test_other_workflows(kind: str, tmp_path: Path, bucket: str, s3: Any) -> Non
     import pyarrow.parquet as pq
 
     from tamis.dedup.ids.workflow import TextDuplicatesRemovalWorkflow
-    from tamis.dedup.segments.workflow import DocumentJoinWorkflow
+    from tamis.dedup.join_segments.workflow import DocumentJoinWorkflow
     from tamis.dedup.semantic.workflow import SemanticDeduplicationWorkflow
 
     (tmp_path / "in").mkdir()

@@ -1,7 +1,7 @@
 """From steps to passes. Pure: steps in, passes out; nothing is read, written or asked.
 
 The rule. Per-document steps before a deduplication run once, fused with the pass that makes its keys. What they dropped is
-remembered by place (the table of `dedup/remembered`), what they changed is done again where a later pass needs it: reading and changing a text again costs
+remembered by place (the table of `dedup/replay_tables`), what they changed is done again where a later pass needs it: reading and changing a text again costs
 less than writing and reading it. An exact deduplication just before a fuzzy one is decided from the same keys. The last pass
 reads the input again, leaves out what was dropped, applies changes, runs the steps behind the last deduplication, and writes.
 """

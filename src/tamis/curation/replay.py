@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tamis.curation.facts import kind_of
 from tamis.curation.planner import DROPS
 from tamis.curation.steps import Step
-from tamis.dedup.remembered.stages import OnlyListed, Remembered, SetAside
+from tamis.dedup.replay_tables.stages import OnlyListed, Remembered, SetAside
 from tamis.engine.job import labels_of
 from tamis.stages.base import ProcessingStage
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _FORKED = [
     "tamis.dedup.solver",
     "tamis.dedup.removal",
-    "tamis.dedup.remembered.stages",
+    "tamis.dedup.replay_tables.stages",
     "tamis.curation.scores",
     "tamis.curation.share_of_source",
     "tamis.curation.packer",

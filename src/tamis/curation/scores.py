@@ -15,7 +15,7 @@ import numpy as np
 from tamis import files
 from tamis.dedup.place_table import PlaceTable, rows_of_table
 from tamis.dedup.progress_files import read_json
-from tamis.dedup.remembered.tables import in_input_order
+from tamis.dedup.replay_tables.tables import in_input_order
 from tamis.dedup.solver import run_apart
 from tamis.formats.scratch.score_file import ScoreTable, encode_scores, read_scores
 

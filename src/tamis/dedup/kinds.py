@@ -11,7 +11,7 @@ from tamis.stages.base import ProcessingStage
 from tamis.stages.io import Writer
 
 if TYPE_CHECKING:
-    from tamis.dedup.documented.id_files import IdFiles
+    from tamis.dedup.nemo_compat.id_files import IdFiles
 
 
 @dataclass

@@ -17,8 +17,8 @@ from tamis.stages.text.io.options import read_options
 from tamis.stores import urls
 
 if TYPE_CHECKING:
-    from tamis.dedup.documented.id_files import IdFiles
     from tamis.dedup.kinds import DedupResult, Passes
+    from tamis.dedup.nemo_compat.id_files import IdFiles
     from tamis.dedup.planning import DedupPlan
     from tamis.formats.input_files.listing import FileList
 

@@ -48,7 +48,7 @@ def solve(folder: str) -> None:
             records = open_records(task)
             found = decision_files(os.path.join(folder, "found"), records, room)
             if task.get("spread"):
-                from tamis.dedup.spread.found import add_equal
+                from tamis.dedup.range_passes.found import add_equal
 
                 add_equal(task["spread"]["equal"], found)
             else:
@@ -72,7 +72,7 @@ def solve(folder: str) -> None:
                 _write_equal(folder, task, records, room)
             _conclude(folder, task, records, found, {**read_json(os.path.join(folder, "candidates.json")), **facts})
         elif step == "remember":
-            from tamis.dedup.remembered.tables import write_remembered
+            from tamis.dedup.replay_tables.tables import write_remembered
 
             first = os.path.join(folder, "keys-0", "_tamis")
             counts = write_remembered(

@@ -31,7 +31,7 @@ from tamis.stores.told_scratch import register, remove_below
 from tamis.stores.urls import is_bucket, scratch_url
 
 if TYPE_CHECKING:
-    from tamis.dedup.documented.id_files import IdFiles
+    from tamis.dedup.nemo_compat.id_files import IdFiles
     from tamis.formats.input_files.listing import FileList
 
 _OTHER_SCRATCH = "start over with fresh (--fresh), or give another --scratch"

@@ -20,10 +20,10 @@ from tamis.dedup.expected import DedupExpectation
 from tamis.dedup.kinds import DedupResult
 from tamis.dedup.planning import check_room, solver_room
 from tamis.dedup.progress_files import read_json, write_json
+from tamis.dedup.range_passes import ranges
+from tamis.dedup.range_passes.passes import Spreading
 from tamis.dedup.record_writer import RecordWriter
 from tamis.dedup.removal import RemoveDuplicates
-from tamis.dedup.spread import ranges
-from tamis.dedup.spread.passes import Spreading
 from tamis.dedup.work_folder import WorkFolder
 from tamis.engine.ledger import Ledger
 from tamis.engine.run.output.directory import RunDir

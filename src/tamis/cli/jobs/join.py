@@ -32,7 +32,7 @@ def join(
 
     Example: tamis join segments/ documents/ --memory 1GB
     """
-    from tamis.dedup.segments.workflow import DocumentJoinWorkflow
+    from tamis.dedup.join_segments.workflow import DocumentJoinWorkflow
 
     workflow = DocumentJoinWorkflow(
         source, target, separator.replace("\\n", "\n").replace("\\t", "\t"), text_field, segment_field, id_field,

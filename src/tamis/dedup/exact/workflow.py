@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tamis.dedup.documented.finding import FindingWorkflow
 from tamis.dedup.exact.gpu_hash import choose
 from tamis.dedup.exact.hashing import DocumentHashes
 from tamis.dedup.kinds import Passes
+from tamis.dedup.nemo_compat.finding import FindingWorkflow
 from tamis.dedup.normalization import NORMALIZATION_VERSION
 from tamis.errors import UsageError
 from tamis.sizes import check_integer, check_optional_integer

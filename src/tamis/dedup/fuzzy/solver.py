@@ -34,7 +34,7 @@ def link_pass(
     equal = equal_decisions(folder, records, room_bytes, first)
     if first:
         if spread:
-            from tamis.dedup.spread.found import add_equal
+            from tamis.dedup.range_passes.found import add_equal
 
             add_equal(spread["equal"], equal)
         else:
@@ -43,7 +43,7 @@ def link_pass(
     linked = Linked(folder, len(records), room_bytes)
     linked.begin()
     if spread:
-        from tamis.dedup.spread.found import add_edges
+        from tamis.dedup.range_passes.found import add_edges
 
         add_edges(spread["bands"], linked)
     else:

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tamis.dedup.documented.finding import FindingWorkflow
 from tamis.dedup.fuzzy.gpu_sketch import choose
 from tamis.dedup.fuzzy.sketching import CandidateTexts, DocumentSketches, Sketch
 from tamis.dedup.index.options import SignedSketches
 from tamis.dedup.kinds import Passes
+from tamis.dedup.nemo_compat.finding import FindingWorkflow
 from tamis.dedup.normalization import NORMALIZATION_VERSION, check_mode
 from tamis.errors import UsageError
 from tamis.sizes import check_integer, check_optional_integer, parse_fraction

@@ -11,10 +11,10 @@ from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 from tamis.dedup.alarms import by_shared_ids
-from tamis.dedup.documented.finding import DocumentedResult, files_of, tasks_and_executor
-from tamis.dedup.documented.id_generator import IdGenerator
 from tamis.dedup.ids.stages import check_field, is_without_ids
 from tamis.dedup.kinds import DedupResult, Passes
+from tamis.dedup.nemo_compat.finding import DocumentedResult, files_of, tasks_and_executor
+from tamis.dedup.nemo_compat.id_generator import IdGenerator
 from tamis.dedup.options import Input, WriterFactory, absolute, check_filetype
 from tamis.errors import UsageError
 from tamis.pipeline import WorkflowBase

@@ -14,8 +14,8 @@ from tamis.errors import UsageError
 from tamis.sizes import check_integer, check_optional_integer, is_number, parse_fraction
 
 if TYPE_CHECKING:
-    from tamis.dedup.documented.id_files import IdFiles
     from tamis.dedup.kinds import DedupResult, Passes
+    from tamis.dedup.nemo_compat.id_files import IdFiles
 
 IDS_FOLDER = "duplicates"
 _BUDGET = "is for its stages one by one; here the memory budget decides"
@@ -121,7 +121,7 @@ class SemanticDeduplicationWorkflow(InOneCall):
         return super().run(executor, progress=shown, **settings)
 
     def ids(self) -> IdFiles:
-        from tamis.dedup.documented.id_files import IdFiles
+        from tamis.dedup.nemo_compat.id_files import IdFiles
 
         is_asked = not self.perform_removal and self.id_field is not None
         return IdFiles(f"{self.output_path}/{IDS_FOLDER}", self.id_field, "id", is_asked=is_asked, is_required=False)

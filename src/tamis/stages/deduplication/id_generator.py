@@ -1,6 +1,6 @@
 """The public path of the id generator; the code is in tamis/dedup."""
 
-from tamis.dedup.documented.id_generator import (
+from tamis.dedup.nemo_compat.id_generator import (
     CURATOR_DEDUP_ID_STR,
     IdGenerator,
     IdGeneratorBase,

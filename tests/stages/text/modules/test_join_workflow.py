@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis.backends.local import InProcessExecutor, LocalExecutor
-from tamis.dedup.segments import passes as joining
-from tamis.dedup.segments.workflow import DocumentJoinWorkflow
+from tamis.dedup.join_segments import passes as joining
+from tamis.dedup.join_segments.workflow import DocumentJoinWorkflow
 from tamis.errors import RunConflict, UsageError
 
 

@@ -1,5 +1,5 @@
-"""The public path of DocumentJoinWorkflow; the code is in tamis/dedup/segments."""
+"""The public path of DocumentJoinWorkflow; the code is in tamis/dedup/join_segments."""
 
-from tamis.dedup.segments.workflow import DocumentJoinWorkflow
+from tamis.dedup.join_segments.workflow import DocumentJoinWorkflow
 
 __all__ = ["DocumentJoinWorkflow"]

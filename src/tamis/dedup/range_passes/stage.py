@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from tamis import files
 from tamis._lazy import np
 from tamis.dedup.progress_files import read_json
-from tamis.dedup.spread.ranges import KeyRange
+from tamis.dedup.range_passes.ranges import KeyRange
 from tamis.stages.base import ProcessingStage
 from tamis.stages.resources import Resources
 from tamis.stages.text.io.writer import JsonlWriter
@@ -41,8 +41,8 @@ class LookAtRanges(ProcessingStage[DocumentBatch, DocumentBatch]):
         return {k: v for k, v in self.__dict__.items() if k != "_open"}
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
+        from tamis.dedup.range_passes.found import equal_bits, look_for_edges, look_for_equal
         from tamis.dedup.records import Records
-        from tamis.dedup.spread.found import equal_bits, look_for_edges, look_for_equal
 
         if self._open is None:
             records = Records(read_json(self.records))

@@ -11,7 +11,7 @@ from typing import Any
 
 from tamis import files
 from tamis._lazy import np, pa
-from tamis.dedup.documented.id_generator import of_files
+from tamis.dedup.nemo_compat.id_generator import of_files
 from tamis.errors import RunConflict, UsageError
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from tamis.dedup.decisions import DecisionFiles
 from tamis.dedup.exact.groups import equal_in_part
 from tamis.dedup.fuzzy.bands import Linked, equal_marks, keys_left, star_edges_of
+from tamis.dedup.range_passes.ranges import KeyRange
 from tamis.dedup.records import Records
-from tamis.dedup.spread.ranges import KeyRange
 from tamis.errors import FormatError
 
 _EQUAL = np.dtype([("number", "<u4"), ("kept", "<u4"), ("size", "<u4")])

@@ -52,8 +52,8 @@ class DocumentJoinWorkflow:
 
     def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> DedupResult:
         """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes over documents."""
+        from tamis.dedup.join_segments.passes import Joining
         from tamis.dedup.kinds import Passes
-        from tamis.dedup.segments.passes import Joining
 
         source = self._input()
         passes = Passes(

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tamis.dedup.remembered.stages import Remembered
-from tamis.dedup.remembered.tables import write_remembered
+from tamis.dedup.replay_tables.stages import Remembered
+from tamis.dedup.replay_tables.tables import write_remembered
 from tamis.errors import FormatError
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.formats.parquet import format as parquet

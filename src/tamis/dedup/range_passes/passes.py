@@ -9,7 +9,7 @@ from typing import Any
 
 from tamis.dedup.planning import BYTES_PER_HASH, BYTES_PER_KEY
 from tamis.dedup.progress_files import write_json
-from tamis.dedup.spread import ranges
+from tamis.dedup.range_passes import ranges
 from tamis.errors import FormatError
 from tamis.pipeline import Pipeline
 
@@ -47,7 +47,7 @@ class Spreading:
         return f"{self._folder(name, key_bytes)}-found"
 
     def _pass(self, name: str, paths: list[str], columns: list[int], key_bytes: int, equal: str | None = None) -> str:
-        from tamis.dedup.spread.stage import LookAtRanges, RangeWriter
+        from tamis.dedup.range_passes.stage import LookAtRanges, RangeWriter
         from tamis.stages.text.io import JsonlReader
 
         here, found = self._folder(name, key_bytes), self._found_in(name, key_bytes)

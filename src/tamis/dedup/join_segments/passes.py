@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from tamis.dedup.join_segments.stages import SUFFIX, GatherSegments, SegmentRecords
 from tamis.dedup.kinds import Passes
 from tamis.dedup.progress_files import write_json
-from tamis.dedup.segments.stages import SUFFIX, GatherSegments, SegmentRecords
 from tamis.dedup.workflow import Workflow
 from tamis.errors import ConservationError
 from tamis.pipeline import Pipeline

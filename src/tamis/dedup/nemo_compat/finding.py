@@ -11,9 +11,9 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tamis.dedup.documented.id_files import IdFiles
 from tamis.dedup.exact.gpu_hash import BACKENDS
 from tamis.dedup.index.options import index_options
+from tamis.dedup.nemo_compat.id_files import IdFiles
 from tamis.dedup.options import InOneCall, absolute
 from tamis.errors import UsageError
 from tamis.pipeline import WorkflowBase, WorkflowRunResult

@@ -1,0 +1,1 @@
+"""Join segments of documents from anywhere in the input."""

@@ -1,0 +1,1 @@
+"""Parameters, ids, id files and results that deduplications share with NeMo Curator."""

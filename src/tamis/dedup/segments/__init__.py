@@ -1,1 +1,0 @@
-"""Joining segments of documents wherever they lie in the input."""
