@@ -12,11 +12,11 @@ import pytest
 
 from tamis import InProcessExecutor, Pipeline, ProcessingStage
 from tamis.errors import UsageError
-from tamis.formats.frames.returned_data import adopt
 from tamis.formats.table_block import TableBlock
 from tamis.formats.whole_file import read_whole_file
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.tasks import ROW_ID, DocumentBatch, EmptyTask, FileGroupTask, Task
+from tamis.tasks.returned_data import adopt
 
 
 class Records(TableBlock):

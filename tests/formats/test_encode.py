@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tamis.formats.columns.literals import literals_of
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.formats.jsonl.encode import encode_jsonl, written_lines
 from tamis.formats.table_block import TableBlock
 from tamis.kernels.records import hash128
 from tamis.tasks import DocumentBatch
+from tamis.tasks.columns.literals import literals_of
 
 RECORDS = [
     b'{"id": 1, "text": "a\\u00e9\\/", "n": 1.50, "nest": {"b": [1,  2], "a": null}}',

@@ -15,10 +15,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tamis.errors import FormatError
-from tamis.formats.columns.canonical import EXACT_INT, canonical_text
-from tamis.formats.columns.exact import stored, values_of
-from tamis.formats.columns.json_type import Digits
 from tamis.formats.jsonl.block import JsonlBlock
+from tamis.tasks.columns.canonical import EXACT_INT, canonical_text
+from tamis.tasks.columns.exact import stored, values_of
+from tamis.tasks.columns.json_type import Digits
 
 MISSING = object()
 JSON = "extension<tamis.json<JsonType>>"

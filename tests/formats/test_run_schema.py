@@ -11,7 +11,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tamis.formats.jsonl.block import JsonlBlock
-from tamis.formats.schema.observed import STRING, Observed
 from tamis.formats.schema.run_schema import (
     NO_FIELDS,
     Facts,
@@ -22,6 +21,7 @@ from tamis.formats.schema.run_schema import (
     run_schema,
     to_run_schema,
 )
+from tamis.tasks.columns.inference import STRING, Observed
 
 leaf = st.one_of(
     st.none(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from tamis.formats.columns.row_hashes import row_hashes
+from tamis.formats.row_hashes import row_hashes
 from tamis.formats.table_block import TableBlock
 
 

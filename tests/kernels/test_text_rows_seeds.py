@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tamis.formats.columns.exact import replaced, taken
 from tamis.kernels import text_rows
+from tamis.tasks.columns.exact import replaced, taken
 
 LETTERS = ["", "a", "ä", "日本", "\U0001f9c0", "x" * 15, "y" * 64, "z" * 700, "\x00", "ab\ncd"]
 

@@ -80,7 +80,7 @@ def _load(channel: Channel, loaded: bool) -> tuple[UnitRunner, int]:
 
 def _not_loaded(exc: BaseException) -> NotLoaded:
     from tamis.backends.preload import stage_of
-    from tamis.formats.faults import asked_bytes, is_memory_failure
+    from tamis.failures import asked_bytes, is_memory_failure
 
     about = f"{type(exc).__name__}: {exc}", traceback.format_exc()[-4000:]
     return NotLoaded(*about, is_memory_failure(exc), asked_bytes(exc), stage_of(exc))

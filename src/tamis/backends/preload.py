@@ -27,7 +27,7 @@ from tamis.engine.worker.node import WorkerMetadata, this_node
 from tamis.engine.worker.process import UnitRunner
 from tamis.engine.worker.workplace import Workplace
 from tamis.errors import PipelineError
-from tamis.formats.faults import is_memory_failure
+from tamis.failures import is_memory_failure
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.formats.jsonl.encode import encode_jsonl
 from tamis.kernels.loading.native import load_all

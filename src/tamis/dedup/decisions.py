@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from tamis import files
 from tamis.dedup.place_table import PlaceTable
 from tamis.dedup.records import Records
-from tamis.formats.input_files.names import path_text
 from tamis.formats.scratch.spilled import Spilled
+from tamis.stores.urls import path_text
 
 _CHUNK = 1 << 18
 _ROW = np.dtype([("number", "<u4"), ("kept", "<u4"), ("similarity", "<f4"), ("size", "<u4")])

@@ -17,10 +17,10 @@ import xxhash
 
 from tamis.dedup.sorting import sort_pairs
 from tamis.errors import PipelineError
-from tamis.formats.columns.exact import stored
 from tamis.formats.jsonl.known_records import known_columns
 from tamis.kernels.buffers import string_buffers
 from tamis.tasks import DocumentBatch
+from tamis.tasks.columns.exact import stored
 
 Words = np.ndarray[Any, Any]
 NO_ROW = 0xFFFFFFFF

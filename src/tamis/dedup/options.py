@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
-from tamis.formats.input_files.names import checked_paths, path_of
+from tamis.formats.input_files.names import checked_paths
 from tamis.sizes import parse_size
 from tamis.stages.base import ProcessingStage
 from tamis.stages.io import Writer
 from tamis.stages.text.io.options import read_options
 from tamis.stores import urls
+from tamis.stores.urls import path_of
 
 if TYPE_CHECKING:
     from tamis.dedup.kinds import DedupResult, Passes

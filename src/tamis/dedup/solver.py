@@ -24,7 +24,7 @@ from tamis.dedup.records import Records
 from tamis.engine.run import disk
 from tamis.engine.worker.blocks import check_file
 from tamis.errors import TamisError, UsageError
-from tamis.formats.faults import is_memory_failure
+from tamis.failures import is_memory_failure
 from tamis.memory import meter
 from tamis.stores import opening, options, scratch_files
 

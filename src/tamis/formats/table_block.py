@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tamis.formats.columns.exact import shown, taken
-from tamis.formats.columns.row_bytes import row_bytes
-from tamis.formats.columns.row_hashes import row_hashes
+from tamis.formats.row_bytes import row_bytes
+from tamis.formats.row_hashes import row_hashes
 from tamis.formats.schema.run_schema import NO_FIELDS
+from tamis.tasks.columns.exact import shown, taken
 
 Array = np.ndarray[Any, Any]
 

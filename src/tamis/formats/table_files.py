@@ -12,8 +12,7 @@ import pyarrow as pa
 from tamis.errors import FormatError
 from tamis.files import Finishing
 from tamis.formats.base import MAX_BATCH_ROWS
-from tamis.formats.columns.casting import cast_table
-from tamis.formats.columns.plain import is_plain, plain_array
+from tamis.tasks.columns.casting import cast_table, is_plain, plain_array
 
 _SHORT = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 

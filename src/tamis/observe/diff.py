@@ -14,12 +14,12 @@ from typing import Any
 from tamis._lazy import pa, pc
 from tamis.engine.run.identity import comparable, differences
 from tamis.errors import UsageError
-from tamis.formats.input_files.names import path_text
 from tamis.observe.document_status import DocumentStatus
 from tamis.observe.gpu_figures import figures
 from tamis.observe.series import SeriesError, open_series
 from tamis.observe.snapshot import read_object
 from tamis.observe.verdicts import input_paths, read_plan, run_folder, verdict_tables
+from tamis.stores.urls import path_text
 
 _EXAMPLES = 3
 

@@ -19,13 +19,12 @@ from typing import Any
 
 from tamis._lazy import pa, pc
 from tamis.errors import FormatError, UsageError
-from tamis.formats.input_files.names import path_of, path_text
 from tamis.formats.registry import holds_rows, named, table_format, table_name
 from tamis.observe.record_at import line_at
 from tamis.observe.snapshot import read_object
 from tamis.observe.verdicts import Verdict, find, input_paths, offset_of, read_plan, run_folder
 from tamis.stores.homes import local_of
-from tamis.stores.urls import is_remote
+from tamis.stores.urls import is_remote, path_of, path_text
 
 MAX_DIFF_LINES = 60
 _MAX_PARTS = 4000  # words or lines that are compared; difflib takes their product in the worst case

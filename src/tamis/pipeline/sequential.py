@@ -50,7 +50,7 @@ class Sequential(Pipeline):
             return DocumentBatch(dataset.dataset_name, table)
         if kind == "pyarrow":
             return table
-        from tamis.formats.frames.cudf_frames import moved
+        from tamis.tasks.frames import moved
 
         return moved(table, "cudf" if kind == "cudf" else "pandas")
 

@@ -37,7 +37,7 @@ class ToBackend(ProcessingStage[Any, Any]):
         import sys
 
         if self.backend == "cudf" and "cudf" not in sys.modules and importlib.util.find_spec("cudf") is None:
-            from tamis.formats.frames.cudf_frames import NO_CUDF
+            from tamis.tasks.frames import NO_CUDF
 
             raise UsageError(NO_CUDF)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit
 
 from tamis.errors import UsageError
 
 READ = ("s3://", "https://", "http://")
 WRITTEN = ("s3://",)
+_FILE_SCHEME = "file://"
 
 
 def is_remote(path: str | os.PathLike[str]) -> bool:
@@ -81,3 +82,28 @@ def name_in(url: str) -> str:
     'data/a b.jsonl.gz'
     """
     return split_s3(url)[1] if is_bucket(url) else unquote(urlsplit(url).path).lstrip("/")
+
+
+def path_text(path: str) -> str:
+    """Return a path as text for a column or a recipe; `path_of` is the inverse.
+
+    The result is the path itself or, if its bytes are not UTF-8, a file: URI.
+
+    >>> path_text("/a/b.jsonl"), path_text("/a/\\udcff %.jsonl")
+    ('/a/b.jsonl', 'file:///a/%FF%20%25.jsonl')
+    """
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError:
+        return _FILE_SCHEME + quote(os.fsencode(path))
+    return path
+
+
+def path_of(text: str) -> str:
+    """Return the path that `path_text` turned into text.
+
+    >>> path_of("/a/b.jsonl"), path_of("file:///a/%FF%20%25.jsonl") == "/a/\\udcff %.jsonl"
+    ('/a/b.jsonl', True)
+    """
+    is_uri = text.startswith(_FILE_SCHEME + "/")
+    return os.fsdecode(unquote_to_bytes(text.removeprefix(_FILE_SCHEME))) if is_uri else text

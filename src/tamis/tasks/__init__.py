@@ -5,8 +5,7 @@ from __future__ import annotations
 from tamis.tasks.document import DocumentBatch
 from tamis.tasks.file_group import FileGroupTask
 from tamis.tasks.image import ImageBatch, ImageObject
-from tamis.tasks.lineage import Lineage, Origin
-from tamis.tasks.names import MISSING, NULL, OTHER, ROW_ID, SCORES, TEXT
+from tamis.tasks.lineage import MISSING, NULL, OTHER, ROW_ID, SCORES, TEXT, Lineage, Origin
 from tamis.tasks.sentinels import EmptyTask, FailedTask, NoneTask, SentinelTask
 from tamis.tasks.tasks import Task
 from tamis.tasks.video import Clip, ClipStats, Video, VideoMetadata, VideoTask

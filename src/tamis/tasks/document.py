@@ -1,37 +1,92 @@
-"""Documents, and the lineage of their rows.
+"""Batches of documents: what stages receive and return.
 
-A `DocumentBatch` looks like an Arrow table and is one only on demand: fields are decoded when somebody asks for them, and
-every row remembers the record it came from (`_rows` into `_origin`), so that what nobody touched can be written back byte
-for byte. Tables and frames handed to users carry that memory as a hidden row id (`_tamis_row`: a column in Arrow, the index
-in pandas); `formats/frames/returned_data.py` finds it again in what the user's stage returned. `data` is a frame that takes the place of
-the documents until the stage is through.
+A `DocumentBatch` looks like an Arrow table and becomes one only on demand: fields are decoded when a stage reads them, and every row
+keeps the record it came from (`_rows` into `_origin`), so that unchanged documents are written back byte for byte. Tables and frames
+carry that as a hidden row id (`_tamis_row`: a column in Arrow, the index in pandas); `tasks/returned_data.py` traces rows of what a
+stage returned by it. `data` is a frame that replaces the documents until the stage has returned.
 
-Every value is what its record says, whatever its neighbours are: `values` gives Python values, `texts` the texts, and only
-these, `exact_column` an Arrow column that bends none of them, `column` the one that users compute with (formats/columns/exact.py).
+Every value is as its record has it, whatever its neighbours are: `values` gives Python values, `texts` the texts only, `exact_column` an
+Arrow column that changes no value, `column` one in a type to compute with (tasks/columns/exact.py).
 
 Does not cover: how records are decoded (formats/) or counted (engine/ledger).
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from tamis._lazy import np, pa
 from tamis.errors import UsageError
-from tamis.tasks.given_data import check_data, combined, is_exact, is_frame, names_of, take_rows, to_table
-from tamis.tasks.lineage import Lineage, Origin
-from tamis.tasks.names import MISSING, ROW_ID, SCORES, TEXT
-from tamis.tasks.traced import TracedBatch
+from tamis.tasks.lineage import MISSING, ROW_ID, SCORES, TEXT, Lineage, Origin
+from tamis.tasks.tasks import Task
 
-_FEW = 4  # a part below this share of a column (one in four) is copied at once
-_LOOKED_AT = 8  # records, before all are
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tamis.tasks.lineage import Identity
+
+    Array = np.ndarray[Any, Any]
+
+_SMALL_PART = 4  # a part below this share of a column (one in four) is copied at once
+_N_PROBED = 8  # records that `has_field` reads before all
+_NUMBERINGS = itertools.count(1)
 
 
-class DocumentBatch(TracedBatch):
-    """Documents in memory. Build one from an Arrow table or a pandas DataFrame; stages receive lazy ones."""
+class DocumentBatch(Task["pa.Table"]):
+    """Documents in memory: rows of an origin (`_origin`, `_rows`) and the changes of stages to them (`_columns`, `_hidden`, `_only`).
+
+    Build one from an Arrow table or a pandas DataFrame; stages receive lazy ones.
+    """
+
+    def __init__(
+        self,
+        dataset_name: str = "",
+        data: pa.Table | pd.DataFrame | None = None,
+        _stage_perf: list[Any] | None = None,
+        _metadata: dict[str, Any] | None = None,
+        task_id: str = "",
+    ) -> None:
+        if data is not None:
+            check_data(data)
+        self.dataset_name = dataset_name
+        self.task_id = task_id
+        self._stage_perf = _stage_perf if _stage_perf is not None else []
+        self._metadata = _metadata if _metadata is not None else {}
+        self._table: Any = data  # what the user gave; None for lazy batches
+        self._origin: Origin | None = None
+        self._rows: Array | None = None
+        self._columns: dict[str, pa.Array] = {}
+        self._changed: dict[str, Array] = {}  # as in Lineage
+        self._hidden: frozenset[str] = frozenset()
+        self._only: tuple[str, ...] | None = None
+        self._serial: Array | None = None
+        self._cache: dict[str, pa.Array] = {}
+        # Decoded columns of the batch this one was taken from, and which rows: copied only if somebody asks.
+        self._pending: dict[str, tuple[pa.Array, Array]] = {}
+        # What stages measured, (column, what) -> one value per document; a later stage finds it here. Goes along with the documents, and is
+        # forgotten when the column changes.
+        self.measured: dict[tuple[str, str], Array] = {}
+        # Columns that the stage asks for by name: there in every table and frame, though no document of this batch has them.
+        self.expected: tuple[str, ...] = ()
+        # The very objects that frames of this batch were given, by column, and with the row ids for all batches made from one:
+        # they trace rows whose index is gone (tasks/frames.py).
+        self.handed: dict[str, Array] = {}
+        self.given: list[tuple[Array, Array]] = []
+        self.numbering = 0  # tells row ids of one call of a stage from those of another; 0 where no run gave any
+        self.first_id = 0  # the row id of its first document when the stage got it
+        # The documents as they were before `data` was looked at or assigned: rows of that frame are traced to them.
+        self._behind: DocumentBatch | None = None
+        self.is_adopted = False  # built of a table or frame that a stage returned
+        self.frames = "pandas"  # what `data` makes of documents that were read: pandas, cudf or pyarrow
+        self._identity: Identity | None = None  # the engine's; see engine/ledger.py
 
     # -- reading ------------------------------------------------------------------------------------------------------
+
+    @property
+    def num_items(self) -> int:
+        return len(self._rows) if self._rows is not None else len(self._table) if self._table is not None else 0
 
     @property
     def data(self) -> Any:
@@ -58,7 +113,7 @@ class DocumentBatch(TracedBatch):
         child = self._settled() if self._behind is not None else self._child()
         child.frames = library
         if child._rows is None and child._table is not None:  # given in memory: moved now
-            from tamis.formats.frames.cudf_frames import moved
+            from tamis.tasks.frames import moved
 
             child._table = moved(child._table, library)
         return child
@@ -66,7 +121,7 @@ class DocumentBatch(TracedBatch):
     def _framed(self) -> Any:
         if self.frames == "pyarrow":
             return self.to_pyarrow()
-        from tamis.formats.frames.cudf_frames import on_device
+        from tamis.tasks.frames import on_device
 
         return on_device(self.to_pyarrow())
 
@@ -81,7 +136,7 @@ class DocumentBatch(TracedBatch):
 
     def _settled(self) -> DocumentBatch:
         """Return the documents of a frame that replaced others, traced to the originals."""
-        from tamis.formats.frames.returned_data import adopt
+        from tamis.tasks.returned_data import adopt
 
         assert self._behind is not None
         child = self._child()
@@ -101,7 +156,7 @@ class DocumentBatch(TracedBatch):
 
     def get_columns(self) -> list[str]:
         if self._rows is None:
-            return [c for c in names_of(self._table) if c != ROW_ID]
+            return [c for c in _column_names(self._table) if c != ROW_ID]
         assert self._origin is not None
         names = [n for n in self._origin.field_names(self._rows) if n not in self._hidden]
         names += [n for n in self._columns if n not in names]
@@ -114,7 +169,7 @@ class DocumentBatch(TracedBatch):
         unchanged.
         """
         if self._rows is None or name in self._columns:
-            from tamis.formats.columns.exact import shown
+            from tamis.tasks.columns.exact import shown
 
             return shown(self._own(name))
         if name in self._hidden:
@@ -146,12 +201,12 @@ class DocumentBatch(TracedBatch):
         # Not get_columns(): naming every field of JSON records takes a scan of them all.
         if not self._is_read(field) or (self._rows is None and field not in self.get_columns()):
             return pa.nulls(self.num_items, pa.large_string())
-        from tamis.formats.columns.exact import texts_of_column
+        from tamis.tasks.columns.exact import texts_of_column
 
         is_own = self._rows is None or field in self._columns
         return texts_of_column(self._own(field) if is_own else self.column(field))
 
-    def texts_in_place(self, field: str) -> tuple[pa.Array, np.ndarray[Any, Any] | None]:
+    def texts_in_place(self, field: str) -> tuple[pa.Array, Array | None]:
         """Return the texts of a field without copying, and the rows that belong to these documents.
 
         The column may hold other texts, too (rows None: all belong, in order). For callers that can look at some
@@ -167,9 +222,9 @@ class DocumentBatch(TracedBatch):
                 return array, at
         return self.texts(field), None
 
-    def values(self, field: str, at: np.ndarray[Any, Any] | None = None) -> list[Any]:
+    def values(self, field: str, at: Array | None = None) -> list[Any]:
         """Return a field as Python values, each as in the JSON, of all documents or of those at positions `at`."""
-        from tamis.formats.columns.exact import values_of
+        from tamis.tasks.columns.exact import values_of
 
         if at is None or len(at) == self.num_items:
             return values_of(self.exact_column(field))
@@ -192,7 +247,7 @@ class DocumentBatch(TracedBatch):
         """Return True if any document has the field; a column that the input declares counts as present."""
         if self._origin is not None and not self._origin.is_typed and self._is_read(name):
             if not self._origin.is_parsed and self._is_plain(name) and self.num_items:
-                few = self.column_of(name, np.arange(min(_LOOKED_AT, self.num_items)))
+                few = self.column_of(name, np.arange(min(_N_PROBED, self.num_items)))
                 if few.null_count < len(few):  # most have what a stage asks for: no need to look into all records
                     return True
             return bool((self.kinds(name) != MISSING).any())
@@ -201,7 +256,7 @@ class DocumentBatch(TracedBatch):
     def _is_read(self, name: str) -> bool:
         return self._only is None or name in self._only or name in self._columns
 
-    def column_of(self, name: str, at: np.ndarray[Any, Any]) -> pa.Array:
+    def column_of(self, name: str, at: Array) -> pa.Array:
         """Return the values of a column in these rows; if no field was parsed yet, only these records are."""
         if self._origin is not None and self._rows is not None and not self._origin.is_parsed and self._is_plain(name):
             return self._origin.column_of(name, self._rows[at])
@@ -212,7 +267,7 @@ class DocumentBatch(TracedBatch):
         changed = (self._columns, self._cache, self._hidden, self._pending)
         return self._rows is not None and not any(name in c for c in changed) and bool((self._rows >= 0).all())
 
-    def kinds(self, name: str) -> np.ndarray[Any, Any]:
+    def kinds(self, name: str) -> Array:
         """Return the kind of each value of a field: MISSING, NULL, TEXT or OTHER (a number, a list, ...)."""
         if self._origin is not None and self._rows is not None and name not in {*self._columns, *self._hidden}:
             own = self._origin.kinds(name)
@@ -220,7 +275,7 @@ class DocumentBatch(TracedBatch):
                 return np.where(self._rows >= 0, own[self._rows], MISSING).astype(np.uint8)
         if name not in self.get_columns():
             return np.full(self.num_items, MISSING, np.uint8)
-        from tamis.formats.columns.exact import kinds_of
+        from tamis.tasks.columns.exact import kinds_of
 
         return kinds_of(self.exact_column(name))
 
@@ -246,7 +301,7 @@ class DocumentBatch(TracedBatch):
         """
         if self._rows is None and is_frame(self._table):
             return self._table if columns is None else self._table[list(columns)]
-        from tamis.formats.frames.pandas_frames import frame_of
+        from tamis.tasks.frames import frame_of
 
         return frame_of(self, self._named(columns))
 
@@ -258,15 +313,13 @@ class DocumentBatch(TracedBatch):
         return [*names, *(n for n in self.expected if n not in names)]
 
     # -- changing (each returns a new batch; the lineage of rows is kept) ---------------------------------------------
-    def with_column(
-        self, name: str, values: pa.Array | Sequence[Any], changed: np.ndarray[Any, Any] | None = None
-    ) -> DocumentBatch:
+    def with_column(self, name: str, values: pa.Array | Sequence[Any], changed: Array | None = None) -> DocumentBatch:
         """Return the batch with a column added or replaced.
 
         `changed`: by row, whether it may have another value than before (None: any may); the writer does not look
         at the others again.
         """
-        array = values if isinstance(values, pa.Array) else combined(values)  # of Python values, each as it is
+        array = values if isinstance(values, pa.Array) else _to_array(values)  # of Python values, each as it is
         if len(array) != self.num_items:
             raise UsageError(f"with_column({name!r}): {len(array)} values for {self.num_items} documents")
         if self._behind is not None:
@@ -287,11 +340,11 @@ class DocumentBatch(TracedBatch):
                 child._only = (*child._only, name)
         return child
 
-    def with_values(self, field: str, mask: np.ndarray[Any, Any], values: pa.Array | Sequence[Any]) -> DocumentBatch:
+    def with_values(self, field: str, mask: Array, values: pa.Array | Sequence[Any]) -> DocumentBatch:
         """Other values in a field where `mask` is true (as many as there are such documents); the others stay as they are."""
-        from tamis.formats.columns.exact import fitted, replaced
+        from tamis.tasks.columns.exact import fitted, replaced
 
-        column, array = self.exact_column(field), values if isinstance(values, pa.Array) else combined(values)
+        column, array = self.exact_column(field), values if isinstance(values, pa.Array) else _to_array(values)
         if self.is_declared(field):
             array = fitted(array, column.type)
         return self.with_column(field, replaced(column, mask, array), mask)
@@ -300,8 +353,8 @@ class DocumentBatch(TracedBatch):
         self,
         field: str,
         texts: pa.Array,
-        at: np.ndarray[Any, Any] | None = None,
-        changed: np.ndarray[Any, Any] | None = None,
+        at: Array | None = None,
+        changed: Array | None = None,
     ) -> DocumentBatch:
         """Other texts in a field, of all documents or of those at these positions. Values that are no text stay as they are.
 
@@ -359,7 +412,7 @@ class DocumentBatch(TracedBatch):
             child._only = tuple(n for n in names if self._only is None or n in self._only)
         return child
 
-    def take(self, indices: np.ndarray[Any, Any]) -> DocumentBatch:
+    def take(self, indices: Array) -> DocumentBatch:
         """Return the documents at these positions, in this order.
 
         A position may repeat (the copies are derived documents).
@@ -377,7 +430,7 @@ class DocumentBatch(TracedBatch):
         child._changed = {k: v[indices] for k, v in self._changed.items()}
         child._cache, child._pending = {}, {k: (v, at[indices]) for k, (v, at) in self._pending.items()}
         for name, array in self._cache.items():
-            if len(indices) * _FEW < len(array):  # a small part is cheap to copy, and holding all for it is not
+            if len(indices) * _SMALL_PART < len(array):  # a small part is cheap to copy, and holding all for it is not
                 child._cache[name] = take_rows(array, indices)
             else:
                 child._pending[name] = array, indices
@@ -385,7 +438,7 @@ class DocumentBatch(TracedBatch):
             child._identity = (self._identity[0][indices], self._identity[1][indices])
         return child
 
-    def filter(self, mask: np.ndarray[Any, Any]) -> DocumentBatch:
+    def filter(self, mask: Array) -> DocumentBatch:
         """Return the documents where `mask` is true."""
         mask = np.asarray(mask, dtype=bool)
         return self if mask.all() else self.take(np.flatnonzero(mask))
@@ -407,7 +460,7 @@ class DocumentBatch(TracedBatch):
         return made
 
     @classmethod
-    def over(cls, origin: Origin, rows: np.ndarray[Any, Any], dataset_name: str = "") -> DocumentBatch:
+    def over(cls, origin: Origin, rows: Array, dataset_name: str = "") -> DocumentBatch:
         """Return a lazy batch over the given rows of an origin."""
         batch = cls(dataset_name)
         batch._origin, batch._rows = origin, rows
@@ -420,3 +473,163 @@ class DocumentBatch(TracedBatch):
         batch.frames = frames
         batch._put_lineage(lineage)
         return batch
+
+    # -- row ids and lineage, for the engine and for formats ----------------------------------------------------------
+    @property
+    def serial(self) -> Array:
+        """The hidden row ids: what each row is called among the documents a stage receives (-1: made by the stage)."""
+        if self._serial is None:
+            self._serial = np.arange(self.num_items, dtype=np.int64)
+        return self._serial
+
+    def number(self, first: int) -> None:
+        """Fresh row ids from `first` on; nothing is left of frames that were given out before."""
+        self._serial = np.arange(first, first + self.num_items, dtype=np.int64)
+        self.numbering, self.first_id, self.is_adopted = next(_NUMBERINGS), first, False
+        self.forget_frames()
+
+    def forget_frames(self) -> None:
+        """Objects that frames were given are held until the stage has returned, and no longer."""
+        self.handed, self.given, self.expected = {}, [], ()
+
+    @property
+    def lineage(self) -> Lineage | None:
+        """How its documents stand to the records they came from; None for a batch that is only a table or frame so far."""
+        if self._origin is None or self._rows is None:
+            return None
+        return Lineage(self._origin, self._rows, self._columns, self._hidden, self._only, self._changed)
+
+    @property
+    def identity(self) -> Identity:
+        """The 128-bit identity of each document, as two halves. The engine gives it (engine/ledger.py)."""
+        assert self._identity is not None, "documents of a run have an identity"
+        return self._identity
+
+    @property
+    def is_identified(self) -> bool:
+        return self._identity is not None
+
+    def identify(self, hi: Array, lo: Array) -> None:
+        self._identity = (hi, lo)
+
+    @property
+    def given_data(self) -> Any:
+        """The table or frame that it was built of, as it is; None for documents that were read."""
+        return self._table
+
+    def renumbered(self, serial: Array) -> Self:
+        """Return the same documents under other row ids (-1: a new document)."""
+        child = self._child()
+        child._serial = serial
+        return child
+
+    def copy(self) -> Self:
+        """Return a batch of the same documents that later changes to this one do not affect; shares the data."""
+        return self._child()
+
+    def replaced_records(self, lineage: Lineage) -> Self:
+        """Return the same documents (and row ids) over other records."""
+        child = self._child()
+        child._serial = self.serial
+        child._put_lineage(lineage)
+        return child
+
+    def take_root(self, origin: Origin, is_new: bool = False) -> None:
+        """Become the rows of this origin, which was made of its own table. `is_new`: as documents that a stage made."""
+        self._table, self._origin, self._rows = None, origin, np.arange(origin.n_rows)
+        if is_new:
+            self._serial = np.full(origin.n_rows, -1, np.int64)
+
+    def take_up(self, lineage: Lineage, serial: Array, identity: Identity | None, parent: DocumentBatch) -> None:
+        """Become documents that descend from those of `parent` (and others that it came with): tasks/returned_data.py traced them."""
+        self._table, self._behind = None, None
+        self._put_lineage(lineage)
+        self._serial, self._identity, self.handed = serial, identity, {}
+        self.numbering, self.first_id, self.given = parent.numbering, parent.first_id, parent.given
+        self.is_adopted = True
+
+    def _put_lineage(self, lineage: Lineage) -> None:
+        self._origin, self._rows, self._columns = lineage.origin, lineage.rows, dict(lineage.columns)
+        self._hidden, self._only, self._changed = lineage.hidden, lineage.only, dict(lineage.changed)
+        self._cache, self._pending = {}, {}
+
+    def places(self) -> tuple[Array, Array]:
+        """Return the position of each document in the input; -1 where unknown.
+
+        That is the number of the file, and the offset (or row number) in it.
+        """
+        n = self.num_items
+        known = self._origin.places if self._origin is not None else None
+        if known is None or self._rows is None:
+            return np.full(n, -1, np.int32), np.full(n, -1, np.int64)
+        at, new = np.maximum(self._rows, 0), self._rows < 0
+        return np.where(new, -1, known[0][at]).astype(np.int32), np.where(new, -1, known[1][at])
+
+    def _child(self) -> Self:
+        child = object.__new__(type(self))
+        child.__dict__.update(self.__dict__)
+        child._columns, child._cache, child.measured = dict(self._columns), dict(self._cache), dict(self.measured)
+        child._pending, child._changed, child.handed = dict(self._pending), dict(self._changed), {}
+        return child
+
+
+# -- tables and frames that users pass -------------------------------------------------------------------------------
+def check_data(data: Any) -> None:
+    """UsageError for what is neither a table nor a frame."""
+    if not is_table(data) and not is_frame(data) and not is_on_device(data):
+        raise UsageError(
+            f"DocumentBatch(data=...): expected a pyarrow.Table or a DataFrame of pandas or cuDF, got {type(data).__name__}"
+        )
+
+
+def is_table(data: Any) -> bool:
+    return type(data).__module__.startswith("pyarrow") and hasattr(data, "column_names")
+
+
+def is_frame(data: Any) -> bool:
+    return type(data).__module__.startswith("pandas") and hasattr(data, "columns")
+
+
+def is_on_device(data: Any) -> bool:
+    return type(data).__module__.startswith("cudf") and hasattr(data, "to_arrow")
+
+
+def _column_names(data: Any) -> list[str]:
+    return [] if data is None else list(data.column_names if is_table(data) else map(str, data.columns))
+
+
+def to_table(data: Any) -> pa.Table:
+    if is_frame(data):
+        from tamis.tasks.frames import table_of
+
+        return table_of(data)
+    return data.to_arrow(preserve_index=False) if is_on_device(data) else data
+
+
+def is_exact(kind: pa.DataType) -> bool:
+    """Types of a decoded JSON field in which every value is as it is (a float64 may stand for integers, too)."""
+    tests = (pa.types.is_large_string, pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_null)
+    return any(test(kind) for test in tests)
+
+
+def take_rows(array: pa.Array, indices: Array) -> pa.Array:
+    n = len(indices)
+    if n == len(array) and n and indices[0] == 0 and indices[-1] == n - 1 and bool((np.diff(indices) == 1).all()):
+        return array
+    from tamis.kernels import text_rows
+
+    return text_rows.take(array, indices)
+
+
+def _to_array(values: Any) -> pa.Array:
+    if isinstance(values, pa.ChunkedArray):
+        return values.combine_chunks() if values.num_chunks != 1 else values.chunk(0)
+    if isinstance(values, np.ndarray) and values.dtype != object:
+        return pa.array(values)
+    if type(values).__module__.startswith("pandas") and hasattr(values, "dtype"):
+        from tamis.tasks.frames import array_of
+
+        return array_of(values, ())
+    from tamis.tasks.columns.exact import exact_array
+
+    return exact_array(list(values))

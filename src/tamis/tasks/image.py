@@ -13,7 +13,7 @@ from typing import Any
 from tamis._lazy import np, pa
 from tamis.errors import UsageError
 from tamis.tasks.document import DocumentBatch
-from tamis.tasks.names import ROW_ID
+from tamis.tasks.lineage import ROW_ID
 from tamis.tasks.tasks import Task
 
 _COLUMNS = {"image_id": "id"}
@@ -74,8 +74,8 @@ class ImageObject:
         offset, length = self.metadata.get("offset"), self.metadata.get("length")
         if offset is None or length is None or not self.image_path:
             return None
-        from tamis.formats.input_files.names import path_of
         from tamis.images.decode import read_span
+        from tamis.stores.urls import path_of
 
         return read_span(path_of(self.image_path), int(offset), int(length))
 

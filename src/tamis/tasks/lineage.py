@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     Identity = tuple[Array, Array]
 
 
+ROW_ID = "_tamis_row"  # the hidden row id in tables and frames
+SCORES = "\0scores"  # in DocumentBatch.measured, instead of the name of a column: scores that come out as columns
+MISSING, NULL, TEXT, OTHER = range(4)  # what DocumentBatch.kinds() says of a value
+TOLD = "told: "  # a metric of a stage that begins so is a sentence for the report, with how many documents it is about
+
+
 class Origin(Protocol):
     """Records that rows of a batch point into by number; -1 is a row that no record stands behind. Decoded when somebody asks."""
 

@@ -38,8 +38,8 @@ def around(name: str, source: str, target: str, stages: Sequence[str], values: S
 
     `values`: user-supplied texts that occur in the stages.
     """
-    from tamis.formats.input_files.names import path_text
     from tamis.stages.text.io.formats import output_format
+    from tamis.stores.urls import path_text
 
     source, target = map(path_in_recipe, (source, target))
     for value in values:

@@ -12,12 +12,11 @@ from typing import Any
 
 from tamis._lazy import np, pa, pc
 from tamis.errors import PipelineError, UsageError
-from tamis.formats.input_files.names import path_of, path_text
 from tamis.formats.registry import is_table
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.io.options import read_options
 from tamis.stages.text.io.reader.ids import CURATOR_DEDUP_ID_STR, places_of
-from tamis.stores.urls import is_remote
+from tamis.stores.urls import is_remote, path_of, path_text
 from tamis.tasks import DocumentBatch
 
 _PLACE = r"^(?P<file>[0-9]{6,9})_(?P<offset>[0-9]{1,18})$"
@@ -26,7 +25,7 @@ _EXACT = 1 << 53  # whole numbers up to here survive being a float
 
 def id_texts(ids: pa.Array) -> pa.Array | None:
     """Ids as text: 7, 7.0 and "7" are one id (a column of numbers with gaps comes out of pandas as floats). None: no names."""
-    from tamis.formats.columns.exact import stored
+    from tamis.tasks.columns.exact import stored
 
     ids = stored(ids)
     if pa.types.is_dictionary(ids.type):
@@ -161,7 +160,7 @@ class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
         Where the input has no such file, that of a file behind the last: the next (_UNKNOWN), or the one after it (_LEFT_OUT).
         """
         from tamis.dedup.decisions import place_ids
-        from tamis.formats.columns.exact import stored
+        from tamis.tasks.columns.exact import stored
 
         column = stored(column)
         if not pa.types.is_integer(column.type):

@@ -48,7 +48,7 @@ class SegmentRecords(ProcessingStage[DocumentBatch, DocumentBatch]):
         """64 bits of the id's text; what text it is matters only in that equal ids have the same."""
         from tamis.dedup.decisions import place_ids
         from tamis.dedup.keys import text_hashes
-        from tamis.formats.columns.casting import widen
+        from tamis.tasks.columns.casting import widen
 
         hi, _, length = text_hashes(widen(batch.column(self.document_id_field), pa.large_string()))
         alone = text_hashes(place_ids(places["file"], places["offset"]).cast(pa.large_string()))[0]

@@ -26,9 +26,9 @@ from tamis.dedup.lines.table import COLUMNS
 from tamis.dedup.place_table import PlaceTable
 from tamis.dedup.progress_files import read_json
 from tamis.dedup.sorting import positions_in, runs, sort_pairs
-from tamis.formats.input_files.names import path_text
 from tamis.formats.scratch.spilled import Spilled
 from tamis.stores.scratch_files import placed
+from tamis.stores.urls import path_text
 
 Array = NDArray[Any]
 Chunk = tuple[Array, Array]  # keys, and numbers of their units

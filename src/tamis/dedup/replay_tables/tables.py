@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 
 from tamis.dedup.place_table import PlaceTable
 from tamis.errors import FormatError
-from tamis.formats.input_files.names import path_text
 from tamis.formats.jsonl.known_records import RECORD_HASH, DroppedWriter
 from tamis.formats.parquet import format as parquet
 from tamis.stores.scratch_files import open_to_write, placed
+from tamis.stores.urls import path_text
 
 ASIDE = "aside"  # the table of documents on which a stage failed
 _COLUMNS = {

@@ -18,7 +18,6 @@ from tamis.engine.worker.dropped import Seen, record_bytes
 from tamis.engine.worker.kept_scores import Kept
 from tamis.engine.worker.rejections import Rejections
 from tamis.errors import PipelineError
-from tamis.formats.frames.returned_data import adopt, parents_of
 from tamis.formats.table_block import TableBlock
 from tamis.kernels import spare
 from tamis.kernels.records import hash128
@@ -26,6 +25,7 @@ from tamis.memory import meter
 from tamis.memory.release import PeakWatch
 from tamis.stages.base import ALL_BATCHES, DropNote, InputNotes, ProcessingStage
 from tamis.tasks import DocumentBatch, FailedTask, NoneTask, Origin, Task
+from tamis.tasks.returned_data import adopt, parents_of
 
 GIVEN_UP = "tasks_given_up"  # the metric of a stage that returned FailedTask
 Aside = Callable[[DocumentBatch, str, list[str]], None]

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from tamis.engine.job import ID_FIELD
 from tamis.engine.ledger import MAX_EXAMPLES, Example
-from tamis.formats.columns.exact import stored
 from tamis.tasks import DocumentBatch
+from tamis.tasks.columns.exact import stored
 
 _MAX_ID_CHARS = 200  # the books travel in every commit; a document with a longer id is named by its place
 Array = np.ndarray[Any, Any]

@@ -1,6 +1,6 @@
 """Failures of units as reports to the supervisor: bad data, a stage's own error, or a process that has used up what it may have.
 
-Memory, file descriptors and threads are told apart here (formats/faults.py knows the exceptions); what becomes of the unit is
+Memory, file descriptors and threads are told apart here (failures.py knows the exceptions); what becomes of the unit is
 decided in supervisor/retry_policy.py.
 """
 
@@ -16,7 +16,7 @@ from dataclasses import replace
 from tamis import secrets
 from tamis.engine.messages import Failure, StageUse
 from tamis.errors import StoreError
-from tamis.formats.faults import asked_bytes, is_descriptor_failure, is_memory_failure, is_thread_failure, let_go
+from tamis.failures import asked_bytes, is_descriptor_failure, is_memory_failure, is_thread_failure, let_go
 from tamis.memory import meter
 
 _N_RESERVED = 8

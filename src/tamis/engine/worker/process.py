@@ -43,8 +43,7 @@ from tamis.engine.worker.rejections import Rejections
 from tamis.engine.worker.sending import send_outputs
 from tamis.engine.worker.workplace import Workplace
 from tamis.errors import FormatError, InputChanged, PipelineError
-from tamis.formats.columns.python_values import python_values
-from tamis.formats.faults import is_memory_failure
+from tamis.failures import is_memory_failure
 from tamis.formats.jsonl.known_records import KnownRecords
 from tamis.formats.registry import TABLES, is_table, table_format
 from tamis.kernels.records import hash128
@@ -53,6 +52,7 @@ from tamis.memory.device_limits import TURNS_FOLDER, lacked_device_memory
 from tamis.memory.release import PeakWatch
 from tamis.stages.base import InputNotes
 from tamis.tasks import ROW_ID, DocumentBatch, FileGroupTask, Task
+from tamis.tasks.columns.python_values import python_values
 
 _POSITION = 0x706F736974696F6E  # a salt: hashes of positions are unlike those of derived documents
 _DECLARED = "declared schema"  # the book of documents that do not fit the schema that the writer was given

@@ -23,22 +23,22 @@ from tamis.engine.supervisor.units import MIN_ROWS_BYTES, TO_END, Kind, Piece
 from tamis.engine.worker.blocks import check_bytes, check_file
 from tamis.engine.worker.quarantine import MAX_RAW_BYTES, Bad, damaged_rows
 from tamis.errors import FormatError, StoreError
+from tamis.failures import is_memory_failure
 from tamis.formats.base import RowsFault, TableInfo
-from tamis.formats.columns.python_values import python_values
-from tamis.formats.columns.row_bytes import row_bytes
-from tamis.formats.columns.utf8 import bad_text_rows
 from tamis.formats.compression.streams import StreamFault, StreamReader, codec_of
-from tamis.formats.faults import is_memory_failure
 from tamis.formats.jsonl.known_records import Found, KnownRecords
 from tamis.formats.jsonl.ranges import read_range
 from tamis.formats.jsonl.stretches import Stretch, Stretches
 from tamis.formats.registry import line_format, table_format
+from tamis.formats.row_bytes import row_bytes
 from tamis.formats.schema.run_schema import NO_FIELDS
 from tamis.formats.table_block import TableBlock
+from tamis.formats.utf8 import bad_text_rows
 from tamis.stores import opening as stores
 from tamis.stores.reading import again_if_damaged
 from tamis.stores.urls import is_remote
 from tamis.tasks import DocumentBatch
+from tamis.tasks.columns.python_values import python_values
 
 _READ_BYTES = 1 << 20
 

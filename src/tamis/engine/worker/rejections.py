@@ -20,12 +20,12 @@ from tamis import files as own_files
 from tamis.engine.job import ID_FIELD
 from tamis.engine.messages import StagedFile
 from tamis.engine.worker.dropped import record_bytes
-from tamis.formats.columns.casting import is_bytes, widen
-from tamis.formats.columns.literals import plain_value
 from tamis.formats.jsonl.encode import encode_jsonl
 from tamis.formats.jsonl.known_records import RECORD_HASH, known_columns
 from tamis.formats.parquet import format as parquet
 from tamis.tasks import SCORES, DocumentBatch
+from tamis.tasks.columns.casting import is_bytes, widen
+from tamis.tasks.columns.literals import plain_value
 
 FIELD = "_tamis_rejected"
 _COLUMNS = ("file", "offset", "id", "stage", "rule", "value", "threshold", "bytes")

@@ -21,17 +21,17 @@ from tamis.engine.worker import binning
 from tamis.engine.worker.blocks import BlockWriter
 from tamis.engine.worker.workplace import OutputSpec
 from tamis.formats import registry
-from tamis.formats.columns.casting import cast_declared
-from tamis.formats.columns.exact import stored
-from tamis.formats.columns.row_bytes import row_bytes
-from tamis.formats.columns.row_hashes import row_hashes
 from tamis.formats.compression.streams import StreamWriter
+from tamis.formats.row_bytes import row_bytes
+from tamis.formats.row_hashes import row_hashes
 from tamis.formats.schema import run_schema
 from tamis.formats.schema.presenting import present, presented
 from tamis.formats.schema.run_schema import NO_FIELDS
 from tamis.formats.schema.type_names import from_json, parse_schema, to_json
 from tamis.kernels.records import hash128
 from tamis.tasks import ROW_ID, DocumentBatch, Task
+from tamis.tasks.columns.casting import cast_declared
+from tamis.tasks.columns.exact import stored
 
 TASKS = "tasks"  # how files with pickled tasks end
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from tamis._lazy import np, pa
 from tamis.errors import FormatError, StoreError
+from tamis.failures import is_memory_failure
 from tamis.formats.arrow.messages import Batch, read_layout
-from tamis.formats.faults import is_memory_failure
 from tamis.formats.scratch.stored_arrays import StoredArray
 from tamis.stores.opening import open_arrow
 

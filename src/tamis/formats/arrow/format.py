@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 
 from tamis.errors import FormatError
+from tamis.failures import is_memory_failure, reason_of
 from tamis.files import Closing
 from tamis.formats.arrow.messages import FIRST_MESSAGE, Batch, Layout, check_claims, read_layout
 from tamis.formats.base import BATCH_BYTES, MAX_BATCH_ROWS, RowGroup, RowsFault, TableInfo
-from tamis.formats.faults import is_memory_failure, reason_of
 from tamis.formats.table_files import BufferedWriter, counted, cut, named_columns, plain_types
 from tamis.stores.opening import open_arrow, size_of
 

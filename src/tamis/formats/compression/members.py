@@ -14,9 +14,9 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
+from tamis.failures import is_memory_failure
 from tamis.formats.compression.source import PieceSource, Undecodable
 from tamis.formats.compression.stream_fault import BEHIND, CUT, DAMAGED, UNSUPPORTED
-from tamis.formats.faults import is_memory_failure
 
 OUT_BYTES = 256 * 1024
 """Decoded bytes per call, also when one compressed byte stands for thousands."""

@@ -13,8 +13,8 @@ import zlib
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
+from tamis.failures import is_memory_failure
 from tamis.formats.compression.members import XZ_MEMORY_BYTES
-from tamis.formats.faults import is_memory_failure
 
 _READ_BYTES = 1 << 20
 _BEGINNING_BYTES = 64  # decoded bytes that `accept` is called with

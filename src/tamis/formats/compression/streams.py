@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from tamis.errors import StoreError, UsageError
+from tamis.failures import is_memory_failure
 from tamis.files import Closing, Finishing
 from tamis.formats.compression.members import Members
 from tamis.formats.compression.source import PieceSource, Undecodable
 from tamis.formats.compression.stream_fault import StreamFault
 from tamis.formats.compression.zstd_frames import ZstdFrames
-from tamis.formats.faults import is_memory_failure
 from tamis.stores.opening import open_input
 
 __all__ = ["StreamFault", "StreamReader", "StreamWriter", "codec_of", "strip_codec"]

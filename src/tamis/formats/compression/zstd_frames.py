@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tamis.failures import is_memory_failure
 from tamis.formats.compression.source import PieceSource, Undecodable
 from tamis.formats.compression.stream_fault import CUT, DAMAGED, UNSUPPORTED
-from tamis.formats.faults import is_memory_failure
 
 MAX_WINDOW_BYTES = 2**27
 MAX_BLOCK_BYTES = 128 * 1024

@@ -23,7 +23,6 @@ import pyarrow as pa
 from tamis.errors import FormatError
 from tamis.formats.base import BATCH_BYTES, MAX_BATCH_ROWS, RowGroup, RowsFault, TableInfo
 from tamis.formats.fixed_columns import FixedColumns
-from tamis.formats.input_files.names import path_text
 from tamis.formats.table_files import counted
 from tamis.images.faults import ImageFault, TarFault
 from tamis.images.headers import Looks, look
@@ -31,7 +30,7 @@ from tamis.images.samples import Row, index_of, is_image, key_of, rows
 from tamis.images.tar import Member
 from tamis.stores.opening import is_there, size_of
 from tamis.stores.spool import Bytes, open_bytes
-from tamis.stores.urls import is_bucket, is_remote, name_in
+from tamis.stores.urls import is_bucket, is_remote, name_in, path_text
 
 TableWriter = None
 # Of a row with its caption, about: 1,000 of them are the smallest partition (MIN_ROWS_BYTES), and fill a tar.

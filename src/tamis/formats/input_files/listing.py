@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tamis.errors import RunConflict, UsageError
-from tamis.formats.input_files.names import ends_in, path_of
+from tamis.formats.input_files.names import ends_in
 from tamis.formats.input_files.passed_over import HIDDEN, OTHER_OUTPUT, OWN_OUTPUT, PassedOver, passed_lines
 from tamis.formats.input_files.searching import Search
 from tamis.formats.registry import beside
 from tamis.stores.listing import find
-from tamis.stores.urls import is_remote
+from tamis.stores.urls import is_remote, path_of
 
 _MAX_NAMED = 5
 

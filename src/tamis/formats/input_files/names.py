@@ -5,11 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any
-from urllib.parse import quote, unquote_to_bytes
 
 from tamis.errors import UsageError
-
-_SCHEME = "file://"
 
 
 def suffix_of(path: str, suffixes: Sequence[str]) -> str:
@@ -25,30 +22,6 @@ def suffix_of(path: str, suffixes: Sequence[str]) -> str:
 def ends_in(path: str, suffixes: tuple[str, ...]) -> bool:
     """Return True if `path` ends in one of the suffixes (lower case)."""
     return path.lower().endswith(suffixes)
-
-
-def path_text(path: str) -> str:
-    """Return a path as text for a column or a recipe; `path_of` is the inverse.
-
-    The result is the path itself or, if its bytes are not UTF-8, a file: URI.
-
-    >>> path_text("/a/b.jsonl"), path_text("/a/\\udcff %.jsonl")
-    ('/a/b.jsonl', 'file:///a/%FF%20%25.jsonl')
-    """
-    try:
-        path.encode("utf-8")
-    except UnicodeEncodeError:
-        return _SCHEME + quote(os.fsencode(path))
-    return path
-
-
-def path_of(text: str) -> str:
-    """
-    >>> path_of("/a/b.jsonl"), path_of("file:///a/%FF%20%25.jsonl") == "/a/\\udcff %.jsonl"
-    ('/a/b.jsonl', True)
-    """
-    is_uri = text.startswith(_SCHEME + "/")
-    return os.fsdecode(unquote_to_bytes(text.removeprefix(_SCHEME))) if is_uri else text
 
 
 def checked_paths(given: Any, what: str) -> Any:

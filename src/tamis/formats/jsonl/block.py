@@ -1,8 +1,8 @@
 """Blocks of JSONL records: scanned once, decoded field by field on demand.
 
 `JsonlBlock` is an Origin (tasks.py): it owns the raw bytes and knows where each record and each wanted value lies. Reading a
-column decodes only that field. Arrow types follow the values of the block, by the rules of formats/schema/observed.py: text, bool, int64,
-uint64, float64, nested, or JSON values (formats/columns/json_type.py) when they do not agree. `exact` never bends a value to a type.
+column decodes only that field. Arrow types follow the values of the block, by the rules of tasks/columns/inference.py: text, bool, int64,
+uint64, float64, nested, or JSON values (tasks/columns/json_type.py) when they do not agree. `exact` never bends a value to a type.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tamis.errors import InputChanged
-from tamis.formats.columns import number_lists
-from tamis.formats.columns.canonical import EXACT_INT
-from tamis.formats.columns.json_type import deep_recursion, json_column, load
-from tamis.formats.columns.nested import typed_array
 from tamis.kernels import buffers
 from tamis.kernels.records import hash128, json_scan, json_text, record_lines, splice
 from tamis.tasks import MISSING, NULL, OTHER, TEXT
+from tamis.tasks.columns import literals
+from tamis.tasks.columns.canonical import EXACT_INT
+from tamis.tasks.columns.inference import typed_array
+from tamis.tasks.columns.json_type import deep_recursion, json_column, load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -321,7 +321,7 @@ def decode_values(buf: Array, types: Array, start: Array, length: Array, exact: 
             array = _floats(text, types)
         return json_column(text) if array is None else array
     if not exact and kinds == {_ARRAY}:
-        array = number_lists.parse(_texts(buf, types, start, length))
+        array = literals.parse_float_lists(_texts(buf, types, start, length))
         if array is not None:
             return array
     if not exact and (kinds == {_OBJECT} or kinds == {_ARRAY}):

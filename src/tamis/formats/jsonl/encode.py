@@ -16,15 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tamis.formats.base import Written
-from tamis.formats.columns.canonical import canonical_text
-from tamis.formats.columns.casting import is_text
-from tamis.formats.columns.exact import same_values, taken, texts_of_column, values_of
-from tamis.formats.columns.json_type import deep_recursion, is_json
-from tamis.formats.columns.literals import as_json, literals_of
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.formats.table_block import TableBlock
 from tamis.kernels.records import hash128, join, json_text, splice
 from tamis.tasks import NULL, ROW_ID, DocumentBatch
+from tamis.tasks.columns.canonical import canonical_text
+from tamis.tasks.columns.casting import is_text
+from tamis.tasks.columns.exact import same_values, taken, texts_of_column, values_of
+from tamis.tasks.columns.json_type import deep_recursion, is_json
+from tamis.tasks.columns.literals import as_json, literals_of
 
 Array = np.ndarray[Any, Any]
 _FEW = 4  # less than one in four

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tamis.errors import FormatError, InputChanged, StoreError
-from tamis.formats.faults import is_memory_failure
+from tamis.failures import is_memory_failure
 from tamis.stores.opening import forget, open_input, read_at, state_of_open
 from tamis.stores.reading import Changed
 from tamis.stores.urls import is_remote

@@ -15,7 +15,7 @@ import os
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tamis.formats.faults import is_memory_failure
+from tamis.failures import is_memory_failure
 from tamis.stores.opening import open_buffered
 
 _MAGIC = b"PAR1"

@@ -2,7 +2,7 @@
 
 Row groups of any size are streamed: one iterator per row group whose batch size follows the measured bytes per row
 (`iter_batches` with a 1 MiB buffer took 33 MB where reading the table took 1,070). A corrupt page ends the stream with
-`RowsFault` after every row before it was delivered. See also: `formats/columns/row_hashes.py` (content hashes of rows).
+`RowsFault` after every row before it was delivered. See also: `formats/row_hashes.py` (content hashes of rows).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tamis.errors import FormatError
+from tamis.failures import is_memory_failure, reason_of
 from tamis.formats.base import BATCH_BYTES, MAX_BATCH_ROWS, RowGroup, RowsFault, TableInfo
-from tamis.formats.faults import is_memory_failure, reason_of
 from tamis.formats.parquet.footer import plain_metadata
 from tamis.formats.parquet.pages import damaged_page
 from tamis.formats.table_files import BufferedWriter, counted, cut, named_columns, plain_types

@@ -12,7 +12,7 @@ uint64 joins with int64 and with float64 to string: were uint64 + float64 = floa
 a float would end as float64 or as string depending on who met first (and large integers would change). Whether
 integers are negative or too large for a float is no part of an Arrow type; `observed.py` keeps it while JSON is read.
 
-See also: `formats/columns/casting.py` (tables to a schema), `formats/columns/canonical.py` (values as text), `type_names.py` (schemas as
+See also: `tasks/columns/casting.py` (tables to a schema), `tasks/columns/canonical.py` (values as text), `type_names.py` (schemas as
 text and JSON).
 """
 
@@ -22,7 +22,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from tamis.formats.columns.casting import is_list, is_text
+from tamis.tasks.columns.casting import is_list, is_text
 
 TEXT = pa.large_string()
 _CHAINS = (

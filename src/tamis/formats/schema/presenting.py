@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from tamis.formats.columns.casting import is_bytes, is_text
+from tamis.tasks.columns.casting import is_bytes, is_text
 
 _OF_PANDAS = b"pandas"
 

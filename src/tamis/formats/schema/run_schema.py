@@ -11,10 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from tamis.formats.columns.casting import cast_table, is_text
-from tamis.formats.columns.nested import MAX_FACTS, column_type, n_facts, revived
 from tamis.formats.schema.lattice import canonical_order, join
-from tamis.formats.schema.observed import STRING, Observed, observe
+from tamis.tasks.columns.casting import cast_table, is_text
+from tamis.tasks.columns.inference import MAX_FACTS, STRING, Observed, column_type, n_facts, observe, revived
 
 Facts = dict[str, Observed]
 NO_FIELDS = "_tamis_no_fields"

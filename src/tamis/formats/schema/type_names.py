@@ -12,9 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from tamis.errors import FormatError, UsageError
+from tamis.tasks.columns.inference import MAX_DEPTH, MAX_TYPES
 
-MAX_DEPTH = 32
-MAX_TYPES = 20_000
 _SIMPLE: dict[str, pa.DataType] = {
     "null": pa.null(),
     "bool": pa.bool_(),

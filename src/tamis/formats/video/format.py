@@ -14,9 +14,8 @@ import pyarrow as pa
 
 from tamis.formats.base import RowsFault
 from tamis.formats.fixed_columns import OneRowPerFile
-from tamis.formats.input_files.names import path_text
 from tamis.stores.opening import size_of
-from tamis.stores.urls import absolute
+from tamis.stores.urls import absolute, path_text
 from tamis.video.facts import read_facts
 from tamis.video.opening import VideoFault
 

@@ -21,9 +21,9 @@ import xxhash
 from tamis import files
 from tamis.errors import FormatError
 from tamis.formats.images.format import SCHEMA
-from tamis.formats.input_files.names import path_of
 from tamis.formats.parquet import format as parquet
 from tamis.stores.spool import Bytes, open_bytes
+from tamis.stores.urls import path_of
 from tamis.tasks import ROW_ID, DocumentBatch
 
 CHANGED = "image_bytes"

@@ -19,7 +19,7 @@ from tamis.observe.markup import bar, table
 from tamis.observe.report.facts import MAX_ENTRIES, Facts
 from tamis.observe.run_tables import settings_table
 from tamis.sizes import format_size
-from tamis.tasks.names import TOLD
+from tamis.tasks.lineage import TOLD
 
 _MAX_ROWS = 200
 _RAW_CHARS = 200

@@ -73,9 +73,9 @@ def _thumbnail(row: dict[str, Any]) -> str:
     """Base64 of a JPEG; "" where the image cannot be decoded, or takes too much for this."""
     from PIL import Image
 
-    from tamis.formats.input_files.names import path_of
     from tamis.images.decode import decode, looks_of, read_span, scale_of
     from tamis.images.encode import encode
+    from tamis.stores.urls import path_of
 
     try:
         data = read_span(path_of(row["image_path"]), row["offset"], row["length"])

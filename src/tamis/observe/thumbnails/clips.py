@@ -103,7 +103,7 @@ def _figure(row: Mapping[str, Any], value: str, videos: set[str], until: float) 
 
 def _thumbnail(row: Mapping[str, Any], videos: set[str]) -> str:
     """Base64 of a JPEG; "" where it cannot be made, takes too much, or is of a file that the run did not read."""
-    from tamis.formats.input_files.names import path_of
+    from tamis.stores.urls import path_of
     from tamis.video.previews import thumbnail
 
     path = path_of(str(row["path"]))

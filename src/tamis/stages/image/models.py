@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tamis.errors import MissingExtra, UsageError, first_line
-from tamis.formats.faults import is_memory_failure
+from tamis.failures import is_memory_failure
 from tamis.memory.gpu import count_gpus
 from tamis.stages.resources import Resources
 

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 from tamis._lazy import np
 from tamis.errors import UsageError
-from tamis.formats.input_files.names import path_of
 from tamis.images.decode import decode, fitted, looks_of, read_span
 from tamis.images.faults import ImageFault
+from tamis.stores.urls import path_of
 from tamis.tasks import DocumentBatch
 
 T = TypeVar("T")

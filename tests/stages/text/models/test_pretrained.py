@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tamis.errors import UsageError
-from tamis.formats.faults import is_memory_failure
+from tamis.failures import is_memory_failure
 from tamis.stages.text.models.folder import open_folder
 from tamis.stages.text.models.pretrained import custom_code, from_pretrained
 from tamis.stages.text.models.tokenizer import Tokenizer

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from tamis.formats.faults import is_memory_failure
+from tamis.failures import is_memory_failure
 
 T = TypeVar("T")
 _ALONE_CHARS, _ALONE_TAGS = (

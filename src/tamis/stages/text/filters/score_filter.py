@@ -76,8 +76,8 @@ class _Filters(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def compute_filter_mask(self, df: Any) -> Any:
         """Return which rows of a frame are kept, as a series of bools with the frame's index."""
-        from tamis.formats.frames.pandas_frames import table_of
         from tamis.formats.table_block import TableBlock
+        from tamis.tasks.frames import table_of
 
         block = TableBlock(table_of(df))
         kept: Any = self.process(DocumentBatch.over(block, np.arange(block.n_rows)))

@@ -264,7 +264,7 @@ class explained:
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: Any, exc: BaseException | None, trace: Any) -> None:
-        from tamis.formats.faults import is_memory_failure
+        from tamis.failures import is_memory_failure
 
         if exc is None or isinstance(exc, TamisError) or not isinstance(exc, Exception) or is_memory_failure(exc):
             return

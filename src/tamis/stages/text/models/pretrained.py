@@ -16,7 +16,7 @@ from types import FunctionType, MethodType
 from typing import Any
 
 from tamis.errors import TamisError, UsageError, optional
-from tamis.formats.faults import is_memory_failure
+from tamis.failures import is_memory_failure
 from tamis.stages.text.models.fingerprints import add_file
 from tamis.stages.text.models.folder import WITHOUT_CODE, local
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tamis._lazy import np, pa, pc
 from tamis.errors import TamisError, UsageError, optional
-from tamis.formats.faults import is_memory_failure
+from tamis.failures import is_memory_failure
 from tamis.secrets import Secret
 from tamis.sizes import check_optional_integer
 from tamis.stages.base import ProcessingStage

@@ -34,7 +34,7 @@ class DocumentModifier(ABC):
 
         Return a new array of the same length, or the same array if nothing changed.
         """
-        from tamis.formats.columns.exact import exact_array
+        from tamis.tasks.columns.exact import exact_array
 
         maybe = self.candidates(texts)
         mask = texts.is_valid() if maybe is None else pc.fill_null(maybe, False)

@@ -80,7 +80,7 @@ class Modify(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 
 def _modify_texts(batch: DocumentBatch, modifier: DocumentModifier, field: str, output: str) -> DocumentBatch:
-    from tamis.formats.columns.exact import replaced
+    from tamis.tasks.columns.exact import replaced
 
     texts = batch.texts(field)
     after = modifier.modify_batch(texts)

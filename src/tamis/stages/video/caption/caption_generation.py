@@ -8,12 +8,12 @@ from typing import Any
 
 from tamis._lazy import np, pa
 from tamis.errors import UsageError
-from tamis.formats.input_files.names import path_of
 from tamis.stages.video.caption.caption_preparation import PROMPT, WINDOWS
 from tamis.stages.video.caption.chat_model_stage import DEFAULT_DIR, ChatModelStage
 from tamis.stages.video.models.captioner import MODELS, Captioner, Question
 from tamis.stages.video.models.vllm_chat import VllmCaptioner
 from tamis.stages.video.video_stage import SPAN, good_rows
+from tamis.stores.urls import path_of
 from tamis.tasks import DocumentBatch
 from tamis.video import memory_needed
 from tamis.video.decoding import frames_at

@@ -14,7 +14,7 @@ from tamis.stages.resources import Resources
 from tamis.stages.video.clipping.splitting import CLIP_COLUMNS, split_rows
 from tamis.stages.video.video_stage import VideoStage, only_default, own_cpus
 from tamis.tasks import DocumentBatch
-from tamis.tasks.names import TOLD
+from tamis.tasks.lineage import TOLD
 from tamis.video.cutting import COPY
 from tamis.video.encoding import NVENC, Encoding, choose_encoder, encoding_need
 from tamis.video.spans import fixed_spans

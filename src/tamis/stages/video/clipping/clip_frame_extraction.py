@@ -10,8 +10,8 @@ from typing import Any
 
 from tamis._lazy import np, pa
 from tamis.errors import UsageError
-from tamis.formats.input_files.names import path_of
 from tamis.stages.video.video_stage import VideoStage, own_cpus
+from tamis.stores.urls import path_of
 from tamis.tasks import DocumentBatch
 from tamis.tasks.video import VideoTask
 from tamis.video import memory_needed

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 from tamis._lazy import np, torch
 from tamis.errors import UsageError, check_choice
-from tamis.formats.input_files.names import path_of
 from tamis.stages.base import Rule
 from tamis.stages.video.clipping.splitting import CLIP_COLUMNS, split_rows
 from tamis.stages.video.models import transnetv2 as model
 from tamis.stages.video.models.device import gpu_memory, torch_device, weights_file
 from tamis.stages.video.video_stage import NetworkStage
+from tamis.stores.urls import path_of
 from tamis.tasks import DocumentBatch
 from tamis.video.decoding import Frames
 from tamis.video.opening import VideoFault

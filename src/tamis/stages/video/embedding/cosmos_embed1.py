@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 from tamis._lazy import np, pa
 from tamis.errors import UsageError, check_choice
-from tamis.formats.input_files.names import path_of
 from tamis.stages.text.models import folder as folders
 from tamis.stages.video.models.cosmos_embed1 import N_FRAMES, VARIANTS, CosmosEmbed1, checked_folder, repository
 from tamis.stages.video.models.device import gpu_memory, model_folder, torch_device
 from tamis.stages.video.video_stage import SPAN, NetworkStage, VideoStage, own_cpus
+from tamis.stores.urls import path_of
 from tamis.tasks import DocumentBatch
 from tamis.video.sampling import FrameExtractionPolicy, rgb, times_of
 

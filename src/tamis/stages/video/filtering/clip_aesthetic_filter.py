@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 
 from tamis._lazy import np, pa
 from tamis.errors import UsageError, check_choice
-from tamis.formats.input_files.names import path_of
 from tamis.stages.base import Rule
 from tamis.stages.image.models import AESTHETIC, CLIP, image_resources, read_weights
 from tamis.stages.text.models import folder as folders
 from tamis.stages.video.filtering.thresholds import at_least, keep_by
 from tamis.stages.video.models.device import model_folder, torch_device, weights_file
 from tamis.stages.video.video_stage import SPAN, NetworkStage
+from tamis.stores.urls import path_of
 from tamis.tasks import DocumentBatch
 from tamis.video.sampling import FrameExtractionPolicy, signature, squares_at, times_of
 

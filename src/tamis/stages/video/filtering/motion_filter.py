@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from tamis._lazy import pa
 from tamis.errors import UsageError
-from tamis.formats.input_files.names import path_of
 from tamis.stages.base import Rule
 from tamis.stages.video.filtering.thresholds import at_least, keep_by
 from tamis.stages.video.video_stage import SPAN, VideoStage, own_cpus
+from tamis.stores.urls import path_of
 from tamis.tasks import DocumentBatch
 from tamis.video.motion import Motion
 from tamis.video.vectors import measure_motion

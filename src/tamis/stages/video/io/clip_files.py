@@ -19,12 +19,11 @@ from typing import Any
 from tamis import files
 from tamis._lazy import pa
 from tamis.errors import UsageError
-from tamis.formats.input_files.names import path_of
 from tamis.memory import meter
 from tamis.sizes import check_integer
 from tamis.stages.video.video_stage import SPAN, VideoStage, good_rows, plain_rows
 from tamis.stores.homes import local_of
-from tamis.stores.urls import absolute, is_bucket, is_remote, split_s3
+from tamis.stores.urls import absolute, is_bucket, is_remote, path_of, split_s3
 from tamis.tasks import DocumentBatch
 from tamis.video.cutting import COPY, copy_cut
 from tamis.video.decoding import check_shows

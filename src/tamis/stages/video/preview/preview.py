@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from tamis._lazy import pa
 from tamis.errors import UsageError
-from tamis.formats.input_files.names import path_of
 from tamis.stages.video.video_stage import SPAN, VideoStage, own_cpus
+from tamis.stores.urls import path_of
 from tamis.tasks import DocumentBatch
 from tamis.video.previews import preview
 

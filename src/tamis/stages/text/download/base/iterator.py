@@ -142,7 +142,7 @@ class DocumentIterateExtractStage(ProcessingStage[FileGroupTask, DocumentBatch])
             self._note_input(faults, n_records - n_refused, _stored_bytes(path))
 
     def _batch(self, rows: list[dict[str, Any]], task: FileGroupTask) -> DocumentBatch:
-        from tamis.formats.columns.exact import exact_array
+        from tamis.tasks.columns.exact import exact_array
 
         names = dict.fromkeys(self.outputs()[1]) | dict.fromkeys(name for row in rows for name in row)
         if not rows:

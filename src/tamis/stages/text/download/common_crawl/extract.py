@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from tamis.errors import TamisError, UsageError
-from tamis.formats.faults import is_memory_failure
+from tamis.failures import is_memory_failure
 from tamis.stages.text.download.base.extract import DocumentExtractor
 from tamis.stages.text.download.html_extractors import (
     HTMLExtractorAlgorithm,

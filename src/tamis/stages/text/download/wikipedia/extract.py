@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from tamis.errors import TamisError, optional
-from tamis.formats.faults import is_memory_failure
+from tamis.failures import is_memory_failure
 from tamis.stages.text.download.base.extract import DocumentExtractor
 from tamis.stages.text.download.parse_limits import (
     WIKI_LIMITS,

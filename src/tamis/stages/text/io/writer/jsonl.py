@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tamis.errors import UsageError, check_choice
-from tamis.formats.input_files.names import path_of
 from tamis.stages.io import Writer, check_fields
 from tamis.stages.text.io.options import jsonl_options
 from tamis.stages.text.io.writer.at_once import WriteAtOnce
-from tamis.stores.urls import is_bucket, output_url
+from tamis.stores.urls import is_bucket, output_url, path_of
 from tamis.tasks import DocumentBatch, FileGroupTask
 
 _MODES = ("ignore", "overwrite", "append", "error")

@@ -13,10 +13,10 @@ import pytest
 
 from tamis import InProcessExecutor, Pipeline
 from tamis.errors import Incomplete
-from tamis.formats.columns.python_values import python_values
 from tamis.stages.text.filters import ScoreFilter, WordCountFilter
 from tamis.stages.text.io.reader import DocumentReader
 from tamis.stages.text.io.writer import JsonlWriter, ParquetWriter
+from tamis.tasks.columns.python_values import python_values
 
 FAR = 2**62
 DAY_MS = 86_400_000

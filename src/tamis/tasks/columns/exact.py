@@ -15,15 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tamis.formats.columns.canonical import canonical_text
-from tamis.formats.columns.casting import is_bytes, is_text
-from tamis.formats.columns.json_type import Digits, deep_recursion, is_json, json_column, json_values
-from tamis.formats.columns.literals import as_json, literals_of_values, plain_value
-from tamis.formats.columns.nested import typed_array
-from tamis.formats.columns.python_values import python_values
 from tamis.kernels import buffers, text_rows
 from tamis.kernels.records import json_text
-from tamis.tasks.names import NULL, OTHER, TEXT
+from tamis.tasks.columns.canonical import canonical_text
+from tamis.tasks.columns.casting import is_bytes, is_text
+from tamis.tasks.columns.inference import typed_array
+from tamis.tasks.columns.json_type import Digits, deep_recursion, is_json, json_column, json_values
+from tamis.tasks.columns.literals import as_json, literals_of_values, plain_value
+from tamis.tasks.columns.python_values import python_values
+from tamis.tasks.lineage import NULL, OTHER, TEXT
 
 Array = np.ndarray[Any, Any]
 _QUOTE = 34

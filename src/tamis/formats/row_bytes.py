@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tamis.formats.columns.casting import is_bytes, is_list, is_text
+from tamis.tasks.columns.casting import is_bytes, is_list, is_text
 
 Array = np.ndarray[Any, Any]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from tamis.formats.columns import plain
-from tamis.formats.columns.plain import is_plain, plain_array
 from tamis.formats.table_files import plain_types
+from tamis.tasks.columns import casting
+from tamis.tasks.columns.casting import is_plain, plain_array
 
 LISTS = [["a", "b"], None, [], ["c", None]]
 ODD = [
@@ -51,7 +51,7 @@ def test_maps_and_unions_are_handed_through() -> None:
 
 
 def test_lists_that_share_more_items_than_a_list_can_hold_are_a_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain, "MAX_ITEMS", 5)
+    monkeypatch.setattr(casting, "MAX_LIST_ITEMS", 5)
     shared = pa.ListViewArray.from_arrays([0, 0], [3, 3], pa.array([1, 2, 3]))
     with pytest.raises(MemoryError, match="2 lists have 6 items in all"):
         plain_array(shared)

@@ -1,4 +1,4 @@
-"""What JSON columns were seen to hold. Covers: the type of a column over a run, whatever the cut into blocks.
+"""The types of JSON columns, inferred from their values, whatever the cut of the input into blocks.
 
 An Arrow type forgets what decides about widening: int64 and uint64 fit into uint64 if no value is negative, integers fit
 into float64 up to 2^53. `Observed` keeps these facts as a set; joining is a union, so order and cut of blocks cannot
@@ -8,11 +8,13 @@ matter, and the type is derived from the facts at the very end:
     integers and floats: float64, but string when an integer exceeds 2^53 (it would change)
     one of bool, string, list, struct: that, with items and fields by the same rules; any other mixture: string
 
-Memory: one small object per column and nested field.
+Covers: facts of Arrow columns (`observe`) and of Python values (`facts_of`), and columns of Python values that no kernel
+decodes (`typed_array`). Memory: one small object per column and nested field.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,10 +23,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tamis.errors import FormatError
-from tamis.formats.columns.canonical import EXACT_INT
-from tamis.formats.columns.casting import is_list, is_text
-from tamis.formats.schema.type_names import MAX_DEPTH, MAX_TYPES
+from tamis.tasks.columns.canonical import EXACT_INT
+from tamis.tasks.columns.casting import is_list, is_text
+from tamis.tasks.columns.json_type import Digits
 
+MAX_DEPTH = 32
+MAX_TYPES = 20_000
 BOOL, INT, NEGATIVE, INEXACT, BEYOND_INT64, FLOAT, STRING, LIST, STRUCT = (1 << bit for bit in range(9))
 _NUMBER = INT | NEGATIVE | INEXACT | BEYOND_INT64 | FLOAT
 _ALL = (1 << 9) - 1
@@ -82,7 +86,7 @@ class Observed:
 def observe(array: pa.Array | pa.ChunkedArray, depth: int = 0) -> Observed:
     """Return the facts of one decoded column: null, bool, integer, float, string, list and struct types.
 
-    Arrow and Parquet readers recurse, so nested values at `depth` 30 count as strings: their text.
+    Arrow and Parquet readers recurse, so nested values below `_TEXT_DEPTH` count as strings: their text.
     """
     if isinstance(array, pa.ChunkedArray):
         seen = Observed()
@@ -99,7 +103,7 @@ def observe(array: pa.Array | pa.ChunkedArray, depth: int = 0) -> Observed:
         return Observed(integer_flags(bounds["min"].as_py(), bounds["max"].as_py()))
     if pa.types.is_floating(kind):
         return Observed(FLOAT)
-    if is_text(kind) or (pa.types.is_nested(kind) and depth >= MAX_DEPTH - 2):
+    if is_text(kind) or (pa.types.is_nested(kind) and depth >= _TEXT_DEPTH):
         return Observed(STRING)
     if is_list(kind):
         return Observed(LIST, observe(array.flatten(), depth + 1))
@@ -137,3 +141,92 @@ def _read(plain: Any, n_seen: list[int], depth: int) -> Observed:
         None if item is None else _read(item, n_seen, depth + 1),
         {str(name): _read(seen, n_seen, depth + 1) for name, seen in (fields or {}).items()},
     )
+
+
+# -- from Python values -----------------------------------------------------------------------------------------------
+MAX_FACTS = 1000
+"""Objects used as dictionaries (a field per user) would make a type without end; beyond this the column is text."""
+_PLAIN = {bool: BOOL, float: FLOAT, str: STRING}
+_TEXT_DEPTH = MAX_DEPTH - 2  # the same limit as in tasks/columns/inference.py
+
+
+def typed_array(values: list[Any]) -> pa.Array | None:
+    """Return the values as one typed column, or None if they do not agree.
+
+    Call it under `deep_recursion`.
+    """
+    seen = _facts_of_all(values, 0)
+    kind = column_type(seen)
+    return None if is_text(kind) and seen.flags != STRING else pa.array(values, kind)
+
+
+def facts_of(value: Any, depth: int = 0) -> Observed:
+    """Return what `observe` would report for an array that holds this value.
+
+    Contains two facts at once if Arrow has no type for the value.
+    """
+    if value is None:
+        return Observed()
+    if isinstance(value, bool):
+        return Observed(BOOL)
+    if isinstance(value, int):
+        return Observed(_integer_facts(value, value))
+    if isinstance(value, float):
+        return Observed(FLOAT)
+    if isinstance(value, str):
+        return Observed(STRING)
+    if isinstance(value, Digits) or depth >= _TEXT_DEPTH:
+        return Observed(STRING | INT)
+    if isinstance(value, dict):
+        return Observed(STRUCT, None, {k: facts_of(v, depth + 1) for k, v in value.items()})
+    return Observed(LIST, _facts_of_all(value, depth + 1))
+
+
+def _facts_of_all(values: list[Any], depth: int) -> Observed:
+    # Arrow's own inference is no help: it takes [0.5, true] for two floats.
+    kinds = set(map(type, values)) - {type(None)}
+    if len(kinds) == 1 and (flags := _PLAIN.get(kinds.copy().pop())):  # long lists of numbers: embeddings
+        return Observed(flags)
+    if kinds == {int}:
+        numbers = [v for v in values if v is not None]
+        return Observed(_integer_facts(min(numbers), max(numbers)))
+    seen = Observed()
+    for i, value in enumerate(values):
+        seen = seen.join(facts_of(value, depth))
+        if i % 100 == 99 and n_facts(seen) > MAX_FACTS:
+            break
+    return seen
+
+
+def _integer_facts(least: int, most: int) -> int:
+    return integer_flags(least, most) | (STRING if least < -(2**63) or most >= 2**64 else 0)
+
+
+def column_type(seen: Observed) -> pa.DataType:
+    """Return the type of a whole column: text unless all values agree at every level.
+
+    A list or struct with text inside for values that do not agree would lose their original types: were the column to
+    become text later, {"a": 1} would end as {"a":"1"} or {"a":1} depending on how the input was split into blocks.
+    """
+    return seen.data_type() if n_facts(seen) <= MAX_FACTS and _agrees(seen) else pa.large_string()
+
+
+def _agrees(seen: Observed) -> bool:
+    if seen.flags == LIST:
+        return seen.item is None or _agrees(seen.item)
+    if seen.flags == STRUCT:
+        return all(_agrees(field) for field in seen.fields.values())
+    return seen.flags == STRING or not is_text(Observed(seen.flags).data_type())
+
+
+def n_facts(seen: Observed) -> int:
+    """Types and nested types in it."""
+    return 1 + (n_facts(seen.item) if seen.item else 0) + sum(n_facts(f) for f in seen.fields.values())
+
+
+def revived(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Convert a column that had to be stored as text back to its own type.
+
+    {} has no fields, which Parquet cannot store.
+    """
+    return pa.array([None if text is None else json.loads(text) for text in array.to_pylist()], kind)

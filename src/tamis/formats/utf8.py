@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tamis.formats.columns.casting import is_text
-from tamis.formats.faults import is_memory_failure
+from tamis.failures import is_memory_failure
+from tamis.tasks.columns.casting import is_text
 
 
 def bad_text_rows(table: pa.Table) -> tuple[npt.NDArray[np.int64], list[str]]:

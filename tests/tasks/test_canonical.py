@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tamis.formats.columns.canonical import canonical_text, json_text, number_text
+from tamis.tasks.columns.canonical import canonical_text, json_text, number_text
 
 
 @pytest.mark.parametrize(

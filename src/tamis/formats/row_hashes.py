@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tamis.formats.columns.canonical import canonical_text
-from tamis.formats.columns.casting import is_list
-from tamis.formats.columns.python_values import python_values
 from tamis.kernels.buffers import string_buffers, validity_of
 from tamis.kernels.records.hash128 import NULL_HI, NULL_LO, combine, hash_arrow_strings, hash_fixed, hash_spans
+from tamis.tasks.columns.canonical import canonical_text
+from tamis.tasks.columns.casting import is_list
+from tamis.tasks.columns.python_values import python_values
 
 Words = npt.NDArray[np.uint64]
 _TEXT, _BYTES, _INT, _LARGE_INT, _FLOAT, _BOOL, _NESTED, _FLOATS, _INTS = range(1, 10)

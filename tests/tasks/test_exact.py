@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tamis.formats.columns.exact import (
+from tamis.tasks import NULL, OTHER, TEXT
+from tamis.tasks.columns.exact import (
     exact_array,
     fitted,
     is_same,
@@ -24,9 +25,8 @@ from tamis.formats.columns.exact import (
     texts_of_column,
     values_of,
 )
-from tamis.formats.columns.json_type import JSON, json_column
-from tamis.formats.columns.literals import as_json, literals_of, literals_of_values
-from tamis.tasks import NULL, OTHER, TEXT
+from tamis.tasks.columns.json_type import JSON, json_column
+from tamis.tasks.columns.literals import as_json, literals_of, literals_of_values
 
 scalars = st.one_of(
     st.none(), st.booleans(), st.integers(), st.sampled_from([2**53 + 1, 2**63, 2**64, -(2**63) - 1, 10**400]),

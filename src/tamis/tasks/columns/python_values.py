@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tamis.formats.faults import is_memory_failure
+from tamis.failures import is_memory_failure
 
 _NO_VALUE = (OverflowError, ValueError, KeyError, decimal.DecimalException)  # KeyError: an unknown time zone
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pytest
 import zstandard
 
-from tamis.formats.compression import zstd
-from tamis.formats.faults import (
+from tamis.failures import (
     asked_bytes,
     is_descriptor_failure,
     is_memory_failure,
@@ -23,6 +22,7 @@ from tamis.formats.faults import (
     let_go,
     reason_of,
 )
+from tamis.formats.compression import zstd
 
 
 def made_by(package: str, exc: Exception) -> Exception:

@@ -8,11 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tamis.formats.columns.exact import stored
-from tamis.formats.columns.json_type import Digits, deep_recursion, load
-from tamis.formats.columns.literals import literals_of_values
-from tamis.formats.columns.nested import column_type, facts_of, n_facts, revived
-from tamis.formats.schema.observed import observe
+from tamis.tasks.columns.exact import stored
+from tamis.tasks.columns.inference import column_type, facts_of, n_facts, observe, revived
+from tamis.tasks.columns.json_type import Digits, deep_recursion, load
+from tamis.tasks.columns.literals import literals_of_values
 
 
 def array_of(values: list[Any]) -> pa.Array:

@@ -22,16 +22,20 @@ import pyarrow as pa
 
 from tamis._lazy import pd
 from tamis.errors import UsageError
-from tamis.formats.columns.canonical import EXACT_INT
-from tamis.formats.columns.casting import is_text
-from tamis.formats.columns.exact import exact_array, values_of
-from tamis.formats.columns.json_type import is_json
-from tamis.tasks.names import ROW_ID
+from tamis.tasks.columns.canonical import EXACT_INT
+from tamis.tasks.columns.casting import is_text
+from tamis.tasks.columns.exact import exact_array, values_of
+from tamis.tasks.columns.json_type import is_json
+from tamis.tasks.lineage import ROW_ID
 
 if TYPE_CHECKING:
     from tamis.tasks import DocumentBatch
 
 Array = np.ndarray[Any, Any]
+NO_CUDF = (
+    "ToBackend('cudf') needs cuDF, which is not installed: pip install cudf-cu12 (on a machine with an NVIDIA GPU). Where no stage of yours "
+    "works on cuDF frames, leave ToBackend out: stages of Tamis move to the GPU themselves what they compute there"
+)
 
 
 def _index_of(numbers: Array, of: int, first: int) -> Any:
@@ -191,3 +195,35 @@ def _plain(value: Any, handed: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
     return None if value is pd.NA or value is pd.NaT else value
+
+
+# -- cuDF, whose frames are on a GPU ---------------------------------------------------------------------------------
+
+
+def on_device(table: pa.Table) -> Any:
+    """Return a cuDF frame of these columns."""
+    try:
+        import cudf  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        raise UsageError(NO_CUDF) from None
+    mixed = [field.name for field in table.schema if is_json(field.type)]
+    for name in mixed:  # values of several kinds in one field: cuDF has columns of one type only
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, name, pa.chunked_array([c.storage for c in table[name].chunks], pa.large_string()))
+    return cudf.DataFrame.from_arrow(table)
+
+
+def as_host(data: Any) -> Any:
+    """Convert a cuDF frame to an Arrow table; return anything else unchanged."""
+    if type(data).__module__.startswith("cudf") and hasattr(data, "to_arrow"):
+        return data.to_arrow(preserve_index=False)
+    return data
+
+
+def moved(data: Any, library: str) -> Any:
+    """Convert a table or frame passed by the caller to another library."""
+    data = as_host(data)
+    table = data if isinstance(data, pa.Table) else pa.Table.from_pandas(data, preserve_index=False)
+    if library == "cudf":
+        return on_device(table)
+    return table if library == "pyarrow" else data if not isinstance(data, pa.Table) else data.to_pandas()

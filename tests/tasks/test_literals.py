@@ -11,9 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tamis.formats.columns.literals import literals_of
-from tamis.formats.columns.nested import typed_array
-from tamis.formats.columns.number_lists import float_texts, parse, texts_of
+from tamis.tasks.columns.inference import typed_array
+from tamis.tasks.columns.literals import float_list_texts, float_texts, literals_of, parse_float_lists
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 LISTS = st.lists(st.one_of(st.none(), st.lists(FLOATS, max_size=6)), min_size=1, max_size=6)
@@ -31,7 +30,7 @@ def same(a: list[Any], b: list[Any]) -> bool:
 )
 def test_lists_are_read_as_json_reads_them(lists: list[Any], separators: tuple[str, str]) -> None:
     texts = [None if v is None else json.dumps(v, separators=separators) for v in lists]
-    made = parse(pa.array(texts, pa.large_string()))
+    made = parse_float_lists(pa.array(texts, pa.large_string()))
     if any(v == [] for v in lists) or all(v is None for v in lists):
         assert made is None
     else:
@@ -47,7 +46,7 @@ def test_lists_are_read_as_json_reads_them(lists: list[Any], separators: tuple[s
 @example([[1e-5, 1e16, 1e22, -0.0, 5e-324, 123456789.0, 0.0001, math.nan, math.inf, -math.inf], None, []])
 def test_lists_are_written_as_json_writes_them(lists: list[Any]) -> None:
     for kind in (pa.list_(pa.float64()), pa.large_list(pa.float64())):
-        made = texts_of(pa.array(lists, kind))
+        made = float_list_texts(pa.array(lists, kind))
         assert made is not None
         assert made.to_pylist() == [json.dumps(v, separators=(",", ":")) for v in lists]
     some = pa.array([[0.5, None, 2.0], None], pa.list_(pa.float32()))
@@ -57,9 +56,9 @@ def test_lists_are_written_as_json_writes_them(lists: list[Any]) -> None:
 
 def test_parts_of_columns_and_lists_of_one_size_are_written_too() -> None:
     whole = pa.array([[9.5], [1.5, 2.5], [], [3.0]], pa.large_list(pa.float32()))
-    assert texts_of(whole.slice(1, 2)).to_pylist() == ["[1.5,2.5]", "[]"]  # type: ignore[union-attr]
+    assert float_list_texts(whole.slice(1, 2)).to_pylist() == ["[1.5,2.5]", "[]"]  # type: ignore[union-attr]
     fixed = pa.array([[1.0, 2.5], None], pa.list_(pa.float32(), 2))
-    assert texts_of(fixed).to_pylist() == ["[1.0,2.5]", "null"]  # type: ignore[union-attr]
+    assert float_list_texts(fixed).to_pylist() == ["[1.0,2.5]", "null"]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -67,10 +66,10 @@ def test_parts_of_columns_and_lists_of_one_size_are_written_too() -> None:
     ["[1, 2]", "[1.5, 2]", "[]", "[[1.5]]", '["1.5"]', "[null]", "[1.5, null]", "[NaN]", "[1e999]", "[true]", "[ ]"],
 )
 def test_whatever_else_is_left_to_others(text: str) -> None:
-    assert parse(pa.array([text, "[0.5]"], pa.large_string())) is None
+    assert parse_float_lists(pa.array([text, "[0.5]"], pa.large_string())) is None
 
 
 def test_other_columns_are_left_to_others() -> None:
     for array in (pa.array([[1]]), pa.array([1.5]), pa.array([["a"]]), pa.array([], pa.list_(pa.float64()))):
-        assert texts_of(array) is None
+        assert float_list_texts(array) is None
     assert float_texts(pa.array([None, 1.0])).to_pylist() == ["null", "1.0"]

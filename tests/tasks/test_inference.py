@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tamis.errors import FormatError
-from tamis.formats.columns.casting import widen
-from tamis.formats.schema.observed import Observed, observe
+from tamis.tasks.columns.casting import widen
+from tamis.tasks.columns.inference import Observed, observe
 
 TEXT = pa.large_string()
 BIG = 2**63 + 5

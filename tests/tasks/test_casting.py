@@ -11,8 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tamis.errors import FormatError
-from tamis.formats.columns.casting import cast_declared, cast_table, widen
 from tamis.formats.schema.lattice import join
+from tamis.tasks.columns.casting import cast_declared, cast_table, widen
 
 TEXT = pa.large_string()
 

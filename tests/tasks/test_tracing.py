@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tamis.formats.frames.tracing import Handed, by_objects, by_values, own_id
+from tamis.tasks.returned_data import Handed, by_objects, by_values, own_id
 
 
 def objects(*values: Any) -> Any:
