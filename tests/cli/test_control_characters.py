@@ -10,10 +10,10 @@ import pytest
 from cli_runner import CliRunner
 from strict_exposition import parse
 
+from tamis.backends.progress import Shown
 from tamis.cli.main import app
 from tamis.engine.monitor.database import RunDatabase
 from tamis.pipeline.passes import tell
-from tamis.pipeline.progress import Shown
 
 EVIL = "e\x1b[2J\x07\x9b31m\r\u202e"
 RECIPE = """\

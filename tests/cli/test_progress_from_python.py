@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tamis import InProcessExecutor, Pipeline
+from tamis.backends.progress import Shown
 from tamis.curation import Curation, ExactDuplicates
 from tamis.engine.run.drive import Driver
-from tamis.pipeline.progress import Shown
 from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
 from tamis.stages.text.filters import ScoreFilter
 from tamis.stages.text.filters.heuristic import WordCountFilter

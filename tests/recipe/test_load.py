@@ -12,7 +12,7 @@ import pytest
 from tamis.errors import RecipeError
 from tamis.recipe.load import load_recipe
 from tamis.recipe.step_names import PRESETS, expand
-from tamis.recipe.yaml_text import parse
+from tamis.yaml_text import parse
 
 KITCHEN = """
 import os

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tamis import _satellites
 from tamis.engine.run.settings import RunSettings
 from tamis.errors import UsageError
 
@@ -33,14 +34,13 @@ def make_watch(
 
     `show` prints a line; `recipe`: the section `alerts:` of a recipe, whose own sinks count only with `allow_recipe_sinks`.
     """
-    from tamis.observe.alerts.watch import open_watch
-
     if alerts is False:
         return None
     given: str | Mapping[str, Any] | None = os.fspath(alerts) if isinstance(alerts, os.PathLike) else alerts
     if not isinstance(given, (str, Mapping, type(None))):
         raise UsageError(f"alerts: expected a file, a mapping or {OFF!r}, got {alerts!r:.80}")
     limits = RunSettings(quarantine_limit=settings.get("quarantine_limit"))
+    open_watch = _satellites.load("alerts.open_watch")
     return open_watch(given, run_dir, name, show, (limits.rate_limit, limits.rate_floor), recipe, allow_recipe_sinks)
 
 

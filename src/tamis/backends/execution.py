@@ -13,7 +13,9 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tamis import _satellites
 from tamis.backends.alerting import alerted, summary_of
+from tamis.backends.progress import Shown, at_most_every, in_one_line
 from tamis.engine.job import make_job
 from tamis.engine.run.inputs import find_inputs
 from tamis.engine.run.output.temporary import temporary_output
@@ -97,8 +99,6 @@ def _run(run: Run, executor: BaseExecutor, writer: Writer | None, run_dir: str |
 
 def shown(executor: BaseExecutor, name: str, run: Callable[[], RunResult]) -> RunResult:
     """`run` with its progress shown, unless the executor has somebody who watches already."""
-    from tamis.pipeline.progress import Shown, at_most_every, in_one_line
-
     if executor.progress is not None or not executor.show_progress:
         return run()
     with Shown() as line:
@@ -151,15 +151,13 @@ def _output(writer: Writer | None, run_dir: str | None) -> str:
 
 def load_report() -> None:
     """Import what writes the report: 20 ms, of which an executor may have some to spare while others work."""
-    import tamis.observe.report  # noqa: F401
+    _satellites.load("report.write")
 
 
 def _leave_report(run_dir: str) -> str:
     """Write report.html, and return where it lies. A report that cannot be written never fails a run."""
-    from tamis.observe.report import write_report
-
     try:
-        return str(write_report(run_dir))
+        return str(_satellites.load("report.write")(run_dir))
     except (TamisError, OSError) as exc:
         _log.warning("no report: %s", exc)
         return ""

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tamis.pipeline.progress import Shown
+from tamis.backends.progress import Shown
 from tamis.sizes import format_size
 from tamis.terminal import clock, printable
 

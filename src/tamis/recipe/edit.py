@@ -15,7 +15,7 @@ import yaml
 
 from tamis import files
 from tamis.errors import RecipeError, UsageError
-from tamis.recipe.yaml_text import Node, parse, plain_scalar, read_text
+from tamis.yaml_text import Node, parse, plain_scalar, read_text
 
 _SHIPPED = Path(__file__).parent / "presets"
 

@@ -26,11 +26,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from tamis import _satellites
 from tamis.errors import RecipeError, UsageError
 from tamis.recipe.targets import TARGET, Targets, check_allowed_name
-from tamis.recipe.yaml_text import Located, Node, References, override, parse, read_text, suggest
 from tamis.signatures import accepted
 from tamis.sizes import check_integer, check_seconds, parse_fraction, parse_size
+from tamis.yaml_text import Located, Node, References, override, parse, read_text, suggest
 
 if TYPE_CHECKING:
     from tamis.observe.alerts.parse import Section
@@ -263,9 +264,8 @@ class _Loader:
     def alerts(self) -> Section | None:
         if "alerts" not in self.top:
             return None
-        from tamis.observe.alerts.parse import read_section
-
-        return read_section(self.top["alerts"])
+        section: Section = _satellites.load("alerts.read_section")(self.top["alerts"])
+        return section
 
     def settings(self) -> dict[str, object]:
         found: dict[str, object] = {}

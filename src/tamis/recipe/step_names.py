@@ -15,7 +15,7 @@ import os
 from pathlib import Path
 
 from tamis.recipe.targets import TARGET
-from tamis.recipe.yaml_text import Located, Node, References, parse, read_text, suggest
+from tamis.yaml_text import Located, Node, References, parse, read_text, suggest
 
 PRESETS = Path(__file__).parent / "presets"
 NAMES = {

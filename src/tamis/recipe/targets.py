@@ -18,15 +18,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
-from tamis import secrets
+from tamis import _satellites, secrets
 from tamis.errors import RecipeError
-from tamis.recipe.yaml_text import Located, suggest
 from tamis.signatures import signature
+from tamis.yaml_text import Located, suggest
 
 PUBLIC_ROOMS = (
     "tamis.stages",
     "tamis.pipeline",
-    "tamis.core.client",
+    _satellites.module_of("recipe.client"),
     "tamis.curation.steps",
     "tamis.curation.images",
 )

@@ -18,7 +18,7 @@ from tamis.observe.alerts.parse import RULE_KEYS, Section, read_file, read_secti
 from tamis.observe.alerts.rules import Limit, Rule
 from tamis.observe.alerts.sinks import CommandSink, WebhookSink
 from tamis.recipe.load import load_recipe
-from tamis.recipe.yaml_text import Located, Node, References, parse
+from tamis.yaml_text import Located, Node, References, parse
 
 PLACE = Place("out")
 

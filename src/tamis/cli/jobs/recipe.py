@@ -16,7 +16,7 @@ def list_() -> None:
     """List the recipes that ship with Tamis, and what each does."""
     from tamis.cli.terminal.show import print_table
     from tamis.recipe.step_names import PRESETS
-    from tamis.recipe.yaml_text import fields_of
+    from tamis.yaml_text import fields_of
 
     rows = []
     for path in sorted(PRESETS.glob("*.yaml")):
@@ -33,7 +33,7 @@ def show(name: Annotated[str, Argument(metavar="NAME", help="The name of a shipp
     Example: tamis recipe show web-english > mine.yaml
     """
     from tamis.cli.jobs.request import find_recipe
-    from tamis.recipe.yaml_text import read_text
+    from tamis.yaml_text import read_text
 
     # Redirected into a file, it is the recipe as it was written.
     echo(read_text(find_recipe(name), keep_mark=True).rstrip("\n"), raw=not is_terminal(sys.stdout))

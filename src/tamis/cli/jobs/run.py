@@ -104,11 +104,11 @@ def execute_pipeline(
     """
     from tamis.backends.alerting import OFF
     from tamis.backends.local import LocalExecutor
+    from tamis.backends.progress import Shown
     from tamis.cli.jobs.alerting import Wanted, alert_lines, make_watch
     from tamis.cli.jobs.drops import drops_of_run
     from tamis.cli.jobs.summary import as_dict
     from tamis.forecast import ranges
-    from tamis.pipeline.progress import Shown
 
     run_dir = run_dir_of(pipeline, settings)
     shown, began_s = Shown(quiet), time.time()

@@ -98,7 +98,7 @@ def images(
 def _check_options(preset: str, given: dict[str, object]) -> None:
     """Reject an option that the preset does not use, instead of ignoring it."""
     from tamis.recipe.step_names import PRESETS as FOLDER
-    from tamis.recipe.yaml_text import fields_of
+    from tamis.yaml_text import fields_of
 
     known = fields_of(str(FOLDER / f"images-{preset}.yaml"))
     unknown = [name for name in given if name not in known]

@@ -147,7 +147,7 @@ def _imagined(dataset_bytes: str, document_bytes: str | None) -> Dataset:
 
 def _placeholders(recipe: str) -> dict[str, str]:
     """Values for what a recipe leaves open: a plan without data needs no input."""
-    from tamis.recipe.yaml_text import MISSING, fields_of
+    from tamis.yaml_text import MISSING, fields_of
 
     root = fields_of(find_recipe(recipe))
     planned = {k: "planned" for k, n in root.items() if n.value == MISSING and n.plain}

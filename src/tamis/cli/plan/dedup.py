@@ -23,9 +23,9 @@ from tamis.forecast.experience import Experience
 from tamis.formats.input_files.listing import FileList
 from tamis.formats.input_files.passed_over import passed_lines
 from tamis.memory.budget import find_budget
-from tamis.recipe.yaml_text import plain_scalar
 from tamis.sizes import format_size
 from tamis.stores.urls import absolute
+from tamis.yaml_text import plain_scalar
 
 _AMPLE = 1 << 60  # the disk of a machine that is only imagined
 

@@ -136,7 +136,7 @@ def _no_recipe(output: Path) -> str:
 
 def _open_ends(path: str) -> dict[str, str]:
     """Values for what a recipe leaves open (???) of where it reads and writes, and uses nowhere else: a retry has its own ends."""
-    from tamis.recipe.yaml_text import MISSING, fields_of
+    from tamis.yaml_text import MISSING, fields_of
 
     root = fields_of(path)
     stages = root["stages"].value if "stages" in root and isinstance(root["stages"].value, list) else []

@@ -20,7 +20,7 @@ from tamis.observe.alerts.parse import Section
 from tamis.observe.alerts.rules import BUILT_IN_SINKS, DEFAULT_EVERY_S, Limit, Rule, default_rules
 from tamis.observe.alerts.sinks import CommandSink, Sink
 from tamis.observe.alerts.wording import UNITS
-from tamis.recipe.yaml_text import suggest
+from tamis.yaml_text import suggest
 
 ALLOW = "--allow-alert-sinks"
 OFF = "off"

@@ -29,8 +29,8 @@ from tamis.observe.alerts.measures import MEASURES
 from tamis.observe.alerts.rules import BUILT_IN_SINKS, LEVELS, REMEDIES, Limit
 from tamis.observe.alerts.sinks import CommandSink, Sink, WebhookSink
 from tamis.observe.alerts.wording import parse_time
-from tamis.recipe.yaml_text import Located, Node, References, parse, read_text, suggest
 from tamis.sizes import parse_size
+from tamis.yaml_text import Located, Node, References, parse, read_text, suggest
 
 MAX_FILE_BYTES = 1_000_000
 MAX_RULES, MAX_SINKS, MAX_TEXT, MAX_ITEMS = 200, 20, 2000, 50

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tamis.pipeline import progress
-from tamis.pipeline.progress import Rates, Shown
+from tamis.backends import progress
+from tamis.backends.progress import Rates, Shown
 
 
 def state(seconds: float, left: int, read: int, **more: Any) -> dict[str, Any]:

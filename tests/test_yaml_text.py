@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tamis.errors import RecipeError
-from tamis.recipe.yaml_text import Node, References, override, parse
+from tamis.yaml_text import Node, References, override, parse
 
 
 def plain(node: Node) -> Any:
