@@ -23,7 +23,7 @@ MODULES = {
 HEAVY = ("numpy", "pyarrow", "numba", "pandas", "torch", "ray", "backports", "bokeh", "boto3")
 SUPERVISOR_SIDE = [
     *(m for m in MODULES if m.startswith(("tamis.engine.supervisor", "tamis.engine.run", "tamis.forecast"))),
-    "tamis.engine.channel", "tamis.engine.job", "tamis.engine.ledger", "tamis.engine.monitor.database", "tamis.engine.worker.workplace",
+    "tamis.engine.channel", "tamis.engine.job", "tamis.engine.ledger", "tamis.engine.monitor.database", "tamis.engine.worker.config",
     "tamis.backends.local", "tamis.pipeline", "tamis.tasks", *(m for m in MODULES if m.startswith("tamis.stages")),
     *(f"tamis.dedup.{m}" for m in (
         "alarms", "replay_tables.stages", "ids.removal", "index.index", "planning", "progress_files", "join_segments.passes", "solver_process", "workflow",

@@ -12,7 +12,7 @@ import pytest
 from tamis import InProcessExecutor, Pipeline
 from tamis.backends.progress import Shown
 from tamis.curation import Curation, ExactDuplicates
-from tamis.engine.run.drive import Driver
+from tamis.engine.run.event_loop import EventLoop
 from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
 from tamis.stages.text.filters import ScoreFilter
 from tamis.stages.text.filters.heuristic import WordCountFilter
@@ -59,7 +59,7 @@ def test_who_interrupts_is_told_what_is_waited_for(
         raise KeyboardInterrupt
 
     monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))  # shows what a terminal does
-    monkeypatch.setattr(Driver, "run", interrupted)
+    monkeypatch.setattr(EventLoop, "run", interrupted)
     (tmp_path / "a.jsonl").write_text('{"text": "one"}\n')
     with pytest.raises(KeyboardInterrupt):
         Pipeline("p", stages=[JsonlReader(str(tmp_path))]).run(InProcessExecutor())

@@ -22,6 +22,7 @@ from tamis.backends.cluster.handshake import prove
 from tamis.backends.cluster.hub import Hub
 from tamis.backends.cluster.placing import leases
 from tamis.backends.cluster.remote_workers import RemoteWorkers
+from tamis.engine.worker.config import WorkerConfig
 from tamis.errors import BudgetError, PipelineError, UsageError, WorkerError
 from tamis.observe.run_tables import nodes_table
 from tamis.observe.series import open_series
@@ -146,7 +147,9 @@ def test_a_stage_that_needs_a_gpu_which_no_node_has_is_refused_at_once(tmp_path:
     with pytest.raises(PipelineError, match="asks for 1 GPU, the nodes of this cluster offer 0 at most"):
         pipeline(tmp_path / "in", tmp_path / "out", stage).execute(HereExecutor(session))
     session.gpus = [0.0, 2.0]
-    made = RemoteWorkers(session, b"", {}, str(tmp_path / "log"), False, [], 10**9, {"a": 2.0, "b": 0.5, "c": 0.0})
+    made = RemoteWorkers(
+        session, b"", WorkerConfig("", "", 0), str(tmp_path / "log"), False, [], 10**9, {"a": 2.0, "b": 0.5, "c": 0.0}
+    )
     made._refuse_missing_gpus(session.gpus)
     made._selector.close()
     made._waker.close()
@@ -201,8 +204,8 @@ def test_a_hub_bounds_the_callers_that_say_nothing(monkeypatch: pytest.MonkeyPat
 
 def test_workers_that_are_closed_are_not_woken_by_writing_to_whatever_has_its_number_now(tmp_path: Path) -> None:
     """Threads of the hub may call late."""
-    place = {"workplace": {"staged": str(tmp_path), "scratch": str(tmp_path)}}
-    workers = RemoteWorkers(HereSession(1), b"", place, str(tmp_path / "log"), False, [], 10**9)
+    config = WorkerConfig(str(tmp_path), str(tmp_path), 1 << 20)
+    workers = RemoteWorkers(HereSession(1), b"", config, str(tmp_path / "log"), False, [], 10**9)
     workers.close()
     read, write = os.pipe()  # the lowest numbers that are free: those of the workers
     try:
@@ -225,13 +228,13 @@ def test_who_waits_for_a_node_is_told_after_seconds_what_to_do(
 ) -> None:
     monkeypatch.setattr(remote_workers, "TELL_S", (0.0, 0.2))
     monkeypatch.setattr(remote_workers, "ALONE_S", 0.4)
-    place = {"workplace": {"staged": str(tmp_path), "scratch": str(tmp_path)}}
-    made = RemoteWorkers(HereSession(1), b"", place, str(tmp_path / "log"), False, [], 10**9)
+    config = WorkerConfig(str(tmp_path), str(tmp_path), 1 << 20)
+    made = RemoteWorkers(HereSession(1), b"", config, str(tmp_path / "log"), False, [], 10**9)
     told: list[Any] = []
     with pytest.raises(WorkerError, match=r"no node for 0 s.*run the same command again"):
         poll_often(made, told)
     made.close()
-    assert [type(event).__name__ for event in told] == ["Noticed", "Noticed"]
+    assert [type(event).__name__ for event in told] == ["Incident", "Incident"]
     assert "the run ends after 0 s" in told[0].text
     assert "ray status --address" in caplog.text
 

@@ -15,13 +15,23 @@ from worlds import Record, SimulatedFile, World, identity
 from tamis.engine import messages
 from tamis.engine.ledger import Ledger, StageBook
 from tamis.engine.messages import ORDERS, Covered, Done, Failure, Handover, RowsTooLarge, StreamTooLarge, Vitals
-from tamis.engine.supervisor.actions import Action, Assign, Commit, Discard, Kill, More, Note, Start, Stop
+from tamis.engine.supervisor.actions import (
+    Action,
+    AssignUnit,
+    CommitPartition,
+    DiscardFiles,
+    KillWorker,
+    Note,
+    RequestBlock,
+    StartWorker,
+    StopWorker,
+)
 from tamis.engine.supervisor.coverage import Coverage
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.state import Config, NodeSpec
 from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece, Unit
-from tamis.engine.supervisor.worker_pool import Node
+from tamis.engine.supervisor.worker_pool import PoolNode
 from tamis.engine.wire import decode, encode
 from tamis.formats.input_files.listing import FileList
 from tamis.memory.predictor import Predictor
@@ -158,35 +168,35 @@ class Simulation:
     def act(self, actions: list[Action]) -> None:
         for action in actions:
             match action:
-                case Start(worker, _, _, node):
+                case StartWorker(worker, _, _, node):
                     assert node in self.supervisor.pool.nodes, (
                         f"worker {worker} is to start on node {node}, which is gone"
                     )
                     self.processes[worker] = Process(worker, node)
                     self.soon(lambda w=worker: self.started(w))
-                case Assign(worker, unit, fence, cap_bytes):
+                case AssignUnit(worker, unit, fence, cap_bytes):
                     self.assign(worker, unit, fence, cap_bytes)
-                case More(worker):
+                case RequestBlock(worker):
                     self.soon(lambda w=worker: self.feed_on(w))
-                case Stop(worker):
+                case StopWorker(worker):
                     self.soon(lambda w=worker: self.exits(w, "exit status 0", 0))
-                case Kill(worker, _):
+                case KillWorker(worker, _):
                     process = self.processes.get(worker)
                     if process is not None and process.is_ready:
                         self.soon(lambda w=worker: self.exits(w, "signal SIGKILL", 9))
                     else:
                         self.fired["kill before ready"] += 1  # no pid yet: nobody can kill it
-                case Commit():
+                case CommitPartition():
                     self.fired["slow commit"] += (slow := self.rng.random() < 0.2)
                     self.later(self.rng.uniform(1.0, 20.0) if slow else 0.01, lambda a=action: self.commit(a))
-                case Discard(paths):
+                case DiscardFiles(paths):
                     for path in paths:
                         self.scratch.pop(path, None)
                         self.staged.discard(path)
                 case Note(_, text, _):
                     assert text
 
-    def commit(self, action: Commit) -> list[Action]:
+    def commit(self, action: CommitPartition) -> list[Action]:
         if self.chance("disk full at commit"):
             return supervise.commit_failed(self.supervisor, "cannot commit: no space left")
         for file in action.files:
@@ -201,7 +211,7 @@ class Simulation:
         self.later(1.0, self.measure)
         return [action for node in list(self.supervisor.pool.nodes.values()) for action in self.measure_node(node)]
 
-    def measure_node(self, node: Node) -> list[Action]:
+    def measure_node(self, node: PoolNode) -> list[Action]:
         here = [w for w in self.processes.values() if w.is_ready and w.node == node.id]
         uses = {w.id: WORKER_BYTES * 19 // 20 + w.kept + w.holds for w in here}
         budget = node.config.budget_bytes
@@ -399,7 +409,7 @@ class Simulation:
         if report.handover is not None:
             self.known.add(report.handover.path)
         actions = supervise.done(self.supervisor, worker, fence, report, self.now)
-        assert not [a for a in actions if isinstance(a, Commit)], "a report with an old fence was committed"
+        assert not [a for a in actions if isinstance(a, CommitPartition)], "a report with an old fence was committed"
         return actions
 
     # -- what a worker does with a unit ---------------------------------------------------------------------------------

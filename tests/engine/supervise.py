@@ -17,11 +17,11 @@ from tamis.engine.messages import (
     Vitals,
 )
 from tamis.engine.supervisor.actions import Action, Committed
-from tamis.engine.supervisor.events import AlertFired, Measured, NodeJoined, NodeLost, StopRequested, Tick
+from tamis.engine.supervisor.events import AlertFired, MemoryMeasured, NodeJoined, NodeLost, StopRequested, Tick
 from tamis.engine.supervisor.state import NodeSpec
 from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.supervisor.units import Piece
-from tamis.engine.workers_interface import Died, Said
+from tamis.engine.workers_interface import Died, Received
 
 
 def tick(s: Supervisor, now_s: float) -> list[Action]:
@@ -29,11 +29,11 @@ def tick(s: Supervisor, now_s: float) -> list[Action]:
 
 
 def ready(s: Supervisor, worker: int, now_s: float, vitals: Vitals | None = None) -> list[Action]:
-    return s.handle(Said(worker, Ready(0, vitals or Vitals())), now_s)
+    return s.handle(Received(worker, Ready(0, vitals or Vitals())), now_s)
 
 
 def set_up(s: Supervisor, worker: int, fence: int, kept_bytes: int, peak_bytes: int, now_s: float) -> list[Action]:
-    return s.handle(Said(worker, SetUp(fence=fence, kept_bytes=kept_bytes, peak_bytes=peak_bytes)), now_s)
+    return s.handle(Received(worker, SetUp(fence=fence, kept_bytes=kept_bytes, peak_bytes=peak_bytes)), now_s)
 
 
 def read(
@@ -48,27 +48,27 @@ def read(
     message = Read(
         fence=fence, n_records=n_records, cut=cut, decoded_bytes=decoded_bytes, largest_record=largest_record
     )
-    return s.handle(Said(worker, message), 0.0)
+    return s.handle(Received(worker, message), 0.0)
 
 
 def block(
     s: Supervisor, worker: int, fence: int, piece: Piece, n_bytes: int, compressed: int, now_s: float
 ) -> list[Action]:
-    return s.handle(Said(worker, Block(fence=fence, piece=piece, n_bytes=n_bytes, compressed=compressed)), now_s)
+    return s.handle(Received(worker, Block(fence=fence, piece=piece, n_bytes=n_bytes, compressed=compressed)), now_s)
 
 
 def done(s: Supervisor, worker: int, fence: int, report: Done, now_s: float) -> list[Action]:
-    return s.handle(Said(worker, replace(report, fence=fence)), now_s)
+    return s.handle(Received(worker, replace(report, fence=fence)), now_s)
 
 
 def too_large(
     s: Supervisor, worker: int, fence: int, report: StreamTooLarge | RowsTooLarge, now_s: float
 ) -> list[Action]:
-    return s.handle(Said(worker, replace(report, fence=fence)), now_s)
+    return s.handle(Received(worker, replace(report, fence=fence)), now_s)
 
 
 def failed(s: Supervisor, worker: int, fence: int, report: Failure, now_s: float) -> list[Action]:
-    return s.handle(Said(worker, replace(report, fence=fence)), now_s)
+    return s.handle(Received(worker, replace(report, fence=fence)), now_s)
 
 
 def died(s: Supervisor, worker: int, how: str, signal: int, now_s: float, stage: str = "") -> list[Action]:
@@ -76,7 +76,7 @@ def died(s: Supervisor, worker: int, how: str, signal: int, now_s: float, stage:
 
 
 def measured(s: Supervisor, used_bytes: int, per_worker: dict[int, int], now_s: float, node: int = 0) -> list[Action]:
-    return s.handle(Measured(used_bytes, per_worker, node), now_s)
+    return s.handle(MemoryMeasured(used_bytes, per_worker, node), now_s)
 
 
 def committed(s: Supervisor, partition: int, covered: list[Covered], n_bytes: int, now_s: float) -> list[Action]:

@@ -12,7 +12,15 @@ from simulated import Simulation
 from test_simulation import FAULTS, make_config, make_world
 
 from tamis.engine.messages import Done
-from tamis.engine.supervisor.actions import Action, Assign, Commit, Kill, Note, Start, Stop
+from tamis.engine.supervisor.actions import (
+    Action,
+    AssignUnit,
+    CommitPartition,
+    KillWorker,
+    Note,
+    StartWorker,
+    StopWorker,
+)
 from tamis.engine.supervisor.alert_orders import MIN_SHRUNK_BYTES, STOP_GRACE_S, AlertOrders
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.state import Config
@@ -43,9 +51,9 @@ def only(actions: list[Action], kind: Any) -> Any:
     return found[0]
 
 
-def begin(s: Supervisor) -> Assign:
-    start = only(supervise.tick(s, 0.0), Start)
-    return only(supervise.ready(s, start.worker, 0.0), Assign)
+def begin(s: Supervisor) -> AssignUnit:
+    start = only(supervise.tick(s, 0.0), StartWorker)
+    return only(supervise.ready(s, start.worker, 0.0), AssignUnit)
 
 
 def test_a_pause_starts_nothing_new_and_ends_by_itself() -> None:
@@ -54,23 +62,23 @@ def test_a_pause_starts_nothing_new_and_ends_by_itself() -> None:
     assert only(supervise.alert(s, "pause:30", 10.0), Note).text == "nothing new starts for 30 s"
     supervise.alert(s, "pause:5", 10.0)  # a shorter one does not shorten it
     actions = supervise.done(s, a.worker, a.fence, report(), 12.0)
-    assert [type(x) for x in actions] == [Commit]
+    assert [type(x) for x in actions] == [CommitPartition]
     assert supervise.tick(s, 39.9) == []
-    assert only(supervise.tick(s, 40.0), Assign).worker == a.worker
+    assert only(supervise.tick(s, 40.0), AssignUnit).worker == a.worker
 
 
 @pytest.mark.parametrize("argument", ["", "x", "-1", "0", "nan", "inf", "1e999"])
 def test_a_pause_without_an_end_is_refused(argument: str) -> None:
     s = supervisor()
     supervise.alert(s, f"pause:{argument}", 0.0)
-    assert only(supervise.tick(s, 0.0), Start)
+    assert only(supervise.tick(s, 0.0), StartWorker)
 
 
 def test_a_pause_is_an_hour_at_most() -> None:
     s = supervisor()
     supervise.alert(s, "pause:1e9", 0.0)
     assert supervise.tick(s, 3599.0) == []
-    assert only(supervise.tick(s, 3600.0), Start)
+    assert only(supervise.tick(s, 3600.0), StartWorker)
 
 
 def test_shrink_halves_partitions_until_they_are_small_enough() -> None:
@@ -98,14 +106,14 @@ def test_a_busy_worker_is_replaced_after_its_unit_and_no_work_is_lost() -> None:
     note = only(supervise.alert(s, f"recycle:{a.worker}", 1.0), Note)
     assert note.text == "worker 1 (0 B) is replaced after its partition"
     actions = supervise.done(s, a.worker, a.fence, report(), 2.0)
-    assert only(actions, Stop).worker == a.worker
-    assert only(actions, Commit)
+    assert only(actions, StopWorker).worker == a.worker
+    assert only(actions, CommitPartition)
     assert (s.status.counters.recycled, s.status.counters.kills) == (1, 0)
-    start = only(supervise.died(s, a.worker, "exit status 0", 0, 3.0), Start)
-    b = only(supervise.ready(s, start.worker, 3.0), Assign)
+    start = only(supervise.died(s, a.worker, "exit status 0", 0, 3.0), StartWorker)
+    b = only(supervise.ready(s, start.worker, 3.0), AssignUnit)
     assert [type(x) for x in supervise.done(s, b.worker, b.fence, report(), 4.0)] == [
-        Commit,
-        Assign,
+        CommitPartition,
+        AssignUnit,
     ]  # once, not for ever
 
 
@@ -117,8 +125,8 @@ def test_an_idle_worker_is_replaced_at_once_and_the_largest_where_none_is_named(
     supervise.done(s, a.worker, a.fence, report(), 2.0)
     other = next(w for w in s.pool.workers if w != a.worker)
     supervise.ready(s, other, 2.0)
-    assert only(supervise.alert(s, "recycle", 3.0), Stop).worker == a.worker
-    assert only(supervise.alert(s, "recycle", 3.0), Stop).worker == other  # the first is going already
+    assert only(supervise.alert(s, "recycle", 3.0), StopWorker).worker == a.worker
+    assert only(supervise.alert(s, "recycle", 3.0), StopWorker).worker == other  # the first is going already
     assert only(supervise.alert(s, "recycle", 3.0), Note).text == "there is no worker to replace"
 
 
@@ -136,8 +144,8 @@ def test_stop_lets_busy_workers_end_and_commits_what_they_did() -> None:
     assert supervise.alert(s, "stop:again", 1.0) == []
     assert supervise.tick(s, 2.0) == []
     assert not s.finished
-    commit = only(supervise.done(s, a.worker, a.fence, report(), 3.0), Commit)
-    assert only(supervise.tick(s, 3.0), Kill).why == "stopping"
+    commit = only(supervise.done(s, a.worker, a.fence, report(), 3.0), CommitPartition)
+    assert only(supervise.tick(s, 3.0), KillWorker).why == "stopping"
     assert s.status.stopping == "disk is full: really"
     supervise.died(s, a.worker, "signal SIGKILL", 9, 4.0)
     assert not s.finished  # the commit is under way
@@ -151,7 +159,7 @@ def test_stop_does_not_wait_for_ever() -> None:
     a = begin(s)
     supervise.alert(s, "stop:enough", 1.0)
     assert supervise.tick(s, 0.9 + STOP_GRACE_S) == []
-    assert only(supervise.tick(s, 1.0 + STOP_GRACE_S), Kill).worker == a.worker
+    assert only(supervise.tick(s, 1.0 + STOP_GRACE_S), KillWorker).worker == a.worker
     assert s.status.stopping == "enough"
 
 
@@ -159,7 +167,7 @@ def test_stop_when_nothing_is_left_is_no_stop() -> None:
     s = supervisor(size=500)
     a = begin(s)
     supervise.alert(s, "stop:enough", 1.0)
-    commit = only(supervise.done(s, a.worker, a.fence, report(), 2.0), Commit)
+    commit = only(supervise.done(s, a.worker, a.fence, report(), 2.0), CommitPartition)
     supervise.tick(s, 2.0)
     supervise.committed(s, commit.partition, commit.covered, 0, 3.0)
     assert (s.finished, s.status.stopping) == (True, "")

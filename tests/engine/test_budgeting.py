@@ -12,8 +12,8 @@ from tamis.engine.run.budget.shares import (
     SPREAD_BYTES,
     STEP_BYTES,
     WORKER_OWN_BYTES,
-    Server,
-    Shares,
+    BudgetShares,
+    ServerMemory,
     budget_to_name,
     share_budget,
     smallest_budget,
@@ -25,9 +25,11 @@ from tamis.stages.resources import Resources
 MB = 1_000_000
 
 
-def shares(budget: int, record: Record | None = None, memory_gb: float = 0.0, **settings: int) -> Shares:
+def shares(budget: int, record: Record | None = None, memory_gb: float = 0.0, **settings: int) -> BudgetShares:
     job = Job("p", None, None, [], None, [Segment(0, 0, Resources(memory_gb=memory_gb))])
-    return share_budget(budget, Server(60 * MB, 30 * MB, 90 * MB), RunSettings(**settings), record or Record(), job)  # type: ignore[arg-type]
+    return share_budget(
+        budget, ServerMemory(60 * MB, 30 * MB, 90 * MB), RunSettings(**settings), record or Record(), job
+    )  # type: ignore[arg-type]
 
 
 def test_the_smallest_budget_is_named_and_works() -> None:
@@ -51,12 +53,12 @@ def test_what_repeats_to_a_tenth_of_a_megabyte_gives_one_number() -> None:
     assert len({smallest_budget(81 * MB + i * 10_000, 10 * MB) for i in range(20)}) == 1
 
 
-def server(own_bytes: int, peak_bytes: int = 0) -> Server:
+def server(own_bytes: int, peak_bytes: int = 0) -> ServerMemory:
     """The forking server as it was measured, with nothing beside it."""
-    return Server(own_bytes, 0, peak_bytes)
+    return ServerMemory(own_bytes, 0, peak_bytes)
 
 
-def named(measured: Server) -> int:
+def named(measured: ServerMemory) -> int:
     """The number in the refusal of a budget that is much too small."""
     job = Job("p", None, None, [], None, [Segment(0, 0, Resources())])
     with pytest.raises(BudgetError) as caught:
@@ -104,7 +106,7 @@ def test_the_command_line_counts_what_it_may_come_to(monkeypatch: pytest.MonkeyP
     def fixed(own_bytes: int) -> int:
         monkeypatch.setattr("tamis.memory.meter.own_bytes", lambda: own_bytes)
         settings = RunSettings(count_caller=True)
-        return share_budget(500 * MB, Server(60 * MB, 30 * MB, 90 * MB), settings, Record(), job).fixed_bytes
+        return share_budget(500 * MB, ServerMemory(60 * MB, 30 * MB, 90 * MB), settings, Record(), job).fixed_bytes
 
     assert fixed(10 * MB) == fixed(20 * MB)
     assert fixed(100 * MB) > fixed(50 * MB) > fixed(30 * MB)

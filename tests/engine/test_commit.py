@@ -19,7 +19,7 @@ from tamis.engine.run.output import commit as commit_module
 from tamis.engine.run.output.commit import Committer, commit_group, remove_orphans
 from tamis.engine.run.output.directory import RunDir
 from tamis.engine.run.output.names import name_of
-from tamis.engine.supervisor.actions import Commit, Replace
+from tamis.engine.supervisor.actions import CommitPartition, ReplaceFile
 from tamis.engine.supervisor.units import Kind, Piece
 from tamis.errors import RunConflict
 from tamis.formats.compression.streams import StreamReader, StreamWriter, codec_of
@@ -31,7 +31,7 @@ class PowerCut(BaseException):
     """The process is gone: nothing behind this operation happens."""
 
 
-def make_job(folder: RunDir, root: int, text: str, quarantine: str = "") -> Commit:
+def make_job(folder: RunDir, root: int, text: str, quarantine: str = "") -> CommitPartition:
     ledger = Ledger()
     ledger.records.add(1, root)
     ledger.written.add(1, root)
@@ -42,10 +42,10 @@ def make_job(folder: RunDir, root: int, text: str, quarantine: str = "") -> Comm
             Path(path).write_text(body)
             files.append(StagedFile(path, kind, 1, len(body), content=f"{root:032x}"))
     first = Piece(0, Kind.BYTES, "in", root * 100, root * 100 + 100)
-    return Commit(root, first, 0, [(0, root * 100, root * 100 + 100, False)], files, ledger.to_dict())
+    return CommitPartition(root, first, 0, [(0, root * 100, root * 100 + 100, False)], files, ledger.to_dict())
 
 
-def prepare(tmp_path: Path) -> tuple[RunDir, list[Commit | Replace]]:
+def prepare(tmp_path: Path) -> tuple[RunDir, list[CommitPartition | ReplaceFile]]:
     """An output with a committed file and a foreign one, and a group of three commits to make."""
     folder = RunDir(str(tmp_path / "out"))
     folder.open()
@@ -54,7 +54,7 @@ def prepare(tmp_path: Path) -> tuple[RunDir, list[Commit | Replace]]:
     (tmp_path / "out" / "foreign.txt").write_text("mine")
     staged = os.path.join(folder.staged, "u9.1.out")
     Path(staged).write_text("ONE!!\n")
-    replace = Replace(
+    replace = ReplaceFile(
         9,
         "part-000000-000000000000100.jsonl",
         StagedFile(staged, "output", 1, 6, "parquet", f"{5:032x}"),
@@ -228,8 +228,8 @@ def test_the_committing_thread_groups_what_waits_and_reports_each(
 
 
 def test_names_sort_in_input_order_and_tell_steps_apart() -> None:
-    job = Commit(1, Piece(7, Kind.BYTES, "x", 1234), 0, [], [], {})
-    later = Commit(1, Piece(7, Kind.BYTES, "x", 1234), 2, [], [], {})
+    job = CommitPartition(1, Piece(7, Kind.BYTES, "x", 1234), 0, [], [], {})
+    later = CommitPartition(1, Piece(7, Kind.BYTES, "x", 1234), 2, [], [], {})
     assert name_of(job, StagedFile("x", "output"), 0) == "part-000007-000000000001234.jsonl"
     assert name_of(job, StagedFile("x", "output", extension="jsonl.gz"), 1) == "part-000007-000000000001234-1.jsonl.gz"
     assert name_of(later, StagedFile("x", "output", extension="parquet"), 0) == "part-000007-000000000001234-s2.parquet"
@@ -283,7 +283,7 @@ def test_parts_of_one_partition_are_committed_as_one_file_in_the_order_of_the_in
         other = os.path.join(folder.staged, f"u{part}.1.quarantine")
         Path(other).write_text("{}\n")
         files.append(StagedFile(other, "quarantine", 1, place=(0, at, 0)))
-    job = Commit(1, Piece(0, Kind.BYTES, "in", 0, 99), 0, [(0, 0, 99, False)], files, Ledger().to_dict())
+    job = CommitPartition(1, Piece(0, Kind.BYTES, "in", 0, 99), 0, [(0, 0, 99, False)], files, Ledger().to_dict())
     commit_group([job], folder.output, folder.quarantine, folder.log)
     folder.close()
     name = f"part-000000-000000000000000.jsonl{codec}"
@@ -310,7 +310,7 @@ def test_parts_that_cannot_follow_each_other_stay_files_of_their_own(tmp_path: P
         path = Path(folder.staged) / f"u{part}.1.out"
         path.write_text(str(at))
         files.append(StagedFile(str(path), "output", extension="parquet", place=(0, at, 0)))
-    job = Commit(1, Piece(0, Kind.ROWS, "in", 0, 99), 0, [(0, 0, 99, False)], files, Ledger().to_dict())
+    job = CommitPartition(1, Piece(0, Kind.ROWS, "in", 0, 99), 0, [(0, 0, 99, False)], files, Ledger().to_dict())
     commit_group([job], folder.output, folder.quarantine, folder.log)
     folder.close()
     found = {p.name: p.read_text() for p in (tmp_path / "out").iterdir() if p.is_file()}

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from tamis.engine.ledger import Dropped, Example, StageBook
 from tamis.engine.worker.apply import Notes, identify, run_stage
-from tamis.engine.worker.dropped import Seen
+from tamis.engine.worker.dropped import StageInput
 from tamis.engine.worker.rejections import Rejections
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.formats.table_block import TableBlock
@@ -36,7 +36,7 @@ def rows(file: int = 0, **columns: Any) -> DocumentBatch:
 
 
 def examples(batch: DocumentBatch, *serials: int) -> list[Example]:
-    return Seen([batch]).examples(np.array(serials))
+    return StageInput([batch]).examples(np.array(serials))
 
 
 class Drop(ProcessingStage[Any, Any]):
@@ -56,7 +56,7 @@ class Drop(ProcessingStage[Any, Any]):
 
 
 def test_bytes_of_lines_without_their_line_breaks() -> None:
-    seen = Seen([jsonl(b'{"a":1}', b' {"a": 22}'), jsonl(b"{}", b'{"a":"\xc3\xa9"}', file=1)])
+    seen = StageInput([jsonl(b'{"a":1}', b' {"a": 22}'), jsonl(b"{}", b'{"a":"\xc3\xa9"}', file=1)])
     assert [seen.n_bytes(np.array([i])) for i in range(4)] == [7, 10, 2, 10]
     assert seen.n_bytes(np.array([3, 1])) == 20
     assert seen.n_bytes(np.empty(0, np.int64)) == 0
@@ -64,13 +64,13 @@ def test_bytes_of_lines_without_their_line_breaks() -> None:
 
 def test_rows_of_a_table_share_its_bytes() -> None:
     batch = rows(n=pa.array([1, 2, 3, 4], pa.int64()), m=pa.array([1, 2, 3, 4], pa.int64()))
-    assert Seen([batch]).n_bytes(np.array([0, 3])) == 32
+    assert StageInput([batch]).n_bytes(np.array([0, 3])) == 32
 
 
 def test_documents_that_a_stage_made_have_no_bytes_and_no_place() -> None:
     made = jsonl(b'{"id":"x"}', b'{"id":"y"}')
     made._rows = np.array([0, -1])
-    seen = Seen([made.with_column("id", ["x", "new"])])
+    seen = StageInput([made.with_column("id", ["x", "new"])])
     assert seen.n_bytes(np.array([0, 1])) == 10
     assert seen.examples(np.array([0, 1])) == [(0, 0, "x"), (-1, -1, "new")]
     assert examples(made.with_column("id", ["x", None]), 1) == []

@@ -12,7 +12,7 @@ from tamis.backends.local import LocalExecutor
 from tamis.engine.run.budget.expectation import profile_key, stage_names
 from tamis.forecast import profiles
 from tamis.forecast.experience import compared, models_of
-from tamis.forecast.prediction import Conditions, Measured, runs_of
+from tamis.forecast.prediction import Conditions, RunMeasurement, runs_of
 from tamis.memory.predictor import MIB, Predictor
 from tamis.pipeline import Pipeline
 from tamis.stages.text.io.reader import JsonlReader
@@ -119,7 +119,7 @@ def test_names_for_the_table_are_those_of_what_a_stage_carries() -> None:
 
 
 def test_what_was_measured_stands_beside_the_interval() -> None:
-    took = Measured(Conditions(10, 1, 1, 1, 1, 1, 1, 1), 7, 2.0, 1.0, 0.5, 0, 3, 1, 1)
+    took = RunMeasurement(Conditions(10, 1, 1, 1, 1, 1, 1, 1), 7, 2.0, 1.0, 0.5, 0, 3, 1, 1)
     span = {"low": 5, "expected": 6, "high": 8}
     found = compared({"peak_bytes": span, "seconds": span, "cpu_s": 1.0}, took)
     assert found["peak_bytes"] == {**span, "measured": 7, "inside": True}

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from tamis.engine.messages import Done
 from tamis.engine.supervisor.coverage import Intervals
 from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece, Unit
+from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.worker.feed import feed
-from tamis.engine.worker.read import Limits, read_pieces
-from tamis.engine.worker.workplace import Workplace
+from tamis.engine.worker.read import ReadOptions, read_pieces
 from tamis.formats.compression import source as compression
 from tamis.formats.compression.source import PieceSource
 from tamis.formats.compression.streams import StreamWriter
@@ -33,7 +33,7 @@ def run_feed(
     folder = os.path.dirname(path)
     unit = Unit(7, [Piece(3, kind, path, s, e) for s, e in ranges], mode=Mode.FEED, block_bytes=block_bytes)
     blocks: list[Piece] = []
-    place = Workplace(folder, folder, max_record_bytes)
+    place = WorkerConfig(folder, folder, max_record_bytes)
     names, base = os.path.join(place.scratch, "f1.1"), os.path.join(folder, "staged")
     report = feed(unit, names, place, base, lambda news: blocks.append(news.piece), lambda: 0)
     return blocks, report
@@ -175,7 +175,7 @@ def test_rows_of_a_row_group_as_blocks(tmp_path: Any) -> None:
     blocks, report = run_feed(path, [(1000, 4500)], 100_000, 1000, Kind.ROWS)
     assert len(blocks) > 1
     assert report.n_records == 0
-    contents = read_pieces(blocks, [], Limits(1000, 0))
+    contents = read_pieces(blocks, [], ReadOptions(1000, 0))
     assert [n for b in contents.batches for n in b.column("n").to_pylist()] == list(range(1000, 4500))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tamis.engine.messages import Done, Held, Vitals
 from tamis.engine.supervisor.actions import Note
-from tamis.engine.supervisor.leakage import Leakage, Line
+from tamis.engine.supervisor.leakage import Leakage, WorkerSeries
 from tamis.engine.supervisor.units import Kind, Mode, Piece, Unit
 
 MB, KB = 1_000_000, 1_000
@@ -132,15 +132,15 @@ def test_reading_and_writing_are_no_stages() -> None:
 
 
 def test_no_stage_is_named_when_none_stands_out() -> None:
-    line = Line(probes=[held(a=5_000, b=6_000)])
+    line = WorkerSeries(probes=[held(a=5_000, b=6_000)])
     assert line.stage(100_000) == ""
     assert line.stage(10_000) == "b"
-    assert Line().stage(10_000) == ""
+    assert WorkerSeries().stage(10_000) == ""
 
 
 def test_memory_that_no_allocator_counts_is_found_by_the_resident_pages() -> None:
     mapped = Held([("a", {"malloc_bytes": 10, "rss_bytes": 0}), ("b", {"malloc_bytes": 0, "rss_bytes": 70 * KB})])
-    assert Line(probes=[mapped]).stage(64_000) == "b"
+    assert WorkerSeries(probes=[mapped]).stage(64_000) == "b"
 
 
 def test_a_line_goes_on_in_the_next_worker() -> None:

@@ -16,8 +16,8 @@ from tamis.engine.ledger import Ledger
 from tamis.engine.messages import Done
 from tamis.engine.monitor import monitor as module
 from tamis.engine.monitor.database import RunDatabase
-from tamis.engine.monitor.monitor import Monitor, Place
-from tamis.engine.supervisor.actions import Commit, Committed
+from tamis.engine.monitor.monitor import Monitor, MonitoredRun
+from tamis.engine.supervisor.actions import CommitPartition, Committed
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.state import Config
 from tamis.engine.supervisor.supervisor import Supervisor
@@ -87,7 +87,7 @@ STATE = {
 
 def made(tmp_path: Path, mark: Mark | None = None, **parts: Any) -> tuple[Monitor, RunDatabase]:
     db = RunDatabase(str(tmp_path / "run.sqlite"))
-    place = Place(
+    place = MonitoredRun(
         ["rules"], [100, 100], [Kind.BYTES, Kind.BYTES], str(tmp_path), (str(tmp_path),), mark=mark or Mark(), about={"name": "n"}
     )  # fmt: skip
     return Monitor(db, place, Ledger(), **parts), db
@@ -201,7 +201,7 @@ def test_commits_splits_and_quarantine_reach_the_map(tmp_path: Path) -> None:
     ledger.records.add(10, 1)
     ledger.quarantined.add(5, 1)
     piece = Piece(0, Kind.BYTES, "in0", 0, 100)
-    monitor.committing(Commit(1, piece, 0, [(0, 0, 100, True)], [], ledger.to_dict()))
+    monitor.committing(CommitPartition(1, piece, 0, [(0, 0, 100, True)], [], ledger.to_dict()))
     monitor.committed(Committed(1, [(0, 0, 100, True)], 0))
     monitor.split(s.queue.new_unit([Piece(1, Kind.BYTES, "in1", 50, 60)]))
     monitor.tick(STATE, s, Idle(), final=True)
@@ -266,7 +266,7 @@ def test_a_fault_in_here_is_noted_once_and_hurts_nobody(tmp_path: Path) -> None:
         monitor._sampled_s = monitor._detailed_s = float("-inf")
         assert monitor.tick(STATE, s, Idle()) is None
     monitor.done(Done(stages=[{"nonsense": 1}]))  # type: ignore[list-item]
-    monitor.committing(Commit(1, Piece(0, Kind.BYTES, "", 0, 1), 0, [], [], {}))
+    monitor.committing(CommitPartition(1, Piece(0, Kind.BYTES, "", 0, 1), 0, [], [], {}))
     db.close()
     with open_series(tmp_path) as series:
         assert [e.text for e in series.events()] == [

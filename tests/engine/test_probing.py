@@ -14,9 +14,9 @@ from tamis.engine.activity import READING, WRITING
 from tamis.engine.job import make_job
 from tamis.engine.messages import Done, Held
 from tamis.engine.supervisor.units import Kind, Piece, Unit
+from tamis.engine.worker.config import OutputSpec, WorkerConfig
 from tamis.engine.worker.probe import PythonProbe
 from tamis.engine.worker.process import UnitRunner
-from tamis.engine.worker.workplace import OutputSpec, Workplace
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.io.reader import JsonlReaderStage
 from tamis.tasks import DocumentBatch
@@ -72,7 +72,7 @@ def run(
     (folder / "in.jsonl").write_bytes(DATA)
     made = {"max_record_bytes": 1000, "output": OutputSpec("jsonl"), "keep_rejected": True, **place}
     job = make_job("job", [JsonlReaderStage(None, None), *stages], "streaming")
-    runner = UnitRunner(job, Workplace(staged=str(staged), scratch=str(folder), **made))
+    runner = UnitRunner(job, WorkerConfig(staged=str(staged), scratch=str(folder), **made))
     unit = Unit(1, [Piece(0, Kind.BYTES, str(folder / "in.jsonl"), 0, len(DATA))])
     if probe:
         unit.probe = True

@@ -12,11 +12,11 @@ import pytest
 
 from tamis.engine.job import Job, make_job
 from tamis.engine.ledger import Ledger
-from tamis.engine.messages import NEWS, Done, Failure, Read, SetUp
+from tamis.engine.messages import WORKER_MESSAGES, Done, Failure, Read, SetUp
 from tamis.engine.supervisor.units import Kind, Mode, Piece, Recast, Unit
 from tamis.engine.wire import decode, encode
+from tamis.engine.worker.config import OutputSpec, WorkerConfig
 from tamis.engine.worker.process import UnitRunner
-from tamis.engine.worker.workplace import OutputSpec, Workplace
 from tamis.errors import FormatError
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.io.reader import JsonlReaderStage
@@ -74,7 +74,7 @@ def runner(folder: Path, *stages: ProcessingStage[Any, Any], mode: str = "stream
         "output": OutputSpec("jsonl"),
         **place,
     }
-    return UnitRunner(job, Workplace(**made))
+    return UnitRunner(job, WorkerConfig(**made))
 
 
 def unit(folder: Path, data: bytes, **more: Any) -> Unit:
@@ -175,7 +175,7 @@ def test_quarantine_sets_records_aside_unprocessed(tmp_path: Path) -> None:
 
 
 def aside(made: UnitRunner, work: Unit) -> Ledger:
-    ledger = decode(encode(run(made, work)[0]), NEWS).ledger
+    ledger = decode(encode(run(made, work)[0]), WORKER_MESSAGES).ledger
     assert ledger.problems() == []
     return ledger
 

@@ -19,13 +19,13 @@ from tamis import InProcessExecutor, Pipeline
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.units import MIN_ROWS_BYTES, TO_END, Kind, Mode, Piece
 from tamis.engine.worker import read as reading
-from tamis.engine.worker.read import Contents, Limits, TooLarge, read_pieces
+from tamis.engine.worker.read import Contents, ReadOptions, TooLarge, read_pieces
 from tamis.formats.input_files.listing import FileList
 from tamis.formats.parquet import format as parquet
 from tamis.stages.text.io.reader import DocumentReader, ParquetReader
 from tamis.stages.text.io.writer import JsonlWriter, ParquetWriter
 
-LIMITS = Limits(1000, 0)
+LIMITS = ReadOptions(1000, 0)
 
 
 def texts(contents: Contents, name: str = "a") -> list[object]:
@@ -60,7 +60,7 @@ def test_a_cut_and_its_halves_hold_the_same_records(
 ) -> None:
     path = tmp_path_factory.mktemp("cut") / "x.jsonl"
     path.write_text("\n".join(lines))
-    size, limits = path.stat().st_size, Limits(max_record, 0)
+    size, limits = path.stat().st_size, ReadOptions(max_record, 0)
     whole = read_pieces([Piece(0, Kind.BYTES, str(path), 0, size)], [], limits)
     cut = whole.cut if whole.cut >= 0 else min(cut, size)
     halves = [read_pieces([Piece(0, Kind.BYTES, str(path), s, e)], [], limits) for s, e in ((0, cut), (cut, size))]
@@ -79,7 +79,7 @@ def test_a_stream_that_is_larger_than_its_bound_says_so(tmp_path: Path) -> None:
     piece = Piece(4, Kind.STREAM, str(path), 0)
     assert len(texts(read_pieces([piece], [], LIMITS))) == 1000
     with pytest.raises(TooLarge) as caught:
-        read_pieces([piece], [], Limits(1000, 100))
+        read_pieces([piece], [], ReadOptions(1000, 100))
     assert caught.value.report.file == 4
 
 
@@ -94,7 +94,7 @@ def test_a_damaged_stream_keeps_what_stands_before(tmp_path: Path) -> None:
 def test_a_file_that_changed_or_is_gone_is_named(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text('{"a":1}\n')
-    contents = read_pieces([Piece(0, Kind.BYTES, str(path), 0, 8)], [], Limits(1000, 0, {str(path): (7, 0)}))
+    contents = read_pieces([Piece(0, Kind.BYTES, str(path), 0, 8)], [], ReadOptions(1000, 0, {str(path): (7, 0)}))
     assert (contents.batches, contents.bad[0].whole_file) == ([], True)
     assert "it had 7 bytes when the run began and has 8 now" in contents.bad[0].reason
     gone = read_pieces([Piece(0, Kind.BYTES, str(tmp_path / "gone.jsonl"), 0, 8)], [], LIMITS)
@@ -124,7 +124,9 @@ def test_rows_whose_text_is_not_utf8_are_set_aside(tmp_path: Path) -> None:
 def test_only_the_columns_asked_for_are_read(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     bad_text(path)
-    contents = read_pieces([Piece(2, Kind.ROWS, str(path), 0, TO_END)], [], Limits(1000, 0, {}, ("z", "n", "none")))
+    contents = read_pieces(
+        [Piece(2, Kind.ROWS, str(path), 0, TO_END)], [], ReadOptions(1000, 0, {}, ("z", "n", "none"))
+    )
     assert contents.bad == []
     assert [b.get_columns() for b in contents.batches] == [["z", "n"]]
     assert texts(contents, "n") == [0, 1, 2, 3, 4]
@@ -152,7 +154,7 @@ def test_rows_larger_than_max_record_are_set_aside_as_records_are(tmp_path: Path
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
     piece = Piece(3, kind, str(path), 0, 4, source="in.parquet" if kind is Kind.ROW_BLOCK else "")
-    contents = read_pieces([piece], [], Limits(1007, 0))
+    contents = read_pieces([piece], [], ReadOptions(1007, 0))
     assert texts(contents, "n") == [1, 3]
     assert [(b.file, b.offset, b.length, b.unit, b.reason) for b in contents.bad] == [
         (3, 1, 1, "rows", "larger than max_record"),
@@ -172,7 +174,7 @@ def test_a_large_record_is_told_with_where_to_cut(tmp_path: Path) -> None:
     large = b'{"a":"' + b"x" * 2_000_000 + b'"}\n'
     path.write_bytes(b'{"a":1}\n' + large + b'{"a":2}\n')
     told: list[tuple[int, int, int]] = []
-    limits = Limits(5_000_000, 0, on_large=lambda *what: told.append(what))
+    limits = ReadOptions(5_000_000, 0, on_large=lambda *what: told.append(what))
     read_pieces([Piece(0, Kind.BYTES, str(path), 0, 20)], [], limits)
     read_pieces([Piece(0, Kind.BYTES, str(path), 8, 20)], [], limits)
     read_pieces([Piece(0, Kind.BYTES, str(path), 8, 20), Piece(0, Kind.BYTES, str(path), 0, 8)], [], limits)
@@ -183,13 +185,13 @@ def test_a_large_bad_record_is_copied_and_not_held_once_more(tmp_path: Path) -> 
     path = tmp_path / "a.jsonl"
     bad = b"[" * 1_500_000
     path.write_bytes(b'{"a":1}\n' + bad + b"\n")
-    contents = read_pieces([Piece(0, Kind.BYTES, str(path), 0, 2_000_000)], [], Limits(5_000_000, 0))
+    contents = read_pieces([Piece(0, Kind.BYTES, str(path), 0, 2_000_000)], [], ReadOptions(5_000_000, 0))
     (entry,) = contents.bad
     assert (entry.raw, entry.copy_from) == (None, (str(path), 8, len(bad)))
     block = tmp_path / "b.block"
     block.write_bytes(bad + b"\n")
     piece = Piece(0, Kind.BLOCK, str(block), 100, 100 + len(bad) + 1, 100, str(path))
-    (entry,) = read_pieces([piece], [], Limits(5_000_000, 0)).bad
+    (entry,) = read_pieces([piece], [], ReadOptions(5_000_000, 0)).bad
     assert (entry.offset, entry.raw, entry.copy_from) == (100, None, (str(block), 0, len(bad)))
 
 
@@ -204,14 +206,14 @@ def test_rows_that_decode_to_more_than_they_declare_say_so_before_they_fill_the_
         Piece(2, Kind.ROWS, str(tmp_path / "x.parquet"), 10, n),
     ):
         with pytest.raises(TooLarge) as caught:
-            read_pieces([piece], [], Limits(1 << 30, 1 << 20))
+            read_pieces([piece], [], ReadOptions(1 << 30, 1 << 20))
         info = caught.value.report
         ((first, n_rows, n_bytes),) = info.groups
         assert (info.file, info.n_rows, info.whole) == (2, n, piece.end == TO_END)
         assert (first, n_rows) == (piece.start, n - piece.start)
         assert n_bytes > 2 << 20
         assert n_bytes > 100 * parquet.describe(piece.path).row_groups[0].decoded_bytes
-    small = read_pieces([Piece(2, Kind.ROWS, str(tmp_path / "x.parquet"), 5, 25)], [], Limits(1 << 30, 1 << 20))
+    small = read_pieces([Piece(2, Kind.ROWS, str(tmp_path / "x.parquet"), 5, 25)], [], ReadOptions(1 << 30, 1 << 20))
     assert small.n_records == 20
 
 
@@ -237,7 +239,7 @@ def test_rows_that_a_reader_refuses_come_back_cut_or_fed(
             fed.append((piece.start, piece.end))
             continue
         try:
-            read += read_pieces([piece], [], Limits(1 << 30, block_bytes)).covered
+            read += read_pieces([piece], [], ReadOptions(1 << 30, block_bytes)).covered
         except TooLarge as exc:
             info, size = exc.report, max(block_bytes, MIN_ROWS_BYTES)
             cursor.expand_rows(0, info.groups, info.n_rows, size, piece.start, info.measured)
@@ -264,7 +266,7 @@ def test_a_file_that_the_disk_does_not_give_is_set_aside_by_name(
     monkeypatch.setattr(parquet, "iter_rows", broken)
     size, info = path.stat().st_size, path.stat()
     kind, end = (Kind.BYTES, size) if name == "x.jsonl" else (Kind.ROWS, TO_END)
-    limits = Limits(1000, 0, {str(path): (size, info.st_mtime_ns)})
+    limits = ReadOptions(1000, 0, {str(path): (size, info.st_mtime_ns)})
     contents = read_pieces([Piece(0, kind, str(path), 0, end)], [], limits)
     (bad,) = contents.bad
     assert (bad.reason, bad.lost_bytes, bad.whole_file) == ("cannot be read: Input/output error", size, True)

@@ -15,7 +15,7 @@ from tamis.engine.messages import StagedFile
 from tamis.engine.run.input_identity import InputIdentity
 from tamis.engine.run.output.commit import commit_group
 from tamis.engine.run.output.directory import RunDir
-from tamis.engine.supervisor.actions import Commit
+from tamis.engine.supervisor.actions import CommitPartition
 from tamis.engine.supervisor.units import Kind, Piece
 from tamis.errors import RunConflict
 from tamis.formats.input_files.listing import FileList
@@ -33,7 +33,9 @@ def commit_one(folder: RunDir, start: int, end: int, at_end: bool = False) -> st
     path = os.path.join(folder.staged, f"u{start}")
     Path(path).write_text("x\n")
     about = StagedFile(path, "output", 1, 2, content="0" * 32)
-    job = Commit(1, Piece(0, Kind.BYTES, "in", start, end), 0, [(0, start, end, at_end)], [about], Ledger().to_dict())
+    job = CommitPartition(
+        1, Piece(0, Kind.BYTES, "in", start, end), 0, [(0, start, end, at_end)], [about], Ledger().to_dict()
+    )
     commit_group([job], folder.output, folder.quarantine, folder.log)
     return f"part-000000-{start:015d}.jsonl"
 

@@ -9,15 +9,26 @@ from typing import Any, get_args
 import supervise
 
 from tamis.engine.ledger import Ledger
-from tamis.engine.messages import Done, Failure, Handover, News, RowsTooLarge, StagedFile, StreamTooLarge
-from tamis.engine.supervisor.actions import Action, Assign, Commit, Discard, Kill, More, Note, Replace, Start, Stop
+from tamis.engine.messages import Done, Failure, Handover, RowsTooLarge, StagedFile, StreamTooLarge, WorkerMessage
+from tamis.engine.supervisor.actions import (
+    Action,
+    AssignUnit,
+    CommitPartition,
+    DiscardFiles,
+    KillWorker,
+    Note,
+    ReplaceFile,
+    RequestBlock,
+    StartWorker,
+    StopWorker,
+)
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.events import Event, Tick
 from tamis.engine.supervisor.retry_policy import Misfit
 from tamis.engine.supervisor.state import FEEDER, Config, KillReason, NodeSpec, WorkerState
 from tamis.engine.supervisor.supervisor import MAX_STILLBORN, TRANSITIONS, Supervisor
 from tamis.engine.supervisor.units import Kind, Mode, Piece, Recast
-from tamis.engine.workers_interface import Died, Said
+from tamis.engine.workers_interface import Died, Received
 from tamis.formats.input_files.listing import FileList
 from tamis.memory.predictor import Predictor
 
@@ -44,10 +55,10 @@ def only(actions: list[Action], kind: Any) -> Any:
     return found[0]
 
 
-def begin(s: Supervisor) -> Assign:
+def begin(s: Supervisor) -> AssignUnit:
     """Start the first worker and give it its first unit."""
-    start = only(supervise.tick(s, 0.0), Start)
-    return only(supervise.ready(s, start.worker, 0.0), Assign)
+    start = only(supervise.tick(s, 0.0), StartWorker)
+    return only(supervise.ready(s, start.worker, 0.0), AssignUnit)
 
 
 def test_one_worker_gets_the_pool_less_what_it_holds_anyway() -> None:
@@ -67,7 +78,9 @@ def test_more_workers_than_can_work_are_not_started() -> None:
     s = supervisor((Kind.BYTES, 50 * MB), slots=8)  # 100 MB: two workers of 20 MB with at least 24 MB each
     actions = supervise.tick(s, 0.0)
     for _ in range(10):
-        actions = [a for start in actions if isinstance(start, Start) for a in supervise.ready(s, start.worker, 0.0)]
+        actions = [
+            a for start in actions if isinstance(start, StartWorker) for a in supervise.ready(s, start.worker, 0.0)
+        ]
     assert len(s.pool.workers) == 2
 
 
@@ -76,7 +89,9 @@ def test_done_is_committed_and_the_run_ends() -> None:
     a = begin(s)
     assert not s.finished
     files = [StagedFile("u1", "output", n_bytes=7)]
-    commit = only(supervise.done(s, a.worker, a.fence, report(files=files, covered=[(0, 0, 500, False)]), 1.0), Commit)
+    commit = only(
+        supervise.done(s, a.worker, a.fence, report(files=files, covered=[(0, 0, 500, False)]), 1.0), CommitPartition
+    )
     assert (commit.covered, commit.files, s.queue.n_committing, s.queue.unsynced_bytes, s.finished) == (
         [(0, 0, 500, False)],
         [replace(files[0], place=(0, 0, 0))],
@@ -95,11 +110,11 @@ def test_a_report_with_an_old_fence_is_thrown_away() -> None:
         files=[StagedFile("u1", "output"), StagedFile("x", "listed")],
         handover=Handover("h", 1, 1),
     )
-    assert supervise.done(s, a.worker, a.fence + 1, late, 1.0) == [Discard(["u1", "h"])]
-    assert supervise.done(s, 99, a.fence, late, 1.0) == [Discard(["u1", "h"])]
+    assert supervise.done(s, a.worker, a.fence + 1, late, 1.0) == [DiscardFiles(["u1", "h"])]
+    assert supervise.done(s, 99, a.fence, late, 1.0) == [DiscardFiles(["u1", "h"])]
     assert supervise.failed(s, a.worker, a.fence + 1, Failure("error"), 1.0) == []
     assert supervise.too_large(s, a.worker, a.fence + 1, StreamTooLarge(0, 1, 1), 1.0) == []
-    assert supervise.block(s, 99, 1, Piece(0, Kind.BLOCK, "b", 0, 5), 5, 0, 1.0) == [Discard(["b"])]
+    assert supervise.block(s, 99, 1, Piece(0, Kind.BLOCK, "b", 0, 5), 5, 0, 1.0) == [DiscardFiles(["b"])]
     assert s.status.counters.late == 2
     assert s.pool.workers[a.worker].unit is a.unit
 
@@ -108,10 +123,10 @@ def test_a_worker_that_takes_too_long_is_killed_once_and_its_unit_tried_again() 
     s = supervisor((Kind.BYTES, 500))
     a = begin(s)
     assert supervise.tick(s, 100.0) == []
-    assert only(supervise.tick(s, 100.5), Kill) == Kill(a.worker, "timeout")
+    assert only(supervise.tick(s, 100.5), KillWorker) == KillWorker(a.worker, "timeout")
     assert supervise.tick(s, 101.0) == []
-    start = only(supervise.died(s, a.worker, "signal SIGKILL", 9, 101.0), Start)
-    again = only(supervise.ready(s, start.worker, 101.0), Assign)
+    start = only(supervise.died(s, a.worker, "signal SIGKILL", 9, 101.0), StartWorker)
+    again = only(supervise.ready(s, start.worker, 101.0), AssignUnit)
     assert (again.unit.id, again.unit.n_failures, again.fence) == (a.unit.id, 1, 2)
 
 
@@ -120,7 +135,7 @@ def test_a_worker_over_its_cap_is_killed_and_its_unit_cut() -> None:
     a = begin(s)
     supervise.read(s, a.worker, a.fence, 4, 300)
     assert supervise.measured(s, 100 * MB, {a.worker: 109 * MB}, 1.0) == []
-    assert only(supervise.measured(s, 100 * MB, {a.worker: 110 * MB}, 1.0), Kill).why == "over its cap"
+    assert only(supervise.measured(s, 100 * MB, {a.worker: 110 * MB}, 1.0), KillWorker).why == "over its cap"
     supervise.died(s, a.worker, "signal SIGKILL", 9, 1.0)
     assert [[(p.start, p.end) for p in u.pieces] for u in s.queue.segments[0]] == [[(0, 300)], [(300, 500)]]
     assert (s.status.counters.splits, s.status.counters.memory_failures, s.status.counters.crashes) == (1, 1, 0)
@@ -128,9 +143,9 @@ def test_a_worker_over_its_cap_is_killed_and_its_unit_cut() -> None:
 
 def test_a_kill_that_came_before_the_process_is_repeated_when_it_is_there() -> None:
     s = supervisor((Kind.BYTES, 500))
-    start = only(supervise.tick(s, 0.0), Start)
-    assert supervise.stop(s, "interrupted") == [Note("stop", "interrupted"), Kill(start.worker, "stopping")]
-    assert supervise.ready(s, start.worker, 1.0) == [Kill(start.worker, "stopping")]
+    start = only(supervise.tick(s, 0.0), StartWorker)
+    assert supervise.stop(s, "interrupted") == [Note("stop", "interrupted"), KillWorker(start.worker, "stopping")]
+    assert supervise.ready(s, start.worker, 1.0) == [KillWorker(start.worker, "stopping")]
     assert not s.finished
     supervise.died(s, start.worker, "signal SIGKILL", 9, 1.0)
     assert s.finished
@@ -140,9 +155,9 @@ def test_workers_that_die_while_starting_end_the_run_at_some_point() -> None:
     s = supervisor((Kind.BYTES, 500))
     actions = supervise.tick(s, 0.0)
     for n in range(1, MAX_STILLBORN):
-        actions = supervise.died(s, only(actions, Start).worker, "exit status 1", 0, float(n))
-    actions = supervise.died(s, only(actions, Start).worker, "exit status 1", 0, 99.0)
-    assert not [a for a in actions if isinstance(a, Start)]
+        actions = supervise.died(s, only(actions, StartWorker).worker, "exit status 1", 0, float(n))
+    actions = supervise.died(s, only(actions, StartWorker).worker, "exit status 1", 0, 99.0)
+    assert not [a for a in actions if isinstance(a, StartWorker)]
     assert (s.status.fatal_kind, s.status.fatal) == (
         "worker",
         "20 workers in a row died while starting, the last one with exit status 1",
@@ -180,13 +195,13 @@ def test_a_unit_that_runs_alone_gets_everything_when_everybody_else_is_gone() ->
     s = supervisor((Kind.BYTES, 2 * MB), slots=2, pool=200 * MB)
     first = begin(s)
     second_id = next(w for w in s.pool.workers if w != first.worker)
-    second = only(supervise.ready(s, second_id, 0.0), Assign)
+    second = only(supervise.ready(s, second_id, 0.0), AssignUnit)
     supervise.read(s, first.worker, first.fence, 1, -1)
     supervise.failed(s, first.worker, first.fence, Failure("memory"), 1.0)
     supervise.died(s, first.worker, "exit status 77", 0, 1.0)
     assert supervise.tick(s, 2.0) == []  # the other one still works
     actions = supervise.done(s, second.worker, second.fence, report(), 3.0)
-    alone = only(actions, Assign)
+    alone = only(actions, AssignUnit)
     assert (alone.unit.id, alone.unit.alone, alone.cap_bytes) == (first.unit.id, True, 180 * MB)
     assert supervise.tick(s, 4.0) == []  # and nobody starts beside it
 
@@ -196,32 +211,32 @@ def test_segments_share_one_seat_in_turn() -> None:
     s = supervisor((Kind.BYTES, 500), pool=50 * MB, segments=2)
     a = begin(s)
     actions = supervise.done(s, a.worker, a.fence, report(handover=Handover("h", 3, 10)), 1.0)
-    assert only(actions, Stop).worker == a.worker
-    start = only(supervise.died(s, a.worker, "exit status 0", 0, 2.0), Start)
+    assert only(actions, StopWorker).worker == a.worker
+    start = only(supervise.died(s, a.worker, "exit status 0", 0, 2.0), StartWorker)
     assert start.segment == 1
-    second = only(supervise.ready(s, start.worker, 2.0), Assign)
+    second = only(supervise.ready(s, start.worker, 2.0), AssignUnit)
     assert (second.unit.handover, second.unit.handover_rows, second.unit.partition) == ("h", (0, 3), a.unit.partition)
     actions = supervise.done(s, second.worker, second.fence, report(), 3.0)
-    assert only(actions, Commit).partition == a.unit.partition
-    assert only(actions, Discard).paths == ["h"]
+    assert only(actions, CommitPartition).partition == a.unit.partition
+    assert only(actions, DiscardFiles).paths == ["h"]
 
 
 def busy_by_segment(s: Supervisor, segments: int) -> list[int]:
     """Run to the end, each unit taking one second; return how many workers of each segment were busy at once at most."""
     now, most = 0.0, [0] * segments
-    assigned: list[Assign] = []
+    assigned: list[AssignUnit] = []
     actions = supervise.tick(s, now)
     while not s.finished:
         while actions:
             action = actions.pop(0)
             match action:
-                case Start():
+                case StartWorker():
                     actions += supervise.ready(s, action.worker, now)
-                case Stop():
+                case StopWorker():
                     actions += supervise.died(s, action.worker, "exit status 0", 0, now)
-                case Commit():
+                case CommitPartition():
                     actions += supervise.committed(s, action.partition, action.covered, 0, now)
-                case Assign():
+                case AssignUnit():
                     assigned.append(action)
         assert now < 100.0, "no worker has anything to do, and the run is not over"
         busy = [s.pool.workers[a.worker].segment for a in assigned]
@@ -264,17 +279,19 @@ def node(number: int, pool: int) -> NodeSpec:
 def test_a_feeder_that_waits_on_a_node_with_too_little_memory_makes_room_for_one_elsewhere() -> None:
     s = supervisor((Kind.STREAM, 100 * MB), pool=100 * MB, nodes=[node(1, 100 * MB)], queue_bytes=10)
     actions = supervise.tick(s, 0.0)
-    assigned: list[Assign] = []
+    assigned: list[AssignUnit] = []
     while not assigned:
-        actions = [a for start in actions if isinstance(start, Start) for a in supervise.ready(s, start.worker, 0.0)]
-        assigned = [a for a in actions if isinstance(a, Assign)]
+        actions = [
+            a for start in actions if isinstance(start, StartWorker) for a in supervise.ready(s, start.worker, 0.0)
+        ]
+        assigned = [a for a in actions if isinstance(a, AssignUnit)]
     (feed,) = assigned
     supervise.block(s, feed.worker, feed.fence, Piece(0, Kind.BLOCK, "b1", 0, 50), 50, 5, 1.0)
     assert s.pool.workers[feed.worker].held
     supervise.node_up(s, node(2, 500 * MB), 2.0)
     worker = next(w for w in s.pool.workers.values() if w.segment == 0)
     s.arbiter.learn_setup(worker, 200 * MB, 200 * MB)  # more than the first node has
-    assert Stop(feed.worker) in supervise.tick(s, 3.0)
+    assert StopWorker(feed.worker) in supervise.tick(s, 3.0)
 
 
 def test_what_a_feeder_needs_is_not_forgotten_on_a_smaller_node() -> None:
@@ -289,17 +306,19 @@ def test_an_empty_handover_is_removed_and_committed() -> None:
     s = supervisor((Kind.BYTES, 500), segments=2)
     a = begin(s)
     actions = supervise.done(s, a.worker, a.fence, report(handover=Handover("h", 0, 10)), 1.0)
-    assert Discard(["h"]) in actions
-    assert only(actions, Commit).partition == a.unit.partition
+    assert DiscardFiles(["h"]) in actions
+    assert only(actions, CommitPartition).partition == a.unit.partition
 
 
-def feeding(**more: Any) -> tuple[Supervisor, Assign]:
+def feeding(**more: Any) -> tuple[Supervisor, AssignUnit]:
     s = supervisor((Kind.STREAM, 100 * MB), **{"pool": 200 * MB, "slots": 2, **more})
     actions = supervise.tick(s, 0.0)
-    assigned: list[Assign] = []
+    assigned: list[AssignUnit] = []
     while not assigned:
-        actions = [a for start in actions if isinstance(start, Start) for a in supervise.ready(s, start.worker, 0.0)]
-        assigned = [a for a in actions if isinstance(a, Assign)]
+        actions = [
+            a for start in actions if isinstance(start, StartWorker) for a in supervise.ready(s, start.worker, 0.0)
+        ]
+        assigned = [a for a in actions if isinstance(a, AssignUnit)]
     assert assigned[0].unit.mode is Mode.FEED
     assert s.pool.workers[assigned[0].worker].segment == FEEDER
     return s, assigned[0]
@@ -309,9 +328,9 @@ def test_a_feeder_goes_on_while_the_queue_has_room() -> None:
     s, feed = feeding(queue_bytes=10)
     blocks = [Piece(0, Kind.BLOCK, f"b{i}", i * 6, i * 6 + 6, i * 6) for i in range(2)]
     actions = supervise.block(s, feed.worker, feed.fence, blocks[0], 6, 1, 1.0)
-    assert only(actions, More).worker == feed.worker
+    assert only(actions, RequestBlock).worker == feed.worker
     actions = supervise.block(s, feed.worker, feed.fence, blocks[1], 6, 2, 2.0)
-    assert not [a for a in actions if isinstance(a, More)]
+    assert not [a for a in actions if isinstance(a, RequestBlock)]
     assert s.pool.workers[feed.worker].held
     supervise.tick(s, 500.0)
     assert not s.pool.workers[feed.worker].dying  # who waits is not late
@@ -325,7 +344,7 @@ def test_a_feeder_that_dies_goes_on_behind_what_it_handed_out() -> None:
     assert [[(p.start, p.end) for p in u.pieces] for u in left] == [[(60, 1 << 62)]]
 
 
-def starved(s: Supervisor, a: Assign, now_s: float, **more: Any) -> list[Action]:
+def starved(s: Supervisor, a: AssignUnit, now_s: float, **more: Any) -> list[Action]:
     """A feeder fails for want of memory and is gone."""
     failed = Failure("memory", "MemoryError: .", **more)
     return supervise.failed(s, a.worker, a.fence, failed, now_s) + supervise.died(
@@ -333,17 +352,17 @@ def starved(s: Supervisor, a: Assign, now_s: float, **more: Any) -> list[Action]
     )
 
 
-def fed_again(s: Supervisor, actions: list[Action], now_s: float) -> Assign:
+def fed_again(s: Supervisor, actions: list[Action], now_s: float) -> AssignUnit:
     """The feeder's next attempt: workers that are told to go go, one that is started gets ready."""
     for _ in range(10):
-        found = [a for a in actions if isinstance(a, Assign) and a.unit.mode is Mode.FEED]
+        found = [a for a in actions if isinstance(a, AssignUnit) and a.unit.mode is Mode.FEED]
         if found:
             return found[0]
         more: list[Action] = []
         for action in actions:
-            if isinstance(action, Stop):
+            if isinstance(action, StopWorker):
                 more += supervise.died(s, action.worker, "exit status 0", 0, now_s)
-            elif isinstance(action, Start):
+            elif isinstance(action, StartWorker):
                 more += supervise.ready(s, action.worker, now_s)
         actions = more or supervise.tick(s, now_s)
     raise AssertionError("the feeder does not start again")
@@ -355,8 +374,8 @@ def test_a_feeder_gets_what_it_asked_for_and_others_work_beside_it() -> None:
     assert (again.cap_bytes, s.arbiter.fits_beside(again.cap_bytes)) == (int(137 * MB * 1.1), True)
     assert not s.queue.feeds
     actions = supervise.block(s, again.worker, again.fence, Piece(0, Kind.BLOCK, "b0", 0, 60), 60, 1, 2.0)
-    starts = [a for a in actions + supervise.tick(s, 2.0) if isinstance(a, Start)]
-    work = [a for start in starts for a in supervise.ready(s, start.worker, 2.0) if isinstance(a, Assign)]
+    starts = [a for a in actions + supervise.tick(s, 2.0) if isinstance(a, StartWorker)]
+    work = [a for start in starts for a in supervise.ready(s, start.worker, 2.0) if isinstance(a, AssignUnit)]
     assert work or any(w.unit is not None and w.segment == 0 for w in s.pool.workers.values())
 
 
@@ -417,7 +436,7 @@ def test_rows_too_large_to_be_read_at_once_are_fed() -> None:
     s = supervisor((Kind.ROWS, 500))
     a = begin(s)
     info = RowsTooLarge(0, [(0, 90, 9 * MB)], 90)
-    assert only(supervise.too_large(s, a.worker, a.fence, info, 1.0), Commit).covered == [(0, 90, 90, True)]
+    assert only(supervise.too_large(s, a.worker, a.fence, info, 1.0), CommitPartition).covered == [(0, 90, 90, True)]
     assert [(u.mode, u.pieces[0].start, u.pieces[0].end) for u in s.queue.feeds] == [(Mode.FEED, 0, 90)]
     s = supervisor((Kind.ROWS, 500))
     a = begin(s)
@@ -458,7 +477,7 @@ def test_schemas_are_joined_and_files_rewritten() -> None:
     a = begin(s)
     assert a.unit.recast == Recast(schema="ab", path="out/part-1.parquet", old="part-1.parquet")
     made = StagedFile("u1.out", "output")
-    assert only(supervise.done(s, a.worker, a.fence, Done(files=[made]), 1.0), Replace) == Replace(
+    assert only(supervise.done(s, a.worker, a.fence, Done(files=[made]), 1.0), ReplaceFile) == ReplaceFile(
         a.unit.id, "part-1.parquet", made
     )
 
@@ -466,24 +485,24 @@ def test_schemas_are_joined_and_files_rewritten() -> None:
 def test_high_use_of_memory_stops_growth_and_kills_in_the_end() -> None:
     s = supervisor((Kind.BYTES, 50 * MB), slots=2)
     a = begin(s)
-    other = only(supervise.ready(s, next(w for w in s.pool.workers if w != a.worker), 0.0), Assign)
+    other = only(supervise.ready(s, next(w for w in s.pool.workers if w != a.worker), 0.0), AssignUnit)
     uses = {a.worker: 40 * MB, other.worker: 30 * MB}
     note = only(supervise.measured(s, 150 * MB, uses, 1.0), Note)
     assert note.text == "memory yellow: 75 % of the budget, 150 MB of 200 MB"
     assert s.pool.nodes[0].decision.allow_new_workers is False
-    killed = [x.worker for x in supervise.measured(s, 185 * MB, uses, 2.0) if isinstance(x, Kill)]
+    killed = [x.worker for x in supervise.measured(s, 185 * MB, uses, 2.0) if isinstance(x, KillWorker)]
     assert len(killed) == 1
     assert supervise.measured(s, 185 * MB, uses, 2.1) == []  # who is dying counts as gone
 
 
 def test_a_worker_with_a_gpu_waits_until_the_one_before_it_is_gone() -> None:
     s = supervisor((Kind.BYTES, 500), slots=4, gpus=[1.0], devices=["7"])
-    first = only(supervise.tick(s, 0.0), Start)
+    first = only(supervise.tick(s, 0.0), StartWorker)
     assert first.environment == {"CUDA_VISIBLE_DEVICES": "7", "TAMIS_GPU_SHARE": "1"}
     supervise.ready(s, first.worker, 0.0)
     again = supervise.failed(s, first.worker, 1, Failure("error", "CUDA error: device-side assert"), 1.0)
-    assert not [a for a in again if isinstance(a, Start)]  # its process still holds the device
-    assert only(supervise.died(s, first.worker, "exit status 0", 0, 2.0), Start).environment == first.environment
+    assert not [a for a in again if isinstance(a, StartWorker)]  # its process still holds the device
+    assert only(supervise.died(s, first.worker, "exit status 0", 0, 2.0), StartWorker).environment == first.environment
 
 
 def roomy(n_bytes: int, slots: int, predictor: Predictor, **more: Any) -> Supervisor:
@@ -508,9 +527,9 @@ def units_of(
     found, set_up, now_s, actions = [], set(), 0.0, supervise.tick(s, 0.0)
     while True:
         for action in actions:
-            if isinstance(action, Start):
+            if isinstance(action, StartWorker):
                 heapq.heappush(busy, (now_s, action.worker, None))
-            elif isinstance(action, Assign):
+            elif isinstance(action, AssignUnit):
                 unit, first = action.unit, action.worker not in set_up
                 set_up.add(action.worker)
                 size = unit.input_bytes or unit.pieces[0].end - unit.pieces[0].start
@@ -581,21 +600,21 @@ def test_a_size_that_the_user_chose_is_not_cut_for_time() -> None:
 
 
 def test_every_event_has_a_handler_in_every_state() -> None:
-    about_workers = {*get_args(News), Died}
-    about_run = {*get_args(Event)} - {Said, Died}
+    about_workers = {*get_args(WorkerMessage), Died}
+    about_run = {*get_args(Event)} - {Received, Died}
     expected = {(event, state) for event in about_workers for state in WorkerState} | {(e, None) for e in about_run}
     assert set(TRANSITIONS) == expected
 
 
 def test_the_state_of_a_worker_follows_its_process_and_its_unit() -> None:
     s = supervisor((Kind.BYTES, 500))
-    start = only(supervise.tick(s, 0.0), Start)
+    start = only(supervise.tick(s, 0.0), StartWorker)
     gone = Died(start.worker, "exit status 1")
     assert s.state_of(gone) is WorkerState.STARTING
-    assigned = only(supervise.ready(s, start.worker, 0.0), Assign)
+    assigned = only(supervise.ready(s, start.worker, 0.0), AssignUnit)
     assert s.state_of(gone) is WorkerState.BUSY
-    assert s.state_of(Said(start.worker, Done(fence=assigned.fence))) is WorkerState.BUSY
-    assert s.state_of(Said(start.worker, Done(fence=assigned.fence - 1))) is WorkerState.STALE
+    assert s.state_of(Received(start.worker, Done(fence=assigned.fence))) is WorkerState.BUSY
+    assert s.state_of(Received(start.worker, Done(fence=assigned.fence - 1))) is WorkerState.STALE
     supervise.done(s, assigned.worker, assigned.fence, report(), 1.0)
     assert s.state_of(gone) is WorkerState.IDLE
     assert s.state_of(Died(99, "exit status 1")) is WorkerState.UNKNOWN

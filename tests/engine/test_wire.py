@@ -9,8 +9,8 @@ import pytest
 
 from tamis.engine.ledger import Ledger, StageBook
 from tamis.engine.messages import (
-    NEWS,
     ORDERS,
+    WORKER_MESSAGES,
     Assign,
     Block,
     Done,
@@ -61,13 +61,13 @@ ORDERED = [Assign(Unit(7, [PIECE], 1, Mode.FEED, handover_rows=(3, 8)), 41), Mor
 
 
 def test_every_kind_is_tried_here() -> None:
-    assert {type(m).__name__ for m in SAID} == set(NEWS)
+    assert {type(m).__name__ for m in SAID} == set(WORKER_MESSAGES)
     assert {type(m).__name__ for m in ORDERED} == set(ORDERS)
 
 
 @pytest.mark.parametrize("message", SAID, ids=lambda m: type(m).__name__)
 def test_what_a_worker_says_survives(message: object) -> None:
-    assert decode(encode(message), NEWS) == message
+    assert decode(encode(message), WORKER_MESSAGES) == message
 
 
 @pytest.mark.parametrize("message", ORDERED, ids=lambda m: type(m).__name__)
@@ -87,7 +87,7 @@ def test_no_field_takes_another_type(message: object) -> None:
         for wrong in ({}, {"a": 1}, [], [[]], "x", 1.5, True, 1 << 200, float("nan"), -1):
             data = json.dumps({**good, f.name: wrong}).encode()
             try:
-                got = decode(data, NEWS)
+                got = decode(data, WORKER_MESSAGES)
             except Garbled:
                 continue
             told = json.loads(encode(got))[f.name]
@@ -105,4 +105,4 @@ def test_no_field_takes_another_type(message: object) -> None:
 )  # fmt: skip
 def test_garbage_is_refused(data: bytes) -> None:
     with pytest.raises(Garbled):
-        decode(data, NEWS)
+        decode(data, WORKER_MESSAGES)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tamis.engine.messages import Done, Handover, RowsTooLarge, StagedFile, StreamTooLarge
-from tamis.engine.supervisor.actions import Commit, Discard
+from tamis.engine.supervisor.actions import CommitPartition, DiscardFiles
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece
-from tamis.engine.supervisor.work_queue import Scratch, WorkQueue
+from tamis.engine.supervisor.work_queue import ScratchFiles, WorkQueue
 from tamis.formats.input_files.listing import FileList
 
 
@@ -42,7 +42,7 @@ def test_a_partition_is_committed_with_its_last_unit() -> None:
     assert queue.add_result(first, Done(covered=[(0, 0, 40, False)]), 40) == []
     files = [StagedFile("u2", "output", n_bytes=7)]
     (commit,) = queue.add_result(second, Done(covered=[(0, 40, 100, False)], files=files), 60)
-    assert isinstance(commit, Commit)
+    assert isinstance(commit, CommitPartition)
     assert commit.covered == [(0, 0, 40, False), (0, 40, 100, False)]
     assert (queue.n_committing, queue.unsynced_bytes) == (1, 7)
     queue.commit_ended(7)
@@ -57,8 +57,8 @@ def test_what_is_handed_over_waits_for_the_next_segment() -> None:
     assert (successor.handover, successor.handover_rows, successor.input_bytes) == ("h", (0, 3), 100)
     assert queue.scratch.total_bytes == 10
     commit, discard = queue.add_result(successor, Done(), 100)
-    assert isinstance(commit, Commit)
-    assert discard == Discard(["h"])
+    assert isinstance(commit, CommitPartition)
+    assert discard == DiscardFiles(["h"])
 
 
 def test_giving_up_a_later_unit_gives_up_its_partition() -> None:
@@ -111,13 +111,13 @@ def test_a_unit_that_decodes_to_more_is_cut_anew() -> None:
     queue = work_queue(Kind.ROWS)
     unit = queue.new_unit([Piece(0, Kind.ROWS, "in0", 0)])
     (commit,) = queue.recut(unit, RowsTooLarge(0, [(0, 90, 9_000_000)], 90))
-    assert isinstance(commit, Commit)
+    assert isinstance(commit, CommitPartition)
     assert commit.covered == [(0, 90, 90, True)]
 
 
 def test_a_scratch_file_goes_with_its_last_user() -> None:
-    scratch = Scratch()
+    scratch = ScratchFiles()
     scratch.add("a", 5)
     scratch.share("a")
     assert (scratch.free(["a"]), scratch.bytes_of("a")) == ([], 5)
-    assert (scratch.free(["a"]), scratch.total_bytes) == ([Discard(["a"])], 0)
+    assert (scratch.free(["a"]), scratch.total_bytes) == ([DiscardFiles(["a"])], 0)

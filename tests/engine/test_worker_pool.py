@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tamis.engine.supervisor.actions import Kill, Note, Start, Stop, Trim
+from tamis.engine.supervisor.actions import KillWorker, Note, StartWorker, StopWorker, TrimWorker
 from tamis.engine.supervisor.memory_arbiter import MemoryArbiter
 from tamis.engine.supervisor.state import FEEDER, Config, Counters, KillReason, NodeSpec, Worker
 from tamis.engine.supervisor.units import Kind, Piece, Unit
@@ -39,7 +39,7 @@ def test_every_assignment_has_a_new_fence() -> None:
 def test_a_worker_is_killed_once() -> None:
     pool = worker_pool()
     worker = started(pool)
-    assert pool.kill(worker, KillReason.TIMEOUT) == [Kill(worker.id, KillReason.TIMEOUT)]
+    assert pool.kill(worker, KillReason.TIMEOUT) == [KillWorker(worker.id, KillReason.TIMEOUT)]
     assert pool.kill(worker, KillReason.PRESSURE) == []
     assert worker.kill_reason is KillReason.TIMEOUT
 
@@ -51,7 +51,7 @@ def test_a_busy_worker_has_a_deadline_and_a_feeder_that_waits_has_none() -> None
         pool.assign(one, unit(), 30 * MB, 0.0)
     feeder.held = True
     assert pool.enforce_timeout(100.0) == []
-    assert pool.enforce_timeout(100.1) == [Kill(worker.id, KillReason.TIMEOUT)]
+    assert pool.enforce_timeout(100.1) == [KillWorker(worker.id, KillReason.TIMEOUT)]
 
 
 def test_a_worker_over_its_cap_is_killed() -> None:
@@ -60,7 +60,9 @@ def test_a_worker_over_its_cap_is_killed() -> None:
     pool.assign(worker, unit(), 30 * MB, 0.0)
     ceiling = pool.ceiling(worker.id, 30 * MB)
     assert pool.enforce_memory(0, 100 * MB, {worker.id: ceiling}, 1.0) == []
-    assert pool.enforce_memory(0, 100 * MB, {worker.id: ceiling + 1}, 1.0) == [Kill(worker.id, KillReason.OVER_CAP)]
+    assert pool.enforce_memory(0, 100 * MB, {worker.id: ceiling + 1}, 1.0) == [
+        KillWorker(worker.id, KillReason.OVER_CAP)
+    ]
 
 
 def test_pressure_is_noted_and_idle_workers_are_trimmed() -> None:
@@ -68,14 +70,14 @@ def test_pressure_is_noted_and_idle_workers_are_trimmed() -> None:
     worker = started(pool)
     note, trim = pool.enforce_memory(0, 150 * MB, {worker.id: 20 * MB}, 1.0)
     assert isinstance(note, Note)
-    assert trim == Trim(worker.id)
+    assert trim == TrimWorker(worker.id)
 
 
 def test_room_is_made_by_an_idle_worker_of_another_segment() -> None:
     pool = worker_pool()
     feeder = started(pool, FEEDER)
     assert pool.make_room(pool.nodes[0], FEEDER) == []
-    assert pool.make_room(pool.nodes[0], 0) == [Stop(feeder.id)]
+    assert pool.make_room(pool.nodes[0], 0) == [StopWorker(feeder.id)]
     assert pool.make_room(pool.nodes[0], 0) == []  # one at a time
 
 
@@ -96,7 +98,7 @@ def test_devices_are_free_again_when_the_process_is_gone() -> None:
     pool = worker_pool(gpus=[1.0], devices=["7"])
     node = pool.nodes[0]
     start = pool.start(node, 0)
-    assert isinstance(start, Start)
+    assert isinstance(start, StartWorker)
     pool.retire(pool.workers[start.worker])
     assert not node.devices.has_room(0)
     pool.remove(start.worker)

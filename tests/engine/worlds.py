@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import StagedFile
-from tamis.engine.supervisor.actions import Commit
+from tamis.engine.supervisor.actions import CommitPartition
 from tamis.engine.supervisor.units import Kind
 
 BASE_PEAK = 1_000_000
@@ -69,7 +69,7 @@ class World:
     def everything(self) -> set[Record]:
         return {(i, s) for i, f in enumerate(self.files) for s in f.starts}
 
-    def commit(self, action: Commit) -> None:
+    def commit(self, action: CommitPartition) -> None:
         for file in action.files:
             assert isinstance(file, SimulatedFile)
             for record in file.records:

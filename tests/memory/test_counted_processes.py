@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tamis.engine.job import make_job
-from tamis.engine.run.budget.shares import Server, share_budget
+from tamis.engine.run.budget.shares import ServerMemory, share_budget
 from tamis.engine.run.settings import Record, RunSettings
 from tamis.memory import counted_processes
 from tamis.stages.text.io.reader import JsonlReader
@@ -59,7 +59,7 @@ def test_the_budget_leaves_them_their_share(companion: int, counted: bool, expec
             counted_processes.join(companion, reserved)
         fixed.append(
             share_budget(
-                2_000_000_000, Server(100_000_000, 90_000_000, 120_000_000), settings, Record(), job
+                2_000_000_000, ServerMemory(100_000_000, 90_000_000, 120_000_000), settings, Record(), job
             ).fixed_bytes
         )
     assert fixed[1] - fixed[0] == pytest.approx(expected, abs=20_000_000)

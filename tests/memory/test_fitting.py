@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tamis.forecast.fitting import Line, Point, fit
+from tamis.forecast.fitting import LinearModel, Point, fit
 
-PRIOR = Line(1.0, 2.0)
+PRIOR = LinearModel(1.0, 2.0)
 
 
 def test_many_points_outweigh_what_was_thought() -> None:
@@ -34,5 +34,5 @@ def test_points_without_height_or_weight_say_nothing() -> None:
 
 
 def test_sizes_in_bytes_are_no_trouble() -> None:
-    line = fit([Point(x * 1e9, 1.5 + 4 * x) for x in (1, 5, 30, 1000)], Line(1.4, 1e-8), 0.1, 0.1)
+    line = fit([Point(x * 1e9, 1.5 + 4 * x) for x in (1, 5, 30, 1000)], LinearModel(1.4, 1e-8), 0.1, 0.1)
     assert line.slope == pytest.approx(4e-9, rel=0.05)

@@ -11,12 +11,12 @@ import pytest
 
 from tamis.errors import UsageError
 from tamis.forecast import prediction as forecast
-from tamis.forecast.fitting import PEAK, Line, spread, student
+from tamis.forecast.fitting import PEAK, LinearModel, spread, student
 from tamis.forecast.prediction import (
     MAX_RUNS,
     Conditions,
     Interval,
-    Measured,
+    RunMeasurement,
     raw_peak,
     raw_scratch,
     raw_seconds,
@@ -47,15 +47,15 @@ def taught() -> Predictor:
     return model
 
 
-def took(peak_mb: float, seconds: float = 11.4, conditions: Conditions = ASKED, **more: Any) -> Measured:
-    return Measured(conditions, int(peak_mb * MB), seconds, 20.0, 18.0, 0, 250 * MB, 1000, 16, 1.0, True, **more)
+def took(peak_mb: float, seconds: float = 11.4, conditions: Conditions = ASKED, **more: Any) -> RunMeasurement:
+    return RunMeasurement(conditions, int(peak_mb * MB), seconds, 20.0, 18.0, 0, 250 * MB, 1000, 16, 1.0, True, **more)
 
 
 def test_the_raw_model() -> None:
     peak, block = raw_peak(ASKED, [taught()])
     assert block == 32 * MB
     assert peak == pytest.approx((150 + 2 * (20 + 10 + 64)) * MB, rel=0.02)
-    times = Line(1.4, 20 / (500 * MB))
+    times = LinearModel(1.4, 20 / (500 * MB))
     assert raw_seconds(ASKED, times) == pytest.approx(11.4)
     assert raw_seconds(ASKED, times, nodes=10) == pytest.approx(2.4)
     assert raw_seconds(replace(ASKED, decoded_bytes=16 * MB), times) == pytest.approx(2.04)  # one partition: one worker
@@ -157,7 +157,7 @@ def test_student() -> None:
 
 def test_a_run_is_kept_as_plain_values() -> None:
     run = took(250)
-    assert Measured.from_dict(run.to_dict()) == run
+    assert RunMeasurement.from_dict(run.to_dict()) == run
     assert runs_of({"runs": [run.to_dict()] * (MAX_RUNS + 5)}) == [run] * MAX_RUNS
 
 
@@ -178,7 +178,7 @@ def test_a_run_is_kept_as_plain_values() -> None:
 def test_damaged_runs_are_refused_and_left_out(damage: dict[str, Any]) -> None:
     bad = {**took(250).to_dict(), **damage}
     with pytest.raises(UsageError, match="machine profile"):
-        Measured.from_dict(bad)
+        RunMeasurement.from_dict(bad)
     assert runs_of({"runs": [bad, took(260).to_dict(), 7]}) == [took(260)]
 
 

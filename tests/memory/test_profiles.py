@@ -8,7 +8,7 @@ import pytest
 
 from tamis.errors import UsageError
 from tamis.forecast import profiles
-from tamis.forecast.prediction import Conditions, Measured
+from tamis.forecast.prediction import Conditions, RunMeasurement
 from tamis.memory.predictor import MIB, Predictor
 
 
@@ -109,7 +109,7 @@ def test_list_shows_profiles_and_nothing_else():
 def numbers(name="gopher"):
     model = Predictor()
     model.observe(MIB, 100, 8 * MIB)
-    run = Measured(Conditions(10**9, 2, 1, 1, 1, 5, 5, 5), 100, 2.0, 3.0, 2.5, 0, 4, 7, 1, 1.0, True)
+    run = RunMeasurement(Conditions(10**9, 2, 1, 1, 1, 5, 5, 5), 100, 2.0, 3.0, 2.5, 0, 4, 7, 1, 1.0, True)
     return {"name": name, "stages": ["a"], "segments": [model.to_dict()], "runs": [run.to_dict()]}
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tamis.errors import UsageError
 from tamis.forecast import profiles, ranges
-from tamis.forecast.prediction import Conditions, Measured, predict
+from tamis.forecast.prediction import Conditions, RunMeasurement, predict
 from tamis.forecast.ranges import FIGURES, KEPT, PROBE, PROFILE, SHIPPED, TABLE, Ranges, percentile
 from tamis.memory.predictor import Predictor
 
@@ -66,7 +66,7 @@ def test_without_experience_the_shipped_values_stand_in_and_go_when_there_is_eno
 def test_runs_of_every_size_and_setting_lie_in_their_ranges() -> None:
     """A made-up machine: every job is predicted from those before it, and then takes what the machine says, not what the model does."""
     rng, known = random.Random(9), Ranges()
-    past: dict[int, list[Measured]] = {}
+    past: dict[int, list[RunMeasurement]] = {}
     held: dict[str, list[bool]] = {name: [] for name in ("peak_bytes", "seconds")}
     models = [Predictor(32 * MB)]
     for i in range(400):
@@ -82,7 +82,7 @@ def test_runs_of_every_size_and_setting_lie_in_their_ranges() -> None:
         above = (20 + 3 * pipeline) * MB + (2 + pipeline) * largest * packed**0.3
         peak = min((110 * MB + min(n, 3) * above * 0.7) * math.exp(rng.gauss(0, 0.08)), budget)
         seconds = (1.1 + decoded * (1 + pipeline) * 6e-9 / n**0.8) * math.exp(rng.gauss(0, 0.25))
-        took = Measured(asked, int(peak), seconds, 0.8 * (seconds - 1) * n if seconds > 1.2 else 0.0, 1.0, 0, decoded, 100, 9, i, bool(earlier), largest, int(above))  # fmt: skip
+        took = RunMeasurement(asked, int(peak), seconds, 0.8 * (seconds - 1) * n if seconds > 1.2 else 0.0, 1.0, 0, decoded, 100, 9, i, bool(earlier), largest, int(above))  # fmt: skip
         for name, value in (("peak_bytes", peak), ("seconds", seconds)):
             span = getattr(found, name)
             middle, half = found.centres[name]

@@ -10,6 +10,7 @@ from tamis.backends.cluster.placing.started import StartedAgent
 from tamis.backends.cluster.remote_workers import RemoteWorkers
 from tamis.backends.cluster.session import Session, Wish
 from tamis.engine.job import gpus_needed
+from tamis.engine.worker.config import WorkerConfig
 
 BUDGET = 4_000_000_000  # an agent counts who started it: this whole pytest, with all that other tests made it import
 
@@ -51,14 +52,14 @@ class HereExecutor(BaseExecutor):
         super().__init__({"memory": str(BUDGET)})
         self.session = session
 
-    def make_workers(self, job: Any, place: dict[str, Any], log: str, count_caller: bool) -> RemoteWorkers:
+    def make_workers(self, job: Any, config: WorkerConfig, log_path: str, count_caller: bool) -> RemoteWorkers:
         import cloudpickle
 
         return RemoteWorkers(
             self.session,
             cloudpickle.dumps(job),
-            place,
-            log,
+            config,
+            log_path,
             count_caller,
             job.kernel_groups(),
             BUDGET,

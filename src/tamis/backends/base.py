@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.engine.job import Job
 from tamis.engine.monitor.monitor import Watch
-from tamis.engine.run.preparing import OpenWorkers, Progress
-from tamis.engine.run.run_result import RunResult
+from tamis.engine.run.run_result import Progress, RunResult
 from tamis.engine.run.settings import MODES
+from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.worker.node import NodeInfo, WorkerMetadata
 from tamis.engine.workers_interface import Workers
 from tamis.errors import UsageError
@@ -89,13 +89,13 @@ class BaseExecutor:
         finally:
             self.progress, self.watch = before
 
-    def make_workers(self, job: Job, place: dict[str, Any], log: str, count_caller: bool) -> OpenWorkers:
+    def make_workers(self, job: Job, config: WorkerConfig, log_path: str, count_caller: bool) -> Workers:
         """Return the object that starts, reaches and measures the workers of one run (engine/workers_interface.py).
 
         Called by the run, once. Not abstract: an executor with its own `execute` does not need it.
         """
         raise UsageError(
-            f"{type(self).__name__} cannot run a pipeline: it has no make_workers(job, place, log, count_caller); give it one, "
+            f"{type(self).__name__} cannot run a pipeline: it has no make_workers(job, config, log_path, count_caller); give it one, "
             "or run with LocalExecutor"
         )
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from tamis.engine.wire import kinds
+from tamis.engine.worker.config import WorkerConfig
 
 
 @dataclass(frozen=True)
@@ -19,11 +19,11 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class LoadJob:
-    """To a forking server, before anything else. The pickled job follows: so many bytes. `place`: see engine/run/run.py."""
+    """To a forking server, before anything else. The pickled job follows: so many bytes."""
 
     surroundings: Surroundings
     payload_bytes: int
-    place: dict[str, Any]
+    config: WorkerConfig
 
 
 @dataclass(frozen=True)

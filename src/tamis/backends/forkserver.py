@@ -75,7 +75,7 @@ def _load(channel: Channel, loaded: bool) -> tuple[UnitRunner, int]:
         os._exit(0)
     if room.room_bytes:
         meter.set_data_limit("self", (meter.data_bytes() or 0) + room.room_bytes)
-    return load(payload, hello.place), base_bytes
+    return load(payload, hello.config), base_bytes
 
 
 def _not_loaded(exc: BaseException) -> NotLoaded:

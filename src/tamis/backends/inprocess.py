@@ -6,34 +6,32 @@ import os
 import threading
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
 
 from tamis.engine.job import Job
-from tamis.engine.messages import ORDERS, Assign, Exit, Failure, Order, Ready, UnitNews, Vitals, about
+from tamis.engine.messages import ORDERS, Assign, Exit, Failure, Order, Ready, UnitMessage, Vitals, about
 from tamis.engine.wire import decode, encode
+from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.worker.node import WorkerMetadata, this_node
-from tamis.engine.worker.workplace import Workplace
-from tamis.engine.workers_interface import Died, Event, Said, Server
+from tamis.engine.workers_interface import Died, Event, Received, ServerMemory
 from tamis.stores import spool
 
 
 class InlineWorkers:
-    server = Server(0, 0, 0)
+    server = ServerMemory(0, 0, 0)
     is_remote = False
 
-    def __init__(self, job: Job, place: dict[str, Any], log: str, count_caller: bool) -> None:
-        self._job, self._place = job, place
+    def __init__(self, job: Job, config: WorkerConfig) -> None:
+        self._job, self._config = job, config
         self._events: deque[Event] = deque()
         self._work: deque[tuple[int, Assign]] = deque()
         self._woken = threading.Event()
 
     def open(self) -> None:
-        from tamis.backends.preload import expected_inputs, keep_copies_in
+        from tamis.backends.preload import keep_copies_in, with_inputs
         from tamis.engine.worker.process import UnitRunner
 
-        workplace = Workplace.from_dict(self._place["workplace"], expected_inputs(self._place["plan"]))
-        keep_copies_in(workplace.scratch)
-        self._runner = UnitRunner(self._job, workplace)
+        keep_copies_in(self._config.scratch)
+        self._runner = UnitRunner(self._job, with_inputs(self._config))
         for stage in self._job.stages:
             stage.setup_on_node(this_node(), WorkerMetadata())
 
@@ -42,7 +40,7 @@ class InlineWorkers:
 
         GPUs of this process are used as they are: variables come too late for libraries that are already loaded.
         """
-        self._events.append(Said(worker, Ready(os.getpid(), Vitals())))
+        self._events.append(Received(worker, Ready(os.getpid(), Vitals())))
 
     def assign(self, worker: int, message: Assign, cap_bytes: int, ceiling_bytes: int) -> None:
         """Queue a unit, encoded and decoded, so that changes to it do not affect the supervisor's copy."""
@@ -64,8 +62,8 @@ class InlineWorkers:
         elif not self._events:
             worker, message = self._work.popleft()
 
-            def say(news: UnitNews) -> None:
-                self._events.append(Said(worker, about(news, message.unit.id, message.fence)))
+            def say(news: UnitMessage) -> None:
+                self._events.append(Received(worker, about(news, message.unit.id, message.fence)))
 
             report = self._runner.run(message.unit, message.fence, say, lambda: 0)
             say(report)
@@ -73,6 +71,9 @@ class InlineWorkers:
                 self._events.append(Died(worker, "memory"))
         events, self._events = list(self._events), deque()
         return events
+
+    def pids(self) -> dict[int, int]:
+        return {}
 
     def measure(self) -> dict[int, tuple[int, dict[int, int]]]:
         return {0: (0, {})}

@@ -36,8 +36,9 @@ from tamis.backends.waker import Waker
 from tamis.backends.warm_process import Child, WarmProcess
 from tamis.engine.channel import Channel
 from tamis.engine.job import Job
-from tamis.engine.messages import NEWS, Assign, Done, Exit, Failure, Order, Ready, SetUp, UnitNews
-from tamis.engine.workers_interface import Died, Event, Noticed, Said, Server
+from tamis.engine.messages import WORKER_MESSAGES, Assign, Done, Exit, Failure, Order, Ready, SetUp, UnitMessage
+from tamis.engine.worker.config import WorkerConfig
+from tamis.engine.workers_interface import Died, Event, Incident, Received, ServerMemory
 from tamis.errors import UsageError, WorkerError
 from tamis.memory import sampler
 from tamis.memory.kill_tree import end_escaped, end_forks, end_tree, end_within
@@ -58,7 +59,7 @@ class _Process:
 
 
 class ForkedWorkers:
-    """Processes of one run. `payload` is the pickled job, `place` what workers must know of the run.
+    """Processes of one run. `payload` is the pickled job.
 
     `meanwhile` is called while the forking server loads the job: time that would only be waited.
     """
@@ -68,13 +69,13 @@ class ForkedWorkers:
     def __init__(
         self,
         payload: bytes,
-        place: dict[str, Any],
+        config: WorkerConfig,
         log: str,
         count_caller: bool,
         warm_process: WarmProcess | None = None,
         meanwhile: Callable[[], object] = int,
     ) -> None:
-        self._payload, self._place, self._log, self._count_caller = payload, place, log, count_caller
+        self._payload, self._config, self._log, self._count_caller = payload, config, log, count_caller
         self._warm_process, self._meanwhile = warm_process, meanwhile
         self._workers: dict[int, _Process] = {}
         self._selector = selectors.DefaultSelector()
@@ -87,21 +88,20 @@ class ForkedWorkers:
         self._sampler: sampler.Sampler | None = None
         self._guard: Guard | None = None
         self._log_seen_at = 0.0
-        self.server = Server(0, 0, 0)
+        self.server = ServerMemory(0, 0, 0)
 
     # -- the forking server -----------------------------------------------------------------------------------------------
     def open(self) -> None:
         """Start the forking server and wait until everything is imported."""
         if self._sampler is None or self._guard is None:
             self._sampler = sampler.begin(self._count_caller)
-            workplace = self._place["workplace"]
-            self._guard = Guard(self._sampler, self.wake, (workplace["staged"], workplace["scratch"]))
+            self._guard = Guard(self._sampler, self.wake, (self._config.staged, self._config.scratch))
         self._n_starts += 1
         if self._n_starts > _MAX_SERVER_STARTS:
             raise WorkerError(f"the forking server died {_MAX_SERVER_STARTS} times; see {self._log}")
         ours, self._server = self._start_server() if self._warm_process is None else self._warm_process.spawn()
         self._channel = Channel(ours, FROM_FORKER)
-        self._channel.send(LoadJob(surroundings(self._log), len(self._payload), self._place))
+        self._channel.send(LoadJob(surroundings(self._log), len(self._payload), self._config))
         with contextlib.suppress(OSError):
             ours.sendall(self._payload)
         if not self._channel.wait(0):
@@ -111,7 +111,7 @@ class ForkedWorkers:
         if not isinstance(answer, Up):
             self._refuse(answer)
         parent_bytes = self._warm_process.own_bytes if self._warm_process is not None else 0
-        self.server = Server(
+        self.server = ServerMemory(
             answer.own_bytes + parent_bytes, answer.anon_bytes, answer.peak_bytes, stages_bytes=answer.stages_bytes
         )
         fds = self._channel.fds
@@ -126,7 +126,7 @@ class ForkedWorkers:
         answer = self._channel.receive()
         if not isinstance(answer, Based):
             return answer
-        cap = LoadingCap(self._sampler, self._server.pid, self._place["budget_bytes"], self._log)
+        cap = LoadingCap(self._sampler, self._server.pid, self._config.budget_bytes, self._log)
         try:
             self._channel.send(LoadStages(cap.begin()))
             self._meanwhile()
@@ -164,7 +164,7 @@ class ForkedWorkers:
         if self._channel is None or self._channel.closed:
             self._restart()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        process = _Process(Channel(ours, NEWS))
+        process = _Process(Channel(ours, WORKER_MESSAGES))
         self._workers[worker] = process
         self._selector.register(ours, selectors.EVENT_READ, worker)
         assert self._channel is not None
@@ -249,18 +249,18 @@ class ForkedWorkers:
         events: list[Event] = []
         for message in process.channel.poll():
             if not isinstance(message, Ready):
-                events.append(Said(worker, self._completed(worker, process, message)))
+                events.append(Received(worker, self._completed(worker, process, message)))
             elif not process.is_ready and self._guard is not None:  # later it might say anything
                 process.pid, process.is_ready = process.pid or message.pid, True
                 self._guard.adopt(worker, process.pid, message.vitals.data_bytes)
-                events.append(Said(worker, message))
+                events.append(Received(worker, message))
         if process.channel.garbled:  # whatever it is now, it is no worker any more
             self.kill(worker)
         if process.channel.closed:
             self._selector.unregister(process.channel.sock)  # its exit status comes from the server
         return events
 
-    def _completed(self, worker: int, process: _Process, news: UnitNews) -> UnitNews:
+    def _completed(self, worker: int, process: _Process, news: UnitMessage) -> UnitMessage:
         """Add to a worker's news what the worker itself cannot know.
 
         That is: the memory taken by its children and mappings, whether they lacked memory, and how much was
@@ -297,13 +297,13 @@ class ForkedWorkers:
                 "shared memory, mapped files and child processes of stages are watched only, a hundred times a second: this machine "
                 "lets nothing bound them (no seccomp notifications), so they may go beyond the budget for a moment"
             )
-            return [Noticed(notice.worker, "unbounded", text)]
+            return [Incident(notice.worker, "unbounded", text)]
         if process.was_refused:
             return []
         process.was_refused = True
         what = f"{format_size(notice.n_bytes)} more than its cap" if notice.n_bytes else "another process"
         text = f"worker {notice.worker} wanted {what}: shared memory, mapped files and children count in its cap"
-        return [Noticed(notice.worker, "refused", text, {"n_bytes": notice.n_bytes})]
+        return [Incident(notice.worker, "refused", text, {"n_bytes": notice.n_bytes})]
 
     def _from_server(self) -> list[Event]:
         assert self._channel is not None
@@ -340,7 +340,7 @@ class ForkedWorkers:
         process.channel.close()
         if self._guard is not None and (removed := self._guard.forget(worker, code)):
             text = f"{len(removed)} files that worker {worker} left in shared memory were removed"
-            events.append(Noticed(worker, "removed", text, {"files": removed[:20]}))
+            events.append(Incident(worker, "removed", text, {"files": removed[:20]}))
         killer = -code if code < 0 else 0
         how = f"signal {signal.Signals(killer).name}" if killer else f"exit status {code}"
         if process.channel.garbled:  # which is why it was killed
@@ -379,18 +379,18 @@ class LocalExecutor(BaseExecutor):
 
     warm_process: WarmProcess | None = None
 
-    def make_workers(self, job: Job, place: dict[str, Any], log: str, count_caller: bool) -> ForkedWorkers:
+    def make_workers(self, job: Job, config: WorkerConfig, log_path: str, count_caller: bool) -> ForkedWorkers:
         import cloudpickle
 
         if self.warm_process is not None:
             self.warm_process.ready(job.kernel_groups())
-            return ForkedWorkers(cloudpickle.dumps(job), place, log, count_caller, self.warm_process)
+            return ForkedWorkers(cloudpickle.dumps(job), config, log_path, count_caller, self.warm_process)
         meanwhile = load_report if self.report else int
-        return ForkedWorkers(cloudpickle.dumps(job), place, log, count_caller, meanwhile=meanwhile)
+        return ForkedWorkers(cloudpickle.dumps(job), config, log_path, count_caller, meanwhile=meanwhile)
 
 
 class InProcessExecutor(BaseExecutor):
     """Everything in the calling process, one partition after the other: breakpoints work, the memory cap does not."""
 
-    def make_workers(self, job: Job, place: dict[str, Any], log: str, count_caller: bool) -> InlineWorkers:
-        return InlineWorkers(job, place, log, count_caller)
+    def make_workers(self, job: Job, config: WorkerConfig, log_path: str, count_caller: bool) -> InlineWorkers:
+        return InlineWorkers(job, config)

@@ -13,6 +13,7 @@ import pickle
 import sys
 import traceback
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,9 @@ import pyarrow.parquet
 import tamis.engine.worker.loop
 import tamis.memory.pages  # noqa: F401 - the same
 from tamis.engine.job import Job
+from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.worker.node import WorkerMetadata, this_node
 from tamis.engine.worker.process import UnitRunner
-from tamis.engine.worker.workplace import Workplace
 from tamis.errors import PipelineError
 from tamis.failures import is_memory_failure
 from tamis.formats.jsonl.block import JsonlBlock
@@ -54,7 +55,7 @@ def load_libraries(groups: Iterable[str], warm: bool = False) -> None:
         gc.freeze()
 
 
-def load(payload: bytes, place: dict[str, Any]) -> UnitRunner:
+def load(payload: bytes, config: WorkerConfig) -> UnitRunner:
     """Return the runner for a job, once the libraries are loaded.
 
     `payload` comes from the supervisor over a private socket, never from a file.
@@ -72,12 +73,12 @@ def load(payload: bytes, place: dict[str, Any]) -> UnitRunner:
         except BaseException as exc:
             exc.add_note(f"{_WHILE_LOADING}{stage.name}")
             raise
-    workplace = Workplace.from_dict(place["workplace"], expected_inputs(place["plan"]))
-    options.restore(workplace.stores)
-    if workplace.remote or workplace.far or any(is_bucket(path) for path in workplace.expected):
+    config = with_inputs(config)
+    options.restore(config.stores)
+    if config.output_url or config.remote_scratch or any(is_bucket(path) for path in config.inputs):
         stores.warm()
-    keep_copies_in(workplace.scratch)
-    return UnitRunner(job, workplace)
+    keep_copies_in(config.scratch)
+    return UnitRunner(job, config)
 
 
 def stage_of(exc: BaseException) -> str:
@@ -139,11 +140,12 @@ def set_up_on_node(stage: Any) -> None:
         )
 
 
-def expected_inputs(path: str) -> dict[str, tuple[int, int]]:
-    """Sizes and times of the inputs as planned, from the plan file (it may name 100,000 files)."""
-    with open(path, "rb") as file:
+def with_inputs(config: WorkerConfig) -> WorkerConfig:
+    """Add the inputs as planned, from the plan file (it may name 100,000 files)."""
+    with open(config.plan_path, "rb") as file:
         inputs = json.load(file)["inputs"]
-    return {p: (s, m) for p, s, m in zip(inputs["paths"], inputs["sizes"], inputs["mtimes_ns"], strict=True)}
+    planned = {p: (s, m) for p, s, m in zip(inputs["paths"], inputs["sizes"], inputs["mtimes_ns"], strict=True)}
+    return replace(config, inputs=planned)
 
 
 class _NoPandas:

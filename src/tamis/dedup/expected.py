@@ -21,7 +21,7 @@ from tamis.dedup.progress_files import read_json, write_json
 from tamis.errors import TamisError
 from tamis.forecast import shipped_table
 from tamis.forecast.experience import Experience, compared
-from tamis.forecast.prediction import Conditions, Forecast, Interval, Measured
+from tamis.forecast.prediction import Conditions, Forecast, Interval, RunMeasurement
 
 if TYPE_CHECKING:
     from tamis.dedup.workflow import Workflow
@@ -101,7 +101,7 @@ class DedupExpectation(Experience):
         w = self._workflow
         read = removed.ledger.read_bytes if removed is not None else self._asked.decoded_bytes
         written = removed.ledger.written_bytes if removed is not None else 0
-        took = Measured(
+        took = RunMeasurement(
             replace(self._asked, decoded_bytes=read), w.peak_bytes, round(seconds, 3), 0.0, 0.0,
             w.scratch_bytes, written, int(summary.get("n_documents", 0)), 0, time.time(), True,
         )  # fmt: skip

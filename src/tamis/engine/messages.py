@@ -1,10 +1,10 @@
 """What supervisor and workers say to each other, typed. wire.py makes bytes of them; nothing else does.
 
 To a worker (`Order`): Assign a unit, More (to a feeder: the next block), Trim, Exit.
-From a worker (`News`): Ready; about its unit SetUp, Read, Block; and at its end one of Done, StreamTooLarge, RowsTooLarge, Failure.
+From a worker (`WorkerMessage`): Ready; about its unit SetUp, Read, Block; and at its end one of Done, StreamTooLarge, RowsTooLarge, Failure.
 
-News about a unit carry its number and its fence. Whoever makes them in the worker leaves these out; the loop fills them in
-(`about`). News whose fence is not the one of the worker's unit come too late, and count for nothing.
+WorkerMessage about a unit carry its number and its fence. Whoever makes them in the worker leaves these out; the loop fills them in
+(`about`). WorkerMessage whose fence is not the one of the worker's unit come too late, and count for nothing.
 """
 
 from __future__ import annotations
@@ -270,11 +270,11 @@ class Failure(AboutUnit, Cost):
 
 
 Report = Done | StreamTooLarge | RowsTooLarge | Failure
-UnitNews = SetUp | Read | Block | Report
-News = Ready | UnitNews
-NEWS = kinds(Ready, SetUp, Read, Block, Done, StreamTooLarge, RowsTooLarge, Failure)
+UnitMessage = SetUp | Read | Block | Report
+WorkerMessage = Ready | UnitMessage
+WORKER_MESSAGES = kinds(Ready, SetUp, Read, Block, Done, StreamTooLarge, RowsTooLarge, Failure)
 
 
-def about(news: UnitNews, unit: int, fence: int) -> UnitNews:
+def about(news: UnitMessage, unit: int, fence: int) -> UnitMessage:
     """Return the same news, labelled with its unit and attempt."""
     return replace(news, unit=unit, fence=fence)

@@ -1,40 +1,45 @@
-"""What an executor provides: `Workers`, through which the engine starts worker processes, talks to them and measures their memory.
+"""What an executor provides: `Workers`, through which a run starts worker processes, talks to them and measures their memory.
 
-Made by an executor (`make_workers`), used by the loop of a run (run/drive.py), which knows nothing else of processes and machines.
+An executor makes them (`BaseExecutor.make_workers`); the loop of a run (run/event_loop.py) uses them and knows nothing else of
+processes and machines. Covers: the protocol and the events that workers report. See also: messages.py (what is sent to workers).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from tamis.engine.messages import Assign, News, Order
+from tamis.engine.messages import Assign, Order, WorkerMessage
+
+if TYPE_CHECKING:
+    from tamis.engine.job import Job
+    from tamis.engine.worker.config import WorkerConfig
 
 
 @dataclass(frozen=True)
-class Server:
+class ServerMemory:
     """The memory of the process that workers are forked from (and of the one that was forked from), when everything is loaded."""
 
     own_bytes: int  # private memory
     anon_bytes: int  # of which a worker may copy a part
     peak_bytes: int  # resident at most while loading
     n_cores: int = 0  # of its machine; 0: this one
-    others_bytes: int = 0  # on another machine: whatever else of ours is there
+    others_bytes: int = 0  # on another machine: other processes of the run there
     stages_bytes: int = 0  # of the peak, what loading the stages added
 
 
 @dataclass(frozen=True)
-class Said:
-    """A worker said something."""
+class Received:
+    """A message of a worker arrived."""
 
     worker: int
-    message: News
+    message: WorkerMessage
 
 
 @dataclass(frozen=True)
 class Died:
-    """A worker is gone, from within `stage`: `how` in words, and the signal that ended it (0: none)."""
+    """A worker died within `stage`: `how` in words, and the signal that ended it (0: none)."""
 
     worker: int
     how: str
@@ -43,9 +48,9 @@ class Died:
 
 
 @dataclass(frozen=True)
-class Noticed:
-    """Something about a worker that goes into the log of events: "refused" (memory to map), "unbounded" (what it does is watched
-    only), "removed" (files that it had left in shared memory)."""
+class Incident:
+    """An entry for the event log about a worker: "refused" (memory to map), "unbounded" (its memory is watched only), "removed" (files
+    that it had left in shared memory)."""
 
     worker: int
     kind: str
@@ -55,12 +60,11 @@ class Noticed:
 
 @dataclass(frozen=True)
 class NodeUp:
-    """A node has joined: what its forking server and whatever else is there take, the memory that the machine has, the budget that it would have
-    by itself, its GPUs. Its number is new: a node that was away comes as another."""
+    """A node joined: the memory of its server, the memory of the machine, its own budget, its GPUs. A node that comes back has a new number."""
 
     node: int
     name: str
-    server: Server
+    server: ServerMemory
     limit_bytes: int
     default_bytes: int
     devices: tuple[str, ...] = ()
@@ -68,35 +72,61 @@ class NodeUp:
 
 @dataclass(frozen=True)
 class NodeDown:
-    """A node is gone with all its workers, which are not told of one by one."""
+    """A node is gone with all its workers, whose deaths are not reported one by one."""
 
     node: int
     name: str
     why: str
 
 
-Event = Said | Died | Noticed | NodeUp | NodeDown
+Event = Received | Died | Incident | NodeUp | NodeDown
 
 
 class Workers(Protocol):
-    """Worker processes, each named by a number that the supervisor chooses. Messages are plain data (messages.py)."""
+    """The worker processes of one run.
+
+    Lifecycle: made by the executor, `open`, any of the calls below from one thread, `close` (also after an error). Only `wake` is
+    called by other threads. The caller chooses the number of each worker; messages are plain data (messages.py).
+    """
+
+    server: ServerMemory
+    """Memory of the process that workers are forked from; valid after `open`. All zeros if there is none."""
+    is_remote: bool
+    """Whether workers are on nodes that come and go (`NodeUp`, `NodeDown`), each with a budget of its own."""
+
+    def open(self) -> None:
+        """Load the job and prepare to start workers; raise UsageError if its stages cannot be loaded, BudgetError if they do not fit."""
+
+    def close(self) -> None:
+        """End all workers and release everything; called once, after `open` began."""
 
     def start(self, worker: int, segment: int, environment: Mapping[str, str] | None = None, node: int = 0) -> None:
-        """Start a worker for a segment of the stages; `environment`: variables that it has besides; `node`: the machine to start it on."""
+        """Start a worker for a segment of the stages on a node, with additional environment variables."""
 
     def assign(self, worker: int, message: Assign, cap_bytes: int, ceiling_bytes: int) -> None:
-        """Set its memory cap, then give it a unit to work on. Above the ceiling, with all that it started, it is stopped."""
+        """Set the worker's memory cap, then send it a unit; stop it if it uses more than the ceiling, its children included."""
 
     def send(self, worker: int, message: Order) -> None:
-        """Pass any other order on: the size of the next block, give memory back, exit."""
+        """Send a worker any other order: the size of the next block, give memory back, exit."""
 
     def kill(self, worker: int) -> None:
-        """End it at once; `poll` then tells that it died."""
+        """Kill a worker at once; `poll` reports its death."""
 
     def poll(self, timeout_s: float) -> list[Event]:
-        """Return what has happened since the last call, waiting at most `timeout_s` for something to happen."""
+        """Return what happened since the last call, waiting at most `timeout_s` for something to happen."""
         ...
 
+    def wake(self) -> None:
+        """End a `poll` that is waiting; called by the thread that commits."""
+
     def measure(self) -> Mapping[int, tuple[int, dict[int, int]]]:
-        """By node (this machine alone is number 0): bytes in use there, and by worker. What has not been measured anew is left out."""
+        """Return bytes in use by node (this machine: 0), in total and by worker; nodes without a new measurement are left out."""
         ...
+
+    def pids(self) -> Mapping[int, int]:
+        """Return the process ids of the workers on this machine, for the monitor."""
+        ...
+
+
+WorkersFactory = Callable[["Job", "WorkerConfig", str, bool], Workers]
+"""Make the workers of a run from its job, their configuration, the path of their log, and whether this process counts in the budget."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from tamis.errors import TamisError
 from tamis.forecast import profiles, ranges
-from tamis.forecast.prediction import MAX_RUNS, Conditions, Forecast, Measured, predict, runs_of
+from tamis.forecast.prediction import MAX_RUNS, Conditions, Forecast, RunMeasurement, predict, runs_of
 from tamis.memory.predictor import Predictor
 
 VERSION = 1
@@ -27,7 +27,7 @@ class Experience:
         self.kind = ranges.PROFILE if self.past else ranges.TABLE
         self.prediction: dict[str, Any] = {}
 
-    def probed(self, took: Measured) -> None:
+    def probed(self, took: RunMeasurement) -> None:
         """Use the measurements of a probe, unless there are earlier runs.
 
         A probe is more informative than the table; earlier runs are more informative than a probe.
@@ -62,7 +62,7 @@ class Experience:
         about = {"version": VERSION, "basis": self.basis, "conditions": vars(asked).copy()}
         self.prediction = {**about, **found.to_dict()}
 
-    def keep(self, about: Mapping[str, Any], took: Measured | None, is_whole: bool = True) -> None:
+    def keep(self, about: Mapping[str, Any], took: RunMeasurement | None, is_whole: bool = True) -> None:
         """Into the profile: `about`, and the last runs with this one; None where there is nothing to learn of it. Of one that was a whole, and not a
         part of another run, it is learned how far its prediction, and that of a plan before it, were off."""
         runs = [m.to_dict() for m in ([*self.past, took] if took is not None else self.past)]
@@ -73,7 +73,7 @@ class Experience:
                 ranges.learn(compared(plan, took))
 
 
-def compared(predicted: Mapping[str, Any], took: Measured) -> dict[str, Any]:
+def compared(predicted: Mapping[str, Any], took: RunMeasurement) -> dict[str, Any]:
     """Return the prediction with the measured value next to each interval, and whether the value is inside it."""
     values = {
         "peak_bytes": took.peak_bytes, "scratch_bytes": took.scratch_bytes, "output_bytes": took.written_bytes,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 _Z = 1.6448536269514722  # one-sided 95 %
 
 
-class Line(NamedTuple):
+class LinearModel(NamedTuple):
     """y = start + slope * x, neither below zero."""
 
     start: float
@@ -26,7 +26,7 @@ class Point(NamedTuple):
     weight: float = 1.0
 
 
-def fit(points: Sequence[Point], prior: Line, start_worth: float, slope_worth: float) -> Line:
+def fit(points: Sequence[Point], prior: LinearModel, start_worth: float, slope_worth: float) -> LinearModel:
     """Fit the line that misses the points by the least share of their heights.
 
     The prior counts as `start_worth` and `slope_worth` points (of the height that it predicts itself).
@@ -53,7 +53,7 @@ def fit(points: Sequence[Point], prior: Line, start_worth: float, slope_worth: f
         start, slope = 0.0, max(0.0, by / bb)
     elif slope < 0:
         start, slope = max(0.0, ay / aa), 0.0
-    return Line(start, slope)
+    return LinearModel(start, slope)
 
 
 @dataclass(frozen=True)

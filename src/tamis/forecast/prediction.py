@@ -17,7 +17,7 @@ from dataclasses import Field, asdict, dataclass, fields
 from typing import Any, Protocol
 
 from tamis.errors import UsageError
-from tamis.forecast.fitting import OUTPUT, PEAK, SCRATCH, SECONDS, Line, Point, Prior, fit, spread
+from tamis.forecast.fitting import OUTPUT, PEAK, SCRATCH, SECONDS, LinearModel, Point, Prior, fit, spread
 from tamis.memory.predictor import Predictor
 
 CONFIDENCE = 0.9
@@ -27,7 +27,7 @@ MIN_BLOCK_BYTES = 1 << 16
 _AGEING = 0.9  # each later run makes an older one count this much less
 _UNLEARNED = 0.5  # a run that began with small partitions, as the first one does, tells less about the next one
 _LARGEST = 1e18
-_USUAL = Line(6e6, 4.5)  # what a partition takes: bytes in any case, and per decoded byte
+_USUAL = LinearModel(6e6, 4.5)  # what a partition takes: bytes in any case, and per decoded byte
 _DECODE_S_PER_BYTE = 5e-9  # gzip and zstd, with what it takes to hand blocks on
 _FIRST_BYTES = 1 << 20  # partitions of a run that has learned nothing begin so small, and double
 
@@ -63,7 +63,7 @@ class Conditions:
 
 
 @dataclass(frozen=True)
-class Measured:
+class RunMeasurement:
     """A run that ended, and what it took. `busy_s`: seconds of all workers together."""
 
     conditions: Conditions
@@ -84,7 +84,7 @@ class Measured:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, data: Any) -> Measured:
+    def from_dict(cls, data: Any) -> RunMeasurement:
         """UsageError when `data` is not what to_dict() makes: profiles are files, and may hold anything."""
         conditions = data.get("conditions") if isinstance(data, dict) else None
         if not isinstance(data, dict) or not isinstance(conditions, dict):
@@ -129,7 +129,7 @@ class Forecast:
 def predict(
     asked: Conditions,
     models: Sequence[Predictor],
-    past: Sequence[Measured],
+    past: Sequence[RunMeasurement],
     start_s_per_byte: float,
     *,
     start_s: float = START_S,
@@ -168,7 +168,7 @@ def predict(
         return Interval(*(min(max(end, 0.0), most) for end in ends))
 
     each = partition_line(past, weights, models)
-    times = time_line(past, weights, Line(start_s, start_s_per_byte))
+    times = time_line(past, weights, LinearModel(start_s, start_s_per_byte))
     told = [m for m in past if m.conditions.decoded_bytes]
     share = _mean([m.written_bytes / m.conditions.decoded_bytes for m in told], 1.0)
     cpu = _mean([m.cpu_s / m.conditions.decoded_bytes for m in told], start_s_per_byte)
@@ -194,7 +194,9 @@ def predict(
     return Forecast(len(past), kind, widened, peak, scratch, output, seconds, cpu * decoded, block, n_partitions)
 
 
-def partition_line(past: Sequence[Measured], weights: Sequence[float], models: Sequence[Predictor]) -> Line:
+def partition_line(
+    past: Sequence[RunMeasurement], weights: Sequence[float], models: Sequence[Predictor]
+) -> LinearModel:
     """Return the line of what one partition takes by its size.
 
     Not the models' own line, which is for reserving: it errs on the safe side.
@@ -203,11 +205,11 @@ def partition_line(past: Sequence[Measured], weights: Sequence[float], models: S
     known = [m for m in models if m.n_samples]
     if not points and known:
         a, b, c = max((m.coefficients for m in known), key=lambda line: line[1])
-        return Line(a + c * max(m.to_dict()["largest_record_bytes"] for m in known), b)
+        return LinearModel(a + c * max(m.to_dict()["largest_record_bytes"] for m in known), b)
     return fit(points, _USUAL, 0.05, 0.3)
 
 
-def time_line(past: Sequence[Measured], weights: Sequence[float], table: Line) -> Line:
+def time_line(past: Sequence[RunMeasurement], weights: Sequence[float], table: LinearModel) -> LinearModel:
     """Seconds in any case, and per decoded byte of one worker."""
     rates = [(m.busy_s / m.conditions.decoded_bytes, w) for m, w in zip(past, weights, strict=True) if _tells_work(m)]
     worth = sum(w for _, w in rates)
@@ -217,10 +219,10 @@ def time_line(past: Sequence[Measured], weights: Sequence[float], table: Line) -
         for m, w in zip(past, weights, strict=True)
         if m.conditions.decoded_bytes
     ]
-    return fit(points, Line(table.start, slope), 0.3, 1.0 if worth else 0.1)
+    return fit(points, LinearModel(table.start, slope), 0.3, 1.0 if worth else 0.1)
 
 
-def _tells_work(m: Measured) -> bool:
+def _tells_work(m: RunMeasurement) -> bool:
     """Return True if the work of its workers was counted (a deduplication knows only how long all of it took)."""
     return 0 < m.busy_s < 0.999 * m.seconds * m.conditions.n_workers and m.conditions.decoded_bytes > 0
 
@@ -232,7 +234,7 @@ def _share(asked: Conditions) -> float:
 
 
 def raw_peak(
-    asked: Conditions, models: Sequence[Predictor], each: Line | None = None, learned: bool = True
+    asked: Conditions, models: Sequence[Predictor], each: LinearModel | None = None, learned: bool = True
 ) -> tuple[float, int]:
     """Return the fixed memory plus one partition of the usual size per worker; and that size."""
     each = each or partition_line([], [], models)
@@ -249,7 +251,7 @@ def raw_peak(
     return asked.fixed_bytes + n * (asked.worker_bytes + min(each.at(size), float(asked.cap_bytes))), size
 
 
-def raw_seconds(asked: Conditions, times: Line, nodes: int = 1) -> float:
+def raw_seconds(asked: Conditions, times: LinearModel, nodes: int = 1) -> float:
     """Return the seconds that the plain model predicts.
 
     Input that is handed over is decoded by one process, and workers wait for it.
@@ -262,13 +264,13 @@ def raw_scratch(asked: Conditions) -> float:
     return float(min(asked.handover_bytes, asked.decoded_bytes))
 
 
-def runs_of(profile: Mapping[str, Any] | None) -> list[Measured]:
+def runs_of(profile: Mapping[str, Any] | None) -> list[RunMeasurement]:
     """Return the runs in a profile, oldest first, without damaged ones."""
     kept = (profile or {}).get("runs")
     found = []
     for data in kept[-MAX_RUNS:] if isinstance(kept, list) else ():
         try:
-            found.append(Measured.from_dict(data))
+            found.append(RunMeasurement.from_dict(data))
         except UsageError:
             continue
     return found

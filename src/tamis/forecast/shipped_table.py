@@ -60,7 +60,7 @@ class Sizing:
 
 
 @dataclass(frozen=True)
-class Classifier:
+class ClassifierFigures:
     batch_size: int
     gpu_memory_bytes: int
     documents_per_s: float
@@ -74,9 +74,9 @@ TEXT_SIZES = (
     Sizing(float("inf"), "above 1 TB", "8 or more", "32 or more", "512 GB or more", "large cluster"),
 )
 CLASSIFIERS = {
-    "QualityClassifier": Classifier(64, 8 * GB, 1000.0),
-    "FineWebEduClassifier": Classifier(32, 12 * GB, 500.0),
-    "AegisClassifier": Classifier(16, 16 * GB, 200.0),
+    "QualityClassifier": ClassifierFigures(64, 8 * GB, 1000.0),
+    "FineWebEduClassifier": ClassifierFigures(32, 12 * GB, 500.0),
+    "AegisClassifier": ClassifierFigures(16, 16 * GB, 200.0),
 }
 
 

@@ -27,7 +27,7 @@ from tamis.engine.channel import Channel
 from tamis.engine.messages import ORDERS
 from tamis.engine.run.compiling import compile_missing
 from tamis.engine.wire import decode, encode
-from tamis.engine.workers_interface import Said
+from tamis.engine.workers_interface import Received
 from tamis.errors import TamisError, UsageError
 from tamis.memory import meter
 from tamis.memory.budget import describe_limits, find_budget
@@ -87,7 +87,7 @@ class Agent:
             self._obey(order)
         if self._workers is not None:
             for event in self._workers.poll(_POLL_S):
-                said = m.Told(event.worker, encode(event.message).decode()) if isinstance(event, Said) else event
+                said = m.Told(event.worker, encode(event.message).decode()) if isinstance(event, Received) else event
                 self._channel.send(said)
         self._tell_use()
         return not self._channel.closed
@@ -117,7 +117,7 @@ class Agent:
                 os.chdir(order.surroundings.cwd)
             compile_missing(order.kernel_groups, order.budget_bytes, True, None)
             payload, log = base64.b64decode(order.payload), order.surroundings.log
-            workers = ForkedWorkers(payload, order.place, log, count_caller=True)
+            workers = ForkedWorkers(payload, order.config, log, count_caller=True)
             self._workers = workers
             workers.open()
         except (TamisError, OSError, _Unseen) as exc:

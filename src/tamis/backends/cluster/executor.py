@@ -15,7 +15,8 @@ from tamis.backends.cluster.remote_workers import RemoteWorkers
 from tamis.backends.cluster.session import Session, Wish
 from tamis.engine.job import Job, gpus_needed
 from tamis.engine.monitor.monitor import Watch
-from tamis.engine.run.preparing import Progress
+from tamis.engine.run.run_result import Progress
+from tamis.engine.worker.config import WorkerConfig
 from tamis.files import Closing
 from tamis.memory.budget import find_budget
 
@@ -48,18 +49,18 @@ class ClusterExecutor(BaseExecutor, Closing):
         self._session: Session | None = None
         self._ending: Callable[[], object] = lambda: None
 
-    def make_workers(self, job: Job, place: dict[str, Any], log: str, count_caller: bool) -> RemoteWorkers:
+    def make_workers(self, job: Job, config: WorkerConfig, log_path: str, count_caller: bool) -> RemoteWorkers:
         import cloudpickle
 
-        budget_bytes = int(place.get("budget_bytes", 0)) or find_budget(None, os.environ).bytes
+        budget_bytes = config.budget_bytes or find_budget(None, os.environ).bytes
         if self._session is None:
             session = self._session = Session(self._wish(budget_bytes), self._head_options(budget_bytes))
             self._ending = weakref.finalize(self, session.close)
         return RemoteWorkers(
             self._session,
             cloudpickle.dumps(job),
-            place,
-            log,
+            config,
+            log_path,
             count_caller,
             job.kernel_groups(),
             budget_bytes,

@@ -1,19 +1,19 @@
 """What the driver and the agents on the nodes say to each other, typed; engine/wire.py makes bytes of them.
 
 To an agent (`TO_AGENT`): Open a job (start what its workers are forked from), Start and Kill workers, pass orders on to them, Close the job, Leave.
-From an agent (`FROM_AGENT`): Hello; Opened or Refused; what workers Told, that they Died and what was Noticed of them (as in
+From an agent (`FROM_AGENT`): Hello; Opened or Refused; what workers Told, that they Died and what was Incident of them (as in
 engine/workers_interface.py); Use of memory, which is also the sign of life; Closed.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from tamis.backends.fork_messages import Surroundings
 from tamis.engine.messages import Assign
 from tamis.engine.wire import kinds
-from tamis.engine.workers_interface import Died, Noticed, Server
+from tamis.engine.worker.config import WorkerConfig
+from tamis.engine.workers_interface import Died, Incident, ServerMemory
 
 
 # -- to an agent ----------------------------------------------------------------------------------------------------------
@@ -23,7 +23,7 @@ class Open:
 
     job: int
     payload: str
-    place: dict[str, Any]
+    config: WorkerConfig
     surroundings: Surroundings
     visible: list[str]
     kernel_groups: list[str]
@@ -94,7 +94,7 @@ class Opened:
     """Workers can be started; what their forking server takes."""
 
     job: int
-    server: Server
+    server: ServerMemory
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Told:
-    """News of a worker, as its own message encodes them."""
+    """WorkerMessage of a worker, as its own message encodes them."""
 
     worker: int
     news: str
@@ -127,4 +127,4 @@ class Closed:
     job: int
 
 
-FROM_AGENT = kinds(Hello, Opened, Refused, Told, Died, Noticed, Use, Closed)
+FROM_AGENT = kinds(Hello, Opened, Refused, Told, Died, Incident, Use, Closed)

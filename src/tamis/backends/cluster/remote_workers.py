@@ -23,10 +23,11 @@ from tamis.backends.cluster.hub import Link
 from tamis.backends.cluster.session import Session
 from tamis.backends.forking import surroundings
 from tamis.backends.waker import Waker
-from tamis.engine.messages import NEWS, Assign, Order
+from tamis.engine.messages import WORKER_MESSAGES, Assign, Order
 from tamis.engine.run.budget.shares import CALLER_BYTES, CALLER_LIBRARY_BYTES, GROWTH_BYTES
 from tamis.engine.wire import Garbled, decode, encode
-from tamis.engine.workers_interface import Died, Event, NodeDown, NodeUp, Noticed, Said, Server
+from tamis.engine.worker.config import WorkerConfig
+from tamis.engine.workers_interface import Died, Event, Incident, NodeDown, NodeUp, Received, ServerMemory
 from tamis.errors import PipelineError, UsageError, WorkerError
 from tamis.memory import sampler
 from tamis.memory.gpu import count_gpus
@@ -55,16 +56,16 @@ class _Node:
 
 
 class RemoteWorkers:
-    """`payload` is the pickled job; `place` what workers must know of the run; logs of nodes lie beside `log`. `gpus_needed`:
+    """`payload` is the pickled job; logs of nodes lie beside `log`. `gpus_needed`:
     by one worker of each stage."""
 
     is_remote = True
 
     def __init__(
-        self, session: Session, payload: bytes, place: dict[str, Any], log: str, count_caller: bool, kernel_groups: list[str], budget_bytes: int,
+        self, session: Session, payload: bytes, config: WorkerConfig, log: str, count_caller: bool, kernel_groups: list[str], budget_bytes: int,
         gpus_needed: Mapping[str, float] | None = None,
     ) -> None:  # fmt: skip
-        self._session, self._payload, self._place, self._log = session, payload, place, log
+        self._session, self._payload, self._config, self._log = session, payload, config, log
         self._count_caller, self._groups, self._budget_bytes = count_caller, kernel_groups, budget_bytes
         self._gpus_needed = dict(gpus_needed or {})
         self._id = session.new_job()
@@ -81,7 +82,7 @@ class RemoteWorkers:
         self._alone_since_s = 0.0
         self._n_told = 0
         self._visible: list[str] = []
-        self.server = Server(0, 0, 0)
+        self.server = ServerMemory(0, 0, 0)
 
     # -- life -------------------------------------------------------------------------------------------------------------
     def open(self) -> None:
@@ -150,8 +151,7 @@ class RemoteWorkers:
 
     def _leave_marks(self) -> None:
         """Files that a node must see to take part: in the run directory, and where scratch files go."""
-        workplace = self._place["workplace"]
-        for folder in {os.path.dirname(self._log), workplace["staged"], workplace["scratch"]}:
+        for folder in {os.path.dirname(self._log), self._config.staged, self._config.scratch}:
             path = os.path.join(folder, f".seen-by-nodes-{self._id}-{os.getpid()}")
             with open(files.open_to_append(path), "ab"):
                 self._visible.append(path)
@@ -181,6 +181,9 @@ class RemoteWorkers:
         self._watch()
         return events
 
+    def pids(self) -> dict[int, int]:
+        return {}
+
     def measure(self) -> dict[int, tuple[int, dict[int, int]]]:
         """Return the memory in use on each node that has reported since the last call.
 
@@ -207,7 +210,7 @@ class RemoteWorkers:
         stem, suffix = os.path.splitext(self._log)
         around = surroundings(f"{stem}-{_plain(link.hello.name)}{suffix}")
         payload = base64.b64encode(self._payload).decode()
-        order = m.Open(self._id, payload, self._place, around, self._visible, self._groups, self._budget_bytes)
+        order = m.Open(self._id, payload, self._config, around, self._visible, self._groups, self._budget_bytes)
         if link.channel.send(order):
             self._nodes[link.node] = _Node(link)
             self._selector.register(link.channel.sock, selectors.EVENT_READ, link.node)
@@ -239,7 +242,7 @@ class RemoteWorkers:
             match message:
                 case m.Told(worker, news):
                     try:
-                        events.append(Said(worker, decode(news.encode(), NEWS)))
+                        events.append(Received(worker, decode(news.encode(), WORKER_MESSAGES)))
                     except Garbled as exc:
                         events += self._lost(number, f"it said what no worker says ({exc})")
                         return events
@@ -247,7 +250,7 @@ class RemoteWorkers:
                     node.workers.discard(worker)
                     self._node_of.pop(worker, None)
                     events.append(message)
-                case Noticed():
+                case Incident():
                     events.append(message)
                 case m.Use():
                     node.use, node.is_fresh = message, True
@@ -257,13 +260,13 @@ class RemoteWorkers:
                     events.append(self._node_up(number, node))
                 case m.Refused(job) if job == self._id:
                     self._refused.append(message)
-                    events.append(Noticed(0, "node", f"node {node.link.hello.name} cannot take part: {message.error}"))
+                    events.append(Incident(0, "node", f"node {node.link.hello.name} cannot take part: {message.error}"))
                     self._release(number)
                 case m.Closed(job) if job == self._id:
                     self._release(number)
         return events
 
-    def _server_of(self, node: _Node) -> Server:
+    def _server_of(self, node: _Node) -> ServerMemory:
         told, hello = node.opened, node.link.hello
         assert told is not None
         others = max(hello.others_bytes, 0) + GROWTH_BYTES
@@ -313,7 +316,7 @@ class RemoteWorkers:
             self._n_told += 1
             text = f"no node of the cluster for {alone_s:.0f} s; the run ends after {limit_s:.0f} s. {self._session.advice()}"
             _log.warning("%s", text)
-            self._waiting.append(Noticed(0, "node", text))
+            self._waiting.append(Incident(0, "node", text))
 
 
 def _plain(name: str) -> str:

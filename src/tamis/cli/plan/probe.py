@@ -16,7 +16,7 @@ from typing import Any
 from tamis.cli.jobs.request import Request
 from tamis.cli.plan.trial import Trial, copied, spread, tried
 from tamis.errors import TamisError
-from tamis.forecast.prediction import Conditions, Measured
+from tamis.forecast.prediction import Conditions, RunMeasurement
 from tamis.formats.input_files.listing import FileList
 from tamis.memory.predictor import Predictor
 from tamis.observe.points import UnitPoint
@@ -30,7 +30,7 @@ _ENOUGH = "1GB"  # of memory, where the budget itself is too small to try anythi
 class Probe:
     """What a run over the copies took, and what it found out about the machine."""
 
-    measured: Measured
+    measured: RunMeasurement
     model: Predictor  # of what partitions take
     smallest_bytes: int
     fits: bool
@@ -67,13 +67,13 @@ def probe(request: Request, files: FileList, n_bytes: int, budget_bytes: int, bl
     return Probe(_measured(found, units), model, smallest, fits, found.n_written, means)
 
 
-def _measured(found: Trial, units: Sequence[UnitPoint]) -> Measured:
+def _measured(found: Trial, units: Sequence[UnitPoint]) -> RunMeasurement:
     # The first partitions pay for set-up and cold caches; the faster half is what a long run sees.
     timed = sorted(units, key=lambda u: u.seconds / u.decoded_bytes)[: (len(units) + 1) // 2]
     rate = sum(u.seconds for u in timed) / max(sum(u.decoded_bytes for u in timed), 1)
     largest = max(((u.decoded_bytes, u.largest_record, u.peak_bytes) for u in units), default=(0, 0, 0))
     told, read = found.prediction, found.read_bytes
-    return Measured(
+    return RunMeasurement(
         replace(Conditions(**told["conditions"]), input_bytes=read, decoded_bytes=read), found.peak_bytes, told["seconds"]["measured"],
         rate * read, told["cpu_s"]["measured"], told["scratch_bytes"]["measured"], found.written_bytes, found.n_documents, len(units),
         time.time(), False, largest[0], largest[2],

@@ -36,7 +36,7 @@ from tamis.engine.run.settings import DEFAULT_MAX_RECORD
 from tamis.errors import UsageError
 from tamis.forecast import ranges, shipped_table
 from tamis.forecast.experience import Experience, models_of
-from tamis.forecast.prediction import Conditions, Measured
+from tamis.forecast.prediction import Conditions, RunMeasurement
 from tamis.formats.input_files.listing import FileList
 from tamis.formats.input_files.passed_over import passed_lines
 from tamis.memory.budget import find_budget
@@ -190,7 +190,7 @@ def make_plan(
     )  # fmt: skip
 
 
-def _dataset(files: FileList, tried: Probe | None, past: Sequence[Measured]) -> Dataset:
+def _dataset(files: FileList, tried: Probe | None, past: Sequence[RunMeasurement]) -> Dataset:
     """Return the dataset, with the decoded size from the probe, else the last run, else the shipped table."""
     kinds = Counter(kind_of(path) for path in files.paths)
     last = past[-1].conditions if past else None
@@ -207,7 +207,13 @@ def _dataset(files: FileList, tried: Probe | None, past: Sequence[Measured]) -> 
 
 
 def _conditions(
-    job: Job, settings: dict[str, Any], data: Dataset, past: Sequence[Measured], budget: int, where: Machine, block: int
+    job: Job,
+    settings: dict[str, Any],
+    data: Dataset,
+    past: Sequence[RunMeasurement],
+    budget: int,
+    where: Machine,
+    block: int,
 ) -> Conditions:
     last = past[-1].conditions if past else None
     fixed = last.fixed_bytes if last else shipped_table.FIXED_BYTES
@@ -221,6 +227,6 @@ def _conditions(
     )  # fmt: skip
 
 
-def _document_bytes(data: Dataset, past: Sequence[Measured]) -> float:
+def _document_bytes(data: Dataset, past: Sequence[RunMeasurement]) -> float:
     known = [m.conditions.decoded_bytes / m.n_documents for m in past if m.n_documents and m.conditions.decoded_bytes]
     return data.document_bytes or (known[-1] if known else shipped_table.DOCUMENT_BYTES)

@@ -21,7 +21,7 @@ from tamis.engine.monitor.node_rows import NodeRows
 from tamis.engine.monitor.partition_map import Cells
 from tamis.engine.monitor.processes import ProcessTree
 from tamis.engine.monitor.stage_costs import StageCosts
-from tamis.engine.supervisor.actions import Action, Commit, Committed
+from tamis.engine.supervisor.actions import Action, CommitPartition, Committed
 from tamis.engine.supervisor.events import AlertFired
 from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.supervisor.units import Kind, Mode, Unit
@@ -59,7 +59,7 @@ def _harmless(method: Callable[Concatenate[Monitor, _P], _R]) -> Callable[Concat
 
 
 @dataclass
-class Place:
+class MonitoredRun:
     """What the monitor must know of the run before it begins."""
 
     labels: Sequence[str]
@@ -77,7 +77,7 @@ class Monitor:
     def __init__(
         self,
         db: RunDatabase,
-        place: Place,
+        place: MonitoredRun,
         past: Ledger,
         watch: Watch | None = None,
         machine: Machine | None = None,
@@ -121,7 +121,7 @@ class Monitor:
         self._costs.add(report)
 
     @_harmless
-    def committing(self, action: Commit) -> None:
+    def committing(self, action: CommitPartition) -> None:
         n, n_bad = action.ledger["records"][0] - action.ledger["not_sampled"][0], action.ledger["quarantined"][0]
         if n_bad or action.ledger["n_bad_ranges"]:
             self._bad_shares[action.partition] = min(1.0, n_bad / n) if n else 1.0
@@ -161,9 +161,8 @@ class Monitor:
         return self._ask(totals, used, s, now) if self._watch is not None and not final else []
 
     def _detail(self, at: float, s: Supervisor, workers: Workers) -> None:
-        pids: dict[int, int] = getattr(workers, "pids", dict)()
         segments: dict[int, tuple[int | None, int]] = {w.id: (w.segment, w.used_bytes) for w in s.pool.workers.values()}
-        for process in self._tree.look(pids, segments):
+        for process in self._tree.look(workers.pids(), segments):
             self._db.put("processes", at=at, **process)
         for row in self._costs.rows():
             self._db.put("stages", at=at, **row)

@@ -6,24 +6,22 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from tamis import secrets
 from tamis.engine.job import Job
 from tamis.engine.ledger import Ledger
 from tamis.engine.monitor.database import RunDatabase
-from tamis.engine.monitor.monitor import Monitor, Watch
-from tamis.engine.monitor.monitor import Place as MonitorPlace
+from tamis.engine.monitor.monitor import Monitor, MonitoredRun, Watch
 from tamis.engine.run.budget.gpus import share_gpus
 from tamis.engine.run.budget.outcome import Outcome
-from tamis.engine.run.budget.shares import USABLE, Shares, share_budget
+from tamis.engine.run.budget.shares import USABLE, BudgetShares, share_budget
 from tamis.engine.run.compiling import compile_missing
 from tamis.engine.run.identity import describe_job, differences
 from tamis.engine.run.input_identity import InputIdentity
 from tamis.engine.run.inputs import Inputs
 from tamis.engine.run.output.directory import Past, RunDir, new_run_id
-from tamis.engine.run.run_result import RunResult
+from tamis.engine.run.run_result import Progress, RunResult
 from tamis.engine.run.settings import Record, RunSettings
 from tamis.engine.run.shard import Shard
 from tamis.engine.run.verdict import judge
@@ -32,8 +30,8 @@ from tamis.engine.supervisor.cursor import MAX_FILES_PER_UNIT
 from tamis.engine.supervisor.devices import fixed_workers
 from tamis.engine.supervisor.state import Config, NodeSpec
 from tamis.engine.supervisor.units import Kind
-from tamis.engine.worker.workplace import OutputSpec
-from tamis.engine.workers_interface import NodeUp, Server, Workers
+from tamis.engine.worker.config import OutputSpec
+from tamis.engine.workers_interface import NodeUp, WorkersFactory
 from tamis.errors import BudgetError, RunConflict
 from tamis.formats.registry import rows_of
 from tamis.hints import command
@@ -47,23 +45,6 @@ DEFAULT_BLOCK_BYTES = 32 << 20
 _log = logging.getLogger("tamis.leaks")
 _log.addHandler(logging.NullHandler())  # alerts say it on the terminal; a program's own log gets it
 _PATIENT_QUEUES = 16
-Progress = Callable[[dict[str, Any]], None]
-
-
-class OpenWorkers(Workers, Protocol):
-    """Workers that are opened before a run and closed after it."""
-
-    server: Server
-    is_remote: bool  # workers are on nodes that come and go, each with a budget of its own
-
-    def open(self) -> None: ...
-
-    def close(self) -> None: ...
-
-    def wake(self) -> None: ...
-
-
-WorkersMaker = Callable[[Job, dict[str, Any], str, bool], OpenWorkers]
 
 
 class PreparedRun:
@@ -74,7 +55,7 @@ class PreparedRun:
         job: Job,
         inputs: Inputs,
         settings: RunSettings,
-        make_workers: WorkersMaker,
+        make_workers: WorkersFactory,
         output: str,
         progress: Progress | None = None,
         watch: Watch | None = None,
@@ -187,7 +168,7 @@ class PreparedRun:
         together = min((r.files_together for r in known), default=MAX_FILES_PER_UNIT)
         return min((r.ratio for r in known), default=4.0), any(r.takes_empty for r in known), together
 
-    def _config(self, budget: Budget, shares: Shares, is_remote: bool) -> Config:
+    def _config(self, budget: Budget, shares: BudgetShares, is_remote: bool) -> Config:
         block = self.inputs.block_bytes or DEFAULT_BLOCK_BYTES
         if self.inputs.files_per_partition:
             block = 1 << 40
@@ -247,7 +228,7 @@ class PreparedRun:
             "run_id": plan["run_id"], "name": self.job.name, "budget_bytes": config.budget_bytes, "workers": config.n_slots,
             "input_bytes": self.inputs.files.total_bytes, "n_files": len(self.inputs.files), "host": os.uname().nodename,
         }  # fmt: skip
-        place = MonitorPlace(
+        place = MonitoredRun(
             self.job.labels, self.inputs.files.sizes, self.inputs.kinds, self.dir.output, (self.dir.scratch, self.dir.staged),
             self.settings.count_caller, self._mark, about, self.began_s,
         )  # fmt: skip

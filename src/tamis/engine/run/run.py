@@ -16,20 +16,21 @@ from tamis.engine.monitor.database import RunDatabase
 from tamis.engine.run import disk
 from tamis.engine.run.budget.expectation import Expectation
 from tamis.engine.run.budget.settings_record import note_budget, note_models, note_prediction, note_shares, note_sizes
-from tamis.engine.run.budget.shares import Shares, refuse_too_large, share_budget
-from tamis.engine.run.drive import Driver
+from tamis.engine.run.budget.shares import BudgetShares, refuse_too_large, share_budget
+from tamis.engine.run.event_loop import EventLoop
 from tamis.engine.run.identity import differences
 from tamis.engine.run.output.commit import Committer
 from tamis.engine.run.output.directory import Past
 from tamis.engine.run.output.join_shards import can_join_again, drop_shards, join_shards
 from tamis.engine.run.output.retract import retract
-from tamis.engine.run.preparing import OpenWorkers, PreparedRun
+from tamis.engine.run.preparing import PreparedRun
 from tamis.engine.run.run_result import RunResult
 from tamis.engine.supervisor.alert_orders import AlertOrders
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.state import Config, FatalKind
 from tamis.engine.supervisor.supervisor import Supervisor
-from tamis.engine.worker.workplace import Workplace
+from tamis.engine.worker.config import WorkerConfig
+from tamis.engine.workers_interface import Workers
 from tamis.errors import BudgetError, ConservationError, Incomplete, PipelineError, RunConflict, StoreError, TamisError
 from tamis.formats.registry import TABLES
 from tamis.memory.budget import Budget, find_budget
@@ -105,21 +106,26 @@ class Run(PreparedRun):
     # -- working --------------------------------------------------------------------------------------------------------
     def _work(self, budget: Budget, plan: dict[str, Any], past: Past) -> RunResult:
         windows = list(zip([0.0, *plan["steps"][:-1]], plan["steps"], strict=True))
-        place = Workplace(
-            self.dir.staged, self.dir.scratch, self.settings.max_record_bytes, windows, self._output_spec(),
-            keep_rejected=self.settings.keep_rejected, stores=stores.settings(), remote=self.dir.remote.url if self.dir.remote is not None else "",
-            far=self.dir.far, sends_blocks=bool(self.dir.far) and self.settings.mode == "batch",
-        )  # fmt: skip
-        workplace = {
-            "workplace": place.to_dict(),
-            "plan": os.path.join(self.dir.path, "plan.json"),
-            "budget_bytes": budget.bytes,
-        }
+        remote = self.dir.remote
+        worker_config = WorkerConfig(
+            staged=self.dir.staged,
+            scratch=self.dir.scratch,
+            max_record_bytes=self.settings.max_record_bytes,
+            windows=windows,
+            output=self._output_spec(),
+            keep_rejected=self.settings.keep_rejected,
+            stores=stores.settings(),
+            output_url=remote.url if remote is not None else "",
+            remote_scratch=self.dir.far,
+            sends_blocks=bool(self.dir.far) and self.settings.mode == "batch",
+            plan_path=os.path.join(self.dir.path, "plan.json"),
+            budget_bytes=budget.bytes,
+        )
         self.progress({"phase": "starting"})
         refuse_too_large(budget.bytes, [(s.name, s.least_bytes()) for s in self.job.stages])
         self._compile(budget)
         workers = self.make_workers(
-            self.job, workplace, os.path.join(self.dir.path, "worker.log"), self.settings.count_caller
+            self.job, worker_config, os.path.join(self.dir.path, "worker.log"), self.settings.count_caller
         )
         try:
             workers.open()
@@ -129,7 +135,7 @@ class Run(PreparedRun):
             workers.close()
 
     def _steps_of_work(
-        self, workers: OpenWorkers, budget: Budget, shares: Shares, plan: dict[str, Any], past: Past
+        self, workers: Workers, budget: Budget, shares: BudgetShares, plan: dict[str, Any], past: Past
     ) -> RunResult:
         config = self._config(budget, shares, workers.is_remote)
         expectation = Expectation(
@@ -178,9 +184,9 @@ class Run(PreparedRun):
 
     def _note_start(
         self,
-        workers: OpenWorkers,
+        workers: Workers,
         config: Config,
-        shares: Shares,
+        shares: BudgetShares,
         expectation: Expectation,
         predictors: list[Predictor],
         plan: dict[str, Any],
@@ -196,10 +202,10 @@ class Run(PreparedRun):
         self._keep_record(expectation.prediction)
 
     def _drive(
-        self, supervisor: Supervisor, workers: OpenWorkers, committer: Committer, before: Ledger, target: float
+        self, supervisor: Supervisor, workers: Workers, committer: Committer, before: Ledger, target: float
     ) -> None:
         assert self._monitor is not None
-        driver = Driver(
+        driver = EventLoop(
             supervisor, workers, committer, self._saw, self._monitor, lambda up: self._admit(up, supervisor.config)
         )
         self._monitor.begin(supervisor)
@@ -214,7 +220,7 @@ class Run(PreparedRun):
         finally:
             self._tick(driver, before, target, time.monotonic(), final=True)
 
-    def _tick(self, driver: Driver, before: Ledger, target: float, now: float, final: bool = False) -> None:
+    def _tick(self, driver: EventLoop, before: Ledger, target: float, now: float, final: bool = False) -> None:
         if self._too_small is not None and not driver.supervisor.pool.nodes and not final:
             raise self._too_small  # no node can take part: the run would wait for ever
         if now - self._shown_s < _SHOW_S and not final:
@@ -290,7 +296,7 @@ class Run(PreparedRun):
         self.record.note("sample", share, "adaptation", self._why_sampled)
 
     def _reconcile_schemas(
-        self, config: Config, predictors: list[Predictor], workers: OpenWorkers, committer: Committer, total: Ledger
+        self, config: Config, predictors: list[Predictor], workers: Workers, committer: Committer, total: Ledger
     ) -> None:
         """JSONL -> Parquet: one schema for all files of the run, the union of what partitions found."""
         if self._output_spec().format not in TABLES:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.engine.ledger import Ledger
 from tamis.engine.run.output.directory import RunDir
+
+Progress = Callable[[dict[str, Any]], None]
+"""Called with the state of a run some times a second."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Actions of the supervisor: its answer to every event is a list of these. run/drive.py carries them out."""
+"""Actions of the supervisor: its answer to every event is a list of these. run/event_loop.py carries them out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tamis.engine.supervisor.units import Piece, Unit
 
 
 @dataclass(frozen=True)
-class Start:
+class StartWorker:
     """Start a worker; `environment`: variables of its process alone, such as the GPUs that it sees."""
 
     worker: int
@@ -21,7 +21,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Assign:
+class AssignUnit:
     """Give a worker a unit, and so much memory. `fence`: the number of the attempt; a message with an older one is ignored."""
 
     worker: int
@@ -31,7 +31,7 @@ class Assign:
 
 
 @dataclass(frozen=True)
-class More:
+class RequestBlock:
     """A feeder may produce its next block, of this size."""
 
     worker: int
@@ -39,21 +39,21 @@ class More:
 
 
 @dataclass(frozen=True)
-class Trim:
+class TrimWorker:
     """Have an idle worker give memory back to the system."""
 
     worker: int
 
 
 @dataclass(frozen=True)
-class Stop:
+class StopWorker:
     """Let the worker end by itself (it is idle)."""
 
     worker: int
 
 
 @dataclass(frozen=True)
-class Kill:
+class KillWorker:
     """End a worker at once; its unit is tried again."""
 
     worker: int
@@ -61,7 +61,7 @@ class Kill:
 
 
 @dataclass(frozen=True)
-class Commit:
+class CommitPartition:
     """Make the staged files of a partition part of the output. `covered`: the input that they stand for, as (file, from, to, at end)."""
 
     partition: int
@@ -73,7 +73,7 @@ class Commit:
 
 
 @dataclass(frozen=True)
-class Replace:
+class ReplaceFile:
     """Put a rewritten output file in the place of an older one."""
 
     partition: int
@@ -92,7 +92,7 @@ class Committed:
 
 
 @dataclass(frozen=True)
-class Discard:
+class DiscardFiles:
     """Remove scratch or staged files that no unit needs any more."""
 
     paths: list[str]
@@ -107,4 +107,15 @@ class Note:
     data: dict[str, Any] = field(default_factory=dict)
 
 
-Action = Start | Assign | More | Trim | Stop | Kill | Commit | Replace | Discard | Note
+Action = (
+    StartWorker
+    | AssignUnit
+    | RequestBlock
+    | TrimWorker
+    | StopWorker
+    | KillWorker
+    | CommitPartition
+    | ReplaceFile
+    | DiscardFiles
+    | Note
+)

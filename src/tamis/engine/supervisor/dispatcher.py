@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tamis.engine.supervisor.actions import Action, Assign, More
+from tamis.engine.supervisor.actions import Action, AssignUnit, RequestBlock
 from tamis.engine.supervisor.alert_orders import AlertOrders
 from tamis.engine.supervisor.state import FEEDER, RunStatus, Worker
 from tamis.engine.supervisor.units import Mode, Unit
 from tamis.engine.supervisor.work_queue import WorkQueue
 from tamis.engine.supervisor.worker_health import WorkerHealth
-from tamis.engine.supervisor.worker_pool import Node, WorkerPool
+from tamis.engine.supervisor.worker_pool import PoolNode, WorkerPool
 
 _LONGEST_S = 120.0
 _SHORT_S = 5.0  # shorter ones are not worth the trouble
@@ -67,7 +67,7 @@ class Dispatcher:
         config = pool.config
         self.pace = Pace(len(queue.segments), config.timeout_s, config.expected_s)
 
-    def dispatch(self, now_s: float, node: Node | None = None) -> list[Action]:
+    def dispatch(self, now_s: float, node: PoolNode | None = None) -> list[Action]:
         """Start what can be started: on the node where something happened, or on all (with every tick)."""
         if self._status.is_ending or self._orders.hold_back(now_s):
             return []
@@ -88,13 +88,13 @@ class Dispatcher:
                 actions += self._dispatch_on(each, now_s)
         return actions
 
-    def _dispatch_on(self, node: Node, now_s: float) -> list[Action]:
+    def _dispatch_on(self, node: PoolNode, now_s: float) -> list[Action]:
         actions: list[Action] = []
         for worker in list(node.workers.values()):
             if worker.held and not worker.dying and self._queue_has_room():
                 worker.held, worker.since_s = False, now_s
                 size = node.arbiter.feed_size(worker.cap_bytes, node.decision.allow_growth)
-                actions.append(More(worker.id, self._bound_in_time(size, now_s)))
+                actions.append(RequestBlock(worker.id, self._bound_in_time(size, now_s)))
         if self._feed_is_large(node):
             cleared = self._clear_for_feed(node, now_s)
             if cleared is not None:
@@ -105,7 +105,7 @@ class Dispatcher:
         actions += self._assign_feed(node, now_s) + self._start_workers(node)
         return actions or self._unstick(node)
 
-    def _dispatch_alone(self, node: Node, unit: Unit, now_s: float) -> list[Action]:
+    def _dispatch_alone(self, node: PoolNode, unit: Unit, now_s: float) -> list[Action]:
         """Dispatch a unit that needs the whole pool of a node.
 
         Waits until no other worker lives there (a feeder that waits can end), then grants it everything.
@@ -123,7 +123,7 @@ class Dispatcher:
         self._queue.segments[unit.segment].remove(unit)
         return [self._assign(idle[0], unit, node.arbiter.cap_total(1), now_s)]
 
-    def _may_start(self, node: Node, segment: int) -> bool:
+    def _may_start(self, node: PoolNode, segment: int) -> bool:
         last = len(self._queue.segments) - 1
         if node.decision.downstream_only and segment != last and node.progressing:
             return False
@@ -144,7 +144,7 @@ class Dispatcher:
         last = len(self._queue.segments) - 1
         return next((i for i, queue in enumerate(self._queue.segments) if queue or i in busy), last)
 
-    def _assign_units(self, node: Node, segment: int, now_s: float) -> list[Action]:
+    def _assign_units(self, node: PoolNode, segment: int, now_s: float) -> list[Action]:
         actions: list[Action] = []
         for worker in list(node.workers.values()):
             if worker.segment != segment or not worker.ready or worker.unit is not None or worker.dying:
@@ -158,7 +158,7 @@ class Dispatcher:
             actions.append(self._assign(worker, unit, cap, now_s))
         return actions
 
-    def _next_unit(self, node: Node, segment: int, cap_bytes: int, worker: Worker, now_s: float) -> Unit | None:
+    def _next_unit(self, node: PoolNode, segment: int, cap_bytes: int, worker: Worker, now_s: float) -> Unit | None:
         waiting = next((u for u in self._queue.segments[segment] if not u.alone), None)
         if waiting is not None:
             self._queue.segments[segment].remove(waiting)
@@ -206,7 +206,7 @@ class Dispatcher:
         limit = max(self._config.queue_bytes, self._config.patient_queue_bytes if patient else 0)
         return self._config.mode == "batch" or self._queue.scratch.total_bytes < limit
 
-    def _feed_may_start(self, node: Node) -> bool:
+    def _feed_may_start(self, node: PoolNode) -> bool:
         """Return True if the next feeder could hand out blocks now.
 
         A feeder that would have to start over waits until all other blocks are used up.
@@ -221,11 +221,11 @@ class Dispatcher:
             return not self._pool.busy and not self._queue.has_units
         return not unit.is_patient or not self._queue.segments[0]
 
-    def _feed_is_large(self, node: Node) -> bool:
+    def _feed_is_large(self, node: PoolNode) -> bool:
         """Return True if the next feeder needs more than its share of the memory of a node."""
         return bool(self._queue.feeds) and self._queue.feeds[0].need_bytes > node.arbiter.fair_cap()
 
-    def _assign_feed(self, node: Node, now_s: float) -> list[Action]:
+    def _assign_feed(self, node: PoolNode, now_s: float) -> list[Action]:
         feeder = next(iter(node.living(FEEDER)), None)
         if feeder is None or not feeder.ready or feeder.unit is not None or not self._feed_may_start(node):
             return []
@@ -237,7 +237,7 @@ class Dispatcher:
             unit.is_patient = True
         return [self._assign(feeder, unit, cap, now_s)]
 
-    def _clear_for_feed(self, node: Node, now_s: float) -> list[Action] | None:
+    def _clear_for_feed(self, node: PoolNode, now_s: float) -> list[Action] | None:
         """Make room for a feeder that needs more than its share: other workers get no more work until it has it.
 
         Returns None if they may continue.
@@ -258,7 +258,7 @@ class Dispatcher:
             return [self._pool.start(node, FEEDER)]
         return self._pool.retire(idle[0]) if idle else []
 
-    def _unstick(self, node: Node) -> list[Action]:
+    def _unstick(self, node: PoolNode) -> list[Action]:
         """Free memory where no worker works although there is work: fewer workers get more each, and a feeder ends."""
         settled = all(w.ready and not w.dying for w in node.workers.values())
         if self._pool.progressing or self._queue.n_committing or not settled or not self._queue.has_units:
@@ -267,7 +267,7 @@ class Dispatcher:
         held = [w for w in node.workers.values() if w.held]
         return self._pool.retire(idle[0]) if len(idle) > 1 else self._pool.retire(held[0]) if held else []
 
-    def _start_workers(self, node: Node) -> list[Action]:
+    def _start_workers(self, node: PoolNode) -> list[Action]:
         """Start workers for segments that have work, as far as there are seats; where none is left, an idle one makes room."""
         actions = self._end_surplus(node)
         grow = node.decision.allow_new_workers or not node.progressing
@@ -304,7 +304,7 @@ class Dispatcher:
             return False
         return sum(w.segment == segment and not w.dying for w in self._pool.workers.values()) >= n
 
-    def _end_surplus(self, node: Node) -> list[Action]:
+    def _end_surplus(self, node: PoolNode) -> list[Action]:
         """Retire a surplus worker when workers turn out to need larger caps.
 
         An idle one is chosen, of the segment that has most.
@@ -318,6 +318,6 @@ class Dispatcher:
         held = [w for w in living if w.held]
         return self._pool.retire(held[0]) if held and not node.progressing else []
 
-    def _assign(self, worker: Worker, unit: Unit, cap_bytes: int, now_s: float) -> Assign:
+    def _assign(self, worker: Worker, unit: Unit, cap_bytes: int, now_s: float) -> AssignUnit:
         self._health.before_unit(worker, unit)
         return self._pool.assign(worker, unit, cap_bytes, now_s)

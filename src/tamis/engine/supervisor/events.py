@@ -1,6 +1,6 @@
 """Events of the supervisor: what can happen in a run. Every event is handled by `Supervisor.handle` and answered with actions.
 
-Messages of workers and their deaths (`Said`, `Died`) are those of workers_interface.py, commits (`Committed`) those of actions.py.
+Messages of workers and their deaths (`Received`, `Died`) are those of workers_interface.py, commits (`Committed`) those of actions.py.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tamis.engine.supervisor.actions import Committed
 from tamis.engine.supervisor.state import NodeSpec
-from tamis.engine.workers_interface import Died, Said
+from tamis.engine.workers_interface import Died, Received
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Tick:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MemoryMeasured:
     """The meter of a node measured its memory."""
 
     used_bytes: int
@@ -54,4 +54,4 @@ class StopRequested:
     why: str
 
 
-Event = Tick | Said | Died | Measured | Committed | NodeJoined | NodeLost | AlertFired | StopRequested
+Event = Tick | Received | Died | MemoryMeasured | Committed | NodeJoined | NodeLost | AlertFired | StopRequested

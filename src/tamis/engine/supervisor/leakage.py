@@ -32,7 +32,7 @@ _NAMED_SHARE = 0.3  # a stage is named when it keeps at least this much of what 
 
 
 @dataclass
-class Line:
+class WorkerSeries:
     """A worker and its predecessors."""
 
     trend: FloorTrend = field(default_factory=FloorTrend)
@@ -120,8 +120,8 @@ class Leakage:
     """What is known of leaks in this run."""
 
     def __init__(self) -> None:
-        self._lines: dict[int, Line] = {}  # by worker
-        self._orphans: dict[int, list[Line]] = {}  # by segment: lines whose worker was replaced
+        self._lines: dict[int, WorkerSeries] = {}  # by worker
+        self._orphans: dict[int, list[WorkerSeries]] = {}  # by segment: lines whose worker was replaced
         self._found: dict[int, dict[str, Any]] = {}  # by segment
         self._witnesses: dict[int, int] = {}  # by segment: the worker that proved a leak
 
@@ -130,10 +130,10 @@ class Leakage:
         """What was found, one entry per segment of stages: stage, kind, bytes_per_partition, partitions_left and more."""
         return list(self._found.values())
 
-    def line(self, worker_id: int, segment: int) -> Line:
+    def line(self, worker_id: int, segment: int) -> WorkerSeries:
         if worker_id not in self._lines:
             orphans = self._orphans.get(segment)
-            self._lines[worker_id] = orphans.pop() if orphans else Line()
+            self._lines[worker_id] = orphans.pop() if orphans else WorkerSeries()
         return self._lines[worker_id]
 
     def probe(self, worker_id: int, unit: Unit) -> None:
@@ -203,7 +203,7 @@ class Leakage:
 
 
 def _describe(
-    worker_id: int, segment: int, line: Line, verdict: Verdict, cap_bytes: int, risen_bytes: int
+    worker_id: int, segment: int, line: WorkerSeries, verdict: Verdict, cap_bytes: int, risen_bytes: int
 ) -> dict[str, Any]:
     slope = verdict.slope_bytes
     shares, its_type, variable = line.shares(slope)

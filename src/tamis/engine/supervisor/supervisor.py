@@ -15,12 +15,12 @@ from dataclasses import replace
 from typing import Any
 
 from tamis.engine.activity import is_setting_up
-from tamis.engine.messages import Block, Done, Failure, Read, Ready, RowsTooLarge, SetUp, StreamTooLarge, UnitNews
-from tamis.engine.supervisor.actions import Action, Committed, Discard, Kill, Stop
+from tamis.engine.messages import Block, Done, Failure, Read, Ready, RowsTooLarge, SetUp, StreamTooLarge, UnitMessage
+from tamis.engine.supervisor.actions import Action, Committed, DiscardFiles, KillWorker, StopWorker
 from tamis.engine.supervisor.alert_orders import AlertHandler, AlertOrders
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.dispatcher import Dispatcher
-from tamis.engine.supervisor.events import AlertFired, Event, Measured, NodeJoined, NodeLost, StopRequested, Tick
+from tamis.engine.supervisor.events import AlertFired, Event, MemoryMeasured, NodeJoined, NodeLost, StopRequested, Tick
 from tamis.engine.supervisor.handles import is_short_of_descriptors
 from tamis.engine.supervisor.memory_arbiter import MemoryArbiter
 from tamis.engine.supervisor.recovery import Recovery
@@ -31,7 +31,7 @@ from tamis.engine.supervisor.units import Mode, Recast, Unit
 from tamis.engine.supervisor.work_queue import WorkQueue
 from tamis.engine.supervisor.worker_health import WorkerHealth
 from tamis.engine.supervisor.worker_pool import WorkerPool
-from tamis.engine.workers_interface import Died, Said
+from tamis.engine.workers_interface import Died, Received
 from tamis.memory.predictor import Predictor
 
 MAX_STILLBORN = 20
@@ -75,17 +75,17 @@ class Supervisor:
     # -- what the caller asks -------------------------------------------------------------------------------------------
     def handle(self, event: Event, now_s: float) -> list[Action]:
         """Return what is to be done after an event."""
-        subject = event.message if isinstance(event, Said) else event
+        subject = event.message if isinstance(event, Received) else event
         return TRANSITIONS[type(subject), self.state_of(event)](self, event, now_s)
 
     def state_of(self, event: Event) -> WorkerState | None:
         """Return the state of the worker that an event is about; None if it is about none."""
-        if not isinstance(event, Said | Died):
+        if not isinstance(event, Received | Died):
             return None
         worker = self.pool.workers.get(event.worker)
         if worker is None:
             return WorkerState.UNKNOWN
-        if isinstance(event, Said) and not isinstance(event.message, Ready) and event.message.fence != worker.fence:
+        if isinstance(event, Received) and not isinstance(event.message, Ready) and event.message.fence != worker.fence:
             return WorkerState.STALE
         if worker.unit is not None:
             return WorkerState.BUSY
@@ -122,7 +122,7 @@ class Supervisor:
             *self.dispatcher.dispatch(now_s),
         ]
 
-    def _on_measured(self, event: Measured, now_s: float) -> list[Action]:
+    def _on_measured(self, event: MemoryMeasured, now_s: float) -> list[Action]:
         return self.pool.enforce_memory(event.node, event.used_bytes, event.per_worker, now_s)
 
     def _on_committed(self, event: Committed, now_s: float) -> list[Action]:
@@ -166,7 +166,7 @@ class Supervisor:
     def _dispatch_on_node_of(self, worker: Worker, now_s: float) -> list[Action]:
         return self.dispatcher.dispatch(now_s, self.pool.node_of(worker))
 
-    def _on_ready(self, event: Said, now_s: float) -> list[Action]:
+    def _on_ready(self, event: Received, now_s: float) -> list[Action]:
         worker, message = self.pool.workers[event.worker], event.message
         assert isinstance(message, Ready)
         worker.ready = True
@@ -175,10 +175,10 @@ class Supervisor:
         worker.base_data_bytes = vitals.data_bytes
         self._n_stillborn = 0
         # A kill that was requested before the process existed has hit no process.
-        repeated: list[Action] = [Kill(worker.id, worker.kill_reason)] if worker.kill_reason is not None else []
+        repeated: list[Action] = [KillWorker(worker.id, worker.kill_reason)] if worker.kill_reason is not None else []
         return repeated + self._dispatch_on_node_of(worker, now_s)
 
-    def _on_set_up(self, event: Said, now_s: float) -> list[Action]:
+    def _on_set_up(self, event: Received, now_s: float) -> list[Action]:
         """Record what the stages of a worker keep and took at most; other workers may follow if there is room."""
         worker, message = self.pool.workers[event.worker], event.message
         assert isinstance(message, SetUp)
@@ -186,7 +186,7 @@ class Supervisor:
         self.arbiter.learn_setup(worker, message.kept_bytes, message.peak_bytes)
         return self._dispatch_on_node_of(worker, now_s)
 
-    def _on_read(self, event: Said, now_s: float) -> list[Action]:
+    def _on_read(self, event: Received, now_s: float) -> list[Action]:
         """Record what a unit holds before stages run: how to cut it, should it fail."""
         unit, message = self.pool.workers[event.worker].unit, event.message
         assert unit is not None
@@ -195,7 +195,7 @@ class Supervisor:
         unit.decoded_bytes, unit.largest_record = message.decoded_bytes, message.largest_record
         return []
 
-    def _on_block(self, event: Said, now_s: float) -> list[Action]:
+    def _on_block(self, event: Received, now_s: float) -> list[Action]:
         """Queue a block of a feeder, which then waits for room in the queue."""
         worker, message = self.pool.workers[event.worker], event.message
         assert worker.unit is not None
@@ -205,11 +205,11 @@ class Supervisor:
         worker.held = True
         return self._dispatch_on_node_of(worker, now_s)
 
-    def _discard_block(self, event: Said, now_s: float) -> list[Action]:
+    def _discard_block(self, event: Received, now_s: float) -> list[Action]:
         assert isinstance(event.message, Block)
-        return [Discard([event.message.piece.path])]
+        return [DiscardFiles([event.message.piece.path])]
 
-    def _on_done(self, event: Said, now_s: float) -> list[Action]:
+    def _on_done(self, event: Received, now_s: float) -> list[Action]:
         worker, unit, report = self._take_unit(event)
         assert isinstance(report, Done)
         worker.n_units += 1
@@ -224,28 +224,28 @@ class Supervisor:
         if unit.recast is not None:
             return actions + self._finish_recast(unit, report) + self.dispatcher.dispatch(now_s)
         if unit.partition not in self.queue.partitions:  # given up because of another of its units
-            actions += [Discard(report.made_paths), *self.queue.scratch.free(unit.scratch_paths)]
+            actions += [DiscardFiles(report.made_paths), *self.queue.scratch.free(unit.scratch_paths)]
         else:
             if unit.segment == 0:
                 self.status.n_seen += report.ledger.records.n - report.ledger.not_sampled.n
             actions += self.queue.add_result(unit, report, input_bytes) + self._shutdown.check_failure_rate()
         return actions + self._dispatch_on_node_of(worker, now_s)
 
-    def _discard_late_report(self, event: Said, now_s: float) -> list[Action]:
+    def _discard_late_report(self, event: Received, now_s: float) -> list[Action]:
         assert isinstance(event.message, Done)
         self.status.counters.late += 1
-        return [Discard(event.message.made_paths)]
+        return [DiscardFiles(event.message.made_paths)]
 
-    def _on_too_large(self, event: Said, now_s: float) -> list[Action]:
+    def _on_too_large(self, event: Received, now_s: float) -> list[Action]:
         worker, unit, report = self._take_unit(event)
         assert isinstance(report, StreamTooLarge | RowsTooLarge)
         return self.queue.recut(unit, report) + self._dispatch_on_node_of(worker, now_s)
 
-    def _on_failed(self, event: Said, now_s: float) -> list[Action]:
+    def _on_failed(self, event: Received, now_s: float) -> list[Action]:
         worker, unit, report = self._take_unit(event)
         assert isinstance(report, Failure)
         # After a memory failure the worker exits by itself.
-        actions: list[Action] = [Stop(worker.id)] if report.kind != "memory" else []
+        actions: list[Action] = [StopWorker(worker.id)] if report.kind != "memory" else []
         worker.kill_reason = worker.kill_reason or KillReason.REPLACED
         return actions + self._recovery.recover(unit, worker, report) + self._dispatch_on_node_of(worker, now_s)
 
@@ -277,7 +277,7 @@ class Supervisor:
         return actions + self._dispatch_on_node_of(worker, now_s)
 
     # -- helpers --------------------------------------------------------------------------------------------------------
-    def _take_unit(self, event: Said) -> tuple[Worker, Unit, UnitNews]:
+    def _take_unit(self, event: Received) -> tuple[Worker, Unit, UnitMessage]:
         """Return a worker that reports, its unit, which it no longer has, and the report."""
         worker, message = self.pool.workers[event.worker], event.message
         unit, worker.unit = worker.unit, None
@@ -347,7 +347,7 @@ _BY_MESSAGE: Mapping[type, dict[WorkerState, _Handler]] = {
 }
 _OF_THE_RUN: Mapping[type, _Handler] = {
     Tick: Supervisor._on_tick,
-    Measured: Supervisor._on_measured,
+    MemoryMeasured: Supervisor._on_measured,
     Committed: Supervisor._on_committed,
     AlertFired: Supervisor._on_alert,
     StopRequested: Supervisor._on_stop_requested,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import Done, RowsTooLarge, StreamTooLarge
-from tamis.engine.supervisor.actions import Action, Commit, Discard, Replace
+from tamis.engine.supervisor.actions import Action, CommitPartition, DiscardFiles, ReplaceFile
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.state import Partition, counts_of
 from tamis.engine.supervisor.units import MIN_ROWS_BYTES, Kind, Mode, Piece, Recast, Unit, halves, remaining_pieces
@@ -18,7 +18,7 @@ from tamis.engine.supervisor.units import MIN_ROWS_BYTES, Kind, Mode, Piece, Rec
 _MAX_RATIO = 1000.0  # decoded bytes per compressed byte, whatever one file says
 
 
-class Scratch:
+class ScratchFiles:
     """Scratch files between processes, counted in bytes and in users (halves of a split unit share one file)."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Scratch:
             self._users.pop(path, None)
             self._bytes.pop(path, None)
             unused.append(path)
-        return [Discard(unused)] if unused else []
+        return [DiscardFiles(unused)] if unused else []
 
     def bytes_of(self, path: str) -> int:
         return self._bytes.get(path, 0)
@@ -63,7 +63,7 @@ class WorkQueue:
         self.segments: list[deque[Unit]] = [deque() for _ in range(n_segments)]
         self.feeds: deque[Unit] = deque()
         self.partitions: dict[int, Partition] = {}
-        self.scratch = Scratch()
+        self.scratch = ScratchFiles()
         self.ledger = Ledger()  # of the partitions that were committed, or are being
         self.under_way: Counter[str] = Counter()  # counted by units whose partition is not through all segments yet
         self.n_committing = 0
@@ -196,7 +196,7 @@ class WorkQueue:
         staged = [f.path for f in partition.files if f.kind != "listed"] if partition is not None else []
         return [
             *self.scratch.free(paths + (partition.scratch if partition is not None else [])),
-            *([Discard(staged)] if staged else []),
+            *([DiscardFiles(staged)] if staged else []),
         ]
 
     # -- partitions -----------------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ class WorkQueue:
         actions: list[Action] = []
         handover = report.handover
         if handover is not None and not handover.rows:
-            actions.append(Discard([handover.path]))
+            actions.append(DiscardFiles([handover.path]))
         elif handover is not None:
             self.scratch.add(handover.path, handover.n_bytes)
             partition.open_units += 1
@@ -252,11 +252,11 @@ class WorkQueue:
         begun = [number for number, partition in self.partitions.items() if partition.n_done]
         return [action for number in begun for action in self._commit(number)]
 
-    def replace_file(self, unit: Unit, report: Done) -> Replace:
+    def replace_file(self, unit: Unit, report: Done) -> ReplaceFile:
         """Replace a committed output file by the one that a recast wrote."""
         assert unit.recast is not None
         self.n_committing += 1
-        return Replace(unit.id, unit.recast.old, report.files[0])
+        return ReplaceFile(unit.id, unit.recast.old, report.files[0])
 
     def commit_ended(self, n_bytes: int = 0) -> None:
         """Record that a commit is through, or failed."""
@@ -272,13 +272,13 @@ class WorkQueue:
         self.n_committing += 1
         self.unsynced_bytes += sum(f.n_bytes or 0 for f in partition.files)
         self.ledger.merge(ledger)
-        commit = Commit(
+        commit = CommitPartition(
             partition_id, partition.first, partition.step, partition.covered, partition.files, ledger.to_dict()
         )
         return [commit, *self.scratch.free(partition.scratch)]
 
-    def _commit_file_end(self, file: int, n_rows: int) -> Commit:
+    def _commit_file_end(self, file: int, n_rows: int) -> CommitPartition:
         """Record in the log where the file ends, so that the end of the run can check that all of it was done."""
         self.n_committing += 1
         piece = Piece(file, Kind.ROWS, self.cursor.files.paths[file], n_rows, n_rows)
-        return Commit(-1, piece, self.step, [(file, n_rows, n_rows, True)], [], Ledger().to_dict())
+        return CommitPartition(-1, piece, self.step, [(file, n_rows, n_rows, True)], [], Ledger().to_dict())

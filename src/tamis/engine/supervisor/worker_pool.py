@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from tamis.engine.supervisor.actions import Action, Assign, Kill, Note, Start, Stop, Trim
+from tamis.engine.supervisor.actions import Action, AssignUnit, KillWorker, Note, StartWorker, StopWorker, TrimWorker
 from tamis.engine.supervisor.devices import Devices, environment
 from tamis.engine.supervisor.memory_arbiter import MemoryArbiter
 from tamis.engine.supervisor.state import Config, Counters, KillReason, NodeSpec, Worker
@@ -21,7 +21,7 @@ from tamis.sizes import format_size
 
 
 @dataclass
-class Node:
+class PoolNode:
     """A machine with a budget, GPUs and a memory pressure of its own, and the workers on it.
 
     `config` is that of the run with the figures of this machine.
@@ -58,9 +58,9 @@ class WorkerPool:
     def __init__(self, config: Config, arbiter: MemoryArbiter, workers: dict[int, Worker], counters: Counters) -> None:
         """`workers` starts empty; it is the mapping that `arbiter` reads."""
         self.config, self.workers, self._arbiter, self._counters = config, workers, arbiter, counters
-        self.nodes: dict[int, Node] = {}
+        self.nodes: dict[int, PoolNode] = {}
         if config.nodes is None:
-            self.nodes[0] = Node(0, config, arbiter, _devices_of(config), workers)
+            self.nodes[0] = PoolNode(0, config, arbiter, _devices_of(config), workers)
         for spec in config.nodes or ():
             self.nodes[spec.id] = self._node_of(spec)
         self._next_worker = self._next_fence = 1
@@ -85,7 +85,7 @@ class WorkerPool:
         """The memory pressure of the node that has most of it."""
         return max((node.pressure for node in self.nodes.values()), key=lambda p: p.level, default=Pressure())
 
-    def node_of(self, worker: Worker | None) -> Node | None:
+    def node_of(self, worker: Worker | None) -> PoolNode | None:
         """Return the node that a worker is on; None if it is gone."""
         return self.nodes.get(worker.node) if worker is not None else None
 
@@ -99,18 +99,18 @@ class WorkerPool:
         return self.config_of(self.workers.get(worker_id)).ceiling(cap_bytes)
 
     # -- nodes ----------------------------------------------------------------------------------------------------------
-    def add_node(self, spec: NodeSpec) -> Node:
+    def add_node(self, spec: NodeSpec) -> PoolNode:
         """Add a node that has joined, for this supervisor and those after it in this run."""
         node = self.nodes[spec.id] = self._node_of(spec)
         self.config.nodes = [n for n in self.config.nodes or () if n.id != spec.id] + [spec]
         return node
 
-    def remove_node(self, node_id: int) -> Node | None:
+    def remove_node(self, node_id: int) -> PoolNode | None:
         """Remove a node; its workers stay in the pool until each of them is removed."""
         self.config.nodes = [n for n in self.config.nodes or () if n.id != node_id]
         return self.nodes.pop(node_id, None)
 
-    def _node_of(self, spec: NodeSpec) -> Node:
+    def _node_of(self, spec: NodeSpec) -> PoolNode:
         config = replace(
             self.config,
             budget_bytes=spec.budget_bytes,
@@ -123,10 +123,12 @@ class WorkerPool:
             nodes=None,
         )
         workers: dict[int, Worker] = {}
-        return Node(spec.id, config, self._arbiter.for_node(config, workers), _devices_of(config), workers, spec.name)
+        return PoolNode(
+            spec.id, config, self._arbiter.for_node(config, workers), _devices_of(config), workers, spec.name
+        )
 
     # -- workers --------------------------------------------------------------------------------------------------------
-    def start(self, node: Node, segment: int) -> Start:
+    def start(self, node: PoolNode, segment: int) -> StartWorker:
         """Start a worker of a segment on a node."""
         worker = Worker(self._next_worker, segment, node=node.id)
         self._next_worker += 1
@@ -135,19 +137,19 @@ class WorkerPool:
         variables = environment(
             devices, node.devices.share(segment), node.devices.limit_bytes, self.config.gpu_overflow
         )
-        return Start(worker.id, segment, dict(variables), node.id)
+        return StartWorker(worker.id, segment, dict(variables), node.id)
 
-    def assign(self, worker: Worker, unit: Unit, cap_bytes: int, now_s: float) -> Assign:
+    def assign(self, worker: Worker, unit: Unit, cap_bytes: int, now_s: float) -> AssignUnit:
         """Give a worker a unit, and its cap together with it."""
         worker.unit, worker.fence, worker.cap_bytes, worker.since_s = unit, self._next_fence, cap_bytes, now_s
         worker.held = False
         self._next_fence += 1
-        return Assign(worker.id, unit, worker.fence, cap_bytes)
+        return AssignUnit(worker.id, unit, worker.fence, cap_bytes)
 
     def retire(self, worker: Worker) -> list[Action]:
         """Let a worker end by itself."""
         worker.kill_reason = KillReason.REPLACED
-        return [Stop(worker.id)]
+        return [StopWorker(worker.id)]
 
     def retire_all(self, workers: Iterable[Worker]) -> list[Action]:
         return [action for worker in workers for action in self.retire(worker)]
@@ -161,7 +163,7 @@ class WorkerPool:
         others = node.workers if node is not None else {}
         worker.was_alone = not any(w.unit is not None for w in others.values() if w is not worker)
         self._counters.kills += 1
-        return [Kill(worker.id, reason)]
+        return [KillWorker(worker.id, reason)]
 
     def remove(self, worker_id: int) -> Worker | None:
         """Remove a worker whose process is gone, and free its devices."""
@@ -172,7 +174,7 @@ class WorkerPool:
             node.devices.free(worker_id)
         return worker
 
-    def make_room(self, node: Node, segment: int) -> list[Action]:
+    def make_room(self, node: PoolNode, segment: int) -> list[Action]:
         """Retire a worker that cannot continue: an idle one of another segment, or a feeder that waits for the queue."""
         if any(w.dying for w in node.workers.values()):
             return []
@@ -220,7 +222,7 @@ class WorkerPool:
                     {"level": int(node.pressure.level), "used": used_bytes},
                 )
             )
-            actions += [Trim(i) for i in node.decision.trim if self.workers[i].is_idle]
+            actions += [TrimWorker(i) for i in node.decision.trim if self.workers[i].is_idle]
         for i in node.decision.kill:
             actions += self.kill(self.workers[i], KillReason.PRESSURE)
         return actions

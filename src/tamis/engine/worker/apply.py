@@ -14,7 +14,7 @@ from tamis.engine.histograms import Histogram
 from tamis.engine.ledger import UNTRACED, StageBook
 from tamis.engine.messages import StageUse
 from tamis.engine.worker.binning import as_numbers, count, is_whole
-from tamis.engine.worker.dropped import Seen, record_bytes
+from tamis.engine.worker.dropped import StageInput, record_bytes
 from tamis.engine.worker.kept_scores import Kept
 from tamis.engine.worker.rejections import Rejections
 from tamis.errors import PipelineError
@@ -174,7 +174,7 @@ def _run_chunk(
 ) -> list[Task[Any]]:
     parents = [t for t in tasks if isinstance(t, DocumentBatch)]
     _number(parents, tuple(stage.input_columns()))
-    before, seen = _identities(parents), Seen(parents)
+    before, seen = _identities(parents), StageInput(parents)
     book.into.add(len(before[0]), hash128.sum128(*before))
     stage._consume_drops()  # what a failed attempt left behind
     stage._consume_bad()

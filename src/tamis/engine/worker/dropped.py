@@ -24,7 +24,7 @@ _MAX_ID_CHARS = 200  # the books travel in every commit; a document with a longe
 Array = np.ndarray[Any, Any]
 
 
-class Seen:
+class StageInput:
     """Documents as a stage received them, numbered from 0 over all its batches. Nothing is looked up until it is asked for."""
 
     def __init__(self, batches: Sequence[DocumentBatch]) -> None:

@@ -15,36 +15,42 @@ from typing import Any
 import pyarrow as pa
 
 from tamis.engine.ledger import Ledger
-from tamis.engine.messages import Block, Done, UnitNews
+from tamis.engine.messages import Block, Done, UnitMessage
 from tamis.engine.supervisor.units import TO_END, Kind, Piece, Unit
 from tamis.engine.worker.blocks import BlockWriter, sent_to
+from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.worker.quarantine import Bad, account_bad, damaged_rows, write_quarantine
-from tamis.engine.worker.read import Contents, Limits, open_input
+from tamis.engine.worker.read import Contents, ReadOptions, open_input
 from tamis.engine.worker.stream_blocks import DecodedStream, Emit, StreamBlocks
-from tamis.engine.worker.workplace import Workplace
 from tamis.formats.base import MAX_BATCH_ROWS, RowsFault
 from tamis.formats.compression.streams import StreamReader, codec_of
 from tamis.formats.registry import table_format
 from tamis.stores.opening import state_of_open
 
 _ROW_BATCH_BYTES = 8 << 20
-Say = Callable[[UnitNews], None]
+Say = Callable[[UnitMessage], None]
 Wait = Callable[[], int]  # blocks until the next block is wanted; returns its size (0: as before)
 
 
 def feed(
-    unit: Unit, names: str, place: Workplace, base: str, say: Say, wait: Wait, columns: tuple[str, ...] | None = None
+    unit: Unit,
+    names: str,
+    config: WorkerConfig,
+    base: str,
+    say: Say,
+    wait: Wait,
+    columns: tuple[str, ...] | None = None,
 ) -> Done:
     """Hand out the blocks of a unit's ranges, one `say` each; returns the report on what is no block. `names`: how the names of blocks begin,
     `base`: of files that are staged."""
 
     def emit(block: Piece, n_bytes: int, compressed: int) -> None:
-        say(Block(replace(block, path=sent_to(place.blocks_go_to, block.path)), n_bytes, compressed))
+        say(Block(replace(block, path=sent_to(config.block_url, block.path)), n_bytes, compressed))
         unit.block_bytes = wait() or unit.block_bytes
 
     contents = Contents()
     piece, spent = unit.pieces[0], []
-    file = open_input(piece, Limits(place.max_record_bytes, 0, place.expected), contents)
+    file = open_input(piece, ReadOptions(config.max_record_bytes, 0, config.inputs), contents)
     if file is not None:
         if piece.kind is Kind.ROWS:
             file.close()
@@ -52,7 +58,7 @@ def feed(
         else:
             with file:
                 stream = DecodedStream(StreamReader(file, codec_of(piece.path)), state_of_open(file)[0])
-                blocks = StreamBlocks(stream, unit, place.max_record_bytes, names, contents, emit)
+                blocks = StreamBlocks(stream, unit, config.max_record_bytes, names, contents, emit)
                 blocks.run()
                 spent = blocks.set_aside
     ledger = Ledger()

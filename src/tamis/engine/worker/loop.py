@@ -58,7 +58,7 @@ def _one_unit(channel: Channel, runner: UnitRunner, message: messages.Assign) ->
     """Process one unit and report. True after an allocation failure."""
     unit, fence = message.unit, message.fence
 
-    def say(news: messages.UnitNews) -> None:
+    def say(news: messages.UnitMessage) -> None:
         channel.send(messages.about(news, unit.id, fence))
 
     def wait() -> int:

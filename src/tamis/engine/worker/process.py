@@ -25,12 +25,13 @@ from tamis.engine.activity import READING, WRITING
 from tamis.engine.histograms import Histogram
 from tamis.engine.job import Job
 from tamis.engine.ledger import Ledger, StageBook
-from tamis.engine.messages import Done, Failure, Held, Read, Report, SetUp, StagedFile, UnitNews
+from tamis.engine.messages import Done, Failure, Held, Read, Report, SetUp, StagedFile, UnitMessage
 from tamis.engine.supervisor.units import Kind, Mode, Unit
 from tamis.engine.worker import binning, handover
 from tamis.engine.worker import write as output
 from tamis.engine.worker.apply import Notes, SetupFailure, StageFailure, Uses, identify, narrow, run_stage
 from tamis.engine.worker.blocks import BlockFault
+from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.worker.failures import failure, failure_of, is_of_the_machine
 from tamis.engine.worker.feed import feed
 from tamis.engine.worker.fields import FieldCheck
@@ -38,10 +39,9 @@ from tamis.engine.worker.kept_scores import Kept
 from tamis.engine.worker.node import WorkerMetadata
 from tamis.engine.worker.probe import StageProbe
 from tamis.engine.worker.quarantine import Bad, account_bad, account_input, write_quarantine
-from tamis.engine.worker.read import Contents, Limits, TooLarge, read_pieces
+from tamis.engine.worker.read import Contents, ReadOptions, TooLarge, read_pieces
 from tamis.engine.worker.rejections import Rejections
 from tamis.engine.worker.sending import send_outputs
-from tamis.engine.worker.workplace import Workplace
 from tamis.errors import FormatError, InputChanged, PipelineError
 from tamis.failures import is_memory_failure
 from tamis.formats.jsonl.known_records import KnownRecords
@@ -56,7 +56,7 @@ from tamis.tasks.columns.python_values import python_values
 
 _POSITION = 0x706F736974696F6E  # a salt: hashes of positions are unlike those of derived documents
 _DECLARED = "declared schema"  # the book of documents that do not fit the schema that the writer was given
-Say = Callable[[UnitNews], None]
+Say = Callable[[UnitMessage], None]
 
 
 class MissingField(Exception):
@@ -66,8 +66,8 @@ class MissingField(Exception):
 class UnitRunner:
     """Stages of a job, set up once per worker and segment."""
 
-    def __init__(self, job: Job, place: Workplace) -> None:
-        self.job, self.place = job, place
+    def __init__(self, job: Job, config: WorkerConfig) -> None:
+        self.job, self.config = job, config
         secrets.learn(*job.stages, job.source, job.reader, job.writer)  # what stages raise may tell them
         self._ready: set[int] = set()
         self._setup_s = 0.0  # of the unit that is being done
@@ -84,14 +84,14 @@ class UnitRunner:
         report: Report
         # A name that no other process can take: one on a machine that was cut off may write yet, and numbers begin anew with every run.
         mark = f"{unit.id}.{fence}.{os.getpid()}-{self._mark}"
-        base = os.path.join(self.place.staged, f"u{mark}")
+        base = os.path.join(self.config.staged, f"u{mark}")
         began, self._setup_s = time.perf_counter(), 0.0
         self._uses, self._first_threads = Uses(), self._first_threads or meter.n_threads()
         doing.note(WRITING if unit.mode is Mode.RECAST else READING)
         try:
             if unit.mode is Mode.FEED:
                 report = feed(
-                    unit, os.path.join(self.place.scratch, f"f{mark}"), self.place, base, say, wait, self._columns()
+                    unit, os.path.join(self.config.scratch, f"f{mark}"), self.config, base, say, wait, self._columns()
                 )
             elif unit.mode is Mode.QUARANTINE:
                 report = self._quarantine(unit, base)
@@ -99,9 +99,9 @@ class UnitRunner:
                 report = self._recast(unit, base)
             else:
                 report = self._process(unit, base, say)
-            if self.place.remote:
+            if self.config.output_url:
                 doing.note(WRITING)
-                report = replace(report, files=send_outputs(report.files, unit, self.place.remote))
+                report = replace(report, files=send_outputs(report.files, unit, self.config.output_url))
         except TooLarge as exc:
             report = exc.report
         except MissingField as exc:
@@ -141,7 +141,7 @@ class UnitRunner:
         ):
             os.environ.update((stage.runtime_env or {}).get("env_vars", {}))
             if part.resources.requires_gpu:
-                os.environ[TURNS_FOLDER] = self.place.scratch
+                os.environ[TURNS_FOLDER] = self.config.scratch
             doing.note(doing.setting_up(label))
             try:
                 stage.setup(WorkerMetadata(str(os.getpid())))
@@ -187,7 +187,7 @@ class UnitRunner:
         ledger = Ledger(stages=[StageBook(label) for label in self.job.labels[part.first : part.last]])
         quarantine: list[Bad] = []
         tells = self.job.reader is not None and self.job.reader.tells_records
-        rejections, kept = Rejections(self.place.keep_rejected, tells), Kept(self._bounded)
+        rejections, kept = Rejections(self.config.keep_rejected, tells), Kept(self._bounded)
         probe = StageProbe(base + ".probe") if unit.probe else None
 
         def aside(batch: DocumentBatch, stage: str, reasons: list[str]) -> None:
@@ -220,7 +220,7 @@ class UnitRunner:
         passed_on, held = None, None
         if unit.segment + 1 < len(self.job.segments):
             passed = _documents(tasks, self.job, _PASSED_ON)
-            passed_on = handover.save(passed, base + ".arrow", self.place.blocks_go_to)
+            passed_on = handover.save(passed, base + ".arrow", self.config.block_url)
             files = kept.write(passed, base, is_last=False)
             passed.clear()
         else:
@@ -246,13 +246,13 @@ class UnitRunner:
         checked = reader is not None and reader.checked
         if self._known is None and reader is not None and reader.known is not None:
             self._known = KnownRecords(reader.known)
-        limits = Limits(
-            self.place.max_record_bytes, unit.block_bytes, self.place.expected, self._columns(), checked, self._known,
+        limits = ReadOptions(
+            self.config.max_record_bytes, unit.block_bytes, self.config.inputs, self._columns(), checked, self._known,
             lambda n, cut, size: say(Read(n, cut, largest_record=size)),
         )  # fmt: skip
         contents = read_pieces(unit.pieces, self.job.keys(), limits, describe=unit.describe)
         try:
-            self._fields.check(contents.batches, self.place.expected)
+            self._fields.check(contents.batches, self.config.inputs)
         except PipelineError as exc:
             raise MissingField(str(exc)) from exc
         ledger.read_bytes = contents.stored_bytes or contents.decoded_bytes
@@ -296,7 +296,7 @@ class UnitRunner:
         Every step reads all of the input, and every record is counted once: the first step counts them all, and
         those that it does not choose as not sampled; a later step takes the ones it chooses from these.
         """
-        low, high = self.place.windows[step]
+        low, high = self.config.windows[step]
         if step == 0:
             ledger.records.add(batch.num_items, hash128.sum128(*batch.identity))
             _add_positions(batch, ledger)
@@ -309,7 +309,7 @@ class UnitRunner:
         return batch.filter(chosen)
 
     def _write(self, tasks: list[Task[Any]], base: str, ledger: Ledger, kept: Kept) -> list[StagedFile]:
-        spec = self.place.output
+        spec = self.config.output
         files = [StagedFile(p, "listed") for t in tasks if isinstance(t, FileGroupTask) for p in t.data]
         rest = [t for t in tasks if not isinstance(t, FileGroupTask)]
         if self.job.writer is None:
@@ -326,10 +326,10 @@ class UnitRunner:
 
     def _model(self) -> pa.Schema | None:
         """Return the schema of the first input file, if rows are read and written: the output is to look like it."""
-        if self.place.output.format not in TABLES or self.job.reader is None or not self.place.expected:
+        if self.config.output.format not in TABLES or self.job.reader is None or not self.config.inputs:
             return None
         if self._input_schema is None:
-            first = next(iter(self.place.expected))
+            first = next(iter(self.config.inputs))
             is_rows = all(name in TABLES for name in self.job.reader.formats) or is_table(first)
             try:
                 self._input_schema = (table_format(first).read_schema(first) if is_rows else None,)
@@ -342,11 +342,11 @@ class UnitRunner:
     def _fit_schema(self, documents: list[DocumentBatch], ledger: Ledger) -> list[DocumentBatch]:
         """Documents that do not fit the declared schema are dropped with the reason named, as one more stage of the books."""
         book = StageBook(_DECLARED)
-        assert self.place.output.schema is not None
+        assert self.config.output.schema is not None
         fitting = []
         for batch in documents:
             book.into.add(batch.num_items, hash128.sum128(*batch.identity))
-            fits, bad = output.check_declared(batch, self.place.output.schema)
+            fits, bad = output.check_declared(batch, self.config.output.schema)
             book.out.add(fits.num_items, hash128.sum128(*fits.identity))
             for row, reason in bad:
                 at = np.array([row])
@@ -365,7 +365,7 @@ class UnitRunner:
             documents = _documents(tasks, self.job)
             stage = stage if stage in where else where[0]  # they have been read
         else:
-            limits = Limits(self.place.max_record_bytes, 0, self.place.expected, self._columns())
+            limits = ReadOptions(self.config.max_record_bytes, 0, self.config.inputs, self._columns())
             contents = read_pieces(unit.pieces, [], limits)
             ledger.read_bytes = contents.decoded_bytes
             documents = self._taken_in(contents, unit, ledger, quarantine)
@@ -392,14 +392,14 @@ class UnitRunner:
 
     @property
     def _is_declared(self) -> bool:
-        return self.place.output.schema is not None and self.place.output.format in TABLES
+        return self.config.output.schema is not None and self.config.output.format in TABLES
 
     def _recast(self, unit: Unit, base: str) -> Done:
         recast = unit.recast
         assert recast is not None
         if recast.join:
-            return Done(schema=output.join_files(recast.join, list(self.place.output.fields or ())))
-        made = output.recast_table(recast.path, base + ".out", recast.schema, self.place.output, self._model())
+            return Done(schema=output.join_files(recast.join, list(self.config.output.fields or ())))
+        made = output.recast_table(recast.path, base + ".out", recast.schema, self.config.output, self._model())
         return Done(made.rows, made.n_bytes or 0, files=[made])
 
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 from tamis.engine.messages import RowsTooLarge, StreamTooLarge
 from tamis.engine.supervisor.units import MIN_ROWS_BYTES, TO_END, Kind, Piece
 from tamis.engine.worker.blocks import check_bytes, check_file
+from tamis.engine.worker.config import PlannedInputs
 from tamis.engine.worker.quarantine import MAX_RAW_BYTES, Bad, damaged_rows
 from tamis.errors import FormatError, StoreError
 from tamis.failures import is_memory_failure
@@ -71,10 +72,10 @@ class TooLarge(Exception):
 
 
 @dataclass(frozen=True)
-class Limits:
+class ReadOptions:
     max_record_bytes: int
     block_bytes: int  # bound for pieces whose size nobody knows beforehand; 0: none
-    expected: dict[str, tuple[int, int]] = field(default_factory=dict)  # path -> (size, mtime_ns) when planned
+    expected: PlannedInputs = field(default_factory=dict)
     columns: tuple[str, ...] | None = None  # of Parquet files: only these are read
     checked: bool = False  # an earlier pass over these files found every record of JSONL to be valid
     known: KnownRecords | None = None  # what an earlier pass told of where records lie
@@ -82,7 +83,7 @@ class Limits:
     on_large: Callable[[int, int, int], None] | None = None
 
 
-def read_pieces(pieces: list[Piece], keys: list[str], limits: Limits, describe: bool = False) -> Contents:
+def read_pieces(pieces: list[Piece], keys: list[str], limits: ReadOptions, describe: bool = False) -> Contents:
     contents = Contents()
     if pieces[0].kind in (Kind.ROWS, Kind.ROW_BLOCK):
         _read_tables(pieces, limits, contents, describe)
@@ -91,7 +92,7 @@ def read_pieces(pieces: list[Piece], keys: list[str], limits: Limits, describe: 
     return contents
 
 
-def open_input(piece: Piece, limits: Limits, contents: Contents) -> BinaryIO | None:
+def open_input(piece: Piece, limits: ReadOptions, contents: Contents) -> BinaryIO | None:
     """Open the file of a piece, unless it cannot be read or is not the one that was planned.
 
     In that case its range is reported as bad.
@@ -118,7 +119,7 @@ def open_input(piece: Piece, limits: Limits, contents: Contents) -> BinaryIO | N
     return None
 
 
-def _open_remote(piece: Piece, limits: Limits, contents: Contents) -> BinaryIO | None:
+def _open_remote(piece: Piece, limits: ReadOptions, contents: Contents) -> BinaryIO | None:
     """Open a file in a store, as `open_input` does.
 
     A store that does not answer ends the run (StoreError): nothing is wrong with the data.
@@ -142,7 +143,7 @@ def _open_remote(piece: Piece, limits: Limits, contents: Contents) -> BinaryIO |
     return None
 
 
-def _set_aside(piece: Piece, limits: Limits, contents: Contents, why: str) -> None:
+def _set_aside(piece: Piece, limits: ReadOptions, contents: Contents, why: str) -> None:
     """Quarantine all of a piece that cannot be read."""
     end = piece.end if piece.end != TO_END else piece.start
     size = limits.expected.get(piece.path, (0, 0))[0]
@@ -167,7 +168,7 @@ def _is_bad_input(exc: OSError, piece: Piece) -> bool:
 
 
 # -- JSONL --------------------------------------------------------------------------------------------------------------
-def _take_known(pieces: list[Piece], limits: Limits, contents: Contents) -> bool:
+def _take_known(pieces: list[Piece], limits: ReadOptions, contents: Contents) -> bool:
     """Take the records as an earlier pass located them, without reading them.
 
     Returns False, having done nothing, if that pass does not know all of them.
@@ -208,7 +209,7 @@ def _take_known(pieces: list[Piece], limits: Limits, contents: Contents) -> bool
     return True
 
 
-def _read_lines(pieces: list[Piece], keys: list[str], limits: Limits, contents: Contents) -> None:
+def _read_lines(pieces: list[Piece], keys: list[str], limits: ReadOptions, contents: Contents) -> None:
     parts: list[tuple[Piece, np.ndarray[Any, Any], int]] = []  # piece, bytes, place of the first byte
     for piece in pieces:
         file = open_input(piece, limits, contents)
@@ -288,7 +289,7 @@ def _check_block(piece: Piece, data: np.ndarray[Any, Any]) -> None:
         check_file(piece.path, piece.check)
 
 
-def _teller(limits: Limits, n_pieces: int, shift: int) -> Callable[[int, int, bool], None] | None:
+def _teller(limits: ReadOptions, n_pieces: int, shift: int) -> Callable[[int, int, bool], None] | None:
     """Return a callback that translates what `read_range` reports of a large record for the supervisor."""
     tell = limits.on_large
     if tell is None:
@@ -353,7 +354,7 @@ def _joined(parts: list[np.ndarray[Any, Any]]) -> tuple[np.ndarray[Any, Any], np
 
 # -- Parquet ------------------------------------------------------------------------------------------------------------
 @dataclass
-class _Rows:
+class _TableRows:
     """Rows of a Parquet file, with their numbers in it."""
 
     file: int
@@ -361,8 +362,8 @@ class _Rows:
     table: pa.Table
 
 
-def _read_tables(pieces: list[Piece], limits: Limits, contents: Contents, describe: bool) -> None:
-    tables: list[_Rows] = []
+def _read_tables(pieces: list[Piece], limits: ReadOptions, contents: Contents, describe: bool) -> None:
+    tables: list[_TableRows] = []
     for piece in pieces:
         file = open_input(piece, limits, contents)
         if file is None:
@@ -400,7 +401,7 @@ def _read_tables(pieces: list[Piece], limits: Limits, contents: Contents, descri
         contents.cut = start + (contents.covered[-1][2] - start) // 2
 
 
-def _rows_of_piece(piece: Piece, limits: Limits, contents: Contents, describe: bool) -> list[_Rows]:
+def _rows_of_piece(piece: Piece, limits: ReadOptions, contents: Contents, describe: bool) -> list[_TableRows]:
     if piece.kind is Kind.ROW_BLOCK:
         check_file(piece.path, piece.check)
         with stores.open_arrow(piece.path) as source:
@@ -456,7 +457,7 @@ def _measured(piece: Piece, info: TableInfo, end: int, at: int, n_bytes: int) ->
     return replace(_groups(piece, info, end, max(1.0, n_bytes / max(1, declared))), measured=True)
 
 
-def _good_rows(table: pa.Table, piece: Piece, first_row: int, limits: Limits, contents: Contents) -> _Rows:
+def _good_rows(table: pa.Table, piece: Piece, first_row: int, limits: ReadOptions, contents: Contents) -> _TableRows:
     """Return the rows with valid values that are not larger than max_record; quarantine the others."""
     if table.column_names:
         table = table.replace_schema_metadata(None)
@@ -471,7 +472,7 @@ def _good_rows(table: pa.Table, piece: Piece, first_row: int, limits: Limits, co
             table, numbers = table.filter(pa.array(~large)), numbers[~large]
     rows, reasons = bad_text_rows(table)
     if not len(rows):
-        return _Rows(piece.file, numbers, table)
+        return _TableRows(piece.file, numbers, table)
     for row, reason in zip(rows.tolist(), reasons, strict=True):
         raw = json.dumps(_readable(table.slice(row, 1)), ensure_ascii=False, default=str).encode(
             "utf-8", "surrogatepass"
@@ -479,7 +480,7 @@ def _good_rows(table: pa.Table, piece: Piece, first_row: int, limits: Limits, co
         contents.bad.append(Bad(piece.file, piece.input_path, int(numbers[row]), 1, reason, unit="rows", raw=raw))
     keep = np.ones(len(table), bool)
     keep[rows] = False
-    return _Rows(piece.file, numbers[keep], table.filter(pa.array(keep)))
+    return _TableRows(piece.file, numbers[keep], table.filter(pa.array(keep)))
 
 
 def _readable(row: pa.Table) -> dict[str, Any]:

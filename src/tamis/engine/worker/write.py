@@ -19,7 +19,7 @@ from tamis.engine.ledger import Ledger
 from tamis.engine.messages import StagedFile
 from tamis.engine.worker import binning
 from tamis.engine.worker.blocks import BlockWriter
-from tamis.engine.worker.workplace import OutputSpec
+from tamis.engine.worker.config import OutputSpec
 from tamis.formats import registry
 from tamis.formats.compression.streams import StreamWriter
 from tamis.formats.row_bytes import row_bytes

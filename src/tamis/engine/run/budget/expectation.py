@@ -16,13 +16,13 @@ from typing import Any
 from tamis.engine.job import Job
 from tamis.engine.ledger import Ledger
 from tamis.engine.run.budget.outcome import Outcome
-from tamis.engine.run.budget.shares import Shares
+from tamis.engine.run.budget.shares import BudgetShares
 from tamis.engine.run.inputs import Inputs
 from tamis.engine.supervisor.state import Config
 from tamis.engine.supervisor.units import Kind
 from tamis.forecast import shipped_table
 from tamis.forecast.experience import Experience, compared, models_of
-from tamis.forecast.prediction import Conditions, Measured
+from tamis.forecast.prediction import Conditions, RunMeasurement
 from tamis.memory.predictor import Predictor
 
 
@@ -39,7 +39,7 @@ class Expectation(Experience):
         self.outcome = Outcome()
         self.from_profile: list[bool] = []
         self._asked: Conditions | None = None
-        self._took: Measured | None = None
+        self._took: RunMeasurement | None = None
         self._before = (0, 0, 0)
         self._began_s, self._is_usual, self._is_part = began_s, is_usual, is_part
 
@@ -56,7 +56,13 @@ class Expectation(Experience):
         )
 
     def begin(
-        self, inputs: Inputs, config: Config, shares: Shares, predictors: list[Predictor], passes: int, before: Ledger
+        self,
+        inputs: Inputs,
+        config: Config,
+        shares: BudgetShares,
+        predictors: list[Predictor],
+        passes: int,
+        before: Ledger,
     ) -> None:
         """Make the prediction, once everything is known and before any work is done.
 
@@ -73,7 +79,7 @@ class Expectation(Experience):
         now = (total.read_bytes, total.written_bytes, total.records.n)
         read, written, n = (max(a - b, 0) for a, b in zip(now, self._before, strict=True))
         seconds, seen = time.monotonic() - self._began_s, self.outcome
-        self._took = Measured(
+        self._took = RunMeasurement(
             replace(self._asked, decoded_bytes=read), peak_bytes, round(seconds, 3), round(seen.busy_s, 3), round(seen.cpu_s, 3),
             seen.scratch_bytes, written, n, seen.n_partitions, time.time(), any(self.from_profile), seen.largest_bytes, seen.peak_of_largest,
         )  # fmt: skip
@@ -108,7 +114,13 @@ def stage_names(stages: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def conditions(
-    job: Job, inputs: Inputs, config: Config, shares: Shares, past: Sequence[Measured], passes: int, done_bytes: int
+    job: Job,
+    inputs: Inputs,
+    config: Config,
+    shares: BudgetShares,
+    past: Sequence[RunMeasurement],
+    passes: int,
+    done_bytes: int,
 ) -> Conditions:
     """`passes`: how often the input is read (once per sampling step). `done_bytes`: decoded, by an earlier attempt."""
     streams = any(kind is not Kind.BYTES for kind in inputs.kinds)

@@ -10,11 +10,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tamis.engine.job import Job
-from tamis.engine.run.budget.shares import COPIED_SHARE, GROWTH_BYTES, LIBRARY_BYTES, USABLE, WORKER_OWN_BYTES, Shares
+from tamis.engine.run.budget.shares import (
+    COPIED_SHARE,
+    GROWTH_BYTES,
+    LIBRARY_BYTES,
+    USABLE,
+    WORKER_OWN_BYTES,
+    BudgetShares,
+)
 from tamis.engine.run.inputs import Inputs
 from tamis.engine.run.settings import Record, RunSettings
 from tamis.engine.supervisor.state import MIN_CAP_BYTES, Config
-from tamis.engine.workers_interface import Server
+from tamis.engine.workers_interface import ServerMemory
 from tamis.memory.budget import Budget, describe_limits
 from tamis.memory.machine import free_bytes
 from tamis.memory.predictor import Predictor
@@ -41,7 +48,7 @@ def note_budget(record: Record, budget: Budget, settings: RunSettings) -> None:
 
 
 def note_shares(
-    record: Record, settings: RunSettings, shares: Shares, config: Config, job: Job, server: Server
+    record: Record, settings: RunSettings, shares: BudgetShares, config: Config, job: Job, server: ServerMemory
 ) -> None:
     """Record how the budget is divided.
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from tamis.engine.job import Job
 from tamis.engine.run.settings import Record, RunSettings
 from tamis.engine.supervisor.state import MIN_CAP_BYTES
-from tamis.engine.workers_interface import Server
+from tamis.engine.workers_interface import ServerMemory
 from tamis.errors import BudgetError
 from tamis.memory import counted_processes, meter
 from tamis.sizes import format_size
@@ -42,7 +42,7 @@ GOOD_CAP_BYTES = 64_000_000  # with less, one worker fewer is better
 
 
 @dataclass(frozen=True)
-class Shares:
+class BudgetShares:
     fixed_bytes: int  # supervisor and forking server
     worker_bytes: int  # each worker, before it does anything
     pool_bytes: int  # for workers, theirs included
@@ -55,7 +55,9 @@ class Shares:
         return max(0, self.pool_bytes // self.n_workers - self.worker_bytes)
 
 
-def share_budget(budget_bytes: int, server: Server, settings: RunSettings, record: Record, job: Job) -> Shares:
+def share_budget(
+    budget_bytes: int, server: ServerMemory, settings: RunSettings, record: Record, job: Job
+) -> BudgetShares:
     """Raises BudgetError, naming the smallest budget that works, when this one does not."""
     caller = server.others_bytes
     if settings.count_caller and not caller:
@@ -119,7 +121,7 @@ def estimated_budget(needed_bytes: int) -> int:
 
 def share_pool(
     budget_bytes: int, fixed_bytes: int, worker_bytes: int, job: Job, workers: int | None, cores: int
-) -> tuple[Shares, int]:
+) -> tuple[BudgetShares, int]:
     """Divide the pool among workers; return the shares and the smallest acceptable cap.
 
     Uses as many workers as requested, or as there are cores, as long as each gets a cap it can work with.
@@ -128,7 +130,7 @@ def share_pool(
     least = max(asked_bytes(job), MIN_CAP_BYTES if workers else GOOD_CAP_BYTES)
     while n > 1 and pool // n - worker_bytes < least:
         n -= 1
-    return Shares(fixed_bytes, worker_bytes, pool, n), least
+    return BudgetShares(fixed_bytes, worker_bytes, pool, n), least
 
 
 def asked_bytes(job: Job) -> int:

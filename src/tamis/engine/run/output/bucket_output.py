@@ -24,7 +24,7 @@ from tamis.engine.messages import StagedFile
 from tamis.engine.run.output.bucket_log import N_REQUESTS, SpooledLog
 from tamis.engine.run.output.commit_log import CommitLog, line_of
 from tamis.engine.run.output.names import check_name, folder_of, in_order, name_of, numbered
-from tamis.engine.supervisor.actions import Commit, Replace
+from tamis.engine.supervisor.actions import CommitPartition, ReplaceFile
 from tamis.errors import RunConflict, StoreError
 from tamis.stores.s3 import Bucket, Taken, check_conditions
 from tamis.stores.uploads import Upload, put_file, send
@@ -182,7 +182,7 @@ class BucketOutput:
                 self.bucket.delete(self._key(name))
 
     # -- committing -----------------------------------------------------------------------------------------------------
-    def commit(self, group: Sequence[Commit | Replace], quarantine: str, log: CommitLog) -> None:
+    def commit(self, group: Sequence[CommitPartition | ReplaceFile], quarantine: str, log: CommitLog) -> None:
         """Commit a group to the bucket, like commit.commit_group.
 
         Raise StoreError if the store does not answer, or if another run committed first.
@@ -192,7 +192,7 @@ class BucketOutput:
         local: list[tuple[str, str]] = []
         old: list[str] = []
         for job in group:
-            if isinstance(job, Replace):
+            if isinstance(job, ReplaceFile):
                 records.append({"t": "replace", "old": job.old, "file": self._about(job.file, job.file.name)})
                 old.append(job.old)
                 continue

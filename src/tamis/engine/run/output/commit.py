@@ -26,7 +26,7 @@ from tamis.engine.messages import StagedFile
 from tamis.engine.run.output.bucket_output import BucketOutput
 from tamis.engine.run.output.commit_log import CommitLog
 from tamis.engine.run.output.names import check_name, folder_of, in_order, name_of, numbered, rewritten_name
-from tamis.engine.supervisor.actions import Commit, Committed, Replace
+from tamis.engine.supervisor.actions import CommitPartition, Committed, ReplaceFile
 from tamis.errors import TamisError
 
 _MAX_GROUP = 64
@@ -41,12 +41,12 @@ class Committer:
     ) -> None:
         """`remote`: where the output lies, if that is a bucket."""
         self.output, self.quarantine, self.log, self._wake, self._remote = output, quarantine, log, wake, remote
-        self._jobs: queue.SimpleQueue[Commit | Replace | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[CommitPartition | ReplaceFile | None] = queue.SimpleQueue()
         self.results: queue.SimpleQueue[Committed] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="tamis-commit", daemon=True)
         self._thread.start()
 
-    def submit(self, action: Commit | Replace) -> None:
+    def submit(self, action: CommitPartition | ReplaceFile) -> None:
         self._jobs.put(action)
 
     def close(self) -> None:
@@ -81,7 +81,7 @@ class Committer:
             if last:
                 return
 
-    def _commit(self, group: list[Commit | Replace]) -> None:
+    def _commit(self, group: list[CommitPartition | ReplaceFile]) -> None:
         try:
             if self._remote is not None:
                 self._remote.commit(group, self.quarantine, self.log)
@@ -96,15 +96,15 @@ class Committer:
                 self.results.put(Committed(job.partition, [], _bytes(job), why))
             return
         for job in group:
-            covered = job.covered if isinstance(job, Commit) else []
+            covered = job.covered if isinstance(job, CommitPartition) else []
             self.results.put(Committed(job.partition, covered, _bytes(job)))
 
 
-def commit_group(group: list[Commit | Replace], output: str, quarantine: str, log: CommitLog) -> None:
+def commit_group(group: list[CommitPartition | ReplaceFile], output: str, quarantine: str, log: CommitLog) -> None:
     records, staged, old = [], [], []
     folders: set[str] = set()
     for job in group:
-        if isinstance(job, Commit):
+        if isinstance(job, CommitPartition):
             made = [
                 _publish(f, name_of(job, f, i), output, quarantine, folders)
                 for f, i in numbered(_joined(in_order(job.files)))
@@ -186,6 +186,6 @@ def _scan(folder: str) -> list[os.DirEntry[str]]:
         return []
 
 
-def _bytes(job: Commit | Replace) -> int:
-    staged = job.files if isinstance(job, Commit) else [job.file]
+def _bytes(job: CommitPartition | ReplaceFile) -> int:
+    staged = job.files if isinstance(job, CommitPartition) else [job.file]
     return sum(f.n_bytes or 0 for f in staged)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tamis.engine.messages import StagedFile
-from tamis.engine.supervisor.actions import Commit
+from tamis.engine.supervisor.actions import CommitPartition
 from tamis.errors import RunConflict
 
 
@@ -56,7 +56,7 @@ def numbered(files: list[StagedFile]) -> Iterator[tuple[StagedFile, int]]:
         yield file, len(known) - 1 if kind == "output" else known.index(unit)
 
 
-def name_of(job: Commit, file: StagedFile, index: int) -> str:
+def name_of(job: CommitPartition, file: StagedFile, index: int) -> str:
     """Return a name that sorts in input order and depends only on the range: file number, offset, sampling step."""
     # Other files have names of their own, as the table of committed files goes by name, and their own place in the partition.
     if file.kind == "output":

@@ -16,17 +16,17 @@ from tamis.engine.run.output.commit import Committer
 from tamis.engine.run.output.discarding import Discarder
 from tamis.engine.supervisor import actions as do
 from tamis.engine.supervisor.actions import Action
-from tamis.engine.supervisor.events import Measured, NodeJoined, NodeLost, StopRequested, Tick
+from tamis.engine.supervisor.events import MemoryMeasured, NodeJoined, NodeLost, StopRequested, Tick
 from tamis.engine.supervisor.state import NodeSpec
 from tamis.engine.supervisor.supervisor import Supervisor
-from tamis.engine.workers_interface import Died, Event, NodeDown, NodeUp, Noticed, Said, Workers
+from tamis.engine.workers_interface import Died, Event, Incident, NodeDown, NodeUp, Received, Workers
 
 TICK_S = 0.04  # between two looks at everything, where nothing happens
 _MEASURE_S = 0.01  # events that follow each other faster are not worth a look at every process
 STOP_S = 10.0
 
 
-class Driver:
+class EventLoop:
     """One supervisor and its workers, from the first event to the last."""
 
     def __init__(
@@ -97,7 +97,7 @@ class Driver:
     def _measure(self, now: float) -> None:
         self._measured_at = now
         for node, (used_bytes, per_worker) in self.workers.measure().items():
-            self.act(self.supervisor.handle(Measured(used_bytes, per_worker, node), now))
+            self.act(self.supervisor.handle(MemoryMeasured(used_bytes, per_worker, node), now))
         self.used_bytes = max((node.used_bytes for node in self.supervisor.pool.nodes.values()), default=0)
 
     def _collect_commits(self) -> None:
@@ -116,7 +116,7 @@ class Driver:
         n_splits = self.supervisor.status.counters.splits
         actions = self._decide(event, now)
         if unit is not None:
-            said = event.message if isinstance(event, Said) else None
+            said = event.message if isinstance(event, Received) else None
             if isinstance(said, Done) and said.fence == fence:
                 self.monitor.done(said)
             elif self.supervisor.status.counters.splits > n_splits:
@@ -128,10 +128,10 @@ class Driver:
             case Died(worker, how, signal, stage):
                 self.observe("died", {"worker": worker, "how": how, "signal": signal, "stage": stage})
                 return self.supervisor.handle(event, now)
-            case Noticed(worker, kind, text, data):
+            case Incident(worker, kind, text, data):
                 self.observe(kind, {"worker": worker, "text": text, **data})
                 return []
-            case Said(worker, message):
+            case Received(worker, message):
                 if isinstance(message, Done):
                     self.observe("unit", {"worker": worker, **message.facts()})
                 elif isinstance(message, Failure):
@@ -153,26 +153,26 @@ class Driver:
         """Carry out what the supervisor decided."""
         for action in actions:
             match action:
-                case do.Start(worker, segment, environment, node):
+                case do.StartWorker(worker, segment, environment, node):
                     self.workers.start(worker, segment, environment, node)
-                case do.Assign(worker, unit, fence, cap_bytes):
+                case do.AssignUnit(worker, unit, fence, cap_bytes):
                     self.workers.assign(
                         worker, messages.Assign(unit, fence), cap_bytes, self.supervisor.pool.ceiling(worker, cap_bytes)
                     )
-                case do.More(worker, block_bytes):
+                case do.RequestBlock(worker, block_bytes):
                     self.workers.send(worker, messages.More(block_bytes))
-                case do.Trim(worker):
+                case do.TrimWorker(worker):
                     self.workers.send(worker, messages.Trim())
-                case do.Stop(worker):
+                case do.StopWorker(worker):
                     self.workers.send(worker, messages.Exit())
-                case do.Kill(worker, why):
+                case do.KillWorker(worker, why):
                     self.observe("kill", {"worker": worker, "why": str(why)})
                     self.workers.kill(worker)
-                case do.Commit() | do.Replace():
-                    if isinstance(action, do.Commit):
+                case do.CommitPartition() | do.ReplaceFile():
+                    if isinstance(action, do.CommitPartition):
                         self.monitor.committing(action)
                     self.committer.submit(action)
-                case do.Discard(paths):
+                case do.DiscardFiles(paths):
                     for path in paths:
                         self._discarder.add(path)
                 case do.Note(kind, text, data):

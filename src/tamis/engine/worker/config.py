@@ -1,10 +1,13 @@
-"""Where and how a run's workers write: plain data, known to the supervisor without importing anything heavy."""
+"""The configuration that all workers of a run share: where and how they read and write. Plain data, without heavy imports."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+PlannedInputs = Mapping[str, tuple[int, int]]
+"""Size and modification time (ns) of each input file when the run was planned, by path."""
 
 
 @dataclass(frozen=True)
@@ -22,36 +25,38 @@ class OutputSpec:
 
 
 @dataclass(frozen=True)
-class Workplace:
-    """Folders and limits of a run, the same for all its workers."""
+class WorkerConfig:
+    """Folders, limits and output format of a run, the same for all its workers."""
 
     staged: str
     scratch: str
     max_record_bytes: int
     windows: list[tuple[float, float]] = field(default_factory=lambda: [(0.0, 1.0)])  # sampling steps
     output: OutputSpec = field(default_factory=OutputSpec)
-    expected: dict[str, tuple[int, int]] = field(default_factory=dict)
+    inputs: PlannedInputs = field(default_factory=dict)
     keep_rejected: bool = False
     stores: dict[str, dict[str, Any]] = field(default_factory=dict)  # how buckets are reached (stores/options.py)
-    remote: str = ""  # where the output lies, if that is a bucket
-    far: str = ""  # the run's scratch, if that is in a bucket
+    output_url: str = ""  # of an output in a bucket
+    remote_scratch: str = ""  # the run's scratch, if that is in a bucket
     sends_blocks: bool = False  # there, since all blocks wait until a whole segment is through (mode "batch")
+    plan_path: str = ""  # the plan file, which names the inputs
+    budget_bytes: int = 0  # of the run, which loading the stages must fit into
 
     @property
-    def blocks_go_to(self) -> str:
-        """Where blocks lie that other processes read, if not where they are written."""
-        return self.far if self.sends_blocks else ""
+    def block_url(self) -> str:
+        """URL below which blocks for other processes are stored; "" if they stay in the folder they are written to."""
+        return self.remote_scratch if self.sends_blocks else ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert to JSON values, without `expected` (it may name 100,000 files and is read from the plan)."""
+        """Convert to JSON values, without `inputs` (there may be 100,000; workers read them from the plan file)."""
         data = asdict(self)
-        data.pop("expected")
+        data.pop("inputs")
         return data
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any], expected: dict[str, tuple[int, int]]) -> Workplace:
+    def from_dict(cls, data: Mapping[str, Any]) -> WorkerConfig:
         """Restore from the result of `to_dict`, in another process of this run."""
         spec = dict(data["output"])
         spec["fields"] = tuple(spec["fields"]) if spec["fields"] is not None else None
         windows = [(float(low), float(high)) for low, high in data["windows"]]
-        return cls(**{**data, "windows": windows, "output": OutputSpec(**spec), "expected": expected})
+        return cls(**{**data, "windows": windows, "output": OutputSpec(**spec)})
