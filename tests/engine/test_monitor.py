@@ -60,6 +60,9 @@ class Idle:
     def poll(self, timeout_s: float) -> list[Any]:
         return []
 
+    def pids(self) -> dict[int, int]:
+        return {}
+
     def measure(self) -> dict[int, tuple[int, dict[int, int]]]:
         return {0: (0, {})}
 
