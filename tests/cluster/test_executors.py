@@ -238,7 +238,7 @@ def test_a_command_takes_its_executor_out_of_the_settings() -> None:
     assert settings == {"memory": "1GB"}
     with chosen({}) as executor:
         assert executor is None
-    with pytest.raises(UsageError, match="--address is of a Ray cluster"), chosen({"address": "x"}):
+    with pytest.raises(UsageError, match="--executor ray, ray_data, xenna"), chosen({"address": "x"}):
         pass
 
 

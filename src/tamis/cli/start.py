@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 import threading
+from itertools import pairwise
 
 from tamis.cli.terminal.streams import Lost, put, reopen_closed
 
@@ -63,10 +64,10 @@ def process_for(arguments: list[str]) -> str:
     """
     if "--help" in arguments or "-h" in arguments:
         return ""
-    elsewhere = any(a in ("ray", "ray_data", "xenna") for a in arguments) and "--executor" in arguments
+    executor = dict(pairwise(arguments)).get("--executor", "local")
     if arguments[:1] == ["dedup"] and len(arguments) > 3 and arguments[1] in _DEDUP:
         return _WARM
-    if elsewhere:
+    if executor != "local":
         return ""
     if arguments[:1] == ["filter"] and len(arguments) > 3:
         return _SERVER

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from tamis import _satellites
+from tamis.backends.registry import ALIASES, EXECUTORS, LOCAL
 from tamis.errors import RecipeError, UsageError
 from tamis.recipe.targets import TARGET, Targets, check_allowed_name
 from tamis.signatures import accepted
@@ -52,7 +53,6 @@ TOP_LEVEL = (
 )
 # What recipes of NeMo Curator carry for Hydra and for people.
 NOT_READ = ("defaults", "hydra", "documentation")
-BACKENDS = ("local", "ray", "ray_actor_pool", "ray_data", "xenna")
 MODES = ("streaming", "batch")
 ON_INFEASIBLE = ("stop", "sample")
 
@@ -66,7 +66,7 @@ class Recipe:
     stages: list[object]
     settings: dict[str, object] = field(default_factory=dict)
     workflow: object | None = None
-    backend: str = "local"
+    backend: str = LOCAL
     ray_client: object | None = None
     alerts: Section | None = None  # docs/alerts.md; what may be used of it is decided by whoever runs the recipe
 
@@ -143,7 +143,7 @@ class _Loader:
                 self.targets.check(self.top[key])
         settings = self.settings()
         alerts = self.alerts()
-        backend = self.choice("backend", BACKENDS) or "local"
+        backend = self.choice("backend", (*EXECUTORS, *ALIASES)) or LOCAL
         mode = self.choice("execution_mode", MODES)
         if mode is not None:
             if settings.get("mode", mode) != mode:

@@ -227,7 +227,7 @@ def _checked(data: Any, path: str) -> Saved:
 
 def _kept() -> dict[str, Callable[[Any, str], object]]:
     """Settings that a resumed run takes over, each with its check: those of recipes, and some of the command line."""
-    from tamis.cli.jobs.executors import NAMES
+    from tamis.backends.registry import ALIASES, NAMES
     from tamis.engine.run.shard import Shard
     from tamis.recipe.load import SETTINGS, is_bool, is_text, one_of
 
@@ -235,7 +235,13 @@ def _kept() -> dict[str, Callable[[Any, str], object]]:
         is_text(value, what)
         Shard.parse(value)
 
-    own = {"executor": one_of(*NAMES), "address": is_text, "run_dir": is_text, "shard": shard, "merge": is_bool}
+    own = {
+        "executor": one_of(*NAMES, *ALIASES),
+        "address": is_text,
+        "run_dir": is_text,
+        "shard": shard,
+        "merge": is_bool,
+    }
     return {**SETTINGS, **own}
 
 

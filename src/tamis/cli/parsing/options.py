@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from tamis.backends import registry
+from tamis.backends.registry import ExecutorName
 from tamis.cli.parsing.arguments import Argument, Option, OptionGroup
 from tamis.errors import UsageError
 
@@ -118,16 +120,14 @@ class Resuming(OptionGroup):
         ),
     ] = None
     executor: Annotated[
-        Literal["local", "ray", "ray_data", "xenna"] | None,
-        Option(
-            help="Where to run: local (this machine, the default), or on a Ray cluster with ray, ray_data or xenna."
-        ),
+        ExecutorName | None,
+        Option(help=registry.HELP),
     ] = None
     address: Annotated[
         str | None,
         Option(
             metavar="HOST:PORT",
-            help="Address of a running Ray cluster, or auto. Default: start one on this machine and stop it at the end.",
+            help="Address of a running cluster, or auto. Default: start one on this machine and stop it at the end.",
         ),
     ] = None
     gpu_memory: Annotated[

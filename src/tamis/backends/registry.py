@@ -1,0 +1,97 @@
+"""The executors that the command line and recipes know by name; every list of them follows from `EXECUTORS`.
+
+Executors of a cluster are satellites: they are named here and imported only when a run uses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+
+from tamis.errors import UsageError
+
+if TYPE_CHECKING:
+    from tamis.backends.base import BaseExecutor
+
+LOCAL = "local"
+
+
+class ExecutorInfo(NamedTuple):
+    """One executor: where its class is, and what a user has to know to choose it."""
+
+    target: str  # "module:class"
+    help: str  # completes "--executor NAME: "
+    takes_address: bool = False  # of a running cluster: its constructor has the parameter `address`
+    extra: str = ""  # of the package, whose installation provides `modules`
+    modules: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+
+
+EXECUTORS: Mapping[str, ExecutorInfo] = {
+    LOCAL: ExecutorInfo("tamis.backends.local:LocalExecutor", "this machine, the default"),
+    "ray": ExecutorInfo(
+        "tamis.backends.ray_actor_pool:RayActorPoolExecutor",
+        "a Ray cluster, one actor on every node",
+        takes_address=True,
+        extra="ray",
+        modules=("ray",),
+        aliases=("ray_actor_pool",),
+    ),
+    "ray_data": ExecutorInfo(
+        "tamis.backends.ray_data:RayDataExecutor",
+        "a Ray cluster, through Ray Data",
+        takes_address=True,
+        extra="ray",
+        modules=("ray",),
+    ),
+    "xenna": ExecutorInfo(
+        "tamis.backends.xenna:XennaExecutor",
+        "a Ray cluster, through Cosmos Xenna",
+        takes_address=True,
+        extra="ray",
+        modules=("ray", "cosmos_xenna"),
+    ),
+}
+NAMES = tuple(EXECUTORS)
+ALIASES = {alias: name for name, info in EXECUTORS.items() for alias in info.aliases}
+HELP = "Where to run: " + "; ".join(f"{name} ({info.help})" for name, info in EXECUTORS.items()) + "."
+if TYPE_CHECKING:
+    ExecutorName = str
+else:
+    ExecutorName = Literal[NAMES]  # the choices of --executor
+
+
+def find_executor(name: str) -> ExecutorInfo:
+    """Return the executor of this name or alias; raise UsageError if there is none."""
+    info = EXECUTORS.get(ALIASES.get(name, name))
+    if info is None:
+        raise UsageError(f"executor: expected one of {', '.join(NAMES)}, got {name!r}")
+    return info
+
+
+def load_executor(name: str, address: str | None = None) -> BaseExecutor:
+    """Import and construct the executor of this name. `address`: of a running cluster."""
+    info = find_executor(name)
+    if address is not None and not info.takes_address:
+        raise UsageError(f"--executor {name} takes no --address; executors that do: {', '.join(names_with_address())}")
+    check_installed(name)
+    module, _, attribute = info.target.partition(":")
+    options: dict[str, Any] = {"address": address} if info.takes_address else {}
+    return cast("BaseExecutor", getattr(import_module(module), attribute)(**options))
+
+
+def check_installed(name: str) -> None:
+    """Raise UsageError with the command that installs what an executor needs; nothing is imported."""
+    info = find_executor(name)
+    for module in info.modules:
+        if find_spec(module) is None:
+            raise UsageError(
+                f"the executor {name!r} needs {module}, which is not installed: pip install 'tamis[{info.extra}]'"
+            )
+
+
+def names_with_address() -> list[str]:
+    """Return the names of the executors that can join a running cluster."""
+    return [name for name, info in EXECUTORS.items() if info.takes_address]
