@@ -8,6 +8,7 @@ from typing import get_args
 
 import pytest
 
+from tamis import _satellites
 from tamis.backends import registry
 from tamis.backends.base import BaseExecutor
 from tamis.backends.local import LocalExecutor
@@ -18,7 +19,7 @@ def test_every_executor_can_be_loaded() -> None:
     for name, info in registry.EXECUTORS.items():
         executor = registry.load_executor(name, "127.0.0.1:1" if info.takes_address else None)
         assert isinstance(executor, BaseExecutor)
-        assert type(executor).__name__ == info.target.partition(":")[2]
+        assert type(executor) is registry.executor_class(name)
 
 
 def test_an_alias_names_the_same_executor() -> None:
@@ -51,4 +52,8 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatc
 def test_the_page_on_clusters_has_a_row_for_every_executor() -> None:
     page = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \|", page, re.M)
-    assert rows == [(name, info.target.partition(":")[2]) for name, info in registry.EXECUTORS.items()]
+    assert rows == [(name, registry.executor_class(name).__name__) for name in registry.NAMES]
+
+
+def test_every_executor_of_the_manifest_is_listed() -> None:
+    assert {registry.LOCAL, *_satellites.names("executor")} == set(registry.NAMES)

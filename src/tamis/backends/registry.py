@@ -6,10 +6,10 @@ Executors of a cluster are satellites: they are named here and imported only whe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from tamis import _satellites
 from tamis.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,40 +19,21 @@ LOCAL = "local"
 
 
 class ExecutorInfo(NamedTuple):
-    """One executor: where its class is, and what a user has to know to choose it."""
+    """What a user has to know to choose an executor."""
 
-    target: str  # "module:class"
-    help: str  # completes "--executor NAME: "
+    help: str
     takes_address: bool = False  # of a running cluster: its constructor has the parameter `address`
     extra: str = ""  # of the package, whose installation provides `modules`
     modules: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
 
 
+# Classes of all but the local one are in the manifest of satellites (_satellites.py), as "executor.NAME".
 EXECUTORS: Mapping[str, ExecutorInfo] = {
-    LOCAL: ExecutorInfo("tamis.backends.local:LocalExecutor", "this machine, the default"),
-    "ray": ExecutorInfo(
-        "tamis.backends.ray_actor_pool:RayActorPoolExecutor",
-        "a Ray cluster, one actor on every node",
-        takes_address=True,
-        extra="ray",
-        modules=("ray",),
-        aliases=("ray_actor_pool",),
-    ),
-    "ray_data": ExecutorInfo(
-        "tamis.backends.ray_data:RayDataExecutor",
-        "a Ray cluster, through Ray Data",
-        takes_address=True,
-        extra="ray",
-        modules=("ray",),
-    ),
-    "xenna": ExecutorInfo(
-        "tamis.backends.xenna:XennaExecutor",
-        "a Ray cluster, through Cosmos Xenna",
-        takes_address=True,
-        extra="ray",
-        modules=("ray", "cosmos_xenna"),
-    ),
+    LOCAL: ExecutorInfo("this machine, the default"),
+    "ray": ExecutorInfo("a Ray cluster, one actor on every node", True, "ray", ("ray",), ("ray_actor_pool",)),
+    "ray_data": ExecutorInfo("a Ray cluster, through Ray Data", True, "ray", ("ray",)),
+    "xenna": ExecutorInfo("a Ray cluster, through Cosmos Xenna", True, "ray", ("ray", "cosmos_xenna")),
 }
 NAMES = tuple(EXECUTORS)
 ALIASES = {alias: name for name, info in EXECUTORS.items() for alias in info.aliases}
@@ -77,9 +58,20 @@ def load_executor(name: str, address: str | None = None) -> BaseExecutor:
     if address is not None and not info.takes_address:
         raise UsageError(f"--executor {name} takes no --address; executors that do: {', '.join(names_with_address())}")
     check_installed(name)
-    module, _, attribute = info.target.partition(":")
     options: dict[str, Any] = {"address": address} if info.takes_address else {}
-    return cast("BaseExecutor", getattr(import_module(module), attribute)(**options))
+    executor: BaseExecutor = executor_class(name)(**options)
+    return executor
+
+
+def executor_class(name: str) -> type[BaseExecutor]:
+    """Import and return the class of the executor of this name."""
+    name = ALIASES.get(name, name)
+    if name == LOCAL:
+        from tamis.backends.local import LocalExecutor
+
+        return LocalExecutor
+    loaded: type[BaseExecutor] = _satellites.load(f"executor.{name}")
+    return loaded
 
 
 def check_installed(name: str) -> None:
