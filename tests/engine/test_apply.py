@@ -200,7 +200,7 @@ def test_drops_are_counted_under_the_first_reason_that_the_stage_gave() -> None:
     assert {reason: tally.n for reason, tally in book.dropped.items()} == {"short": 2, "noting#2": 4}
     assert (counts(book), book.imbalance()) == ((10, 4, 6, 0, 0), None)
     assert len(lines(results)) == 4
-    assert stage._consume_drops() == []
+    assert stage._take_notes().drops == []
 
 
 def test_what_a_failed_attempt_counted_does_not_count() -> None:

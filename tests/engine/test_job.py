@@ -15,6 +15,7 @@ from tamis.stages.resources import Resources
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
 from tamis.stages.text.models.model import ModelStage
+from tamis.stages.traits import StageTraits
 from tamis.tasks import DocumentBatch, Task
 
 
@@ -35,7 +36,7 @@ class Step(ProcessingStage[Any, Any]):
 
 
 class Model(Step):
-    gives_documents = True
+    traits = StageTraits(gives_documents=True)
 
 
 class Source(Step):
@@ -70,7 +71,7 @@ def test_who_has_a_gpu_does_not_write_files(monkeypatch: pytest.MonkeyPatch) -> 
     assert spans([Step(), on_gpu]) == [(0, 1), (1, 2), (2, 2)]
     assert spans([on_gpu, Step()]) == [(0, 1), (1, 2)]
     assert spans([on_gpu, anything]) == [(0, 2)], "it may give files, which only the worker that has them can write"
-    assert all(kind.gives_documents for kind in (ModelStage, DocumentHashes, DocumentSketches))
+    assert all(kind.traits.gives_documents for kind in (ModelStage, DocumentHashes, DocumentSketches))
 
 
 def test_batch_mode_keeps_stages_apart() -> None:

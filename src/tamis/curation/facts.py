@@ -34,7 +34,12 @@ def facts_of(steps: Sequence[Step]) -> list[StepFacts]:
         adds = frozenset(step.output_columns())
         found.append(
             StepFacts(
-                step.name, kind_of(step), reads=_reads(step), adds=adds, is_dear=is_dear(step), keeps=step.keeps_results
+                step.name,
+                kind_of(step),
+                reads=_reads(step),
+                adds=adds,
+                is_dear=is_dear(step),
+                keeps=step.traits.keeps_results,
             )
         )
     return found
@@ -42,11 +47,11 @@ def facts_of(steps: Sequence[Step]) -> list[StepFacts]:
 
 def kind_of(stage: ProcessingStage[Any, Any]) -> str:
     """Classify what later passes can do without the stage; a stage that does not declare it is run again."""
-    if stage.only_drops:
+    if stage.traits.only_drops:
         return DROPS
     if isinstance(stage, ScoreFilter):
         return DROPS if not stage.output_columns() else _columns(stage)
-    return _columns(stage) if stage.only_adds or isinstance(stage, (Score, AddId)) else CHANGES
+    return _columns(stage) if stage.traits.only_adds or isinstance(stage, (Score, AddId)) else CHANGES
 
 
 def _reads(stage: ProcessingStage[Any, Any]) -> frozenset[str] | None:
@@ -65,4 +70,4 @@ def makes_documents(stage: ProcessingStage[Any, Any]) -> bool:
 
 
 def is_dear(stage: ProcessingStage[Any, Any]) -> bool:
-    return (stage.resources.gpus > 0 or stage.resources.requires_gpu) and not stage.keeps_results
+    return (stage.resources.gpus > 0 or stage.resources.requires_gpu) and not stage.traits.keeps_results

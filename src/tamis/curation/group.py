@@ -18,6 +18,7 @@ from tamis.errors import TamisError
 from tamis.pipeline import Pipeline
 from tamis.sizes import parse_fraction
 from tamis.stages.base import ProcessingStage
+from tamis.stages.io import ReadHints, with_hints
 
 if TYPE_CHECKING:
     from tamis.curation.runner import CurationRun
@@ -147,7 +148,11 @@ def make_group(run: CurationRun, number: int) -> GroupWorkflow:
             return run.replay.text_stages(made.table_of("candidates"), group.text_makers)
         return run.replay.stages(made)
 
-    task = {**passes.task, "remember": labels, "judges": [stage.name for stage, _ in passes.keys if stage.judges_input]}
+    task = {
+        **passes.task,
+        "remember": labels,
+        "judges": [stage.name for stage, _ in passes.keys if stage.traits.judges_input],
+    }
     identity = {k: v for k, v in passes.identity.items() if k not in ("input", "input_filetype", "perform_removal")}
     if len(steps) == 2:
         task["equal_apart"] = os.path.join(folder, "_tamis", _EQUAL)
@@ -165,9 +170,7 @@ def _source(run: CurationRun) -> Callable[[], Any]:
     """Makes the reader of each pass, whose verdicts are to tell later passes where records lie."""
 
     def make() -> Any:
-        source: Any = run.curation.source()
-        source.tells_records = True
-        return source
+        return with_hints(run.curation.source(), ReadHints(keep_hashes=True))
 
     return make
 

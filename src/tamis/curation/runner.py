@@ -37,6 +37,7 @@ from tamis.memory.sampler import watching
 from tamis.pipeline import Pipeline
 from tamis.pipeline.passes import Progress
 from tamis.stages.base import ProcessingStage
+from tamis.stages.io import ReadHints, with_hints
 from tamis.stores import options as stores
 from tamis.stores.told_scratch import remove_below
 
@@ -162,7 +163,7 @@ class CurationRun(HeldOutput):
         """Steps before a deduplication run again in later passes: those that can keep what they made get a folder for it."""
         for i in (i for group in self.plan.groups for i in group.before):
             step = self.curation.steps[i]
-            if isinstance(step, ProcessingStage) and step.keeps_results:
+            if isinstance(step, ProcessingStage) and step.traits.keeps_results:
                 folder = os.path.join(self.work, f"kept-{i}")
                 files.own_folder(folder, "start over with fresh (--fresh)")
                 step.keep_between_passes(folder)
@@ -255,8 +256,8 @@ class CurationRun(HeldOutput):
     def _write(self, **more: Any) -> Any:
         source: Any = self.curation.source()
         if self.groups:
-            source.checked = self.groups[0].is_clean()
-            source.known = next((k for g in self.groups if (k := g.known_records()) is not None), None)
+            record_index = next((k for g in self.groups if (k := g.known_records()) is not None), None)
+            source = with_hints(source, ReadHints(all_valid=self.groups[0].is_clean(), record_index=record_index))
         last = [self.curation.steps[i] for i in self.plan.last]
         if (mix := self.curation.mix()) is not None:
             if any(mix.most):

@@ -35,6 +35,7 @@ from tamis.pipeline.passes import seen_by, tell
 from tamis.sizes import parse_size
 from tamis.stages.base import ProcessingStage
 from tamis.stages.file_partitioning import JSONL_SUFFIXES
+from tamis.stages.io import ReadHints, with_hints
 from tamis.stores import options
 from tamis.stores.scratch_files import bytes_below
 from tamis.stores.urls import is_bucket, is_remote
@@ -403,9 +404,8 @@ class Workflow(WorkFolder):
             if self.passes.remove is not None
             else RemoveDuplicates(table, os.path.join(self.work, names), threshold=self.passes.threshold)
         )
-        source: Any = self._source()
-        source.checked = bool(self._told("checked.json"))
-        source.known = self.known_records()
+        hints = ReadHints(all_valid=bool(self._told("checked.json")), record_index=self.known_records())
+        source = with_hints(self._source(), hints)
         pipeline = Pipeline(f"{self.passes.name}: removal", stages=[source, remove, self.passes.writer()])
         return self._execute_guarded(pipeline, "removal")
 

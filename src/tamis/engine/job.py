@@ -145,7 +145,7 @@ def make_job(
     # Images stay in the worker that has them decoded.
     plain = documents if reader is None else reader.batch is DocumentBatch
     on_gpu = job.segments[-1].resources.requires_gpu
-    if writer is not None and plain and on_gpu and rest[-1].gives_documents:
+    if writer is not None and plain and on_gpu and rest[-1].traits.gives_documents:
         # Encoding and syncing files is work for cores: a worker that has a GPU would leave it idle meanwhile.
         # Only documents can be handed to another worker: what may be files is written where it is.
         job.segments.append(Segment(len(rest), len(rest), Resources()))

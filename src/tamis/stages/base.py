@@ -11,12 +11,14 @@ import time
 from abc import ABCMeta, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 
 from tamis.errors import PipelineError, UsageError
 from tamis.signatures import returns_list
 from tamis.sizes import is_integer, is_number
+from tamis.stages.notes import CallNotes, DropNote, InputFault, ScoreCounter
 from tamis.stages.resources import Resources
+from tamis.stages.traits import StageTraits
 from tamis.tasks import Task
 
 X = TypeVar("X", bound=Task[Any])
@@ -28,41 +30,6 @@ StageInputSpecs = dict[type[Task[Any]], StageInputSpec]  # of a stage that takes
 _UNSET: Any = object()
 
 _REGISTRY: dict[str, type] = {}
-
-
-class DropNote(NamedTuple):
-    """Documents that one rule dropped. `threshold`: parameters of the rule with their values, or a sentence. `ids`: the documents' own, as
-    text, where the stage knows them; otherwise their records are asked."""
-
-    serials: Any
-    reason: str
-    values: Any
-    threshold: Mapping[str, Any] | str
-    ids: Sequence[str | None] | None = None
-
-
-class InputFault(NamedTuple):
-    """Part of a file that a stage reads itself and cannot turn into documents.
-
-    `offset` and `length` count `unit` ("bytes" of the file as stored, or "decoded bytes"). `n`: the records it stands for, 0 if that is
-    unknown; then `lost_bytes` of the file as stored count as unread.
-    """
-
-    path: str
-    offset: int
-    length: int
-    reason: str
-    unit: str = "bytes"
-    n: int = 0
-    lost_bytes: int = 0
-
-
-class InputNotes(NamedTuple):
-    """What a stage read from files by itself: faults, and how much there was in all, which the quarantine limit is a share of."""
-
-    faults: Sequence[InputFault] = ()
-    n_records: int = 0
-    n_bytes: int = 0
 
 
 class Rule(NamedTuple):
@@ -120,12 +87,7 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
     is_sink_stage: bool = False
     is_resumable: bool = True
     kernel_groups: ClassVar[tuple[str, ...]] = ()  # folders of tamis.kernels that it uses, loaded before any memory cap
-    # What it sets aside is bad for every pass of a workflow, not only for the one it is in.
-    judges_input: ClassVar[bool] = False
-    keeps_results: ClassVar[bool] = False  # see keep_between_passes
-    only_adds: ClassVar[bool] = False  # it adds columns; fields that were there, and documents, stay as they are
-    gives_documents: ClassVar[bool] = False  # never another kind of task: behind a GPU, another worker may write them
-    only_drops: ClassVar[bool] = False  # it drops documents and changes nothing: a later pass may go by what it did
+    traits: ClassVar[StageTraits] = StageTraits()
     # What `inputs` and `outputs` tell, for stages that need not compute it: columns by name; `x_field` is the column that this parameter names.
     columns_in: ClassVar[Sequence[str] | None] = None
     columns_out: ClassVar[Sequence[str] | None] = None
@@ -304,32 +266,20 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
         Optional: documents that go without a note are counted under the name of the stage.
         """
         if len(serials):
-            self.__dict__.setdefault("_drops", []).append(DropNote(serials, reason, values, threshold, ids))
-
-    def _consume_drops(self) -> list[DropNote]:
-        return list(self.__dict__.pop("_drops", ()))
+            self._call_notes().drops.append(DropNote(serials, reason, values, threshold, ids))
 
     def _note_bad(self, serials: Any, reasons: Sequence[str]) -> None:
         """Have documents of this call go to quarantine (`batch.serial` and a reason each): whatever the settings, this stage cannot do
         them (an image that cannot be decoded). They must not come out. Raising would have the whole batch tried again in parts.
         """
         if len(serials):
-            self.__dict__.setdefault("_bad", []).append((serials, list(reasons)))
-
-    def _consume_bad(self) -> list[tuple[Any, list[str]]]:
-        return list(self.__dict__.pop("_bad", ()))
+            self._call_notes().bad.append((serials, list(reasons)))
 
     # -- files that a stage reads itself ------------------------------------------------------------------------------
     def _note_input(self, faults: Sequence[InputFault] = (), n_records: int = 0, n_bytes: int = 0) -> None:
         """Report what this call read from files by itself: what could not be read goes to quarantine with file and offset."""
-        noted = self.__dict__.get("_input_notes", InputNotes())
-        self.__dict__["_input_notes"] = InputNotes(
-            [*noted.faults, *faults], noted.n_records + n_records, noted.n_bytes + n_bytes
-        )
-
-    def _consume_input_notes(self) -> InputNotes:
-        notes: InputNotes = self.__dict__.pop("_input_notes", InputNotes())
-        return notes
+        notes = self._call_notes()
+        notes.input = notes.input.plus(faults, n_records, n_bytes)
 
     # -- what was measured --------------------------------------------------------------------------------------------
     def _note_scores(self, name: str, scores: Any, serials: Any = None) -> None:
@@ -338,15 +288,33 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
         At once, by what the engine put here for this call: scores of millions of documents are not to be held until its end.
         With `serials` (`batch.serial` of each) those of a rule's documents are kept, two bytes each (engine/worker/kept_scores.py).
         """
-        count = self.__dict__.get("_count_scores")
+        count = self._call_notes().count_scores
         if count is not None:
             count(name, scores, serials)
 
+    # -- the notes of one call -----------------------------------------------------------------------------------------
+    _notes_of_call: CallNotes | None = None
+
+    def _open_notes(self, count_scores: ScoreCounter | None = None) -> None:
+        """Begin the notes of a call; what a failed attempt left is discarded."""
+        object.__setattr__(self, "_notes_of_call", CallNotes(count_scores=count_scores))
+
+    def _take_notes(self) -> CallNotes:
+        """Return the notes of the call that ended, and forget them."""
+        notes = self._call_notes()
+        object.__setattr__(self, "_notes_of_call", None)
+        return notes
+
+    def _call_notes(self) -> CallNotes:
+        if self._notes_of_call is None:  # called outside of a run
+            self._open_notes()
+        return cast("CallNotes", self._notes_of_call)
+
     # -- metrics of one's own -----------------------------------------------------------------------------------------
     def _log_metrics(self, metrics: Mapping[str, float]) -> None:
-        own = self.__dict__.setdefault("_metrics", {})
+        totals = self.__dict__.setdefault("_metrics", {})
         for key, value in metrics.items():
-            own[key] = own.get(key, 0.0) + value
+            totals[key] = totals.get(key, 0.0) + value
 
     def _log_metric(self, name: str, value: float) -> None:
         self._log_metrics({name: value})

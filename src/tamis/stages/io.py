@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar, cast
 
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch, FileGroupTask, Task
+
+Source = TypeVar("Source", bound=ProcessingStage[Any, Any])
+
+
+@dataclass(frozen=True)
+class ReadHints:
+    """What a workflow knows of its input from earlier passes; it changes how a pass reads, never what it reads.
+
+    `all_valid`: an earlier pass found every record of the same files to be valid. `record_index`: the folder in which an
+    earlier pass listed the positions of records (formats/jsonl/known_records.py). `keep_hashes`: later passes need the
+    hashes of the records that this one drops, so verdicts contain them.
+    """
+
+    all_valid: bool = False
+    record_index: str | None = None
+    keep_hashes: bool = False
+
+
+def with_hints(source: Source, hints: ReadHints) -> Source:
+    """Return the source of a pipeline with these hints; unchanged if it reads in a way that has no use for them."""
+    if not hasattr(source, "hints"):
+        return source
+    changed: Any = copy.copy(source)
+    changed.hints = hints
+    return cast("Source", changed)
 
 
 class Reader(ProcessingStage[FileGroupTask, DocumentBatch]):
@@ -17,10 +44,7 @@ class Reader(ProcessingStage[FileGroupTask, DocumentBatch]):
     formats: ClassVar[tuple[str, ...]] = ("jsonl", "parquet")
     fields: Sequence[str] | None = None
     batch: ClassVar[type[DocumentBatch]] = DocumentBatch  # what its documents flow as
-    checked = False  # set by a workflow whose earlier pass found every record of the same files to be valid
-    known: str | None = None  # the folder where an earlier pass told where records lie (formats/jsonl/known_records.py)
-    # Set by a workflow whose later passes ask that of this one: verdicts tell the hashes of records, too.
-    tells_records = False
+    hints: ReadHints = ReadHints()
 
     def process(self, task: FileGroupTask) -> list[DocumentBatch]:
         """Whole files at once, for use outside of a run; a run reads ranges that fit its budget."""

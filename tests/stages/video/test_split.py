@@ -150,7 +150,7 @@ def test_a_record_that_names_no_file_of_the_output_goes_to_quarantine(
     stage = ClipFilesStage(str(tmp_path / "deep" / "out"), upload_clips=False, parts=("previews",))
     table = pa.table({k: [v] for k, v in (ROW | {"id": name, "first_frame": first_frame}).items()})
     assert stage.process(DocumentBatch(data=table)).num_items == 0
-    ((_, (reason,)),) = stage._consume_bad()
+    ((_, (reason,)),) = stage._take_notes().bad
     assert told in reason
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
     good = pa.table({k: [v] for k, v in (ROW | {"id": "good", "first_frame": 0}).items()})

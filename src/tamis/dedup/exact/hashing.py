@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 from tamis.dedup.normalization import NORMALIZATION_VERSION, check_keep, check_mode, normalized
 from tamis.stages.base import ProcessingStage
 from tamis.stages.resources import Resources
+from tamis.stages.traits import StageTraits
 from tamis.tasks import DocumentBatch
 
 
@@ -18,7 +19,7 @@ class TextKeys(ProcessingStage[DocumentBatch, DocumentBatch]):
     normalize_text: str | bool
     keep: str
     keep_by: str | None
-    gives_documents: ClassVar[bool] = True
+    traits: ClassVar[StageTraits] = StageTraits(gives_documents=True)
     _made_on: ClassVar[str] = "cpu"
     _device: ClassVar[Any] = None  # what makes the keys on a GPU, in a worker
 

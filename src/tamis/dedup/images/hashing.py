@@ -10,6 +10,7 @@ from tamis.images.decode import check_libraries, decode
 from tamis.images.faults import ImageFault
 from tamis.stages.base import ProcessingStage
 from tamis.stages.image.pixels import Where, each, places, stored_bytes
+from tamis.stages.traits import StageTraits
 from tamis.tasks import DocumentBatch
 
 KEEP = ("first", "largest")
@@ -26,7 +27,7 @@ class ImageHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     keep: str = "first"
     name: str = "image_hashes"
-    judges_input: ClassVar[bool] = True
+    traits: ClassVar[StageTraits] = StageTraits(judges_input=True)
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         check_libraries()

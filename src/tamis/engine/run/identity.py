@@ -36,7 +36,7 @@ _EXECUTION = {
 }
 # Of sources and writers: inputs are compared by themselves.
 _PLACES = {"blocksize", "files_per_partition", "mode", "file_paths", "limit", "leave_out", "path"}
-_BY_WORKFLOW = {"checked", "known", "tells_records"}  # of readers, set by workflows: how a pass reads, never what
+_BY_WORKFLOW = {"hints"}  # of readers: how a pass reads, never what
 _DEPTH = 6
 _FILES = "model files"
 # Of stages of Tamis: what those who ask why are told of them, and whether a model may bring code along (which counts by its files). Changes nothing

@@ -23,7 +23,8 @@ from tamis.kernels import spare
 from tamis.kernels.records import hash128
 from tamis.memory import meter
 from tamis.memory.release import PeakWatch
-from tamis.stages.base import ALL_BATCHES, DropNote, InputNotes, ProcessingStage
+from tamis.stages.base import ALL_BATCHES, ProcessingStage
+from tamis.stages.notes import DropNote, InputNotes
 from tamis.tasks import DocumentBatch, FailedTask, NoneTask, Origin, Task
 from tamis.tasks.returned_data import adopt, parents_of
 
@@ -176,16 +177,13 @@ def _run_chunk(
     _number(parents, tuple(stage.input_columns()))
     before, seen = _identities(parents), StageInput(parents)
     book.into.add(len(before[0]), hash128.sum128(*before))
-    stage._consume_drops()  # what a failed attempt left behind
-    stage._consume_bad()
-    stage._consume_input_notes()
-    stage.__dict__["_count_scores"] = _counter(book, label, len(before[0]), notes.kept)
+    stage._open_notes(_counter(book, label, len(before[0]), notes.kept))
     try:
         results = stage.process_batch(tasks)
     except Exception as exc:
         raise StageFailure(label, exc) from exc
     finally:
-        stage.__dict__.pop("_count_scores", None)
+        reported = stage._take_notes()
     if isinstance(results, Task):
         results = [results]
     parents = [p.as_read for p in parents]  # whatever the stage put into the very batch it was given
@@ -205,7 +203,7 @@ def _run_chunk(
                 _take_in(result, parents)
             except Exception as exc:  # a table or frame that cannot be documents
                 raise StageFailure(label, exc) from exc
-    drops = [n if n.reason != stage.name else n._replace(reason=label) for n in stage._consume_drops()]
+    drops = [n if n.reason != stage.name else n._replace(reason=label) for n in reported.drops]
     documents = [r for r in results or () if isinstance(r, DocumentBatch)]
     if n_new := sum(int((d.serial < 0).sum()) for d in documents if d.is_adopted):
         book.count({UNTRACED: n_new})
@@ -214,8 +212,8 @@ def _run_chunk(
         notes.kept.leave(label, serials[serials >= 0], before[0])
     for batch in (*parents, *documents):
         batch.forget_frames()
-    notes.read(label, stage._consume_input_notes())
-    bad = {int(s): reason for serials, told in stage._consume_bad() for s, reason in zip(serials, told, strict=True)}
+    notes.read(label, reported.input)
+    bad = {int(s): reason for serials, told in reported.bad for s, reason in zip(serials, told, strict=True)}
     if bad:
         out = set(np.concatenate([d.serial for d in documents]).tolist()) if documents else set()
         for batch in parents:  # what a stage said it cannot do, and what really did not come out, goes to quarantine

@@ -50,7 +50,8 @@ from tamis.kernels.records import hash128
 from tamis.memory import meter
 from tamis.memory.device_limits import TURNS_FOLDER, lacked_device_memory
 from tamis.memory.release import PeakWatch
-from tamis.stages.base import InputNotes
+from tamis.stages.io import ReadHints
+from tamis.stages.notes import InputNotes
 from tamis.tasks import ROW_ID, DocumentBatch, FileGroupTask, Task
 from tamis.tasks.columns.python_values import python_values
 
@@ -186,8 +187,8 @@ class UnitRunner:
         doing.note(READING)
         ledger = Ledger(stages=[StageBook(label) for label in self.job.labels[part.first : part.last]])
         quarantine: list[Bad] = []
-        tells = self.job.reader is not None and self.job.reader.tells_records
-        rejections, kept = Rejections(self.config.keep_rejected, tells), Kept(self._bounded)
+        keep_hashes = self.job.reader is not None and self.job.reader.hints.keep_hashes
+        rejections, kept = Rejections(self.config.keep_rejected, keep_hashes), Kept(self._bounded)
         probe = StageProbe(base + ".probe") if unit.probe else None
 
         def aside(batch: DocumentBatch, stage: str, reasons: list[str]) -> None:
@@ -243,11 +244,11 @@ class UnitRunner:
             covered = [(p.file, 0, p.end, True) for p in unit.pieces]
             return [FileGroupTask(self.job.name, [p.path for p in unit.pieces])], Contents(covered=covered)
         reader = self.job.reader
-        checked = reader is not None and reader.checked
-        if self._known is None and reader is not None and reader.known is not None:
-            self._known = KnownRecords(reader.known)
+        hints = ReadHints() if reader is None else reader.hints
+        if self._known is None and hints.record_index is not None:
+            self._known = KnownRecords(hints.record_index)
         limits = ReadOptions(
-            self.config.max_record_bytes, unit.block_bytes, self.config.inputs, self._columns(), checked, self._known,
+            self.config.max_record_bytes, unit.block_bytes, self.config.inputs, self._columns(), hints.all_valid, self._known,
             lambda n, cut, size: say(Read(n, cut, largest_record=size)),
         )  # fmt: skip
         contents = read_pieces(unit.pieces, self.job.keys(), limits, describe=unit.describe)

@@ -38,9 +38,9 @@ _OFTEN_THE_SAME = ["file", "stage", "rule", "threshold"]  # a dictionary of the 
 class Rejections:
     """Collects the drops of one unit."""
 
-    def __init__(self, keep_documents: bool, tells_records: bool = False) -> None:
-        """`tells_records`: verdicts have the hash of each record, by which a later pass need not read it (formats/jsonl/known_records.py)."""
-        self.keep_documents, self._tells_records = keep_documents, tells_records
+    def __init__(self, keep_documents: bool, keep_hashes: bool = False) -> None:
+        """`keep_hashes`: verdicts contain the hash of each record, so that a later pass need not read it (formats/jsonl/known_records.py)."""
+        self.keep_documents, self._keep_hashes = keep_documents, keep_hashes
         self._tables: list[pa.Table] = []
         self._documents: list[bytes] = []
         self._known: tuple[DocumentBatch, Any, Any, Any] | None = None
@@ -92,7 +92,7 @@ class Rejections:
             pa.array(sizes[at]),
         ]  # fmt: skip
         names = list(_COLUMNS)
-        if self._tells_records:
+        if self._keep_hashes:
             told = known_columns(batch, at)
             columns += [pa.array(told[name]) if told else pa.nulls(n, pa.uint64()) for name in RECORD_HASH]
             names += RECORD_HASH

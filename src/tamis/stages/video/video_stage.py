@@ -64,15 +64,15 @@ class VideoStage(ProcessingStage[Task[Any], Task[Any]]):
 
         Dropped clips go to filtered_clips, or to the video's errors.
         """
-        self._consume_drops()
-        self._consume_bad()
+        self._open_notes()
         batch = rows_of(task)
         made = self.process_rows(batch)
+        reported = self._take_notes()
         parts = made if isinstance(made, list) else [] if made is None else [made]
-        notes = {int(s): (note.reason, str(note.threshold)) for note in self._consume_drops() for s in note.serials}
+        notes = {int(s): (note.reason, str(note.threshold)) for note in reported.drops for s in note.serials}
         notes |= {
             int(s): ("damaged", why)
-            for serials, reasons in self._consume_bad()
+            for serials, reasons in reported.bad
             for s, why in zip(serials, reasons, strict=True)
         }
         fill(task.data, parts, notes)

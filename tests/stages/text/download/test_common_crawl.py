@@ -322,7 +322,7 @@ def test_pages_by_their_place(web: Loopback, monkeypatch: pytest.MonkeyPatch) ->
         "id": ["a", "b"],
         "binary_content": [b"two", b"one"],
     }
-    (note,) = stage._consume_drops()
+    (note,) = stage._take_notes().drops
     assert (note.reason, note.serials.tolist()) == ("page not fetched", [2, 3, 4, 5])
     assert [
         "404" in note.values[0],

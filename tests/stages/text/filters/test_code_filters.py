@@ -202,7 +202,7 @@ def run(one: Any, texts: list[str | None]) -> list[Any]:
     every = ScoreFilter(one, score_field="s")
     kept = every.process(batch)
     scores: dict[int, Any] = {}
-    for note in every._consume_drops():
+    for note in every._take_notes().drops:
         scores.update(zip(np.asarray(note.serials).tolist(), list(note.values), strict=True))
     left = iter(kept.column("s").to_pylist())
     return [scores[i] if i in scores else next(left) for i in range(len(texts))]

@@ -28,7 +28,7 @@ def test_missing_null_other_values_and_texts_without_letters_are_told_apart() ->
     assert documents.kinds("text").tolist() == [2, 0, 1, 3, 3, 2, 2, 2]
     stage = HasText()
     assert stage.process(documents).serial.tolist() == [0, 6]
-    assert {note.reason: np.asarray(note.serials).tolist() for note in stage._consume_drops()} == {
+    assert {note.reason: np.asarray(note.serials).tolist() for note in stage._take_notes().drops} == {
         "text_missing": [1], "text_null": [2], "text_not_a_string": [3, 4], "text_without_letters": [5, 7],
     }  # fmt: skip
     assert stage.rules()[0].name == "text_missing"

@@ -48,7 +48,7 @@ def verdicts(made: RuleSet, texts: list[str | None]) -> list[str]:
     (stage,) = made.decompose()
     batch = DocumentBatch("", pa.table({"text": pa.array(texts, pa.string())}))
     kept: Any = stage.process(batch)
-    found = {int(i): n.reason for n in stage._consume_drops() for i in n.serials}
+    found = {int(i): n.reason for n in stage._take_notes().drops for i in n.serials}
     assert kept.num_items == len(texts) - len(found)
     return [found.get(i, "") for i in range(len(texts))]
 

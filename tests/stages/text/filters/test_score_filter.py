@@ -290,7 +290,7 @@ def test_verbose_logs_what_stays(caplog: pytest.LogCaptureFixture) -> None:
 def test_why_each_document_went_is_noted() -> None:
     stage = ScoreFilter([WordCountFilter(1), NumbersFilter(0.5), WordCountFilter(2)])
     stage.process(batch())
-    notes = stage._consume_drops()
+    notes = stage._take_notes().drops
     assert [(n.reason, list(n.serials), list(n.values), n.threshold) for n in notes] == [
         ("word_count", [3, 5], [0, 0], {"min_words": 1, "max_words": 100000}),
         ("numbers_ratio", [2], [0.6], {"max_number_to_text_ratio": 0.5}),

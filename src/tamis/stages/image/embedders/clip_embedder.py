@@ -27,6 +27,7 @@ from tamis.stages.image.pixels import Where, each, places, square
 from tamis.stages.remembered import RememberedRows, is_worth_keeping
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.device import TorchDevice, choose_device
+from tamis.stages.traits import StageTraits
 from tamis.tasks import DocumentBatch
 
 
@@ -48,7 +49,7 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     embedding_field: str = field(default="embedding", kw_only=True)
     _network: ClipVision | None = field(default=None, init=False)
     _kept_in: str | None = field(default=None, init=False)
-    keeps_results: ClassVar[bool] = True
+    traits: ClassVar[StageTraits] = StageTraits(keeps_results=True)
     columns_in = ()
     columns_out = ("embedding_field",)
     kernel_groups: ClassVar[tuple[str, ...]] = ("pixels",)

@@ -8,6 +8,7 @@ from typing import ClassVar
 from tamis._lazy import np
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage, Rule
+from tamis.stages.traits import StageTraits
 from tamis.tasks import DocumentBatch
 
 
@@ -20,7 +21,7 @@ class ImageSizeFilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     max_side: int | None = None
     max_aspect_ratio: float | None = None
     name: str = "image_size_filter"
-    only_drops: ClassVar[bool] = True
+    traits: ClassVar[StageTraits] = StageTraits(only_drops=True)
     columns_in = ("width", "height")
 
     def __post_init__(self) -> None:

@@ -22,6 +22,7 @@ from tamis.stages.text.models.fingerprints import joined
 from tamis.stages.text.models.model import LEAST_TOKENS, ModelStage, Network
 from tamis.stages.text.models.tokenizer import Tokenizer, TokenizerStage
 from tamis.stages.text.models.utils import TOKENS, check_max_chars
+from tamis.stages.traits import StageTraits
 from tamis.tasks import DocumentBatch
 
 PRETRAINED_MODEL_NAME_OR_PATH = "meta-llama/LlamaGuard-7b"
@@ -67,7 +68,7 @@ class FormatAegisPromptStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 class AegisModelStage(ModelStage):
     """The answers of the language model as token ids (Aegis), or the score of a net that looks at its last layer (data guard)."""
 
-    keeps_results: ClassVar[bool] = False  # answers are no rows of floats
+    traits: ClassVar[StageTraits] = StageTraits(only_adds=True, gives_documents=True)  # answers are no rows of floats
 
     def __init__(
         self,

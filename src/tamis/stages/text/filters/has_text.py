@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from tamis._lazy import np, pc
 from tamis.stages.base import ProcessingStage, Rule
+from tamis.stages.traits import StageTraits
 from tamis.tasks import MISSING, NULL, TEXT, DocumentBatch
 
 _RULES = ("text_missing", "text_null", "text_not_a_string", "text_without_letters")
@@ -21,7 +22,7 @@ class HasText(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     text_field: str = "text"
     name: str = "text"
-    only_drops: ClassVar[bool] = True
+    traits: ClassVar[StageTraits] = StageTraits(only_drops=True)
     columns_in = ("text_field",)
 
     def rules(self) -> list[Rule]:

@@ -22,6 +22,7 @@ from tamis.stages.base import ProcessingStage, Rule
 from tamis.stages.text.filters.base import DocumentFilter
 from tamis.stages.text.filters.statistics import Measured, measure, pass_of
 from tamis.stages.text.models.fingerprints import joined
+from tamis.stages.traits import StageTraits
 from tamis.tasks import SCORES, DocumentBatch
 
 _log = logging.getLogger("tamis.filters")
@@ -81,7 +82,7 @@ class _Filters(ProcessingStage[DocumentBatch, DocumentBatch]):
 
         block = TableBlock(table_of(df))
         kept: Any = self.process(DocumentBatch.over(block, np.arange(block.n_rows)))
-        self._consume_drops()  # nobody keeps books here
+        self._take_notes()  # there is no run to count drops in
         return pd.Series(np.isin(np.arange(block.n_rows), kept.serial), index=df.index)
 
     def ray_stage_spec(self) -> dict[str, Any]:
@@ -145,7 +146,7 @@ class Filter(_Filters):
     invert: bool | list[bool] = False
     name: str = "filter_fn"
     verbose: bool = False
-    only_drops: ClassVar[bool] = True
+    traits: ClassVar[StageTraits] = StageTraits(only_drops=True)
 
     def __post_init__(self) -> None:
         self.filter_fn = _as_list(self.filter_fn, "filter_fn", "Filter")

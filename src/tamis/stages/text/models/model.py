@@ -34,6 +34,7 @@ from tamis.stages.text.models.device import (
 )
 from tamis.stages.text.models.label_filter import refuse_unknown
 from tamis.stages.text.models.utils import ATTENTION_MASK, INPUT_IDS, TOKENS, format_name_with_suffix, model_resources
+from tamis.stages.traits import StageTraits
 from tamis.tasks import DocumentBatch
 
 if TYPE_CHECKING:
@@ -94,9 +95,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         self.resources = model_resources(self.least_bytes)
         self._forget()
 
-    only_adds: ClassVar[bool] = True
-    gives_documents: ClassVar[bool] = True
-    keeps_results: ClassVar[bool] = True
+    traits: ClassVar[StageTraits] = StageTraits(only_adds=True, gives_documents=True, keeps_results=True)
 
     _network: Network | None = None
     _kept_in: str | None = None

@@ -17,6 +17,7 @@ from tamis.stages.base import ProcessingStage
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.pretrained import tokenizer_bytes
 from tamis.stages.text.models.utils import TOKENS, format_name_with_suffix
+from tamis.stages.traits import StageTraits
 from tamis.tasks import DocumentBatch
 
 if TYPE_CHECKING:  # kernels bring numpy, which whoever only plans does not load
@@ -41,7 +42,7 @@ class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     `unk_token` (a padding token for a tokenizer that has none) make no difference here, for nothing is padded.
     """
 
-    only_adds: ClassVar[bool] = True
+    traits: ClassVar[StageTraits] = StageTraits(only_adds=True)
     kernel_groups: ClassVar[tuple[str, ...]] = ("tokens",)
 
     model_identifier: str

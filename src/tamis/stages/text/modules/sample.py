@@ -8,6 +8,7 @@ from typing import ClassVar
 from tamis._lazy import np
 from tamis.sizes import parse_fraction
 from tamis.stages.base import ProcessingStage
+from tamis.stages.traits import StageTraits
 from tamis.tasks import DocumentBatch
 
 
@@ -23,7 +24,7 @@ class Sample(ProcessingStage[DocumentBatch, DocumentBatch]):
     seed: int = 0
     text_field: str = "text"
     name: str = "sample"
-    only_drops: ClassVar[bool] = True
+    traits: ClassVar[StageTraits] = StageTraits(only_drops=True)
     columns_in = ("text_field",)
 
     def __post_init__(self) -> None:

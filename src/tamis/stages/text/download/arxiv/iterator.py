@@ -13,7 +13,7 @@ from tamis.errors import FormatError
 from tamis.formats.compression.stream_fault import StreamFault
 from tamis.images.tar import BLOCK, padded
 from tamis.sizes import check_integer
-from tamis.stages.base import InputFault
+from tamis.stages.notes import InputFault
 from tamis.stages.text.download.arxiv.comments import without_comments
 from tamis.stages.text.download.arxiv.tar import Gap, is_tar_header, read_members
 from tamis.stages.text.download.base.iterator import DocumentIterator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tamis.stages.base import InputFault
+from tamis.stages.notes import InputFault
 
 _MAX_FAULTS = 1000  # of one file that are listed one by one; a hostile file has millions
 _AND_MORE = "; more faults of this file are counted here and not listed"

@@ -9,7 +9,7 @@ from tamis.errors import DownloadError, FormatError
 from tamis.formats.compression.streams import codec_of
 from tamis.formats.warc.http import http_body
 from tamis.formats.warc.records import WarcFault, WarcRecord, WarcScanner
-from tamis.stages.base import InputFault
+from tamis.stages.notes import InputFault
 from tamis.stages.text.download.base.iterator import DocumentIterator
 from tamis.stores.opening import open_input
 from tamis.stores.options import check, use

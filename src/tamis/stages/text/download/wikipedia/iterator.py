@@ -15,7 +15,7 @@ from tamis.formats.compression.reentry import Effort, next_member
 from tamis.formats.compression.stream_fault import CUT, StreamFault
 from tamis.formats.compression.streams import codec_of
 from tamis.sizes import check_integer
-from tamis.stages.base import InputFault
+from tamis.stages.notes import InputFault
 from tamis.stages.text.download.base.iterator import DocumentIterator
 from tamis.stages.text.download.streams import Decoded
 

@@ -11,7 +11,7 @@ from tamis._lazy import pd
 from tamis.errors import UsageError
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.file_partitioning import FilePartitioningStage
-from tamis.stages.io import Reader, check_fields
+from tamis.stages.io import Reader, ReadHints, check_fields, with_hints
 from tamis.stages.text.io.options import read_options
 from tamis.stages.text.io.reader.ids import CURRENT, Numbers, PlaceIds
 from tamis.tasks import DocumentBatch, EmptyTask, FileGroupTask
@@ -62,9 +62,7 @@ class FileReader(CompositeStage[EmptyTask, DocumentBatch]):
     blocksize: int | str | None = None
     fields: Sequence[str] | None = None
     read_kwargs: dict[str, Any] | None = None
-    checked: bool = field(default=False, init=False, repr=False)  # as in Reader
-    known: str | None = field(default=None, init=False, repr=False)
-    tells_records: bool = field(default=False, init=False, repr=False)
+    hints: ReadHints = field(default=ReadHints(), init=False, repr=False)
     leave_out: tuple[str, ...] = field(default=(), init=False, repr=False)  # as in FilePartitioningStage
     reader: ClassVar[type[FileReaderStage]]
 
@@ -98,8 +96,7 @@ class FileReader(CompositeStage[EmptyTask, DocumentBatch]):
 
     def _parts(self) -> list[ProcessingStage[Any, Any]]:
         of: Any = self
-        reader = self.reader(self.fields, self.read_kwargs)
-        reader.checked, reader.known, reader.tells_records = self.checked, self.known, self.tells_records
+        reader = with_hints(self.reader(self.fields, self.read_kwargs), self.hints)
         files = FilePartitioningStage(
             self.file_paths,
             files_per_partition=self.files_per_partition,

@@ -1,0 +1,62 @@
+"""What a stage reports about one call of `process_batch`: drops, bad documents, input that it read itself, metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+ScoreCounter = Callable[[str, Any, Any], None]
+"""Counts scores in a histogram of the run: name, scores, serials of their documents or None."""
+
+
+class DropNote(NamedTuple):
+    """Documents that one rule dropped.
+
+    `threshold`: parameters of the rule with their values, or a sentence. `ids`: the documents' own, as text, where the
+    stage knows them; otherwise their records are asked.
+    """
+
+    serials: Any
+    reason: str
+    values: Any
+    threshold: Mapping[str, Any] | str
+    ids: Sequence[str | None] | None = None
+
+
+class InputFault(NamedTuple):
+    """Part of a file that a stage reads itself and cannot turn into documents.
+
+    `offset` and `length` count `unit` ("bytes" of the file as stored, or "decoded bytes"). `n`: the number of records
+    in it, 0 if that is unknown; then `lost_bytes` of the file as stored count as unread.
+    """
+
+    path: str
+    offset: int
+    length: int
+    reason: str
+    unit: str = "bytes"
+    n: int = 0
+    lost_bytes: int = 0
+
+
+class InputNotes(NamedTuple):
+    """What a stage read from files by itself: faults, and the totals that the quarantine limit is a share of."""
+
+    faults: Sequence[InputFault] = ()
+    n_records: int = 0
+    n_bytes: int = 0
+
+    def plus(self, faults: Sequence[InputFault], n_records: int, n_bytes: int) -> InputNotes:
+        return InputNotes([*self.faults, *faults], self.n_records + n_records, self.n_bytes + n_bytes)
+
+
+@dataclass
+class CallNotes:
+    """The notes of one call. The worker opens them before it calls a stage and takes them afterwards."""
+
+    drops: list[DropNote] = field(default_factory=list)
+    bad: list[tuple[Any, list[str]]] = field(default_factory=list)
+    """Serials of documents for the quarantine, with a reason each."""
+    input: InputNotes = field(default_factory=InputNotes)
+    count_scores: ScoreCounter | None = None

@@ -1,0 +1,28 @@
+"""What a stage promises the engine and the workflows that run it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class StageTraits:
+    """Promises of a stage class, as its class attribute `traits`; none by default, so that nothing is assumed.
+
+    A promise lets a run take a shortcut. One that does not hold changes results.
+    """
+
+    judges_input: bool = False
+    """What it quarantines is bad for every pass of a workflow, not only for the pass that it is in."""
+
+    keeps_results: bool = False
+    """It may store results between the passes of a workflow (`keep_between_passes`) instead of computing them again."""
+
+    only_adds: bool = False
+    """It only adds columns: documents, and the fields that they had, stay as they are."""
+
+    gives_documents: bool = False
+    """It returns document batches, never another kind of task: after a GPU stage, another worker may write them."""
+
+    only_drops: bool = False
+    """It drops documents and changes nothing else: a later pass may repeat its decisions without running it."""
