@@ -33,6 +33,7 @@ SUPERVISOR_SIDE = [
 STAGES_FOR_THE_ENGINE = {
     "tamis.stages.base",
     "tamis.stages.io",
+    "tamis.stages.notes",
     "tamis.stages.resources",
     "tamis.stages.file_partitioning",
 }
