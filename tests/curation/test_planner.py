@@ -10,8 +10,9 @@ import pytest
 from tamis import ProcessingStage, Resources
 from tamis.backends.base import BaseExecutor
 from tamis.curation import Curation, ExactDuplicates
-from tamis.curation.planner import CHANGES, COLUMNS, DROPS, EXACT, FUZZY, LINES, StepFacts, make_plan
+from tamis.curation.planner import CHANGES, COLUMNS, DROPS, StepFacts, make_plan
 from tamis.curation.runner import CurationRun
+from tamis.dedup.kinds import EXACT, FUZZY, LINES
 from tamis.errors import PipelineError
 
 
@@ -19,9 +20,9 @@ def filter_(name: str = "filter") -> StepFacts:
     return StepFacts(name, DROPS)
 
 
-EQUAL = StepFacts("equal", EXACT)
-SIMILAR = StepFacts("similar", FUZZY, joins=True, compares_texts=True)
-CUT = StepFacts("cut", LINES)
+EQUAL = StepFacts("equal", EXACT.name)
+SIMILAR = StepFacts("similar", FUZZY.name, joins=True, compares_texts=True)
+CUT = StepFacts("cut", LINES.name)
 CHANGE = StepFacts("change", CHANGES)
 
 
@@ -53,7 +54,7 @@ def test_a_step_between_two_deduplications_takes_a_pass_of_its_own() -> None:
 
 
 def test_keys_that_mean_something_else_by_equal_are_not_shared() -> None:
-    plan = make_plan([EQUAL, StepFacts("similar", FUZZY, joins=False)])
+    plan = make_plan([EQUAL, StepFacts("similar", FUZZY.name, joins=False)])
     assert [g.decides for g in plan.groups] == [(0,), (1,)]
     assert plan.n_reads == 3
 
@@ -96,14 +97,14 @@ def test_columns_that_make_the_compared_texts_are_made_again_for_them_and_no_oth
         StepFacts("language", COLUMNS, reads=frozenset({"text"}), adds=frozenset({"lang"})),
         StepFacts("tag", CHANGES, reads=frozenset({"text", "m"})),
         StepFacts("later", COLUMNS, reads=frozenset({"text"}), adds=frozenset({"late"})),
-        StepFacts("similar", FUZZY, compares_texts=True, reads=frozenset({"text"})),
+        StepFacts("similar", FUZZY.name, compares_texts=True, reads=frozenset({"text"})),
     ]
     plan = make_plan(steps)
     assert plan.groups[0].text_makers == (0, 1, 3)
     assert plan.passes[1].redoes == ("length", "twice", "tag")
     steps[3] = StepFacts("anything", CHANGES)  # it does not say what it reads
     assert make_plan(steps).groups[0].text_makers == (0, 1, 2, 3)
-    of_a_column = [steps[0], steps[2], StepFacts("similar", FUZZY, compares_texts=True, reads=frozenset({"lang"}))]
+    of_a_column = [steps[0], steps[2], StepFacts("similar", FUZZY.name, compares_texts=True, reads=frozenset({"lang"}))]
     assert make_plan(of_a_column).groups[0].text_makers == (1,)
     assert make_plan([CUT, steps[-1]]).passes[-2].why == "the texts that similar compares are those that cut made"
 

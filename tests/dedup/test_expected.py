@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tamis.cli.plan.dedup import _identity
 from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.dedup.expected import conditions, forecast, profile_key
 from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
+from tamis.dedup.kinds import FUZZY
 from tamis.dedup.planning import DedupPlan
 from tamis.forecast import profiles
 from tamis.forecast.experience import Experience
@@ -41,7 +41,9 @@ def test_exact(place: Path) -> None:
     found = read(place, "dedup_prediction.json")
     assert found["peak_bytes"]["measured"] == result.peak_bytes
     assert set(found["scratch_bytes"]) == {"low", "expected", "high", "measured", "inside"}
-    kept = profiles.load(profile_key(*_identity(workflow)))  # where `tamis plan dedup` looks
+    kept = profiles.load(
+        profile_key(workflow.kind.title, workflow.profile_parameters())
+    )  # where `tamis plan dedup` looks
     assert kept is not None
     assert kept["runs"][0]["peak_bytes"] == result.peak_bytes
     assert len(runs_of(kept)) == 1
@@ -57,13 +59,13 @@ def test_fuzzy_settings_are_recorded_beside_those_of_the_last_pass(place: Path) 
     bands = entries["bands per pass"]
     assert (bands["value"], bands["chosen_by"], bands["evidence"]["bands"]) == (10, "user", 20)
     assert entries["room of the deciding process"]["value"] == int((600 - 130) * MB * 0.6)
-    assert profiles.load(profile_key(*_identity(workflow))) is not None
+    assert profiles.load(profile_key(workflow.kind.title, workflow.profile_parameters())) is not None
 
 
 def test_the_first_forecast_is_the_plan() -> None:
     plan = DedupPlan(1, 10**9, 500_000, 20, 20, 1, 148 * MB, 10**11, 26 * MB, 1, 512 * MB, 10**9)
     asked = conditions(plan, 2, 10**9)
-    found = forecast(plan, asked, Experience("never"))
+    found = forecast(plan, FUZZY.figures, asked, Experience("never"))
     assert (found.scratch_bytes.low, found.scratch_bytes.expected, found.scratch_bytes.high) == (
         74 * MB,
         148 * MB,

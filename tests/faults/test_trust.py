@@ -16,7 +16,7 @@ from fault_harness import documents, execute, lines_of, write_lines
 
 from tamis import DocumentBatch, InProcessExecutor, Pipeline
 from tamis.dedup.exact.workflow import RemoveExactDuplicates
-from tamis.dedup.kinds import Passes
+from tamis.dedup.passes import Passes
 from tamis.dedup.workflow import Workflow
 from tamis.engine.run.output.directory import RunDir
 from tamis.errors import RunConflict, TamisError

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from made_run import make_run
 
-from tamis.dedup.kinds import Passes
+from tamis.dedup.passes import Passes
 from tamis.dedup.workflow import Workflow
 from tamis.errors import UsageError
 from tamis.observe.passes import find_place, find_run

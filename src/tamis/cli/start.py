@@ -12,7 +12,6 @@ from itertools import pairwise
 from tamis.cli.terminal.streams import Lost, put, reopen_closed
 
 _WARM, _SERVER = "tamis.backends.warm_process", "tamis.backends.forkserver"
-_DEDUP = ("exact", "fuzzy", "lines", "remove")  # commands of `tamis dedup` that fork workers from a warm process
 
 
 def main() -> None:
@@ -65,7 +64,7 @@ def process_for(arguments: list[str]) -> str:
     if "--help" in arguments or "-h" in arguments:
         return ""
     executor = dict(pairwise(arguments)).get("--executor", "local")
-    if arguments[:1] == ["dedup"] and len(arguments) > 3 and arguments[1] in _DEDUP:
+    if arguments[:1] == ["dedup"] and len(arguments) > 3 and not arguments[1].startswith("index-"):
         return _WARM
     if executor != "local":
         return ""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tamis.curation.planner import CHANGES, COLUMNS, DROPS, FUZZY, StepFacts
-from tamis.curation.steps import Deduplication, ExactDuplicates, FuzzyDuplicates, Step
+from tamis.curation.planner import CHANGES, COLUMNS, DROPS, StepFacts
+from tamis.curation.steps import Deduplication, Step
 from tamis.errors import PipelineError
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.filters.score_filter import Score, ScoreFilter
@@ -22,9 +22,10 @@ def facts_of(steps: Sequence[Step]) -> list[StepFacts]:
     for i, step in enumerate(steps):
         if isinstance(step, Deduplication):
             before = steps[i - 1] if i else None
-            joins = isinstance(step, FuzzyDuplicates) and isinstance(before, ExactDuplicates) and step.follows(before)
-            texts = step.kind == FUZZY and getattr(step, "threshold", None) is not None
-            found.append(StepFacts(step.name, step.kind, joins, texts, reads=frozenset([step.text_field])))
+            joins = isinstance(before, Deduplication) and step.is_decided_with(before)
+            found.append(
+                StepFacts(step.name, step.kind.name, joins, step.compares_texts, reads=frozenset([step.text_field]))
+            )
             continue
         if i < last and makes_documents(step):
             raise PipelineError(

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from tamis.backends.alerting import OFF
 from tamis.curation.result import pass_facts
 from tamis.curation.steps import Deduplication
-from tamis.dedup.kinds import Passes, StepOf
+from tamis.dedup.kinds import DedupKind
+from tamis.dedup.passes import Passes, StepOf
 from tamis.dedup.workflow import Workflow
 from tamis.errors import TamisError
 from tamis.pipeline import Pipeline
@@ -49,7 +50,7 @@ class GroupWorkflow(Workflow):
         return [step.name for step in self.steps]
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> DedupKind:
         return self.steps[-1].kind
 
     # -- for the passes behind it ---------------------------------------------------------------------------------------------

@@ -7,8 +7,9 @@ from typing import Any
 
 from tamis.curation.steps import Deduplication
 from tamis.dedup.images.hashing import KEEP, ImageHashes
-from tamis.dedup.kinds import Passes
-from tamis.dedup.semantic.workflow import SemanticDeduplicationWorkflow
+from tamis.dedup.kinds import EXACT, SEMANTIC
+from tamis.dedup.passes import Passes
+from tamis.dedup.workflows import load_workflow
 from tamis.errors import UsageError, check_choice
 from tamis.sizes import parse_fraction
 
@@ -22,7 +23,7 @@ class ExactImageDuplicates(Deduplication):
     max_source_loss: float | str = 0.95
     name: str = "remove_exact_image_duplicates"
 
-    kind = "exact"
+    kind = EXACT
     text_field = ""
 
     def __post_init__(self) -> None:
@@ -46,12 +47,11 @@ class SemanticImageDuplicates(Deduplication):
     max_source_loss: float | str = 0.95
     name: str = "remove_semantic_image_duplicates"
 
-    kind = "semantic"
+    kind = SEMANTIC
     text_field = ""
-    made = SemanticDeduplicationWorkflow
 
     def workflow(self, output: str) -> Any:
-        return self.made(input_path="", output_path=output, perform_removal=False, **self.parameters())
+        return load_workflow(self.kind)(input_path="", output_path=output, perform_removal=False, **self.parameters())
 
 
 @dataclass
@@ -67,6 +67,6 @@ class _PixelWorkflow:
             raise UsageError("images are compared as a step of a curation")
 
         return Passes(
-            "exact deduplication of images", no_source, [(ImageHashes(self.keep), [])], self.output_path, {"keep_by": None}, None,
+            "exact deduplication of images", no_source, [(ImageHashes(self.keep), [])], self.output_path, {"keep_by": None}, None, EXACT,
             max_source_loss=self.max_source_loss, identity={"keep": self.keep},
         )  # fmt: skip

@@ -12,16 +12,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tamis.dedup.kinds import KINDS
+
 DROPS, COLUMNS, CHANGES = "drops", "adds columns", "changes"
-EXACT, FUZZY, LINES, SEMANTIC = "exact", "fuzzy", "lines", "semantic"
 _DONE_AGAIN = (COLUMNS, CHANGES)  # by later passes; what the others did is remembered by place
-_KEYS = {EXACT: "a hash", FUZZY: "a hash and the bands of a sketch", LINES: "a hash per line", SEMANTIC: "a vector"}
 
 
 @dataclass(frozen=True)
 class StepFacts:
     """What the planner must know of a step. `kind`: DROPS (drops documents and nothing else), COLUMNS (adds columns, may drop),
-    CHANGES (anything else that is done document by document), or the kind of a deduplication.
+    CHANGES (anything else that is done document by document), or the name of a kind of deduplication.
 
     `joins`: for a fuzzy deduplication, whether its keys serve the exact one just before it. `compares_texts`: whether it
     looks at the texts of candidates. `reads`: the columns it reads (a deduplication: that of its texts), None where that is not known; `adds`: those it adds. `is_dear`: doing it again costs more than storing its result would (a model). `keeps`: it stores its results between passes by
@@ -90,7 +90,7 @@ def make_plan(steps: Sequence[StepFacts], plain_texts: bool = True, counts_sourc
     """`plain_texts`: the input is JSONL without compression, where the text of a candidate can be read by its place. `counts_sources`: a
     source has max_documents.
 
-    >>> plan = make_plan([StepFacts("gopher", DROPS), StepFacts("exact", EXACT), StepFacts("fuzzy", FUZZY, joins=True)])
+    >>> plan = make_plan([StepFacts("gopher", DROPS), StepFacts("one", "exact"), StepFacts("two", "fuzzy", joins=True)])
     >>> plan.n_reads, plan.groups[0].decides
     (2, (1, 2))
     """
@@ -114,7 +114,7 @@ def make_plan(steps: Sequence[StepFacts], plain_texts: bool = True, counts_sourc
         decided, dedup = names(group.decides), steps[group.decides[-1]]
         why = f"{dedup.name} compares all documents that are left"
         why += f"; {decided[0]} is decided from the same keys" if len(decided) == 2 else ""
-        writes = f"{_KEYS[dedup.kind]} of each document that is left, and the verdict on each that is not"
+        writes = f"{KINDS[dedup.kind].keys} of each document that is left, and the verdict on each that is not"
         add(f"keys for {' and '.join(decided)}", group.before, writes, "keys of one part at a time, to decide", why)
         done += group.before
         if dedup.compares_texts and not (group.is_as_read and plain_texts):
@@ -140,13 +140,13 @@ def _grouped(steps: Sequence[StepFacts]) -> tuple[tuple[Group, ...], tuple[int, 
     groups: list[Group] = []
     before: list[int] = []
     for i, step in enumerate(steps):
-        if step.kind not in _KEYS:
+        if step.kind not in KINDS:
             before.append(i)
             continue
         earlier = groups[-1] if groups else None
         if (
             step.joins and not before and earlier is not None
-            and len(earlier.decides) == 1 and steps[earlier.decides[0]].kind == EXACT
+            and len(earlier.decides) == 1 and steps[earlier.decides[0]].kind == KINDS[step.kind].decided_with
         ):  # fmt: skip
             groups[-1] = Group(earlier.before, (*earlier.decides, i), earlier.text_makers)
         else:
@@ -166,7 +166,11 @@ def _text_makers(steps: Sequence[StepFacts], deciding: int) -> tuple[int, ...]:
     found: list[int] = []
     for i in range(deciding - 1, -1, -1):
         step = steps[i]
-        if step.kind in (CHANGES, LINES) or (step.kind == COLUMNS and (reads_any or step.adds & wanted)):
+        if (
+            step.kind == CHANGES
+            or (step.kind in KINDS and KINDS[step.kind].changes_text)
+            or (step.kind == COLUMNS and (reads_any or step.adds & wanted))
+        ):
             found.append(i)
             wanted |= step.reads or frozenset()
             reads_any = reads_any or step.reads is None

@@ -9,20 +9,17 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from tamis.dedup.exact.workflow import RemoveExactDuplicates
-from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
-from tamis.dedup.lines.workflow import LineDeduplicationWorkflow
+from tamis.dedup.kinds import EXACT, FUZZY, LINES, DedupKind
 from tamis.dedup.normalization import check_mode
 from tamis.dedup.removal import RemoveDuplicates
+from tamis.dedup.workflows import load_workflow
 from tamis.stages.base import ProcessingStage
 
 
 class Deduplication:
     """A step that compares all documents that the steps before it left."""
 
-    kind: ClassVar[str]
-    made: ClassVar[type[Any]]  # the workflow that has these parameters
-    changes_text: ClassVar[bool] = False
+    kind: ClassVar[DedupKind]
     name: str
     text_field: str
 
@@ -34,7 +31,16 @@ class Deduplication:
         return {k: v for k, v in asdict(self).items() if k != "name"}  # type: ignore[call-overload]
 
     def workflow(self, output: str) -> Any:
-        return self.made(output_path=output, perform_removal=False, **self.parameters())
+        return load_workflow(self.kind)(output_path=output, perform_removal=False, **self.parameters())
+
+    @property
+    def compares_texts(self) -> bool:
+        """Whether the texts of candidates are read to decide."""
+        return False
+
+    def is_decided_with(self, earlier: Deduplication) -> bool:
+        """Return True if the keys of this step also decide `earlier`, the step just before it."""
+        return False
 
     def removal(self, table: str, paths: str) -> ProcessingStage[Any, Any]:
         """Return the removal stage of the last pass.
@@ -55,8 +61,7 @@ class ExactDuplicates(Deduplication):
     max_source_loss: float | str = 0.95
     name: str = "remove_exact_duplicates"
 
-    kind = "exact"
-    made = RemoveExactDuplicates
+    kind = EXACT
 
 
 @dataclass
@@ -79,15 +84,21 @@ class FuzzyDuplicates(Deduplication):
     max_source_loss: float | str = 0.95
     name: str = "remove_fuzzy_duplicates"
 
-    kind = "fuzzy"
-    made = RemoveFuzzyDuplicates
+    kind = FUZZY
 
-    def follows(self, exact: ExactDuplicates) -> bool:
-        """Return True if the keys also identify equal documents as `exact` defines them, so one pass decides both.
+    @property
+    def compares_texts(self) -> bool:
+        return self.threshold is not None
+
+    def is_decided_with(self, earlier: Deduplication) -> bool:
+        """Return True for an exact deduplication that defines equal documents as the keys do.
 
         The choice of the document that stays among equal ones must not differ: with unnormalized texts, the first
         and the longest of them are the same one.
         """
+        if not isinstance(earlier, ExactDuplicates):
+            return False
+        exact = earlier
         same = exact.text_field == self.text_field and _mode(exact.normalize_text) == _mode(self.normalize_text)
         alike = (exact.keep, exact.keep_by) == (self.keep, self.keep_by)
         return same and (alike or (_mode(self.normalize_text) == "none" and "best" not in (exact.keep, self.keep)))
@@ -108,9 +119,7 @@ class DuplicateLines(Deduplication):
     max_source_loss: float | str = 0.95
     name: str = "cut_duplicate_lines"
 
-    kind = "lines"
-    made = LineDeduplicationWorkflow
-    changes_text = True
+    kind = LINES
 
     def removal(self, table: str, paths: str) -> ProcessingStage[Any, Any]:
         from tamis.dedup.lines.cutting import CutUnits

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tamis.dedup.kinds import ShippedFigures
 from tamis.dedup.planning import SOLVER_BASE_BYTES, DedupPlan, make_plan
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.errors import TamisError
@@ -50,12 +51,11 @@ def conditions(plan: DedupPlan, n_workers: int, decoded_bytes: int) -> Condition
     )  # fmt: skip
 
 
-def forecast(plan: DedupPlan, asked: Conditions, known: Experience, **more: Any) -> Forecast:
+def forecast(plan: DedupPlan, figures: ShippedFigures, asked: Conditions, known: Experience, **more: Any) -> Forecast:
     """`more`: as `predict` takes it."""
-    kind = "fuzzy" if plan.n_bands else "exact"
     passes = 1 + _MORE_PASSES * (plan.n_key_passes - 1)
-    s_per_byte = passes / shipped_table.DEDUP_RATES[kind] / 1e6
-    found = known.forecast(asked, [], s_per_byte, start_s=shipped_table.DEDUP_START_S[kind], **more)
+    s_per_byte = passes / figures.mb_per_s / 1e6
+    found = known.forecast(asked, [], s_per_byte, start_s=figures.start_s, **more)
     if known.past:
         return found
     expected = float(plan.scratch_bytes)
@@ -85,7 +85,7 @@ class DedupExpectation(Experience):
         )  # fmt: skip
         workers = w.settings.get("workers") or len(os.sched_getaffinity(0))
         self._asked = conditions(self._plan, int(workers), shipped_table.decoded_bytes(files.paths, files.sizes))
-        self.expect(self._asked, forecast(self._plan, self._asked, self))
+        self.expect(self._asked, forecast(self._plan, w.passes.figures, self._asked, self))
         write_json(os.path.join(w.run_dir, FILE), self.prediction)
 
     def end(self, seconds: float, summary: Mapping[str, Any], removed: Any) -> None:

@@ -1,100 +1,88 @@
-"""What a deduplication is made of, and what it did: its passes, its steps, its result."""
+"""The kinds of deduplication, one entry each, from which commands, plans, recipes and curations take their lists.
+
+To add a kind: a folder `dedup/NAME/` with its workflow and stages, its entry in `KINDS`, its command in `cli/dedup/NAME.py` and its
+step in `curation/steps.py`. A kind that decides in a way of its own also adds a step of the solver. Does not cover how a kind works:
+see its folder. Values only: workflows are loaded by `load_workflow` of workflows.py.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-from tamis.pipeline.passes import took
-from tamis.stages.base import ProcessingStage
-from tamis.stages.io import Writer
-
-if TYPE_CHECKING:
-    from tamis.dedup.nemo_compat.id_files import IdFiles
 
 
-@dataclass
-class Passes:
-    """What is to be done. `source` makes a fresh reader for each pass.
+@dataclass(frozen=True)
+class ShippedFigures:
+    """What is assumed of a kind that has never run on this machine, all passes together."""
 
-    `keys`: stages of the first passes (several where not all bands fit on the disk at once), each with the numbers of its bands;
-    none for exact deduplication. `texts`: the stage that collects the texts to be compared, made from the folder with their
-    places; None where nothing is compared. `task`: what the deciding process must know.
+    mb_per_s: float = 130.0  # decoded MB per second of one core
+    start_s: float = 2.5  # for the processes, however little there is to read
+
+
+@dataclass(frozen=True, eq=False)
+class DedupKind:
+    """A way of deciding which documents, or which parts of them, are duplicates.
+
+    `workflow`: the class in `dedup/NAME/workflow.py` with the parameters of commands and curations. `keys`: what the first pass writes
+    for each document, in plans. `solver_step`: how the solver decides when all keys are written. `step`: the name of its step in recipes,
+    a class of `curation/steps.py` (`exact_duplicates`: ExactDuplicates). `has_plan`: `tamis plan` can estimate it. `changes_text`:
+    duplicates are cut out of documents. `decided_with`: a kind that the same keys decide, too, where its step comes just before.
     """
 
-    name: str
-    source: Callable[[], ProcessingStage[Any, Any]]
-    keys: list[tuple[ProcessingStage[Any, Any], list[int]]]
-    output: str
-    task: dict[str, Any]
-    writer: Callable[[], Writer] | None  # None: nothing is removed
-    texts: Callable[[str], ProcessingStage[Any, Any]] | None = None
-    # Bands per pass, from the folder they go to; `keys_of` makes the stages then.
-    choose: Callable[[str], int] | None = None
-    keys_of: Callable[[int], list[tuple[ProcessingStage[Any, Any], list[int]]]] = field(default=lambda _: [])
-    threshold: float | None = None
-    max_source_loss: float = 1.0
-    identity: dict[str, Any] = field(default_factory=dict)
-    decide: str = "exact"  # the step that decides where there are no bands
-    counted: str = "documents"  # what max_source_loss is a share of
-    remove: Callable[[str], ProcessingStage[Any, Any]] | None = None  # makes the last pass's stage of the removal table
-    against: str | None = None  # an index whose documents stay (index.py)
-    index: str | None = None  # the index that gets what stays
-    index_kind: str = ""
-    index_parameters: dict[str, Any] = field(default_factory=dict)
-    step: StepOf | None = None  # where it is one step of a curation (tamis/curation)
-    # Between the reader and the first stage of `keys`.
-    before: list[ProcessingStage[Any, Any]] = field(default_factory=list)
-    ids: IdFiles | None = None  # ids of what goes, beside the run directory
+    name: str  # of the command; begins the names of the files that it writes
+    title: str  # of its runs, in messages and reports
+    summary: str
+    workflow: str
+    keys: str
+    solver_step: str
+    step: str = ""
+    has_plan: bool = False
+    has_index: bool = False
+    changes_text: bool = False
+    decided_with: str = ""
+    figures: ShippedFigures = field(default_factory=ShippedFigures)
 
 
-@dataclass
-class StepOf:
-    """What a deduplication must know that is one step of a curation: its tables are used by a later pass, which removes.
+EXACT = DedupKind(
+    name="exact",
+    title="exact deduplication",
+    summary="Of documents with equal texts, or images with equal pixels, one stays.",
+    workflow="RemoveExactDuplicates",
+    step="exact_duplicates",
+    keys="a hash",
+    solver_step="exact",
+    has_plan=True,
+    has_index=True,
+)
+FUZZY = DedupKind(
+    name="fuzzy",
+    title="fuzzy deduplication",
+    summary="Of documents that share most of their shingles one stays.",
+    workflow="RemoveFuzzyDuplicates",
+    step="fuzzy_duplicates",
+    keys="a hash and the bands of a sketch",
+    solver_step="link",
+    has_plan=True,
+    has_index=True,
+    decided_with="exact",
+    figures=ShippedFigures(mb_per_s=70.0, start_s=3.5),
+)
+LINES = DedupKind(
+    name="lines",
+    title="line deduplication",
+    summary="Lines or paragraphs that occurred before are cut out of documents.",
+    workflow="LineDeduplicationWorkflow",
+    step="duplicate_lines",
+    keys="a hash per line",
+    solver_step="lines",
+    changes_text=True,
+)
+SEMANTIC = DedupKind(
+    name="semantic",
+    title="semantic deduplication",
+    summary="Of documents or images whose embeddings nearly agree one stays.",
+    workflow="SemanticDeduplicationWorkflow",
+    keys="a vector",
+    solver_step="semantic",
+)
 
-    `output`: where that pass writes. `before`: stages between the reader and the one that makes keys, by the name of the pass
-    (keys-0 runs the steps before it; later passes remember what these did). `first_decisions`: steps of the deciding process after
-    the first pass. `is_as_read`: whether the texts compared are those of the input, so that they can be read from there.
-    """
-
-    output: str
-    before: Callable[[str], list[ProcessingStage[Any, Any]]]
-    first_decisions: list[str] = field(default_factory=list)
-    is_as_read: bool = True
-
-
-@dataclass
-class DedupResult:
-    """What a deduplication did. `duplicates`: the folder with one row per duplicate; `run`: the result of the removal;
-    `counted`: what its duplicates are (documents, or lines or paragraphs of them)."""
-
-    status: str
-    output: str
-    duplicates: str
-    summary: dict[str, Any]
-    seconds: float = 0.0
-    peak_bytes: int = 0
-    scratch_bytes: int = 0
-    run: Any = None
-    counted: str = "documents"
-    prediction: dict[str, Any] = field(default_factory=dict)  # expected against measured (expected.py)
-    leaks: list[dict[str, Any]] = field(default_factory=list)  # events `leak` of all passes
-    alerts: dict[str, Any] = field(default_factory=dict)  # n, by rule, undelivered, log; empty where they are off
-
-    def in_one_line(self, is_removed: bool) -> str:
-        """Summarize the run in one line for a caller from Python."""
-        n = self.summary.get("n_duplicates")
-        what = self.counted.removesuffix("s") if n == 1 else self.counted
-        found = "" if n is None else f"{n:,} duplicate {what} {'removed' if is_removed else 'found'}; "
-        if self.status == "already":
-            return f"finished earlier, nothing to do ({found}{self.output})"
-        return f"{self.summary.get('n_documents', 0):,} documents read, {found}{took(self.seconds, self.peak_bytes)}"
-
-    @property
-    def n_documents(self) -> int:
-        return int(self.summary["n_documents"])
-
-    @property
-    def n_duplicates(self) -> int:
-        return int(self.summary["n_duplicates"])
+KINDS = {kind.name: kind for kind in (EXACT, FUZZY, LINES, SEMANTIC)}

@@ -18,8 +18,8 @@ from tamis.stores import urls
 from tamis.stores.urls import path_of
 
 if TYPE_CHECKING:
-    from tamis.dedup.kinds import DedupResult, Passes
     from tamis.dedup.nemo_compat.id_files import IdFiles
+    from tamis.dedup.passes import DedupResult, Passes
     from tamis.dedup.planning import DedupPlan
     from tamis.formats.input_files.listing import FileList
 

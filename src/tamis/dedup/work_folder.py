@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tamis import files
 from tamis.dedup.held_output import HeldOutput
-from tamis.dedup.kinds import Passes
+from tamis.dedup.passes import Passes
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.engine.job import make_job
 from tamis.engine.run.input_identity import InputGuard, InputIdentity

@@ -17,7 +17,7 @@ from typing import Any
 from tamis import files
 from tamis.backends.alerting import summary_of
 from tamis.dedup.expected import DedupExpectation
-from tamis.dedup.kinds import DedupResult
+from tamis.dedup.passes import DedupResult
 from tamis.dedup.planning import check_room, solver_room
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.range_passes import ranges

@@ -35,8 +35,6 @@ RATES: dict[str, float] = {
     "tamis.demo.": 300.0,
 }
 UNKNOWN_RATE = 20.0  # a stage of the user's own
-DEDUP_RATES = {"exact": 130.0, "fuzzy": 70.0}  # all passes together
-DEDUP_START_S = {"exact": 2.5, "fuzzy": 3.5}  # processes of all passes, however little there is to read
 
 # Decoded bytes of one stored byte.
 PACKED = {".gz": 3.0, ".zst": 3.5, ".bz2": 4.0, ".xz": 4.0, ".parquet": 2.0}

@@ -14,8 +14,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from tamis.dedup.kinds import KINDS
 from tamis.recipe.targets import TARGET
 from tamis.yaml_text import Located, Node, References, parse, read_text, suggest
+
+
+def _class_name(step: str) -> str:
+    return "".join(word.capitalize() for word in step.split("_"))
+
 
 PRESETS = Path(__file__).parent / "presets"
 NAMES = {
@@ -29,9 +35,7 @@ NAMES = {
     "text": "tamis.stages.text.filters.has_text.HasText",
     "sample": "tamis.stages.text.modules.sample.Sample",
     "add_id": "tamis.stages.text.modules.add_id.AddId",
-    "exact_duplicates": "tamis.curation.steps.ExactDuplicates",
-    "fuzzy_duplicates": "tamis.curation.steps.FuzzyDuplicates",
-    "duplicate_lines": "tamis.curation.steps.DuplicateLines",
+    **{kind.step: f"tamis.curation.steps.{_class_name(kind.step)}" for kind in KINDS.values() if kind.step},
     "read_images": "tamis.stages.image.io.image_reader.ImageReader",
     "image_size": "tamis.stages.image.filters.size_filter.ImageSizeFilterStage",
     "image_embedding": "tamis.stages.image.embedders.clip_embedder.ImageEmbeddingStage",

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+from tamis.cli.dedup.shared import FindOnly, MaxLoss, Target
 from tamis.cli.jobs.passes import perform_with
 from tamis.cli.parsing import options
-from tamis.cli.parsing.arguments import Argument, Exit, Option
+from tamis.cli.parsing.arguments import Exit, Option
 from tamis.errors import UsageError
-
-Target = Annotated[str, Argument(metavar="OUT", help="The folder for the documents that stay.")]
 
 
 def semantic(
@@ -54,20 +53,12 @@ def semantic(
         ),
     ] = "hard",
     seed: Annotated[int, Option(help="Seed for the clusters and for --keep random.")] = 42,
-    max_source_loss: Annotated[
-        str,
-        Option(
-            metavar="SHARE",
-            help="Stop before anything is removed if a source (an input folder or file) would lose more than this share of its documents.",
-        ),
-    ] = "95%",
+    max_source_loss: MaxLoss = "95%",
     backend: Annotated[
         Literal["cpu", "gpu", "auto"],
         Option(help="Where to compare the embeddings; auto: measure both, and use the faster one."),
     ] = "auto",
-    find_only: Annotated[
-        bool, Option("--find-only", help="Only write the table of duplicates; remove nothing.")
-    ] = False,
+    find_only: FindOnly = False,
     *,
     work: options.ShardedOptions,
 ) -> None:

@@ -19,6 +19,7 @@ from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, Exit, Option
 from tamis.cli.plan.machine import Dataset, parse_machine, this_machine
 from tamis.cli.terminal.show import print_json, print_lines
+from tamis.dedup.kinds import KINDS
 from tamis.errors import BudgetError, UsageError
 from tamis.sizes import parse_size
 
@@ -43,7 +44,11 @@ def plan(
         str, Argument(metavar="RECIPE", help="A recipe file, the name of a shipped recipe, or the word dedup.")
     ],
     rest: Annotated[
-        list[str] | None, Argument(metavar="[WHICH [IN]]", help="After the word dedup: exact or fuzzy, then the input.")
+        list[str] | None,
+        Argument(
+            metavar="[WHICH [IN]]",
+            help=f"After the word dedup: {' or '.join(k for k in KINDS if KINDS[k].has_plan)}, then the input.",
+        ),
     ] = None,
     memory: options.Memory = None,
     workers: options.Workers = None,

@@ -16,13 +16,13 @@ from tamis.cli.plan.show import budget_words, too_small_line
 from tamis.cli.plan.smallest import smallest_of_curation
 from tamis.cli.terminal.show import print_json, print_lines, print_table
 from tamis.curation import Curation
-from tamis.curation.planner import EXACT, FUZZY, LINES, SEMANTIC, CurationPlan
+from tamis.curation.planner import CurationPlan
+from tamis.curation.steps import Deduplication
 from tamis.errors import BudgetError
 from tamis.forecast import shipped_table
 from tamis.memory.budget import find_budget
 from tamis.sizes import format_size
 
-_KEYS = {EXACT: "tamis.dedup.exact.", FUZZY: "tamis.dedup.fuzzy.", LINES: "tamis.dedup.", SEMANTIC: "tamis.dedup."}
 _READER, _WRITER = "tamis.stages.text.io.reader.", "tamis.stages.text.io.writer."
 _NUMBER_BYTES = 24  # of each document, where sources have max_documents
 _TEXT_SHARE = 0.05  # of the texts, which are compressed, where candidates are compared
@@ -153,4 +153,6 @@ def _costs(
 
 def _class_of(step: Any) -> str:
     """Return the class name of a step as the shipped table spells it."""
-    return _KEYS[step.kind] if hasattr(step, "kind") else f"{type(step).__module__}.{type(step).__qualname__}"
+    if isinstance(step, Deduplication):
+        return f"tamis.dedup.{step.kind.name}."
+    return f"{type(step).__module__}.{type(step).__qualname__}"

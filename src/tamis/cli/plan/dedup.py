@@ -1,4 +1,4 @@
-"""`tamis plan dedup exact|fuzzy [IN]`, and `tamis plan` for recipes with such a workflow."""
+"""`tamis plan dedup KIND [IN]`, and `tamis plan` for recipes with such a workflow."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tamis.cli.plan.show import budget_words, free_words, guide_line, range_word
 from tamis.cli.plan.smallest import smallest_of_dedup
 from tamis.cli.terminal.show import print_json, print_lines, print_table
 from tamis.dedup import planning
-from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.dedup.expected import conditions, forecast, profile_key
-from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
+from tamis.dedup.kinds import KINDS
+from tamis.dedup.workflows import load_workflow
 from tamis.errors import BudgetError, UsageError
 from tamis.forecast import shipped_table
 from tamis.forecast.experience import Experience
@@ -32,15 +32,15 @@ _AMPLE = 1 << 60  # the disk of a machine that is only imagined
 
 def workflow_of(words: Sequence[str], overrides: Mapping[str, str], imagined: bool) -> Any:
     """Return the workflow that `dedup WORDS` names; `overrides` are its parameters."""
-    kinds: dict[str, Any] = {"exact": RemoveExactDuplicates, "fuzzy": RemoveFuzzyDuplicates}
+    kinds = [name for name, kind in KINDS.items() if kind.has_plan]
     if not words or words[0] not in kinds or len(words) > 2:
-        raise UsageError("expected: tamis plan dedup exact|fuzzy IN, or without IN and with --dataset-bytes")
+        raise UsageError(f"expected: tamis plan dedup {'|'.join(kinds)} IN, or without IN and with --dataset-bytes")
     if len(words) == 1 and not imagined:
         raise UsageError(f"give the input (tamis plan dedup {words[0]} IN), or its size with --dataset-bytes")
     given = {k: plain_scalar(v) for k, v in overrides.items()}
     given = {"input_path": words[1] if len(words) == 2 else "planned", "output_path": "planned", **given}
     try:
-        return kinds[words[0]](**given)
+        return load_workflow(KINDS[words[0]])(**given)
     except TypeError as exc:  # an unknown name
         raise UsageError(f"--set: {str(exc).rpartition(') ')[2] or exc}") from None
 
@@ -63,10 +63,10 @@ def show(
     if not hasattr(workflow, "plan"):
         raise UsageError(f"{type(workflow).__name__} has no plan; run it")
     found = _plan(workflow, memory, where, asked, scratch)
-    known = Experience(profile_key(*_identity(workflow)))
+    known = Experience(profile_key(workflow.kind.title, workflow.profile_parameters()))
     decoded = asked.decoded_bytes if asked is not None else found.input_bytes
     asked_for = conditions(found, workers or where.cores, decoded)
-    expected = forecast(found, asked_for, known, elsewhere=not where.is_here, nodes=where.nodes)
+    expected = forecast(found, workflow.kind.figures, asked_for, known, elsewhere=not where.is_here, nodes=where.nodes)
     made = known.planned(asked_for, expected) if where.is_here else expected.to_dict()
     smallest = smallest_of_dedup(workflow, may_try and where.is_here and asked is None)
     fits = found.budget_bytes >= smallest.n_bytes
@@ -137,11 +137,3 @@ def _plan(
     )
     free = made.free_bytes if where.is_here else _AMPLE
     return replace(made, input_bytes=asked.decoded_bytes, free_bytes=free)
-
-
-def _identity(workflow: Any) -> tuple[str, dict[str, Any]]:
-    """Return the workflow's name and parameters as its run will record them, as far as the machine profile uses them."""
-    about: dict[str, Any] = {"perform_removal": workflow.perform_removal}
-    if hasattr(workflow, "sketch"):
-        return "fuzzy deduplication", {**about, "sketch": vars(workflow.sketch()), "threshold": workflow.threshold}
-    return "exact deduplication", about

@@ -9,9 +9,10 @@ from typing import Any
 
 from tamis.dedup.exact.gpu_hash import choose
 from tamis.dedup.exact.hashing import DocumentHashes
-from tamis.dedup.kinds import Passes
+from tamis.dedup.kinds import EXACT
 from tamis.dedup.nemo_compat.finding import FindingWorkflow
 from tamis.dedup.normalization import NORMALIZATION_VERSION
+from tamis.dedup.passes import Passes
 from tamis.errors import UsageError
 from tamis.sizes import check_integer, check_optional_integer
 
@@ -61,7 +62,7 @@ class ExactDeduplicationWorkflow(FindingWorkflow):
     append: bool = False
     backend: str = "cpu"
 
-    who, kind, ids_folder = "ExactDeduplicationWorkflow", "exact", "ExactDuplicateIds"
+    who, kind, ids_folder = "ExactDeduplicationWorkflow", EXACT, "ExactDuplicateIds"
     as_the_budget_allows = {"input_blocksize": "2GiB"}
 
     def __post_init__(self) -> None:
@@ -93,8 +94,8 @@ class ExactDeduplicationWorkflow(FindingWorkflow):
             told = {"told": {"hashed_on": f"{chosen.backend} ({chosen.why})"}}
             keys = keys.on_gpu(n_cores) if chosen.backend == "gpu" else keys
         return Passes(
-            "exact deduplication", self._input().reader, [(keys, [])], self.output_path, {"keep_by": self.keep_by, **told},
-            self._writer(), max_source_loss=float(self.max_source_loss), identity=identity, index_kind="exact", index_parameters=how, **index,
+            EXACT.title, self._input().reader, [(keys, [])], self.output_path, {"keep_by": self.keep_by, **told},
+            self._writer(), EXACT, max_source_loss=float(self.max_source_loss), identity=identity, index_parameters=how, **index,
         )  # fmt: skip
 
 

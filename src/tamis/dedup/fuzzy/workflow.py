@@ -10,9 +10,10 @@ from typing import Any
 from tamis.dedup.fuzzy.gpu_sketch import choose
 from tamis.dedup.fuzzy.sketching import CandidateTexts, DocumentSketches, Sketch
 from tamis.dedup.index.options import SignedSketches
-from tamis.dedup.kinds import Passes
+from tamis.dedup.kinds import FUZZY
 from tamis.dedup.nemo_compat.finding import FindingWorkflow
 from tamis.dedup.normalization import NORMALIZATION_VERSION, check_mode
+from tamis.dedup.passes import Passes
 from tamis.errors import UsageError
 from tamis.sizes import check_integer, check_optional_integer, parse_fraction
 
@@ -78,7 +79,7 @@ class FuzzyDeduplicationWorkflow(FindingWorkflow):
     append: bool = False
     backend: str = "cpu"
 
-    who, kind, ids_folder = "FuzzyDeduplicationWorkflow", "fuzzy", "FuzzyDuplicateIds"
+    who, kind, ids_folder = "FuzzyDeduplicationWorkflow", FUZZY, "FuzzyDuplicateIds"
     as_the_budget_allows = {"input_blocksize": "1GiB"}
 
     def __post_init__(self) -> None:
@@ -104,6 +105,9 @@ class FuzzyDeduplicationWorkflow(FindingWorkflow):
     def bands(self) -> tuple[int, int, int | None]:
         return self.num_bands, self.minhashes_per_band, self.bands_per_iteration
 
+    def profile_parameters(self) -> dict[str, Any]:
+        return {**super().profile_parameters(), "sketch": vars(self.sketch()), "threshold": self.threshold}
+
     def sketch(self) -> Sketch:
         unit, n = ("word", self.word_ngrams) if self.word_ngrams is not None else ("char", self.char_ngrams)
         return Sketch(n, unit, self.num_bands, self.minhashes_per_band, self.seed, self.use_64_bit_hash, self.method)
@@ -118,7 +122,7 @@ class FuzzyDeduplicationWorkflow(FindingWorkflow):
 
     def passes(self) -> Passes:
         s = self.sketch()
-        mode = check_mode("fuzzy deduplication", self.normalize_text)
+        mode = check_mode(FUZZY.title, self.normalize_text)
         identity = {
             "input": self.input_path, "input_filetype": self.input_filetype, "text_field": self.text_field, "normalize_text": mode, "sketch": vars(s).copy(),
             "normalization_version": NORMALIZATION_VERSION, "threshold": self.threshold, "min_shingles": self.min_shingles,
@@ -136,18 +140,18 @@ class FuzzyDeduplicationWorkflow(FindingWorkflow):
         }  # fmt: skip
         verified = self.threshold is not None
         return Passes(
-            "fuzzy deduplication",
+            FUZZY.title,
             self._input().reader,
             [],
             self.output_path,
             task,
             self._writer(),
+            FUZZY,
             texts=(lambda places: CandidateTexts(places, self.text_field, mode)) if verified else None,
             threshold=float(self.threshold) if self.threshold is not None else None,
             max_source_loss=float(self.max_source_loss),
             identity=identity,
             choose=lambda work: self.num_bands if index["index"] is not None else self.plan(work=work).bands_per_pass,
-            index_kind="fuzzy",
             index_parameters=how,
             **index,
             keys_of=lambda per_pass: self._keys_of(per_pass, chosen.backend == "gpu"),

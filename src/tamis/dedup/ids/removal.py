@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.ids.stages import IdHashes, NoneListed, RemoveListed
-from tamis.dedup.kinds import DedupResult, Passes
+from tamis.dedup.passes import DedupResult, Passes
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.record_writer import RecordWriter
 from tamis.dedup.workflow import Workflow

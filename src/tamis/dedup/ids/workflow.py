@@ -12,10 +12,10 @@ from typing import Any
 
 from tamis.dedup.alarms import by_shared_ids
 from tamis.dedup.ids.stages import check_field, is_without_ids
-from tamis.dedup.kinds import DedupResult, Passes
 from tamis.dedup.nemo_compat.finding import DocumentedResult, files_of, tasks_and_executor
 from tamis.dedup.nemo_compat.id_generator import IdGenerator
 from tamis.dedup.options import Input, WriterFactory, absolute, check_filetype
+from tamis.dedup.passes import DedupResult, Passes
 from tamis.errors import UsageError
 from tamis.pipeline import WorkflowBase
 from tamis.stages.io import check_fields

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tamis.dedup.join_segments.stages import SUFFIX, GatherSegments, SegmentRecords
-from tamis.dedup.kinds import Passes
+from tamis.dedup.passes import Passes
 from tamis.dedup.progress_files import write_json
 from tamis.dedup.workflow import Workflow
 from tamis.errors import ConservationError

@@ -10,7 +10,7 @@ from tamis.dedup.options import Input, absolute
 from tamis.stages.text.modules.joiner import DocumentJoiner
 
 if TYPE_CHECKING:
-    from tamis.dedup.kinds import DedupResult
+    from tamis.dedup.passes import DedupResult
 
 
 @dataclass
@@ -53,7 +53,7 @@ class DocumentJoinWorkflow:
     def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> DedupResult:
         """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes over documents."""
         from tamis.dedup.join_segments.passes import Joining
-        from tamis.dedup.kinds import Passes
+        from tamis.dedup.passes import Passes
 
         source = self._input()
         passes = Passes(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tamis.dedup.kinds import LINES
 from tamis.dedup.lines.cutting import CutUnits
 from tamis.dedup.lines.hashing import KEYS_VERSION, UnitHashes, check_count
 from tamis.dedup.options import InOneCall, absolute
@@ -13,7 +14,7 @@ from tamis.errors import UsageError
 from tamis.sizes import parse_fraction
 
 if TYPE_CHECKING:
-    from tamis.dedup.kinds import Passes
+    from tamis.dedup.passes import Passes
 
 
 @dataclass
@@ -52,12 +53,10 @@ class LineDeduplicationWorkflow(InOneCall):
         self.output_path = absolute(self.output_path, "output_path")
         self.input_path = None if self.input_path is None else absolute(self.input_path, "input_path") or None
         self.max_source_loss = parse_fraction(self.max_source_loss, "max_source_loss")
-        check_count("line deduplication", "min_count", self.min_count, 2)
-        check_count("line deduplication", "min_left_chars", self.min_left_chars, 1)
+        check_count(LINES.title, "min_count", self.min_count, 2)
+        check_count(LINES.title, "min_left_chars", self.min_left_chars, 1)
         if self.cut_field is not None and self.cut_field in ("", self.text_field):
-            raise UsageError(
-                f"line deduplication: cut_field must be another field than the text, got {self.cut_field!r}"
-            )
+            raise UsageError(f"{LINES.title}: cut_field must be another field than the text, got {self.cut_field!r}")
         self._keys()
         self._input()
 
@@ -65,7 +64,7 @@ class LineDeduplicationWorkflow(InOneCall):
         return UnitHashes(self.text_field, self.unit, self.normalize_text, self.min_chars)
 
     def passes(self) -> Passes:
-        from tamis.dedup.kinds import Passes
+        from tamis.dedup.passes import Passes
 
         rule = {"min_count": self.min_count, "keep_first": self.keep_first}
         identity = {
@@ -74,8 +73,8 @@ class LineDeduplicationWorkflow(InOneCall):
             "cut_field": self.cut_field, "perform_removal": self.perform_removal,
         }  # fmt: skip
         return Passes(
-            "line deduplication", self._input().reader, [(self._keys(), [])], self.output_path, rule, self._writer(), identity=identity,
-            max_source_loss=float(self.max_source_loss), decide="lines", counted=f"{self.unit}s", remove=self._cut,
+            LINES.title, self._input().reader, [(self._keys(), [])], self.output_path, rule, self._writer(), LINES, identity=identity,
+            max_source_loss=float(self.max_source_loss), counted=f"{self.unit}s", remove=self._cut,
         )  # fmt: skip
 
     def _cut(self, table: str) -> CutUnits:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tamis.dedup.exact.gpu_hash import BACKENDS
 from tamis.dedup.index.options import index_options
+from tamis.dedup.kinds import DedupKind
 from tamis.dedup.nemo_compat.id_files import IdFiles
 from tamis.dedup.options import InOneCall, absolute
 from tamis.errors import UsageError
@@ -23,7 +24,7 @@ from tamis.stores.urls import is_bucket
 from tamis.tasks import FileGroupTask, Task
 
 if TYPE_CHECKING:
-    from tamis.dedup.kinds import DedupResult
+    from tamis.dedup.passes import DedupResult
     from tamis.dedup.planning import DedupPlan
 
 _GPU = "is about the memory of a GPU; memory=... bounds this run, whatever it runs on"
@@ -44,7 +45,7 @@ DONE_OTHERWISE = {
 class FindingWorkflow(InOneCall, WorkflowBase):
     """What the workflows that find duplicates share. Subclasses are dataclasses with these fields, and say their passes."""
 
-    kind: ClassVar[str]  # begins the names of what is written
+    kind: ClassVar[DedupKind]
     ids_folder: ClassVar[str]  # for the ids of duplicates; "" where none are written
     # What users know as an upper bound, by parameter: smaller ones follow from the budget.
     as_the_budget_allows: ClassVar[Mapping[str, Any]]
@@ -96,10 +97,14 @@ class FindingWorkflow(InOneCall, WorkflowBase):
         """Return the number of bands, the values per band and the bands per pass; 0 where there are none."""
         return 0, 0, None
 
+    def profile_parameters(self) -> dict[str, Any]:
+        """Return the parameters of a run, as far as the machine profile distinguishes runs by them (expected.py)."""
+        return {"perform_removal": self.perform_removal}
+
     def ids(self) -> IdFiles | None:
         if not self.ids_folder:
             return None
-        generator = os.path.join(self.output_path, f"{self.kind}_id_generator.json") if self.assign_id else None
+        generator = os.path.join(self.output_path, f"{self.kind.name}_id_generator.json") if self.assign_id else None
         column, folder = self.id_field or CURATOR_DEDUP_ID_STR, os.path.join(self.output_path, self.ids_folder)
         return IdFiles(folder, self.id_field, column, generator, is_asked=not self.perform_removal)
 
@@ -131,7 +136,7 @@ class FindingWorkflow(InOneCall, WorkflowBase):
             if ids.generator is not None:
                 metadata["id_generator_path"] = ids.generator
         metadata["total_time"] = time.monotonic() - began_s
-        return DocumentedResult(f"{self.kind}_deduplication", found, written, metadata)
+        return DocumentedResult(f"{self.kind.name}_deduplication", found, written, metadata)
 
 
 def tasks_and_executor(who: str, first: Any, second: Any) -> tuple[list[FileGroupTask], Any]:

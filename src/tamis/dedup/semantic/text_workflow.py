@@ -18,8 +18,8 @@ from tamis.stages.base import ProcessingStage
 from tamis.stages.text.embedders.base import DEFAULT_MODEL, EmbeddingCreatorStage
 
 if TYPE_CHECKING:
-    from tamis.dedup.kinds import Passes
     from tamis.dedup.nemo_compat.id_files import IdFiles
+    from tamis.dedup.passes import Passes
 
 
 @dataclass

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tamis.dedup.kinds import SEMANTIC
 from tamis.dedup.options import InOneCall, absolute
 from tamis.dedup.semantic.ranking import RankingStrategy
 from tamis.dedup.semantic.vectors import DocumentVectors, check_fraction, least_cosine
@@ -14,8 +15,8 @@ from tamis.errors import UsageError
 from tamis.sizes import check_integer, check_optional_integer, is_number, parse_fraction
 
 if TYPE_CHECKING:
-    from tamis.dedup.kinds import DedupResult, Passes
     from tamis.dedup.nemo_compat.id_files import IdFiles
+    from tamis.dedup.passes import DedupResult, Passes
 
 IDS_FOLDER = "duplicates"
 _BUDGET = "is for its stages one by one; here the memory budget decides"
@@ -127,7 +128,7 @@ class SemanticDeduplicationWorkflow(InOneCall):
         return IdFiles(f"{self.output_path}/{IDS_FOLDER}", self.id_field, "id", is_asked=is_asked, is_required=False)
 
     def passes(self) -> Passes:
-        from tamis.dedup.kinds import Passes
+        from tamis.dedup.passes import Passes
 
         assert self.eps is not None
         which, order_seed = self.which_to_keep, self.random_state
@@ -144,9 +145,9 @@ class SemanticDeduplicationWorkflow(InOneCall):
             "perform_removal": self.perform_removal, **how,
         }  # fmt: skip
         return Passes(
-            "semantic deduplication", self._input().reader, [(self._stage(), [])], self.output_path,
-            {"semantic": {**how, "order_seed": order_seed, "backend": self.backend}}, self._writer(), threshold=least_cosine(self.eps),
-            max_source_loss=float(self.max_source_loss), identity=identity, decide="semantic",
+            SEMANTIC.title, self._input().reader, [(self._stage(), [])], self.output_path,
+            {"semantic": {**how, "order_seed": order_seed, "backend": self.backend}}, self._writer(), SEMANTIC, threshold=least_cosine(self.eps),
+            max_source_loss=float(self.max_source_loss), identity=identity,
         )  # fmt: skip
 
 

@@ -1,0 +1,71 @@
+"""Arguments and options that several commands of `tamis dedup` have, and what these do with a workflow."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from tamis.cli.jobs.passes import perform_with
+from tamis.cli.parsing import options
+from tamis.cli.parsing.arguments import Argument, Exit, Option
+
+Target = Annotated[str, Argument(metavar="OUT", help="The folder for the documents that stay.")]
+TextField = Annotated[str, Option(help="The field that holds the text.")]
+Normalize = Annotated[
+    str,
+    Option(
+        metavar="MODE",
+        help="Which differences do not count: none (all count), strip (white space at the ends), nfc (Unicode composition), casefold (case, white space and Unicode forms) or alphanumeric (all but letters and digits, and case).",
+    ),
+]
+Keep = Annotated[
+    str,
+    Option(
+        metavar="WHICH", help="Which document of a group stays: the first, the longest, or the best (by --keep-by)."
+    ),
+]
+KeepBy = Annotated[
+    str | None,
+    Option(metavar="FIELD", help="With --keep best: a field with a number; the document with the highest one stays."),
+]
+MaxLoss = Annotated[
+    str,
+    Option(
+        metavar="SHARE",
+        help="Stop before anything is removed if a source (an input folder or file) would lose more than this share of its documents.",
+    ),
+]
+FindOnly = Annotated[bool, Option("--find-only", help="Only write the table of duplicates; remove nothing.")]
+PlanOnly = Annotated[
+    bool,
+    Option(
+        "--plan",
+        help="Show what it would take (passes, memory, disk), and stop. Exit code 4 if the memory budget is too small.",
+    ),
+]
+IndexPath = Annotated[
+    str | None,
+    Option(
+        "--index",
+        metavar="DIR",
+        help="Keep an index of the documents that stay in this folder, for --against in later runs.",
+    ),
+]
+Against = Annotated[
+    str | None,
+    Option(
+        metavar="DIR",
+        help="Compare with the index of an earlier run: documents that match something in it are removed.",
+    ),
+]
+Append = Annotated[bool, Option("--append", help="Add the documents that stay to the index of --against.")]
+
+
+def plan_or_run(workflow: Any, plan: bool, work: options.RunOptions) -> None:
+    """Show what a deduplication would take, or run it."""
+    if plan:
+        from tamis.cli.plan.dedup import show
+        from tamis.cli.plan.machine import this_machine
+
+        show(workflow, work.memory, work.workers, this_machine(), None, work.as_json, work.scratch)
+        return
+    raise Exit(perform_with(workflow.run, work))

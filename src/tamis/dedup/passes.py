@@ -1,0 +1,115 @@
+"""The passes of a workflow, and the result of running them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tamis.dedup.kinds import DedupKind, ShippedFigures
+from tamis.pipeline.passes import took
+from tamis.stages.base import ProcessingStage
+from tamis.stages.io import Writer
+
+if TYPE_CHECKING:
+    from tamis.dedup.nemo_compat.id_files import IdFiles
+
+
+@dataclass
+class Passes:
+    """What a workflow does, pass by pass. `source` makes a fresh reader for each pass; `kind` is None where documents are not compared.
+
+    `keys`: stages of the first passes (several where not all bands fit on the disk at once), each with the numbers of its bands;
+    none for exact deduplication. `texts`: the stage that collects the texts to be compared, made from the folder with their
+    places; None where nothing is compared. `task`: what the deciding process must know.
+    """
+
+    name: str
+    source: Callable[[], ProcessingStage[Any, Any]]
+    keys: list[tuple[ProcessingStage[Any, Any], list[int]]]
+    output: str
+    task: dict[str, Any]
+    writer: Callable[[], Writer] | None  # None: nothing is removed
+    kind: DedupKind | None = None
+    texts: Callable[[str], ProcessingStage[Any, Any]] | None = None
+    # Bands per pass, from the folder they go to; `keys_of` makes the stages then.
+    choose: Callable[[str], int] | None = None
+    keys_of: Callable[[int], list[tuple[ProcessingStage[Any, Any], list[int]]]] = field(default=lambda _: [])
+    threshold: float | None = None
+    max_source_loss: float = 1.0
+    identity: dict[str, Any] = field(default_factory=dict)
+    counted: str = "documents"  # what max_source_loss is a share of
+    remove: Callable[[str], ProcessingStage[Any, Any]] | None = None  # makes the last pass's stage of the removal table
+    against: str | None = None  # an index whose documents stay (index.py)
+    index: str | None = None  # the index that gets what stays
+    index_parameters: dict[str, Any] = field(default_factory=dict)
+    step: StepOf | None = None  # where it is one step of a curation (tamis/curation)
+    # Between the reader and the first stage of `keys`.
+    before: list[ProcessingStage[Any, Any]] = field(default_factory=list)
+    ids: IdFiles | None = None  # ids of what goes, next to the run directory
+
+    @property
+    def decide(self) -> str:
+        """The solver step that decides where there are no bands."""
+        return self.kind.solver_step if self.kind is not None else ""
+
+    @property
+    def index_kind(self) -> str:
+        """The kind of its index."""
+        return self.kind.name if self.kind is not None else ""
+
+    @property
+    def figures(self) -> ShippedFigures:
+        """What is assumed of a first run."""
+        return self.kind.figures if self.kind is not None else ShippedFigures()
+
+
+@dataclass
+class StepOf:
+    """What a deduplication must know that is one step of a curation: its tables are used by a later pass, which removes.
+
+    `output`: where that pass writes. `before`: stages between the reader and the one that makes keys, by the name of the pass
+    (keys-0 runs the steps before it; later passes remember what these did). `first_decisions`: steps of the deciding process after
+    the first pass. `is_as_read`: whether the texts compared are those of the input, so that they can be read from there.
+    """
+
+    output: str
+    before: Callable[[str], list[ProcessingStage[Any, Any]]]
+    first_decisions: list[str] = field(default_factory=list)
+    is_as_read: bool = True
+
+
+@dataclass
+class DedupResult:
+    """What a deduplication did. `duplicates`: the folder with one row per duplicate; `run`: the result of the removal;
+    `counted`: what its duplicates are (documents, or lines or paragraphs of them)."""
+
+    status: str
+    output: str
+    duplicates: str
+    summary: dict[str, Any]
+    seconds: float = 0.0
+    peak_bytes: int = 0
+    scratch_bytes: int = 0
+    run: Any = None
+    counted: str = "documents"
+    prediction: dict[str, Any] = field(default_factory=dict)  # expected against measured (expected.py)
+    leaks: list[dict[str, Any]] = field(default_factory=list)  # events `leak` of all passes
+    alerts: dict[str, Any] = field(default_factory=dict)  # n, by rule, undelivered, log; empty where they are off
+
+    def in_one_line(self, is_removed: bool) -> str:
+        """Summarize the run in one line for a caller from Python."""
+        n = self.summary.get("n_duplicates")
+        what = self.counted.removesuffix("s") if n == 1 else self.counted
+        found = "" if n is None else f"{n:,} duplicate {what} {'removed' if is_removed else 'found'}; "
+        if self.status == "already":
+            return f"finished earlier, nothing to do ({found}{self.output})"
+        return f"{self.summary.get('n_documents', 0):,} documents read, {found}{took(self.seconds, self.peak_bytes)}"
+
+    @property
+    def n_documents(self) -> int:
+        return int(self.summary["n_documents"])
+
+    @property
+    def n_duplicates(self) -> int:
+        return int(self.summary["n_duplicates"])
