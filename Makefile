@@ -155,10 +155,10 @@ $(addprefix torture-,$(TORTURE_PARTS)): torture-%: $(STAMP)
 
 # Two processes: nothing here measures.
 torture-simulation: $(STAMP)
-	@$(BOUNDED) --minutes 40 $(BIN)/python tests/engine/many_seeds.py --seeds $(SEEDS) --processes 2 --minutes 38
+	@$(BOUNDED) --minutes 40 $(BIN)/python -m tests.engine.many_seeds --seeds $(SEEDS) --processes 2 --minutes 38
 
 torture-kills-long: $(STAMP)
-	@$(BOUNDED) --minutes $$(($(MINUTES) + 10)) $(BIN)/python tests/faults/random_kills.py --kills $(KILLS) --minutes $(MINUTES)
+	@$(BOUNDED) --minutes $$(($(MINUTES) + 10)) $(BIN)/python -m tests.faults.random_kills --kills $(KILLS) --minutes $(MINUTES)
 
 clean:
 	rm -rf $(VENV) src/tamis/kernels/built build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-output bench-data

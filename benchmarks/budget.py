@@ -14,10 +14,9 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
-from budget_cells import BUDGETS, HOSTILE, JOBS, Cell, make_input, outcome, run_cells
-
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from figures import write_page
+from tests.support.budget_cells import BUDGETS, HOSTILE, JOBS, Cell, make_input, outcome, run_cells
 
 INPUT_BYTES = 60_000_000
 HOSTILE_BYTES = (

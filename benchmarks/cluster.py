@@ -16,15 +16,14 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
-from bounded import adopt_orphans
-
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import cluster_kills
 import cluster_peers
 import data
 from cluster_run import Seen, run
 from figures import write_page
 from tamis.sizes import parse_size
+from tests.support.bounded import adopt_orphans
 
 EXECUTORS = ("local", "ray", "ray_data", "xenna")
 GOAL = 0.85

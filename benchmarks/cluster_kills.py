@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bounded import clear_up, descendants
-
 from cluster_run import command, documents_and_content, n_committed, name_of_process
+from tests.support.bounded import clear_up, descendants
 
 LIMIT_S = 300.0
 KINDS = {

@@ -6,12 +6,11 @@ import shutil
 import time
 from pathlib import Path
 
-from bounded import clear_up
-
 import data
 from cluster_run import Seen, run
 from measuring import measure
 from peers import environments
+from tests.support.bounded import clear_up
 
 RULES, GOAL, LIMIT_S = "heuristic-english", 20.0, 400.0
 PAIRS = ("ray_data", "xenna")

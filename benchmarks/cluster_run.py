@@ -13,10 +13,9 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
-from bounded import clear_up, descendants
-
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tamis.memory import meter
+from tests.support.bounded import clear_up, descendants
 
 LIMIT_S = 400.0
 _LOOK_S, _ALL_S = 0.2, 1.0  # looking at Ray's many processes takes a share of the cores, too: less often

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import data
 from figures import ROWS, note, run_parts, table, write_page
 from measuring import TAMIS, measure
@@ -158,9 +158,10 @@ def _peak(database: Path) -> int:
 
 def page(quick: bool) -> None:
     """A run of 100,000 partitions: from asking for the page to all charts drawn, in chromium."""
-    from made_run import make_run
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
+
+    from tests.support.made_run import make_run
 
     chromium, driver_path = shutil.which("chromium"), shutil.which("chromedriver")
     if chromium is None or driver_path is None:

@@ -14,10 +14,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
-from s3_server import CREDENTIALS, FaultyProxy, S3Server
-
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from measuring import TAMIS, measure
+from tests.support.s3_server import CREDENTIALS, FaultyProxy, S3Server
 
 KINDS = ("500", "503", "drop", "lost", "cut", "slow")
 SHARE = 0.25  # of all requests

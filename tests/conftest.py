@@ -2,17 +2,14 @@
 
 import gc
 import os
-import sys
-from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 # Numbers fitted by one test must not steer the next one.
 os.environ["TAMIS_PROFILES"] = "off"
-sys.path.insert(0, str(Path(__file__).parent / "support"))
-from limits import pytest_runtest_protocol  # noqa: F401
-from torture_parts import pytest_addoption, pytest_collection_modifyitems  # noqa: F401
+from tests.support.limits import pytest_runtest_protocol  # noqa: F401
+from tests.support.torture_parts import pytest_addoption, pytest_collection_modifyitems  # noqa: F401
 
 # The same examples every time, on every machine; `HYPOTHESIS=new make test` looks for new ones.
 settings.register_profile("same", derandomize=True, deadline=None)

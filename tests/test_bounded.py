@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from limits import end_newer, present
+from tests.support.limits import end_newer, present
 
 BOUNDED = Path(__file__).parent / "support" / "bounded.py"
 DAEMON = "import os, sys, time\nif os.fork() == 0:\n    os.setsid()\n    print(os.getpid(), flush=True)\n    time.sleep(60)\n"
@@ -58,7 +58,7 @@ def test_nothing_becomes_real_time() -> None:
 
 WAITING = """
 import subprocess, sys, pytest
-pytest_plugins = ["limits"]
+pytest_plugins = ["tests.support.limits"]
 
 @pytest.fixture(scope="module")
 def server():
@@ -105,10 +105,10 @@ def test_what_a_test_began_is_ended_with_what_that_began() -> None:
 
 def test_a_test_that_waits_for_its_process_without_end_loses_it(tmp_path: Path) -> None:
     (tmp_path / "test_waiting.py").write_text(WAITING)
-    code = "import sys, limits, pytest; limits.GRACE_S = 0.3; sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', '-p', 'pytest_timeout', 'test_waiting.py']))"
+    code = "import sys, pytest; from tests.support import limits; limits.GRACE_S = 0.3; sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', '-p', 'pytest_timeout', 'test_waiting.py']))"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=25,
-        env={**os.environ, "PYTHONPATH": str(BOUNDED.parent), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, check=False,
+        env={**os.environ, "PYTHONPATH": str(BOUNDED.parents[2]), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, check=False,
     )  # fmt: skip
     assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr  # what an earlier test began is left alone
     assert "Captured killed call" in done.stdout

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import tamis as command
 
 from tamis import InProcessExecutor, Pipeline, ProcessingStage, Secret, secrets
 from tamis.cli.jobs.resume import find_request
@@ -20,6 +19,7 @@ from tamis.errors import RecipeError, RunConflict, TamisError, UsageError
 from tamis.recipe.load import load_recipe
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
+from tests.support.command import tamis as command
 
 KEY = "sk-0123456789abcdef"
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runner import CliRunner
 
 from tamis import InProcessExecutor, Pipeline
 from tamis.cli.main import app
@@ -21,6 +20,7 @@ from tamis.errors import RunConflict, UsageError
 from tamis.observe.commits import commit_of
 from tamis.stages.text.filters import ScoreFilter, WordCountFilter
 from tamis.stages.text.io import JsonlReader, JsonlWriter, ParquetWriter
+from tests.support.cli_runner import CliRunner
 
 N = 3
 

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 
-from torture_parts import PARTS, ROOT, part_of
+from tests.support.torture_parts import PARTS, ROOT, part_of
 
 # Said here in two pieces: this file has no slow tests.
 SLOW = "mark." + "slow"

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from behind_gate import BehindGate
 
 from tamis.backends.guard import Guard, Notice
 from tamis.memory import meter, shm_cleanup
 from tamis.memory.sampler import Sampler
+from tests.support.behind_gate import BehindGate
 
 MB = 1_000_000
 SETUP = "import mmap, os, signal, subprocess, sys, time"

@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from command import SRC
-from outside import measured
+
+from tests.support.command import SRC
+from tests.support.outside import measured
 
 MB = 1_000_000
 STAGE = """

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_run import add_cells, add_moment, make_run, make_version_1
 
 from tamis.engine.monitor.database import RunDatabase
 from tamis.observe.report import write_report
+from tests.support.made_run import add_cells, add_moment, make_run, make_version_1
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 

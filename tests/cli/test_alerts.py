@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from slow_run import recipe, stages
+
+from tests.support.slow_run import recipe, stages
 
 SRC = Path(__file__).parents[2] / "src"
 RECIPE = recipe("t", "files_per_partition: 1", "512MB")

@@ -12,9 +12,7 @@ import pytest
 
 from tamis.cli.models.classify import known, make_recipe
 from tamis.errors import UsageError
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "stages/text/models"))
-import small_models as small
+from tests.stages.text.models import small_models as small
 
 
 def tamis(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:

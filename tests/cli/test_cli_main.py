@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_runner import CliRunner
 
 from tamis.cli.main import app
 from tamis.errors import BudgetError, ConservationError, Incomplete, RunConflict, TamisError, UsageError
+from tests.support.cli_runner import CliRunner
 
 SRC = Path(__file__).parents[2] / "src"
 

@@ -7,13 +7,13 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from cli_runner import CliRunner
-from strict_exposition import parse
 
 from tamis.backends.progress import Shown
 from tamis.cli.main import app
 from tamis.engine.monitor.database import RunDatabase
 from tamis.pipeline.passes import tell
+from tests.support.cli_runner import CliRunner
+from tests.support.strict_exposition import parse
 
 EVIL = "e\x1b[2J\x07\x9b31m\r\u202e"
 RECIPE = """\

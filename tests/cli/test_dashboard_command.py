@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import SRC, tamis
-from made_run import make_run
-from slow_run import recipe, stages
+
+from tests.support.command import SRC, tamis
+from tests.support.made_run import make_run
+from tests.support.slow_run import recipe, stages
 
 STAGES = stages()
 RECIPE = recipe("watched", "files_per_partition: 1")

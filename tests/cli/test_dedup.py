@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runner import CliRunner
-from command import tamis
 
 from tamis import InProcessExecutor
 from tamis.cli.jobs.passes_summary import print_summary
 from tamis.cli.main import app
 from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.dedup.workflow import Workflow
+from tests.support.cli_runner import CliRunner
+from tests.support.command import tamis
 
 
 @pytest.fixture

@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import command
 import pyarrow.parquet as pq
 import pytest
+
+from tests.support import command
 
 LINE = "Accept our cookies to go on reading this page"
 

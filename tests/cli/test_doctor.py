@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runner import CliRunner
 
 from tamis.cli.doctor import command as doctor
 from tamis.cli.main import app
 from tamis.memory.machine import filesystem
 from tamis.memory.nvml import NvmlError
+from tests.support.cli_runner import CliRunner
 
 
 def test_json_has_every_part() -> None:

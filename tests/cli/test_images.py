@@ -11,9 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support import small_clip
-from tests.support.cli_runner import CliRunner
-from tests.support.sample_images import jpeg, members_of, pixels, png, stored, tar
 
 from tamis import InProcessExecutor
 from tamis.cli.main import app
@@ -23,6 +20,9 @@ from tamis.errors import MissingExtra
 from tamis.stages.image.embedders.clip_embedder import ImageEmbeddingStage
 from tamis.stages.image.filters import ImageAestheticFilterStage, ImageNSFWFilterStage, ImageSizeFilterStage
 from tamis.stages.image.io import ImageReader, ImageWriterStage
+from tests.support import small_clip
+from tests.support.cli_runner import CliRunner
+from tests.support.sample_images import jpeg, members_of, pixels, png, stored, tar
 
 
 def damaged(data: bytes) -> bytes:

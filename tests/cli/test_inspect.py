@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from cli_runner import CliRunner
 
 from tamis.cli.data.sampling import places, take_sample
 from tamis.cli.main import app
+from tests.support.cli_runner import CliRunner
 
 
 def inspect(*arguments: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from command import tamis
+from tests.support.command import tamis
 
 
 def test_segments_become_documents(tmp_path: Path) -> None:

@@ -15,10 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import SRC, tamis
-from made_run import make_run
-from slow_run import recipe, stages
-from strict_exposition import parse
+
+from tests.support.command import SRC, tamis
+from tests.support.made_run import make_run
+from tests.support.slow_run import recipe, stages
+from tests.support.strict_exposition import parse
 
 STAGES = stages()
 RECIPE = recipe("measured", "blocksize: 100kB")

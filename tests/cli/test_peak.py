@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from command import SRC
-from outside import Seen, measured
 
 from tamis.observe.series import open_series
+from tests.support.command import SRC
+from tests.support.outside import Seen, measured
 
 RECIPE = """
 stages:

@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from cli_runner import CliRunner
 
 from tamis.cli.main import app
 from tamis.cli.plan.beginnings import take
+from tests.support.cli_runner import CliRunner
 
 SRC = Path(__file__).parents[2] / "src"
 

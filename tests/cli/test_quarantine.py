@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_runner import CliRunner
 
 from tamis.cli.jobs.request import Request
 from tamis.cli.main import app
 from tamis.cli.runs.quarantine import _open_ends, collect
 from tamis.observe.quarantine import Entry, read_entries
+from tests.support.cli_runner import CliRunner
 
 SRC = Path(__file__).parents[2] / "src"
 RECIPE = """

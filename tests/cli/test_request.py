@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runner import CliRunner
 
 from tamis.cli.jobs import resume
 from tamis.cli.jobs.request import Request, find_recipe, load_saved, secret_names
@@ -17,6 +16,7 @@ from tamis.cli.jobs.resume import find_request, in_place
 from tamis.cli.main import app
 from tamis.errors import RecipeError, RunConflict, UsageError
 from tamis.stores import options as stores
+from tests.support.cli_runner import CliRunner
 
 RECIPE = """
 name: t

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_runner import CliRunner
 
 from tamis.cli.doctor.script_check import DIFFERS, MISSING, WORKS, check_script, find, judge
 from tamis.cli.doctor.script_uses import Use, read_script, uses_of
 from tamis.cli.main import app
 from tamis.errors import UsageError
+from tests.support.cli_runner import CliRunner
 
 SCRIPT = """
 import os

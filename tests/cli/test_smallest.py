@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from command import SRC, tamis
-from outside import measured
+
+from tests.support.command import SRC, tamis
+from tests.support.outside import measured
 
 MB = 1_000_000
 

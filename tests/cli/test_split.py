@@ -9,7 +9,6 @@ import random
 from pathlib import Path
 
 import pytest
-from cli_runner import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from tamis.cli.data.split import Limit, split_file
 from tamis.cli.main import app
 from tamis.errors import RunConflict, UsageError
 from tamis.formats.compression.streams import StreamReader, StreamWriter
+from tests.support.cli_runner import CliRunner
 
 
 def decoded(path: Path) -> bytes:

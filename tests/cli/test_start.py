@@ -11,9 +11,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from command import SRC
 
 from tamis.cli.start import process_for
+from tests.support.command import SRC
 
 
 def started(tmp_path: Path, *args: str) -> subprocess.Popen[str]:

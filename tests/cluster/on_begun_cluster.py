@@ -9,13 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-from on_one_node import HERE, filtered, write_documents
+from tests.cluster.on_one_node import HERE, filtered, write_documents
 
 SLURM = """
 import json, os, sys
 sys.path.insert(0, {tests!r})
-from on_one_node import filtered
+from tests.cluster.on_one_node import filtered
 from tamis.backends.ray_actor_pool import RayActorPoolExecutor
 from tamis.core.client import SlurmRayClient
 with SlurmRayClient(num_cpus=1, include_dashboard=False, object_store_memory=80_000_000) as client:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-from on_one_node import HERE, command, start
-from s3_server import CREDENTIALS, S3Server
+from tests.cluster.on_one_node import HERE, command, start
+from tests.support.s3_server import CREDENTIALS, S3Server
 
 
 def write_documents() -> None:

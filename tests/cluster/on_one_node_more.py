@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-from on_one_node import HERE, command, start, survivors, write_documents
+from tests.cluster.on_one_node import HERE, command, start, survivors, write_documents
 
 COMMANDS = {
     "fuzzy": ["dedup", "fuzzy", "data"],

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-from on_one_node import start
-from on_several_nodes import HERE, begin, ended, of_kind, wait_for_commits, write_documents
+from tests.cluster.on_one_node import start
+from tests.cluster.on_several_nodes import HERE, begin, ended, of_kind, wait_for_commits, write_documents
 
 END_S = 120.0
 

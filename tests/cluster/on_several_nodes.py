@@ -18,9 +18,9 @@ from typing import Any
 
 HERE, TESTS = Path.cwd(), Path(__file__).parent
 N_FILES, SECONDS = 36, "0.7"
-sys.path.insert(0, str(TESTS.parent / "support"))
+sys.path.insert(0, str(TESTS.parents[1]))
 
-from bounded import descendants, name_of  # noqa: E402
+from tests.support.bounded import descendants, name_of  # noqa: E402
 
 
 def write_documents() -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from here_agents import BUDGET, HereExecutor, HereSession
 
 from tamis import LocalExecutor, Pipeline, Resources
 from tamis.backends.cluster import remote_workers
@@ -29,6 +28,7 @@ from tamis.observe.series import open_series
 from tamis.stages.text.filters import ScoreFilter
 from tamis.stages.text.filters.heuristic import WordCountFilter
 from tamis.stages.text.io import JsonlReader, JsonlWriter
+from tests.support.here_agents import BUDGET, HereExecutor, HereSession
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
-from cli_runner import CliRunner
 
 from tamis import files
 from tamis.backends.cluster import head, placer, session
@@ -28,6 +27,7 @@ from tamis.core import client
 from tamis.core.client import RayClient, SlurmRayClient
 from tamis.errors import UsageError
 from tamis.recipe.load import load_recipe
+from tests.support.cli_runner import CliRunner
 
 
 def test_unknown_keys_are_refused_with_the_nearest() -> None:

@@ -6,7 +6,8 @@ import importlib.util
 from pathlib import Path
 
 import pytest
-from apart import run_apart
+
+from tests.support.apart import run_apart
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -6,7 +6,8 @@ import importlib.util
 from pathlib import Path
 
 import pytest
-from apart import Apart, run_apart
+
+from tests.support.apart import Apart, run_apart
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from here_agents import BUDGET, HereExecutor, HereSession
 
 from tamis import InProcessExecutor
 from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
 from tamis.dedup.range_passes import passes, ranges
 from tamis.errors import FormatError
+from tests.support.here_agents import BUDGET, HereExecutor, HereSession
 
 
 @pytest.fixture(scope="module")

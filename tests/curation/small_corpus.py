@@ -7,14 +7,13 @@ import random
 from pathlib import Path
 from typing import Any
 
-from made_documents import edited, text
-
 from tamis.backends.local import InProcessExecutor
 from tamis.curation.steps import Deduplication
 from tamis.dedup.workflows import load_workflow
 from tamis.pipeline import Pipeline
 from tamis.stages.text.io.reader import DocumentReader
 from tamis.stages.text.io.writer import JsonlWriter
+from tests.support.made_documents import edited, text
 
 MEMORY = "600MB"
 

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_documents import text
-from small_corpus import MEMORY
 
 from tamis.backends.local import InProcessExecutor
 from tamis.curation import Curation, DuplicateLines, ExactDuplicates, FuzzyDuplicates
@@ -21,6 +19,8 @@ from tamis.errors import Incomplete, RunConflict, TamisError
 from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
 from tamis.stages.deduplication.fuzzy.workflow import FuzzyDeduplicationWorkflow
 from tamis.stages.text.modifiers import Modify
+from tests.curation.small_corpus import MEMORY
+from tests.support.made_documents import text
 
 N_DOCUMENTS = 120
 

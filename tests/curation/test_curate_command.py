@@ -8,13 +8,13 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from command import tamis
-from made_documents import edited, text
 
 from tamis.cli.jobs.request import find_recipe
 from tamis.curation.steps import Deduplication
 from tamis.errors import RecipeError
 from tamis.recipe.load import load_recipe
+from tests.support.command import tamis
+from tests.support.made_documents import edited, text
 
 RECIPE = """
 name: mine

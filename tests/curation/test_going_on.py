@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_corpus import MEMORY, write
 
 from tamis.backends.local import InProcessExecutor
 from tamis.curation import Curation, ExactDuplicates, FuzzyDuplicates
@@ -20,6 +19,7 @@ from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
 from tamis.stages.text.modules.splitter import DocumentSplitter
 from tamis.tasks import DocumentBatch
+from tests.curation.small_corpus import MEMORY, write
 
 
 class Stopped(Exception):

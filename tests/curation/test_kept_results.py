@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from small_corpus import MEMORY
+
+from tests.curation.small_corpus import MEMORY
 
 pytest.importorskip("torch", reason="the extra `models` is not installed")
 pytest.importorskip("transformers", reason="the extra `models` is not installed")
-sys.path.insert(0, str(Path(__file__).parents[1] / "stages/text/models"))
-
-import small_models as small
 
 from tamis.backends.local import InProcessExecutor
 from tamis.curation import Curation, ExactDuplicates
 from tamis.stages import remembered
 from tamis.stages.text.classifiers import DistributedDataClassifier
+from tests.stages.text.models import small_models as small
 
 
 @pytest.fixture(scope="module")

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_documents import text
-from small_corpus import MEMORY
 
 from tamis.backends.local import InProcessExecutor
 from tamis.curation import Curation, ExactDuplicates, Source
 from tamis.errors import RecipeError, RunConflict, UsageError
 from tamis.recipe.load import load_recipe
 from tamis.stages.text.filters.has_text import HasText
+from tests.curation.small_corpus import MEMORY
+from tests.support.made_documents import text
 
 
 @pytest.fixture(scope="module")

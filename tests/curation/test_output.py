@@ -16,8 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from made_documents import text
-from small_corpus import MEMORY
 
 from tamis.backends.local import InProcessExecutor
 from tamis.curation import Curation, ExactDuplicates, packer
@@ -28,6 +26,8 @@ from tamis.engine.ledger import Ledger
 from tamis.errors import RunConflict, UsageError
 from tamis.stages.text.filters.language import LanguageFilter
 from tamis.stages.text.io.writer import JsonlWriter
+from tests.curation.small_corpus import MEMORY
+from tests.support.made_documents import text
 
 N = 120
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from small_corpus import MEMORY, write
 
 from tamis.backends.local import InProcessExecutor
 from tamis.curation import Curation, ExactDuplicates, FuzzyDuplicates
@@ -22,6 +21,7 @@ from tamis.stages.text.filters import ScoreFilter
 from tamis.stages.text.filters.has_text import HasText
 from tamis.stages.text.filters.heuristic import WordCountFilter
 from tamis.stages.text.modifiers import Modify
+from tests.curation.small_corpus import MEMORY, write
 
 
 class Killed(BaseException):

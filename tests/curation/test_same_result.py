@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_corpus import MEMORY, one_after_the_other, write
 
 from tamis.backends.local import InProcessExecutor
 from tamis.curation import Curation, DuplicateLines, ExactDuplicates, FuzzyDuplicates
@@ -16,6 +15,7 @@ from tamis.stages.text.filters.has_text import HasText
 from tamis.stages.text.filters.heuristic import WordCountFilter
 from tamis.stages.text.modifiers import Modify
 from tamis.stages.text.modules.sample import Sample
+from tests.curation.small_corpus import MEMORY, one_after_the_other, write
 
 
 def lower(value: Any) -> Any:

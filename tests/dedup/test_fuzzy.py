@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from made_documents import edited, jaccard, read, text, write
 
 from tamis.backends.local import InProcessExecutor, LocalExecutor
 from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow, RemoveFuzzyDuplicates
 from tamis.dedup.workflow import Workflow
 from tamis.errors import UsageError, WorkerError
+from tests.support.made_documents import edited, jaccard, read, text, write
 
 
 def run(source: Path, target: Path, executor: Any = None, memory: str = "512MB", **parameters: Any) -> Any:

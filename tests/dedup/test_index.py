@@ -13,9 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from cli_runner import CliRunner
-from command import tamis
-from made_documents import edited, jaccard, read, text, write
 
 from tamis.backends.local import InProcessExecutor
 from tamis.cli.main import app
@@ -24,6 +21,9 @@ from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
 from tamis.dedup.index.index import read_index, refuse_existing, run_name
 from tamis.dedup.index.joint_records import _best, with_new
 from tamis.errors import FormatError, RunConflict, TamisError, UsageError
+from tests.support.cli_runner import CliRunner
+from tests.support.command import tamis
+from tests.support.made_documents import edited, jaccard, read, text, write
 
 
 def ids(folder: Path) -> set[Any]:

@@ -12,10 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import tamis
 from hypothesis import given
 from hypothesis import strategies as st
-from made_documents import read, write
 
 from tamis import files
 from tamis.backends.local import InProcessExecutor, LocalExecutor
@@ -30,6 +28,8 @@ from tamis.dedup.nemo_compat.id_generator import of_files
 from tamis.dedup.records import Records
 from tamis.errors import Incomplete, RunConflict, UsageError
 from tamis.tasks import DocumentBatch
+from tests.support.command import tamis
+from tests.support.made_documents import read, write
 
 
 def ids_file(path: Path, ids: list[Any], field: str = "id") -> Path:

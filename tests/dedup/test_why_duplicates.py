@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from cli_runner import CliRunner
 
 from tamis.backends.local import InProcessExecutor
 from tamis.cli.main import app
 from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
 from tamis.observe.duplicates import diff_lines, read_side
+from tests.support.cli_runner import CliRunner
 
 ORIGINAL = " ".join(f"word{i}" for i in range(400))
 COPY = ORIGINAL.replace("word200 ", "other200 ")

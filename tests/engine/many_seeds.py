@@ -1,6 +1,6 @@
 """The simulation of the supervisor over many seeds, in several processes: `make torture-simulation SEEDS=100000`.
 
-    python tests/engine/many_seeds.py --seeds 100000 [--first 300] [--processes 2] [--minutes 38]
+    python -m tests.engine.many_seeds --seeds 100000 [--first 300] [--processes 2] [--minutes 38]
 
 Prints a line of progress every ten seconds, and at the end the seeds that failed, each with its reason, and the faults that never fired. Exit
 code 1 where there are any. Ends when the time is up, and says how far it came.
@@ -13,10 +13,8 @@ import multiprocessing
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from test_simulation import MUST_FIRE, run_seed
+from tests.engine.test_simulation import MUST_FIRE, run_seed
 
 CHUNK = 50
 PROGRESS_S = 10.0

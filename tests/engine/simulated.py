@@ -9,9 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import supervise
-from worlds import Record, SimulatedFile, World, identity
-
 from tamis.engine import messages
 from tamis.engine.ledger import Ledger, StageBook
 from tamis.engine.messages import ORDERS, Covered, Done, Failure, Handover, RowsTooLarge, StreamTooLarge, Vitals
@@ -35,6 +32,8 @@ from tamis.engine.supervisor.worker_pool import PoolNode
 from tamis.engine.wire import decode, encode
 from tamis.formats.input_files.listing import FileList
 from tamis.memory.predictor import Predictor
+from tests.engine import supervise
+from tests.engine.worlds import Record, SimulatedFile, World, identity
 
 MB = 1_000_000
 WORKER_BYTES = 20 * MB

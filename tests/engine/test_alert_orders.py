@@ -7,9 +7,6 @@ from collections import Counter
 from typing import Any
 
 import pytest
-import supervise
-from simulated import Simulation
-from test_simulation import FAULTS, make_config, make_world
 
 from tamis.engine.messages import Done
 from tamis.engine.supervisor.actions import (
@@ -28,6 +25,9 @@ from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.supervisor.units import Kind
 from tamis.formats.input_files.listing import FileList
 from tamis.memory.predictor import Predictor
+from tests.engine import supervise
+from tests.engine.simulated import Simulation
+from tests.engine.test_simulation import FAULTS, make_config, make_world
 
 MB = 1_000_000
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from histogram_twin import bin_of, histogram
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from tamis.engine.worker.binning import as_numbers, count, lengths
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.formats.table_block import TableBlock
 from tamis.tasks import DocumentBatch
+from tests.reference.histogram_twin import bin_of, histogram
 
 anything = st.one_of(
     st.floats(), st.floats(0, 1), st.floats(-100, 100), st.integers(), st.booleans(), st.none(), st.text(max_size=3),

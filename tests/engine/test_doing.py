@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
-from forks import fork
-
 from tamis.engine import activity as doing
+from tests.support.forks import fork
 
 
 def test_what_a_killed_process_was_doing_is_left_behind() -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from command import SRC
-
 from tamis.memory.release import hygiene_env
+from tests.support.command import SRC
 
 
 def test_series_are_series_also_where_arrow_was_loaded_before_pandas() -> None:

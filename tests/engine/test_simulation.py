@@ -13,11 +13,11 @@ import re
 from collections import Counter
 
 import pytest
-from simulated import MB, TIMEOUT_S, WORKER_BYTES, Simulation
-from worlds import File, Record, World
 
 from tamis.engine.supervisor.state import Config, NodeSpec
 from tamis.engine.supervisor.units import Kind
+from tests.engine.simulated import MB, TIMEOUT_S, WORKER_BYTES, Simulation
+from tests.engine.worlds import File, Record, World
 
 FAULTS = {
     "killed from outside": 0.03, "zombie report": 0.5, "pressure": 0.02, "died at start": 0.03, "server died": 0.01, "feeder died": 0.08,

@@ -6,8 +6,6 @@ import heapq
 from dataclasses import replace
 from typing import Any, get_args
 
-import supervise
-
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import Done, Failure, Handover, RowsTooLarge, StagedFile, StreamTooLarge, WorkerMessage
 from tamis.engine.supervisor.actions import (
@@ -31,6 +29,7 @@ from tamis.engine.supervisor.units import Kind, Mode, Piece, Recast
 from tamis.engine.workers_interface import Died, Received
 from tamis.formats.input_files.listing import FileList
 from tamis.memory.predictor import Predictor
+from tests.engine import supervise
 
 MB = 1_000_000
 

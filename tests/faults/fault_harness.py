@@ -22,13 +22,13 @@ from tamis.stages.text.io.reader import DocumentReader
 from tamis.stages.text.io.writer import JsonlWriter, ParquetWriter
 
 SOURCE = str(Path(tamis.__file__).resolve().parents[1])
-HERE = str(Path(__file__).resolve().parent)
+ROOT = str(Path(__file__).resolve().parents[2])
 
 # A run to be killed or disturbed: a plain script without a __main__ guard, as users write them.
 TARGET = """
 import sys
 
-from fault_stages import AddLength, DropOdd, Slow
+from tests.faults.fault_stages import AddLength, DropOdd, Slow
 
 from tamis import LocalExecutor, Pipeline
 from tamis.stages.text.io.reader import DocumentReader
@@ -51,7 +51,7 @@ def target(
 
 def env(**more: str) -> dict[str, str]:
     """The environment of a script that uses the package and the stages of this folder."""
-    paths = [SOURCE, HERE, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    paths = [SOURCE, ROOT, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in paths if p), **more}
 
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from fault_stages import TextStage
 
 from tamis import DocumentBatch
+from tests.faults.fault_stages import TextStage
 
 _KEPT: list[Any] = []  # of the module, as a cache without bound would be
 

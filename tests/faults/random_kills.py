@@ -1,6 +1,6 @@
 """Random kills over all kinds of jobs: `make torture-kills-long KILLS=1000`, or
 
-    python tests/faults/random_kills.py --kills 1000 [--minutes 38] [--seed 1] [--kinds copy-gz,fuzzy] [--folder DIR]
+    python -m tests.faults.random_kills --kills 1000 [--minutes 38] [--seed 1] [--kinds copy-gz,fuzzy] [--folder DIR]
 
 Each kind of job runs undisturbed once. Then it runs again and again: at random instants SIGKILL hits the supervisor, one of its processes, or
 all of them, and the same command is started anew, with other workers and another budget, until it finishes. What it wrote is compared with
@@ -35,10 +35,10 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-sys.path.extend(str(Path(__file__).resolve().parents[1] / name) for name in ("faults", "support", "stages/text/models"))
-from fault_harness import compress, document, env
-from test_curate_kills_everything import RECIPE as EVERYTHING
-from test_dedup_kills import SETTINGS, write_corpus
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tests.faults.fault_harness import compress, document, env
+from tests.faults.test_curate_kills_everything import RECIPE as EVERYTHING
+from tests.faults.test_dedup_kills import SETTINGS, write_corpus
 
 FILTER = """
 name: killed
@@ -130,7 +130,7 @@ def _write_embeddings(folder: Path) -> None:
 
 
 def _write_images(folder: Path) -> None:
-    from sample_images import jpeg, tar
+    from tests.support.sample_images import jpeg, tar
 
     folder.mkdir()
     for k in range(4):
@@ -138,7 +138,7 @@ def _write_images(folder: Path) -> None:
 
 
 def _write_videos(folder: Path) -> None:
-    from sample_videos import make_video
+    from tests.support.sample_videos import make_video
 
     folder.mkdir()
     for i in range(4):
@@ -146,7 +146,7 @@ def _write_videos(folder: Path) -> None:
 
 
 def _write_texts_and_model(folder: Path) -> None:
-    import small_models
+    from tests.stages.text.models import small_models
 
     folder.mkdir()
     with open(folder / "a.jsonl", "w") as file:

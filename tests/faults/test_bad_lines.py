@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from fault_harness import (
+
+from tests.faults.fault_harness import (
     assert_conserved,
     content_hash,
     documents,
@@ -18,7 +19,7 @@ from fault_harness import (
     quarantine,
     write_lines,
 )  # fmt: skip
-from fault_stages import AddLength, Shout
+from tests.faults.fault_stages import AddLength, Shout
 
 MB = 1_000_000
 

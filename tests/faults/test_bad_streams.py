@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 import zstandard
-from fault_harness import (
+
+from tests.faults.fault_harness import (
     assert_conserved,
     compress,
     content_hash,

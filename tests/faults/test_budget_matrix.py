@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
-from budget_cells import BUDGETS, HOSTILE, JOBS, REFUSED, Cell, make_input, outcome, run_cells
 
 from tamis.memory.budget import describe_limits
+from tests.support.budget_cells import BUDGETS, HOSTILE, JOBS, REFUSED, Cell, make_input, outcome, run_cells
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 needs_gate = pytest.mark.skipif("gate" not in describe_limits()["enforcement"], reason="no seccomp notifications here")

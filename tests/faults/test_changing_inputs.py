@@ -10,11 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_harness import HERE, assert_conserved, documents, env, execute, lines_of, quarantine, write_lines
-from fault_stages import TextStage
 
 from tamis import DocumentBatch
 from tamis.errors import RunConflict
+from tests.faults.fault_harness import (
+    ROOT,
+    assert_conserved,
+    documents,
+    env,
+    execute,
+    lines_of,
+    quarantine,
+    write_lines,
+)
+from tests.faults.fault_stages import TextStage
 
 NOBODY = 65534
 
@@ -116,7 +125,7 @@ def can_be_nobody() -> bool:
         return True
     try:
         done = subprocess.run(
-            [sys.executable, "-c", "import tamis, numpy, fault_stages"], env=env(), cwd="/", user=NOBODY, group=NOBODY, extra_groups=[],
+            [sys.executable, "-c", "import tamis, numpy, tests.faults.fault_stages"], env=env(), cwd="/", user=NOBODY, group=NOBODY, extra_groups=[],
             capture_output=True, timeout=60,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
@@ -126,7 +135,7 @@ def can_be_nobody() -> bool:
 
 def test_unreadable_file(tmp_path: Path) -> None:
     if not can_be_nobody():
-        pytest.skip(f"an ordinary user cannot read {HERE} or start this Python, and root can read everything")
+        pytest.skip(f"an ordinary user cannot read {ROOT} or start this Python, and root can read everything")
     for parent in [tmp_path, *list(tmp_path.parents)[:2]]:
         os.chmod(parent, 0o755)
     work = tmp_path / "work"

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_harness import env
-from test_dedup_kills import SETTINGS, named, write_corpus
+
+from tests.faults.fault_harness import env
+from tests.faults.test_dedup_kills import SETTINGS, named, write_corpus
 
 RECIPE = """
 name: killed

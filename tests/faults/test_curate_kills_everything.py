@@ -21,8 +21,9 @@ from typing import Any
 
 import psutil
 import pytest
-from fault_harness import env
-from test_dedup_kills import SETTINGS, named, write_corpus
+
+from tests.faults.fault_harness import env
+from tests.faults.test_dedup_kills import SETTINGS, named, write_corpus
 
 RECIPE = """
 name: everything

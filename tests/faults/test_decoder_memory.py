@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from fault_harness import assert_conserved, documents, execute, ids_of
 
 from tamis.errors import Incomplete
+from tests.faults.fault_harness import assert_conserved, documents, execute, ids_of
 
 MB = 1_000_000
 

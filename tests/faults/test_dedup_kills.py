@@ -24,7 +24,8 @@ from typing import Any
 import psutil
 import pyarrow.parquet as pq
 import pytest
-from fault_harness import env, lines_of
+
+from tests.faults.fault_harness import env, lines_of
 
 N_DOCUMENTS = 4500
 WORDS = [

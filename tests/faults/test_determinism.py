@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_harness import assert_conserved, content_hash, documents, execute, lines_of, write_lines
-from fault_stages import AddLength, DropOdd, Halves, JoinAll, Shout, ThroughPandas
 
 from tamis import Resources
+from tests.faults.fault_harness import assert_conserved, content_hash, documents, execute, lines_of, write_lines
+from tests.faults.fault_stages import AddLength, DropOdd, Halves, JoinAll, Shout, ThroughPandas
 
 PIPELINES: dict[str, Callable[[], list[Any]]] = {
     "copy": list,

@@ -12,14 +12,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fault_harness import assert_conserved, documents, events, execute, lines_of, make_pipeline, write_lines
-from hostile_stages import Hostile
 
 from tamis import LocalExecutor
 from tamis.errors import BudgetError, Incomplete
 from tamis.memory import meter, sampler
 from tamis.memory.budget import describe_limits
 from tamis.memory.seccomp_gate import SWITCH
+from tests.faults.fault_harness import (
+    assert_conserved,
+    documents,
+    events,
+    execute,
+    lines_of,
+    make_pipeline,
+    write_lines,
+)
+from tests.faults.hostile_stages import Hostile
 
 needs_gate = pytest.mark.skipif("gate" not in describe_limits()["enforcement"], reason="no seccomp notifications here")
 
@@ -93,8 +101,8 @@ def test_without_a_gate_a_stage_is_watched_and_that_is_said(tmp_path: Path, monk
 KILLED = """
 import json, os, sys
 sys.path[:0] = json.loads(sys.argv[1])
-from fault_harness import make_pipeline
-from hostile_stages import Hostile
+from tests.faults.fault_harness import make_pipeline
+from tests.faults.hostile_stages import Hostile
 from tamis import LocalExecutor
 if __name__ == "__main__":
     folder = sys.argv[2]

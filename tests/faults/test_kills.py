@@ -22,8 +22,9 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fault_harness import content_hash, document, env, execute, lines_of, manifest, quarantine, target
-from fault_stages import AddLength, DropOdd, Slow
+
+from tests.faults.fault_harness import content_hash, document, env, execute, lines_of, manifest, quarantine, target
+from tests.faults.fault_stages import AddLength, DropOdd, Slow
 
 N_DOCUMENTS = 16_000
 SETTINGS = [("420MB", "1", "64KiB"), ("512MB", "2", "100KB"), ("1GB", "2", "256KiB"), ("700MB", "3", "80KB")]

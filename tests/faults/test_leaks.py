@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_harness import assert_conserved, documents, events, execute, ids_of, write_lines
-from fault_stages import AddLength, DropOdd, Shout
-from leak_stages import (
+
+from tests.faults.fault_harness import assert_conserved, documents, events, execute, ids_of, write_lines
+from tests.faults.fault_stages import AddLength, DropOdd, Shout
+from tests.faults.leak_stages import (
     FillCache,
     KeepArrow,
     KeepBytes,
@@ -187,7 +188,7 @@ def test_no_leak_of_handles_costs_a_document(tmp_path: Path, few_descriptors: in
 
 SCRIPT = """
 import numpy as np
-from fault_stages import TextStage
+from tests.faults.fault_stages import TextStage
 
 KEPT = []
 

@@ -10,9 +10,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from cli_runner import CliRunner
-from command import tamis
-from fault_harness import (
+
+from tamis.backends.local import InProcessExecutor
+from tamis.cli.main import app
+from tamis.dedup.exact.workflow import RemoveExactDuplicates
+from tamis.errors import RunConflict
+from tamis.formats.parquet.format import open_file
+from tests.faults.fault_harness import (
     assert_conserved,
     document,
     documents,
@@ -23,12 +27,8 @@ from fault_harness import (
     quarantine,
     write_lines,
 )
-
-from tamis.backends.local import InProcessExecutor
-from tamis.cli.main import app
-from tamis.dedup.exact.workflow import RemoveExactDuplicates
-from tamis.errors import RunConflict
-from tamis.formats.parquet.format import open_file
+from tests.support.cli_runner import CliRunner
+from tests.support.command import tamis
 
 STRANGE = os.fsdecode(b"b\xff\xfe.jsonl")
 STRANGE_TABLE = os.fsdecode(b"t\xfd.Parquet")

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from fault_harness import assert_conserved, document, events, execute, lines_of, quarantine, write_lines
-from fault_stages import FixedCost, Model, WordList
 
 from tamis.errors import BudgetError, Incomplete
+from tests.faults.fault_harness import assert_conserved, document, events, execute, lines_of, quarantine, write_lines
+from tests.faults.fault_stages import FixedCost, Model, WordList
 
 
 @pytest.mark.parametrize("stage", [FixedCost(), Model()], ids=["in every call", "in setup"])

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fault_harness import (
+
+from tamis.errors import BudgetError, RunConflict, TamisError
+from tests.faults.fault_harness import (
     assert_conserved,
     content_hash,
     documents,
@@ -22,9 +24,7 @@ from fault_harness import (
     target,
     write_lines,
 )
-from fault_stages import AddLength, DropOdd, Slow
-
-from tamis.errors import BudgetError, RunConflict, TamisError
+from tests.faults.fault_stages import AddLength, DropOdd, Slow
 
 N = 2000
 

@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from random_kills import KINDS, Row, run_kills, table
+
+from tests.faults.random_kills import KINDS, Row, run_kills, table
 
 
 def assert_harmless(rows: dict[str, Row]) -> None:

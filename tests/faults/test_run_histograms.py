@@ -15,14 +15,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fault_harness import env, execute, lines_of, manifest, write_lines
 
 from tamis.engine.histograms import Histogram
 from tamis.stages.text.filters import Filter, Score, ScoreFilter
 from tamis.stages.text.filters.heuristic.string import WhiteSpaceFilter, WordCountFilter
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "reference"))
-from histogram_twin import histogram
+from tests.faults.fault_harness import env, execute, lines_of, manifest, write_lines
+from tests.reference.histogram_twin import histogram
 
 N = 3000
 Table = dict[tuple[str, str, str], dict[int, int]]
@@ -30,7 +28,7 @@ Table = dict[tuple[str, str, str], dict[int, int]]
 # One run in a process of its own, to be killed.
 TARGET = """
 import sys
-from fault_stages import Slow
+from tests.faults.fault_stages import Slow
 from test_run_histograms import stages
 from tamis import LocalExecutor, Pipeline
 from tamis.stages.text.io.reader import DocumentReader

@@ -11,12 +11,21 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
-from fault_harness import assert_conserved, content_hash, documents, env, execute, lines_of, make_pipeline, write_lines
-from fault_stages import AddLength, DropOdd
 
 from tamis import DocumentBatch, FileGroupTask, InProcessExecutor, LocalExecutor, Pipeline
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
+from tests.faults.fault_harness import (
+    assert_conserved,
+    content_hash,
+    documents,
+    env,
+    execute,
+    lines_of,
+    make_pipeline,
+    write_lines,
+)
+from tests.faults.fault_stages import AddLength, DropOdd
 
 SCRIPT = """
 import sys

@@ -9,11 +9,31 @@ from typing import Any
 
 import psutil
 import pytest
-from fault_harness import assert_conserved, documents, events, execute, lines_of, make_pipeline, quarantine, write_lines
-from fault_stages import BabbleOn, Chatter, ExitOn, HangOn, HogOn, Leak, Parent, RaiseOn, SegfaultOn, WordList
 
 from tamis import LocalExecutor
 from tamis.errors import Incomplete
+from tests.faults.fault_harness import (
+    assert_conserved,
+    documents,
+    events,
+    execute,
+    lines_of,
+    make_pipeline,
+    quarantine,
+    write_lines,
+)
+from tests.faults.fault_stages import (
+    BabbleOn,
+    Chatter,
+    ExitOn,
+    HangOn,
+    HogOn,
+    Leak,
+    Parent,
+    RaiseOn,
+    SegfaultOn,
+    WordList,
+)
 
 
 def _trigger(word: str, i: int = 0) -> bytes:

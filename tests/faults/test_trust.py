@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fault_harness import documents, execute, lines_of, write_lines
 
 from tamis import DocumentBatch, InProcessExecutor, Pipeline
 from tamis.dedup.exact.workflow import RemoveExactDuplicates
@@ -23,6 +22,7 @@ from tamis.errors import RunConflict, TamisError
 from tamis.observe.report import write_report
 from tamis.stages.text.io.reader import DocumentReader
 from tamis.stages.text.io.writer import JsonlWriter
+from tests.faults.fault_harness import documents, execute, lines_of, write_lines
 
 NOBODY = 65534
 
@@ -242,9 +242,8 @@ def test_a_block_that_was_altered_ends_the_run_and_is_named(
     """Blocks of a stream go through scratch; batches between segments through staged files."""
     import gzip
 
-    from fault_stages import AddLength, Shout
-
     from tamis.engine.worker import blocks
+    from tests.faults.fault_stages import AddLength, Shout
 
     data = b"".join(line + b"\n" for line in documents(4000))
     (tmp_path / "in").mkdir()

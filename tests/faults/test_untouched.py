@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from fault_harness import assert_conserved, execute, lines_of, write_lines
-from fault_stages import AddLength, DropOdd, Shout
+
+from tests.faults.fault_harness import assert_conserved, execute, lines_of, write_lines
+from tests.faults.fault_stages import AddLength, DropOdd, Shout
 
 WEIRD = [
     b'{"id":0,"text":"plain"}',

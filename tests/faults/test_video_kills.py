@@ -14,11 +14,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from fault_harness import env
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-from outside import below
-from sample_videos import library, make_video
+from tests.faults.fault_harness import env
+from tests.support.outside import below
+from tests.support.sample_videos import library, make_video
 
 library()
 

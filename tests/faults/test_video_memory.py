@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-from outside import measured
-from sample_videos import library, make_video
+from tests.support.outside import measured
+from tests.support.sample_videos import library, make_video
 
 library()
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import warc_files
 
 from tamis import InProcessExecutor
 from tamis.formats.compression import zstd
@@ -23,6 +22,7 @@ from tamis.stages.text.download.base import DocumentExtractor, DocumentIterateEx
 from tamis.stages.text.download.common_crawl import CommonCrawlWarcIterator
 from tamis.stages.text.io.writer import JsonlWriter
 from tamis.tasks import FileGroupTask
+from tests.support import warc_files
 
 CODECS = ("gz", "gz", "gz", "zst", None)
 KINDS = ("response", "response", "response", "request", "warcinfo", "metadata")

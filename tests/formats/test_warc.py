@@ -7,10 +7,10 @@ import io
 import tracemalloc
 
 import pytest
-from warc_files import members, record
 
 from tamis.formats.compression import zstd
 from tamis.formats.warc.records import MAX_HEADERS, WarcFault, WarcScanner
+from tests.support.warc_files import members, record
 
 RECORDS = [record(i) for i in range(8)]
 

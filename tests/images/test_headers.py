@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from tests.support.sample_images import jpeg, pixels, png, stored
 
 from tamis.images import decode
 from tamis.images.faults import ImageFault
 from tamis.images.headers import MAX_PIXELS, look
+from tests.support.sample_images import jpeg, pixels, png, stored
 
 
 def looks(data: bytes) -> Any:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.sample_images import jpeg, tar
 
 from tamis.formats.base import RowsFault
 from tamis.formats.images import format as images
@@ -17,6 +16,7 @@ from tamis.images import samples
 from tamis.images.faults import TarFault
 from tamis.images.tar import Member, members, number
 from tamis.stores.spool import Bytes
+from tests.support.sample_images import jpeg, tar
 
 LONG = "a" * 90 + "/" + "b" * 120 + ".jpg"
 

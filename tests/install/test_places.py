@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from command import SRC
+
+from tests.support.command import SRC
 
 COMMAND = [sys.executable, "-P", "-m", "tamis.cli.start"]
 # Everything is mounted read-only but the folder with the data, as in `docker run --read-only -v data:...`.

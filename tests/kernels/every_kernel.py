@@ -15,11 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "reference"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "stages" / "text" / "models"))
-
-import json_fuzz
-from fasttext_twin import HS, OVA, SOFTMAX, random_twin
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tamis.kernels.buffers import StringBuffers
 from tamis.kernels.loading import native
@@ -35,6 +31,8 @@ from tamis.kernels.tokens.word_ids import Cut, Wanted, word_ids
 from tamis.kernels.tokens.word_table import WordTable
 from tamis.stages.text.models.fasttext_model import FastTextModel
 from tamis.stages.text.models.fasttext_training import TrainingOptions, train_classifier
+from tests.reference import json_fuzz
+from tests.stages.text.models.fasttext_twin import HS, OVA, SOFTMAX, random_twin
 
 DOCUMENTS = [
     "The cat sat on the mat. The cat sat on the mat!\n\nSee https://example.org/a?b=c, or read more...\n- one\n- two …\n",

@@ -16,11 +16,7 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "reference"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "stages" / "text" / "models"))
-
-import json_fuzz
-from fasttext_twin import HS, OVA, random_twin
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tamis.kernels.buffers import StringBuffers
 from tamis.kernels.records.hash128 import hash_arrow_strings, hash_spans
@@ -40,6 +36,8 @@ from tamis.kernels.text.word_stats import Wanted
 from tamis.kernels.tokens import word_ids
 from tamis.kernels.tokens.word_table import WordTable
 from tamis.stages.text.models.fasttext_model import FastTextModel
+from tests.reference import json_fuzz
+from tests.stages.text.models.fasttext_twin import HS, OVA, random_twin
 
 ALPHABETS = (
     b"ab ",

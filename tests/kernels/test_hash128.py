@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hash_twin as twin
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,6 +16,7 @@ from tamis.kernels.records.hash128 import (
     mix_rows,
     sum128,
 )
+from tests.reference import hash_twin as twin
 
 
 def hash_of(data: bytes, seed: int = 0) -> tuple[int, int]:

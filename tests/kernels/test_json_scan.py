@@ -6,8 +6,6 @@ import json
 import os
 from pathlib import Path
 
-import json_fuzz
-import json_twin as twin
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,6 +14,8 @@ from hypothesis import strategies as st
 from tamis.errors import FormatError
 from tamis.kernels.records import json_scan
 from tamis.kernels.records.json_scan import Scan, discover_keys, rescan, scan_records
+from tests.reference import json_fuzz
+from tests.reference import json_twin as twin
 
 KEYS = ["text", "id", "", "\u00e9", 'q"uote']
 LIMIT = 1 << 26

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-import json_fuzz
-import json_twin as twin
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,6 +11,8 @@ from hypothesis import strategies as st
 
 from tamis.kernels.records.json_scan import scan_records
 from tamis.kernels.records.json_text import copy_spans, escape, unescape
+from tests.reference import json_fuzz
+from tests.reference import json_twin as twin
 
 
 def view(data: bytes) -> np.ndarray:

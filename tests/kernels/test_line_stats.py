@@ -6,10 +6,10 @@ import random
 
 import numpy as np
 import pytest
-import text_twin
 
 from tamis.kernels.text import _seen
 from tamis.kernels.text.line_stats import line_counts
+from tests.reference import text_twin
 
 
 def count(text: str) -> dict[str, int]:

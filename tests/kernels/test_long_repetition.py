@@ -6,11 +6,11 @@ import random
 
 import numpy as np
 import pytest
-import text_twin
 
 from tamis.kernels.text._ngrams import DUPLICATE, GOPHER_DUPLICATE, GOPHER_TOP, TOP
 from tamis.kernels.text.long_repetition import long_fractions
 from tamis.kernels.text.word_stats import Wanted
+from tests.reference import text_twin
 
 EVERYTHING = Wanted(last_n=10, duplicates=2044, tops=2044, joins=2044)
 KINDS = {

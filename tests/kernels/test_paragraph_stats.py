@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import text_twin
 
 from tamis.kernels.text import _seen
 from tamis.kernels.text.paragraph_stats import paragraph_counts, phrase_counts
+from tests.reference import text_twin
 
 
 def count(text: str, stripped: bool = False) -> list[int]:

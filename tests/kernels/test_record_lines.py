@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import json_fuzz
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 from tamis.kernels.records.json_scan import OK, scan_records
 from tamis.kernels.records.record_lines import record_lines
+from tests.reference import json_fuzz
 
 LINES = st.sampled_from([
     b"{}", b'{"a":1}', b' {"a":"}"} ', b'{"text":"' + b"x" * 70 + b'"}\t', b"", b" ", b"\t\r", b"\r", b'{"b":[{}]}\r',

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import pyarrow as pa
-import text_twin
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from tamis.kernels.buffers import string_buffers
 from tamis.kernels.text import split_lines as lines
 from tamis.kernels.text.split_lines import line_table
 from tamis.kernels.text.text_stats import statistics
+from tests.reference import text_twin
 
 PARTS = [
     "a",

@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-import text_twin
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tamis.errors import UsageError
 from tamis.kernels.buffers import string_buffers
 from tamis.kernels.text.text_stats import STATISTICS, statistics
+from tests.reference import text_twin
 
 # Pieces from which interesting texts are made: whitespace of all kinds, marks, bullets, phrases, wide characters.
 PIECES = [

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import words_twin
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tamis.kernels.tokens.word_ids import ALL_CHARS, ASIDE, DONE, MISSING, Cut, Wanted, WordIds, word_ids
 from tamis.kernels.tokens.word_table import WordTable
+from tests.reference import words_twin
 
 MARKS = ["[SEP]", "<s>", "</s>", "\u2581x", "é["]
 WHITE = [c for c in map(chr, range(0x10000)) if c.isspace()]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import text_twin
 
 from tamis.kernels.buffers import string_buffers
 from tamis.kernels.text.text_stats import statistics
 from tamis.kernels.text.word_stats import COMMON_WORDS, COUNTS, PIECE, SYMBOL_WORDS, Wanted, word_counts
+from tests.reference import text_twin
 
 
 def test_listed_words_are_found_by_their_hashes() -> None:

@@ -7,9 +7,8 @@ import signal
 import time
 from pathlib import Path
 
-from forks import fork
-
 from tamis.memory.gpu_lock import GpuLock
+from tests.support.forks import fork
 
 
 def _holder(folder: str, begun: int, go: int) -> int:

@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from forks import fork
 
 from tamis.memory import kill_tree, meter
 from tamis.memory.release import hygiene_env
+from tests.support.forks import fork
 
 # A parent with a child, a grandchild, and a daemon that left them; it tells their pids.
 FAMILY = """

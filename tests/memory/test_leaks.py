@@ -1,9 +1,9 @@
 """The leak detector: leaks are found in time, everything else that floors do is not taken for one. The figures are printed (-s)."""
 
 import pytest
-from leak_series import KB, MB, PARTS, clean, leaking, sawtooth, warm_up
 
 from tamis.memory.leaks import FloorTrend, allowance, judge, partitions_until, without_steps
+from tests.memory.leak_series import KB, MB, PARTS, clean, leaking, sawtooth, warm_up
 
 CAP = 200_000_000
 

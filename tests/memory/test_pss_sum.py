@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tests.support.fake_meter import FakeMeter, FakeProcess
-
 from tamis.memory.meter import Pid
 from tamis.memory.pss_sum import EXACT_S, Tally
+from tests.support.fake_meter import FakeMeter, FakeProcess
 
 MB = 1_000_000
 

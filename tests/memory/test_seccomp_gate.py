@@ -7,10 +7,10 @@ import select
 from collections.abc import Iterator
 
 import pytest
-from behind_gate import BehindGate
 
 from tamis.memory import seccomp_gate as module
 from tamis.memory.seccomp_gate import Asked, Gate, filter_program
+from tests.support.behind_gate import BehindGate
 
 MIB = 1 << 20
 SETUP = "import mmap, os, resource, subprocess, threading"

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_run import make_run, make_version_1
 
 from tamis.observe.dashboard.listening import listen
 from tamis.observe.dashboard.server import HEADER_S, Server
 from tamis.observe.dashboard.watching import Watcher
+from tests.support.made_run import make_run, make_version_1
 
 SRC = Path(__file__).parents[2] / "src"
 TOKEN = "an-example-token-of-32-characters"

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_runner import CliRunner
 
 from tamis.backends.local import InProcessExecutor
 from tamis.cli.main import app
@@ -19,6 +18,7 @@ from tamis.stages.text.filters import ScoreFilter
 from tamis.stages.text.filters.heuristic import NumbersFilter, WordCountFilter
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
+from tests.support.cli_runner import CliRunner
 
 
 def run(source: Path, target: Path, min_words: int, max_numbers: float) -> str:

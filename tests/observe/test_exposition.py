@@ -7,10 +7,10 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strict_exposition import parse
 
 from tamis.observe.exposition import Family, number, render
 from tamis.terminal import printable
+from tests.support.strict_exposition import parse
 
 
 def test_families_as_text() -> None:

@@ -8,14 +8,14 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from made_run import make_run, make_version_1
-from markup_check import parsed
 
 from tamis.observe.dashboard.fragments import active, fragments
 from tamis.observe.dashboard.watching import Watcher
 from tamis.observe.passes import find_place
 from tamis.observe.points import AlertPoint
 from tamis.observe.snapshot import read_snapshot
+from tests.support.made_run import make_run, make_version_1
+from tests.support.markup_check import parsed
 
 HOSTILE = "<script>alert(1)</script>"
 

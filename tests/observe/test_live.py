@@ -11,8 +11,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from cli_runner import CliRunner
-from made_run import make_run
 
 from tamis.backends.local import InProcessExecutor
 from tamis.cli.main import app
@@ -24,6 +22,8 @@ from tamis.observe.live import Live, read_live
 from tamis.pipeline import Pipeline
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
+from tests.support.cli_runner import CliRunner
+from tests.support.made_run import make_run
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from made_run import STAGES, make_run, make_version_1
-from strict_exposition import parse
 
 from tamis.engine.monitor.database import RunDatabase
 from tamis.observe.metrics import Metrics
+from tests.support.made_run import STAGES, make_run, make_version_1
+from tests.support.strict_exposition import parse
 
 TOTALS = {
     "used_bytes": 300, "budget_bytes": 1000, "documents": 50, "written": 30, "dropped": 15, "quarantined": 5,

@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
-from made_run import make_run
 
 from tamis.dedup.passes import Passes
 from tamis.dedup.workflow import Workflow
 from tamis.errors import UsageError
 from tamis.observe.passes import find_place, find_run
+from tests.support.made_run import make_run
 
 
 def test_a_run(tmp_path: Path) -> None:

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import SRC, tamis
-from made_run import add_moment, make_run
-from slow_run import recipe, stages
 
 from tamis.engine.monitor.database import RunDatabase
 from tamis.observe.endpoint import Endpoint
 from tamis.observe.metrics import Metrics
+from tests.support.command import SRC, tamis
+from tests.support.made_run import add_moment, make_run
+from tests.support.slow_run import recipe, stages
 
 pytestmark = pytest.mark.skipif(
     shutil.which("prometheus") is None or shutil.which("promtool") is None,

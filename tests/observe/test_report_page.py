@@ -8,9 +8,8 @@ import sqlite3
 from html.parser import HTMLParser
 from pathlib import Path
 
-from made_run import make_run, manifest
-
 from tamis.observe.report import write_report
+from tests.support.made_run import make_run, manifest
 
 HOSTILE = "<script>alert(1)</script>"
 

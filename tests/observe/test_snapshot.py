@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
-from made_run import BUDGET, STAGES, make_run, make_version_1
 
 from tamis.observe.snapshot import Wanted, read_object, read_snapshot
+from tests.support.made_run import BUDGET, STAGES, make_run, make_version_1
 
 
 def test_a_live_run(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from cli_runner import CliRunner
 
 from tamis.backends.local import InProcessExecutor
 from tamis.cli.main import app
@@ -25,6 +24,7 @@ from tamis.stages.text.filters.heuristic.string import MeanWordLengthFilter, Wor
 from tamis.stages.text.io.reader import DocumentReader
 from tamis.stages.text.io.writer import JsonlWriter
 from tamis.tasks import DocumentBatch
+from tests.support.cli_runner import CliRunner
 
 N = 600
 LIMITS: dict[str, float] = {

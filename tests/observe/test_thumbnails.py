@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support.sample_images import jpeg, png, tar
 
 from tamis.observe.thumbnails import __main__ as child
 from tamis.observe.thumbnails.choose import MAX_PER_RULE, Chosen, Sheet, choose, first_rows, is_about_images
 from tamis.observe.thumbnails.sheet import markup, thumbnail_grids
+from tests.support.sample_images import jpeg, png, tar
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from cli_runner import CliRunner
 
 from tamis.backends.local import InProcessExecutor
 from tamis.cli.jobs.drops import print_drops
@@ -40,6 +39,7 @@ from tamis.stages.text.filters.heuristic.string import LongWordFilter, WordCount
 from tamis.stages.text.filters.histogram import HistogramFilter
 from tamis.stages.text.io.reader import DocumentReader, JsonlReader
 from tamis.stages.text.io.writer import ArrowWriter, JsonlWriter, ParquetWriter
+from tests.support.cli_runner import CliRunner
 
 
 class MinChars(ProcessingStage):

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from s3_server import CREDENTIALS, FaultyProxy, S3Server
+
+from tests.support.s3_server import CREDENTIALS, FaultyProxy, S3Server
 
 boto3 = pytest.importorskip("boto3", reason="the extra s3 is not installed")
 pytest.importorskip("moto", reason="moto[s3] is not installed")

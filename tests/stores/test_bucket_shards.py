@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bucket_runs import documents, keys, n_uploads
 
 from tamis import InProcessExecutor, Pipeline
 from tamis.dedup.exact.workflow import RemoveExactDuplicates
@@ -17,6 +16,7 @@ from tamis.errors import RunConflict
 from tamis.stages.text.io import JsonlReader, JsonlWriter
 from tamis.stores import s3 as requests
 from tamis.stores.uploads import send
+from tests.support.bucket_runs import documents, keys, n_uploads
 
 
 def put_input(s3: Any, bucket: str) -> None:

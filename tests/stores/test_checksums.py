@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bucket_runs import copy, documents
-from s3_server import FaultyProxy
 
 from tamis.errors import DownloadError, Incomplete, StoreError
 from tamis.formats.compression.streams import StreamReader
@@ -25,6 +23,8 @@ from tamis.stores import checksums, opening, retry, spool
 from tamis.stores import s3 as requests
 from tamis.stores.checksums import Expected, Running, expected_of
 from tamis.stores.reading import Damaged
+from tests.support.bucket_runs import copy, documents
+from tests.support.s3_server import FaultyProxy
 
 DATA = random.Random(7).randbytes(11_000_000)
 PART = 5 << 20  # the least that stores take

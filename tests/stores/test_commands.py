@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bucket_runs import documents, keys
-from cli_runner import CliRunner
-from command import tamis
 
 from tamis.cli.main import app
 from tamis.dedup.exact.workflow import RemoveExactDuplicates
@@ -19,6 +16,9 @@ from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
 from tamis.errors import UsageError
 from tamis.stores import retry
 from tamis.stores.homes import home_of
+from tests.support.bucket_runs import documents, keys
+from tests.support.cli_runner import CliRunner
+from tests.support.command import tamis
 
 TEXT = "A sieve lets fine flour pass and keeps back what is coarse, husks and stones among it; that is all it does. "
 

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bucket_runs import copy, documents, keys, n_uploads, write_input
-from s3_server import FaultyProxy
 
 from tamis.stores import retry
 from tamis.stores import s3 as requests
 from tamis.stores.uploads import send
+from tests.support.bucket_runs import copy, documents, keys, n_uploads, write_input
+from tests.support.s3_server import FaultyProxy
 
 KINDS = ("500", "503", "drop", "lost", "cut", "slow")
 

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
-from cli_runner import CliRunner
 
 from tamis import InProcessExecutor, Pipeline
 from tamis.cli.main import app
@@ -19,6 +18,7 @@ from tamis.errors import StoreError, UsageError
 from tamis.stages.text.io import DocumentReader, JsonlReader, JsonlWriter
 from tamis.stores import opening
 from tamis.stores.listing import find
+from tests.support.cli_runner import CliRunner
 
 
 def _documents(n: int, first: int = 0) -> list[dict[str, Any]]:

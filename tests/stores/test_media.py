@@ -12,9 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from s3_server import FaultyProxy
-from tests.support.sample_images import jpeg, members_of, png, tar
-from tests.support.sample_videos import library, make_video
 
 from tamis import InProcessExecutor, Pipeline
 from tamis.cli.media import video
@@ -29,6 +26,9 @@ from tamis.stages.video.io.video_reader import VideoReader
 from tamis.stores import opening, spool
 from tamis.stores.s3 import Bucket
 from tamis.tasks import DocumentBatch
+from tests.support.s3_server import FaultyProxy
+from tests.support.sample_images import jpeg, members_of, png, tar
+from tests.support.sample_videos import library, make_video
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bucket_runs import copy, documents, keys, n_uploads, write_input
 
 from tamis import InProcessExecutor, Pipeline
 from tamis.engine.run.output import bucket_output
@@ -19,6 +18,7 @@ from tamis.errors import RunConflict, StoreError, TamisError, UsageError
 from tamis.stages.text.io import JsonlReader, JsonlWriter, ParquetWriter
 from tamis.stores import s3 as requests
 from tamis.stores.homes import home_of, present
+from tests.support.bucket_runs import copy, documents, keys, n_uploads, write_input
 
 
 def test_a_run_writes_to_a_bucket_and_says_already(bucket: str, s3: Any, tmp_path: Path) -> None:

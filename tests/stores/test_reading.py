@@ -8,13 +8,13 @@ import random
 from typing import Any
 
 import pytest
-from s3_server import FaultyProxy
 
 from tamis.errors import StoreError, UsageError
 from tamis.formats.input_files.listing import list_files
 from tamis.stores import opening, options, retry
 from tamis.stores import s3 as requests
 from tamis.stores.reading import Changed
+from tests.support.s3_server import FaultyProxy
 
 DATA = random.Random(5).randbytes(5_300_000)
 

@@ -16,9 +16,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bucket_runs import keys, n_uploads
-from command import SRC, tamis
-from s3_server import FaultyProxy
 
 from tamis import InProcessExecutor, Pipeline
 from tamis.cli.doctor.command import bucket_advice
@@ -33,6 +30,9 @@ from tamis.stages.text.io import JsonlReader, JsonlWriter
 from tamis.stages.text.modifiers import Modify, UnicodeReformatter
 from tamis.stores import scratch_files
 from tamis.stores.s3 import Bucket, Refused
+from tests.support.bucket_runs import keys, n_uploads
+from tests.support.command import SRC, tamis
+from tests.support.s3_server import FaultyProxy
 
 END = "All of this site has one closing line, which says nothing new."
 
@@ -228,10 +228,9 @@ def test_ranges_of_keys_are_looked_at_by_agents(
     data: str, bucket: str, s3: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where one process would be the bottleneck: all agents read the keys out of the bucket."""
-    from here_agents import BUDGET, HereExecutor, HereSession
-
     from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
     from tamis.dedup.range_passes import passes, ranges
+    from tests.support.here_agents import BUDGET, HereExecutor, HereSession
 
     monkeypatch.setattr(ranges, "SPREAD_DOCUMENTS", 0)
     monkeypatch.setattr(passes, "_LEAST_RANGES", 3)

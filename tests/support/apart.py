@@ -42,7 +42,7 @@ def run_apart(script: Path, folder: Path, *arguments: str, seconds: float = 100.
     with out.open("wb") as file:
         done = subprocess.run(
             command, cwd=folder, stdin=subprocess.DEVNULL, stdout=file, stderr=file, timeout=seconds + 60, start_new_session=True,
-            env={**os.environ, "PYTHONPATH": str(SUPPORT), "TAMIS_PROFILES": "off", **environment}, check=False,
+            env={**os.environ, "PYTHONPATH": str(SUPPORT.parents[1]), "TAMIS_PROFILES": "off", **environment}, check=False,
         )  # fmt: skip
     printed = out.read_text(errors="replace")
     body, _, left = printed.partition("left behind, and ended: ")

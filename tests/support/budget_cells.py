@@ -20,9 +20,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
-from outside import measured
 
 from tamis.sizes import parse_size
+from tests.support.outside import measured
 
 ROOT = Path(__file__).resolve().parents[2]
 BUDGETS = ("300MB", "512MB", "1GB")
@@ -155,7 +155,7 @@ _WORDS = [
 _STAGES = """
 stages:
   - {{_target_: tamis.stages.text.io.reader.DocumentReader, file_paths: {source}}}
-  - {{_target_: hostile_stages.Hostile, kind: {kind}, mb: {mb}, path: {mapped}}}
+  - {{_target_: tests.faults.hostile_stages.Hostile, kind: {kind}, mb: {mb}, path: {mapped}}}
   - {{_target_: tamis.stages.text.io.writer.JsonlWriter, path: {target}}}
 """
 
@@ -228,7 +228,7 @@ def command_of(job: str, budget: str, source: Path, target: Path, folder: Path) 
             mapped.touch()
             os.truncate(mapped, mb * 10**6)
         recipe.write_text(_STAGES.format(source=source, kind=job, mb=mb, mapped=mapped, target=target))
-        what = ["run", str(recipe), "--allow-module", "hostile_stages"]
+        what = ["run", str(recipe), "--allow-module", "tests.faults.hostile_stages"]
     elif JOBS[job][0] == "run":
         what = [*JOBS[job], "--set", f"input={source}", "--set", f"output={target}"]
     else:
@@ -246,7 +246,7 @@ def run_cells(job: str, budget: str, source: Path, folder: Path, home: Path | No
         shutil.copytree(home, own, ignore=lambda _, names: [n for n in names if n == "profiles"])
     environment = {
         "HOME": str(own), "XDG_CACHE_HOME": str(own / ".cache"), "TAMIS_PROFILES": "",
-        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests" / "faults")]),
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
     }  # fmt: skip
     for is_first in (True, False):
         target = folder / "out"

@@ -12,7 +12,8 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from bounded import descendants, end_all, name_of
+
+from tests.support.bounded import descendants, end_all, name_of
 
 GRACE_S = 5.0
 

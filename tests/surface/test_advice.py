@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import importlib
 import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import compare
-from test_surface import DIFFERS, GROUPS, IMPORTS, LISTED, NAMES, covers
-
 from tamis._nemo_hints import advice, suggest_replacement
+from tests.surface import compare
+from tests.surface.test_surface import DIFFERS, GROUPS, IMPORTS, LISTED, NAMES, covers
 
 
 def test_there_is_advice_for_all_that_is_missing() -> None:

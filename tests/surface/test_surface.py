@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,8 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
 
-import compare  # noqa: E402
+from tests.surface import compare  # noqa: E402
 
 FACTS: dict[str, list[dict[str, Any]]] = json.loads((HERE / "surface.json").read_text())
 GROUPS: dict[str, dict[str, Any]] = tomllib.loads((HERE / "exceptions.toml").read_text())

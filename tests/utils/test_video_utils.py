@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +11,7 @@ import pytest
 from tamis.errors import FormatError, UsageError
 from tamis.utils import decoder_utils as decode
 from tamis.utils import windowing_utils as windows
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-from sample_videos import library, make_video
+from tests.support.sample_videos import library, make_video
 
 library()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,7 @@ from tamis.video.decoding import Frames, frames_at
 from tamis.video.encoding import Encoding, available, check_encoder, choose_encoder, encode_span, encoding_need
 from tamis.video.facts import read_facts
 from tamis.video.opening import VideoFault
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-from sample_videos import library, make_video
+from tests.support.sample_videos import library, make_video
 
 library()
 

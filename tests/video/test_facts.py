@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from fractions import Fraction
 from pathlib import Path
 
@@ -13,9 +12,7 @@ from tamis.errors import MissingExtra
 from tamis.video import opening
 from tamis.video.facts import MAX_PIXELS, read_facts
 from tamis.video.opening import VideoFault
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-from sample_videos import library, make_video, truncated
+from tests.support.sample_videos import library, make_video, truncated
 
 library()
 

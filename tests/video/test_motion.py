@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,9 +17,7 @@ from tamis.stages.video.filtering.motion_vector_backend import (
 from tamis.video.facts import read_facts
 from tamis.video.motion import TOO_SMALL, MotionMap, frames_wanted
 from tamis.video.vectors import measure_motion, sampled_vectors
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-from sample_videos import library, make_video
+from tests.support.sample_videos import library, make_video
 
 library()
 _NOISE = np.repeat(np.repeat(np.random.default_rng(0).integers(0, 255, (80, 160, 3), np.uint8), 4, 0), 4, 1)

@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
-import sketch_twin as twin
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from tamis.kernels.buffers import StringBuffers, string_buffers
 from tamis.kernels.sketch._documents import shingling
 from tamis.kernels.sketch._shingles import HASHES
 from tamis.kernels.sketch.band_keys import SKETCH_VERSION, band_keys, sketched
+from tests.reference import sketch_twin as twin
 
 TEXTS = st.one_of(
     st.none(),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import sketch_twin as twin
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tamis.errors import UsageError
 from tamis.kernels.sketch.components import link, new_parents, roots
+from tests.reference import sketch_twin as twin
 
 
 def u32(*numbers: int) -> np.ndarray:

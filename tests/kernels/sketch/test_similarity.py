@@ -7,13 +7,13 @@ import itertools
 import numpy as np
 import pyarrow as pa
 import pytest
-import sketch_twin as twin
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tamis.errors import UsageError
 from tamis.kernels.buffers import StringBuffers, string_buffers
 from tamis.kernels.sketch.similarity import lead, similarities
+from tests.reference import sketch_twin as twin
 
 TEXTS = st.one_of(
     st.none(), st.text(alphabet="ab ", max_size=60), st.text(alphabet="aé漢 \u3000", max_size=60), st.text(max_size=40)

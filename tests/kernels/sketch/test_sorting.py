@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import sketch_twin as twin
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tamis.errors import UsageError
 from tamis.kernels.sketch.sorting import CROWDED, sort_pairs, star_edges
+from tests.reference import sketch_twin as twin
 
 FEW_KEYS = st.lists(st.tuples(st.sampled_from([0, 1, 255, 2**33, 2**63, 2**64 - 1]), st.integers(0, 2**32 - 1)))
 ANY_KEYS = st.lists(st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 300)), max_size=200)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from markup_check import parsed, texts, titles
-
 from tamis.observe.charts.funnel import Step, funnel_chart
+from tests.support.markup_check import parsed, texts, titles
 
 
 def bars(html: str) -> list[tuple[str, str, str]]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from markup_check import parsed, texts, titles
-
 from tamis.observe.charts.histogram import Axis, Bars, histogram_chart
 from tamis.observe.charts.run_charts import scores_of
 from tamis.observe.snapshot import Snapshot
+from tests.support.markup_check import parsed, texts, titles
 
 
 def rects(html: str, kind: str) -> list[tuple[str, str]]:

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from markup_check import kinds, parsed, texts, titles
 
 from tamis.observe.charts.lines import Line, lines_chart, rates
 from tamis.observe.charts.run_charts import gpus_of, queues_of, speed_of, throughput_of
 from tamis.observe.points import GpuPoint, StagePoint, Total
 from tamis.observe.snapshot import Snapshot
+from tests.support.markup_check import kinds, parsed, texts, titles
 
 NONSENSE = [(0.0, float("nan")), (1.0, -5.0), (2.0, float("inf")), (3.0, 1e300)]
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from markup_check import kinds, parsed, texts, titles
-
 from tamis.observe.charts.memory import layers, memory_chart
 from tamis.observe.points import Total
+from tests.support.markup_check import kinds, parsed, texts, titles
 
 
 def point(at: float, used: float = 100e6, **more: object) -> Total:

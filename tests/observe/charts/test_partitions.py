@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from markup_check import kinds, parsed, titles
-
 from tamis.observe.charts.partitions import is_bad, map_chart, state_of
 from tamis.observe.charts.run_charts import map_of
 from tamis.observe.points import Cell
 from tamis.observe.snapshot import Snapshot
+from tests.support.markup_check import kinds, parsed, titles
 
 
 def test_states() -> None:

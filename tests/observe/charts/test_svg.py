@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from markup_check import parsed
 
 from tamis.observe.charts.svg import Frame, Key, figure, number, picked, text, ticks, time_ticks
+from tests.support.markup_check import parsed
 
 
 @given(st.text())

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+
 from tests.support.sample_images import jpeg, members_of, tar
 
 SECONDS = 120

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from tests.support.sample_images import jpeg, members_of, png, tar
 
 from tamis import InProcessExecutor, Pipeline, processing_stage
 from tamis.errors import RunConflict, UsageError
 from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.image.io import ConvertImageBatchToDocumentBatchStage, ImageReader, ImageReaderStage, ImageWriterStage
 from tamis.stages.text.io.writer import JsonlWriter
+from tests.support.sample_images import jpeg, members_of, png, tar
 
 
 @pytest.fixture

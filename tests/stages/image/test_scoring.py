@@ -11,8 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support import small_clip
-from tests.support.sample_images import jpeg, pixels, png, stored, tar
 
 from tamis import InProcessExecutor, Pipeline
 from tamis.errors import UsageError
@@ -24,6 +22,8 @@ from tamis.stages.image.heads import AestheticHead, NsfwHead
 from tamis.stages.image.io.image_reader import ImageReader, ImageReaderStage
 from tamis.stages.image.io.image_writer import ImageWriterStage
 from tamis.tasks import FileGroupTask
+from tests.support import small_clip
+from tests.support.sample_images import jpeg, pixels, png, stored, tar
 
 torch = pytest.importorskip("torch", reason="the extra `models` is not installed")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +26,8 @@ from tamis.stages.video.preview.preview import PreviewStage
 from tamis.tasks import Video, VideoTask
 from tamis.video.previews import thumbnail
 from tamis.video.windows import compute_windows, smart_nframes
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
-import small_chat
-from sample_videos import library, make_video
+from tests.support import small_chat
+from tests.support.sample_videos import library, make_video
 
 library()
 pytest.importorskip("transformers", reason="the extra `models` is not installed")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +25,8 @@ from tamis.stages.video.io.video_reader import VideoReader
 from tamis.tasks import Video, VideoTask
 from tamis.video.decoding import Frames
 from tamis.video.sampling import FrameExtractionPolicy, FramePurpose, rgb, shown_size, square
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
-import small_clip
-from sample_videos import library, make_video
+from tests.support import small_clip
+from tests.support.sample_videos import library, make_video
 
 library()
 pytest.importorskip("torch")

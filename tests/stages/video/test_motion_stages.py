@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,7 @@ from tamis.stages.video.filtering.motion_filter import MotionFilterStage, Motion
 from tamis.stages.video.io.clip_writer import ClipWriterStage
 from tamis.stages.video.io.video_reader import VideoReader
 from tamis.tasks import Video, VideoTask
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
-from sample_videos import library, make_video
+from tests.support.sample_videos import library, make_video
 
 library()
 _NOISE = np.repeat(np.repeat(np.random.default_rng(0).integers(0, 255, (80, 160, 3), np.uint8), 4, 0), 4, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from uuid import UUID
 
@@ -18,9 +17,7 @@ from tamis.stages.video.io.clip_writer import ClipWriterStage
 from tamis.stages.video.io.video_reader import VideoReader
 from tamis.stages.video.own_stage import OnVideoTasks
 from tamis.tasks import Clip, DocumentBatch, VideoTask
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
-from sample_videos import library, make_video
+from tests.support.sample_videos import library, make_video
 
 library()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,8 @@ from tamis.stages.video.io.video_reader import VideoReader, VideoReaderStage
 from tamis.tasks import DocumentBatch, FileGroupTask, Video, VideoTask
 from tamis.video.facts import read_facts
 from tamis.video.spans import clip_id, fixed_spans
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
-from cli_runner import CliRunner
-from sample_videos import library, make_video, truncated
+from tests.support.cli_runner import CliRunner
+from tests.support.sample_videos import library, make_video, truncated
 
 library()
 OFF = {"generate_embeddings": False, "generate_previews": False, "generate_captions": False}

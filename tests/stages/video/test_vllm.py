@@ -20,9 +20,7 @@ from tamis.stages.video.caption import caption_enhancement, caption_generation, 
 from tamis.stages.video.models import vllm_chat
 from tamis.stages.video.models.captioner import Question
 from tamis.tasks import Video, VideoTask
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
-from sample_videos import library, make_video
+from tests.support.sample_videos import library, make_video
 
 library()
 pytest.importorskip("PIL")

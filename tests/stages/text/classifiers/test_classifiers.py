@@ -16,9 +16,6 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the extra `models` is not installed")
 transformers = pytest.importorskip("transformers", reason="the extra `models` is not installed")
-sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
-
-import small_models as small  # noqa: E402
 
 from tamis.errors import UsageError  # noqa: E402
 from tamis.memory.device_limits import DeviceMemory  # noqa: E402
@@ -29,6 +26,7 @@ from tamis.stages.text.models.device import Work  # noqa: E402
 from tamis.stages.text.models.tokenizer import Tokenizer  # noqa: E402
 from tamis.stages.text.models.utils import TOKENS  # noqa: E402
 from tamis.tasks import DocumentBatch  # noqa: E402
+from tests.stages.text.models import small_models as small  # noqa: E402
 
 LABELS = ["High", "Medium", "Low"]
 TEXTS = small.texts()

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from loopback import Loopback, serve
+
+from tests.support.loopback import Loopback, serve
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
 @pytest.fixture(scope="session")
 def s3_url() -> Iterator[str]:
     pytest.importorskip("moto", reason="moto[s3] is not installed")
-    from s3_server import S3Server
+    from tests.support.s3_server import S3Server
 
     with S3Server() as server:
         yield server.url
@@ -30,10 +31,10 @@ def s3_url() -> Iterator[str]:
 def s3(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     """boto3's own client, for what a test puts there; the environment says how to reach the server, as a user's would."""
     import boto3
-    from s3_server import CREDENTIALS
 
     from tamis.stores import opening
     from tamis.stores import s3 as store
+    from tests.support.s3_server import CREDENTIALS
 
     for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": s3_url}.items():
         monkeypatch.setenv(name, value)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loopback import Loopback
 
 from tamis import InProcessExecutor
 from tamis.errors import DownloadError, TamisError, UsageError
@@ -31,6 +30,7 @@ from tamis.stages.text.download.fetch import USUAL
 from tamis.stages.text.download.names import own_name_of_url
 from tamis.stages.text.io.writer import JsonlWriter
 from tamis.tasks import DocumentBatch, EmptyTask, FileGroupTask
+from tests.support.loopback import Loopback
 
 
 class Urls(URLGenerator):

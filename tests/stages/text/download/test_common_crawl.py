@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-import warc_files
-from loopback import Loopback
 
 from tamis import InProcessExecutor
 from tamis.errors import DownloadError, FormatError, Incomplete, StoreError, UsageError
@@ -33,6 +31,8 @@ from tamis.stages.text.download.common_crawl import (
 from tamis.stages.text.download.streams import Decoded
 from tamis.stages.text.io.writer import JsonlWriter
 from tamis.tasks import DocumentBatch, EmptyTask, FileGroupTask
+from tests.support import warc_files
+from tests.support.loopback import Loopback
 
 ENGLISH = (
     "The tower on the hill was built in the year in which the river changed its course, and it has been used by the people of "

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loopback import Loopback
 
 from tamis.errors import DownloadError
 from tamis.stages.text.download.fetch import (
@@ -20,6 +19,7 @@ from tamis.stages.text.download.fetch import (
     fetch_file,
     fetch_range,
 )
+from tests.support.loopback import Loopback
 
 DATA = random.Random(1).randbytes(300_000)
 

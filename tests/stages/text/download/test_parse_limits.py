@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import warc_files
 
 from tamis import InProcessExecutor
 from tamis.pipeline import Pipeline
@@ -31,6 +30,7 @@ from tamis.stages.text.download.parse_limits import (
 from tamis.stages.text.download.wikipedia import WikipediaExtractor, WikipediaIterator
 from tamis.stages.text.io.writer import JsonlWriter
 from tamis.tasks import FileGroupTask
+from tests.support import warc_files
 
 SMALL = ParseLimits(max_bytes=1000, max_depth=5, max_tags=20)
 QUICK = ParseLimits(max_bytes=10_000_000, max_depth=100, max_tags=100, cpu_s=0.2)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loopback import Loopback
 
 from tamis.errors import DownloadError, UsageError
 from tamis.stages.text.download.wikipedia import (
@@ -20,6 +19,7 @@ from tamis.stages.text.download.wikipedia import (
     WikipediaUrlGenerator,
 )
 from tamis.tasks import EmptyTask
+from tests.support.loopback import Loopback
 
 HEAD = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" xml:lang="en"><siteinfo><sitename>W</sitename></siteinfo>'
 

