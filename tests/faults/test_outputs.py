@@ -219,9 +219,9 @@ def test_changed_inputs_and_stages_are_refused(source: Path, tmp_path: Path) -> 
 
 def test_changed_source_of_a_stage_is_refused(source: Path, tmp_path: Path) -> None:
     module = tmp_path / "mine.py"
-    code = "from fault_stages import TextStage\n\n\nclass Mine(TextStage):\n    name = 'mine'\n\n    def process(self, task):\n        return task{}\n"
+    code = "from tests.faults.fault_stages import TextStage\n\n\nclass Mine(TextStage):\n    name = 'mine'\n\n    def process(self, task):\n        return task{}\n"
     script = (
-        "import sys\nfrom mine import Mine\nfrom fault_harness import execute\nfrom pathlib import Path\n"
+        "import sys\nfrom mine import Mine\nfrom tests.faults.fault_harness import execute\nfrom pathlib import Path\n"
         "print(execute(Path(sys.argv[1]), Path(sys.argv[2]), [Mine()], local=False).status)\n"
     )
 

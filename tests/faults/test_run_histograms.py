@@ -29,7 +29,7 @@ Table = dict[tuple[str, str, str], dict[int, int]]
 TARGET = """
 import sys
 from tests.faults.fault_stages import Slow
-from test_run_histograms import stages
+from tests.faults.test_run_histograms import stages
 from tamis import LocalExecutor, Pipeline
 from tamis.stages.text.io.reader import DocumentReader
 from tamis.stages.text.io.writer import JsonlWriter
