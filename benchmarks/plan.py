@@ -93,7 +93,8 @@ def _write(path: Path, lines: list[bytes]) -> None:
 
         pq.write_table(pa.Table.from_pylist([json.loads(x) for x in lines]), path, row_group_size=2000)
         return
-    from tamis.formats.compression.streams import StreamWriter, codec_of
+    from tamis.formats.compression.codecs import codec_of
+    from tamis.formats.compression.streams import StreamWriter
 
     with StreamWriter(path, codec_of(path)) as out:
         out.write(b"".join(lines))

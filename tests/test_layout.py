@@ -58,7 +58,7 @@ ROOMS = {
     "formats": {"errors", "failures", "_lazy", "stores", "files", "sizes", "kernels", "tasks", "video", "images"},
     "tasks": {"errors", "failures", "_lazy", "stores", "sizes", "kernels", "video", "images"},
     "memory": {"errors", "files", "sizes"},
-    "forecast": {"errors", "files", "sizes", "memory"},
+    "forecast": {"errors", "files", "sizes", "memory", "formats"},
     "stages": {"errors", "failures", "_lazy", "stores", "files", "secrets", "sizes", "signatures", "kernels", "formats", "tasks", "memory", "video", "images", "dedup"},  # see PUBLIC_PATHS_OF_DEDUP
     "pipeline": {"errors", "backends", "stores", "files", "sizes", "hints", "terminal", "tasks", "stages"},
     "engine": {"errors", "failures", "stores", "files", "secrets", "sizes", "hints", "kernels", "formats", "tasks", "memory", "forecast", "stages"},

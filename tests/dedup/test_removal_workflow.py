@@ -241,7 +241,7 @@ def test_paths_of_a_table_mean_files_of_the_input_by_each_path_alone(
         ({"drop_id_field": True, "id_field": None}, "there is no field to drop"),
         ({"input_kwargs": {"lines": 1, "x": 1}}, ": input_kwargs has"),
         ({"duplicate_id_read_kwargs": {"x": 1}}, "duplicate_id_read_kwargs has"),
-        ({"duplicate_id_read_kwargs": {"compression": "gz"}}, "duplicate_id_read_kwargs: compression is told"),
+        ({"duplicate_id_read_kwargs": {"compression": "gz"}}, "duplicate_id_read_kwargs: .*compression"),
         ({"output_filetype": "csv"}, "output_filetype must be"),
         ({"output_mode": "anew"}, "output_mode must be"),
         ({"id_field": 7}, "id_field=.*expected the name of a field"),

@@ -12,7 +12,8 @@ import pytest
 
 from tamis.demo.corpus import Planted, corpus_dir, gather, load
 from tamis.errors import RunConflict, UsageError
-from tamis.formats.compression.streams import StreamFault, StreamReader
+from tamis.formats.compression.source import StreamFault
+from tamis.formats.compression.streams import StreamReader
 
 TARGET_BYTES = 3_000_000
 

@@ -22,7 +22,8 @@ from tamis.engine.run.output.names import name_of
 from tamis.engine.supervisor.actions import CommitPartition, ReplaceFile
 from tamis.engine.supervisor.units import Kind, Piece
 from tamis.errors import RunConflict
-from tamis.formats.compression.streams import StreamReader, StreamWriter, codec_of
+from tamis.formats.compression.codecs import codec_of
+from tamis.formats.compression.streams import StreamReader, StreamWriter
 
 OPERATIONS = ("open", "fsync", "fdatasync", "link", "write", "unlink", "close")
 

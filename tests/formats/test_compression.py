@@ -17,10 +17,10 @@ import pytest
 import zstandard
 
 from tamis.errors import UsageError
-from tamis.formats.compression import members, source, zstd
-from tamis.formats.compression.streams import StreamFault, StreamReader, StreamWriter, codec_of, strip_codec
-
-CODECS = ["gz", "zst", "bz2", "xz"]
+from tamis.formats.compression import source, zstd
+from tamis.formats.compression.codecs import CODECS, codec_of, strip_codec
+from tamis.formats.compression.source import StreamFault
+from tamis.formats.compression.streams import StreamReader, StreamWriter
 
 
 def compress(data: bytes, codec: str) -> bytes:
@@ -56,13 +56,13 @@ def drain(stream: bytes, codec: str | None, n_bytes: int = 70_000) -> tuple[byte
 
 
 def test_codec_of_the_suffix() -> None:
-    assert [codec_of(f"x.jsonl.{c}") for c in CODECS] == CODECS
+    assert [codec_of(f"x.jsonl.{c}") for c in CODECS] == list(CODECS)
     assert codec_of("x.jsonl") is None
     assert strip_codec("dir.gz/x.jsonl.xz") == "dir.gz/x.jsonl"
     assert strip_codec("dir.gz/x.jsonl") == "dir.gz/x.jsonl"
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", list(CODECS))
 @pytest.mark.parametrize("n_bytes", [0, 1, 5, 100_000, 3_000_000])
 def test_round_trip(tmp_path: Path, codec: str, n_bytes: int) -> None:
     data = text(n_bytes)
@@ -88,7 +88,7 @@ def test_an_empty_file_is_an_empty_stream(codec: str | None) -> None:
     assert drain(b"", codec) == (b"", None)
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", list(CODECS))
 def test_several_members_are_one_stream(codec: str) -> None:
     a, b = text(400_000, 1), text(300_000, 2)
     stream = compress(a, codec) + compress(b"", codec) + compress(b, codec) + compress(b"end", codec)
@@ -125,7 +125,7 @@ def test_zstd_frames_of_every_shape(level: int) -> None:
     )
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", list(CODECS))
 def test_a_bomb_is_decoded_in_bounded_memory(codec: str) -> None:
     stream = compress(bytes(60_000_000), codec)
     reader = StreamReader(io.BytesIO(stream), codec)
@@ -139,7 +139,7 @@ def test_a_bomb_is_decoded_in_bounded_memory(codec: str) -> None:
     assert peak_bytes < (12_000_000 if codec == "xz" else 4_000_000)  # xz: a dictionary of 8 MiB is part of it
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", list(CODECS))
 @pytest.mark.parametrize("share", [0.001, 0.1, 0.5, 0.9, 0.9999])
 def test_a_truncated_file_gives_its_decodable_bytes_then_a_fault(codec: str, share: float) -> None:
     data = text(2_500_000)
@@ -249,7 +249,7 @@ def test_a_corrupt_zstd_block_leaves_the_blocks_before_it() -> None:
     assert 0.6 * len(data) < len(got) < len(data)
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", list(CODECS))
 def test_garbage_after_a_complete_member_is_a_fault_at_its_offset(codec: str) -> None:
     stream = compress(b"line\n" * 100, codec)
     got, fault = drain(stream + b"garbage!", codec)
@@ -258,7 +258,7 @@ def test_garbage_after_a_complete_member_is_a_fault_at_its_offset(codec: str) ->
     assert fault.compressed_offset == len(stream)
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", list(CODECS))
 def test_a_file_that_is_something_else_is_a_fault_at_zero(codec: str) -> None:
     got, fault = drain(b'{"text": "plain"}\n', codec)
     assert got == b""
@@ -272,7 +272,7 @@ class Pipe(io.BytesIO):
         return False
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", list(CODECS))
 def test_a_pipe_can_be_read_too(codec: str) -> None:
     data = text(1_500_000)
     stream = compress(data, codec)
@@ -302,7 +302,7 @@ def test_a_zstd_dictionary_is_named() -> None:
     assert f"needs dictionary {dictionary.dict_id()}" in fault.reason
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", list(CODECS))
 def test_random_damage_never_loses_the_beginning_and_never_crashes(codec: str) -> None:
     rng, data = random.Random(7), text(60_000)
     stream = compress(data, codec)
@@ -314,7 +314,7 @@ def test_random_damage_never_loses_the_beginning_and_never_crashes(codec: str) -
         assert got == data or fault is not None
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", list(CODECS))
 def test_skip_decodes_and_discards(codec: str) -> None:
     data = text(500_000)
     reader = StreamReader(io.BytesIO(compress(data, codec)), codec)
@@ -345,7 +345,7 @@ def test_a_failed_allocation_is_no_fault_of_the_stream(
         def decompress(self, data: bytes, max_length: int) -> bytes:
             raise error
 
-    monkeypatch.setattr(members, "_new_decoder", lambda codec: Starved())
+    monkeypatch.setattr(type(CODECS[codec]), "new_decoder", lambda self: Starved())
     with pytest.raises(MemoryError):
         StreamReader(io.BytesIO(compress(b"abc", codec)), codec).read(10)
 
@@ -362,7 +362,7 @@ def test_a_failed_zstd_allocation_is_no_fault_of_the_stream() -> None:
         reader.skip(10**9)
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", list(CODECS))
 def test_written_bytes_are_deterministic(tmp_path: Path, codec: str) -> None:
     for name in ("one", "two"):
         with StreamWriter(tmp_path / name, codec) as writer:
@@ -377,7 +377,7 @@ def test_gzip_output_carries_no_time_and_no_name(tmp_path: Path) -> None:
     assert head[:8] == b"\x1f\x8b\x08\x00\x00\x00\x00\x00"
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", list(CODECS))
 def test_an_aborted_file_reads_as_truncated(tmp_path: Path, codec: str) -> None:
     path = tmp_path / "x"
     with contextlib.suppress(RuntimeError), StreamWriter(path, codec) as writer:

@@ -23,7 +23,8 @@ from tamis import files
 from tamis.curation.writing import cuts_of
 from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.solver import run_apart, say
-from tamis.formats.compression.streams import StreamWriter, codec_of
+from tamis.formats.compression.codecs import codec_of
+from tamis.formats.compression.streams import StreamWriter
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.formats.parquet import format as parquet
 from tamis.formats.schema.presenting import kept_metadata, present

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tamis.files import Closing
-from tamis.formats.compression.streams import StreamWriter, codec_of
+from tamis.formats.compression.codecs import codec_of
+from tamis.formats.compression.streams import StreamWriter
 
 _BUFFER_BYTES = 1 << 20
 _ROW_GROUP_BYTES = 4_000_000

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from tamis.formats.compression.codecs import CODECS
+
 MB, GB, TB = 10**6, 10**9, 10**12
 
 # Decoded MB per second of one core.
@@ -37,7 +39,7 @@ RATES: dict[str, float] = {
 UNKNOWN_RATE = 20.0  # a stage of the user's own
 
 # Decoded bytes of one stored byte.
-PACKED = {".gz": 3.0, ".zst": 3.5, ".bz2": 4.0, ".xz": 4.0, ".parquet": 2.0}
+PACKED = {codec.suffix: codec.text_ratio for codec in CODECS.values()} | {".parquet": 2.0}
 DOCUMENT_BYTES = 4000  # where nothing is known about the documents
 
 # Where neither a probe nor a profile tells: a run of the shipped stages, measured.

@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from tamis.formats.compression.codecs import SUFFIXES
 from tamis.stores.opening import open_buffered
 
 if TYPE_CHECKING:
     from tamis.formats.base import LineFormat, TableFormat
 
-CODECS = ("", ".gz", ".zst", ".bz2", ".xz")
+CODEC_SUFFIXES = ("", *SUFFIXES)
+"""Plain, or with the suffix of a compression."""
 
 
 class Lines(NamedTuple):
@@ -47,7 +49,7 @@ LINES = {"jsonl": Lines((".jsonl", ".json", ".ndjson"), "tamis.formats.jsonl.for
 TABLES = {
     "parquet": Rows((".parquet",), "tamis.formats.parquet.format", b"PAR1"),
     "arrow": Rows((".arrow", ".feather"), "tamis.formats.arrow.format", b"ARROW1"),
-    "text": Rows((".txt", ".text", ".md"), "tamis.formats.text.format", codecs=CODECS, only_asked=True),
+    "text": Rows((".txt", ".text", ".md"), "tamis.formats.text.format", codecs=CODEC_SUFFIXES, only_asked=True),
     "video": Rows((".mp4", ".mov", ".avi", ".mkv", ".webm"), "tamis.formats.video.format", only_asked=True),
     "images": Rows(
         (".tar", ".jpg", ".jpeg", ".png", ".webp"), "tamis.formats.images.format", only_asked=True, beside=(".txt", ".json"), ratio=0.01,
@@ -74,7 +76,7 @@ def codecs_of(suffix: str) -> tuple[str, ...]:
     >>> codecs_of(".parquet"), codecs_of(".jsonl")
     (('',), ('', '.gz', '.zst', '.bz2', '.xz'))
     """
-    return next((rows.codecs for rows in TABLES.values() if suffix in rows.suffixes), CODECS)
+    return next((rows.codecs for rows in TABLES.values() if suffix in rows.suffixes), CODEC_SUFFIXES)
 
 
 def table_name(path: str) -> str:
@@ -155,7 +157,9 @@ def line_name(path: str) -> str:
     ('jsonl', 'jsonl')
     """
     plain = path.lower()
-    found = (name for name, of in LINES.items() if plain.endswith(tuple(s + c for s in of.suffixes for c in CODECS)))
+    found = (
+        name for name, of in LINES.items() if plain.endswith(tuple(s + c for s in of.suffixes for c in CODEC_SUFFIXES))
+    )
     return next(found, "jsonl")
 
 

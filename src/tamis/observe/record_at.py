@@ -11,7 +11,8 @@ def line_at(path: str, offset: int) -> bytes | None:
 
     Raise ValueError for a line that is too large to show.
     """
-    from tamis.formats.compression.streams import StreamReader, codec_of
+    from tamis.formats.compression.codecs import codec_of
+    from tamis.formats.compression.streams import StreamReader
 
     pieces, size, before = [], 0, max(offset - 1, 0) if offset != len(_MARK) else 0
     raw = open(path, "rb", buffering=0)  # noqa: SIM115 (closed with the stream)

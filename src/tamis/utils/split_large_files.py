@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tamis.errors import Incomplete, TamisError, UsageError
+from tamis.formats.compression.codecs import SUFFIXES
 from tamis.terminal import printable
 from tamis.utils.file_utils import get_all_file_paths_under, get_default_file_extensions
-
-_COMPRESSED = (".gz", ".zst", ".bz2", ".xz")
 
 
 def split_parquet_file_by_size(
@@ -75,7 +74,7 @@ def main(args: argparse.Namespace | Sequence[str] | None = None) -> None:
     options = args if isinstance(args, argparse.Namespace) else parse_args(args)
     endings = get_default_file_extensions(options.file_type)
     if options.file_type == "jsonl":
-        endings = [e + c for e in (*endings, ".ndjson") for c in ("", *_COMPRESSED)]
+        endings = [e + c for e in (*endings, ".ndjson") for c in ("", *SUFFIXES)]
     found = get_all_file_paths_under(options.input_path, recurse_subdirectories=True)
     files = [p for p in found if p.endswith(tuple(endings))]
     source, output = (Path(os.path.abspath(p)) for p in (options.input_path, options.output_path))

@@ -13,7 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tamis.errors import FormatError
-from tamis.formats.compression.streams import StreamFault, StreamReader, codec_of
+from tamis.formats.compression.codecs import codec_of
+from tamis.formats.compression.source import StreamFault
+from tamis.formats.compression.streams import StreamReader
 from tamis.formats.registry import codecs_of, suffixes, table_format, table_name
 from tamis.stores.opening import open_buffered
 

@@ -17,9 +17,9 @@ from typing import IO, Annotated
 from tamis.cli.data.split_chunks import Chunks, Done, Limit, OpenChunk
 from tamis.cli.parsing.arguments import Argument, Option
 from tamis.errors import Incomplete, TamisError, UsageError
+from tamis.formats.compression.codecs import CODECS, NAMES_TEXT, SUFFIXES_TEXT, codec_of, strip_codec
 
 JSONL_SUFFIXES = (".jsonl", ".json", ".ndjson")
-CODECS = ("gz", "zst", "bz2", "xz")
 _READ_BYTES = 1 << 20
 # The beginning of a line whose end is not read yet waits in memory up to here, then in a temporary file.
 _PENDING_BYTES = 8 << 20
@@ -27,7 +27,7 @@ _PENDING_BYTES = 8 << 20
 
 def split(
     source: Annotated[
-        Path, Argument(metavar="IN", help="A .jsonl/.json/.ndjson file (plain, .gz, .zst, .bz2, .xz) or .parquet.")
+        Path, Argument(metavar="IN", help=f"A .jsonl/.json/.ndjson file (plain, {SUFFIXES_TEXT}) or .parquet.")
     ],
     target: Annotated[
         Path, Argument(metavar="OUT", help="The folder for the chunks; it is created if it does not exist.")
@@ -37,7 +37,7 @@ def split(
     ] = "128MB",
     rows: Annotated[int | None, Option(min=1, help="Write at most so many records into a chunk.")] = None,
     compress: Annotated[
-        str | None, Option(help="Compression of the chunks: gz, zst, bz2, xz or none. Default: as the input.")
+        str | None, Option(help=f"Compression of the chunks: {NAMES_TEXT} or none. Default: as the input.")
     ] = None,
 ) -> None:
     """Split one large file into smaller ones, between records.
@@ -69,10 +69,8 @@ def split(
 
 def split_file(source: Path, target: Path, limit: Limit, compress: str | None = None) -> Done:
     """Split `source` into the folder `target`; `compress` None keeps the input's compression."""
-    from tamis.formats.compression.streams import codec_of, strip_codec
-
     if compress is not None and compress not in (*CODECS, "none"):
-        raise UsageError(f"--compress: expected one of {', '.join(CODECS)} or none, got {compress!r}")
+        raise UsageError(f"--compress: expected one of {NAMES_TEXT} or none, got {compress!r}")
     if not source.exists():
         raise UsageError(f"no such file: {source}")
     if source.is_dir():
@@ -93,7 +91,8 @@ def split_file(source: Path, target: Path, limit: Limit, compress: str | None = 
 
 
 def _split_lines(source: Path, chunks: Chunks, limit: Limit, codec: str | None) -> Done:
-    from tamis.formats.compression.streams import StreamFault, StreamReader
+    from tamis.formats.compression.source import StreamFault
+    from tamis.formats.compression.streams import StreamReader
 
     done = Done()
     with StreamReader.open(source) as reader, _LineWriter(chunks, limit, codec, done) as writer:

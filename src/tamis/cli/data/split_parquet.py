@@ -9,9 +9,10 @@ import pyarrow as pa
 
 from tamis.cli.data.split_chunks import Chunks, Done, Limit, OpenChunk
 from tamis.formats.base import RowsFault
+from tamis.formats.compression.codecs import CODECS
 from tamis.formats.parquet.format import TableWriter, describe, iter_rows, open_file
 
-_CODEC_NAMES = {"gz": "gzip", "zst": "zstd", "none": "none"}
+_PARQUET_NAMES = {codec.name: codec.parquet_name for codec in CODECS.values() if codec.parquet_name} | {"none": "none"}
 
 
 def split_rows(source: Path, chunks: Chunks, limit: Limit, compress: str | None) -> Done:
@@ -21,12 +22,12 @@ def split_rows(source: Path, chunks: Chunks, limit: Limit, compress: str | None)
     """
     from tamis.errors import UsageError
 
-    if compress is not None and compress not in _CODEC_NAMES:
-        raise UsageError(f"--compress: Parquet files can use {', '.join(_CODEC_NAMES)}, got {compress!r}")
+    if compress is not None and compress not in _PARQUET_NAMES:
+        raise UsageError(f"--compress: Parquet files can use {', '.join(_PARQUET_NAMES)}, got {compress!r}")
     info = describe(source)
     schema, codec = _layout(source)
     done = Done(unit="row")
-    with _RowWriter(chunks, limit, schema, _CODEC_NAMES[compress] if compress else codec, done) as writer:
+    with _RowWriter(chunks, limit, schema, _PARQUET_NAMES[compress] if compress else codec, done) as writer:
         at = 0
         while at < info.n_rows:
             try:

@@ -13,7 +13,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tamis.errors import FormatError
-from tamis.formats.compression.streams import StreamFault, StreamReader, StreamWriter, codec_of
+from tamis.formats.compression.codecs import codec_of
+from tamis.formats.compression.source import StreamFault
+from tamis.formats.compression.streams import StreamReader, StreamWriter
 from tamis.formats.registry import is_read_whole, reads_rows, table_format
 from tamis.stores.opening import open_buffered, size_of
 

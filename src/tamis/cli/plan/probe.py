@@ -17,6 +17,7 @@ from tamis.cli.jobs.request import Request
 from tamis.cli.plan.trial import Trial, copied, spread, tried
 from tamis.errors import TamisError
 from tamis.forecast.prediction import Conditions, RunMeasurement
+from tamis.formats.compression.codecs import SUFFIXES
 from tamis.formats.input_files.listing import FileList
 from tamis.memory.predictor import Predictor
 from tamis.observe.points import UnitPoint
@@ -96,4 +97,4 @@ def kind_of(path: str) -> str:
     ('jsonl.gz', 'parquet')
     """
     name = os.path.basename(path).lower()
-    return ".".join(name.split(".")[-2:]) if name.endswith((".gz", ".zst", ".bz2", ".xz")) else name.rpartition(".")[2]
+    return ".".join(name.split(".")[-2:]) if name.endswith(SUFFIXES) else name.rpartition(".")[2]

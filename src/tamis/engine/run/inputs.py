@@ -15,7 +15,7 @@ from tamis.engine.run import disk
 from tamis.engine.run.output.directory import own_run_dir
 from tamis.engine.supervisor.units import Kind
 from tamis.errors import PipelineError, UsageError
-from tamis.formats.compression.streams import codec_of
+from tamis.formats.compression.codecs import codec_of
 from tamis.formats.input_files.listing import FileList, check_named, list_files
 from tamis.formats.registry import TABLES, is_table
 from tamis.sizes import parse_size

@@ -23,7 +23,8 @@ from tamis.engine.worker.quarantine import Bad, account_bad, damaged_rows, write
 from tamis.engine.worker.read import Contents, ReadOptions, open_input
 from tamis.engine.worker.stream_blocks import DecodedStream, Emit, StreamBlocks
 from tamis.formats.base import MAX_BATCH_ROWS, RowsFault
-from tamis.formats.compression.streams import StreamReader, codec_of
+from tamis.formats.compression.codecs import codec_of
+from tamis.formats.compression.streams import StreamReader
 from tamis.formats.registry import table_format
 from tamis.stores.opening import state_of_open
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from tamis.engine.job import Job
 from tamis.errors import PipelineError
-from tamis.formats.compression.streams import StreamReader, codec_of
+from tamis.formats.compression.codecs import codec_of
+from tamis.formats.compression.streams import StreamReader
 from tamis.formats.registry import holds_rows, line_format, table_format
 from tamis.stages.file_partitioning import JSONL_SUFFIXES
 from tamis.stores.opening import open_buffered

@@ -26,7 +26,9 @@ from tamis.engine.worker.quarantine import MAX_RAW_BYTES, Bad, damaged_rows
 from tamis.errors import FormatError, StoreError
 from tamis.failures import is_memory_failure
 from tamis.formats.base import RowsFault, TableInfo
-from tamis.formats.compression.streams import StreamFault, StreamReader, codec_of
+from tamis.formats.compression.codecs import codec_of
+from tamis.formats.compression.source import StreamFault
+from tamis.formats.compression.streams import StreamReader
 from tamis.formats.jsonl.known_records import Found, KnownRecords
 from tamis.formats.jsonl.ranges import read_range
 from tamis.formats.jsonl.stretches import Stretch, Stretches

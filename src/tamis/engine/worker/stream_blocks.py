@@ -13,7 +13,8 @@ from tamis.engine.supervisor.units import Kind, Piece, Unit
 from tamis.engine.worker.blocks import BlockWriter
 from tamis.engine.worker.quarantine import MAX_RAW_BYTES, Bad
 from tamis.engine.worker.read import Contents, broken_tail
-from tamis.formats.compression.streams import StreamFault, StreamReader
+from tamis.formats.compression.source import StreamFault
+from tamis.formats.compression.streams import StreamReader
 from tamis.formats.jsonl.ranges import end_of_line
 
 STEP_BYTES = 1 << 20

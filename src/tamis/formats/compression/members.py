@@ -1,4 +1,4 @@
-"""Members of gzip, bzip2 and xz files, one after another. Covers: bounded decoding and saving what precedes a fault.
+"""Decode the members of gzip, bzip2 and xz files one after another, in bounded memory, up to the byte of a fault.
 
 The decoders of the standard library throw away the output of a call that fails. So after a failure the same input goes
 through a second decoder in single-byte steps, up to the fault: for gzip a copy of the decoder made before each call
@@ -8,37 +8,32 @@ member (where the file can seek).
 
 from __future__ import annotations
 
-import bz2
-import lzma
-import zlib
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tamis.failures import is_memory_failure
-from tamis.formats.compression.source import PieceSource, Undecodable
-from tamis.formats.compression.stream_fault import BEHIND, CUT, DAMAGED, UNSUPPORTED
+from tamis.formats.compression.source import BEHIND, CUT, DAMAGED, UNSUPPORTED, PieceSource, Undecodable
+
+if TYPE_CHECKING:
+    from tamis.formats.compression.codecs import Codec
 
 OUT_BYTES = 256 * 1024
 """Decoded bytes per call, also when one compressed byte stands for thousands."""
 _REPLAY_BYTES = 1024
 _SINGLE_STEP_BYTES = 2**20
-XZ_MEMORY_BYTES = 2**27 + 2**22
-"""A dictionary of 128 MiB and what the decoder needs around it; xz -9 asks for 65 MiB in all."""
-_MAGIC = {"gz": b"\x1f\x8b", "bz2": b"BZh", "xz": b"\xfd7zXZ\x00"}
-_NAMES = {"gz": "gzip", "bz2": "bzip2", "xz": "xz"}
 _HEAD_BYTES = 64  # enough of an xz file to tell what its first block needs
 _CHECKS = ("incorrect data check", "incorrect length check")
 """What zlib says when all of a member could be decoded, but not to what was once compressed."""
-_DECODE_ERRORS = (zlib.error, lzma.LZMAError, OSError, EOFError, ValueError)
 
 
 class Members:
     """The decoded bytes of all members of `source`."""
 
-    def __init__(self, source: PieceSource, codec: str) -> None:
-        self._source, self._codec = source, codec
+    def __init__(self, source: PieceSource, codec: Codec) -> None:
+        self._source, self._codec, self._errors = source, codec, codec.decode_errors()
         self._input = b""
         self._decoder: Any = None
+        self._is_zlib = False  # such a decoder can be copied, and keeps input that it did not consume
         self._needs_input = True
         self._n_members = 0
         self.member_offset = 0
@@ -65,7 +60,7 @@ class Members:
             self._input = self._source.piece()
         if not self._input:
             return False
-        magic, name = _MAGIC[self._codec], _NAMES[self._codec]
+        magic, name = self._codec.magic, self._codec.long_name
         while len(self._input) < len(magic) and (more := self._source.piece()):
             self._input += more
         self.member_offset = self._source.offset() - len(self._input)
@@ -78,7 +73,8 @@ class Members:
                 else (f"not a {name} file", DAMAGED)
             )
             raise Undecodable(f"{what}: found bytes {found}, expected {magic.hex()}", self.member_offset, kind=kind)
-        self._decoder, self._needs_input, self._n_member_decoded = _new_decoder(self._codec), True, 0
+        self._decoder, self._needs_input, self._n_member_decoded = self._codec.new_decoder(), True, 0
+        self._is_zlib = hasattr(self._decoder, "unconsumed_tail")
         return True
 
     def _step(self) -> bytes:
@@ -86,17 +82,17 @@ class Members:
             self._input = self._source.piece()
             if not self._input:
                 raise Undecodable(
-                    f"the file ends inside a {_NAMES[self._codec]} member", self._source.offset(), kind=CUT
+                    f"the file ends inside a {self._codec.long_name} member", self._source.offset(), kind=CUT
                 )
-        before = self._decoder.copy() if self._codec == "gz" else None
+        before = self._decoder.copy() if self._is_zlib else None
         data = self._input
         try:
             decoded: bytes = self._decoder.decompress(data, OUT_BYTES)
         except MemoryError as exc:
-            raise MemoryError(self._wanted()) from exc
-        except _DECODE_ERRORS as exc:
+            raise MemoryError(self._memory_request()) from exc
+        except self._errors as exc:
             if is_memory_failure(exc):
-                raise MemoryError(self._wanted()) from exc
+                raise MemoryError(self._memory_request()) from exc
             end_offset = self._source.offset()
             if before is not None:
                 steps = _single_steps_zlib(before, data)
@@ -105,12 +101,12 @@ class Members:
                 steps = self._single_steps_replayed()
                 start_offset = self.member_offset
             else:
-                raise Undecodable(_reason(exc), end_offset, kind=_kind(exc)) from exc
-            bad = _salvage(steps, start_offset, exc)
-            if self._codec == "gz" and str(bad).endswith(_CHECKS):
+                raise self._undecodable(exc, end_offset) from exc
+            bad = self._salvage(steps, start_offset, exc)
+            if self._is_zlib and str(bad).endswith(_CHECKS):
                 bad.suspect_offset = self.member_offset
             raise bad from exc
-        if self._codec == "gz":
+        if self._is_zlib:
             self._input = self._decoder.unconsumed_tail
             # A full output buffer may mean that more output waits inside zlib though all input is consumed.
             self._needs_input = not self._input and len(decoded) < OUT_BYTES
@@ -121,11 +117,30 @@ class Members:
             self._n_members += 1
         return decoded
 
-    def _wanted(self) -> str:
+    def _memory_request(self) -> str:
         """Describe what a decoder that ran out of memory needed it for."""
-        name = _NAMES[self._codec]
-        n_bytes = xz_dictionary_bytes(self._head) if self._codec == "xz" else 0
-        return f"tried to allocate {n_bytes} bytes, the dictionary of an xz file" if n_bytes else f"the {name} decoder"
+        name, n_bytes = self._codec.long_name, self._codec.dictionary_bytes(self._head)
+        if not n_bytes:
+            return f"the {name} decoder"
+        return f"tried to allocate {n_bytes} bytes, the dictionary of an {name} file"
+
+    def _undecodable(self, exc: Exception, offset: int, salvaged: bytes = b"") -> Undecodable:
+        unsupported = self._codec.unsupported_reason(exc)
+        reason = unsupported or str(exc) or type(exc).__name__
+        return Undecodable(reason, offset, salvaged, UNSUPPORTED if unsupported else DAMAGED)
+
+    def _salvage(self, steps: Iterator[tuple[int, bytes]], start_offset: int, first: Exception) -> Undecodable:
+        """Run single steps until they fail where the large one did. `first` is the reason if they do not."""
+        saved, offset = bytearray(), start_offset
+        try:
+            for n_fed, decoded in steps:
+                offset = start_offset + n_fed
+                saved += decoded
+        except self._errors as exc:
+            if is_memory_failure(exc):
+                raise MemoryError(str(exc)) from exc
+            first = exc
+        return self._undecodable(first, offset, bytes(saved))
 
     def _single_steps_replayed(self) -> Iterator[tuple[int, bytes]]:
         """Decode the member again from its beginning, skipping what was already delivered.
@@ -133,7 +148,7 @@ class Members:
         The rest is fed to the decoder in single bytes.
         """
         self._source.rewind(self.member_offset)
-        decoder, left, n_fed = _new_decoder(self._codec), self._n_member_decoded, 0
+        decoder, left, n_fed = self._codec.new_decoder(), self._n_member_decoded, 0
         piece, at = b"", 0
         while not decoder.eof:
             data = b""
@@ -166,57 +181,3 @@ def _single_steps_zlib(decoder: Any, data: bytes) -> Iterator[tuple[int, bytes]]
             if not decoded and not waiting:
                 break
             yield i, decoded
-
-
-def _salvage(steps: Iterator[tuple[int, bytes]], start_offset: int, first: Exception) -> Undecodable:
-    """Runs single steps until they fail where the large one did. `first` is the reason if they do not."""
-    saved, offset = bytearray(), start_offset
-    try:
-        for n_fed, decoded in steps:
-            offset = start_offset + n_fed
-            saved += decoded
-    except _DECODE_ERRORS as exc:
-        if is_memory_failure(exc):
-            raise MemoryError(str(exc)) from exc
-        first = exc
-    return Undecodable(_reason(first), offset, bytes(saved), _kind(first))
-
-
-def _new_decoder(codec: str) -> Any:
-    if codec == "gz":
-        return zlib.decompressobj(31)
-    if codec == "bz2":
-        return bz2.BZ2Decompressor()
-    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY_BYTES)
-
-
-def xz_dictionary_bytes(head: bytes) -> int:
-    """Return the dictionary size that the first block of an xz file needs, from the file's first bytes.
-
-    Returns 0 if those bytes do not determine it.
-
-    >>> xz_dictionary_bytes(lzma.compress(b"", preset=0)), xz_dictionary_bytes(lzma.compress(b"x", preset=9))
-    (0, 67108864)
-    """
-    at, flags = 14, head[13] if len(head) > 13 and head[12] else 0xFF
-    if flags & 0x3F:  # no block, or more than one filter: what such a file needs is rarely the dictionary alone
-        return 0
-    for bit in (0x40, 0x80):  # sizes that are told: numbers of as many bytes as have their highest bit set
-        while flags & bit and at < len(head):
-            at += 1
-            if head[at - 1] < 0x80:
-                break
-    if head[at : at + 2] != b"\x21\x01" or at + 2 >= len(head) or head[at + 2] > 40:
-        return 0
-    return (2 | head[at + 2] & 1) << (head[at + 2] // 2 + 11) if head[at + 2] < 40 else (1 << 32) - 1
-
-
-def _kind(exc: Exception) -> str:
-    return UNSUPPORTED if isinstance(exc, lzma.LZMAError) and "limit" in str(exc).lower() else DAMAGED
-
-
-def _reason(exc: Exception) -> str:
-    text = str(exc)
-    if _kind(exc) == UNSUPPORTED:
-        return f"xz needs more than {XZ_MEMORY_BYTES} bytes of decoder memory; recompress the file with xz -9 or less"
-    return text or type(exc).__name__

@@ -11,8 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from tamis.failures import is_memory_failure
-from tamis.formats.compression.source import PieceSource, Undecodable
-from tamis.formats.compression.stream_fault import CUT, DAMAGED, UNSUPPORTED
+from tamis.formats.compression.source import CUT, DAMAGED, UNSUPPORTED, PieceSource, Undecodable
 
 MAX_WINDOW_BYTES = 2**27
 MAX_BLOCK_BYTES = 128 * 1024
@@ -78,8 +77,7 @@ class ZstdFrames:
         rest = _whole(self._source.take(n_rest), n_rest, "a frame header")
         self._check_needs(rest, single_segment, n_id_bytes, n_size_bytes)
         self._has_checksum = bool(flags & 4)
-        options: dict[int, int] = {self._zstd.DecompressionParameter.window_log_max: MAX_WINDOW_BYTES.bit_length() - 1}
-        self._frame = self._zstd.ZstdDecompressor(options=options)
+        self._frame = new_decoder()
         self._feed(head + descriptor + rest)
         return True
 
@@ -128,6 +126,14 @@ class ZstdFrames:
                     f"tried to allocate {self._window_bytes} bytes, the window of a zstd frame: {exc}"
                 ) from exc
             raise Undecodable(str(exc).partition(": ")[2] or str(exc)) from exc
+
+
+def new_decoder() -> Any:
+    """Return the library's decoder of one frame, with the largest window allowed."""
+    from tamis.formats.compression import zstd
+
+    options: dict[int, int] = {zstd.DecompressionParameter.window_log_max: MAX_WINDOW_BYTES.bit_length() - 1}
+    return zstd.ZstdDecompressor(options=options)
 
 
 def _whole(data: bytes, n_bytes: int, what: str) -> bytes:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tamis.formats.compression.codecs import SUFFIXES
 from tamis.formats.input_files.names import suffix_of
 
 HIDDEN = "hidden, the name begins with . or _"
@@ -16,7 +17,7 @@ OTHER_OUTPUT = "the output of a Tamis run: read only where it is named as input 
 SEEN_FOLDER = "a link to a folder that is read under another name"
 DEAD_LINK = "a link to nothing"
 _OTHER_ENDING = "other endings"
-_PACKED = (".lz4", ".zip", ".z", ".br", ".sz", ".snappy", ".lzma", ".lzo", ".7z", ".zstd", ".gzip", ".gz", ".zst", ".bz2", ".xz")  # fmt: skip
+_PACKED = (".lz4", ".zip", ".z", ".br", ".sz", ".snappy", ".lzma", ".lzo", ".7z", ".zstd", ".gzip", *SUFFIXES)
 _MAX_ENDINGS = 20
 _MAX_EXAMPLES = 3
 

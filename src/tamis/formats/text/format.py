@@ -11,8 +11,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from tamis.formats.base import RowsFault
-from tamis.formats.compression.stream_fault import StreamFault
-from tamis.formats.compression.streams import StreamReader, codec_of
+from tamis.formats.compression.codecs import codec_of
+from tamis.formats.compression.source import StreamFault
+from tamis.formats.compression.streams import StreamReader
 from tamis.formats.fixed_columns import OneRowPerFile
 from tamis.stores.opening import size_of
 

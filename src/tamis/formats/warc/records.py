@@ -1,6 +1,6 @@
 """Records of WARC files, one at a time, in bounded memory, also of damaged files.
 
-Covers: WARC 1.0 and 1.1, plain or compressed (.gz, .zst, .bz2, .xz), record by record or as a whole. Every byte of a file belongs to a
+Covers: WARC 1.0 and 1.1, plain or compressed, record by record or as a whole. Every byte of a file belongs to a
 record or to a `WarcFault` with its offset and length, and reading continues behind a fault. Does not cover: ARC, and what is in a block
 (http.py). A reader of our own, because the libraries for this hold whole records whatever their size, and lose or invent
 records behind damage.

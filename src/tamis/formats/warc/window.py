@@ -10,8 +10,8 @@ import re
 from collections import deque
 from typing import BinaryIO
 
-from tamis.formats.compression.stream_fault import CUT
-from tamis.formats.compression.streams import StreamFault, StreamReader
+from tamis.formats.compression.source import CUT, StreamFault
+from tamis.formats.compression.streams import StreamReader
 
 RECORD_BEGIN = b"WARC/1."
 _HEADERS_END = re.compile(rb"\n\r?\n")

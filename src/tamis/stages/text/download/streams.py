@@ -7,8 +7,9 @@ from typing import BinaryIO
 
 from tamis.errors import FormatError
 from tamis.files import Closing
-from tamis.formats.compression.stream_fault import BEHIND, StreamFault
-from tamis.formats.compression.streams import StreamReader, codec_of
+from tamis.formats.compression.codecs import codec_of
+from tamis.formats.compression.source import BEHIND, StreamFault
+from tamis.formats.compression.streams import StreamReader
 
 _PASS_BYTES = 1 << 20
 _FREE_BYTES = 1 << 30
@@ -16,7 +17,7 @@ _MOST_TIMES = 300  # text compresses 3 to 10 times; what claims more than this i
 
 
 class Decoded(Closing):
-    """Reads a plain or compressed (.gz, .bz2, .zst, .xz) file. Every byte before a fault comes out before the fault is raised."""
+    """Reads a plain or compressed file. Every byte before a fault comes out before the fault is raised."""
 
     def __init__(self, raw: BinaryIO, codec: str | None) -> None:
         self.base = raw.tell() if raw.seekable() else 0

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tamis.errors import UsageError
+from tamis.formats.compression.codecs import CODECS, SUFFIXES_TEXT
 from tamis.stages.io import refuse_unknown
 from tamis.stores.options import check
 
@@ -23,7 +24,7 @@ _ANYWAY: dict[str, tuple[tuple[Any, ...], str]] = {
     "dtype_backend": (("pyarrow", "numpy_nullable", None), "frames hold the values as they are"),
 }
 _ENGINES = ("pyarrow", "pyarrow_direct", "pandas", "ujson", "auto", "cudf", None)
-_CODECS = {"gzip": "gz", "gz": "gz", "zstd": "zst", "zst": "zst", "bz2": "bz2", "xz": "xz"}
+_CODECS = {name: codec.name for codec in CODECS.values() for name in (*codec.aliases, codec.name)}
 _READ = (*_ANYWAY, "columns", "engine", "compression", "storage_options")
 
 
@@ -38,7 +39,7 @@ def read_options(
     _check(stage, called, options, _READ)
     if options.get("compression", "infer") not in ("infer", None):
         raise UsageError(
-            f"{stage}: {called}: compression is told by the name of a file (.gz, .zst, .bz2, .xz); leave it out"
+            f"{stage}: {called}: the name of a file determines its compression ({SUFFIXES_TEXT}); leave the option out"
         )
     columns = options.get("columns")
     return options, list(columns) if columns is not None else None
@@ -52,7 +53,7 @@ def jsonl_options(stage: str, given: Mapping[str, Any] | None) -> tuple[dict[str
     if codec in ("infer", None):
         return options, None
     if codec not in _CODECS:
-        raise UsageError(f"{stage}: write_kwargs: compression must be gzip, zstd, bz2 or xz, got {codec!r}")
+        raise UsageError(f"{stage}: write_kwargs: compression must be one of {', '.join(_CODECS)}, got {codec!r}")
     return options, _CODECS[codec]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tamis.errors import FormatError
-from tamis.formats.compression.stream_fault import StreamFault
+from tamis.formats.compression.source import StreamFault
 from tamis.images.tar import BLOCK, padded
 from tamis.sizes import check_integer
 from tamis.stages.notes import InputFault

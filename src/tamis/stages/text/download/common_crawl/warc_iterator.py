@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from tamis.errors import DownloadError, FormatError
-from tamis.formats.compression.streams import codec_of
+from tamis.formats.compression.codecs import codec_of
 from tamis.formats.warc.http import http_body
 from tamis.formats.warc.records import WarcFault, WarcRecord, WarcScanner
 from tamis.stages.notes import InputFault

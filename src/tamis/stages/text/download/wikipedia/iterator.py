@@ -11,9 +11,9 @@ from urllib.parse import quote
 from xml.parsers import expat
 
 from tamis.errors import FormatError
+from tamis.formats.compression.codecs import codec_of
 from tamis.formats.compression.reentry import Effort, next_member
-from tamis.formats.compression.stream_fault import CUT, StreamFault
-from tamis.formats.compression.streams import codec_of
+from tamis.formats.compression.source import CUT, StreamFault
 from tamis.sizes import check_integer
 from tamis.stages.notes import InputFault
 from tamis.stages.text.download.base.iterator import DocumentIterator

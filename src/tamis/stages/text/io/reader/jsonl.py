@@ -12,7 +12,7 @@ from tamis.stages.text.io.reader.files import FileReader, FileReaderStage
 
 @dataclass(repr=False)
 class JsonlReaderStage(FileReaderStage):
-    """One document per line; plain or .gz, .zst, .bz2, .xz."""
+    """One document per line; plain or compressed."""
 
     name: str = "jsonl_reader"
     formats: ClassVar[tuple[str, ...]] = ("jsonl",)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tamis.errors import UsageError, check_choice
+from tamis.formats.compression.codecs import CODECS, SUFFIXES_TEXT
 from tamis.stages.io import Writer, check_fields
 from tamis.stages.text.io.options import jsonl_options
 from tamis.stages.text.io.writer.at_once import WriteAtOnce
@@ -15,7 +16,6 @@ from tamis.stores.urls import is_bucket, output_url, path_of
 from tamis.tasks import DocumentBatch, FileGroupTask
 
 _MODES = ("ignore", "overwrite", "append", "error")
-_CODECS = ("gz", "zst", "bz2", "xz")
 
 
 @dataclass(repr=False)
@@ -48,10 +48,10 @@ class JsonlWriter(Writer):
         if asked is not None and not self.file_extension.endswith("." + asked):
             self.file_extension += "." + asked
         base, _, codec = self.file_extension.partition(".")
-        if base not in ("jsonl", "json", "ndjson") or (codec and codec not in _CODECS):
+        if base not in ("jsonl", "json", "ndjson") or (codec and codec not in CODECS):
             raise UsageError(
-                f"{self.name}: file_extension must be jsonl, json or ndjson, with .gz, .zst, .bz2 or .xz behind it if the "
-                f"output is to be compressed; got {self.file_extension!r}"
+                f"{self.name}: file_extension must be jsonl, json or ndjson, followed by one of {SUFFIXES_TEXT} "
+                f"if the output is to be compressed; got {self.file_extension!r}"
             )
         self.codec = codec or None
 
