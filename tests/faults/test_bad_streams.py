@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import zstandard
 
+from tamis.formats.compression.codecs import CODECS
 from tests.faults.fault_harness import (
     assert_conserved,
     compress,
@@ -24,8 +25,6 @@ from tests.faults.fault_harness import (
     lines_of,
     quarantine,
 )  # fmt: skip
-
-from tamis.formats.compression.codecs import CODECS
 
 LINES = documents(9000)
 PLAIN = b"".join(line + b"\n" for line in LINES)
