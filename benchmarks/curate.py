@@ -44,7 +44,7 @@ FILTERS = {
     "c4_quality": "{_target_: tamis.stages.text.filters.c4.C4Quality}",
     "gopher_quality": "{_target_: tamis.stages.text.filters.gopher.GopherQuality}",
     "gopher_repetition": "{_target_: tamis.stages.text.filters.gopher.GopherRepetition}",
-    "language": "{_target_: tamis.stages.text.filters.language.LanguageFilter, lang: en, min_score: 0.65}",
+    "language": "{_target_: tamis.stages.text.filters.fasttext.LanguageFilter, lang: en, min_score: 0.65}",
 }
 PII = (
     "{_target_: tamis.stages.text.modifiers.Modify, input_fields: text, "
@@ -187,7 +187,7 @@ def large(quick: bool) -> None:
 def single(source: Path, part: str, whole_cpu_s: float) -> None:
     """Each kind of step alone over all of the input, and one copy."""
     took: dict[str, float] = {}
-    together = "{_target_: tamis.stages.text.filters.heuristics.HeuristicEnglish}"
+    together = "{_target_: tamis.stages.text.filters.nemo_curator.HeuristicEnglish}"
     for name, stage in (("language id", FILTERS["language"]), ("28 heuristic filters", together)):
         took[name] = step("alone", stage, source, OUT / "alone")["cpu_s"]
     took["copy"] = tamis("run", "copy", "--set", f"input={source}", "--set", f"output={OUT / 'alone-copy'}", "--fresh")[

@@ -30,7 +30,7 @@ name: same-job
 input: {source}
 output: {target}
 steps:
-  - _target_: tamis.stages.text.filters.heuristics.HeuristicEnglish
+  - _target_: tamis.stages.text.filters.nemo_curator.HeuristicEnglish
   - fuzzy_duplicates: {{word_ngrams: 5, num_bands: 14, minhashes_per_band: 8}}
 """
 

@@ -143,7 +143,6 @@ def test_the_reader_of_imports_sees_both_kinds() -> None:
 def test_the_reader_of_imports_sees_names_of_modules_in_texts() -> None:
     assert {"tamis.formats.parquet.format", "tamis.formats.jsonl.format"} <= imports_of("tamis.formats.registry").inside
     assert "tamis.backends.forkserver" in imports_of("tamis.backends.local").inside
-    assert "tamis.stages.text.filters.length" in imports_of("tamis.stages.text.filters.catalogue").inside
 
 
 @pytest.mark.parametrize("name", sorted(ROOMS))

@@ -11,7 +11,7 @@ import sys
 from tamis.backends.local import LocalExecutor
 from tamis.pipeline import Pipeline
 from tamis.stages.text.filters import Score
-from tamis.stages.text.filters.heuristics import HeuristicEnglish
+from tamis.stages.text.filters.nemo_curator import HeuristicEnglish
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
 

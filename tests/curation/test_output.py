@@ -24,7 +24,7 @@ from tamis.curation.card import make_card
 from tamis.curation.writing import make_writing, parse_split
 from tamis.engine.ledger import Ledger
 from tamis.errors import RunConflict, UsageError
-from tamis.stages.text.filters.language import LanguageFilter
+from tamis.stages.text.filters.fasttext import LanguageFilter
 from tamis.stages.text.io.writer import JsonlWriter
 from tests.curation.small_corpus import MEMORY
 from tests.support.made_documents import text

@@ -203,6 +203,7 @@ def paragraphs_of(text: str) -> dict[str, int]:
         "duplicate_paragraph_chars": duplicates(pieces)[1],
         "boilerplate_paragraphs": sum(any(phrase in piece.lower() for phrase in POLICY) for piece in pieces),
         "gopher_paragraphs": len(stripped),
+        "gopher_paragraph_chars": sum(map(len, stripped)),
         "gopher_duplicate_paragraphs": duplicates(stripped)[0],
         "gopher_duplicate_paragraph_chars": duplicates(stripped)[1],
     }

@@ -25,13 +25,13 @@ def _class_name(step: str) -> str:
 
 PRESETS = Path(__file__).parent / "presets"
 NAMES = {
-    "language": "tamis.stages.text.filters.language.LanguageFilter",
+    "language": "tamis.stages.text.filters.fasttext.LanguageFilter",
     "gopher_quality": "tamis.stages.text.filters.gopher.GopherQuality",
     "gopher_repetition": "tamis.stages.text.filters.gopher.GopherRepetition",
     "c4_quality": "tamis.stages.text.filters.c4.C4Quality",
     "fineweb_quality": "tamis.stages.text.filters.fineweb.FineWebQuality",
-    "heuristic_english": "tamis.stages.text.filters.heuristics.HeuristicEnglish",
-    "heuristic_non_english": "tamis.stages.text.filters.heuristics.HeuristicNonEnglish",
+    "heuristic_english": "tamis.stages.text.filters.nemo_curator.HeuristicEnglish",
+    "heuristic_non_english": "tamis.stages.text.filters.nemo_curator.HeuristicNonEnglish",
     "text": "tamis.stages.text.filters.has_text.HasText",
     "sample": "tamis.stages.text.modules.sample.Sample",
     "add_id": "tamis.stages.text.modules.add_id.AddId",

@@ -54,24 +54,22 @@ def make_recipe(sets: str, source: str, target: str, text_field: str) -> str:
     Strings are written as JSON, which YAML reads unchanged.
     """
     from tamis.cli.jobs.written_recipes import around
-    from tamis.stages.text.filters.sets import find_sets
+    from tamis.stages.text.filters.catalogue import find_sets
 
     lines: list[str] = []
-    for made in find_sets(sets):
-        lines += [f"  - _target_: {made.__module__}.{made.__name__}", f"    text_field: {json.dumps(text_field)}"]
+    for stage in find_sets(sets):
+        lines += [f"  - _target_: {stage.__module__}.{stage.__name__}", f"    text_field: {json.dumps(text_field)}"]
     return around(sets, source, target, lines, [text_field])
 
 
 def _print_list() -> None:
     from tamis.cli.terminal.show import print_table
-    from tamis.stages.text.filters import catalogue
-    from tamis.stages.text.filters.reference import limits
-    from tamis.stages.text.filters.sets import SETS
+    from tamis.stages.text.filters.catalogue import limits, list_filters, rule_sets
 
-    for name, made in SETS.items():
-        rows = [(one.name, limits(one), _about(one)) for part in made for one in part().filters()]
+    for name, stages in rule_sets().items():
+        rows = [(rule.name, limits(rule), _about(rule)) for stage in stages for rule in stage().filters()]
         print_table(f"{name} ({len(rows)} rules)", ["rule", "keeps", "of"], rows)
-    rows = [(c.name, c.parameters, c.about) for c in catalogue.filters()]
+    rows = [(info.name, info.parameters, info.about) for info in list_filters()]
     print_table("Filters", ["filter", "defaults", "score"], rows)
 
 

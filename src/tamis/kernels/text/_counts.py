@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +20,12 @@ def put_counts(out, row, counts):
         put(out, row * len(counts) + k, counts[k])
 
 
-def room_for(names: Sequence[str], n_rows: int) -> NDArray[np.int64]:
+def room_for(names: Collection[str], n_rows: int) -> NDArray[np.int64]:
     """Allocate the array to which a kernel writes the counts of this many documents."""
     return np.empty(n_rows * len(names), np.int64)
 
 
-def by_name(names: Sequence[str], out: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+def by_name(names: Collection[str], out: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
     """Return one array per name."""
     columns = out.reshape(-1, len(names)).T
     return {name: np.ascontiguousarray(column) for name, column in zip(names, columns, strict=True)}

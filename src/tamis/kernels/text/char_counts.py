@@ -20,10 +20,21 @@ from tamis.kernels.text._blocks import ONE, PAD, ZERO, ascii_spaces, block_at, v
 from tamis.kernels.text._counts import by_name, put_counts, room_for
 from tamis.kernels.text._unicode import ALPHA, ANGLE, ELLIPSIS, FLAGS, PAGE_OF, SPACE, decode, flags_of
 
-COUNTS = (
-    *("chars", "whitespace_chars", "basic_whitespace_chars", "digits", "alpha_chars", "alnum_punct_chars"),
-    *("bracket_chars", "hash_chars", "ellipses", "newlines", "curly_brackets", "words", "words_with_alpha"),
-)
+COUNTS = {
+    "chars": "Length of the text in characters (code points).",
+    "whitespace_chars": "Characters for which str.isspace is true.",
+    "basic_whitespace_chars": "Tabs, line feeds, carriage returns, backspaces and spaces: what WhiteSpaceFilter counts.",
+    "digits": "Digits 0 to 9: what NumbersFilter counts.",
+    "alpha_chars": "Characters for which str.isalpha is true.",
+    "alnum_punct_chars": "ASCII letters, digits, line feeds and the marks ? ! , . as NonAlphaNumericFilter counts them.",
+    "bracket_chars": "Round, square, curly and angle (U+27E8, U+27E9) brackets.",
+    "hash_chars": "Occurrences of #.",
+    "ellipses": "Occurrences of ... (not overlapping) and of the character U+2026.",
+    "newlines": "Line feeds.",
+    "curly_brackets": "Occurrences of {.",
+    "words": "Words, as str.split() gives them.",
+    "words_with_alpha": "Words with at least one character for which str.isalpha is true.",
+}
 
 
 @kernel(types.void(U8_IN, I64_IN, I64_IN, U8_IN, U16_IN, U8_OUT, I64_OUT))

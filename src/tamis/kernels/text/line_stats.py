@@ -32,11 +32,20 @@ from tamis.kernels.text._unicode import (
     flags_of,
 )
 
-COUNTS = (
-    *("sentences", "sentence_chars", "duplicate_sentences", "duplicate_sentence_chars", "bullet_sentences"),
-    *("ellipsis_sentences", "sentences_without_end_mark", "terminal_sentences", "short_sentences"),
-    *("line_runs", "duplicate_line_runs", "duplicate_line_run_chars"),
-)
+COUNTS = {
+    "sentences": "Lines of text.split('\\n') that are not blank.",
+    "sentence_chars": "Characters of those lines.",
+    "duplicate_sentences": "Lines that occurred before in the document.",
+    "duplicate_sentence_chars": "Characters of those: FineWeb's char_duplicates.",
+    "bullet_sentences": "Lines that begin, after whitespace, with one of the original's twelve bullets.",
+    "ellipsis_sentences": "Lines that end, before whitespace, in one of the original's ellipsis marks, in any case.",
+    "sentences_without_end_mark": "Lines that do not end, before whitespace, in one of . ? ! \" '.",
+    "terminal_sentences": "Lines whose very last character is sentence-final punctuation of any script (FineWeb's list).",
+    "short_sentences": "Lines of at most 30 characters (FineWeb).",
+    "line_runs": "Pieces of re.split('\\n+', text): the lines of Gopher's repetition rules.",
+    "duplicate_line_runs": "Those pieces that occurred before.",
+    "duplicate_line_run_chars": "Characters of those.",
+}
 SHORT_LINE = 30  # FineWeb's short_line_length
 
 

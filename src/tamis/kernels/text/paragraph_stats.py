@@ -23,8 +23,23 @@ from tamis.kernels.text._phrases import JAVASCRIPT, LOREM, POLICY, phrase_flags
 from tamis.kernels.text._seen import SLOT, is_new, new_set, slots_for
 from tamis.kernels.text._unicode import FLAGS, PAGE_OF, after_last_word_byte, first_word_byte
 
-COUNTS = ("paragraphs", "paragraph_chars", "duplicate_paragraphs", "duplicate_paragraph_chars")
-PHRASE_COUNTS = ("boilerplate_paragraphs", "lorem_ipsum", "javascript")
+COUNTS = {
+    "paragraphs": "Pieces of text.split('\\n\\n').",
+    "paragraph_chars": "Characters of those pieces.",
+    "duplicate_paragraphs": "Pieces that occurred before.",
+    "duplicate_paragraph_chars": "Characters of those.",
+}
+GOPHER_COUNTS = {
+    "gopher_paragraphs": "Pieces of re.split('\\n{2,}', text.strip()).",
+    "gopher_paragraph_chars": "Characters of those pieces.",
+    "gopher_duplicate_paragraphs": "Those pieces that occurred before.",
+    "gopher_duplicate_paragraph_chars": "Characters of those.",
+}
+PHRASE_COUNTS = {
+    "boilerplate_paragraphs": "Pieces that contain a policy phrase ('privacy policy', 'use of cookies', ...) in any case.",
+    "lorem_ipsum": "1 where the text contains 'lorem ipsum' in any case.",
+    "javascript": "1 where the text contains 'javascript' in any case.",
+}
 
 
 @kernel(types.void(U8_IN, I64_IN, I64_IN, I64_IN, types.boolean, U8_IN, U16_IN, U8_OUT, U64_OUT, I64_OUT))
@@ -116,11 +131,11 @@ def paragraph_counts(
     n_newlines: NDArray[np.int64],
     stripped: bool = False,
 ) -> dict[str, NDArray[np.int64]]:
-    """Return one array per name of COUNTS; `stripped` selects Gopher's definition of a paragraph."""
+    """Return one array per name of COUNTS, or of GOPHER_COUNTS with `stripped`."""
     out = room_for(COUNTS, starts.size)
     table = new_set(int(n_newlines.max(initial=0)) // 2 + 1)
     _paragraphs(data, starts, ends, n_newlines, stripped, PAGE_OF, FLAGS, np.zeros(PAD, np.uint8), table, out)
-    return by_name(COUNTS, out)
+    return by_name(GOPHER_COUNTS if stripped else COUNTS, out)
 
 
 def phrase_counts(

@@ -36,10 +36,15 @@ from tamis.kernels.text._unicode import (
 )
 from tamis.kernels.text.line_stats import ends_in_dots, ends_in_ellipsis
 
-COUNTS = (
-    *("split_lines", "gopher_bullet_lines", "gopher_ellipsis_lines"),
-    *("c4_lines", "c4_sentences", "c4_lorem_ipsum", "c4_curly_bracket"),
-)
+COUNTS = {
+    "split_lines": "Lines of str.splitlines().",
+    "gopher_bullet_lines": "Lines of splitlines that begin, after whitespace, with • or -.",
+    "gopher_ellipsis_lines": "Lines of splitlines that end, before whitespace, in ... or U+2026.",
+    "c4_lines": "Lines of splitlines that C4's rules keep with their usual limits (3 words, words of up to 1000 characters).",
+    "c4_sentences": "Sentences in those lines: . ? ! and closing quotes or brackets before whitespace or the line's end.",
+    "c4_lorem_ipsum": "1 where C4's rules meet 'lorem ipsum' in a line not removed for another reason before.",
+    "c4_curly_bracket": "1 where C4's rules meet { in a line not removed for another reason before.",
+}
 MIN_WORDS, MAX_WORD = 3, 1000
 # Flags of a line in a LineTable; C4_POLICY, LOREM and JAVASCRIPT of _phrases are among them.
 LINE_POLICY, LINE_LOREM, LINE_JAVASCRIPT, LINE_TERMINAL, LINE_CURLY = C4_POLICY, LOREM, JAVASCRIPT, 16, 32

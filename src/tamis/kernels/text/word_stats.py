@@ -37,10 +37,14 @@ from tamis.kernels.text._ngrams import (
 from tamis.kernels.text._unicode import FLAGS, PAGE_OF, SPACE, SYMBOL, TERMINAL, back, decode, flags_of
 from tamis.kernels.text._words import K1, K2, K3, read_word, split_words
 
-COUNTS = (
-    *("longest_word", "symbol_words", "common_words", "distinct_common_words"),
-    *("non_symbol_words", "non_symbol_word_chars"),
-)
+COUNTS = {
+    "longest_word": "Characters of the longest word, 0 without words.",
+    "symbol_words": "Words that are an ellipsis mark, or in which runs of # outnumber half the characters.",
+    "common_words": "Words equal to one of: the be to of and that have with (lower case only).",
+    "distinct_common_words": "How many of those eight words occur.",
+    "non_symbol_words": "Words with a character outside Gopher's punctuation list (datatrove's).",
+    "non_symbol_word_chars": "Characters of those words.",
+}
 COMMON_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
 PIECE = 1 << 18  # bytes of a document that are split at once; a longer word is a piece of its own
 N_MARKS = PIECE + 128

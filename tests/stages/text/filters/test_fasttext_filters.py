@@ -225,9 +225,9 @@ def test_mistakes_in_a_fasttext_filter(tmp_path: Path) -> None:
 
 def test_a_label_that_the_model_does_not_have(tmp_path: Path) -> None:
     path = two_words(tmp_path / "m.bin", {"good": ("hq", 0.7), "bad": ("lq", 0.9)})
-    with pytest.raises(UsageError, match=r"label 'hq' is none of the model's: __label__hq, __label__lq$"):
+    with pytest.raises(UsageError, match=r"'hq'.*: __label__hq, __label__lq$"):
         ScoreFilter(FastTextQualityFilter(path, label="hq")).setup_on_node()
-    with pytest.raises(UsageError, match=r"lang 'en' is none of the model's: hq, lq$"):
+    with pytest.raises(UsageError, match=r"'en'.*: hq, lq$"):
         ScoreFilter(FastTextLangId(path, lang="en")).setup_on_node()
-    with pytest.raises(UsageError, match=r"lang 'eng' is none of the model's: en, ru, .* and 156 more$"):
+    with pytest.raises(UsageError, match=r"'eng'.*: en, ru, .* and 156 more$"):
         ScoreFilter(FastTextLangId(lang="eng")).setup_on_node()

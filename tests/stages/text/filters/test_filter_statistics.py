@@ -10,7 +10,7 @@ import pytest
 
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.kernels import text_rows
-from tamis.stages.text.filters.statistics import TOGETHER, Measured, known_statistics, measure, pass_of
+from tamis.stages.text.filters.statistics import TOGETHER, ColumnStatistics, list_statistics, measure, pass_of
 from tamis.tasks import DocumentBatch
 
 
@@ -22,10 +22,10 @@ from tamis.tasks import DocumentBatch
         ("unique_sentence_chars", "lines"),
         ("line_runs", "lines"),
         ("unique_paragraphs", "paragraphs"),
-        ("gopher_duplicate_paragraphs", "gopher_paragraphs"),
+        ("gopher_duplicate_paragraphs", "gopher paragraphs"),
         ("lorem_ipsum", "phrases"),
         ("porn_urls", "urls"),
-        ("wide_porn_urls", "wide_urls"),
+        ("wide_porn_urls", "wide urls"),
         ("gopher_bullet_lines", "split lines"),
         ("longest_word", "words"),
         ("gopher_top_2_gram_fraction", "n-grams"),
@@ -36,7 +36,7 @@ def test_the_pass_that_gives_a_statistic(statistic: str, expected: str) -> None:
 
 
 def test_what_is_counted_together_is_one_pass() -> None:
-    assert set(TOGETHER) <= set(known_statistics())
+    assert set(TOGETHER) <= set(list_statistics())
     assert {pass_of(name) for name in TOGETHER} == {"characters"}
 
 
@@ -51,15 +51,15 @@ def test_null_counts_as_empty_text() -> None:
 
 def test_what_was_measured_of_some_rows_goes_along_with_them() -> None:
     batch = DocumentBatch("", pa.table({"text": ["a", "b b", "c c c", "d d d d"]}))
-    measured = Measured(batch, "text")
+    measured = ColumnStatistics(batch, "text")
     rows = np.array([1, 2, 3])
     assert measured.get(["longest_word"], rows)["longest_word"].tolist() == [1, 1, 1]
     assert measured.get(["words"], rows)["words"].tolist() == [2, 3, 4]
     assert measured.get(["words"], np.array([2, 3]))["words"].tolist() == [3, 4]
     left = batch.take(np.array([1, 3]))
-    measured.hand_on(left, np.array([1, 3]))
+    measured.move_to(left, np.array([1, 3]))
     assert left.measured["text", "words"].tolist() == [2, 4]
-    assert Measured(left, "text").get(["words"], np.array([0, 1]))["words"].tolist() == [2, 4]
+    assert ColumnStatistics(left, "text").get(["words"], np.array([0, 1]))["words"].tolist() == [2, 4]
     assert left.take(np.array([1])).measured["text", "words"].tolist() == [4]
 
 
@@ -81,11 +81,11 @@ def test_documents_that_are_left_are_measured_where_their_texts_lie(monkeypatch:
         with monkeypatch.context() as patched:
             patched.setattr(text_rows, "take", lambda *_: pytest.fail("texts were copied"))
             rows = np.arange(0, batch.num_items, 2)
-            measured = Measured(batch, "text")
+            measured = ColumnStatistics(batch, "text")
             some = measured.get(["words", "chars", "sentences"], rows)
             found = measured.get(["words", "chars", "sentences", "is_null"], np.arange(batch.num_items))
         twin = measure(pa.array(batch.copy().values("text"), pa.large_string()), list(found))
         assert {name: values.tolist() for name, values in found.items()} == {n: v.tolist() for n, v in twin.items()}
         assert all(some[name].tolist() == twin[name][rows].tolist() for name in some)
-        assert Measured(batch.copy(), "text").texts.to_pylist() == batch.values("text")
+        assert ColumnStatistics(batch.copy(), "text").texts.to_pylist() == batch.values("text")
         batch.measured.clear()

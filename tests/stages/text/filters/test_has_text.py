@@ -11,8 +11,8 @@ import pytest
 from tamis import DocumentBatch
 from tamis.errors import UsageError
 from tamis.formats.jsonl.block import JsonlBlock
+from tamis.stages.text.filters.fasttext import LanguageFilter
 from tamis.stages.text.filters.has_text import HasText
-from tamis.stages.text.filters.language import LanguageFilter
 from tamis.stages.text.modules.sample import Sample
 
 

@@ -136,7 +136,7 @@ def test_characters_from_a_file_of_ones_own(tmp_path: Path) -> None:
     assert (one.score_document("abab"), one.score_document("abcccc")) == (1, 0)
     with pytest.raises(UsageError, match="no histogram of 'yy' in cache_dir"):
         HistogramFilter("yy", cache_dir=str(tmp_path))
-    with pytest.raises(UsageError, match="no characters known for lang='yy'; known: af, am"):
+    with pytest.raises(UsageError, match=r"lang='yy'.* af, am"):
         HistogramFilter("yy")
     for threshold in (math.nan, True, "0.8"):
         with pytest.raises(UsageError, match=f"threshold must be a number, got {threshold!r}"):

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tamis.errors import UsageError
-from tamis.stages.text.filters.heuristic import repetition, words_base
+from tamis.stages.text.filters import words
+from tamis.stages.text.filters.heuristic import repetition
 from tamis.stages.text.filters.heuristic.repetition import (
     RepeatedLinesByCharFilter,
     RepeatedLinesFilter,
@@ -153,7 +154,7 @@ def test_a_score_at_the_limit_is_kept(one: Any, limit: float, beyond: float) -> 
 
 
 def test_words_of_a_segmented_language_are_joined_without_spaces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(words_base, "word_splitter", lambda lang: list)
+    monkeypatch.setattr(words, "word_splitter", lambda lang: list)
     assert repetition.RepeatingTopNGramsFilter(2, lang="zh").score_document("我们我们你") == 0.8
     assert repetition.RepeatingDuplicateNGramsFilter(2, lang="zh").score_document("我们我们你") == 0.4
 

@@ -208,7 +208,7 @@ def test_a_filter_may_score_a_whole_batch() -> None:
         def score_batch(self, texts: pa.Array) -> Any:
             return [1]
 
-    with pytest.raises(PipelineError, match="length: score_batch gave 1 scores for 6 texts"):
+    with pytest.raises(PipelineError, match=r"length: score_batch.* 1 scores for 6 texts"):
         ScoreFilter(Short()).process(batch())
 
 

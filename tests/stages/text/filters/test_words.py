@@ -159,7 +159,7 @@ def test_filters_of_a_chain_share_the_words(monkeypatch: pytest.MonkeyPatch) -> 
         seen.append(piece)
         return list(piece)
 
-    monkeypatch.setattr(words, "_REMEMBERED_CHARS", 100)
+    monkeypatch.setattr(words, "_CACHE_CHARS", 100)
     split = words._Segmenter(segment)
     first = split("abc")
     first.append("changed by its owner")

@@ -1,14 +1,19 @@
-"""Scoring and filtering of documents. The filters themselves are in `heuristic`, `token`, `fasttext` and `histogram`."""
+"""Scoring and filtering of documents.
 
-from tamis.stages.text.filters.base import DocumentFilter, StatisticFilter
+Stages (`score_filter.py`): `Score`, `Filter` and `ScoreFilter`. Filters: `heuristic/` (strings, repetition, code),
+`fasttext.py`, `histogram.py`, `token.py`. Rule sets, one file per source: `gopher.py`, `c4.py`, `fineweb.py`, `nemo_curator.py`.
+Base classes: `doc_filter.py`, `words.py`, `rule_set.py`. `catalogue.py` lists them all.
+"""
+
+from tamis.stages.text.filters.doc_filter import DocumentFilter, StatisticFilter
 from tamis.stages.text.filters.heuristic import (
     BoilerPlateStringFilter,
+    LengthFilter,
     NonAlphaNumericFilter,
     PunctuationFilter,
     RepeatedLinesFilter,
     WordCountFilter,
 )
-from tamis.stages.text.filters.length import LengthFilter
 from tamis.stages.text.filters.score_filter import Filter, Score, ScoreFilter
 
 __all__ = [

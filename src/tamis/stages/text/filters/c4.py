@@ -1,27 +1,32 @@
-"""C4's rules for whole documents: "Exploring the Limits of Transfer Learning ..." (Raffel et al., 2020), section 2.2.
+"""C4's rules for whole documents (Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text
+Transformer", section 2.2).
 
-A document goes when "lorem ipsum" or a curly bracket occurs, or when the lines that C4 keeps hold fewer than five sentences.
-The text itself is not changed: taking out the lines that C4 does not keep is a modifier's work.
+A document is dropped if "lorem ipsum" or a curly bracket occurs, or if the lines that C4 keeps hold fewer than five
+sentences. The text is not changed: removing the lines that C4 does not keep is the work of `modifiers/string/c4.py`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from tamis.stages.text.filters.base import DocumentFilter
-from tamis.stages.text.filters.gopher import rule
-from tamis.stages.text.filters.rule_set import RuleSet
+from tamis.stages.text.filters.doc_filter import DocumentFilter
+from tamis.stages.text.filters.rule_set import RuleSet, rule
 
 
 @dataclass(repr=False)
 class C4Quality(RuleSet):
-    """ "lorem ipsum", curly brackets, and too few sentences in lines that end in punctuation and have three words or more."""
+    """ "lorem ipsum", curly brackets, and too few sentences in lines that end in punctuation and have three words or more.
+
+    `min_num_sentences=None` leaves that rule out.
+    """
 
     min_num_sentences: int | None = 5
     filter_lorem_ipsum: bool = True
     filter_curly_bracket: bool = True
     text_field: str = "text"
     name: str = "c4_quality"
+    sets: ClassVar[tuple[str, ...]] = ("c4",)
 
     def filters(self) -> list[DocumentFilter]:
         return [

@@ -1,48 +1,120 @@
-"""Every filter that ships with Tamis, with its defaults and the first sentence about it: what `tamis filter --list` shows."""
+"""The filters and rule sets that ship with Tamis, read off the classes of this package.
+
+Used by `tamis filter` and for docs/filters.md. A class that is added to a module of the package, or a module that is added,
+needs no entry anywhere.
+"""
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
-from typing import NamedTuple
+import pkgutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from types import ModuleType
+from typing import Any
 
-from tamis.stages.text.filters.base import DocumentFilter
-
-MODULES = (
-    "tamis.stages.text.filters.length",
-    "tamis.stages.text.filters.heuristic.string",
-    "tamis.stages.text.filters.heuristic.repetition",
-    "tamis.stages.text.filters.heuristic.code",
-    "tamis.stages.text.filters.token",
-    "tamis.stages.text.filters.fasttext",
-    "tamis.stages.text.filters.histogram",
-)
+import tamis.stages.text.filters as package
+from tamis.errors import UsageError
+from tamis.stages.text.filters.doc_filter import DocumentFilter
+from tamis.stages.text.filters.rule_set import RuleSet
 
 
-class Entry(NamedTuple):
-    name: str
-    module: str
+@dataclass(frozen=True)
+class FilterInfo:
+    """A filter class with its parameters, as written in a call, and the first paragraph about it."""
+
+    cls: type[DocumentFilter]
     parameters: str
     about: str
 
+    @property
+    def name(self) -> str:
+        return self.cls.__name__
 
-def filters() -> list[Entry]:
-    """Return the filters in the order of their modules."""
-    found = []
-    for path in MODULES:
-        module = importlib.import_module(path)
-        for name, thing in vars(module).items():
-            own = isinstance(thing, type) and thing.__module__ == module.__name__ and not name.startswith("_")
-            if own and issubclass(thing, DocumentFilter):
-                about = inspect.cleandoc(thing.__doc__ or "").split("\n\n")[0].replace("\n", " ")
-                found.append(Entry(name, module.__name__, _parameters(thing), about))
-    return found
+    @property
+    def module(self) -> str:
+        """The module within this package."""
+        return self.cls.__module__.removeprefix(f"{package.__name__}.")
+
+
+def list_filters() -> list[FilterInfo]:
+    """Return the filters of all modules but the base classes, by module, in the order of their definition."""
+    return [
+        FilterInfo(cls, _parameters(cls), inspect.cleandoc(cls.__doc__ or "").split("\n\n")[0].replace("\n", " "))
+        for module in _modules()
+        if module.__name__ != DocumentFilter.__module__
+        for cls in _classes(module, DocumentFilter)
+        if not inspect.isabstract(cls)
+    ]
+
+
+@lru_cache(maxsize=1)
+def rule_sets() -> dict[str, tuple[type[RuleSet], ...]]:
+    """Return the rule sets by the names that `tamis filter` takes."""
+    sets: dict[str, list[type[RuleSet]]] = {}
+    for module in _modules():
+        for cls in _classes(module, RuleSet):
+            for name in cls.sets:
+                sets.setdefault(name, []).append(cls)
+    return {name: tuple(stages) for name, stages in sets.items()}
+
+
+def find_sets(names: str) -> list[type[RuleSet]]:
+    """Return the stages of one set, or of several joined by +, each once.
+
+    >>> [stage.__name__ for stage in find_sets("gopher-quality+c4+gopher")]
+    ['GopherQuality', 'C4Quality', 'GopherRepetition']
+    """
+    stages: dict[type[RuleSet], None] = {}
+    sets = rule_sets()
+    for name in names.split("+"):
+        key = name.strip().replace("_", "-")
+        if key not in sets:
+            near = difflib.get_close_matches(key, sets, 1)
+            raise UsageError(
+                f"unknown set of filters: {name.strip()!r}{f'; did you mean {near[0]}?' if near else ''}; "
+                f"known: {', '.join(sets)}"
+            )
+        stages.update(dict.fromkeys(sets[key]))
+    return list(stages)
+
+
+def limits(one: DocumentFilter) -> str:
+    """Return the limits of a filter, in human-readable form.
+
+    >>> from tamis.stages.text.filters.heuristic import NumbersFilter, WordCountFilter
+    >>> limits(NumbersFilter()), limits(WordCountFilter(2, 5))
+    ('<= 0.15', '>= 2, <= 5')
+    """
+    values = one.thresholds()
+    sides = [(">=", getattr(one, "at_least", None)), ("<=", getattr(one, "at_most", None))]
+    return ", ".join(f"{sign} {values[name]:g}" for sign, name in sides if name is not None and name in values)
+
+
+def _modules() -> Iterator[ModuleType]:
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if not module.ispkg:
+            yield importlib.import_module(module.name)
+
+
+def _classes(module: ModuleType, base: Any) -> list[Any]:
+    """Return the public classes that a module defines."""
+    return [
+        value
+        for name, value in vars(module).items()
+        if isinstance(value, type)
+        and issubclass(value, base)
+        and value.__module__ == module.__name__
+        and name[0] != "_"
+    ]
 
 
 def _parameters(filter_class: type[DocumentFilter]) -> str:
-    """Parameters as they are written in a call, without their types."""
-    shown = []
-    for parameter in inspect.signature(filter_class).parameters.values():
-        default = parameter.default
-        shown.append(parameter.name if default is inspect.Parameter.empty else f"{parameter.name}={default!r}")
-    return ", ".join(shown)
+    """Return the parameters as they are written in a call, without their types."""
+    return ", ".join(
+        parameter.name if parameter.default is inspect.Parameter.empty else f"{parameter.name}={parameter.default!r}"
+        for parameter in inspect.signature(filter_class).parameters.values()
+    )

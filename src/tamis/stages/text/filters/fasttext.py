@@ -1,4 +1,4 @@
-"""Filters that ask a fastText model: quality, and language."""
+"""Filters that use a fastText model: quality and language."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from tamis._lazy import np, pa, pc
 from tamis.errors import UsageError
-from tamis.stages.text.filters.base import DocumentFilter, is_number
+from tamis.stages.base import ProcessingStage
+from tamis.stages.text.filters.doc_filter import DocumentFilter, is_number
+from tamis.stages.text.filters.rule_set import RuleSet
+from tamis.stages.text.filters.score_filter import ScoreFilter
 from tamis.stages.text.langid import MAX_BYTES, LanguageId
 from tamis.stages.text.models.fingerprints import of_file
 
@@ -24,7 +27,7 @@ _PLAIN = re.compile(r"\[([0-9][0-9.e-]*), '([A-Za-z_-]*)'\]")
 
 
 class _ModelFilter(DocumentFilter):
-    """A filter with a fastText model, loaded once per machine (or at the first score, outside of a run)."""
+    """A filter with a fastText model, loaded once per machine, or at the first score outside of a run."""
 
     model_path: str | None
     _model: FastTextModel | None = None
@@ -32,7 +35,8 @@ class _ModelFilter(DocumentFilter):
     def __post_init__(self) -> None:
         if not isinstance(self.model_path, (str, os.PathLike)) or not self.model_path:
             raise UsageError(
-                f"{type(self).__name__}: model_path must be the path of a fastText model (.bin or .ftz), got {self.model_path!r}"
+                f"{type(self).__name__}: model_path must be the path of a fastText model (.bin or .ftz), "
+                f"got {self.model_path!r}"
             )
 
     def model_file(self) -> str:
@@ -42,7 +46,7 @@ class _ModelFilter(DocumentFilter):
         return of_file(self.model_file())
 
     def model_check_or_download(self) -> None:
-        """Before any memory cap is set, and before workers are forked: they share what is loaded here."""
+        """Load the model before any memory cap is set and before workers are forked, so that they share it."""
         if not os.path.isfile(self.model_file()):
             raise UsageError(
                 f"{type(self).__name__}: model_path {self.model_file()} is not a file; nothing is downloaded"
@@ -51,7 +55,7 @@ class _ModelFilter(DocumentFilter):
 
     @abstractmethod
     def load_model(self) -> None:
-        """Have the model in memory, as this kind of filter uses it."""
+        """Load the model into memory, unless it is loaded already."""
 
     def score_document(self, text: str) -> Any:
         return self.score_batch(pa.array([text], pa.large_string()))[0]
@@ -83,14 +87,14 @@ class FastTextQualityFilter(_ModelFilter):
             model = FastTextModel.load(self.model_file())
             if self.label not in model.labels:  # the score of every document would be that of another label
                 raise UsageError(
-                    f"FastTextQualityFilter: label {self.label!r} is none of the model's: {_some(model.labels)}"
+                    f"FastTextQualityFilter: the model has no label {self.label!r}; it has: {_some(model.labels)}"
                 )
             self._model = model
 
     def best(self, texts: pa.Array) -> list[tuple[str, float]]:
-        """Return the best label of each text and its score; ("", 0) if the model knows nothing of a text.
+        """Return the best label of each text and its score; ("", 0) for a text without known words.
 
-        A line feed would end the text for fastText; it counts as a space.
+        A line feed, which would end the text for fastText, counts as a space.
         """
         self.load_model()
         assert self._model is not None
@@ -98,8 +102,8 @@ class FastTextQualityFilter(_ModelFilter):
         return [(row[0], min(float(s[0]), 1.0)) if row else ("", 0.0) for row, s in zip(labels, scores, strict=True)]
 
     def score_batch(self, texts: pa.Array) -> list[float]:
-        found = self.best(texts)
-        return [score if label == self.label else 1 - score if label else 0.0 for label, score in found]
+        best = self.best(texts)
+        return [score if label == self.label else 1 - score if label else 0.0 for label, score in best]
 
     def keep_document(self, score: Any) -> bool:
         return bool(self.keep_texts(pa.array([repr(float(score))], pa.large_string()), [score])[0])
@@ -124,9 +128,9 @@ class FastTextQualityFilter(_ModelFilter):
 class FastTextLangId(_ModelFilter):
     """Language and its probability, as a text such as "[0.97, 'en']". Keeps scores of at least `min_langid_score`.
 
-    Without `model_path` the model of the extra `lang` is asked; of each text the first `max_bytes` are read (see
+    Without `model_path` the model of the extra `lang` is used; of each text the first `max_bytes` are read (see
     docs/language-id.md). `lang` keeps one language only: "en" matches the labels en and en_Latn, "eng_Latn" that label alone,
-    in any case. A text that the model knows nothing of has "[0.0, 'unknown']".
+    in any case. A text without words that the model knows has "[0.0, 'unknown']".
     """
 
     model_path: str | None = None
@@ -147,8 +151,8 @@ class FastTextLangId(_ModelFilter):
 
     def load_model(self) -> None:
         languages = [label.removeprefix("__label__") for label in self._detector.load().labels]
-        if not any(map(self._is_wanted, languages)):  # every document would go
-            raise UsageError(f"FastTextLangId: lang {self.lang!r} is none of the model's: {_some(languages)}")
+        if not any(map(self._matches, languages)):  # every document would be dropped
+            raise UsageError(f"FastTextLangId: the model has no language {self.lang!r}; it has: {_some(languages)}")
 
     def score_batch(self, texts: pa.Array) -> list[str]:
         codes, scores = self._detector.detect(texts)
@@ -158,21 +162,21 @@ class FastTextLangId(_ModelFilter):
 
     def keep_document(self, score: Any) -> bool:
         value, label = self.parsed(score)
-        return self._is_wanted(label) and value >= self.min_langid_score
+        return self._matches(label) and value >= self.min_langid_score
 
-    def _is_wanted(self, label: str) -> bool:
+    def _matches(self, label: str) -> bool:
         if not self.lang:
             return True
-        wanted, found = self.lang.casefold(), label.casefold()
-        return found == wanted or ("_" not in wanted and found.partition("_")[0] == wanted)
+        lang, label = self.lang.casefold(), label.casefold()
+        return label == lang or ("_" not in lang and label.partition("_")[0] == lang)
 
     @staticmethod
     def parsed(score: Any) -> tuple[float, str]:
-        """(probability, language) of a score, which may come from a file and is read as data, never run."""
+        """Parse a score, which may come from a file, into (probability, language), without evaluating it as code."""
         try:
             if not isinstance(score, str) or len(score) > 200:
                 raise ValueError
-            if plain := _PLAIN.fullmatch(score):  # nearly all: as Python's literal it would take ten times as long
+            if plain := _PLAIN.fullmatch(score):  # nearly all; a Python literal would take ten times as long
                 return float(plain[1]), plain[2]
             value, label = ast.literal_eval(score)
             return float(value), str(label)
@@ -188,8 +192,31 @@ class FastTextLangId(_ModelFilter):
         return {"min_langid_score": self.min_langid_score, "lang": self.lang}
 
     def bounds(self) -> tuple[str | None, str | None]:
-        """Return the bounds for documents in a wanted language; only those are kept."""
+        """Return the lower bound of documents in the requested language; only those are kept."""
         return "min_langid_score", None
+
+
+@dataclass(repr=False)
+class LanguageFilter(RuleSet):
+    """Documents of one language, or those whose language is clear: a stage with one FastTextLangId.
+
+    `lang=None` keeps any language with a probability of at least `min_score`. `language_field` is a column for the score
+    and the language, as "[0.97, 'en']". See docs/language-id.md for the model.
+    """
+
+    lang: str | None = None
+    min_score: float = 0.65
+    model_path: str | None = None
+    max_bytes: int = MAX_BYTES
+    language_field: str | None = None
+    text_field: str = "text"
+    name: str = "language"
+
+    def filters(self) -> list[DocumentFilter]:
+        return [FastTextLangId(self.model_path, self.min_score, self.lang, self.max_bytes)]
+
+    def decompose(self) -> list[ProcessingStage[Any, Any]]:
+        return [ScoreFilter(self.filters()[0], self.text_field, score_field=self.language_field, name=self.name)]
 
 
 def _some(labels: Sequence[str]) -> str:

@@ -1,22 +1,21 @@
-"""FineWeb's own rules: "The FineWeb Datasets" (Penedo et al., 2024), section 3.6."""
+"""FineWeb's custom rules (Penedo et al. 2024, "The FineWeb Datasets", section 3.6)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tamis._lazy import np
-from tamis.stages.text.filters.base import DocumentFilter, StatisticsFilter, quotient
-from tamis.stages.text.filters.gopher import rule
-from tamis.stages.text.filters.rule_set import RuleSet
+from tamis.stages.text.filters.doc_filter import DocumentFilter, KernelFilter, quotient
+from tamis.stages.text.filters.rule_set import RuleSet, rule
 
 if TYPE_CHECKING:
-    from tamis.stages.text.filters.base import Stats
+    from tamis.stages.text.filters.doc_filter import Stats
 
 
 @dataclass
-class DuplicateLineCharsFilter(StatisticsFilter):
-    """Characters in lines that occurred before, as a share of all characters that are no line feeds."""
+class DuplicateLineCharsFilter(KernelFilter):
+    """Characters in lines that occurred before, as a share of all characters other than line feeds."""
 
     char_duplicates_ratio: float = 0.01
     _name = "char_dup_ratio"
@@ -24,9 +23,8 @@ class DuplicateLineCharsFilter(StatisticsFilter):
     at_most = "char_duplicates_ratio"
 
     def score_from(self, stats: Stats) -> np.ndarray[Any, Any]:
-        in_lines = stats["chars"] - stats["newlines"]
-        same = stats["duplicate_sentence_chars"]
-        return quotient({"same": same, "in_lines": in_lines}, ("same", "in_lines"), 0.0)
+        all_chars = stats["chars"] - stats["newlines"]
+        return quotient({"duplicate": stats["duplicate_sentence_chars"], "all": all_chars}, ("duplicate", "all"), 0.0)
 
 
 @dataclass(repr=False)
@@ -39,13 +37,14 @@ class FineWebQuality(RuleSet):
     new_line_ratio: float | None = 0.3
     text_field: str = "text"
     name: str = "fineweb_quality"
+    sets: ClassVar[tuple[str, ...]] = ("fineweb",)
 
     def filters(self) -> list[DocumentFilter]:
-        by_chars = self.char_duplicates_ratio
+        duplicate_chars = self.char_duplicates_ratio
         return [
             *rule("empty", "sentences", low=1),
             *rule("line_punct_ratio", "terminal_sentences", "sentences", low=self.line_punct_thr),
             *rule("short_line_ratio", "short_sentences", "sentences", high=self.short_line_thr),
-            *([DuplicateLineCharsFilter(by_chars)] if by_chars is not None else []),
+            *([] if duplicate_chars is None else [DuplicateLineCharsFilter(duplicate_chars)]),
             *rule("list_ratio", "newlines", "words", high=self.new_line_ratio),
         ]

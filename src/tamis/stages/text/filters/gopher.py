@@ -1,29 +1,18 @@
-"""Gopher's rules: "Scaling Language Models: Methods, Analysis & Insights from Training Gopher" (Rae et al., 2021), A1.1.
+"""Gopher's rules (Rae et al. 2021, "Scaling Language Models: Methods, Analysis & Insights from Training Gopher", A1.1).
 
-The paper leaves details open; these follow datatrove's reading, with words split at whitespace instead of by a tokeniser.
-docs/filters.md says what differs.
+The paper leaves details open. These follow datatrove's reading, with words split at whitespace instead of by a tokenizer;
+docs/filters.md lists the differences.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
-from typing import Any
+from typing import ClassVar
 
 from tamis.errors import UsageError
-from tamis.stages.text.filters.base import DocumentFilter, StatisticFilter, is_number
-from tamis.stages.text.filters.rule_set import RuleSet
-
-
-def rule(
-    label: str, statistic: str, per: str | None = None, *, low: Any = None, high: Any = None, when_nothing: float = 0.0
-) -> list[DocumentFilter]:
-    """Return one rule, or none if both limits are None."""
-    if low is None and high is None:
-        return []
-    bounds = -inf if low is None else low, inf if high is None else high
-    return [StatisticFilter(label, statistic, per, *bounds, when_nothing)]
+from tamis.stages.text.filters.doc_filter import DocumentFilter, is_number
+from tamis.stages.text.filters.rule_set import RuleSet, rule
 
 
 @dataclass(repr=False)
@@ -37,11 +26,12 @@ class GopherQuality(RuleSet):
     max_symbol_word_ratio: float | None = 0.1
     max_bullet_lines_ratio: float | None = 0.9
     max_ellipsis_lines_ratio: float | None = 0.3
-    # Named as in datatrove; it is the smallest share of words with a letter.
+    # The name is datatrove's; it is the smallest share of words with a letter.
     max_non_alpha_words_ratio: float | None = 0.8
     min_stop_words: int | None = 2
     text_field: str = "text"
     name: str = "gopher_quality"
+    sets: ClassVar[tuple[str, ...]] = ("gopher", "gopher-quality")
 
     def filters(self) -> list[DocumentFilter]:
         words = "non_symbol_words"
@@ -79,10 +69,11 @@ class GopherRepetition(RuleSet):
     dup_n_grams: Sequence[Sequence[float]] = ((5, 0.15), (6, 0.14), (7, 0.13), (8, 0.12), (9, 0.11), (10, 0.10))
     text_field: str = "text"
     name: str = "gopher_repetition"
+    sets: ClassVar[tuple[str, ...]] = ("gopher", "gopher-repetition")
 
     def filters(self) -> list[DocumentFilter]:
         paragraphs, lines = "gopher_duplicate_paragraph", "duplicate_line_run"
-        found = [
+        rules = [
             *rule("empty", "chars", low=1),
             *rule("dup_para_frac", f"{paragraphs}s", "gopher_paragraphs", high=self.dup_para_frac),
             *rule("dup_para_char_frac", f"{paragraphs}_chars", "chars", high=self.dup_para_char_frac),
@@ -90,19 +81,19 @@ class GopherRepetition(RuleSet):
             *rule("dup_line_char_frac", f"{lines}_chars", "chars", high=self.dup_line_char_frac),
         ]
         for n, limit in _grams("top_n_grams", self.top_n_grams):
-            found += rule(f"top_{n}_gram", f"gopher_top_{n}_gram_fraction", high=limit)
+            rules += rule(f"top_{n}_gram", f"gopher_top_{n}_gram_fraction", high=limit)
         for n, limit in _grams("dup_n_grams", self.dup_n_grams):
-            found += rule(f"duplicated_{n}_n_grams", f"gopher_duplicate_{n}_gram_fraction", high=limit)
-        return found
+            rules += rule(f"duplicated_{n}_n_grams", f"gopher_duplicate_{n}_gram_fraction", high=limit)
+        return rules
 
 
 def _grams(parameter: str, pairs: Sequence[Sequence[float]]) -> list[tuple[int, float]]:
-    """Return the pairs, with n as a whole number that the kernels count."""
+    """Return the pairs with n as an int; raise UsageError for an n that the kernels do not count."""
     try:
-        found = [(n, limit) for n, limit in pairs]
+        limits = [(n, limit) for n, limit in pairs]
     except (TypeError, ValueError):
         raise UsageError(f"GopherRepetition: {parameter} must be pairs of n and a limit, got {pairs!r}") from None
-    for n, _ in found:
+    for n, _ in limits:
         if not is_number(n) or not 2 <= n <= 10 or n != int(n):
             raise UsageError(f"GopherRepetition: {parameter}: n must be a whole number from 2 to 10, got {n!r}")
-    return [(int(n), limit) for n, limit in found]
+    return [(int(n), limit) for n, limit in limits]

@@ -1,4 +1,4 @@
-"""HasText: documents whose text is a text with something in it."""
+"""HasText: drops documents without text, each with the reason."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _RULES = ("text_missing", "text_null", "text_not_a_string", "text_without_letter
 
 @dataclass(repr=False)
 class HasText(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Drops documents without the field, with null or no string in it, and those without a single letter or digit.
+    """Drops documents whose text is missing, null, not a string, or without a single letter or digit.
 
-    Filters take all of these for an empty text; here each has a reason of its own.
+    Filters score all of these as the empty text; here each has its own reason.
     """
 
     text_field: str = "text"
@@ -32,8 +32,8 @@ class HasText(ProcessingStage[DocumentBatch, DocumentBatch]):
         kinds = batch.kinds(self.text_field)
         empty = ~np.asarray(pc.fill_null(pc.match_substring_regex(batch.texts(self.text_field), r"[\pL\pN]"), False))
         keep = np.ones(batch.num_items, bool)
-        others = (kinds != MISSING) & (kinds != NULL) & (kinds != TEXT)
-        for name, gone in zip(_RULES, (kinds == MISSING, kinds == NULL, others, (kinds == TEXT) & empty), strict=True):
-            self._note_drops(batch.serial[np.flatnonzero(gone)], name, None, {})
-            keep &= ~gone
+        other = (kinds != MISSING) & (kinds != NULL) & (kinds != TEXT)
+        for name, drop in zip(_RULES, (kinds == MISSING, kinds == NULL, other, (kinds == TEXT) & empty), strict=True):
+            self._note_drops(batch.serial[np.flatnonzero(drop)], name, None, {})
+            keep &= ~drop
         return batch.filter(keep)

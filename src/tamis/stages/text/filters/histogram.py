@@ -1,8 +1,8 @@
-"""HistogramFilter: does a text consist of the characters of its language? A cheap check of a language label.
+"""HistogramFilter: keeps texts that consist of the characters of their language, a cheap check of a language label.
 
-The original downloads character lists counted from a web corpus. Here a table that ships with Tamis stands for them: the
-letters of each language's alphabet (or the blocks of its script), digits, punctuation and spaces. It cannot tell languages
-with the same letters apart, which is no different for counted lists.
+NeMo Curator downloads character lists counted from a web corpus. Here a built-in table replaces them: the letters of each
+language's alphabet (or the blocks of its script), digits, punctuation and spaces. Like counted lists, it cannot tell
+languages with the same letters apart.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 
 from tamis._lazy import np
 from tamis.errors import UsageError
-from tamis.stages.text.filters.base import DocumentFilter, is_number
+from tamis.stages.text.filters.doc_filter import DocumentFilter, is_number
 from tamis.stages.text.models.fingerprints import of_file
 
-# Letters beside a-z of languages in Latin script (lower case; upper case is added).
+# Letters other than a-z of languages in Latin script (lower case; upper case is added).
 LATIN = {
     "af": "áèéêëîïôöûü", "az": "çəğıiöşü", "bs": "čćđšž", "ca": "àçèéíïòóúü·", "cs": "áčďéěíňóřšťúůýž", "cy": "âêîôûŵŷáéëï",
     "da": "æøåé", "de": "äöüß", "en": "éèêëïôñç", "es": "áéíñóúü", "et": "äõöüšž", "eu": "ñç", "fi": "äåöšž", "fr": "àâæçéèêëîïôœùûüÿ",
@@ -50,11 +50,11 @@ _PIECE = 1 << 20
 
 @dataclass
 class HistogramFilter(DocumentFilter):
-    """1 where more than `threshold` of the characters are usual in the language, else 0: dropped.
+    """1 if more than `threshold` of the characters are usual in the language, else 0: dropped.
 
-    Whitespace around the text does not count as usual. `cache_dir`: a folder with one file per language in the original's
-    format, one character at the beginning of each line, read up to the line that begins with `threshold_char`; without it,
-    the table that ships with Tamis.
+    Whitespace around the text does not count as usual. `cache_dir`: a folder with one file per language in the format of NeMo
+    Curator, one character at the beginning of each line, read up to the line that begins with `threshold_char`; without it,
+    the built-in table.
     """
 
     lang: str = "en"
@@ -73,48 +73,48 @@ class HistogramFilter(DocumentFilter):
             self._read(self.cache_dir)
         elif self.lang not in LATIN and self.lang not in BLOCKS:
             raise UsageError(
-                f"HistogramFilter: no characters known for lang={self.lang!r}; known: {', '.join(sorted([*LATIN, *BLOCKS]))}; "
-                "others can be read from cache_dir"
+                f"HistogramFilter: lang={self.lang!r} is not in the built-in table, which has "
+                f"{', '.join(sorted([*LATIN, *BLOCKS]))}; give a cache_dir with the characters of others"
             )
 
     def _read(self, folder: str) -> str:
         path = os.path.join(folder, self.lang)
         try:
             with open(path, encoding="utf-8") as file:
-                found = []
+                characters = []
                 for line in file:
                     if line[0] == self.threshold_char:
                         break
-                    found.append(line[0])
+                    characters.append(line[0])
         except (OSError, UnicodeDecodeError) as exc:
             raise UsageError(f"HistogramFilter: no histogram of {self.lang!r} in cache_dir: {exc}") from None
-        return "".join(found)
+        return "".join(characters)
 
     def model_fingerprint(self) -> str | None:
         return of_file(os.path.join(self.cache_dir, self.lang)) if self.cache_dir else ""
 
     def characters(self) -> np.ndarray[Any, Any]:
-        """True for every usual code point."""
+        """Return a mask of the usual characters, indexed by code point."""
         table = np.zeros(0x110000, bool)
         blocks = () if self.cache_dir else BLOCKS.get(self.lang, ())
         if self.cache_dir:
             letters = self._read(self.cache_dir)
         else:
             latin = LATIN.get(self.lang)
-            own = "" if latin is None else "abcdefghijklmnopqrstuvwxyz" + latin
-            letters = _EVERYWHERE + own + own.upper()
+            alphabet = "" if latin is None else "abcdefghijklmnopqrstuvwxyz" + latin
+            letters = _EVERYWHERE + alphabet + alphabet.upper()
         table[[ord(c) for c in letters]] = True
         for first, last in blocks:
             table[first : last + 1] = True
         return table
 
     def usual_share(self, text: str) -> float:
-        """Usual characters of the stripped text, as a share of all characters of the text; 0 for an empty one."""
+        """Return the share of the text's characters that are usual, without those stripped; 0 for an empty text."""
         if self._table is None:
             self._table = self.characters()
         inner = text.strip()
         n_usual = 0
-        for begin in range(0, len(inner), _PIECE):  # four bytes per character, for a piece at a time
+        for begin in range(0, len(inner), _PIECE):  # a piece at a time, because this takes four bytes per character
             points = np.frombuffer(inner[begin : begin + _PIECE].encode("utf-32-le", "surrogatepass"), "<u4")
             n_usual += int(np.count_nonzero(self._table[points]))
         return n_usual / len(text) if text else 0.0

@@ -1,25 +1,32 @@
-"""RuleSet: the base of the published rule sets. A set is one chain of filters under one name."""
+"""RuleSet: the base of published rule sets, each a chain of filters under one name.
+
+A set is a dataclass with the thresholds of its paper as defaults, and a method that lists its rules in order. The sets that
+`tamis filter` knows by name say so themselves (`sets`); `catalogue.py` collects them.
+"""
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 from tamis.errors import UsageError
 from tamis.stages.base import CompositeStage, ProcessingStage
-from tamis.stages.text.filters.base import DocumentFilter
+from tamis.stages.text.filters.doc_filter import DocumentFilter, StatisticFilter
 from tamis.stages.text.filters.score_filter import ScoreFilter
 from tamis.tasks import DocumentBatch
 
 
 class RuleSet(CompositeStage[DocumentBatch, DocumentBatch]):
-    """Subclasses are dataclasses with the parameters of their rules, and `text_field` and `name`."""
+    """One chain of filters; subclasses are dataclasses with the limits of their rules, `text_field` and `name`."""
 
+    sets: ClassVar[tuple[str, ...]] = ()
+    """Names of the sets of the command line that this chain is part of."""
     text_field: str
 
     def __post_init__(self) -> None:
         super().__init__()
-        self.decompose()  # a wrong parameter is said now
+        self.decompose()  # report an invalid parameter when the set is constructed
 
     @abstractmethod
     def filters(self) -> list[DocumentFilter]:
@@ -30,3 +37,13 @@ class RuleSet(CompositeStage[DocumentBatch, DocumentBatch]):
         if not filters:
             raise UsageError(f"{self.name}: every rule is switched off; keep at least one, or leave the set out")
         return [ScoreFilter(filters, text_field=self.text_field, name=self.name)]
+
+
+def rule(
+    label: str, statistic: str, per: str | None = None, *, low: Any = None, high: Any = None, when_nothing: float = 0.0
+) -> list[DocumentFilter]:
+    """Return one rule, or none if both limits are None."""
+    if low is None and high is None:
+        return []
+    bounds = -math.inf if low is None else low, math.inf if high is None else high
+    return [StatisticFilter(label, statistic, per, *bounds, when_nothing)]

@@ -1,8 +1,8 @@
-"""Score, Filter and ScoreFilter: filters as stages. Each takes one filter or a chain of them.
+"""Score, Filter and ScoreFilter: the stages that apply filters, one or a chain of them.
 
-A chain is applied in order, and a document goes with the first filter that drops it: later filters do not see it any more.
-Statistics that the filters compare are computed once per batch for the whole chain, in passes over the texts; a pass runs
-when the first filter asks for one of its numbers, over the documents that are left then.
+A chain is applied in order, and the first filter that rejects a document drops it: later filters do not see it. The statistics
+that the filters compare are computed once per batch for the whole chain, in passes over the texts; a pass runs when the first
+filter needs one of its numbers, over the documents that are left by then.
 """
 
 from __future__ import annotations
@@ -19,19 +19,18 @@ from typing import Any, ClassVar
 from tamis._lazy import np, pa, pd
 from tamis.errors import PipelineError, UsageError
 from tamis.stages.base import ProcessingStage, Rule
-from tamis.stages.text.filters.base import DocumentFilter
-from tamis.stages.text.filters.statistics import Measured, measure, pass_of
+from tamis.stages.text.filters.doc_filter import DocumentFilter
+from tamis.stages.text.filters.statistics import ColumnStatistics, measure, pass_of
 from tamis.stages.text.models.fingerprints import joined
 from tamis.stages.traits import StageTraits
 from tamis.tasks import SCORES, DocumentBatch
 
 _log = logging.getLogger("tamis.filters")
-_Function = Callable[[Any], Any]
-_One = DocumentFilter | _Function
+_FilterOrFunction = DocumentFilter | Callable[[Any], Any]
 
 
-class _Filters(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """What the three stages share: the life cycle of their filters, and what a changed pipeline is recognised by."""
+class _FilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """The common part of the three stages: the life cycle of their filters, and the settings that identify them."""
 
     kernel_groups: ClassVar[tuple[str, ...]] = ("text",)
 
@@ -44,22 +43,22 @@ class _Filters(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     @abstractmethod
     def _objects(self) -> list[DocumentFilter]:
-        """Return the filters that are objects; functions have no life cycle."""
+        """Return the DocumentFilters, without functions, which have no life cycle."""
 
     def _readers(self) -> list[tuple[DocumentFilter, str]]:
-        """Filters that score texts, with the field they read."""
+        """Return the filters that score texts, with the field that each reads."""
         return []
 
     def look_ahead(self, later: Sequence[ProcessingStage[Any, Any]]) -> None:
-        """Statistics that neighbouring filters compare are measured together, as if they were one chain."""
+        """Measure the statistics of neighbouring filters together, as if they were one chain."""
         self._ahead: list[tuple[DocumentFilter, str]] = []
         for stage in later:
-            if not isinstance(stage, _Filters):
+            if not isinstance(stage, _FilterStage):
                 return
             self._ahead += stage._readers()
 
     def _reading(self, field: str, first: int = 0) -> list[DocumentFilter]:
-        """Return the filters from `first` on, and those of the following stages, that read this field."""
+        """Return the filters from index `first`, and those of the following stages, that read this field."""
         return [f for f, name in [*self._readers()[first:], *getattr(self, "_ahead", [])] if name == field]
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
@@ -81,9 +80,9 @@ class _Filters(ProcessingStage[DocumentBatch, DocumentBatch]):
         from tamis.tasks.frames import table_of
 
         block = TableBlock(table_of(df))
-        kept: Any = self.process(DocumentBatch.over(block, np.arange(block.n_rows)))
+        result: Any = self.process(DocumentBatch.over(block, np.arange(block.n_rows)))
         self._take_notes()  # there is no run to count drops in
-        return pd.Series(np.isin(np.arange(block.n_rows), kept.serial), index=df.index)
+        return pd.Series(np.isin(np.arange(block.n_rows), result.serial), index=df.index)
 
     def ray_stage_spec(self) -> dict[str, Any]:
         loads = [o for o in self._objects() if hasattr(o, "load_model") or hasattr(o, "load_tokenizer")]
@@ -91,14 +90,14 @@ class _Filters(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 
 @dataclass(repr=False)
-class Score(_Filters):
+class Score(_FilterStage):
     """Add scores as columns; nothing is dropped. `score_fn` is a function of the text, a DocumentFilter, or a list of these.
 
-    With a list, `score_field` is a list of as many names; `text_field` is one name for all, or a list. A function gets the value
-    as JSON says it, "" for null and a missing field; a DocumentFilter gets texts, "" for all that is none.
+    With a list, `score_field` is a list of as many names; `text_field` is one name for all, or a list. A function gets the
+    value as in JSON, "" for null and a missing field; a DocumentFilter gets texts, "" for a value that is not a string.
     """
 
-    score_fn: _One | list[_One]
+    score_fn: _FilterOrFunction | list[_FilterOrFunction]
     score_field: str | list[str]
     text_field: str | list[str] = "text"
     name: str = "score_fn"
@@ -106,8 +105,8 @@ class Score(_Filters):
     def __post_init__(self) -> None:
         self.score_fn = _as_list(self.score_fn, "score_fn", "Score")
         n = len(self.score_fn)
-        self.score_field = _spread(self.score_field, n, str, "score_field", "Score", repeat=False)
-        self.text_field = _spread(self.text_field, n, str, "text_field", "Score")
+        self.score_field = _per_filter(self.score_field, n, str, "score_field", "Score", repeat=False)
+        self.text_field = _per_filter(self.text_field, n, str, "text_field", "Score")
         self._adopt(self.score_fn, "score_fn", "score")
 
     def inputs(self) -> Any:
@@ -124,24 +123,25 @@ class Score(_Filters):
         return [(f, field) for f, field in pairs if isinstance(f, DocumentFilter)]
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
-        batch, everything = task, np.arange(task.num_items)
+        batch, all_rows = task, np.arange(task.num_items)
         for fn, text_field, score_field in zip(self.score_fn, self.text_field, self.score_field, strict=True):  # type: ignore[arg-type]
-            measured = Measured(batch, text_field)
-            scores = _scores(fn, measured, everything, self._reading(text_field))
+            column = ColumnStatistics(batch, text_field)
+            scores = _scores(fn, column, all_rows, self._reading(text_field))
             self._note_scores(score_field, _numbers(fn, scores))
             batch = batch.with_column(score_field, scores)
         return batch
 
 
 @dataclass(repr=False)
-class Filter(_Filters):
-    """Keep documents by a column that is there already. `filter_fn`: a function of the value, a DocumentFilter, or a list.
+class Filter(_FilterStage):
+    """Keep documents by an existing column. `filter_fn`: a function of the value, a DocumentFilter, or a list.
 
-    Each value is passed as JSON says it, whatever its neighbours are, null and a missing field as None. With a list, `filter_field` is a list of as many names; `invert` is one
-    value for all, or a list. `verbose` logs how many documents of each batch stay.
+    Each value is passed as in JSON, whatever the types of other rows, null and a missing field as None. With a list,
+    `filter_field` is a list of as many names; `invert` is one value for all, or a list. `verbose` logs how many documents of
+    each batch are kept.
     """
 
-    filter_fn: _One | list[_One]
+    filter_fn: _FilterOrFunction | list[_FilterOrFunction]
     filter_field: str | list[str]
     invert: bool | list[bool] = False
     name: str = "filter_fn"
@@ -151,8 +151,8 @@ class Filter(_Filters):
     def __post_init__(self) -> None:
         self.filter_fn = _as_list(self.filter_fn, "filter_fn", "Filter")
         n = len(self.filter_fn)
-        self.filter_field = _spread(self.filter_field, n, str, "filter_field", "Filter", repeat=False)
-        self.invert = _spread(self.invert, n, bool, "invert", "Filter")
+        self.filter_field = _per_filter(self.filter_field, n, str, "filter_field", "Filter", repeat=False)
+        self.invert = _per_filter(self.invert, n, bool, "invert", "Filter")
         self._adopt(self.filter_fn, "filter_fn", "filter")
 
     def inputs(self) -> Any:
@@ -165,27 +165,27 @@ class Filter(_Filters):
         return _rules(self.filter_fn, self.invert)
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
-        left = np.arange(task.num_items)
+        rows = np.arange(task.num_items)
         reasons = _reasons(self.filter_fn)  # type: ignore[arg-type]
         for fn, field, invert, reason in zip(self.filter_fn, self.filter_field, self.invert, reasons, strict=True):  # type: ignore[arg-type]
-            values = task.values(field, left)
-            self._note_scores(reason, _numbers(fn, values), task.serial[left])
+            values = task.values(field, rows)
+            self._note_scores(reason, _numbers(fn, values), task.serial[rows])
             keep = fn.keep_document if isinstance(fn, DocumentFilter) else fn
             mask = np.fromiter((bool(keep(v)) for v in values), bool, len(values)) ^ invert
             limits = fn.thresholds() if isinstance(fn, DocumentFilter) else {}
-            gone = [v for v, stays in zip(values, mask, strict=True) if not stays]
-            self._note_drops(task.serial[left[~mask]], _inverted(reason, invert), gone, limits)
-            left = left[mask]
-        return _result(self, task, left)
+            dropped = [v for v, is_kept in zip(values, mask, strict=True) if not is_kept]
+            self._note_drops(task.serial[rows[~mask]], _inverted(reason, invert), dropped, limits)
+            rows = rows[mask]
+        return _select(self, task, rows)
 
 
 @dataclass(repr=False)
-class ScoreFilter(_Filters):
+class ScoreFilter(_FilterStage):
     """Score documents and keep those that the filter keeps. `filter_obj`: a DocumentFilter, or a list applied in order.
 
-    `score_field` keeps scores as columns (a name per filter, None for those not wanted), of all documents, also of those that
-    are dropped and kept elsewhere (--keep-rejected); `invert` keeps what would be
-    dropped; with a list each may be a list. `verbose` logs how many documents of each batch stay.
+    `score_field` adds scores as columns (a name per filter, or None), of all documents, because --keep-rejected writes those
+    that are dropped, too. `invert` keeps what would be dropped. With a list each of these may be a list. `verbose` logs how
+    many documents of each batch are kept.
     """
 
     filter_obj: DocumentFilter | list[DocumentFilter]
@@ -200,14 +200,17 @@ class ScoreFilter(_Filters):
         for one in self.filter_obj:
             if not isinstance(one, DocumentFilter):
                 raise UsageError(
-                    f"ScoreFilter: filter_obj must be a DocumentFilter, got {type(one).__name__}; a function goes into Score"
+                    f"ScoreFilter: filter_obj must be a DocumentFilter, got {type(one).__name__}; "
+                    "use Score and Filter for a function"
                 )
         n = len(self.filter_obj)
-        self.text_field = _spread(self.text_field, n, str, "text_field", "ScoreFilter")
-        self.invert = _spread(self.invert, n, bool, "invert", "ScoreFilter")
+        self.text_field = _per_filter(self.text_field, n, str, "text_field", "ScoreFilter")
+        self.invert = _per_filter(self.invert, n, bool, "invert", "ScoreFilter")
         if self.score_field is None:
             self.score_field = [None] * n
-        self.score_field = _spread(self.score_field, n, (str, type(None)), "score_field", "ScoreFilter", repeat=False)
+        self.score_field = _per_filter(
+            self.score_field, n, (str, type(None)), "score_field", "ScoreFilter", repeat=False
+        )
         self._adopt(self.filter_obj, "score_filter", "score_filter")
 
     def inputs(self) -> Any:
@@ -227,81 +230,79 @@ class ScoreFilter(_Filters):
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
         filters: list[Any] = self.filter_obj  # type: ignore[assignment]
-        rules = zip(filters, self.text_field, self.score_field, self.invert, _reasons(filters), strict=True)  # type: ignore[arg-type]
-        measured: dict[str, Measured] = {}
-        left = np.arange(task.num_items)
-        kept_scores: list[tuple[str, np.ndarray[Any, Any], Any]] = []
-        for i, (one, text_field, score_field, invert, reason) in enumerate(rules):
-            column = measured.setdefault(text_field, Measured(task, text_field))
+        chain = zip(filters, self.text_field, self.score_field, self.invert, _reasons(filters), strict=True)  # type: ignore[arg-type]
+        columns: dict[str, ColumnStatistics] = {}
+        all_rows = rows = np.arange(task.num_items)
+        score_columns: list[tuple[str, Any]] = []
+        for i, (one, text_field, score_field, invert, reason) in enumerate(chain):
+            column = columns.setdefault(text_field, ColumnStatistics(task, text_field))
             if score_field is None:
-                scores = _scores(one, column, left, self._reading(text_field, i))
-            else:  # a score that is kept is that of every document: those that are dropped may be kept, too, elsewhere
-                everyone = np.arange(task.num_items)
-                whole = _scores(one, column, everyone, self._reading(text_field, i))
-                scores = _at(whole, left)
-                kept_scores.append((score_field, everyone, whole))
-                task.measured[SCORES, score_field] = _array(whole)
-            self._note_scores(reason, _numbers(one, scores), task.serial[left])
-            mask = np.asarray(_kept(one, column, left, scores), bool) ^ invert
-            gone = np.flatnonzero(~mask)
-            values = _at(scores, gone)
+                scores = _scores(one, column, rows, self._reading(text_field, i))
+            else:  # of all documents, because those that are dropped may be written, too
+                all_scores = _scores(one, column, all_rows, self._reading(text_field, i))
+                scores = _take(all_scores, rows)
+                score_columns.append((score_field, all_scores))
+                task.measured[SCORES, score_field] = _array(all_scores)
+            self._note_scores(reason, _numbers(one, scores), task.serial[rows])
+            mask = np.asarray(_keep(one, column, rows, scores), bool) ^ invert
+            dropped = np.flatnonzero(~mask)
+            values = _take(scores, dropped)
             values = values.to_pylist() if hasattr(values, "to_pylist") else values
-            self._note_drops(task.serial[left[gone]], _inverted(reason, invert), values, one.thresholds())
-            left = left[mask]
-        result = _result(self, task, left)
-        for column in measured.values():
-            column.hand_on(result, left)
-        for score_field, known, scores in kept_scores:
-            values = _at(scores, np.searchsorted(known, left))
-            result = result.with_column(score_field, values)
+            self._note_drops(task.serial[rows[dropped]], _inverted(reason, invert), values, one.thresholds())
+            rows = rows[mask]
+        result = _select(self, task, rows)
+        for column in columns.values():
+            column.move_to(result, rows)
+        for score_field, all_scores in score_columns:
+            result = result.with_column(score_field, _take(all_scores, rows))
         return result
 
 
 # -- scoring ----------------------------------------------------------------------------------------------------------
-def _scores(fn: Any, measured: Measured, rows: np.ndarray[Any, Any], chain: Sequence[Any]) -> Any:
-    """Return one score per row, from statistics where the filter names them.
+def _scores(fn: Any, column: ColumnStatistics, rows: np.ndarray[Any, Any], chain: Sequence[Any]) -> Any:
+    """Return one score per row, from statistics if the filter names any.
 
     `chain`: filters that will examine the same texts.
     """
     if not isinstance(fn, DocumentFilter):
-        return [fn("" if value is None else value) for value in measured.batch.values(measured.field, rows)]
-    wanted = fn.statistics
-    if wanted:
-        passes = set(map(pass_of, wanted))
-        also = {s for f in chain for s in f.statistics if pass_of(s) in passes}
-        return fn.score_from(measured.get(wanted, rows, also))
-    scores = fn.score_batch(_chosen(measured.texts, rows))
+        return [fn("" if value is None else value) for value in column.batch.values(column.field, rows)]
+    if fn.statistics:
+        passes = set(map(pass_of, fn.statistics))
+        ahead = {s for f in chain for s in f.statistics if pass_of(s) in passes}
+        return fn.score_from(column.get(fn.statistics, rows, ahead))
+    scores = fn.score_batch(_texts_of(column, rows))
     if len(scores) != len(rows):
-        raise PipelineError(f"{fn.name}: score_batch gave {len(scores)} scores for {len(rows)} texts")
+        raise PipelineError(f"{fn.name}: score_batch returned {len(scores)} scores for {len(rows)} texts")
     return scores
 
 
 def _numbers(fn: Any, scores: Any) -> Any:
-    """Return the numbers for the histogram of the scores, those of the documents that this filter saw."""
+    """Return the numbers for the histogram of the scores."""
     return fn.score_numbers(scores) if isinstance(fn, DocumentFilter) else scores
 
 
-def _kept(one: DocumentFilter, measured: Measured, rows: np.ndarray[Any, Any], scores: Any) -> Any:
-    if type(one).keep_texts is DocumentFilter.keep_texts:  # texts are copied only for a filter that looks at them
+def _keep(one: DocumentFilter, column: ColumnStatistics, rows: np.ndarray[Any, Any], scores: Any) -> Any:
+    if type(one).keep_texts is DocumentFilter.keep_texts:  # copy texts only for a filter that reads them
         return one.keep_scores(scores)
-    return one.keep_texts(_chosen(measured.texts, rows), scores)
+    return one.keep_texts(_texts_of(column, rows), scores)
 
 
-def _chosen(texts: pa.Array, rows: np.ndarray[Any, Any]) -> pa.Array:
+def _texts_of(column: ColumnStatistics, rows: np.ndarray[Any, Any]) -> pa.Array:
+    texts = column.texts
     return texts if len(rows) == len(texts) else texts.take(rows)
 
 
-def _at(scores: Any, where: np.ndarray[Any, Any]) -> Any:
+def _take(scores: Any, indices: np.ndarray[Any, Any]) -> Any:
     """Select some of the scores, which are an array of numpy or Arrow, or a list."""
     if isinstance(scores, np.ndarray):
-        return scores[where]
+        return scores[indices]
     if isinstance(scores, (pa.Array, pa.ChunkedArray)):
-        return scores.take(where)
-    return [scores[i] for i in where]
+        return scores.take(indices)
+    return [scores[i] for i in indices]
 
 
 def _array(scores: Any) -> np.ndarray[Any, Any]:
-    """Scores as a numpy array, of Python objects where they are no numbers."""
+    """Return scores as a numpy array, of Python objects unless they are one already."""
     if isinstance(scores, np.ndarray):
         return scores
     values = scores.to_pylist() if hasattr(scores, "to_pylist") else list(scores)
@@ -310,10 +311,10 @@ def _array(scores: Any) -> np.ndarray[Any, Any]:
     return out
 
 
-def _result(stage: Filter | ScoreFilter, task: DocumentBatch, left: np.ndarray[Any, Any]) -> DocumentBatch:
+def _select(stage: Filter | ScoreFilter, task: DocumentBatch, rows: np.ndarray[Any, Any]) -> DocumentBatch:
     if stage.verbose and task.num_items:
-        _log.info("%s: kept %d of %d documents", stage.name, len(left), task.num_items)
-    return task if len(left) == task.num_items else task.take(left)
+        _log.info("%s: kept %d of %d documents", stage.name, len(rows), task.num_items)
+    return task if len(rows) == task.num_items else task.take(rows)
 
 
 def _warm_up(statistics: set[str]) -> None:
@@ -324,34 +325,32 @@ def _warm_up(statistics: set[str]) -> None:
 
 # -- settings ---------------------------------------------------------------------------------------------------------
 def _call(one: DocumentFilter, hook: str) -> None:
-    found = getattr(one, hook, None)
-    if found is not None:
-        found()
+    method = getattr(one, hook, None)
+    if method is not None:
+        method()
 
 
 def _settings_of(one: DocumentFilter) -> dict[str, Any]:
-    """Plain values of a filter, private ones too; lists and dictionaries of plain values by a hash."""
-    plain, lists = (bool, int, float, str, type(None)), (list, tuple, set, frozenset)
-    found: dict[str, Any] = {}
+    """Return the plain values of a filter, private ones too, and collections of plain values as hashes."""
+    plain = (bool, int, float, str, type(None))
+    settings: dict[str, Any] = {}
     for name, value in vars(one).items():
         if isinstance(value, re.Pattern):
             value = (value.pattern, value.flags)
         elif isinstance(value, os.PathLike):
             value = os.fspath(value)
         if isinstance(value, plain):
-            found[name] = value
+            settings[name] = value
             continue
-        items = (
-            list(value.items())
-            if isinstance(value, dict)
-            else [(0, v) for v in value]
-            if isinstance(value, lists)
-            else None
-        )
+        items: list[tuple[Any, Any]] | None = None
+        if isinstance(value, dict):
+            items = list(value.items())
+        elif isinstance(value, (list, tuple, set, frozenset)):
+            items = [(0, v) for v in value]
         if items is not None and all(isinstance(k, plain) and isinstance(v, plain) for k, v in items):
             ordered = sorted(map(repr, items)) if isinstance(value, (set, frozenset)) else list(map(repr, items))
-            found[name] = hashlib.blake2b("\0".join(ordered).encode("utf-8", "replace"), digest_size=8).hexdigest()
-    return found
+            settings[name] = hashlib.blake2b("\0".join(ordered).encode("utf-8", "replace"), digest_size=8).hexdigest()
+    return settings
 
 
 def _name_of(one: Any) -> str:
@@ -361,21 +360,21 @@ def _name_of(one: Any) -> str:
 
 
 def _reasons(filters: Sequence[Any]) -> list[str]:
-    """Names of the filters, numbered where one appears twice."""
-    seen: dict[str, int] = {}
+    """Return the names of the filters, numbered if one appears twice."""
+    counts: dict[str, int] = {}
     reasons = []
     for name in map(_name_of, filters):
-        seen[name] = seen.get(name, 0) + 1
-        reasons.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+        counts[name] = counts.get(name, 0) + 1
+        reasons.append(name if counts[name] == 1 else f"{name}#{counts[name]}")
     return reasons
 
 
 def _rules(filters: Any, inverts: Any) -> list[Rule]:
-    made = []
+    rules = []
     for one, invert, reason in zip(filters, inverts, _reasons(filters), strict=True):
         limits, bounds = (one.thresholds(), one.bounds()) if isinstance(one, DocumentFilter) else ({}, (None, None))
-        made.append(Rule(_inverted(reason, invert), reason, limits, *bounds, invert))
-    return made
+        rules.append(Rule(_inverted(reason, invert), reason, limits, *bounds, invert))
+    return rules
 
 
 def _inverted(reason: str, invert: bool) -> str:
@@ -386,11 +385,11 @@ def _distinct(names: Any) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _as_list(given: Any, parameter: str, stage: str) -> list[Any]:
-    found = list(given) if isinstance(given, (list, tuple)) else [given]
-    if not found:
+def _as_list(value: Any, parameter: str, stage: str) -> list[Any]:
+    filters = list(value) if isinstance(value, (list, tuple)) else [value]
+    if not filters:
         raise UsageError(f"{stage}: {parameter} is an empty list; give at least one filter")
-    for one in found:
+    for one in filters:
         if not isinstance(one, DocumentFilter) and not callable(one):
             raise UsageError(
                 f"{stage}: {parameter} must be a DocumentFilter or a function, got {type(one).__name__} ({one!r})"
@@ -399,14 +398,15 @@ def _as_list(given: Any, parameter: str, stage: str) -> list[Any]:
             raise UsageError(
                 f"{stage}: {parameter} must be a filter, not the class {one.__name__}; write {one.__name__}(...)"
             )
-    return found
+    return filters
 
 
-def _spread(given: Any, n: int, kind: Any, parameter: str, stage: str, repeat: bool = True) -> list[Any]:
-    """Return one value per filter: from a list of that length, or (if it makes sense) one value for all."""
-    values = list(given) if isinstance(given, (list, tuple)) else [given] * (n if repeat else 1)
+def _per_filter(value: Any, n: int, kind: Any, parameter: str, stage: str, repeat: bool = True) -> list[Any]:
+    """Return one value per filter: from a list of that length, or (with `repeat`) one value for all."""
+    values = list(value) if isinstance(value, (list, tuple)) else [value] * (n if repeat else 1)
     if len(values) != n or not all(isinstance(v, kind) for v in values):
         raise UsageError(
-            f"{stage}: {parameter} must be {'one value or ' if repeat else ''}a list of one per filter ({n}), got {given!r}"
+            f"{stage}: {parameter} must be {'one value or ' if repeat else ''}a list of one per filter ({n}), "
+            f"got {value!r}"
         )
     return values

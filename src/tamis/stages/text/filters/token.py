@@ -1,4 +1,4 @@
-"""TokenCountFilter: documents by their number of tokens."""
+"""TokenCountFilter: limits the number of tokens."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from tamis.errors import UsageError
 from tamis.secrets import Secret
-from tamis.stages.text.filters.base import BoundedFilter
+from tamis.stages.text.filters.doc_filter import BoundedFilter
 from tamis.stages.text.models.pretrained import IF_TRUSTED, from_pretrained, tokenizer_fingerprint
 
 
@@ -16,8 +16,8 @@ from tamis.stages.text.models.pretrained import IF_TRUSTED, from_pretrained, tok
 class TokenCountFilter(BoundedFilter):
     """Number of tokens, by a tokenizer (anything with `encode(text)`) or by the name of a Hugging Face model.
 
-    A model's name is looked up in the local cache, and downloaded where it is not there: naming one is asking for it. Needs
-    the extra `models`. Code that a model brings along is refused, unless `transformers_init_kwargs` has `trust_remote_code=True`.
+    A model that is not in the local cache is downloaded, because its name is an explicit request. Needs the extra `models`.
+    Code that comes with a model is refused, unless `transformers_init_kwargs` has `trust_remote_code=True`.
     """
 
     tokenizer: Any = None
@@ -42,12 +42,12 @@ class TokenCountFilter(BoundedFilter):
         self._token = None if hf_token is None else Secret(hf_token)
 
     def model_check_or_download(self) -> None:
-        """Once per machine: the only place that may use the network."""
+        """Fetch the tokenizer once per machine: the only method that may use the network."""
         if self.hf_model_name is not None:
             self._from_pretrained(local_files_only=False)
 
     def load_tokenizer(self) -> None:
-        """Once per worker, from what is on this machine."""
+        """Load the tokenizer in a worker, from the local cache."""
         self._loaded = self.tokenizer if self.tokenizer is not None else self._from_pretrained(local_files_only=True)
 
     def _from_pretrained(self, local_files_only: bool) -> Any:

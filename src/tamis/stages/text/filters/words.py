@@ -1,8 +1,9 @@
-"""How a language is split into words: at whitespace, or by a segmenter where words are not set apart by spaces.
+"""How a language is split into words, and the base class of filters that count words.
 
-Chinese is segmented by jieba, Japanese by MeCab with the dictionary unidic-lite; both come with the extra `lang`. A segmenter
-sees one line at a time, and of a long line at most PIECE_CHARS: both take hundreds of bytes per character that they see at once,
-and jieba's time for characters it does not know grows with their square. Pieces end after a sentence or at a space where they can.
+Words are what `str.split()` gives, but for Chinese and Japanese, which have no spaces: jieba segments Chinese, MeCab with the
+dictionary unidic-lite Japanese; both come with the extra `lang`. A segmenter gets one line at a time, and of a long line at
+most PIECE_CHARS: both take hundreds of bytes per character of a call, and jieba's time for unknown characters grows with
+their square. Pieces end after a sentence or at a space if possible.
 """
 
 from __future__ import annotations
@@ -10,30 +11,34 @@ from __future__ import annotations
 import re
 import threading
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from typing import Any
 
-from tamis.errors import optional
+from tamis._lazy import pa
+from tamis.errors import UsageError, optional
+from tamis.stages.text.filters.doc_filter import KernelFilter
 
 SEGMENTED = ("zh", "ja")
 PIECE_CHARS = 1000
-_REMEMBERED_CHARS = 3_000_000  # a batch; about 7 bytes each
-_ENTRY_CHARS = 32  # what remembering a text takes besides, in these
+_CACHE_CHARS = 3_000_000  # a batch; about 7 bytes each
+_CACHE_ENTRY_CHARS = 32  # overhead of a cached text
 _KNOWN_WORDS = 100_000
-# No segmenter has more to say of these than that they are one word; see PIECE_CHARS.
+# Longer than PIECE_CHARS, and one word for every segmenter.
 _LONG_RUN = re.compile(rf"(?<![A-Za-z0-9])([A-Za-z0-9]{{{PIECE_CHARS + 1},}})")
 _RUN = re.compile(r"[A-Za-z0-9]*")
-_LINE_END = re.compile(r"[\n\0]")  # MeCab takes a zero byte for the end of the text
+_LINE_END = re.compile(r"[\n\0]")  # for MeCab, a zero byte is the end of the text
 _PIECE_ENDS = "。！？ "
 
 
 def is_segmented(lang: str) -> bool:
-    """Words of this language are not separated by spaces. Regions do not count: zh-TW is zh."""
+    """Return True if words of this language are not separated by spaces. The region is ignored: zh-TW is zh."""
     return _language(lang) in SEGMENTED
 
 
 def word_splitter(lang: str) -> Callable[[str], list[str]]:
-    """Return a function from text to words. The words of a segmented language exclude pure whitespace."""
+    """Return a function from a text to its words. Words of a segmented language exclude pure whitespace."""
     return _splitter(_language(lang))
 
 
@@ -50,35 +55,68 @@ def _splitter(language: str) -> Callable[[str], list[str]]:
     return str.split
 
 
+class WordsFilter(KernelFilter):
+    """A filter that counts words, of segmented languages too.
+
+    Subclasses have a parameter `lang`, and compute in `score_words` from a list of words what `score_from` computes from the
+    statistics.
+    """
+
+    lang: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.lang, str):
+            raise UsageError(f"{type(self).__name__}: lang must be a language code such as 'en', got {self.lang!r}")
+        if is_segmented(self.lang):
+            word_splitter(self.lang)  # report a missing segmenter before the run starts
+
+    def model_check_or_download(self) -> None:
+        """Load the segmenter once per machine, before any memory cap is set, so that the workers share it."""
+        word_splitter(self.lang)
+
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        return () if is_segmented(self.lang) else self.compares
+
+    @abstractmethod
+    def score_words(self, text: str, words: list[str]) -> float:
+        """Score a text by the words of its segmenter."""
+
+    def score_batch(self, texts: pa.Array) -> Any:
+        split = word_splitter(self.lang)
+        return [self.score_words(text or "", split(text or "")) for text in texts.to_pylist()]
+
+
 class _Segmenter:
-    """Splits texts and remembers the last ones: the filters of a chain ask for the same texts, one filter after the other."""
+    """Splits texts and caches the last ones, because the filters of a chain split the same texts one after the other."""
 
     def __init__(self, segment: Callable[[str], Iterable[str]]) -> None:
         self._segment = segment
-        self._lock = threading.Lock()  # MeCab's taggers are not made for several threads
-        self._known: dict[str, str] = {}  # one object per different word: a list of words takes 8 bytes for each
-        self._last: dict[str, tuple[str, ...]] = {}
+        self._lock = threading.Lock()  # MeCab's taggers are not thread-safe
+        self._interned: dict[str, str] = {}  # interned words: a list of words takes 8 bytes for each
+        self._cache: dict[str, tuple[str, ...]] = {}
         self._n_chars = 0
 
     def __call__(self, text: str) -> list[str]:
         with self._lock:
-            words = self._last.get(text)
+            words = self._cache.get(text)
             if words is None:
                 words = tuple(self._words(text))
-                self._remember(text, words)
+                self._store(text, words)
             return list(words)
 
-    def _remember(self, text: str, words: tuple[str, ...]) -> None:
-        self._last[text] = words
-        self._n_chars += len(text) + _ENTRY_CHARS
-        while self._n_chars > _REMEMBERED_CHARS:
-            oldest = next(iter(self._last))
-            del self._last[oldest]
-            self._n_chars -= len(oldest) + _ENTRY_CHARS
+    def _store(self, text: str, words: tuple[str, ...]) -> None:
+        self._cache[text] = words
+        self._n_chars += len(text) + _CACHE_ENTRY_CHARS
+        while self._n_chars > _CACHE_CHARS:
+            oldest = next(iter(self._cache))
+            del self._cache[oldest]
+            self._n_chars -= len(oldest) + _CACHE_ENTRY_CHARS
 
     def _words(self, text: str) -> Iterator[str]:
-        if len(self._known) > _KNOWN_WORDS:
-            self._known.clear()
+        if len(self._interned) > _KNOWN_WORDS:
+            self._interned.clear()
         for number, part in enumerate(_LONG_RUN.split(text)):
             if number % 2:
                 yield part
@@ -86,7 +124,7 @@ class _Segmenter:
             for piece in _pieces(part):
                 for word in self._segment(piece):
                     if not word.isspace():
-                        yield self._known.setdefault(word, word)
+                        yield self._interned.setdefault(word, word)
 
 
 def _pieces(text: str) -> Iterator[str]:
@@ -110,8 +148,8 @@ def _chinese() -> Callable[[str], Iterable[str]]:
         warnings.filterwarnings("ignore", message=".*invalid escape sequence")
         warnings.filterwarnings("ignore", message=".*pkg_resources")
         jieba = optional("jieba", 'lang="zh" (jieba)', "lang")
-    # A tokenizer of our own, loaded now: the one that jieba shares may hold words that others added to it, and it reads and
-    # writes a file of a fixed name in the folder for temporary files, where any user may have put another.
+    # A separate tokenizer, loaded now: jieba's shared one may contain words that other code added, and it reads and writes
+    # a file of a fixed name in the folder for temporary files, which any user may have replaced.
     tokenizer = jieba.Tokenizer()
     tokenizer.FREQ, tokenizer.total = tokenizer.gen_pfdict(tokenizer.get_dict_file())
     tokenizer.initialized = True
@@ -121,7 +159,7 @@ def _chinese() -> Callable[[str], Iterable[str]]:
 
 def _japanese() -> Callable[[str], Iterable[str]]:
     mecab, unidic_lite = (optional(name, 'lang="ja" (MeCab)', "lang") for name in ("MeCab", "unidic_lite"))
-    # The dictionary is named: MeCab would take another where one is installed, and count other words.
+    # Without the name of the dictionary MeCab would use any installed one, and count other words.
     tagger = mecab.Tagger(f'-r /dev/null -d "{unidic_lite.DICDIR}" -O wakati')
 
     def segment(piece: str) -> list[str]:

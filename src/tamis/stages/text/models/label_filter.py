@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tamis.errors import UsageError
-from tamis.stages.text.filters.base import DocumentFilter
+from tamis.stages.text.filters.doc_filter import DocumentFilter
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Filters that count characters, words, lines and n-grams. Code filters are in `heuristic.code`."""
+"""NeMo Curator's heuristic filters: characters, words, lines and n-grams. Filters for source code are in `heuristic.code`."""
 
 from tamis.stages.text.filters.heuristic.repetition import (
     RepeatedLinesByCharFilter,
@@ -13,6 +13,7 @@ from tamis.stages.text.filters.heuristic.string import (
     BulletsFilter,
     CommonEnglishWordsFilter,
     EllipsisFilter,
+    LengthFilter,
     LongWordFilter,
     MeanWordLengthFilter,
     NonAlphaNumericFilter,
@@ -33,6 +34,7 @@ __all__ = [
     "BulletsFilter",
     "CommonEnglishWordsFilter",
     "EllipsisFilter",
+    "LengthFilter",
     "LongWordFilter",
     "MeanWordLengthFilter",
     "NonAlphaNumericFilter",

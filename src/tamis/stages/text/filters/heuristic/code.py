@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tamis._lazy import np, pa, pc
 from tamis.errors import UsageError, optional
-from tamis.stages.text.filters.base import BoundedFilter, DocumentFilter, StatisticsFilter
+from tamis.stages.text.filters.doc_filter import BoundedFilter, DocumentFilter, KernelFilter
 from tamis.stages.text.filters.heuristic.alphabetic import n_alphabetic
 from tamis.stages.text.filters.heuristic.comments import SCANNERS, comment_chars, python_comments
 from tamis.stages.text.filters.heuristic.visible_text import visible_text
 from tamis.stages.text.models.fingerprints import of_file
 
 if TYPE_CHECKING:
-    from tamis.stages.text.filters.base import Stats
+    from tamis.stages.text.filters.doc_filter import Stats
 
 _ALNUM = re.compile("[a-zA-Z0-9\n?!,.]")
 _BUNDLED = "code_meta.csv"
@@ -30,7 +30,7 @@ _BUNDLED = "code_meta.csv"
 class PythonCommentToCodeFilter(BoundedFilter):
     """Characters in comments and docstrings, as a share of all; 0 for an empty text.
 
-    Code that Python cannot parse has a score too. A string that stands alone as a statement counts as a docstring.
+    Code that Python cannot parse has a score too. Every string that is a statement counts as a docstring.
     """
 
     min_comment_to_code_ratio: float = 0.01
@@ -58,7 +58,8 @@ class GeneralCommentToCodeFilter(BoundedFilter):
         super().__post_init__()
         if self.language not in SCANNERS:
             raise UsageError(
-                f"GeneralCommentToCodeFilter: language must be one of {', '.join(sorted(SCANNERS))}; got {self.language!r}"
+                f"GeneralCommentToCodeFilter: language must be one of {', '.join(sorted(SCANNERS))}; "
+                f"got {self.language!r}"
             )
 
     def score_document(self, text: str) -> float:
@@ -66,7 +67,7 @@ class GeneralCommentToCodeFilter(BoundedFilter):
 
 
 @dataclass
-class NumberOfLinesOfCodeFilter(StatisticsFilter):
+class NumberOfLinesOfCodeFilter(KernelFilter):
     """Line feeds and one more."""
 
     min_lines: int = 10
@@ -115,7 +116,7 @@ class TokenizerFertilityFilter(BoundedFilter):
 
 @dataclass
 class XMLHeaderFilter(DocumentFilter):
-    """1 where "<?xml version=" occurs near the beginning: such documents are dropped."""
+    """1 if "<?xml version=" occurs near the beginning: such documents are dropped."""
 
     char_prefix_search_length: int = 100
     _name = "xml_header"
@@ -136,7 +137,10 @@ class XMLHeaderFilter(DocumentFilter):
 
 @dataclass
 class AlphaFilter(BoundedFilter):
-    """Alphabetic characters (of any script, vowel signs too) as a share of all; 0 for an empty text. Finds tables and tensors in code."""
+    """Alphabetic characters (of any script, vowel signs too) as a share of all; 0 for an empty text.
+
+    Low in tables and tensors.
+    """
 
     min_alpha_ratio: float = 0.25
     _name = "alpha_filter"
@@ -148,9 +152,9 @@ class AlphaFilter(BoundedFilter):
 
 @dataclass
 class HTMLBoilerplateFilter(BoundedFilter):
-    """Text outside of tags, scripts and styles, as a share of all characters; 0 where that text is shorter than a limit.
+    """Text outside of tags, scripts and styles, as a share of all characters; 0 if that text is shorter than a limit.
 
-    White space between two tags counts as one character, as in the text that Beautiful Soup gives.
+    White space between two tags counts as one character, as in the text that Beautiful Soup returns.
     """
 
     min_lang_content_ratio: float = 0.2
@@ -163,8 +167,8 @@ class HTMLBoilerplateFilter(BoundedFilter):
         return n_chars / len(text) if text and n_chars >= self.min_lang_content_num_chars else 0.0
 
 
-class Limits(NamedTuple):
-    """What one file extension of one language must meet; None: no limit."""
+class ExtensionLimits(NamedTuple):
+    """The limits of one file extension of one language; None: no limit."""
 
     include: bool
     max_line: int | None
@@ -175,10 +179,10 @@ class Limits(NamedTuple):
 
 @dataclass
 class PerExtensionFilter(DocumentFilter):
-    """1 where line lengths and shares of letters are within the limits of a language and file extension, else 0: dropped.
+    """1 if line lengths and shares of letters are within the limits of a language and file extension, else 0: dropped.
 
     `metadata_file`: a CSV file with the columns language, extension, Include, Long_line_threshold, Alphanum_threshold and
-    "Alpha filter"; its default is a table that ships with Tamis. A pair that the table does not know is dropped.
+    "Alpha filter"; by default a built-in table. Documents of a pair that is not in the table are dropped.
     """
 
     lang: str
@@ -191,9 +195,11 @@ class PerExtensionFilter(DocumentFilter):
         path = Path(__file__).parent / _BUNDLED if bundled else Path(self.metadata_file)
         table = _read_limits(path)
         language = {"C#": "c-sharp", "F#": "f-sharp"}.get(self.lang, self.lang.lower().replace(" ", "-"))
-        if not any(known == language for known, _ in table):
-            known = ", ".join(sorted({name for name, _ in table}))
-            raise UsageError(f"PerExtensionFilter: {path.name} has no language {language!r}; it has: {known}")
+        languages = {name for name, _ in table}
+        if language not in languages:
+            raise UsageError(
+                f"PerExtensionFilter: {path.name} has no language {language!r}; it has: {', '.join(sorted(languages))}"
+            )
         self.limits = table.get((language, self.extension or ""))
 
     def score_document(self, text: str) -> int:
@@ -206,9 +212,9 @@ class PerExtensionFilter(DocumentFilter):
         too_long = (limits.max_line and longest > limits.max_line) or (
             limits.max_mean_line and mean > limits.max_mean_line
         )
-        few = limits.min_alphanum and len(_ALNUM.findall(text)) < max(limits.min_alphanum * len(text), 1)
-        no_letters = limits.min_alpha and sum(map(str.isalpha, text)) < max(limits.min_alpha * len(text), 1)
-        return int(not (too_long or few or no_letters))
+        few_alnum = limits.min_alphanum and len(_ALNUM.findall(text)) < max(limits.min_alphanum * len(text), 1)
+        few_letters = limits.min_alpha and sum(map(str.isalpha, text)) < max(limits.min_alpha * len(text), 1)
+        return int(not (too_long or few_alnum or few_letters))
 
     def keep_document(self, score: Any) -> bool:
         return bool(score)
@@ -217,7 +223,7 @@ class PerExtensionFilter(DocumentFilter):
         return {} if self.limits is None else self.limits._asdict()
 
 
-def _read_limits(path: Path) -> dict[tuple[str, str], Limits]:
+def _read_limits(path: Path) -> dict[tuple[str, str], ExtensionLimits]:
     columns = ("language", "extension", "Include", "Long_line_threshold", "Alphanum_threshold", "Alpha filter")
     try:
         with open(path, newline="", encoding="utf-8") as file:
@@ -232,7 +238,7 @@ def _read_limits(path: Path) -> dict[tuple[str, str], Limits]:
     table = {}
     for row in rows:
         longest = _number(row["Long_line_threshold"])
-        table[row["language"] or "", row["extension"] or ""] = Limits(
+        table[row["language"] or "", row["extension"] or ""] = ExtensionLimits(
             row["Include"] == "1",
             int(longest) if longest else None,
             100 if longest else None,

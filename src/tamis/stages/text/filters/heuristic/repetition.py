@@ -1,7 +1,7 @@
 """Filters for repetition inside one document: lines, paragraphs, n-grams of words.
 
-The names of the first four parameters say "max", as in the original; they are the smallest share of *different* lines (or
-paragraphs, or their characters) that a document must have.
+The first four parameters are named "max" as in NeMo Curator, but are the smallest share of *different* lines (or paragraphs,
+or their characters) that a document must have.
 """
 
 from __future__ import annotations
@@ -10,15 +10,14 @@ from collections import Counter
 from dataclasses import dataclass
 
 from tamis.errors import UsageError
-from tamis.stages.text.filters.base import StatisticsFilter
-from tamis.stages.text.filters.heuristic.words_base import WordsFilter
-from tamis.stages.text.filters.words import is_segmented
+from tamis.stages.text.filters.doc_filter import KernelFilter
+from tamis.stages.text.filters.words import WordsFilter, is_segmented
 
-_COMPILED_N = range(2, 11)  # what the kernels count; others are counted in Python
+_COMPILED_N = range(2, 11)  # counted by kernels, others in Python
 
 
 @dataclass
-class RepeatedLinesFilter(StatisticsFilter):
+class RepeatedLinesFilter(KernelFilter):
     """Different lines, as a share of all lines."""
 
     max_repeated_line_fraction: float = 0.7
@@ -29,7 +28,7 @@ class RepeatedLinesFilter(StatisticsFilter):
 
 
 @dataclass
-class RepeatedParagraphsFilter(StatisticsFilter):
+class RepeatedParagraphsFilter(KernelFilter):
     """Different paragraphs, as a share of all paragraphs. An empty text is one paragraph."""
 
     max_repeated_paragraphs_ratio: float = 0.7
@@ -40,7 +39,7 @@ class RepeatedParagraphsFilter(StatisticsFilter):
 
 
 @dataclass
-class RepeatedLinesByCharFilter(StatisticsFilter):
+class RepeatedLinesByCharFilter(KernelFilter):
     """Characters of the different lines, as a share of those of all lines."""
 
     max_repeated_lines_char_ratio: float = 0.8
@@ -51,7 +50,7 @@ class RepeatedLinesByCharFilter(StatisticsFilter):
 
 
 @dataclass
-class RepeatedParagraphsByCharFilter(StatisticsFilter):
+class RepeatedParagraphsByCharFilter(KernelFilter):
     """Characters of the different paragraphs, as a share of those of all paragraphs."""
 
     max_repeated_paragraphs_char_ratio: float = 0.8
@@ -79,7 +78,7 @@ class _NGrams(WordsFilter):
 
 @dataclass
 class RepeatingTopNGramsFilter(_NGrams):
-    """Share of characters that go when the most frequent n-gram (of several, the first) is taken out of the text.
+    """Share of characters that disappear if the most frequent n-gram (of several, the first) is removed from the text.
 
     Words of an n-gram are joined by one space. 1 for texts of fewer than n words.
     """

@@ -1,12 +1,13 @@
-"""The heuristic filters: shares of characters, words and lines, compared with a limit.
+"""Filters that compare lengths, and shares of characters, words and lines, with a limit.
 
 Characters are code points, words are what str.split() gives (a segmenter's words for lang="zh" and "ja"), sentences are lines
-that are not blank, paragraphs are separated by an empty line. Where there is nothing to measure (an empty or null text, no
-words, no lines) a share gets the score that drops the document; docs/filters.md has the table.
+that are not blank, paragraphs are separated by an empty line. With nothing to measure (an empty or null text, no words, no
+lines), a share is the score that drops the document; docs/filters.md has the table.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,17 +15,29 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tamis._lazy import np, pa, pc
 from tamis.errors import UsageError
-from tamis.stages.text.filters.base import BoundedFilter, StatisticsFilter, quotient
-from tamis.stages.text.filters.heuristic.words_base import WordsFilter
+from tamis.stages.text.filters.doc_filter import BoundedFilter, KernelFilter, quotient
+from tamis.stages.text.filters.words import WordsFilter
 
 if TYPE_CHECKING:
-    from tamis.stages.text.filters.base import Stats
+    from tamis.stages.text.filters.doc_filter import Stats
 
 _ELLIPSES = ("...", "[...]", "…", "(...)", "[…]", "-»", "read more..", "read more")
 
 
 @dataclass
-class NonAlphaNumericFilter(StatisticsFilter):
+class LengthFilter(KernelFilter):
+    """Number of characters, within bounds."""
+
+    min_length: float = 0
+    max_length: float = math.inf
+    _name = "length"
+    compares = ("chars",)
+    at_least = "min_length"
+    at_most = "max_length"
+
+
+@dataclass
+class NonAlphaNumericFilter(KernelFilter):
     """Share of characters other than ASCII letters, digits, line feeds and ? ! , . For English text."""
 
     max_non_alpha_numeric_to_text_ratio: float = 0.25
@@ -34,7 +47,7 @@ class NonAlphaNumericFilter(StatisticsFilter):
 
     def score_from(self, stats: Stats) -> np.ndarray[Any, Any]:
         chars = stats["chars"]
-        return quotient({"others": chars - stats["alnum_punct_chars"], "chars": chars}, ("others", "chars"), 1.0)
+        return quotient({"other": chars - stats["alnum_punct_chars"], "all": chars}, ("other", "all"), 1.0)
 
 
 @dataclass
@@ -53,7 +66,7 @@ class SymbolsToWordsFilter(WordsFilter):
 
 
 @dataclass
-class NumbersFilter(StatisticsFilter):
+class NumbersFilter(KernelFilter):
     """Share of the digits 0 to 9 among the characters."""
 
     max_number_to_text_ratio: float = 0.15
@@ -62,8 +75,8 @@ class NumbersFilter(StatisticsFilter):
     at_most = "max_number_to_text_ratio"
 
 
-class _UrlPattern(StatisticsFilter):
-    """URLs by the built-in scanner, or by an expression of the user's."""
+class _UrlPattern(KernelFilter):
+    """Finds URLs by the built-in scanner, or by a regular expression of the user."""
 
     url_regex: re.Pattern[str] | str | None
 
@@ -77,14 +90,16 @@ class _UrlPattern(StatisticsFilter):
     def __post_init__(self) -> None:
         super().__post_init__()
         try:
-            self.compiled().search("")  # one for bytes does not read texts
+            self.compiled().search("")  # fails for a pattern of bytes
         except (re.error, TypeError) as exc:
-            raise UsageError(f"{type(self).__name__}: url_regex is no regular expression: {exc}") from None
+            raise UsageError(
+                f"{type(self).__name__}: url_regex is not a regular expression of strings: {exc}"
+            ) from None
 
 
 @dataclass
 class UrlsFilter(_UrlPattern):
-    """Share of characters in URLs. With `url_regex`, Python's `re` looks for them, in the time that your expression takes."""
+    """Share of characters in URLs. With `url_regex`, Python's `re` finds them, at the speed of that expression."""
 
     max_url_to_text_ratio: float = 0.2
     url_regex: re.Pattern[str] | str | None = None
@@ -98,7 +113,7 @@ class UrlsFilter(_UrlPattern):
 
 
 @dataclass
-class BulletsFilter(StatisticsFilter):
+class BulletsFilter(KernelFilter):
     """Share of lines that begin with a bullet."""
 
     max_bullet_lines_ratio: float = 0.9
@@ -108,7 +123,7 @@ class BulletsFilter(StatisticsFilter):
 
 
 @dataclass
-class WhiteSpaceFilter(StatisticsFilter):
+class WhiteSpaceFilter(KernelFilter):
     """Share of spaces, tabs, line feeds, carriage returns and backspaces."""
 
     max_white_space_ratio: float = 0.25
@@ -118,7 +133,7 @@ class WhiteSpaceFilter(StatisticsFilter):
 
 
 @dataclass
-class ParenthesesFilter(StatisticsFilter):
+class ParenthesesFilter(KernelFilter):
     """Share of round, square, curly and angle brackets among the characters."""
 
     max_parentheses_ratio: float = 0.1
@@ -158,10 +173,10 @@ class WordCountFilter(WordsFilter):
 
 
 @dataclass
-class BoilerPlateStringFilter(StatisticsFilter):
+class BoilerPlateStringFilter(KernelFilter):
     """Share of paragraphs with a phrase such as "terms of use" or "privacy policy"; 1 where "lorem ipsum" occurs.
 
-    `remove_if_at_top_or_bottom` is accepted because the original has it; neither there nor here does it change the score.
+    `remove_if_at_top_or_bottom` is a parameter of NeMo Curator that does not change the score there either.
     """
 
     remove_if_at_top_or_bottom: bool = True
@@ -192,7 +207,7 @@ class MeanWordLengthFilter(WordsFilter):
 
 
 @dataclass
-class PunctuationFilter(StatisticsFilter):
+class PunctuationFilter(KernelFilter):
     """Share of lines that do not end with one of . ? ! " '"""
 
     max_num_sentences_without_endmark_ratio: float = 0.85
@@ -202,7 +217,7 @@ class PunctuationFilter(StatisticsFilter):
 
 
 @dataclass
-class EllipsisFilter(StatisticsFilter):
+class EllipsisFilter(KernelFilter):
     """Share of lines that end with an ellipsis, or with "read more"."""
 
     max_num_lines_ending_with_ellipsis_ratio: float = 0.3
@@ -212,10 +227,10 @@ class EllipsisFilter(StatisticsFilter):
 
 
 @dataclass
-class CommonEnglishWordsFilter(StatisticsFilter):
+class CommonEnglishWordsFilter(KernelFilter):
     """Number of words among: the be to of and that have with (lower case only).
 
-    `stop_at_false`: counting stops at the limit, so that the score is never above it.
+    `stop_at_false`: counting stops at the limit, so the score is never above it.
     """
 
     min_num_common_words: int = 2
@@ -225,8 +240,8 @@ class CommonEnglishWordsFilter(StatisticsFilter):
     at_least = "min_num_common_words"
 
     def score_from(self, stats: Stats) -> np.ndarray[Any, Any]:
-        found = stats["common_words"]
-        return np.minimum(found, max(self.min_num_common_words, 0)) if self.stop_at_false else found
+        count = stats["common_words"]
+        return np.minimum(count, max(self.min_num_common_words, 0)) if self.stop_at_false else count
 
 
 @dataclass
@@ -246,7 +261,7 @@ class WordsWithoutAlphabetsFilter(WordsFilter):
 
 @dataclass
 class PornographicUrlsFilter(_UrlPattern):
-    """1 where a URL contains "porn": such documents are dropped. `url_regex` as in UrlsFilter."""
+    """1 if a URL contains "porn": such documents are dropped. `url_regex` as in UrlsFilter."""
 
     url_regex: re.Pattern[str] | str | None = None
     compares = ("porn_urls",)
@@ -270,7 +285,7 @@ class PornographicUrlsFilter(_UrlPattern):
 
 @dataclass
 class SubstringFilter(BoundedFilter):
-    """1 where the text has `substring` at `position`: "prefix", "suffix" or "any". Such documents are kept."""
+    """1 if the text has `substring` at `position`: "prefix", "suffix" or "any". Such documents are kept."""
 
     substring: str
     position: Literal["prefix", "suffix", "any"]
@@ -279,7 +294,7 @@ class SubstringFilter(BoundedFilter):
         if self.position not in ("prefix", "suffix", "any"):
             raise UsageError(f"SubstringFilter: position must be prefix, suffix or any, got {self.position!r}")
         if not isinstance(self.substring, str):
-            raise UsageError(f"SubstringFilter: substring must be text, got {self.substring!r}")
+            raise UsageError(f"SubstringFilter: substring must be a string, got {self.substring!r}")
 
     def score_document(self, text: str) -> int:
         if self.position == "prefix":
@@ -288,8 +303,7 @@ class SubstringFilter(BoundedFilter):
 
     def score_batch(self, texts: pa.Array) -> np.ndarray[Any, Any]:
         find = {"prefix": pc.starts_with, "suffix": pc.ends_with, "any": pc.match_substring}[self.position]
-        found = find(pc.coalesce(texts, ""), pattern=self.substring)
-        return np.asarray(found).astype(np.int64)
+        return np.asarray(find(pc.coalesce(texts, ""), pattern=self.substring)).astype(np.int64)
 
     def keep_document(self, score: Any) -> bool:
         return bool(score == 1)

@@ -1,46 +1,52 @@
-"""The heuristic sets of the original's recipes: 28 filters for English, 25 for other languages that separate words by spaces."""
+"""The rule sets of NeMo Curator's heuristic recipes: 28 filters for English, 25 for other languages.
+
+The other languages are those that separate words by spaces. The filters are in `heuristic/`; here are their order and limits.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from tamis.stages.text.filters.base import DocumentFilter
+from tamis.stages.text.filters.doc_filter import DocumentFilter
 from tamis.stages.text.filters.heuristic import repetition, string
 from tamis.stages.text.filters.rule_set import RuleSet
 
-_TOP = ((2, 0.2), (3, 0.18), (4, 0.16))
-_DUPLICATE = ((5, 0.15), (6, 0.14), (7, 0.13), (8, 0.12), (9, 0.11), (10, 0.10))
+_TOP_N_GRAMS = ((2, 0.2), (3, 0.18), (4, 0.16))
+_DUPLICATE_N_GRAMS = ((5, 0.15), (6, 0.14), (7, 0.13), (8, 0.12), (9, 0.11), (10, 0.10))
 
 
 @dataclass(repr=False)
 class HeuristicEnglish(RuleSet):
-    """The 28 filters of the original's English recipe, in its order."""
+    """The 28 filters of the English recipe, in its order."""
 
     text_field: str = "text"
     name: str = "heuristic_english"
+    sets: ClassVar[tuple[str, ...]] = ("heuristic-english",)
 
     def filters(self) -> list[DocumentFilter]:
         return [
             string.NonAlphaNumericFilter(0.25),
-            *_before_words(),
+            *_characters_and_lines(),
             string.WordsWithoutAlphabetsFilter(0.8),
             string.CommonEnglishWordsFilter(2, stop_at_false=True),
-            *_after_words(),
+            *_words_and_repetition(),
         ]
 
 
 @dataclass(repr=False)
 class HeuristicNonEnglish(RuleSet):
-    """The same without the three filters that know English letters and words."""
+    """The English recipe without the three filters that know English letters and words."""
 
     text_field: str = "text"
     name: str = "heuristic_non_english"
+    sets: ClassVar[tuple[str, ...]] = ("heuristic-non-english",)
 
     def filters(self) -> list[DocumentFilter]:
-        return [*_before_words(), *_after_words()]
+        return [*_characters_and_lines(), *_words_and_repetition()]
 
 
-def _before_words() -> list[DocumentFilter]:
+def _characters_and_lines() -> list[DocumentFilter]:
     return [
         string.SymbolsToWordsFilter(0.1),
         string.NumbersFilter(0.15),
@@ -57,12 +63,12 @@ def _before_words() -> list[DocumentFilter]:
     ]
 
 
-def _after_words() -> list[DocumentFilter]:
+def _words_and_repetition() -> list[DocumentFilter]:
     return [
         string.MeanWordLengthFilter(3, 10),
         string.LongWordFilter(1000),
         string.EllipsisFilter(0.3),
-        *(repetition.RepeatingTopNGramsFilter(n, limit) for n, limit in _TOP),
-        *(repetition.RepeatingDuplicateNGramsFilter(n, limit) for n, limit in _DUPLICATE),
+        *(repetition.RepeatingTopNGramsFilter(n, limit) for n, limit in _TOP_N_GRAMS),
+        *(repetition.RepeatingDuplicateNGramsFilter(n, limit) for n, limit in _DUPLICATE_N_GRAMS),
         string.BulletsFilter(0.9),
     ]
