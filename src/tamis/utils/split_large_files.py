@@ -16,6 +16,7 @@ from typing import Any
 
 from tamis.errors import Incomplete, TamisError, UsageError
 from tamis.formats.compression.codecs import SUFFIXES
+from tamis.formats.splitting import ChunkLimit, split_file
 from tamis.terminal import printable
 from tamis.utils.file_utils import get_all_file_paths_under, get_default_file_extensions
 
@@ -38,17 +39,14 @@ def split_jsonl_file_by_size(
 
 
 def _split(source: str, target: str, size_mb: float, storage_options: Mapping[str, Any] | None) -> list[str]:
-    from tamis.cli.data.split import split_file
-    from tamis.cli.data.split_chunks import Limit
-
     if storage_options or "://" in source or "://" in target:
         raise UsageError(f"{source}: remote files are not split by this version; copy them to a local folder first")
     if size_mb <= 0:
         raise UsageError(f"target_size_mb: expected more than 0, got {size_mb}")
-    done = split_file(Path(source), Path(target), Limit(int(size_mb * 10**6)))
-    if done.faults:
-        raise Incomplete(f"{source} is damaged: {done.faults[0]}; the chunks hold everything else")
-    return [str(path) for path in done.paths]
+    result = split_file(Path(source), Path(target), ChunkLimit(int(size_mb * 10**6)))
+    if result.faults:
+        raise Incomplete(f"{source} is damaged: {result.faults[0]}; the chunks hold everything else")
+    return [str(path) for path in result.paths]
 
 
 def parse_args(args: Sequence[str] | None = None) -> argparse.Namespace:

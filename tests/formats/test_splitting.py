@@ -1,4 +1,4 @@
-"""tamis split: chunks put together are the input; nothing is overwritten; damaged input is said."""
+"""Splitting of JSONL: the joined chunks are the input, nothing is overwritten, damage is reported."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tamis.cli.data.split import Limit, split_file
 from tamis.cli.main import app
 from tamis.errors import RunConflict, UsageError
 from tamis.formats.compression.streams import StreamReader, StreamWriter
-from tests.support.cli_runner import CliRunner
+from tamis.formats.splitting import ChunkLimit, split_file
 
 
 def decoded(path: Path) -> bytes:
@@ -32,7 +31,7 @@ def lines_of(n: int, seed: int = 0) -> bytes:
 def test_plain_chunks_are_named_in_order_and_complete(tmp_path: Path) -> None:
     data = lines_of(1000)
     (tmp_path / "big.jsonl").write_bytes(data)
-    done = split_file(tmp_path / "big.jsonl", tmp_path / "out", Limit(20_000))
+    done = split_file(tmp_path / "big.jsonl", tmp_path / "out", ChunkLimit(20_000))
     names = sorted(p.name for p in (tmp_path / "out").iterdir())
     assert names[:2] == ["big-00000.jsonl", "big-00001.jsonl"]
     assert names == [p.name for p in done.paths]
@@ -66,9 +65,9 @@ def test_any_cut_preserves_every_byte(
     data = b"\n".join(lines) + (b"\n" if ends else b"")
     (folder / "a.jsonl").write_bytes(data)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tamis.cli.data.split._READ_BYTES", read_bytes)
-        patch.setattr("tamis.cli.data.split._PENDING_BYTES", pending_bytes)
-        done = split_file(folder / "a.jsonl", folder / "out", Limit(limit, n_rows))
+        patch.setattr("tamis.formats.splitting._READ_BYTES", read_bytes)
+        patch.setattr("tamis.formats.splitting._PENDING_BYTES", pending_bytes)
+        done = split_file(folder / "a.jsonl", folder / "out", ChunkLimit(limit, n_rows))
     chunks = [p.read_bytes() for p in done.paths]
     assert b"".join(chunks) == data
     assert all(chunk.endswith(b"\n") for chunk in chunks[:-1])
@@ -86,17 +85,17 @@ def test_compressed_input_and_output(tmp_path: Path, codec: str) -> None:
     source = tmp_path / f"a.jsonl.{codec}"
     with StreamWriter(source, codec) as out:
         out.write(data)
-    done = split_file(source, tmp_path / "same", Limit(10_000))
+    done = split_file(source, tmp_path / "same", ChunkLimit(10_000))
     assert {"".join(p.suffixes) for p in done.paths} == {f".jsonl.{codec}"}
     assert b"".join(decoded(p) for p in done.paths) == data
-    done = split_file(source, tmp_path / "plain", Limit(10_000), "none")
+    done = split_file(source, tmp_path / "plain", ChunkLimit(10_000), "none")
     assert b"".join(p.read_bytes() for p in done.paths) == data
     assert {p.suffix for p in done.paths} == {".jsonl"}
 
 
 def test_rows_limit(tmp_path: Path) -> None:
     (tmp_path / "a.ndjson").write_bytes(lines_of(25))
-    done = split_file(tmp_path / "a.ndjson", tmp_path / "out", Limit(10**9, 10))
+    done = split_file(tmp_path / "a.ndjson", tmp_path / "out", ChunkLimit(10**9, 10))
     assert [p.read_bytes().count(b"\n") for p in done.paths] == [10, 10, 5]
 
 
@@ -107,7 +106,7 @@ def test_existing_chunks_are_refused_and_nothing_is_left(tmp_path: Path) -> None
     (out / "a-00003.jsonl.gz").write_text("mine")
     (out / "a-notes.txt").write_text("mine too")
     with pytest.raises(RunConflict, match=r"a-00003\.jsonl\.gz exists already"):
-        split_file(tmp_path / "a.jsonl", out, Limit(100))
+        split_file(tmp_path / "a.jsonl", out, ChunkLimit(100))
     assert sorted(p.name for p in out.iterdir()) == ["a-00003.jsonl.gz", "a-notes.txt"]
 
 
@@ -160,7 +159,7 @@ def test_mistakes(tmp_path: Path, name: str, options: dict[str, str], words: str
     (tmp_path / "a.jsonl").write_text("")
     (tmp_path / "folder").mkdir()
     with pytest.raises(UsageError, match=words):
-        split_file(tmp_path / name, tmp_path / "out", Limit(100), **options)
+        split_file(tmp_path / name, tmp_path / "out", ChunkLimit(100), **options)
     assert not (tmp_path / "out").exists()
 
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tamis.cli.data.split import Limit, split_file
 from tamis.errors import UsageError
+from tamis.formats.splitting import ChunkLimit, split_file
 
 
 def table_of(n: int) -> pa.Table:
@@ -31,7 +31,7 @@ def plain(table: pa.Table) -> pa.Table:
 def test_rows_types_and_metadata_are_kept(tmp_path: Path) -> None:
     table = table_of(5000)
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=700, compression="snappy")
-    done = split_file(tmp_path / "a.parquet", tmp_path / "out", Limit(40_000))
+    done = split_file(tmp_path / "a.parquet", tmp_path / "out", ChunkLimit(40_000))
     assert done.paths[0].name == "a-00000.parquet"
     assert len(done.paths) > 4
     parts = [pq.read_table(p, partitioning=None) for p in done.paths]
@@ -44,14 +44,14 @@ def test_rows_types_and_metadata_are_kept(tmp_path: Path) -> None:
 
 def test_rows_limit_and_compression(tmp_path: Path) -> None:
     pq.write_table(table_of(25), tmp_path / "a.parquet")
-    done = split_file(tmp_path / "a.parquet", tmp_path / "out", Limit(10**9, 10), "zst")
+    done = split_file(tmp_path / "a.parquet", tmp_path / "out", ChunkLimit(10**9, 10), "zst")
     assert [pq.read_metadata(p).num_rows for p in done.paths] == [10, 10, 5]
     assert pq.ParquetFile(done.paths[0]).metadata.row_group(0).column(0).compression == "ZSTD"
 
 
 def test_a_row_larger_than_the_size_gets_its_own_chunk(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": ["a", "x" * 5000, "b"]}), tmp_path / "a.parquet")
-    done = split_file(tmp_path / "a.parquet", tmp_path / "out", Limit(1000))
+    done = split_file(tmp_path / "a.parquet", tmp_path / "out", ChunkLimit(1000))
     assert [pq.read_table(p)["text"].to_pylist() for p in done.paths] == [["a"], ["x" * 5000], ["b"]]
     assert done.n_oversize == 1
 
@@ -64,7 +64,7 @@ def test_rows_behind_a_corrupt_page_are_named_and_the_rest_is_kept(tmp_path: Pat
     at = raw.index(b"row 150 ")
     raw[at : at + 8] = b"ROW 150!"
     path.write_bytes(raw)
-    done = split_file(path, tmp_path / "out", Limit(10**9))
+    done = split_file(path, tmp_path / "out", ChunkLimit(10**9))
     kept = [row for p in done.paths for row in pq.read_table(p)["text"].to_pylist()]
     assert kept[:100] == table["text"].to_pylist()[:100]
     assert kept[-100:] == table["text"].to_pylist()[200:]
@@ -74,6 +74,6 @@ def test_rows_behind_a_corrupt_page_are_named_and_the_rest_is_kept(tmp_path: Pat
 
 def test_an_empty_table_and_a_wrong_codec(tmp_path: Path) -> None:
     pq.write_table(table_of(0), tmp_path / "a.parquet")
-    assert split_file(tmp_path / "a.parquet", tmp_path / "out", Limit(100)).paths == []
+    assert split_file(tmp_path / "a.parquet", tmp_path / "out", ChunkLimit(100)).paths == []
     with pytest.raises(UsageError, match="Parquet files can use gz, zst, none"):
-        split_file(tmp_path / "a.parquet", tmp_path / "out", Limit(100), "bz2")
+        split_file(tmp_path / "a.parquet", tmp_path / "out", ChunkLimit(100), "bz2")
