@@ -16,6 +16,7 @@ from tamis.cli.main import app
 from tamis.errors import RunConflict, UsageError
 from tamis.formats.compression.streams import StreamReader, StreamWriter
 from tamis.formats.splitting import ChunkLimit, split_file
+from tests.support.cli_runner import CliRunner
 
 
 def decoded(path: Path) -> bytes:
