@@ -28,8 +28,8 @@ def begun() -> dict[str, Any]:
     """On a cluster with less memory than the run asks for, and without a GPU."""
     import ray
 
-    from tamis.backends.cluster.executor import begun_here
     from tamis.backends.ray_actor_pool import RayActorPoolExecutor
+    from tamis.backends.ray_cluster.executor import address_of_this_program
     from tamis.observe.series import open_series
 
     found: dict[str, Any] = {}
@@ -42,7 +42,7 @@ def begun() -> dict[str, Any]:
         num_gpus=0,
         _memory=800_000_000,
     )
-    assert begun_here() == ray.get_runtime_context().gcs_address
+    assert address_of_this_program() == ray.get_runtime_context().gcs_address
     with RayActorPoolExecutor() as executor:
         found["begun"] = filtered(executor, "begun")  # asks for 1 GB
         with open_series(HERE / "begun" / "_tamis") as series:

@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,11 @@ import pytest
 
 from tamis import LocalExecutor, Pipeline, Resources
 from tamis.backends.cluster import remote_workers
-from tamis.backends.cluster.agent import hello
-from tamis.backends.cluster.handshake import prove
-from tamis.backends.cluster.hub import Hub
-from tamis.backends.cluster.placing import leases
-from tamis.backends.cluster.remote_workers import RemoteWorkers
+from tamis.backends.cluster.agent import describe_node
+from tamis.backends.cluster.hub import Hub, prove
+from tamis.backends.cluster.placement import AgentSpec
+from tamis.backends.cluster.remote_workers import RemoteJob, RemoteWorkers
+from tamis.backends.ray_cluster import leases
 from tamis.engine.worker.config import WorkerConfig
 from tamis.errors import BudgetError, PipelineError, UsageError, WorkerError
 from tamis.observe.run_tables import nodes_table
@@ -125,8 +126,10 @@ def test_the_memory_that_ray_declares_for_a_node_bounds_its_budget(tmp_path: Pat
     assert result.status == "finished"
     with open_series(tmp_path / "out" / "_tamis") as series:
         assert {row.budget_bytes for row in series.nodes()} == {BUDGET // 2}
-    assert hello("a", 1, [], 10**8).limit_bytes == hello("a", 1, [], 10**8).default_bytes == 10**8
-    assert hello("a", 1, [], 1 << 60) == hello("a", 1, [])
+    spec = AgentSpec("127.0.0.1", 1, "", n_cpus=1, name="a", declared_bytes=10**8)
+    assert describe_node(spec).limit_bytes == describe_node(spec).default_bytes == 10**8
+    unlimited = describe_node(replace(spec, declared_bytes=1 << 60))
+    assert unlimited.limit_bytes == describe_node(replace(spec, declared_bytes=0)).limit_bytes > 10**8
 
 
 def test_a_run_is_refused_where_every_node_has_too_little_memory(tmp_path: Path) -> None:
@@ -148,7 +151,12 @@ def test_a_stage_that_needs_a_gpu_which_no_node_has_is_refused_at_once(tmp_path:
         pipeline(tmp_path / "in", tmp_path / "out", stage).execute(HereExecutor(session))
     session.gpus = [0.0, 2.0]
     made = RemoteWorkers(
-        session, b"", WorkerConfig("", "", 0), str(tmp_path / "log"), False, [], 10**9, {"a": 2.0, "b": 0.5, "c": 0.0}
+        session,
+        RemoteJob(b"", [], {"a": 2.0, "b": 0.5, "c": 0.0}),
+        WorkerConfig("", "", 0),
+        str(tmp_path / "log"),
+        False,
+        10**9,
     )
     made._refuse_missing_gpus(session.gpus)
     made._selector.close()
@@ -158,10 +166,10 @@ def test_a_stage_that_needs_a_gpu_which_no_node_has_is_refused_at_once(tmp_path:
 def test_a_node_that_does_not_see_the_files_says_so(tmp_path: Path, session: HereSession, monkeypatch: Any) -> None:
     write(tmp_path / "in")
     session.n_expected = 1
-    monkeypatch.setattr(RemoteWorkers, "_leave_marks", lambda self: self._visible.append(str(tmp_path / "nowhere")))
+    monkeypatch.setattr(RemoteWorkers, "_write_marks", lambda self: self._visible.append(str(tmp_path / "nowhere")))
     monkeypatch.setenv("TAMIS_SEEN_S", "0.2")
     with pytest.raises(
-        UsageError, match=r"does not see .*nowhere: output, scratch and inputs must lie where all nodes see them"
+        UsageError, match=r"does not see .*nowhere: output, scratch and inputs must be stored where all nodes see them"
     ):
         pipeline(tmp_path / "in", tmp_path / "out").execute(HereExecutor(session))
 
@@ -205,7 +213,7 @@ def test_a_hub_bounds_the_callers_that_say_nothing(monkeypatch: pytest.MonkeyPat
 def test_workers_that_are_closed_are_not_woken_by_writing_to_whatever_has_its_number_now(tmp_path: Path) -> None:
     """Threads of the hub may call late."""
     config = WorkerConfig(str(tmp_path), str(tmp_path), 1 << 20)
-    workers = RemoteWorkers(HereSession(1), b"", config, str(tmp_path / "log"), False, [], 10**9)
+    workers = RemoteWorkers(HereSession(1), RemoteJob(b""), config, str(tmp_path / "log"), False, 10**9)
     workers.close()
     read, write = os.pipe()  # the lowest numbers that are free: those of the workers
     try:
@@ -226,37 +234,37 @@ def poll_often(made: RemoteWorkers, told: list[Any]) -> None:
 def test_who_waits_for_a_node_is_told_after_seconds_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    monkeypatch.setattr(remote_workers, "TELL_S", (0.0, 0.2))
+    monkeypatch.setattr(remote_workers, "REPORT_S", (0.0, 0.2))
     monkeypatch.setattr(remote_workers, "ALONE_S", 0.4)
     config = WorkerConfig(str(tmp_path), str(tmp_path), 1 << 20)
-    made = RemoteWorkers(HereSession(1), b"", config, str(tmp_path / "log"), False, [], 10**9)
+    made = RemoteWorkers(HereSession(1), RemoteJob(b""), config, str(tmp_path / "log"), False, 10**9)
     told: list[Any] = []
     with pytest.raises(WorkerError, match=r"no node for 0 s.*run the same command again"):
         poll_often(made, told)
     made.close()
     assert [type(event).__name__ for event in told] == ["Incident", "Incident"]
     assert "the run ends after 0 s" in told[0].text
-    assert "ray status --address" in caplog.text
+    assert "look at the test" in caplog.text
 
 
 def test_an_agent_that_is_killed_between_two_leases_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody would ask for it otherwise: the node would be without workers for ever."""
 
     class Killed:
-        pid, ended = 1, False
+        pid, was_ended = 1, False
         status: int | None = None
 
-        def __init__(self, about: dict[str, Any]) -> None: ...
+        def __init__(self, spec: AgentSpec) -> None: ...
         def wait(self, seconds: float) -> int | None:
             time.sleep(0.01)
             return self.status
 
         def end(self) -> None: ...
 
-    monkeypatch.setattr(leases, "StartedAgent", Killed)
+    monkeypatch.setattr(leases, "start_agent", Killed)
     for status, lost in ((-9, True), (0, False)):
         noticed = threading.Event()
-        holder = leases.LeaseHolder({}, on_loss=noticed.set)
+        holder = leases.LeaseHolder(AgentSpec("", 0, ""), on_loss=noticed.set)
         assert not noticed.wait(0.1)
         holder._agent.status = status
         assert noticed.wait(5.0 if lost else 0.2) is lost

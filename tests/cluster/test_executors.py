@@ -15,9 +15,11 @@ from typing import Any, ClassVar
 import pytest
 
 from tamis import files
-from tamis.backends.cluster import head, placer, session
-from tamis.backends.cluster.head import Head, HeadOptions, free_port
+from tamis.backends import registry
 from tamis.backends.ray_actor_pool import RayActorPoolExecutor
+from tamis.backends.ray_cluster.executor import reachable_host
+from tamis.backends.ray_cluster.head import Head, HeadOptions, free_port
+from tamis.backends.ray_cluster.nodes import RayConnection
 from tamis.backends.ray_data import RayDataExecutor
 from tamis.backends.xenna import XennaExecutor
 from tamis.cli.jobs.executors import chosen
@@ -39,7 +41,7 @@ def test_unknown_keys_are_refused_with_the_nearest() -> None:
 
 def test_settings_of_xenna_reach_it() -> None:
     made = XennaExecutor({"logging_interval": 5, "execution_mode": "batch", "cpu_allocation_percentage": 0.5})
-    assert made._options() == {
+    assert made.placement_options() == {
         "logging_interval": 5, "ignore_failures": False, "cpu_allocation_percentage": 0.5, "autoscale_interval_s": 180,
         "execution_mode": "batch", "ignore_head_node": False,
     }  # fmt: skip
@@ -70,7 +72,7 @@ def test_a_runtime_environment_is_variables_only() -> None:
 
 
 def test_where_ray_is_missing_the_command_that_installs_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(head.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(registry, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"pip install 'tamis\[ray\]'"):
         Head().start()
 
@@ -97,8 +99,8 @@ def test_clusters_have_a_token_of_their_own() -> None:
 
 
 def test_our_address_is_the_one_that_reaches_the_cluster() -> None:
-    assert session.own_address("127.0.0.1:6379") == "127.0.0.1"
-    assert session.own_address("localhost:6379") == "127.0.0.1"
+    assert reachable_host("127.0.0.1:6379") == "127.0.0.1"
+    assert reachable_host("localhost:6379") == "127.0.0.1"
 
 
 def test_what_asks_for_a_cluster_without_an_address_gets_ours(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +110,7 @@ def test_what_asks_for_a_cluster_without_an_address_gets_ours(monkeypatch: pytes
     fake = SimpleNamespace(init=lambda **told: inits.append(told["address"]), get_runtime_context=lambda: context)
     monkeypatch.setitem(sys.modules, "ray", fake)
     monkeypatch.setenv("RAY_ADDRESS", "another:1")
-    placer.connect("auto")
+    RayConnection().connect("auto")
     assert (inits, os.environ["RAY_ADDRESS"]) == (["auto"], "10.0.0.1:6379")
 
 

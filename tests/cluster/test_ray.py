@@ -29,7 +29,7 @@ def test_filters_keep_the_same_documents_by_every_executor(seen: Apart) -> None:
 
 def test_nothing_of_ray_data_competes_with_its_actors_for_cpus(seen: Apart) -> None:
     """Tasks that read rows would: with actors on all CPUs neither could go on."""
-    assert "Input] -> ActorPoolMapOperator[MapBatches(Node)]" in seen.found["ray_data does"]
+    assert "Input] -> ActorPoolMapOperator[MapBatches(PooledAgent)]" in seen.found["ray_data does"]
 
 
 def test_deduplication_by_command_on_a_running_cluster_keeps_the_same_documents(seen: Apart) -> None:

@@ -137,7 +137,7 @@ def test_hangs_past_the_timeout(tmp_path: Path) -> None:
     [
         (ExitOn, "EXIT", "exit status 3"),
         (SegfaultOn, "SEGFAULT", "SIGSEGV"),
-        (BabbleOn, "BABBLE", "it said what no worker says (TypeError: int where str is expected)"),
+        (BabbleOn, "BABBLE", "it sent an invalid message (TypeError: int where str is expected)"),
     ],
 )
 def test_takes_the_process_down(tmp_path: Path, stage: Any, word: str, how: str) -> None:

@@ -6,23 +6,36 @@ from typing import Any
 
 from tamis.backends.base import BaseExecutor
 from tamis.backends.cluster.hub import Hub
-from tamis.backends.cluster.placing.started import StartedAgent
-from tamis.backends.cluster.remote_workers import RemoteWorkers
-from tamis.backends.cluster.session import Session, Wish
-from tamis.engine.job import gpus_needed
+from tamis.backends.cluster.placement import AgentProcess, AgentSpec
+from tamis.backends.cluster.remote_workers import RemoteJob, RemoteWorkers
+from tamis.backends.cluster.session import Endpoint, Session
 from tamis.engine.worker.config import WorkerConfig
 
 BUDGET = 4_000_000_000  # an agent counts who started it: this whole pytest, with all that other tests made it import
 
 
+class HereCluster:
+    """This machine, on which a test starts agents itself."""
+
+    is_own = False
+
+    def start(self) -> Endpoint:
+        return Endpoint("", "127.0.0.1")
+
+    def stop(self) -> None: ...
+
+    def advice(self) -> str:
+        return "look at the test."
+
+
 class HereSession(Session):
-    """A session whose agents are started by the test, not by Ray."""
+    """A session whose agents are started by the test, not by a placer."""
 
     def __init__(self, n_agents: int, declared_bytes: int = 0) -> None:
         """`declared_bytes`: the memory that Ray would declare for each node; 0: none."""
-        super().__init__(Wish("nobody"))
+        super().__init__(HereCluster(), "")
         self.n_expected, self.declared_bytes = n_agents, declared_bytes
-        self.agents: list[StartedAgent] = []
+        self.agents: list[AgentProcess] = []
 
     def start(self, wake: Any) -> None:
         if self._hub is None:
@@ -33,11 +46,8 @@ class HereSession(Session):
 
     def add_agent(self, name: str) -> None:
         assert self._hub is not None
-        facts = {
-            "host": "127.0.0.1", "port": self._hub.port, "token": self._hub.token, "n_cpus": 1, "name": name,
-            "declared_bytes": self.declared_bytes,
-        }  # fmt: skip
-        self.agents.append(StartedAgent(facts))
+        spec = AgentSpec("127.0.0.1", self._hub.port, self._hub.token, 1, name, self.declared_bytes)
+        self.agents.append(AgentProcess(spec))
 
     def close(self) -> None:
         super().close()
@@ -53,15 +63,4 @@ class HereExecutor(BaseExecutor):
         self.session = session
 
     def make_workers(self, job: Any, config: WorkerConfig, log_path: str, count_caller: bool) -> RemoteWorkers:
-        import cloudpickle
-
-        return RemoteWorkers(
-            self.session,
-            cloudpickle.dumps(job),
-            config,
-            log_path,
-            count_caller,
-            job.kernel_groups(),
-            BUDGET,
-            {stage.name: gpus_needed(stage) for stage in job.stages},
-        )
+        return RemoteWorkers(self.session, RemoteJob.of(job), config, log_path, count_caller, BUDGET)

@@ -344,7 +344,7 @@ class ForkedWorkers:
         killer = -code if code < 0 else 0
         how = f"signal {signal.Signals(killer).name}" if killer else f"exit status {code}"
         if process.channel.garbled:  # which is why it was killed
-            killer, how = 0, f"it said what no worker says ({process.channel.garbled})"
+            killer, how = 0, f"it sent an invalid message ({process.channel.garbled})"
         return [*events, Died(worker, how, killer, stage)]
 
     def _restart(self) -> None:

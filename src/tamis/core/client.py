@@ -18,7 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from tamis.backends.cluster.head import Head, HeadOptions, check_installed
+from tamis.backends.ray_cluster.head import Head, HeadOptions
+from tamis.backends.registry import check_installed
 from tamis.core.constants import (
     DEFAULT_RAY_CLIENT_SERVER_PORT,
     DEFAULT_RAY_DASHBOARD_HOST,
@@ -203,7 +204,7 @@ class SlurmRayClient(RayClient):
 
     def _follow(self, where: str) -> None:
         """Join the head that the file names. One that cannot be joined and was replaced meanwhile (the head began again) is left for the new one."""
-        check_installed()
+        check_installed("ray")
         deadline_s = time.monotonic() + self.worker_connect_timeout_s
         while True:
             told = _read_meeting(where)

@@ -1,8 +1,8 @@
-"""The agent on a node: runs local workers (backends/local.py) as the driver says, inside this node's memory.
+"""The agent on a node: runs local workers (backends/local.py) as the driver orders, inside this node's memory.
 
-python -m tamis.backends.cluster.agent, with one line of JSON on stdin: host, port and token of the hub, a name, CPUs, GPUs and declared memory. It is started by
-an actor or a stage in a process of Ray's, and ends with that process, with the driver, or when told. It decides nothing: caps, kills and commits
-are the driver's; what hard limits and guards enforce is enforced here.
+python -m tamis.backends.cluster.agent, with an `AgentSpec` (placement.py) as one line of JSON on stdin. It is started by a process of the
+cluster engine, and ends with that process, with the driver, or when ordered. It decides nothing: caps, kills and commits are the driver's;
+hard limits and guards are enforced here.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import time
 from typing import Any
 
 from tamis.backends.cluster import messages as m
-from tamis.backends.cluster.handshake import prove
-from tamis.backends.cluster.hub import make_lively
+from tamis.backends.cluster.hub import configure_socket, prove
+from tamis.backends.cluster.placement import AgentSpec
 from tamis.backends.forking import die_with_parent, leave, name_process
 from tamis.backends.local import ForkedWorkers
 from tamis.engine.channel import Channel
@@ -36,23 +36,25 @@ from tamis.memory.sampler import Mark, watching
 
 _POLL_S, _USE_S, _BEAT_S = 0.04, 0.05, 1.0
 _SEEN_S = float(os.environ.get("TAMIS_SEEN_S", 20.0))  # a shared file system may show a new file late
+_UNLIMITED_BYTES = 1 << 60
 
 
 class Agent:
     """One connection to the driver, and at most one job at a time."""
 
     def __init__(self, sock: socket.socket, mark: Mark) -> None:
-        self._sock, self._mark = sock, mark
-        self._channel = Channel(sock, m.TO_AGENT)
+        self._mark = mark
+        self.channel = Channel(sock, m.TO_AGENT)
         self._orders: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._arrived = threading.Event()
         self._workers: ForkedWorkers | None = None
         self._job_number = 0
-        self._told_s = 0.0
-        self._last: Any = None
-        self._arrived = threading.Event()
+        self._starter = StarterMemory()
+        self._reported_s = 0.0
+        self._last_use: Any = None
 
     def run(self) -> None:
-        """Until the driver is gone or says Leave."""
+        """Work until the driver is gone or sends Leave."""
         threading.Thread(target=self._listen, name="tamis-orders", daemon=True).start()
         try:
             while self._step():
@@ -61,7 +63,7 @@ class Agent:
             self._close()
 
     def _listen(self) -> None:
-        while (message := self._channel.receive()) is not None:
+        while (message := self.channel.receive()) is not None:
             self._orders.put(message)
             self._wake()
         self._orders.put(None)
@@ -87,30 +89,32 @@ class Agent:
             self._obey(order)
         if self._workers is not None:
             for event in self._workers.poll(_POLL_S):
-                said = m.Told(event.worker, encode(event.message).decode()) if isinstance(event, Received) else event
-                self._channel.send(said)
-        self._tell_use()
-        return not self._channel.closed
+                if isinstance(event, Received):
+                    self.channel.send(m.WorkerNews(event.worker, encode(event.message).decode()))
+                else:
+                    self.channel.send(event)
+        self._report_use()
+        return not self.channel.closed
 
     def _obey(self, order: Any) -> None:
-        if isinstance(order, m.Open):
+        if isinstance(order, m.OpenJob):
             self._close()
             self._open(order)
-        elif isinstance(order, m.Close):
+        elif isinstance(order, m.CloseJob):
             if order.job == self._job_number:
                 self._close()
-            self._channel.send(m.Closed(order.job))
+            self.channel.send(m.JobClosed(order.job))
         elif self._workers is not None:
             carry_out(self._workers, order)
 
-    def _open(self, order: m.Open) -> None:
+    def _open(self, order: m.OpenJob) -> None:
         self._job_number = order.job
         try:
-            missing = _unseen(order.visible)
+            missing = _wait_until_visible(order.visible)
             if missing:
                 raise _Unseen(
-                    f"{socket.gethostname()} does not see {missing[0]}: output, scratch and inputs must lie where all nodes see them "
-                    "under the same path (a shared file system)"
+                    f"{socket.gethostname()} does not see {missing[0]}: output, scratch and inputs must be stored where all nodes see "
+                    "them under the same path (a shared file system)"
                 )
             sys.path[:] = order.surroundings.sys_path
             with contextlib.suppress(OSError):
@@ -123,9 +127,9 @@ class Agent:
         except (TamisError, OSError, _Unseen) as exc:
             self._close()
             kind = "usage" if isinstance(exc, UsageError) else "unseen" if isinstance(exc, _Unseen) else "worker"
-            self._channel.send(m.Refused(order.job, kind, str(exc)[:20_000]))
+            self.channel.send(m.JobRefused(order.job, kind, str(exc)[:20_000]))
             return
-        self._channel.send(m.Opened(order.job, workers.server))
+        self.channel.send(m.JobOpened(order.job, workers.server))
 
     def _close(self) -> None:
         if self._workers is not None:
@@ -133,19 +137,32 @@ class Agent:
                 self._workers.close()
             self._workers = None
 
-    def _tell_use(self) -> None:
-        """Twenty times a second while something changes, once a second as a sign of life."""
+    def _report_use(self) -> None:
+        """Report memory in use: twenty times a second while it changes, once a second as a sign of life."""
         now_s = time.monotonic()
-        if now_s - self._told_s < _USE_S:
+        if now_s - self._reported_s < _USE_S:
             return
         used, by_worker = self._workers.measure()[0] if self._workers is not None else (0, {})
-        others = _others_bytes()
-        facts = used + others, sorted(by_worker.items())
-        if facts == self._last and now_s - self._told_s < _BEAT_S:
+        others = self._starter.bytes()
+        use = used + others, sorted(by_worker.items())
+        if use == self._last_use and now_s - self._reported_s < _BEAT_S:
             return
-        self._told_s, self._last = now_s, facts
+        self._reported_s, self._last_use = now_s, use
         peak = max(self._mark.take_recent(), used) + others
-        self._channel.send(m.Use(peak, sorted(by_worker.items())))
+        self.channel.send(m.MemoryUse(peak, sorted(by_worker.items())))
+
+
+class StarterMemory:
+    """The memory of the engine's process that started this one, measured at most once a second."""
+
+    def __init__(self) -> None:
+        self._measured_s, self._bytes = float("-inf"), 0
+
+    def bytes(self) -> int:
+        """Return its PSS."""
+        if time.monotonic() - self._measured_s > 1.0:
+            self._measured_s, self._bytes = time.monotonic(), meter.pss(os.getppid()) or 0
+        return self._bytes
 
 
 class _Unseen(Exception):
@@ -155,32 +172,22 @@ class _Unseen(Exception):
 def carry_out(workers: ForkedWorkers, order: Any) -> None:
     """Execute an order of the driver on one worker."""
     match order:
-        case m.Start(worker, segment, environment):
+        case m.StartWorker(worker, segment, environment):
             workers.start(worker, segment, environment)
-        case m.Give(worker, unit, cap_bytes, ceiling_bytes):
+        case m.AssignUnit(worker, unit, cap_bytes, ceiling_bytes):
             workers.assign(worker, unit, cap_bytes, ceiling_bytes)
-        case m.Tell(worker, told):
-            workers.send(worker, decode(told.encode(), ORDERS))
-        case m.Kill(worker):
+        case m.SendOrder(worker, encoded):
+            workers.send(worker, decode(encoded.encode(), ORDERS))
+        case m.KillWorker(worker):
             workers.kill(worker)
 
 
-def _unseen(paths: list[str]) -> list[str]:
+def _wait_until_visible(paths: list[str]) -> list[str]:
+    """Return the paths that are not visible here after a while."""
     deadline_s = time.monotonic() + _SEEN_S
     while (missing := [p for p in paths if not os.path.exists(p)]) and time.monotonic() < deadline_s:
         time.sleep(0.2)
     return missing
-
-
-_others: tuple[float, int] = (-1.0, 0)
-
-
-def _others_bytes() -> int:
-    """Return the PSS of the Ray process that started this one, measured at most once a second."""
-    global _others
-    if time.monotonic() - _others[0] > 1.0:
-        _others = time.monotonic(), meter.pss(os.getppid()) or 0
-    return _others[1]
 
 
 def machine_id() -> str:
@@ -190,31 +197,38 @@ def machine_id() -> str:
     return socket.gethostname()
 
 
-def hello(name: str, n_cpus: int, devices: list[str], declared_bytes: int = 0) -> m.Hello:
-    """Describe this node. `declared_bytes`: the memory that Ray declares for it; 0: not known."""
+def describe_node(spec: AgentSpec) -> m.Hello:
+    """Describe this node to the driver."""
     facts = describe_limits()
-    declared = declared_bytes or 1 << 60
-    limits = [facts["mem_total_bytes"] or 1 << 60, declared, *(limit["bytes"] for limit in facts["cgroup_limits"])]
+    declared = spec.declared_bytes or _UNLIMITED_BYTES
+    cgroups = [limit["bytes"] for limit in facts["cgroup_limits"]]
     return m.Hello(
-        name, machine_id(), n_cpus or len(os.sched_getaffinity(0)), min(limits), min(find_budget(None, {}).bytes, declared), _others_bytes(),
-        devices or device_names(os.environ),
-    )  # fmt: skip
+        spec.name,
+        machine_id(),
+        spec.n_cpus or len(os.sched_getaffinity(0)),
+        limit_bytes=min(facts["mem_total_bytes"] or _UNLIMITED_BYTES, declared, *cgroups),
+        default_bytes=min(find_budget(None, {}).bytes, declared),
+        others_bytes=StarterMemory().bytes(),
+        devices=spec.devices or device_names(os.environ),
+    )
 
 
 def main() -> None:
-    about = json.loads(sys.stdin.buffer.readline())
+    """Run the agent described on stdin."""
+    spec = AgentSpec(**json.loads(sys.stdin.buffer.readline()))
     name_process("tamis-agent")
-    die_with_parent(int(about["parent"]))
+    die_with_parent(spec.parent)
     with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, 0)  # Ray's workers are niced; whoever may not change that stays so
-    sock = socket.create_connection((about["host"], about["port"]), timeout=20)
-    if not prove(sock, about["token"], "agent", "driver"):
+        os.setpriority(
+            os.PRIO_PROCESS, 0, 0
+        )  # Ray's workers are niced; without the right to change that, this one stays so
+    sock = socket.create_connection((spec.host, spec.port), timeout=20)
+    if not prove(sock, spec.token, "agent", "driver"):
         raise SystemExit("the driver does not know this agent")
-    make_lively(sock)
+    configure_socket(sock)
     with watching(True) as mark:
         agent = Agent(sock, mark)
-        n_cpus, declared = int(about.get("n_cpus", 0)), int(about.get("declared_bytes", 0))
-        agent._channel.send(hello(str(about["name"]), n_cpus, list(about.get("devices", [])), declared))
+        agent.channel.send(describe_node(spec))
         agent.run()
     leave(0)
 

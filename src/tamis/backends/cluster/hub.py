@@ -1,8 +1,15 @@
-"""The driver's end of the wires: a listening socket, and one link for each agent that has called and proved that it knows the token."""
+"""The driver's side of the connections: a listening socket, and one link for each agent that has proved that it knows the token.
+
+Both sides prove that they know the token of the session, which itself never goes over the socket: each sends a random challenge and
+answers the other's with its keyed hash. Roles are part of it, so that an answer cannot be sent back. What follows is neither
+encrypted nor signed: the network between nodes is trusted as far as the cluster itself trusts it.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hmac
+import os
 import queue
 import secrets
 import socket
@@ -12,17 +19,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tamis.backends.cluster.handshake import prove
 from tamis.backends.cluster.messages import FROM_AGENT, Hello
 from tamis.engine.channel import Channel
 
+_CHALLENGE_BYTES, _PROOF_BYTES = 32, 32
+HANDSHAKE_S = 20.0
 MAX_GREETINGS = 256  # callers that have not proved themselves yet
-SEND_S = 30  # an agent that takes nothing for so long is as good as gone
+SEND_S = 30  # an agent that receives nothing for so long counts as lost
 
 
 @dataclass
 class Link:
-    """One agent. `hello`: what it told of its node; `node`: the number that the engine knows it by, new with every agent."""
+    """The connection of one agent. `hello` describes its node; `node` is its number in the engine, new with every agent."""
 
     channel: Channel
     hello: Hello
@@ -59,7 +67,7 @@ class Hub:
             threading.Thread(target=self._greet, args=(sock,), name="tamis-greeting", daemon=True).start()
 
     def _make_room(self, sock: socket.socket) -> None:
-        """Bound the callers that are greeted at the same time: the oldest one is turned away."""
+        """Bound the connections that are greeted at the same time: close the oldest one."""
         with self._lock:
             if len(self._greetings) >= MAX_GREETINGS:
                 oldest = next(iter(self._greetings))
@@ -75,7 +83,7 @@ class Hub:
         """
         hello = None
         if prove(sock, self.token, "driver", "agent"):
-            make_lively(sock)
+            configure_socket(sock)
             channel = Channel(sock, FROM_AGENT)
             hello = channel.receive() if channel.wait(20.0) else None
         with self._lock:
@@ -90,10 +98,41 @@ class Hub:
         self.on_arrival()
 
 
-def make_lively(sock: socket.socket) -> None:
-    """Small messages go at once; a peer whose machine vanished is noticed; sending never blocks for ever."""
+def configure_socket(sock: socket.socket) -> None:
+    """Send small messages at once, notice a peer whose machine vanished, and never block for ever while sending."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 4)):
         sock.setsockopt(socket.IPPROTO_TCP, option, value)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_S, 0))
+
+
+def prove(sock: socket.socket, token: str, role: str, other: str) -> bool:
+    """Return True if the other side proved itself in time. `role`, `other`: "driver" and "agent"."""
+    sock.settimeout(HANDSHAKE_S)
+    challenge = os.urandom(_CHALLENGE_BYTES)
+    try:
+        sock.sendall(challenge)
+        theirs = _read(sock, _CHALLENGE_BYTES)
+        sock.sendall(_proof(token, role, theirs))
+        proof = _read(sock, _PROOF_BYTES)
+    except OSError:
+        return False
+    if not hmac.compare_digest(proof, _proof(token, other, challenge)):
+        return False
+    sock.settimeout(None)
+    return True
+
+
+def _proof(token: str, role: str, challenge: bytes) -> bytes:
+    return hmac.digest(token.encode(), role.encode() + b":" + challenge, "sha256")
+
+
+def _read(sock: socket.socket, n: int) -> bytes:
+    data = b""
+    while len(data) < n:
+        more = sock.recv(n - len(data))
+        if not more:
+            raise ConnectionError("the connection was closed")
+        data += more
+    return data

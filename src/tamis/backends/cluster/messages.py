@@ -1,8 +1,8 @@
-"""What the driver and the agents on the nodes say to each other, typed; engine/wire.py makes bytes of them.
+"""Messages between the driver and the agents on the nodes, typed; engine/wire.py makes bytes of them.
 
-To an agent (`TO_AGENT`): Open a job (start what its workers are forked from), Start and Kill workers, pass orders on to them, Close the job, Leave.
-From an agent (`FROM_AGENT`): Hello; Opened or Refused; what workers Told, that they Died and what was Incident of them (as in
-engine/workers_interface.py); Use of memory, which is also the sign of life; Closed.
+`TO_AGENT`: open a job (start what its workers are forked from), start and kill workers, pass orders to them, close the job, leave.
+`FROM_AGENT`: a description of the node; a job opened, refused or closed; news and deaths of workers and incidents (as in
+engine/workers_interface.py); memory in use, which is also the sign of life.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from tamis.engine.workers_interface import Died, Incident, ServerMemory
 
 # -- to an agent ----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Open:
-    """Have workers ready to be started for a job (`payload`, base64; `job`: its number). `visible`: files that this node must see, or it cannot take part."""
+class OpenJob:
+    """Prepare to start workers for a job (`payload`, base64; `job`: its number)."""
 
     job: int
     payload: str
     config: WorkerConfig
     surroundings: Surroundings
-    visible: list[str]
+    visible: list[str]  # files that this node must see to take part
     kernel_groups: list[str]
     budget_bytes: int
 
 
 @dataclass(frozen=True)
-class Start:
+class StartWorker:
     worker: int
     segment: int
     environment: dict[str, str]
 
 
 @dataclass(frozen=True)
-class Give:
+class AssignUnit:
     """A unit for a worker, with its cap (engine/workers_interface.py)."""
 
     worker: int
@@ -48,7 +48,7 @@ class Give:
 
 
 @dataclass(frozen=True)
-class Tell:
+class SendOrder:
     """Any other order for a worker, as its own message encodes it."""
 
     worker: int
@@ -56,12 +56,12 @@ class Tell:
 
 
 @dataclass(frozen=True)
-class Kill:
+class KillWorker:
     worker: int
 
 
 @dataclass(frozen=True)
-class Close:
+class CloseJob:
     """End the workers of a job; the agent stays for the next one."""
 
     job: int
@@ -69,10 +69,10 @@ class Close:
 
 @dataclass(frozen=True)
 class Leave:
-    """Nothing more is wanted of this agent."""
+    """Exit: the session is over."""
 
 
-TO_AGENT = kinds(Open, Start, Give, Tell, Kill, Close, Leave)
+TO_AGENT = kinds(OpenJob, StartWorker, AssignUnit, SendOrder, KillWorker, CloseJob, Leave)
 
 
 # -- from an agent --------------------------------------------------------------------------------------------------------
@@ -83,22 +83,22 @@ class Hello:
     name: str
     machine: str
     n_cpus: int
-    limit_bytes: int  # more memory than this the machine, its control group or Ray's declaration does not allow
+    limit_bytes: int  # the memory that the machine, its control group or the engine's declaration allows
     default_bytes: int  # the budget where the user names none
     others_bytes: int
     devices: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Opened:
-    """Workers can be started; what their forking server takes."""
+class JobOpened:
+    """Workers can be started; `server` is the memory of their forking server."""
 
     job: int
     server: ServerMemory
 
 
 @dataclass(frozen=True)
-class Refused:
+class JobRefused:
     """Workers cannot be started here; `kind`: "usage" (the stages cannot be loaded), "unseen" (files), "worker"."""
 
     job: int
@@ -107,15 +107,15 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class Told:
-    """WorkerMessage of a worker, as its own message encodes them."""
+class WorkerNews:
+    """A message of a worker, as its own message encodes it."""
 
     worker: int
     news: str
 
 
 @dataclass(frozen=True)
-class Use:
+class MemoryUse:
     """Bytes in use on the node at most since the last message, and by worker now."""
 
     peak_bytes: int
@@ -123,8 +123,8 @@ class Use:
 
 
 @dataclass(frozen=True)
-class Closed:
+class JobClosed:
     job: int
 
 
-FROM_AGENT = kinds(Hello, Opened, Refused, Told, Died, Incident, Use, Closed)
+FROM_AGENT = kinds(Hello, JobOpened, JobRefused, WorkerNews, Died, Incident, MemoryUse, JobClosed)

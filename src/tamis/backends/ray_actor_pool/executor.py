@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tamis.backends.cluster.executor import ClusterExecutor
+from tamis.backends.ray_cluster.executor import RayExecutor
 from tamis.errors import UsageError
 from tamis.sizes import check_amount, check_seconds
 
 
-class RayActorPoolExecutor(ClusterExecutor):
+class RayActorPoolExecutor(RayExecutor):
     """Ray places one actor on every node and replaces those that die; nodes may join and leave during a run.
 
     `config`, beside what every executor takes: `reserved_cpus` and `reserved_gpus` (of every node, left to others), `runtime_env` (env_vars for
@@ -18,7 +18,8 @@ class RayActorPoolExecutor(ClusterExecutor):
     `resource_wait_interval_s` (how often nodes are looked at). `show_progress`: a line while it runs, every `progress_interval` seconds at most.
     """
 
-    how = "actors"
+    name = "ray"
+    placement = "tamis.backends.ray_cluster.actor_placement:ActorPlacement"
     own_config: Mapping[str, Any] = {
         "runtime_env": {}, "reserved_cpus": 0.0, "reserved_gpus": 0.0, "resource_wait_timeout_s": 5.0, "resource_wait_interval_s": 0.2,
     }  # fmt: skip
@@ -29,12 +30,12 @@ class RayActorPoolExecutor(ClusterExecutor):
         ignore_head_node: bool = False,
         show_progress: bool = True,
         progress_interval: float = 10.0,
-        **more: Any,
+        **options: Any,
     ) -> None:
-        super().__init__(config, ignore_head_node, **more)
+        super().__init__(config, ignore_head_node, **options)
         self.show_progress, self.progress_interval = show_progress, progress_interval
         check_seconds(progress_interval, "progress_interval")
-        own = self._options()
+        own = self.placement_options()
         for key in ("reserved_cpus", "reserved_gpus", "resource_wait_timeout_s"):
             check_amount(own[key], key)
         check_seconds(own["resource_wait_interval_s"], "resource_wait_interval_s")

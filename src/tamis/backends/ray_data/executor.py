@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tamis.backends.cluster.executor import ClusterExecutor
+from tamis.backends.ray_cluster.executor import RayExecutor
 
 
-class RayDataExecutor(ClusterExecutor):
+class RayDataExecutor(RayExecutor):
     """Ray Data places, restarts and shows the actors. Each row of its data is a lease: a share of the work, done by the workers of one node.
 
-    `config`, beside what every executor takes: `ignore_failures` (documents that fail are set aside, however many they are).
+    `config`, beside what every executor takes: `ignore_failures` (documents that fail are quarantined, however many they are).
     """
 
-    how = "data"
+    name = "ray_data"
+    placement = "tamis.backends.ray_cluster.data_placement:DataPlacement"
     own_config: Mapping[str, Any] = {"ignore_failures": False}

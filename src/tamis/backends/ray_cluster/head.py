@@ -6,7 +6,6 @@ It asks for a token, which is in the environment of this process and of those it
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import secrets
@@ -20,11 +19,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tamis import files
+from tamis.backends.registry import check_installed
 from tamis.errors import UsageError, WorkerError
 from tamis.memory import meter
 
 START_S, STOP_S = 150.0, 20.0
-INSTALL = "pip install 'tamis[ray]'"
 DEFAULT_STORE_BYTES = 100_000_000  # only descriptors and results of leases go there; documents never do
 
 
@@ -72,7 +71,7 @@ class Head:
 
     def start(self) -> str:
         """Start it; returns the address for ray.init(). A port may be taken between the look at it and Ray's own: then with any others."""
-        check_installed()
+        check_installed("ray")
         try:
             return self._start()
         except WorkerError:
@@ -94,7 +93,7 @@ class Head:
         try:
             with theirs:
                 subprocess.run(
-                    [sys.executable, "-P", "-m", "tamis.backends.cluster.keeper", str(theirs.fileno()), log, self._own_folder or "", *self._command(folder)],
+                    [sys.executable, "-P", "-m", "tamis.backends.ray_cluster.keeper", str(theirs.fileno()), log, self._own_folder or "", *self._command(folder)],
                     pass_fds=[theirs.fileno()], env={**os.environ, **self.environment}, start_new_session=True, check=True,
                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=START_S,
                 )  # fmt: skip
@@ -156,9 +155,3 @@ def free_port(wanted: int) -> int:
             sock.bind(("", port))
             return int(sock.getsockname()[1])
     raise UsageError(f"no port is free from {wanted} on")
-
-
-def check_installed(module: str = "ray") -> None:
-    """UsageError with the command that installs it, where it is missing. Does not import it."""
-    if importlib.util.find_spec(module) is None:
-        raise UsageError(f"{module} is not installed, which this executor needs: {INSTALL}")

@@ -4,7 +4,7 @@ Ray's processes detach themselves from whoever starts them; some outlive a kille
 one process, which adopts orphans and is left out of what the driver's budget counts (it is detached from the driver, too). The driver holds
 the other end of a socket; when that closes, however the driver ended, the cluster is gone a moment later.
 
-python -m tamis.backends.cluster.keeper DESCRIPTOR LOG FOLDER COMMAND...   (FOLDER: removed at the end; empty for none)
+python -m tamis.backends.ray_cluster.keeper DESCRIPTOR LOG FOLDER COMMAND...   (FOLDER: removed at the end; empty for none)
 """
 
 from __future__ import annotations
