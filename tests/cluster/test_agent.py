@@ -18,8 +18,8 @@ import pytest
 from tamis import LocalExecutor, Pipeline, Resources
 from tamis.backends.cluster import remote_workers
 from tamis.backends.cluster.agent import describe_node
+from tamis.backends.cluster.agent_spec import AgentSpec
 from tamis.backends.cluster.hub import Hub, prove
-from tamis.backends.cluster.placement import AgentSpec
 from tamis.backends.cluster.remote_workers import RemoteJob, RemoteWorkers
 from tamis.backends.ray_cluster import leases
 from tamis.engine.worker.config import WorkerConfig

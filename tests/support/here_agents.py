@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tamis.backends.base import BaseExecutor
+from tamis.backends.cluster.agent_spec import AgentSpec
 from tamis.backends.cluster.hub import Hub
-from tamis.backends.cluster.placement import AgentProcess, AgentSpec
+from tamis.backends.cluster.placement import AgentProcess
 from tamis.backends.cluster.remote_workers import RemoteJob, RemoteWorkers
 from tamis.backends.cluster.session import Endpoint, Session
 from tamis.engine.worker.config import WorkerConfig

@@ -19,8 +19,8 @@ import time
 from typing import Any
 
 from tamis.backends.cluster import messages as m
+from tamis.backends.cluster.agent_spec import AgentSpec
 from tamis.backends.cluster.hub import configure_socket, prove
-from tamis.backends.cluster.placement import AgentSpec
 from tamis.backends.forking import die_with_parent, leave, name_process
 from tamis.backends.local import ForkedWorkers
 from tamis.engine.channel import Channel

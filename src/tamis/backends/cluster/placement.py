@@ -16,10 +16,11 @@ import subprocess
 import sys
 import threading
 import traceback
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import Any, Protocol
 
+from tamis.backends.cluster.agent_spec import AgentSpec
 from tamis.engine.wire import decode, encode, kinds
 
 _SHUTDOWN_S = 8.0  # an engine's own shutdown may take minutes; whatever remains then ends with this process
@@ -37,6 +38,10 @@ class PlacementRequest:
     port: int
     token: str
 
+    def agent(self, n_cpus: int) -> AgentSpec:
+        """Return the specification of an agent on a node with so many CPUs."""
+        return AgentSpec(self.host, self.port, self.token, n_cpus)
+
 
 @dataclass(frozen=True)
 class PlacementReport:
@@ -46,25 +51,6 @@ class PlacementReport:
     n_nodes: int | None = None  # nodes that can be counted on
     gpus: list[float] | None = None  # GPUs that each node offers
     error: str = ""  # why there will be no agents
-
-
-@dataclass(frozen=True)
-class AgentSpec:
-    """What an agent needs to know: the hub with its token, and its node as the engine describes it (0 and "": as the agent sees it)."""
-
-    host: str
-    port: int
-    token: str
-    n_cpus: int = 0
-    name: str = ""
-    declared_bytes: int = 0  # memory that the engine declares for the node
-    devices: list[str] = field(default_factory=list)
-    parent: int = 0  # process with which the agent ends
-
-    @classmethod
-    def of(cls, request: PlacementRequest, n_cpus: int) -> AgentSpec:
-        """Return the part of the specification that is the same for all nodes with so many CPUs."""
-        return cls(request.host, request.port, request.token, n_cpus)
 
 
 class Placement(Protocol):

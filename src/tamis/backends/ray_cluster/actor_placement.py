@@ -11,7 +11,8 @@ import contextlib
 import time
 from typing import Any
 
-from tamis.backends.cluster.placement import AgentSpec, DriverLink, PlacementRequest
+from tamis.backends.cluster.agent_spec import AgentSpec
+from tamis.backends.cluster.placement import DriverLink, PlacementRequest
 from tamis.backends.ray_cluster.nodes import Node, RayConnection, cpus_and_gpus, start_agent, usable_nodes
 
 _MAX_STARTS = 100  # of agents on one node: one that never stays is not started for ever
@@ -117,7 +118,7 @@ def _start_actor(node_id: str, node: Node, request: PlacementRequest) -> Any:
         memory=min(request.memory_bytes, int(free.get("memory", 0))),
         runtime_env=request.options.get("runtime_env") or None,
         scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
-    ).remote(AgentSpec.of(request, n_cpus))
+    ).remote(request.agent(n_cpus))
 
 
 def _free_resources(node_id: str) -> dict[str, float]:

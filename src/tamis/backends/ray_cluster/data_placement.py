@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from tamis.backends.cluster.placement import AgentSpec, DriverLink, PlacementRequest
+from tamis.backends.cluster.agent_spec import AgentSpec
+from tamis.backends.cluster.placement import DriverLink, PlacementRequest
 from tamis.backends.ray_cluster.leases import LeaseHolder, repeat
 from tamis.backends.ray_cluster.nodes import Node, RayConnection, cpus_and_gpus
 
@@ -53,7 +54,7 @@ def _map_leases(request: PlacementRequest, driver: DriverLink, nodes: list[Node]
     mapped = ray.data.from_items(list(range(_N_ROWS)), override_num_blocks=_N_ROWS).map_batches(
         PooledAgent,
         batch_size=1,
-        fn_constructor_args=(AgentSpec.of(request, n_cpus),),
+        fn_constructor_args=(request.agent(n_cpus),),
         num_cpus=share,
         num_gpus=n_gpus or None,
         memory=memory or None,

@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tamis.backends.cluster.placement import AgentProcess, AgentSpec, DriverLink, PlacementRequest
+from tamis.backends.cluster.agent_spec import AgentSpec
+from tamis.backends.cluster.placement import AgentProcess, DriverLink, PlacementRequest
 from tamis.backends.ray_cluster.nodes import Node, cpus_and_gpus, node_name, start_agent, usable_nodes
 
 LEASE_S = 10.0

@@ -9,7 +9,8 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-from tamis.backends.cluster.placement import AgentProcess, AgentSpec, PlacementRequest
+from tamis.backends.cluster.agent_spec import AgentSpec
+from tamis.backends.cluster.placement import AgentProcess, PlacementRequest
 
 Node = dict[str, Any]  # as ray.nodes() describes it
 

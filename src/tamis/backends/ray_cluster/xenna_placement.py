@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tamis.backends.cluster.placement import AgentSpec, DriverLink, PlacementRequest
+from tamis.backends.cluster.agent_spec import AgentSpec
+from tamis.backends.cluster.placement import DriverLink, PlacementRequest
 from tamis.backends.ray_cluster.leases import LeaseHolder, repeat
 from tamis.backends.ray_cluster.nodes import Node, RayConnection
 
@@ -51,7 +52,7 @@ def make_pipeline(request: PlacementRequest, nodes: list[Node]) -> Any:
         cpu_allocation_percentage=min(1.0, max(share, 1.0 / max(cpus, 1.0))),
     )
     n_cpus = max(0.5, min(1.0, int(cpus * share) or 1.0))
-    stage = make_stage(AgentSpec.of(request, n_workers(cpus, share)), n_cpus, float(gpus))
+    stage = make_stage(request.agent(n_workers(cpus, share)), n_cpus, float(gpus))
     spec = pipelines.StageSpec(stage, num_workers_per_node=1)
     return pipelines.PipelineSpec(input_data=list(range(_N_ITEMS * max(1, len(nodes)))), stages=[spec], config=config)
 

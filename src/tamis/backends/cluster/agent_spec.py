@@ -1,0 +1,19 @@
+"""What an agent is started with. A module of its own: agents import it, and so do the processes that start them, which must stay small."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class AgentSpec:
+    """What an agent needs to know: the hub with its token, and its node as the engine describes it (0 and "": as the agent sees it)."""
+
+    host: str
+    port: int
+    token: str
+    n_cpus: int = 0
+    name: str = ""
+    declared_bytes: int = 0  # memory that the engine declares for the node
+    devices: list[str] = field(default_factory=list)
+    parent: int = 0  # process with which the agent ends
