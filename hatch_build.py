@@ -1,8 +1,10 @@
-"""The step of the build that compiles the kernels: shared libraries go into the wheel, or beside the sources of an editable install.
+"""The step of the build that compiles the kernels: shared libraries go into the wheel, or beside the sources of an
+editable install.
 
-TAMIS_BUILD_LEVELS says for which CPUs: nothing or "native" for this machine's, "all" for every level that this machine's architecture has
-(the release build, `make wheel`), "none", or names such as "x86-64-v2,x86-64-v3". numba is needed only here; the linker is the C compiler's
-where there is one, and that of the package ziglang where not. Libraries that are there already, made from the same sources, are not made again.
+TAMIS_BUILD_LEVELS says for which CPUs: nothing or "native" for this machine's, "all" for every level that this
+machine's architecture has (the release build, `make wheel`), "none", or names such as "x86-64-v2,x86-64-v3". numba is
+needed only here; the linker is the C compiler's where there is one, and that of the package ziglang where not.
+Libraries that are there already, made from the same sources, are not made again.
 """
 
 from __future__ import annotations
@@ -67,7 +69,10 @@ class KernelBuildHook(BuildHookInterface):  # type: ignore[type-arg]
 
     def _run(self, source: Path, module: str, *arguments: str) -> None:
         # Not by PYTHONPATH: pip takes what an earlier editable install added out of it.
-        code = f"import sys; sys.path.insert(0, sys.argv.pop(1)); from tamis.kernels.{module} import main; sys.exit(main())"
+        code = (
+            f"import sys; sys.path.insert(0, sys.argv.pop(1)); from tamis.kernels.{module} import main; "
+            "sys.exit(main())"
+        )
         subprocess.run([sys.executable, "-c", code, str(source), *arguments], check=True)
 
     def _levels(self) -> list[str]:

@@ -1,10 +1,13 @@
-"""Figures of runs on a cluster: `make bench-cluster`, or `python benchmarks/cluster.py [--small] [--kills N] [--peers] [--only EXECUTOR ...]`.
+"""Figures of runs on a cluster: `make bench-cluster`, or `python benchmarks/cluster.py [--small] [--kills N] [--peers]
+[--only EXECUTOR ...]`.
 
-For every executor: documents per second once the first partition is committed, against the local executor; seconds to the first committed
-partition; the peak of our processes and, apart from it, of Ray's own (sum of PSS on the one node that there is, looked at from outside). Each run
-starts a cluster of its own on this machine. `--kills N`: so many kills of workers, agents, nodes and the driver on clusters of two nodes, and whether
-the content stays the same. `--peers`: the recipe with 28 filters beside the executors of the system that it comes from. Without --small it writes
-docs/benchmarks-cluster.md, with what was asked for. About eight minutes with everything, on two cores that nobody else uses.
+For every executor: documents per second once the first partition is committed, against the local executor; seconds to
+the first committed partition; the peak of our processes and, apart from it, of Ray's own (sum of PSS on the one node
+that there is, looked at from outside). Each run starts a cluster of its own on this machine. `--kills N`: so many kills
+of workers, agents, nodes and the driver on clusters of two nodes, and whether the content stays the same. `--peers`:
+the recipe with 28 filters beside the executors of the system that it comes from. Without --small it writes
+docs/benchmarks-cluster.md, with what was asked for. About eight minutes with everything, on two cores that nobody else
+uses.
 """
 
 from __future__ import annotations
@@ -111,7 +114,8 @@ def judge(found: dict[str, Seen], budget_bytes: int) -> bool:
 def table(found: dict[str, Seen]) -> list[str]:
     local = found.get("local")
     lines = [
-        "| executor | seconds | to the first partition | documents/s after it | of local | ours, MB | with Ray, MB | content |",
+        "| executor | seconds | to the first partition | documents/s after it | of local | ours, MB | with Ray, MB | "
+        "content |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for seen in found.values():
@@ -119,7 +123,8 @@ def table(found: dict[str, Seen]) -> list[str]:
         same = "same" if local is None or seen.content == local.content else "ANOTHER"
         ours, everything = seen.ours_bytes / 1e6, (seen.ours_bytes + seen.rays_bytes) / 1e6
         lines.append(
-            f"| {seen.executor} | {seen.seconds:.1f} | {seen.first_s:.1f} | {seen.rate:,.0f} | {share} | {ours:.0f} | {everything:.0f} | {same} |"
+            f"| {seen.executor} | {seen.seconds:.1f} | {seen.first_s:.1f} | {seen.rate:,.0f} | {share} | {ours:.0f} | "
+            f"{everything:.0f} | {same} |"
         )
     return lines
 

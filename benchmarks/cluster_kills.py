@@ -1,4 +1,6 @@
-"""Kills of workers, agents, nodes and the driver while a run goes on, on a cluster of two nodes (processes of this machine): does the content stay the same?"""
+"""Kills of workers, agents, nodes and the driver while a run goes on, on a cluster of two nodes (processes of this
+machine): does the content stay the same?
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,12 @@ KINDS = {
     "xenna": ("worker", "agent", "driver"),
 }
 SETTINGS = {
-    "RAY_memory_monitor_refresh_ms": "0", "RAY_health_check_period_ms": "500", "RAY_health_check_failure_threshold": "3",
-    "RAY_MAX_LIMIT_FROM_API_SERVER": "40000", "RAY_MAX_LIMIT_FROM_DATA_SOURCE": "40000",
-}  # fmt: skip
+    "RAY_memory_monitor_refresh_ms": "0",
+    "RAY_health_check_period_ms": "500",
+    "RAY_health_check_failure_threshold": "3",
+    "RAY_MAX_LIMIT_FROM_API_SERVER": "40000",
+    "RAY_MAX_LIMIT_FROM_DATA_SOURCE": "40000",
+}
 
 
 @dataclass
@@ -46,8 +51,11 @@ class TwoNodes:
         from ray.cluster_utils import Cluster
 
         head = {
-            "num_cpus": 1, "include_dashboard": with_dashboard, "object_store_memory": 80_000_000, "memory": 10**9,
-        }  # fmt: skip
+            "num_cpus": 1,
+            "include_dashboard": with_dashboard,
+            "object_store_memory": 80_000_000,
+            "memory": 10**9,
+        }
         self._cluster: Any = Cluster(initialize_head=True, head_node_args=head)
         self.address: str = self._cluster.address
         self._add()

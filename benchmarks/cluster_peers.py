@@ -1,4 +1,6 @@
-"""The recipe with 28 filters on our executors, and on those of the system that it comes from (an environment of its own, made once under bench-data/)."""
+"""The recipe with 28 filters on our executors, and on those of the system that it comes from (an environment of its
+own, made once under bench-data/).
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,18 @@ PAIRS = ("ray_data", "xenna")
 
 
 def against_peer(folder: Path, memory: str, n_times: int) -> tuple[list[str], bool]:
-    """Lines of the page, and whether the goal was reached (or nothing could be compared). Ours: the base documents `n_times` over; theirs: once."""
+    """Lines of the page, and whether the goal was reached (or nothing could be compared).
+
+    Ours: the base documents `n_times` over; theirs: once.
+    """
     peer = environments.installed("nemo-curator")
     if peer is None:
         return ["The peer could not be installed here: nothing was compared."], True
     lines = [
-        f"The recipe with 28 filters ({RULES}) against {peer.version()}, executor by executor; its Xenna runs in batch mode, since its streaming mode needs a core for",
-        f"each of 30 stages. Theirs: {size_of(data.many(1))}; ours: {n_times} times those. Start-up of theirs is its wall time on a few documents.",
+        f"The recipe with 28 filters ({RULES}) against {peer.version()}, executor by executor; its Xenna runs in "
+        "batch mode, since its streaming mode needs a core for",
+        f"each of 30 stages. Theirs: {size_of(data.many(1))}; ours: {n_times} times those. Start-up of theirs is its "
+        "wall time on a few documents.",
         "",
         "| executor | ours, documents/s | theirs | times | start-up left out: ours | theirs | times |",
         "|---|---|---|---|---|---|---|",
@@ -41,7 +48,8 @@ def against_peer(folder: Path, memory: str, n_times: int) -> tuple[list[str], bo
         times = _whole(ours) / whole
         reached = reached and times >= GOAL
         lines.append(
-            f"| {executor} | {_whole(ours):,.0f} | {whole:,.0f} | {times:.0f} | {ours.rate:,.0f} | {after:,.0f} | {ours.rate / after:.0f} |"
+            f"| {executor} | {_whole(ours):,.0f} | {whole:,.0f} | {times:.0f} | {ours.rate:,.0f} | {after:,.0f} | "
+            f"{ours.rate / after:.0f} |"
         )
     return [*lines, "", f"Goal: {GOAL:.0f} times, start-up included: {'yes' if reached else 'NO'}."], reached
 

@@ -1,4 +1,6 @@
-"""One run of a command on a cluster, watched from outside: when its partitions are committed, and what its processes take."""
+"""One run of a command on a cluster, watched from outside: when its partitions are committed, and what its processes
+take.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,10 @@ def note_commits(seen: Seen, output: Path, now_s: float) -> None:
 
 
 def measure(seen: Seen, with_ray: bool) -> None:
-    """The peak of ours and, where asked, that of Ray's own: sums of PSS. What holds an agent is a process of Ray's and counts in our budget."""
+    """The peak of ours and, where asked, that of Ray's own: sums of PSS.
+
+    What holds an agent is a process of Ray's and counts in our budget.
+    """
     ours = rays = 0
     for pid in descendants(os.getpid()):
         name = name_of_process(pid)

@@ -1,10 +1,11 @@
 """Figures of a whole curation: `make bench-curate`, or `python benchmarks/curate.py [--quick] [--only PART]`.
 
-The preset web-english over real text in one command, beside the same steps as commands of their own, each reading what the one before
-wrote; and each of its steps alone over all of the input. Every line is measured now, from outside (measuring.py). Input: 1 GB, the
-base files ten times over, each time with another word between every four, so that copies are no duplicates of each other; `--quick`: 100 MB.
-The part `peers` does a like job with nemo-curator and datatrove over 20 MB (curate_peers.py). docs/benchmarks-curate.md is written by a full
-run; `--only peers` puts its own rows into it.
+The preset web-english over real text in one command, beside the same steps as commands of their own, each reading what
+the one before wrote; and each of its steps alone over all of the input. Every line is measured now, from outside
+(measuring.py). Input: 1 GB, the base files ten times over, each time with another word between every four, so that
+copies are no duplicates of each other; `--quick`: 100 MB. The part `peers` does a like job with nemo-curator and
+datatrove over 20 MB (curate_peers.py). docs/benchmarks-curate.md is written by a full run; `--only peers` puts its own
+rows into it.
 """
 
 from __future__ import annotations
@@ -53,7 +54,10 @@ PII = (
 
 
 def marked(n_times: int) -> Path:
-    """The base files n times over, about 100 MB each; in each copy but the first another word stands between every four."""
+    """The base files n times over, about 100 MB each.
+
+    In each copy but the first another word stands between every four.
+    """
     folder = data.DATA / f"marked-{n_times}"
     if folder.exists():
         return folder
@@ -150,7 +154,10 @@ def whole(quick: bool) -> None:
     )
     note(part, "peak, all processes (outside)", f"{once['peak_pss_mb']:.0f} MB", once["peak_pss_mb"] <= BUDGET_MB)
     note(part, "scratch at most", f"{said['scratch_bytes'] / 1e6:.1f} MB")
-    figure = f"{sums['wall_s']:.1f} s wall, {sums['cpu_s']:.1f} s CPU, {sums['read_mb']:,.0f} MB read, {sums['written_mb']:,.0f} MB written"
+    figure = (
+        f"{sums['wall_s']:.1f} s wall, {sums['cpu_s']:.1f} s CPU, {sums['read_mb']:,.0f} MB read, "
+        f"{sums['written_mb']:,.0f} MB written"
+    )
     note(part, "the same steps as 9 commands", figure)
     note(part, "the same content hash", said["content_hash"][:12], content == said["content_hash"])
     note(part, "faster, by CPU time", f"{sums['cpu_s'] / once['cpu_s']:.2f} x", sums["cpu_s"] / once["cpu_s"] >= 1.8)
@@ -161,7 +168,10 @@ def whole(quick: bool) -> None:
 
 
 def large(quick: bool) -> None:
-    """Ten times as much: is the peak the same, and the speed? With LARGE=1 only: it takes 11 GB of disk and the better part of an hour."""
+    """Ten times as much: is the peak the same, and the speed?
+
+    With LARGE=1 only: it takes 11 GB of disk and the better part of an hour.
+    """
     if not os.environ.get("LARGE"):
         return
     small, much = (marked(n) for n in ((1, 2) if quick else (10, 100)))

@@ -1,7 +1,10 @@
-"""The same job done by others: nemo-curator's 28 heuristic filters, then datatrove's MinHash over what they kept. A part of curate.py.
+"""The same job done by others: nemo-curator's 28 heuristic filters, then datatrove's MinHash over what they kept.
 
-One command of Tamis with the same rules (28 filters, 5 words, 14 bands of 8) stands beside the two. All read the same 20 MB, and 400 kB of
-them for what starting takes; the rest, by MB, is what a GB would take. That last row is computed, not measured.
+A part of curate.py.
+
+One command of Tamis with the same rules (28 filters, 5 words, 14 bands of 8) stands beside the two. All read the same
+20 MB, and 400 kB of them for what starting takes; the rest, by MB, is what a GB would take. That last row is computed,
+not measured.
 """
 
 from __future__ import annotations
@@ -111,7 +114,10 @@ def peers(quick: bool) -> None:
     much, few = sample(N_BYTES // (2 if quick else 1), f"peers-{10 if quick else 20}"), sample(FEW_BYTES, "peers-few")
     n_mb, few_mb = (sum(p.stat().st_size for p in folder.iterdir()) / 1e6 for folder in (much, few))
     part = f"peers, {n_mb:.0f} MB"
-    names = f"{curator.version()} (28 filters, Ray Data), then {dedup_environments.PACKAGES['dedup-datatrove'][0].replace('==', ' ')} (MinHash)"
+    names = (
+        f"{curator.version()} (28 filters, Ray Data), then "
+        f"{dedup_environments.PACKAGES['dedup-datatrove'][0].replace('==', ' ')} (MinHash)"
+    )
     told: dict[str, tuple[Took, Took]] = {
         names: (others(much, out, curator, datatrove), others(few, out, curator, datatrove)),
         f"`tamis run` of a curation with the same rules, {MEMORY}": (ours(much, out), ours(few, out)),
@@ -119,7 +125,10 @@ def peers(quick: bool) -> None:
     per_mb: dict[str, float] = {}
     for who, (all_, start) in told.items():
         per_mb[who] = max(0.001, (all_.cpu_s - start.cpu_s) / (n_mb - few_mb))
-        figure = f"{all_.wall_s:.1f} s wall, {all_.cpu_s:.1f} s CPU, peak {all_.peak_pss_mb:.0f} MB, {len(all_.kept):,} documents"
+        figure = (
+            f"{all_.wall_s:.1f} s wall, {all_.cpu_s:.1f} s CPU, peak {all_.peak_pss_mb:.0f} MB, {len(all_.kept):,} "
+            "documents"
+        )
         note(part, who, f"{figure}; of that to start {start.wall_s:.1f} s, {start.cpu_s:.1f} s CPU")
     (them, they_start), (us, we_start) = told.values()
     them_mb, us_mb = per_mb.values()

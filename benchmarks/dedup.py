@@ -1,8 +1,9 @@
 """Figures of deduplication: `make bench-dedup`, or `python benchmarks/dedup.py [--quick] [--full] [--only PART]`.
 
-Every line is measured now, on this machine, from outside (measuring.py); nothing is remembered. Input: real text, each copy in an alphabet
-of its own (peers/dedup_data.py). `--quick`: 100 MB and 1 GB, 5 million tiny documents. `--full`: the peers of fuzzy deduplication
-at 1 GB, too. Without --quick docs/benchmarks-dedup.md is written, from the last figures of every part.
+Every line is measured now, on this machine, from outside (measuring.py); nothing is remembered. Input: real text, each
+copy in an alphabet of its own (peers/dedup_data.py). `--quick`: 100 MB and 1 GB, 5 million tiny documents. `--full`:
+the peers of fuzzy deduplication at 1 GB, too. Without --quick docs/benchmarks-dedup.md is written, from the last
+figures of every part.
 """
 
 from __future__ import annotations
@@ -70,7 +71,10 @@ COARSE_S = 1.0  # between looks at the memory of all processes, where wall times
 
 
 def tamis(kind: str, source: Path, memory: str = "512MB", *more: str, pss_interval_s: float = 0.1) -> dict[str, Any]:
-    """`tamis dedup` from the input to the folder of what stays; what it said, what it took, and the disk beside the output."""
+    """`tamis dedup` from the input to the folder of what stays.
+
+    What it said, what it took, and the disk beside the output.
+    """
     target, scratch, said = OUT / "kept", OUT / "scratch", OUT / "said.json"
     scratch.mkdir(parents=True, exist_ok=True)
     command = [TAMIS, "dedup", kind, str(source), str(target), "--memory", memory, "--max-source-loss", "100%"]
@@ -116,7 +120,8 @@ def size_name(n_times: int) -> str:
     return {1: "100 MB", 10: "1 GB", 100: "10 GB"}[n_times]
 
 
-# -- parts --------------------------------------------------------------------------------------------------------------------
+# -- parts
+# --------------------------------------------------------------------------------------------------------------------
 def quality(options: argparse.Namespace) -> None:
     """The tables of tests/dedup/test_quality.py on 5,000 documents."""
     path = HERE.parent / "tests" / "dedup" / "test_quality.py"
@@ -130,7 +135,8 @@ def quality(options: argparse.Namespace) -> None:
     similarity = judge.truth(texts)
     found = judge.candidates(texts, similarity)
     lines = [
-        f"Candidate pairs among {len(texts):,} documents, by true similarity (24 characters, 20 bands of 13; ten seeds, disjoint pairs):",
+        f"Candidate pairs among {len(texts):,} documents, by true similarity (24 characters, 20 bands of 13; ten "
+        "seeds, disjoint pairs):",
         "",
         "| similarity | pairs | found, default seed | expected | rate over seeds | curve | sigmas off |",
         "|---|---|---|---|---|---|---|",
@@ -138,7 +144,8 @@ def quality(options: argparse.Namespace) -> None:
     for one in found.bins:
         off = (one.trial_rate - one.trial_expected) / max(one.sigma, 1e-12) if one.n_trials else 0.0
         lines.append(
-            f"| {one.low:.2f}-{one.high:.2f} | {one.n_pairs:,} | {one.n_hits:,} | {one.expected_hits:.1f} | {one.trial_rate:.4f} | "
+            f"| {one.low:.2f}-{one.high:.2f} | {one.n_pairs:,} | {one.n_hits:,} | {one.expected_hits:.1f} | "
+            f"{one.trial_rate:.4f} | "
             f"{one.trial_expected:.4f} | {off:+.1f} |"
         )
     print("\n".join(lines), flush=True)
@@ -150,7 +157,10 @@ def quality(options: argparse.Namespace) -> None:
         done = judge.removal(texts, similarity, Path(folder) / "all")
         what = f"precision of removal, {done.n_removed:,} of {done.n_documents:,} documents removed"
         note("quality", what, f"{done.precision:.2%}", done.precision >= 0.99)
-        leaks = f"{done.n_leaks} ({done.n_leaks / (done.n_documents - done.n_removed):.2%}); pairs the curve misses: {done.expected_missed:.0f}"
+        leaks = (
+            f"{done.n_leaks} ({done.n_leaks / (done.n_documents - done.n_removed):.2%}); pairs the curve misses: "
+            f"{done.expected_missed:.0f}"
+        )
         note("quality", "kept documents with a kept neighbour at or above the threshold", leaks)
         note("quality", "... of which they share a band", str(done.n_found_leaks), done.n_found_leaks == 0)
         originals = judge.documents_to_edit(200)
@@ -187,12 +197,22 @@ def exact(options: argparse.Namespace) -> None:
         peaks[n] = r["peak_pss_mb"]
         name = f"exact, {size_name(n)}, budget 512 MB" + (", best of 3 in turn with the others" if n == 10 else "")
         note("exact", name, f"{told(r)}, scratch {r['scratch_bytes'] / 1e6:.0f} MB", r["peak_pss_mb"] <= 512)
-        note("exact", f"... input MB per CPU second (goal 100 at 1 GB and more), {size_name(n)}", f"{rate:.0f}", rate >= 100 if n > 1 else None)  # fmt: skip
+        note(
+            "exact",
+            f"... input MB per CPU second (goal 100 at 1 GB and more), {size_name(n)}",
+            f"{rate:.0f}",
+            rate >= 100 if n > 1 else None,
+        )
         for library in [name for name in found if name != "tamis"]:
             good = r["wall_s"] <= found[library]["wall_s"] if n == 10 else None
             note("exact", f"... {library}, {size_name(n)}: wall not above it", told(found[library]), good)
     if len(peaks) == 3:
-        note("exact", "peak at 1 GB and at 10 GB", f"{peaks[10]:.0f} and {peaks[100]:.0f} MB", peaks[100] <= 1.1 * peaks[10])  # fmt: skip
+        note(
+            "exact",
+            "peak at 1 GB and at 10 GB",
+            f"{peaks[10]:.0f} and {peaks[100]:.0f} MB",
+            peaks[100] <= 1.1 * peaks[10],
+        )
     r = tamis("exact", data.many(10))
     note("exact", "exact, 1 GB of ten equal copies", f"{told(r)}, {r['mb'] / r['cpu_s']:.0f} MB per CPU second")
 
@@ -202,7 +222,12 @@ def fuzzy(options: argparse.Namespace) -> None:
         r = tamis("fuzzy", dedup_data.varied(n))
         rate, scratch = r["mb"] / r["cpu_s"], r["scratch_bytes"] / 1e6 / r["mb"]
         note("fuzzy", f"24 characters, 20 x 13, {size_name(n)}, budget 512 MB", told(r), r["peak_pss_mb"] <= 512)
-        note("fuzzy", f"... input MB per CPU second (goal 40 at 1 GB and more), {size_name(n)}", f"{rate:.0f}", rate >= 40 if n > 1 else None)  # fmt: skip
+        note(
+            "fuzzy",
+            f"... input MB per CPU second (goal 40 at 1 GB and more), {size_name(n)}",
+            f"{rate:.0f}",
+            rate >= 40 if n > 1 else None,
+        )
         note("fuzzy", f"... scratch as a share of the input, {size_name(n)}", f"{scratch:.3f}", scratch <= 0.1)
     r = tamis("fuzzy", data.many(10))
     note("fuzzy", "1 GB of ten equal copies", f"{told(r)}, {r['mb'] / r['cpu_s']:.0f} MB per CPU second")
@@ -210,7 +235,10 @@ def fuzzy(options: argparse.Namespace) -> None:
 
 
 def _fuzzy_peers(options: argparse.Namespace) -> None:
-    """Peers at 5 words, 14 x 8: 100 MB measured; 1 GB measured (datatrove with --full, else ten times what 100 MB take beyond the start)."""
+    """Peers at 5 words, 14 x 8: 100 MB measured.
+
+    1 GB measured (datatrove with --full, else ten times what 100 MB take beyond the start).
+    """
     words = ("--word-ngrams", "5", "--bands", "14", "--rows", "8")
     ours: dict[int, dict[str, Any]] = {}
 
@@ -240,7 +268,11 @@ def _fuzzy_peers(options: argparse.Namespace) -> None:
         if theirs is None or start is None:
             continue
         note("fuzzy", f"{name}, 5 words, 14 x 8, 100 MB", told(theirs))
-        note("fuzzy", f"... times the wall time of Tamis, 100 MB ({N_CORES} workers)", f"{theirs['wall_s'] / ours[1]['wall_s']:.1f}")  # fmt: skip
+        note(
+            "fuzzy",
+            f"... times the wall time of Tamis, 100 MB ({N_CORES} workers)",
+            f"{theirs['wall_s'] / ours[1]['wall_s']:.1f}",
+        )
         if options.full or name == "data-juicer":  # its time is not linear; datatrove takes 20 minutes
             large = peer(environment, script, str(dedup_data.varied(10)), *places, pss_interval_s=COARSE_S)
             if large is None:
@@ -280,7 +312,10 @@ def _note_tiny(kind: str, n: int, r: dict[str, Any], more: str) -> None:
     removed = f"{r['said']['n_duplicates']:,} removed"
     figure = f"{told(r)}, scratch {r['scratch_bytes'] / 1e9:.2f} GB, {removed}"
     note("tiny", f"{kind}, {n:,} documents, budget 1 GB{more}", figure, r["peak_pss_mb"] <= 1000)
-    each = f"{r['peak_pss_mb'] * 1e6 / n:.1f} of memory at the peak, {r['scratch_bytes'] / n:.0f} of scratch, {n / r['cpu_s']:,.0f} documents per CPU second"
+    each = (
+        f"{r['peak_pss_mb'] * 1e6 / n:.1f} of memory at the peak, {r['scratch_bytes'] / n:.0f} of scratch, "
+        f"{n / r['cpu_s']:,.0f} documents per CPU second"
+    )
     note("tiny", f"... bytes per document, {kind}", each)
 
 
@@ -337,8 +372,10 @@ def write_page() -> None:
     lines = [
         "# Figures of deduplication",
         "",
-        f"Written by `make bench-dedup`, on {N_CORES} cores. Input: real documentation; every 100 MB of it in an alphabet of its own, so that",
-        "a larger input is not a smaller one with copies. Times are those of the whole command, memory is the peak of all its",
+        f"Written by `make bench-dedup`, on {N_CORES} cores. Input: real documentation; every 100 MB of it in an "
+        "alphabet of its own, so that",
+        "a larger input is not a smaller one with copies. Times are those of the whole command, memory is the peak of "
+        "all its",
         "processes (PSS). Fuzzy deduplication verifies every pair and removes duplicates in the same call.",
         "",
         *table(rows),

@@ -1,7 +1,7 @@
 """The engine's figures: `make bench-engine`, or `python benchmarks/engine.py [--quick] [--only NAME]`.
 
-Every line is measured now, on this machine, from outside (measuring.py); nothing is remembered. `--quick` uses 1 GB where
-the full run uses 10 GB. Writes docs/benchmarks-engine.md when all parts ran.
+Every line is measured now, on this machine, from outside (measuring.py); nothing is remembered. `--quick` uses 1 GB
+where the full run uses 10 GB. Writes docs/benchmarks-engine.md when all parts ran.
 """
 
 from __future__ import annotations
@@ -71,7 +71,10 @@ def memory(quick: bool) -> None:
             good = r["rc"] == 0 and r["peak_pss_mb"] <= limit
             if "line" in what:
                 good = good and said.get("quarantined") == 1
-            figure = f"{r['peak_pss_mb']:.0f} MB, {r['wall_s']:.1f} s, {said.get('files', '?')} files, {said.get('counters', {}).get('splits', '?')} splits"
+            figure = (
+                f"{r['peak_pss_mb']:.0f} MB, {r['wall_s']:.1f} s, {said.get('files', '?')} files, "
+                f"{said.get('counters', {}).get('splits', '?')} splits"
+            )
             note(
                 "memory",
                 f"{what}, budget {budget}",

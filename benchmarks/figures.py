@@ -52,7 +52,10 @@ def put_rows(name: str, rows: Sequence[Sequence[str]]) -> None:
 def run_parts(
     about: str | None, parts: Mapping[str, Callable[[bool], None]], out: Path, write: Callable[[], None]
 ) -> int:
-    """The command line of a benchmark whose parts know only quick or not; `write` is called when all of it ran in full."""
+    """The command line of a benchmark whose parts know only quick or not.
+
+    `write` is called when all of it ran in full.
+    """
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", choices=sorted(parts), action="append")

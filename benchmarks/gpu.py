@@ -4,8 +4,9 @@
     python benchmarks/gpu.py --page --out DIR                                      writes docs/benchmarks-gpu.md from DIR/*.json
     python benchmarks/gpu.py --device cpu --tiny --out DIR                         tries the script: small models, 50 documents
 
-FOLDER holds *.jsonl with a field `text`; documents are repeated, with marks, until there are enough. Models have random weights, which are as fast as
-trained ones, and the real sizes. Every part runs in a process of its own, under a time limit; one that fails says why, and the next goes on.
+FOLDER holds *.jsonl with a field `text`; documents are repeated, with marks, until there are enough. Models have random
+weights, which are as fast as trained ones, and the real sizes. Every part runs in a process of its own, under a time
+limit; one that fails says why, and the next goes on.
 """
 
 from __future__ import annotations
@@ -95,7 +96,10 @@ def _measure(part: str, given: argparse.Namespace, work: Path, out: Path) -> int
 
 
 def _child(part: str, step: str, given: argparse.Namespace, work: Path) -> dict[str, Any]:
-    """What a step in a process group of its own wrote; its error where it failed or took too long. Nothing that it started is left."""
+    """What a step in a process group of its own wrote; its error where it failed or took too long.
+
+    Nothing that it started is left.
+    """
     result = work / f"{part}.{step}.json"
     result.unlink(missing_ok=True)
     command = [sys.executable, __file__, *sys.argv[1:], "--work", str(work), "--step", f"{part}:{step}"]
@@ -171,9 +175,11 @@ def _job_step(part: str, step: str, given: argparse.Namespace, work: Path) -> di
         shutil.rmtree(work / "in", ignore_errors=True)
         n_chars = corpus.write(work / "in", texts, job.n_documents)
         return {
-            "model_s": round(built, 1), "documents_s": round(time.perf_counter() - began - built, 1),
-            "documents": job.n_documents, "characters": round(n_chars / job.n_documents),
-        }  # fmt: skip
+            "model_s": round(built, 1),
+            "documents_s": round(time.perf_counter() - began - built, 1),
+            "documents": job.n_documents,
+            "characters": round(n_chars / job.n_documents),
+        }
     if step == "end_to_end":
         from gpu_parts import end_to_end
 

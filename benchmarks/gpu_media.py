@@ -1,12 +1,15 @@
-"""Images and videos on a GPU: CLIP and TransNetV2 by themselves, and whole runs through Tamis, from tars to tars and from videos to clips.
+"""Images and videos on a GPU: CLIP and TransNetV2 by themselves, and whole runs through Tamis, from tars to tars and
+from videos to clips.
 
     python benchmarks/gpu_media.py --out DIR [--only clip,transnet,clip-model,transnet-model,decode,quality] [--wheels FOLDER] [--small]
     python benchmarks/gpu_media.py --page DIR/gpu_media.json
 
-Images and videos are made here; weights are random, which is as fast as trained ones. Each part is a process of its own with a time limit: one
-that fails says so, and the others go on; what one printed before its end is kept. Figures are printed as JSON, one line a part, and kept in DIR/gpu_media.json; `--page` writes them
-into docs/benchmarks-images.md and docs/benchmarks-video.md. `--wheels`: a folder of wheels that are unpacked and used where the machine has no
-simplejpeg, Pillow or av (benchmarks/carry_wheels.sh fills one). Without a GPU everything runs on the CPU, which `--small` makes bearable.
+Images and videos are made here; weights are random, which is as fast as trained ones. Each part is a process of its own
+with a time limit: one that fails says so, and the others go on; what one printed before its end is kept. Figures are
+printed as JSON, one line a part, and kept in DIR/gpu_media.json; `--page` writes them into docs/benchmarks-images.md
+and docs/benchmarks-video.md. `--wheels`: a folder of wheels that are unpacked and used where the machine has no
+simplejpeg, Pillow or av (benchmarks/carry_wheels.sh fills one). Without a GPU everything runs on the CPU, which
+`--small` makes bearable.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The parts of gpu_media.py: each measures one thing and returns its figures. As a script: what machine this is, as JSON."""
+"""The parts of gpu_media.py: each measures one thing and returns its figures.
+
+As a script: what machine this is, as JSON.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +31,15 @@ except ImportError:  # all stages here can be imported: plain pickle is enough
 
 SIDE = 224
 CLIP_L = {
-    "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16, "image_size": SIDE, "patch_size": 14,
-    "projection_dim": 768, "hidden_act": "quick_gelu",
-}  # fmt: skip
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "image_size": SIDE,
+    "patch_size": 14,
+    "projection_dim": 768,
+    "hidden_act": "quick_gelu",
+}
 TINY = {**CLIP_L, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2}
 CLIP_L_GFLOP = 162.0  # of one image: 24 layers over 257 tokens, and the patches
 CARD_TFLOPS = 790.0  # bf16, measured on an H200
@@ -60,7 +69,13 @@ def machine() -> dict[str, Any]:
     kernels_s = round(time.perf_counter() - began, 1)
 
     gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
-    found: dict[str, Any] = {"gpu": gpu, "cores": len(os.sched_getaffinity(0)), "torch": torch.__version__, "python": sys.version.split()[0], "kernels_s": kernels_s}  # fmt: skip
+    found: dict[str, Any] = {
+        "gpu": gpu,
+        "cores": len(os.sched_getaffinity(0)),
+        "torch": torch.__version__,
+        "python": sys.version.split()[0],
+        "kernels_s": kernels_s,
+    }
     for name in ("simplejpeg", "PIL", "av", "transformers"):
         try:
             found[name] = getattr(__import__(name), "__version__", "?")
@@ -71,7 +86,9 @@ def machine() -> dict[str, Any]:
 
 # -- images -----------------------------------------------------------------------------------------------------------
 def decode(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
-    """Images a second from a tar to squares of 224, beside simplejpeg alone: on one core, with four threads, on all cores."""
+    """Images a second from a tar to squares of 224, beside simplejpeg alone: on one core, with four threads, on all
+    cores.
+    """
     import simplejpeg
 
     from images import make_tar
@@ -87,10 +104,12 @@ def decode(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
         return round(times * n / (time.perf_counter() - began), 1)
 
     figures = {
-        "images": f"{IMAGE[0]} x {IMAGE[1]}", "bytes_each": len(made[0]), "cores": cores,
+        "images": f"{IMAGE[0]} x {IMAGE[1]}",
+        "bytes_each": len(made[0]),
+        "cores": cores,
         "simplejpeg_per_s": rate(lambda: [simplejpeg.decode_jpeg(made[i % len(made)]) for i in range(n)]),
         "squares_per_s": rate(lambda: squares_of(rows)),
-    }  # fmt: skip
+    }
     with ThreadPoolExecutor(4) as pool:
         figures["squares_per_s_4_threads"] = rate(lambda: list(pool.map(squares_of, [rows[i::4] for i in range(4)])))
     with multiprocessing.get_context("spawn").Pool(cores) as processes:
@@ -218,16 +237,21 @@ def _run_charts(folder: Path, given: argparse.Namespace, filters: list[Any]) -> 
         ImageWriterStage(str(out)),
     ]
     return {
-        **_timed(Pipeline("images", stages=stages), n // n_tars * n_tars, lambda: [
-            (p.stat().st_mtime, pq.ParquetFile(p).metadata.num_rows) for p in out.glob("*.parquet")
-        ], out / "_tamis"),
-        "on_gpu": bool(count_gpus()), "batch": stages[1].model_inference_batch_size,
-    }  # fmt: skip
+        **_timed(
+            Pipeline("images", stages=stages),
+            n // n_tars * n_tars,
+            lambda: [(p.stat().st_mtime, pq.ParquetFile(p).metadata.num_rows) for p in out.glob("*.parquet")],
+            out / "_tamis",
+        ),
+        "on_gpu": bool(count_gpus()),
+        "batch": stages[1].model_inference_batch_size,
+    }
 
 
 def _timed(pipeline: Any, n: int, written: Any, run_dir: Path) -> dict[str, Any]:
-    """A run: documents a second from the first to the last moment, between the first and the last tenth of what was written, and, as its database
-    tells (`warm`), from when every worker on a GPU was warm."""
+    """A run: documents a second from the first to the last moment, between the first and the last tenth of what was
+    written, and, as its database tells (`warm`), from when every worker on a GPU was warm.
+    """
     busy = Busy()
     busy.start()
     began = time.perf_counter()
@@ -243,9 +267,14 @@ def _timed(pipeline: Any, n: int, written: Any, run_dir: Path) -> dict[str, Any]
     if len(inside) > 1 and inside[-1][0] > inside[0][0]:
         steady = (inside[-1][1] - inside[0][1]) / (inside[-1][0] - inside[0][0])
     return {
-        "n": n, "written": result.ledger.written.n, "seconds": round(seconds, 1), "per_s": round(n / seconds, 1),
-        "per_s_steady": round(steady, 1), **busy.end(), "warm": from_database(run_dir),
-    }  # fmt: skip
+        "n": n,
+        "written": result.ledger.written.n,
+        "seconds": round(seconds, 1),
+        "per_s": round(n / seconds, 1),
+        "per_s_steady": round(steady, 1),
+        **busy.end(),
+        "warm": from_database(run_dir),
+    }
 
 
 class Busy(threading.Thread):
@@ -281,7 +310,10 @@ def models_folder(given: argparse.Namespace) -> Path:
     """Made once for all parts, in a process of its own: torch stays out of the one that starts a run."""
     folder = Path(given.place) / "models"
     if not folder.exists():
-        work = "import sys; from pathlib import Path; import gpu_media_parts as p; p.build_models(Path(sys.argv[1]), sys.argv[2] == '1')"
+        work = (
+            "import sys; from pathlib import Path; import gpu_media_parts as p; p.build_models(Path(sys.argv[1]), "
+            "sys.argv[2] == '1')"
+        )
         subprocess.run([sys.executable, "-c", work, str(folder), str(int(given.small))], check=True)
     return folder
 
@@ -309,7 +341,8 @@ def build_models(folder: Path, small: bool) -> None:
     torch.save(safe, folder / NSFW / "clip_autokeras_binary_nsfw.pth")
 
 
-# -- videos --------------------------------------------------------------------------------------------------------------
+# -- videos
+# --------------------------------------------------------------------------------------------------------------
 def transnet_model(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     """The network alone, frames of 27 x 48 given: frames a second that count, in float32 and as the stage asks."""
     import torch
@@ -334,7 +367,12 @@ def transnet_model(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
         with torch.inference_mode():
             return stage._network(torch.from_numpy(frames).to(kind)).float().cpu()
 
-    figures = {"device": kind, "windows": n, "frames_per_s": rate(lambda: stage._begin(windows)()), "float32_frames_per_s": rate(plain)}  # fmt: skip
+    figures = {
+        "device": kind,
+        "windows": n,
+        "frames_per_s": rate(lambda: stage._begin(windows)()),
+        "float32_frames_per_s": rate(plain),
+    }
     told = np.array(stage._begin(windows)()).reshape(n, 50)
     figures["differs_from_float32"] = float(np.abs(told - plain().numpy()[:, 25:75]).max())
     return figures
@@ -363,7 +401,10 @@ def write_weights(folder: Path) -> None:
 
 
 def transnet(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
-    """Times real time of 720p: one video on one core and the GPU; a run over several videos, from files to clips; decoding alone."""
+    """Times real time of 720p: one video on one core and the GPU; a run over several videos, from files to clips.
+
+    Decoding alone.
+    """
     from video import make_video
 
     seconds, n_videos = (6, 2) if given.small else (given.video_seconds, given.videos)
@@ -373,8 +414,13 @@ def transnet(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     for k in range(1, n_videos):
         os.link(first, videos / f"{k:03d}.mp4")
     say("videos are there")
-    alone = "import sys, json, gpu_media_parts as p; print(json.dumps(p.one_video(sys.argv[1], float(sys.argv[2]), sys.argv[3])))"
-    asked = subprocess.run([sys.executable, "-c", alone, first, str(seconds), str(folder)], capture_output=True, text=True, check=False)  # fmt: skip
+    alone = (
+        "import sys, json, gpu_media_parts as p; print(json.dumps(p.one_video(sys.argv[1], float(sys.argv[2]), "
+        "sys.argv[3])))"
+    )
+    asked = subprocess.run(
+        [sys.executable, "-c", alone, first, str(seconds), str(folder)], capture_output=True, text=True, check=False
+    )
     figures: dict[str, Any] = {"one_video_error": f"ended with {asked.returncode}: {asked.stderr[-2500:]}"}
     if not asked.returncode:
         figures = json.loads(asked.stdout.strip().splitlines()[-1])
@@ -395,14 +441,20 @@ def one_video(video: str, seconds: float, folder: str) -> dict[str, Any]:
         return round(seconds / (time.perf_counter() - began), 2)
 
     def small() -> int:
-        frames = (frame.reformat(width=transnetv2.WIDTH, height=transnetv2.HEIGHT, format="rgb24", interpolation="BICUBIC") for _, frame in Frames(video))  # fmt: skip
+        frames = (
+            frame.reformat(width=transnetv2.WIDTH, height=transnetv2.HEIGHT, format="rgb24", interpolation="BICUBIC")
+            for _, frame in Frames(video)
+        )
         return sum(frame.to_ndarray().shape[0] > 0 for frame in frames)
 
     times(partial(stage.scenes, video, seconds))
     return {
-        "device": stage._device.kind, "video_s": seconds, "one_video_times": times(partial(stage.scenes, video, seconds)),
-        "decoding_and_scaling_times": times(small), "decoding_times": times(lambda: sum(1 for _ in Frames(video))),
-    }  # fmt: skip
+        "device": stage._device.kind,
+        "video_s": seconds,
+        "one_video_times": times(partial(stage.scenes, video, seconds)),
+        "decoding_and_scaling_times": times(small),
+        "decoding_times": times(lambda: sum(1 for _ in Frames(video))),
+    }
 
 
 def _run_videos(folder: Path, videos: Path, n_videos: int, seconds: float) -> dict[str, Any]:
@@ -414,13 +466,27 @@ def _run_videos(folder: Path, videos: Path, n_videos: int, seconds: float) -> di
 
     out = folder / "clips"
     stages = [
-        VideoReader(str(videos)), TransNetV2ClipExtractionStage(str(folder), threshold=0.95), ClipTranscodingStage(encoder="copy"),
+        VideoReader(str(videos)),
+        TransNetV2ClipExtractionStage(str(folder), threshold=0.95),
+        ClipTranscodingStage(encoder="copy"),
         ClipWriterStage(str(out), str(videos), True, False, False, False, False),
-    ]  # fmt: skip
-    told = _timed(Pipeline("videos", stages=stages), n_videos, lambda: [(p.stat().st_mtime, 1) for p in (out / "clips").glob("*")], out / "_tamis")  # fmt: skip
+    ]
+    told = _timed(
+        Pipeline("videos", stages=stages),
+        n_videos,
+        lambda: [(p.stat().st_mtime, 1) for p in (out / "clips").glob("*")],
+        out / "_tamis",
+    )
     last = max((p.stat().st_mtime for p in (out / "clips").glob("*")), default=0.0)
     first = min((p.stat().st_mtime for p in (out / "clips").glob("*")), default=0.0)
-    return {"run": {**told, "videos_s": n_videos * seconds, "times_real_time": round(n_videos * seconds / told["seconds"], 1), "clips_written_within_s": round(last - first, 1)}}  # fmt: skip
+    return {
+        "run": {
+            **told,
+            "videos_s": n_videos * seconds,
+            "times_real_time": round(n_videos * seconds / told["seconds"], 1),
+            "clips_written_within_s": round(last - first, 1),
+        }
+    }
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
-"""Images: reading tars, decoding and scaling beside simplejpeg alone; the peak of a run over large ones. CLIP on a GPU: gpu_media.py.
+"""Images: reading tars, decoding and scaling beside simplejpeg alone; the peak of a run over large ones.
+
+CLIP on a GPU: gpu_media.py.
 
     python benchmarks/images.py [--small]
 
-Images are made here: smooth colours with noise, as JPEG of quality 85. Without --small the page in docs/ is written anew.
+Images are made here: smooth colours with noise, as JPEG of quality 85. Without --small the page in docs/ is written
+anew.
 """
 
 from __future__ import annotations
@@ -84,7 +87,12 @@ def decoding(folder: Path, small: bool) -> None:
                 bare_s, ours_s = bare_s + between - began, ours_s + time.process_time() - between
             rates.append((bare_s / ours_s, n / ours_s, n / bare_s))
         share, ours, bare = sorted(rates)[_ROUNDS // 2]
-        note("decode", f"{name}: tar + decode + scale to {SIDE}, simplejpeg's rate alone", f"{ours:,.0f}/s, {bare:,.0f}/s: {share:.2f}", share >= 0.8)  # fmt: skip
+        note(
+            "decode",
+            f"{name}: tar + decode + scale to {SIDE}, simplejpeg's rate alone",
+            f"{ours:,.0f}/s, {bare:,.0f}/s: {share:.2f}",
+            share >= 0.8,
+        )
         path.unlink()
 
 
@@ -123,7 +131,12 @@ def memory(folder: Path, small: bool) -> None:
         found = measure(command)
         peak, said = found["peak_pss_mb"], found["said"]
         ok = found["rc"] == 0 and peak <= 400 and said.get("n_written") == 6
-        note("memory", f"tamis images --preset {preset}, {n} images of 12 megapixels, --memory 400MB", f"peak {peak:,.0f} MB, {found['wall_s']:.1f} s", ok)  # fmt: skip
+        note(
+            "memory",
+            f"tamis images --preset {preset}, {n} images of 12 megapixels, --memory 400MB",
+            f"peak {peak:,.0f} MB, {found['wall_s']:.1f} s",
+            ok,
+        )
 
 
 def main() -> int:
@@ -136,7 +149,10 @@ def main() -> int:
             part(Path(name), args.small)
     if not args.small:
         load = os.getloadavg()[0]
-        head = "Written by `make bench-images`: images made for it (JPEG, quality 85), one core for reading and decoding, two for runs."
+        head = (
+            "Written by `make bench-images`: images made for it (JPEG, quality 85), one core for reading and "
+            "decoding, two for runs."
+        )
         write_above_gpu(
             "benchmarks-images.md", ["# Images", "", f"{head} Load of the machine: {load:.1f}.", "", *table(ROWS)]
         )

@@ -1,7 +1,7 @@
 """One run of a pipeline, as the benchmarks measure it: `python job.py KIND INPUT OUTPUT [setting=value ...]`.
 
-Kinds: keep (read, keep all, write), each (the same, one file per partition), words (a stage that builds a Python list of every word), parquet (JSONL to Parquet).
-Prints one JSON line.
+Kinds: keep (read, keep all, write), each (the same, one file per partition), words (a stage that builds a Python list
+of every word), parquet (JSONL to Parquet). Prints one JSON line.
 """
 
 from __future__ import annotations
@@ -61,12 +61,20 @@ def main() -> int:
     print(
         json.dumps(
             {
-                "seconds": round(r.seconds, 3), "records": ledger.records.n, "written": ledger.written.n, "files": r.n_files,
-                "quarantined": ledger.quarantined.n, "read_bytes": ledger.read_bytes, "own_peak_mb": round(r.peak_bytes / 1e6, 1),
-                "started_s": round(started[0] if started else 0.0, 3), "content": f"{ledger.content.identity:032x}", "counters": r.counters, "exit_code": r.exit_code,
+                "seconds": round(r.seconds, 3),
+                "records": ledger.records.n,
+                "written": ledger.written.n,
+                "files": r.n_files,
+                "quarantined": ledger.quarantined.n,
+                "read_bytes": ledger.read_bytes,
+                "own_peak_mb": round(r.peak_bytes / 1e6, 1),
+                "started_s": round(started[0] if started else 0.0, 3),
+                "content": f"{ledger.content.identity:032x}",
+                "counters": r.counters,
+                "exit_code": r.exit_code,
             }
         )
-    )  # fmt: skip
+    )
     return r.exit_code
 
 

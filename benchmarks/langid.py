@@ -1,8 +1,10 @@
-"""Language identification: speed, and agreement with the fastText library. `make bench-langid`, or `python benchmarks/langid.py`.
+"""Language identification: speed, and agreement with the fastText library.
 
-Documents are those of data.py, the model is the one of the extra `lang`. For each number of bytes read of a document: the
-speed, as MB of whole documents per second on one core, and how many documents over 1 kB get the label that the library gives
-their whole text, newlines made spaces. `--write` puts the table into docs/language-id.md.
+`make bench-langid`, or `python benchmarks/langid.py`.
+
+Documents are those of data.py, the model is the one of the extra `lang`. For each number of bytes read of a document:
+the speed, as MB of whole documents per second on one core, and how many documents over 1 kB get the label that the
+library gives their whole text, newlines made spaces. `--write` puts the table into docs/language-id.md.
 """
 
 from __future__ import annotations
@@ -83,7 +85,8 @@ def main() -> None:
     expected, seconds = library_labels(LanguageId().path(), texts)
     foreign = [i for i in long if expected[i] != "en"]
     lines = [
-        f"{len(texts):,} documents, {total_mb:.0f} MB; labels compared on the {len(long):,} over 1 kB, of which {len(foreign):,} are not English.",
+        f"{len(texts):,} documents, {total_mb:.0f} MB; labels compared on the {len(long):,} over 1 kB, of which "
+        f"{len(foreign):,} are not English.",
         "",
         "| read of a document | same label | same label, not English | MB/s of documents, one core |",
         "|---|---|---|---|",

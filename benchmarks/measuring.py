@@ -1,4 +1,6 @@
-"""Measuring a command and its whole process tree: the shared tool where it is there, a small sampler of our own otherwise."""
+"""Measuring a command and its whole process tree: the shared tool where it is there, a small sampler of our own
+otherwise.
+"""
 
 from __future__ import annotations
 

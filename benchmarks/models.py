@@ -1,10 +1,12 @@
-"""Classifiers on the CPU: `tamis classify` beside a plain loop over `transformers`, both from JSONL to JSONL on the same cores.
+"""Classifiers on the CPU: `tamis classify` beside a plain loop over `transformers`, both from JSONL to JSONL on the
+same cores.
 
     python benchmarks/models.py [--documents N] [--write]
 
-The models have random weights, which are as fast as trained ones, and are built on disk. The plain loop takes documents as they come, 32 at a
-time, padded to the longest of them, with as many threads as there are cores: what the documentation of transformers shows. Both times
-include the start, loading the model and reading and writing. Texts come from ../shared/corpus where it is there, else they are made up.
+The models have random weights, which are as fast as trained ones, and are built on disk. The plain loop takes documents
+as they come, 32 at a time, padded to the longest of them, with as many threads as there are cores: what the
+documentation of transformers shows. Both times include the start, loading the model and reading and writing. Texts come
+from ../shared/corpus where it is there, else they are made up.
 """
 
 from __future__ import annotations
@@ -64,7 +66,9 @@ def documents(n: int, paragraphs: bool) -> list[str]:
 
 
 def build(folder: Path, kind: str, texts: list[str]) -> None:
-    """A model of the size of MiniLM (BERT, 6 layers of 384) or of DeBERTa-v3-xsmall (12 layers of 384), with a vocabulary of these texts."""
+    """A model of the size of MiniLM (BERT, 6 layers of 384) or of DeBERTa-v3-xsmall (12 layers of 384), with a
+    vocabulary of these texts.
+    """
     import torch
     import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
@@ -72,21 +76,46 @@ def build(folder: Path, kind: str, texts: list[str]) -> None:
     torch.manual_seed(0)
     own = Tokenizer(models.BPE(unk_token="[UNK]"))
     own.pre_tokenizer = pre_tokenizers.ByteLevel()
-    own.train_from_iterator([t[:20_000] for t in texts[:200]], trainers.BpeTrainer(vocab_size=8000, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]"], show_progress=False))  # fmt: skip
+    own.train_from_iterator(
+        [t[:20_000] for t in texts[:200]],
+        trainers.BpeTrainer(vocab_size=8000, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]"], show_progress=False),
+    )
     own.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
-    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=own, unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]", model_max_length=MAX_TOKENS)  # fmt: skip
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=own,
+        unk_token="[UNK]",
+        pad_token="[PAD]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        model_max_length=MAX_TOKENS,
+    )
     fast.save_pretrained(folder)
-    common: dict[str, Any] = {"vocab_size": own.get_vocab_size(), "hidden_size": 384, "intermediate_size": 1536, "max_position_embeddings": MAX_TOKENS, "num_labels": 3}  # fmt: skip
+    common: dict[str, Any] = {
+        "vocab_size": own.get_vocab_size(),
+        "hidden_size": 384,
+        "intermediate_size": 1536,
+        "max_position_embeddings": MAX_TOKENS,
+        "num_labels": 3,
+    }
     if kind == "bert":
         config: Any = transformers.BertConfig(num_hidden_layers=6, num_attention_heads=12, **common)
     else:
         config = transformers.DebertaV2Config(
-            num_hidden_layers=6, num_attention_heads=6, relative_attention=True, position_buckets=256, max_relative_positions=-1,
-            pos_att_type=["p2c", "c2p"], share_att_key=True, norm_rel_ebd="layer_norm", position_biased_input=False, type_vocab_size=0,
-            layer_norm_eps=1e-7, **common,
-        )  # fmt: skip
+            num_hidden_layers=6,
+            num_attention_heads=6,
+            relative_attention=True,
+            position_buckets=256,
+            max_relative_positions=-1,
+            pos_att_type=["p2c", "c2p"],
+            share_att_key=True,
+            norm_rel_ebd="layer_norm",
+            position_biased_input=False,
+            type_vocab_size=0,
+            layer_norm_eps=1e-7,
+            **common,
+        )
     transformers.AutoModelForSequenceClassification.from_config(config).save_pretrained(folder)
 
 
@@ -107,9 +136,25 @@ def compared(root: Path, kind: str, name: str, texts: list[str], cores: int, par
     source.write_text("".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in enumerate(texts)), encoding="utf-8")
     build(folder, kind, texts)
     plain = timed([sys.executable, "-c", PLAIN, str(folder), str(source), str(plain_output), str(cores)])
-    ours = timed([sys.executable, "-m", "tamis.cli.main", "classify", str(folder), str(source), str(output), "--memory", "4GB", "--quiet"])  # fmt: skip
+    ours = timed(
+        [
+            sys.executable,
+            "-m",
+            "tamis.cli.main",
+            "classify",
+            str(folder),
+            str(source),
+            str(output),
+            "--memory",
+            "4GB",
+            "--quiet",
+        ]
+    )
     same = labels(plain_output) == {k: v for p in output.glob("*.jsonl") for k, v in labels(p).items()}
-    what = f"{len(texts)} {'paragraphs' if paragraphs else 'documents'} of {sum(map(len, texts)) / len(texts):,.0f} characters"
+    what = (
+        f"{len(texts)} {'paragraphs' if paragraphs else 'documents'} of {sum(map(len, texts)) / len(texts):,.0f} "
+        "characters"
+    )
     return (
         f"| {name} | {what} | {plain[0]:.1f} | {ours[0]:.1f} | {len(texts) / ours[0]:.1f} | {plain[0] / ours[0]:.2f} | "
         f"{plain[1] / ours[1]:.2f} | {'yes' if same else 'no'} |"
@@ -133,9 +178,12 @@ def main() -> None:
             print(rows[-1], flush=True)
     page = (
         "# Classifiers on the CPU\n\nWritten by `make bench-models`. "
-        f"{MAX_TOKENS} tokens at most, {cores} cores, JSONL to JSONL with everything included (the start, too), random weights. Plain: "
-        f"`transformers` as its documentation shows it, {BATCH} texts at a time as they come, padded to the longest of them. Of documents most are longer "
-        f"than the model takes, so that hardly anything is padded either way; paragraphs are of all lengths. Load of the machine: {os.getloadavg()[0]:.1f}.\n\n"
+        f"{MAX_TOKENS} tokens at most, {cores} cores, JSONL to JSONL with everything included (the start, too), "
+        "random weights. Plain: "
+        f"`transformers` as its documentation shows it, {BATCH} texts at a time as they come, padded to the longest "
+        "of them. Of documents most are longer "
+        "than the model takes, so that hardly anything is padded either way; paragraphs are of all lengths. Load of "
+        f"the machine: {os.getloadavg()[0]:.1f}.\n\n"
         "| model | texts | plain, s | tamis classify, s | texts/s | times faster | times less CPU | same labels |\n"
         "|---|---|---|---|---|---|---|---|\n" + "\n".join(rows) + "\n"
     )

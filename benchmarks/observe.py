@@ -1,7 +1,7 @@
 """Figures of observing: `make bench-observe`, or `python benchmarks/observe.py [--quick] [--only PART]`.
 
-What monitoring and the dashboard cost a run, how well the samples agree with a measurement from outside, how long the page of a
-run of 100,000 partitions takes in a browser. Writes docs/benchmarks-observe.md when all parts ran.
+What monitoring and the dashboard cost a run, how well the samples agree with a measurement from outside, how long the
+page of a run of 100,000 partitions takes in a browser. Writes docs/benchmarks-observe.md when all parts ran.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ MAX_LOSS, MAX_BYTES, MAX_DIFFERENCE, MAX_S = 0.02, 90e6, 0.03, 2.0
 
 
 class Page(threading.Thread):
-    """A page that is open on the run: it asks again whenever it was answered, as a browser does; and looks at the dashboard's process."""
+    """A page that is open on the run: it asks again whenever it was answered, as a browser does.
+
+    And looks at the dashboard's process.
+    """
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -116,7 +119,10 @@ def cost(quick: bool) -> None:
     note("cost", "CPU time of monitoring, of the run's", f"{max(monitor):.2%}", max(monitor) < 0.01)
     spread = ", ".join(f"{r['wall_s']:.1f}" for r in plain)
     quarter = len(losses) // 4
-    told = f"{loss:+.1%} (half of them {losses[quarter]:+.1%} to {losses[-1 - quarter]:+.1%}); best against best {best:+.1%}; "
+    told = (
+        f"{loss:+.1%} (half of them {losses[quarter]:+.1%} to {losses[-1 - quarter]:+.1%}); best against best "
+        f"{best:+.1%}; "
+    )
     told += f"CPU time {statistics.median(more_cpu):+.1%}"
     note(
         "cost",
@@ -171,8 +177,16 @@ def page(quick: bool) -> None:
         run = make_run(Path(folder) / "run", seconds=3600, n_workers=16, n_units=100_000)
         options = webdriver.ChromeOptions()
         options.binary_location = chromium
-        for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-                     "--disable-component-update", "--disable-sync", f"--user-data-dir={folder}/profile"):  # fmt: skip
+        for flag in (
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            f"--user-data-dir={folder}/profile",
+        ):
             options.add_argument(flag)
         driver = webdriver.Chrome(options=options, service=Service(driver_path))
         try:

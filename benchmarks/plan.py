@@ -1,9 +1,10 @@
 """How well plans hold: `make bench-plan`, or `python benchmarks/plan.py [--jobs N] [--seed S] [--rows FILE]`.
 
-Small jobs are drawn at random: recipes and deduplications, sizes, formats, budgets, numbers of workers. Before each, `tamis plan`
-says what it will take; then it runs, its whole process tree measured from outside (sum of PSS, wall time). Every job is held out:
-its plan knows only the jobs before it, in a profile folder of this benchmark's own that is empty at first. Reported is how often
-peak and time lie inside the ranges. Writes docs/benchmarks-plan.md when as many jobs ran as usual.
+Small jobs are drawn at random: recipes and deduplications, sizes, formats, budgets, numbers of workers. Before each,
+`tamis plan` says what it will take; then it runs, its whole process tree measured from outside (sum of PSS, wall time).
+Every job is held out: its plan knows only the jobs before it, in a profile folder of this benchmark's own that is empty
+at first. Reported is how often peak and time lie inside the ranges. Writes docs/benchmarks-plan.md when as many jobs
+ran as usual.
 """
 
 from __future__ import annotations
@@ -113,11 +114,18 @@ def perform(job: Job) -> dict[str, Any]:
     took = measure(job.run(source), timeout_s=600, env=env, pss_interval_s=0.03)
     forecast = plan["forecast"]
     row: dict[str, Any] = {
-        **asdict(job), "rc": took["rc"], "basis": plan["basis"].partition(":")[0], "n_runs": forecast["n_runs"],
-        "peak": took["peak_pss_mb"] * 1e6, "seconds": took["wall_s"], "peak_plan": forecast["peak_bytes"],
-        "seconds_plan": forecast["seconds"], "kind": forecast["kind"], "centres": forecast["centres"],
+        **asdict(job),
+        "rc": took["rc"],
+        "basis": plan["basis"].partition(":")[0],
+        "n_runs": forecast["n_runs"],
+        "peak": took["peak_pss_mb"] * 1e6,
+        "seconds": took["wall_s"],
+        "peak_plan": forecast["peak_bytes"],
+        "seconds_plan": forecast["seconds"],
+        "kind": forecast["kind"],
+        "centres": forecast["centres"],
         "command_s": forecast.get("command_s", 0.0),
-    }  # fmt: skip
+    }
     for name in ("peak", "seconds"):
         span = row[f"{name}_plan"]
         row[f"{name}_inside"] = span["low"] <= row[name] <= span["high"]
@@ -179,12 +187,16 @@ def main() -> int:
 
 def _page(n: int) -> list[str]:
     return [
-        "# How well plans hold", "",
-        f"Written by `make bench-plan`: {n} small jobs drawn at random ({len(RECIPES)} recipes and deduplications, {SIZES_MB[0]} to "
-        f"{SIZES_MB[-1]} MB, plain, compressed and Parquet, budgets from {BUDGETS[0]} to {BUDGETS[-1]}), planned before and measured from outside "
-        "after. Every plan knew only the jobs before it, on a machine that had run nothing.", "",
+        "# How well plans hold",
+        "",
+        f"Written by `make bench-plan`: {n} small jobs drawn at random ({len(RECIPES)} recipes and deduplications, "
+        f"{SIZES_MB[0]} to "
+        f"{SIZES_MB[-1]} MB, plain, compressed and Parquet, budgets from {BUDGETS[0]} to {BUDGETS[-1]}), planned "
+        "before and measured from outside "
+        "after. Every plan knew only the jobs before it, on a machine that had run nothing.",
+        "",
         *table(ROWS),
-    ]  # fmt: skip
+    ]
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""Figures of installing and starting: `make bench-start`, or `python benchmarks/start.py [--wheel FILE] [--before COMMIT] [--quick]`.
+"""Figures of installing and starting: `make bench-start`, or `python benchmarks/start.py [--wheel FILE] [--before
+COMMIT] [--quick]`.
 
-Installs a wheel (built for this machine's CPU, if none is given) with its dependencies into an environment of its own, and measures there: its size,
-the very first run, later runs, help, the memory of processes that do nothing, and the smallest budget. How much of the pages of libraries
-counts depends on what else runs, so the memory of an earlier commit is measured right before and after, in an environment of its own.
-Writes docs/benchmarks-start.md, in three minutes on two cores.
+Installs a wheel (built for this machine's CPU, if none is given) with its dependencies into an environment of its own,
+and measures there: its size, the very first run, later runs, help, the memory of processes that do nothing, and the
+smallest budget. How much of the pages of libraries counts depends on what else runs, so the memory of an earlier commit
+is measured right before and after, in an environment of its own. Writes docs/benchmarks-start.md, in three minutes on
+two cores.
 """
 
 from __future__ import annotations
@@ -28,9 +30,13 @@ from tamis.memory import meter
 ROOT = Path(__file__).resolve().parent.parent
 # Before kernels were shipped compiled and arguments read without typer and pydantic.
 BEFORE = {
-    "environment": "540 MB", "first": "22 s (64 s at a load of 8)", "later": "0.56 s (1.9 s at a load of 8)", "help": "0.17-0.26 s", "idle": "not measured",
+    "environment": "540 MB",
+    "first": "22 s (64 s at a load of 8)",
+    "later": "0.56 s (1.9 s at a load of 8)",
+    "help": "0.17-0.26 s",
+    "idle": "not measured",
     "smallest": "about 200 MB, varies from run to run (192, 197, 206)",
-}  # fmt: skip
+}
 COMMIT = "eb96726"  # the last one that compiled its kernels at the first run
 IDLE = """
 import time
@@ -174,17 +180,25 @@ def main() -> None:
     load = os.getloadavg()[1]
     before = {**BEFORE, **({"idle": f"{idle_before / 1e6:.0f} MB"} if idle_before else {})}
     figures: dict[str, tuple[str, str, str]] = {
-        "environment": ("core environment on disk (Python and pip not counted)", f"{size / 1e6:.0f} MB", "330 MB, with pandas 390"),
+        "environment": (
+            "core environment on disk (Python and pip not counted)",
+            f"{size / 1e6:.0f} MB",
+            "330 MB, with pandas 390",
+        ),
         "first": ("very first run, one document", f"{first_s:.2f} s", "1.0 s"),
         "later": ("later run, one document", f"{later_s:.2f} s", "0.40 s"),
         "help": ("`tamis --help`", f"{help_s:.2f} s", "0.15 s"),
-        "idle": ("idle: supervisor, forking server, two workers (PSS)", f"{idle / 1e6:.0f} MB{f' ({(idle_before - idle) / 1e6:.0f} less)' if idle_before else ''}", "30 MB less"),
+        "idle": (
+            "idle: supervisor, forking server, two workers (PSS)",
+            f"{idle / 1e6:.0f} MB{f' ({(idle_before - idle) / 1e6:.0f} less)' if idle_before else ''}",
+            "30 MB less",
+        ),
         "smallest": (
             "smallest budget that works for `filter gopher`",
             f"{' or '.join(sorted({f'{n} MB' for n in smallest}))} ({n_times} times)",
             "150 MB, always the same number",
         ),
-    }  # fmt: skip
+    }
     rows = [f"| {what} | {before[name]} | {found} | {goal} |" for name, (what, found, goal) in figures.items()]
     lines: list[Any] = ["| | before | now | goal |", "|---|---|---|---|", *rows]
     print("\n".join(lines))
@@ -194,7 +208,8 @@ def main() -> None:
             [
                 "# Figures of installing and starting",
                 "",
-                "Written by `make bench-start`; what is measured, and how: benchmarks/start.py. Times are the best of ten; the load of the "
+                "Written by `make bench-start`; what is measured, and how: benchmarks/start.py. Times are the best of "
+                "ten; the load of the "
                 f"machine meanwhile was {load:.1f} on {os.cpu_count()} cores.",
                 "",
                 *lines,

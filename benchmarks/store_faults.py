@@ -1,8 +1,8 @@
 """Fifty faults over a run out of a bucket and into one: a part of `make bench-stores`.
 
-A real S3 server (moto) on loopback with a proxy before it that answers 500 and 503, drops connections, loses answers, cuts bodies in half
-and waits, by chance. `tamis run` copies JSONL from one prefix to another; its content hash is compared with that of the same run
-between local folders, and the bucket is looked at for unfinished uploads.
+A real S3 server (moto) on loopback with a proxy before it that answers 500 and 503, drops connections, loses answers,
+cuts bodies in half and waits, by chance. `tamis run` copies JSONL from one prefix to another; its content hash is
+compared with that of the same run between local folders, and the bucket is looked at for unfinished uploads.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def row(folder: Path, text: Path) -> tuple[str, bool]:
     outcome = f"{'the same' if same else 'ANOTHER'} content hash, {n_left} uploads left behind"
     ok = same and n_left == 0 and proxy.n_faults >= N_FAULTS
     return (
-        f"| `tamis run`, bucket to bucket, {proxy.n_faults} faults in {len(proxy.requests)} requests | | {told}: {outcome} |",
+        f"| `tamis run`, bucket to bucket, {proxy.n_faults} faults in {len(proxy.requests)} requests | | {told}: "
+        f"{outcome} |",
         ok,
     )
 

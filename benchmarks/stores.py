@@ -1,9 +1,10 @@
 """Figures of object stores: `make bench-stores`, or `python benchmarks/stores.py [--megabytes 1000] [--write]`.
 
-Serves made JSONL as an S3 bucket on loopback (a small server of our own, in a process of its own, that sends files from the page cache:
-servers for tests are slower than any client). Reads it with boto3 alone (8 MiB ranges, 4 threads), then with a remote file of Tamis, in
-turns, the best of five each; then copies it with `tamis run` under 512 MB, measured from outside, beside the same run out of a local
-folder; then once more, small, through a store that fails (store_faults.py). `--write`: docs/benchmarks-stores.md.
+Serves made JSONL as an S3 bucket on loopback (a small server of our own, in a process of its own, that sends files from
+the page cache: servers for tests are slower than any client). Reads it with boto3 alone (8 MiB ranges, 4 threads), then
+with a remote file of Tamis, in turns, the best of five each; then copies it with `tamis run` under 512 MB, measured
+from outside, beside the same run out of a local folder; then once more, small, through a store that fails
+(store_faults.py). `--write`: docs/benchmarks-stores.md.
 """
 
 from __future__ import annotations
@@ -184,9 +185,13 @@ def main() -> None:
         assert server.stdout is not None
         port = int(server.stdout.readline())
         env = {
-            **os.environ, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b",
-            "AWS_DEFAULT_REGION": "us-east-1", "TAMIS_PROFILES": "off",
-        }  # fmt: skip
+            **os.environ,
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+            "AWS_ACCESS_KEY_ID": "a",
+            "AWS_SECRET_ACCESS_KEY": "b",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "TAMIS_PROFILES": "off",
+        }
         best: dict[str, dict[str, float]] = {}
         for who in ("boto3", "tamis") * N_TURNS:
             done = subprocess.run(
@@ -201,13 +206,19 @@ def main() -> None:
         local = copied(folder, str(folder / "bucket" / "in"), env)
         faults, kept = store_faults.row(folder, folder / "bucket" / "in" / "data.jsonl")
         lines = [
-            f"{asked.megabytes} MB of JSONL out of a server on loopback that shares the cores, ranges of 8 MiB, 4 at a time; the best of {N_TURNS}.", "",
-            "| | MB/s | |", "|---|---|---|", f"| boto3's own parallel ranges | {mb_s['boto3']:.0f} | {cpu['boto3']} |",
-            f"| a remote file of Tamis | {mb_s['tamis']:.0f} | {share:.0%} of boto3 (goal: {GOAL:.0%}); {cpu['tamis']} |",
-            f"| `tamis run`, copied from the bucket to a local folder under {BUDGET} | {asked.megabytes / remote['said']['seconds']:.0f} | {told_of(remote)} |",
+            f"{asked.megabytes} MB of JSONL out of a server on loopback that shares the cores, ranges of 8 MiB, 4 at "
+            f"a time; the best of {N_TURNS}.",
+            "",
+            "| | MB/s | |",
+            "|---|---|---|",
+            f"| boto3's own parallel ranges | {mb_s['boto3']:.0f} | {cpu['boto3']} |",
+            f"| a remote file of Tamis | {mb_s['tamis']:.0f} | {share:.0%} of boto3 (goal: {GOAL:.0%}); "
+            f"{cpu['tamis']} |",
+            f"| `tamis run`, copied from the bucket to a local folder under {BUDGET} | "
+            f"{asked.megabytes / remote['said']['seconds']:.0f} | {told_of(remote)} |",
             f"| the same out of a local folder | {asked.megabytes / local['said']['seconds']:.0f} | {told_of(local)} |",
             faults,
-        ]  # fmt: skip
+        ]
         print("\n".join(lines))
         if asked.write:
             machine = f"on {len(os.sched_getaffinity(0))} cores with a load of {os.getloadavg()[2]:.0f}"

@@ -1,8 +1,9 @@
 """The figures of the text filters: `make bench-text`, or `python benchmarks/text.py [--quick] [--only PART]`.
 
 Tamis through its command, from JSONL to JSONL under 512 MB, and two peers in environments of their own (peers/). A peer
-runs once, on a tenth of the documents, and Tamis directly before it, so that both meet the same machine. `--quick` uses a
-tenth of everything, where start-up counts too much to judge speeds by it. Writes docs/benchmarks-text.md when all parts ran.
+runs once, on a tenth of the documents, and Tamis directly before it, so that both meet the same machine. `--quick` uses
+a tenth of everything, where start-up counts too much to judge speeds by it. Writes docs/benchmarks-text.md when all
+parts ran.
 """
 
 from __future__ import annotations
@@ -153,7 +154,10 @@ def against(peer: environments.Peer, rules: str, quick: bool) -> None:
     start = run(peer.command(tiny, target), target, peer.env)["wall_s"]
     walls = {"": theirs["wall_s"], ", its start-up left out": theirs["wall_s"] - start}
     what = f"{peer.name}, {rules}, {n_mb:.0f} MB"
-    figure = f"{theirs['wall_s']:.0f} s ({start:.0f} s start-up), {theirs['cpu_s']:.0f} CPU s, {theirs['peak_pss_mb']:.0f} MB"
+    figure = (
+        f"{theirs['wall_s']:.0f} s ({start:.0f} s start-up), {theirs['cpu_s']:.0f} CPU s, {theirs['peak_pss_mb']:.0f} "
+        "MB"
+    )
     note("peers", f"{what}: wall time, CPU time, peak PSS", figure, None)
     our_rate = n_ours / ours["wall_s"]
     for left_out, wall in walls.items():
@@ -183,12 +187,16 @@ def write_table() -> None:
         "",
         f"Written by `make bench-text`, on {os.cpu_count()} cores. Peers: {', '.join(VERSIONS) or 'none'}.",
         "",
-        "- Tamis runs as a user runs it, `tamis filter SET in out --memory 512MB`; times and peaks are of the whole process tree,",
+        "- Tamis runs as a user runs it, `tamis filter SET in out --memory 512MB`; times and peaks are of the whole "
+        "process tree,",
         "  start-up included. Best of three runs; the peak is the largest of the three.",
-        "- Peers run once, on a tenth of the documents (Tamis' input is those documents ten times over), with two workers:",
-        "  nemo-curator with the English recipe that it ships (28 filters, Ray Data), datatrove with `GopherQualityFilter` and",
+        "- Peers run once, on a tenth of the documents (Tamis' input is those documents ten times over), with two "
+        "workers:",
+        "  nemo-curator with the English recipe that it ships (28 filters, Ray Data), datatrove with "
+        "`GopherQualityFilter` and",
         "  `GopherRepetitionFilter` (`LocalPipelineExecutor`). Start-up is their wall time on a few documents.",
-        "- nemo-curator takes any of the n-grams that are equally frequent, another one in every run, where Tamis takes the first: a",
+        "- nemo-curator takes any of the n-grams that are equally frequent, another one in every run, where Tamis "
+        "takes the first: a",
         "  few documents in ten thousand go or stay by that.",
         "- datatrove keeps other documents because it splits words in another way: [datatrove.md](datatrove.md).",
         "",

@@ -1,9 +1,10 @@
-"""Videos: cutting without re-encoding beside encoding, TransNetV2 and motion in times real time, and peaks of whole runs, seen from outside.
+"""Videos: cutting without re-encoding beside encoding, TransNetV2 and motion in times real time, and peaks of whole
+runs, seen from outside.
 
     python benchmarks/video.py [--small]
 
-Videos are made here (H.264, frames that move), weights are random, which is as fast as trained ones. Without --small the
-page in docs/ is written anew. TransNetV2 on a GPU: gpu_media.py.
+Videos are made here (H.264, frames that move), weights are random, which is as fast as trained ones. Without --small
+the page in docs/ is written anew. TransNetV2 on a GPU: gpu_media.py.
 """
 
 from __future__ import annotations
@@ -154,7 +155,10 @@ def main() -> int:
         cuts(folder, args.small)
         peaks(folder, args.small)
     if not args.small:
-        head = "Written by `make bench-video`: videos made for it (H.264), random weights; times real time are of CPU time on one core."
+        head = (
+            "Written by `make bench-video`: videos made for it (H.264), random weights; times real time are of CPU "
+            "time on one core."
+        )
         write_above_gpu(
             "benchmarks-video.md",
             ["# Video", "", f"{head} Load of the machine: {os.getloadavg()[0]:.1f}.", "", *table(ROWS)],

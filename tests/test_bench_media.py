@@ -1,4 +1,7 @@
-"""benchmarks/gpu_media.py: figures become rows of two pages, parts that failed do not; a process that does not end is ended."""
+"""benchmarks/gpu_media.py: figures become rows of two pages, parts that failed do not.
+
+A process that does not end is ended.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +18,33 @@ import gpu_media  # noqa: E402
 import gpu_media_page  # noqa: E402
 
 RUN = {
-    "n": 24_000, "per_s": 900.0, "per_s_steady": 1580.0, "busy": 80.0, "busy_after_warm_up": 88.0, "seconds": 26.0,
+    "n": 24_000,
+    "per_s": 900.0,
+    "per_s_steady": 1580.0,
+    "busy": 80.0,
+    "busy_after_warm_up": 88.0,
+    "seconds": 26.0,
     "warm": {"documents_per_s": 1600.0, "gpu_busy": 0.91},
-}  # fmt: skip
+}
 FIGURES = {
-    "machine": {"gpu": "a card", "cores": 16, "torch": "2.11"}, "clip": RUN, "quality": {"error": "RuntimeError: no"},
-    "decode": {"images": "640 x 480", "cores": 16, "squares_per_s": 700.0, "squares_per_s_all_cores": 9000.0, "simplejpeg_per_s": 800.0},
+    "machine": {"gpu": "a card", "cores": 16, "torch": "2.11"},
+    "clip": RUN,
+    "quality": {"error": "RuntimeError: no"},
+    "decode": {
+        "images": "640 x 480",
+        "cores": 16,
+        "squares_per_s": 700.0,
+        "squares_per_s_all_cores": 9000.0,
+        "simplejpeg_per_s": 800.0,
+    },
     "clip-model": {"per_s_32": 2000.0, "per_s_128": 2200.0, "eager_per_s_32": 1500.0, "tflops": 324.0},
     "transnet-model": {"frames_per_s": 10_000.0, "float32_frames_per_s": 5000.0},
-    "transnet": {"one_video_times": 20.0, "decoding_and_scaling_times": 22.0,
-                 "run": {"n": 16, "videos_s": 960, "busy": 50.0, "times_real_time": 100.0}},
-}  # fmt: skip
+    "transnet": {
+        "one_video_times": 20.0,
+        "decoding_and_scaling_times": 22.0,
+        "run": {"n": 16, "videos_s": 960, "busy": 50.0, "times_real_time": 100.0},
+    },
+}
 
 
 def test_rows_of_both_pages() -> None:

@@ -1,4 +1,6 @@
-"""tests/support/bounded.py: a command always ends, and nothing it started is left. limits.py: nor does a test wait for ever."""
+"""tests/support/bounded.py: a command always ends, and nothing it started is left. limits.py: nor does a test wait for
+ever.
+"""
 
 import os
 import subprocess
@@ -8,7 +10,10 @@ from pathlib import Path
 from tests.support.limits import end_newer, present
 
 BOUNDED = Path(__file__).parent / "support" / "bounded.py"
-DAEMON = "import os, sys, time\nif os.fork() == 0:\n    os.setsid()\n    print(os.getpid(), flush=True)\n    time.sleep(60)\n"
+DAEMON = (
+    "import os, sys, time\nif os.fork() == 0:\n    os.setsid()\n    print(os.getpid(), flush=True)\n    "
+    "time.sleep(60)\n"
+)
 
 ORPHAN = """
 read, write = os.pipe()
@@ -105,11 +110,19 @@ def test_what_a_test_began_is_ended_with_what_that_began() -> None:
 
 def test_a_test_that_waits_for_its_process_without_end_loses_it(tmp_path: Path) -> None:
     (tmp_path / "test_waiting.py").write_text(WAITING)
-    code = "import sys, pytest; from tests.support import limits; limits.GRACE_S = 0.3; sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', '-p', 'pytest_timeout', 'test_waiting.py']))"
+    code = (
+        "import sys, pytest; from tests.support import limits; limits.GRACE_S = 0.3; sys.exit(pytest.main(['-q', "
+        "'-p', 'no:cacheprovider', '-p', 'pytest_timeout', 'test_waiting.py']))"
+    )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=25,
-        env={**os.environ, "PYTHONPATH": str(BOUNDED.parents[2]), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=25,
+        env={**os.environ, "PYTHONPATH": str(BOUNDED.parents[2]), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        check=False,
+    )
     assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr  # what an earlier test began is left alone
     assert "Captured killed call" in done.stdout
     assert "\nsh -c sleep 31 & sleep 31\nsleep 31\nsleep 31\n" in done.stdout

@@ -109,7 +109,8 @@ def test_every_example_is_tested() -> None:
     assert sorted(p.name for p in (ROOT / "examples").glob("*.py")) == sorted(EXAMPLES)
 
 
-# The recipe of the demo is for its corpus, others are for images (tests/cli/test_images.py) and videos (tests/stages/video).
+# The recipe of the demo is for its corpus, others are for images (tests/cli/test_images.py) and videos
+# (tests/stages/video).
 OTHERS = ("demo", "images-", "video-")
 SHIPPED = sorted(p.stem for p in (ROOT / "src/tamis/recipe/presets").glob("*.yaml") if not p.stem.startswith(OTHERS))
 
@@ -157,7 +158,8 @@ def test_readme() -> None:
         assert (ROOT / link).exists(), link
 
 
-# The tables of docs/formats.md: record, what JSONL output holds (or the reason in quarantine), the Parquet type and value.
+# The tables of docs/formats.md: record, what JSONL output holds (or the reason in quarantine), the Parquet type and
+# value.
 ODD = [
     (b'{"x": NaN}\n', b'{"x": NaN}\n', "double", None),
     (b'{"x": -Infinity}\n', b'{"x": -Infinity}\n', "double", float("-inf")),

@@ -10,11 +10,19 @@ from tamis import errors
 @pytest.mark.parametrize(
     ("name", "parent", "code"),
     [
-        ("TamisError", "Exception", 1), ("UsageError", "TamisError", 2), ("RecipeError", "UsageError", 2), ("PipelineError", "UsageError", 2),
-        ("MissingExtra", "UsageError", 2), ("BudgetError", "TamisError", 4), ("RunConflict", "TamisError", 5), ("Incomplete", "TamisError", 3),
-        ("ConservationError", "TamisError", 6), ("WorkerError", "TamisError", 1), ("FormatError", "TamisError", 1),
+        ("TamisError", "Exception", 1),
+        ("UsageError", "TamisError", 2),
+        ("RecipeError", "UsageError", 2),
+        ("PipelineError", "UsageError", 2),
+        ("MissingExtra", "UsageError", 2),
+        ("BudgetError", "TamisError", 4),
+        ("RunConflict", "TamisError", 5),
+        ("Incomplete", "TamisError", 3),
+        ("ConservationError", "TamisError", 6),
+        ("WorkerError", "TamisError", 1),
+        ("FormatError", "TamisError", 1),
     ],
-)  # fmt: skip
+)
 def test_the_tree_is_as_drawn(name: str, parent: str, code: int) -> None:
     cls = getattr(errors, name)
     assert cls.__mro__[1].__name__ == parent

@@ -52,7 +52,8 @@ def of_class(module: str, name: str, *args: object) -> Exception:
         of_class("torch", "OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.00 GiB"),
         of_class("torch.cuda", "OutOfMemoryError"),
         RuntimeError(
-            "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 5 bytes."
+            "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to "
+            "allocate 5 bytes."
         ),
         RuntimeError("unable to mmap 2105611000 bytes from file </models/a.safetensors>: Cannot allocate memory (12)"),
         ImportError("/lib/x.so: failed to map segment from shared object", path="/lib/x.so"),
@@ -81,8 +82,15 @@ def test_bad_data(exc: Exception) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    ["out of memory", "malloc of size 5 failed", "std::bad_alloc", "not enough memory", "Cannot allocate memory", "Error -4 while"],
-)  # fmt: skip
+    [
+        "out of memory",
+        "malloc of size 5 failed",
+        "std::bad_alloc",
+        "not enough memory",
+        "Cannot allocate memory",
+        "Error -4 while",
+    ],
+)
 @pytest.mark.parametrize("kind", [ValueError, RuntimeError, OSError, ImportError, KeyError])
 def test_words_in_an_error_of_a_stage_say_nothing(kind: type[Exception], words: str) -> None:
     assert is_memory_failure(kind(f"row 7 speaks of being {words}")) is False
@@ -130,7 +138,8 @@ def test_what_was_asked_for_is_known_where_a_library_says_it() -> None:
     assert (
         asked_bytes(
             RuntimeError(
-                "[enforce fail at alloc_cpu.cpp:1] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 77 bytes."
+                "[enforce fail at alloc_cpu.cpp:1] . DefaultCPUAllocator: can't allocate memory: you tried to "
+                "allocate 77 bytes."
             )
         )
         == 77

@@ -1,4 +1,6 @@
-"""The launch files in examples/: the Slurm script is executed as far as one machine allows, the KubeRay file is read and checked."""
+"""The launch files in examples/: the Slurm script is executed as far as one machine allows, the KubeRay file is read
+and checked.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,13 @@ def test_the_slurm_script_does_all_parts_and_submits_the_join(tmp_path: Path) ->
 
     def task(index: int, *more: str) -> None:
         env = {
-            **os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_ARRAY_TASK_ID": str(index), "SLURM_ARRAY_TASK_MIN": "0",
-            "SLURM_ARRAY_TASK_COUNT": "3", "SLURM_ARRAY_JOB_ID": "77",
-        }  # fmt: skip
+            **os.environ,
+            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+            "SLURM_ARRAY_TASK_ID": str(index),
+            "SLURM_ARRAY_TASK_MIN": "0",
+            "SLURM_ARRAY_TASK_COUNT": "3",
+            "SLURM_ARRAY_JOB_ID": "77",
+        }
         subprocess.run(["bash", script, "in dir", "out", *more], env=env, check=True, timeout=30)
 
     for index in range(3):
@@ -38,19 +44,25 @@ def test_the_slurm_script_does_all_parts_and_submits_the_join(tmp_path: Path) ->
     plain = "dedup fuzzy in dir out --memory 60GB"
     assert calls == [
         f"sbatch --array=0-0 --dependency=afterok:77 {script} in dir out merge",
-        *(f"tamis {plain} --shard {i}/3" for i in range(3)), f"tamis merge {plain}",
-    ]  # fmt: skip
+        *(f"tamis {plain} --shard {i}/3" for i in range(3)),
+        f"tamis merge {plain}",
+    ]
 
 
 @pytest.mark.slow
 def test_the_slurm_script_runs_for_real(tmp_path: Path) -> None:
-    """Two tasks one after the other and the join, with the command itself (an exact deduplication of a few documents: fuzzy takes long)."""
+    """Two tasks one after the other and the join, with the command itself (an exact deduplication of a few documents:
+    fuzzy takes long).
+    """
     (tmp_path / "in").mkdir()
     for f in range(2):
         lines = [json.dumps({"text": f"text {i}" * 5}) for i in range(20)]
         (tmp_path / "in" / f"{f}.jsonl").write_text("\n".join(lines) + "\n")
     (tmp_path / "bin").mkdir()
-    code = "import sys; from tamis.cli.main import main; sys.argv = [a if a != 'fuzzy' else 'exact' for a in sys.argv]; main()"
+    code = (
+        "import sys; from tamis.cli.main import main; sys.argv = [a if a != 'fuzzy' else 'exact' for a in sys.argv]; "
+        "main()"
+    )
     (tmp_path / "bin" / "tamis").write_text(f'#!/bin/bash\nexec {sys.executable} -c {shlex.quote(code)} "$@" --json\n')
     (tmp_path / "bin" / "sbatch").write_text("#!/bin/bash\n")
     for name in ("tamis", "sbatch"):
@@ -67,8 +79,12 @@ def test_the_slurm_script_runs_for_real(tmp_path: Path) -> None:
     for index, more in ((0, []), (1, []), (0, ["merge"])):
         done = subprocess.run(
             ["bash", str(EXAMPLES / "slurm-array.sh"), str(tmp_path / "in"), str(tmp_path / "out"), *more],
-            env={**env, "SLURM_ARRAY_TASK_ID": str(index)}, capture_output=True, text=True, timeout=100, check=False,
-        )  # fmt: skip
+            env={**env, "SLURM_ARRAY_TASK_ID": str(index)},
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         last = done.stdout
     assert (json.loads(last)["n_documents"], json.loads(last)["n_duplicates"]) == (40, 20)
@@ -79,9 +95,14 @@ def test_the_kuberay_file_is_a_job_that_could_run() -> None:
     assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
     spec, cluster = job["spec"], job["spec"]["rayClusterSpec"]
     known = {
-        "entrypoint", "submissionMode", "shutdownAfterJobFinishes", "ttlSecondsAfterFinished", "backoffLimit", "activeDeadlineSeconds",
+        "entrypoint",
+        "submissionMode",
+        "shutdownAfterJobFinishes",
+        "ttlSecondsAfterFinished",
+        "backoffLimit",
+        "activeDeadlineSeconds",
         "rayClusterSpec",
-    }  # fmt: skip
+    }
     assert set(spec) <= known
     assert cluster["authOptions"]["mode"] == "token"
     groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]

@@ -32,7 +32,8 @@ def said_by(code: str) -> tuple[str, str]:
 
 def test_importing_and_looking_around_load_nothing() -> None:
     code = (
-        "import sys; from tamis._lazy import np; hasattr(np, '__wrapped__'); print('numpy' in sys.modules, end=' '); np.int8; "
+        "import sys; from tamis._lazy import np; hasattr(np, '__wrapped__'); print('numpy' in sys.modules, end=' '); "
+        "np.int8; "
         "print('numpy' in sys.modules)"
     )
     assert said_by(code) == ("False True\n", "")

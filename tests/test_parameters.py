@@ -1,4 +1,6 @@
-"""Numbers in public constructors and settings: wrong types and values are refused by name, before anything is read or started."""
+"""Numbers in public constructors and settings: wrong types and values are refused by name, before anything is read or
+started.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,16 @@ def config_of(kind: Any) -> Make:
     return lambda **given: kind(given)
 
 
-READERS = [ArrowReader, ClientPartitioningStage, DocumentReader, FilePartitioningStage, JsonlReader, ParquetReader, TextReader, ImageReader]  # fmt: skip
+READERS = [
+    ArrowReader,
+    ClientPartitioningStage,
+    DocumentReader,
+    FilePartitioningStage,
+    JsonlReader,
+    ParquetReader,
+    TextReader,
+    ImageReader,
+]
 SEMANTIC = workflow(SemanticDeduplicationWorkflow, n_clusters=2, eps=0.01)
 
 
@@ -106,7 +117,20 @@ INTEGERS: list[tuple[Make, str, int]] = [
     (SEMANTIC, "random_state", 0),
     (SEMANTIC, "embedding_dim", 1),
     (workflow(TextSemanticDeduplicationWorkflow, n_clusters=2), "embedding_max_chars", 1),
-    (lambda **given: KMeansStage(**{"n_clusters": 2, "id_field": "id", "embedding_field": "e", "input_path": "data", "output_path": "out", **given}), "n_clusters", 1),
+    (
+        lambda **given: KMeansStage(
+            **{
+                "n_clusters": 2,
+                "id_field": "id",
+                "embedding_field": "e",
+                "input_path": "data",
+                "output_path": "out",
+                **given,
+            }
+        ),
+        "n_clusters",
+        1,
+    ),
     (lambda **given: KMeansStage(2, "id", "e", "data", "out", **given), "random_state", 0),
     (lambda **given: KMeansStage(2, "id", "e", "data", "out", **given), "max_samples_per_batch", 1),
     (lambda **given: PairwiseStage("id", "e", "data", "out", **given), "pairwise_batch_size", 1),
@@ -118,11 +142,19 @@ INTEGERS: list[tuple[Make, str, int]] = [
     (common_crawl, "extractor_max_calls_per_worker", 1),
     (CommonCrawlWARCReader, "max_workers", 1),
     (CommonCrawlWARCReader, "max_retries", 0),
-    *((kind, name, 0) for kind in (RayClient, SlurmRayClient) for name in ("num_cpus", "num_gpus", "object_store_memory")),
-    *((kind, name, 0) for kind in (RayClient, SlurmRayClient) for name in ("ray_port", "ray_dashboard_port", "ray_client_server_port", "ray_metrics_port")),
+    *(
+        (kind, name, 0)
+        for kind in (RayClient, SlurmRayClient)
+        for name in ("num_cpus", "num_gpus", "object_store_memory")
+    ),
+    *(
+        (kind, name, 0)
+        for kind in (RayClient, SlurmRayClient)
+        for name in ("ray_port", "ray_dashboard_port", "ray_client_server_port", "ray_metrics_port")
+    ),
     (RunSettings, "workers", 1),
     *((config_of(kind), "workers", 1) for kind in (RayActorPoolExecutor, RayDataExecutor, XennaExecutor)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -140,11 +172,23 @@ def test_whole_numbers_are_whole_numbers(
 
 SIZES: list[tuple[Make, str]] = [
     *((reader(kind), "blocksize") for kind in READERS if kind is not ImageReader),
-    *((workflow(kind), "input_blocksize") for kind in (ExactDeduplicationWorkflow, FuzzyDeduplicationWorkflow, LineDeduplicationWorkflow, DocumentJoinWorkflow)),
+    *(
+        (workflow(kind), "input_blocksize")
+        for kind in (
+            ExactDeduplicationWorkflow,
+            FuzzyDeduplicationWorkflow,
+            LineDeduplicationWorkflow,
+            DocumentJoinWorkflow,
+        )
+    ),
     (SEMANTIC, "input_blocksize"),
     *((RunSettings, name) for name in ("memory", "gpu_memory", "max_record", "queue", "blocksize")),
-    *((config_of(kind), name) for kind in (RayActorPoolExecutor, RayDataExecutor, XennaExecutor) for name in ("memory", "max_record")),
-]  # fmt: skip
+    *(
+        (config_of(kind), name)
+        for kind in (RayActorPoolExecutor, RayDataExecutor, XennaExecutor)
+        for name in ("memory", "max_record")
+    ),
+]
 
 
 @pytest.mark.parametrize(("make", "name"), SIZES, ids=lambda value: value if isinstance(value, str) else "")

@@ -40,15 +40,50 @@ class Ask(ProcessingStage[Any, Any]):
         return task
 
 
-# -- what is one ----------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("name", ["api_key", "apiKey", "APIKEY", "OPENAI_API_KEY", "password", "passwd", "db_pwd", "client_secret",
-                                  "secret", "secrets", "credentials", "authorization", "access-token", "aws_secret_access_key"])  # fmt: skip
+# -- what is one
+# ----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "name",
+    [
+        "api_key",
+        "apiKey",
+        "APIKEY",
+        "OPENAI_API_KEY",
+        "password",
+        "passwd",
+        "db_pwd",
+        "client_secret",
+        "secret",
+        "secrets",
+        "credentials",
+        "authorization",
+        "access-token",
+        "aws_secret_access_key",
+    ],
+)
 def test_names_of_secrets(name: str) -> None:
     assert secrets.kind_of(name) == secrets.CERTAIN
 
 
-@pytest.mark.parametrize("name", ["text", "key_field", "token_column", "password_file", "secret_name", "api_key_env", "auth_url",
-                                  "tokenizer", "author", "keyboard", "access", "max_token_count", "", "compass"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "text",
+        "key_field",
+        "token_column",
+        "password_file",
+        "secret_name",
+        "api_key_env",
+        "auth_url",
+        "tokenizer",
+        "author",
+        "keyboard",
+        "access",
+        "max_token_count",
+        "",
+        "compass",
+    ],
+)
 def test_names_of_other_things(name: str) -> None:
     assert secrets.kind_of(name) == ""
 
@@ -119,7 +154,8 @@ def test_what_is_known_is_taken_out_of_any_text() -> None:
     assert secrets.hide(text) == "<secret>, short, plain words here, <secret>, ftp://u:<secret>@host"
 
 
-# -- runs -----------------------------------------------------------------------------------------------------------------
+# -- runs
+# -----------------------------------------------------------------------------------------------------------------
 def files_with(folder: Path, text: str) -> list[str]:
     return [str(p) for p in folder.rglob("*") if p.is_file() and text.encode() in p.read_bytes()]
 

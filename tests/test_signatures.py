@@ -28,7 +28,9 @@ class Cut(ProcessingStage):
 DEFERRED = pytest.mark.skipif(sys.version_info < (3, 14), reason="annotations are evaluated at once before Python 3.14")
 
 
-@pytest.fixture(params=["from __future__ import annotations\n", pytest.param("", marks=DEFERRED)], ids=["as text", "deferred"])  # fmt: skip
+@pytest.fixture(
+    params=["from __future__ import annotations\n", pytest.param("", marks=DEFERRED)], ids=["as text", "deferred"]
+)
 def stages(request: pytest.FixtureRequest) -> Iterator[types.ModuleType]:
     module = types.ModuleType("stages_of_a_user")
     sys.modules[module.__name__] = module

@@ -15,10 +15,21 @@ from tamis.sizes import format_size, parse_fraction, parse_size
 @pytest.mark.parametrize(
     ("text", "n_bytes"),
     [
-        (1, 1), ("1", 1), ("2kB", 2_000), ("2 KiB", 2_048), ("512MB", 512_000_000), ("1.5GiB", 1_610_612_736), (" 2gb ", 2_000_000_000),
-        ("1TB", 10**12), ("1TiB", 2**40), (".5k", 500), (1.9, 1), ("3b", 3), ("1m", 10**6),
+        (1, 1),
+        ("1", 1),
+        ("2kB", 2_000),
+        ("2 KiB", 2_048),
+        ("512MB", 512_000_000),
+        ("1.5GiB", 1_610_612_736),
+        (" 2gb ", 2_000_000_000),
+        ("1TB", 10**12),
+        ("1TiB", 2**40),
+        (".5k", 500),
+        (1.9, 1),
+        ("3b", 3),
+        ("1m", 10**6),
     ],
-)  # fmt: skip
+)
 def test_sizes_are_read(text: Any, n_bytes: int) -> None:
     assert parse_size(text) == n_bytes
 
@@ -34,10 +45,20 @@ def test_everything_else_is_refused_with_its_name(text: Any) -> None:
 @pytest.mark.parametrize(
     ("n_bytes", "text"),
     [
-        (0, "0 B"), (999, "999 B"), (1000, "1 kB"), (999_499, "999 kB"), (999_500, "1 MB"), (1_234_567, "1.23 MB"), (12_345_678, "12.3 MB"),
-        (123_456_789, "123 MB"), (2 * 10**9, "2 GB"), (10**12, "1 TB"), (-1536, "-1.54 kB"), (100_000_000, "100 MB"),
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1 kB"),
+        (999_499, "999 kB"),
+        (999_500, "1 MB"),
+        (1_234_567, "1.23 MB"),
+        (12_345_678, "12.3 MB"),
+        (123_456_789, "123 MB"),
+        (2 * 10**9, "2 GB"),
+        (10**12, "1 TB"),
+        (-1536, "-1.54 kB"),
+        (100_000_000, "100 MB"),
     ],
-)  # fmt: skip
+)
 def test_sizes_are_printed_with_three_digits(n_bytes: int, text: str) -> None:
     assert format_size(n_bytes) == text
 

@@ -23,8 +23,25 @@ def test_scalars_follow_yaml_1_2() -> None:
         "[1, -2, 1_000, 1e-3, .5, 0x1f, 010, true, no, on, null, ~, '1', \"true\", 2024-01-01, 12:30, !!str 5, 512MB]"
     )
     assert plain(parse(text, "f")) == [
-        1, -2, 1000, 0.001, 0.5, 31, 10, True, "no", "on", None, None, "1", "true", "2024-01-01", "12:30", "5", "512MB",
-    ]  # fmt: skip
+        1,
+        -2,
+        1000,
+        0.001,
+        0.5,
+        31,
+        10,
+        True,
+        "no",
+        "on",
+        None,
+        None,
+        "1",
+        "true",
+        "2024-01-01",
+        "12:30",
+        "5",
+        "512MB",
+    ]
 
 
 def test_lines_are_known() -> None:
@@ -124,5 +141,8 @@ def test_a_path_that_looks_like_a_number_stays_text() -> None:
         override(root, key, text, "f")
     override(root, "seed", "2024", "f")
     assert plain(root) == {
-        "stages": [{"file_paths": "007", "limit": 5}], "input": "2024", "output": "1e3", "seed": 2024,
-    }  # fmt: skip
+        "stages": [{"file_paths": "007", "limit": 5}],
+        "input": "2024",
+        "output": "1e3",
+        "seed": 2024,
+    }

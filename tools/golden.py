@@ -1,9 +1,10 @@
 """Compare the outputs and the speed of this tree with those of an earlier commit, job by job.
 
-Covers: some forty jobs of every kind (filters, deduplication, curations, formats, kills and resumes, images, video, models on the
-CPU). Each runs from a wheel of the baseline commit and from one of this tree, over the same input, in the same session. JSONL is
-compared by its bytes, Parquet, Arrow and tars by their decoded records, clips by their bytes; exit codes, counts and verdicts must agree,
-too. `--pairs N` compares CPU seconds and the time to start: N runs of each side, in turn.
+Covers: some forty jobs of every kind (filters, deduplication, curations, formats, kills and resumes, images, video,
+models on the CPU). Each runs from a wheel of the baseline commit and from one of this tree, over the same input, in the
+same session. JSONL is compared by its bytes, Parquet, Arrow and tars by their decoded records, clips by their bytes;
+exit codes, counts and verdicts must agree, too. `--pairs N` compares CPU seconds and the time to start: N runs of each
+side, in turn.
 
 Usage: python tools/golden.py [--base REV] [--only NAME] [--pairs N]
 """
@@ -301,9 +302,14 @@ def _make_model(folder: Path) -> None:
     }
     PreTrainedTokenizerFast(tokenizer_object=raw, model_max_length=64, **names).save_pretrained(folder / "model")
     config = BertConfig(
-        vocab_size=len(words), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
-        max_position_embeddings=64, num_labels=3,
-    )  # fmt: skip
+        vocab_size=len(words),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=64,
+        num_labels=3,
+    )
     BertForSequenceClassification(config).save_pretrained(folder / "model")
 
 
@@ -321,7 +327,10 @@ def make_inputs() -> Path:
 # -- jobs -------------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Job:
-    """A command; {in} and {out} stand for the folders of inputs and outputs. `kills`: so often it is killed and run again."""
+    """A command; {in} and {out} stand for the folders of inputs and outputs.
+
+    `kills`: so often it is killed and run again.
+    """
 
     name: str
     arguments: tuple[str, ...]
@@ -366,11 +375,30 @@ def jobs() -> list[Job]:
         Job("curate code", ("curate", "{in}/jsonl", "{out}", "--preset", "code", "--no-card")),
         Job("curate demo", ("curate", "{in}/jsonl", "{out}", "--preset", "demo", "--no-card")),
         Job("curate parquet", ("curate", "{in}/parquet", "{out}", "--preset", "demo", "--no-card")),
-        Job("curate packed", (
-            "curate", "{in}/jsonl", "{out}", "--preset", "minimal", "--no-card", "--format", "jsonl.zst", "--shard-size",
-            "200kB", "--split", "train=90,validation=10", "--shuffle", "7",
-        )),
-        Job("small budget", ("curate", "{in}/jsonl", "{out}", "--preset", "demo", "--no-card"), settings=("--memory", "300MB")),
+        Job(
+            "curate packed",
+            (
+                "curate",
+                "{in}/jsonl",
+                "{out}",
+                "--preset",
+                "minimal",
+                "--no-card",
+                "--format",
+                "jsonl.zst",
+                "--shard-size",
+                "200kB",
+                "--split",
+                "train=90,validation=10",
+                "--shuffle",
+                "7",
+            ),
+        ),
+        Job(
+            "small budget",
+            ("curate", "{in}/jsonl", "{out}", "--preset", "demo", "--no-card"),
+            settings=("--memory", "300MB"),
+        ),
         Job("small blocks", ("dedup", "fuzzy", "{in}/jsonl", "{out}"), settings=(*MEMORY, "--workers", "1")),
         Job("kills filter", ("filter", "gopher", "{in}/jsonl", "{out}"), kills=4),
         Job("kills dedup", ("dedup", "fuzzy", "{in}/jsonl", "{out}"), kills=5),
@@ -380,7 +408,7 @@ def jobs() -> list[Job]:
         Job("classify", ("classify", "{in}/model", "{in}/jsonl", "{out}"), optional="torch"),
         Job("refused budget", ("filter", "gopher", "{in}/jsonl", "{out}"), settings=("--memory", "20MB")),
         Job("no input", ("filter", "gopher", "{in}/nothing", "{out}")),
-    ]  # fmt: skip
+    ]
     return found
 
 
@@ -523,7 +551,8 @@ def compare_speed(base: Side, head: Side, chosen: list[Job], inputs: Path, n_pai
         subprocess.run(side.command("--version"), env=side.environment(), stdout=subprocess.DEVNULL, check=True)
         starts[side.name] = min(starts.get(side.name, 1e9), time.perf_counter() - began)
     print(
-        f"geometric mean {mean:.3f}, worst {max(ratios):.3f}; start {starts[base.name] * 1e3:.0f} -> {starts[head.name] * 1e3:.0f} ms"
+        f"geometric mean {mean:.3f}, worst {max(ratios):.3f}; start {starts[base.name] * 1e3:.0f} -> "
+        f"{starts[head.name] * 1e3:.0f} ms"
     )
 
 

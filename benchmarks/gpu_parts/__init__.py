@@ -1,1 +1,3 @@
-"""Parts of benchmarks/gpu.py: what is run (jobs), what it runs on (corpus, model_folders), how (end_to_end, model_only) and the page."""
+"""Parts of benchmarks/gpu.py: what is run (jobs), what it runs on (corpus, model_folders), how (end_to_end, model_only)
+and the page.
+"""

@@ -11,7 +11,10 @@ _N_FILES = 32
 
 
 def texts_of(folder: Path) -> list[str]:
-    """All texts of the JSONL files in a folder, in an order that tells nothing about them; made-up ones where there is no folder."""
+    """All texts of the JSONL files in a folder, in an order that tells nothing about them.
+
+    Made-up ones where there is no folder.
+    """
     found = []
     for path in sorted(folder.glob("*.jsonl")):
         with path.open(encoding="utf-8") as file:
@@ -37,7 +40,10 @@ def marked(texts: list[str], n: int) -> Iterator[tuple[int, str]]:
 
 
 def write(folder: Path, texts: list[str], n: int) -> int:
-    """These documents as JSONL files; returns how many characters they have. Each text is encoded once, however often it comes."""
+    """These documents as JSONL files; returns how many characters they have.
+
+    Each text is encoded once, however often it comes.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     encoded = [json.dumps(t, ensure_ascii=False)[1:].encode() for t in texts]
     per_file = -(-n // _N_FILES)

@@ -1,4 +1,7 @@
-"""One job from JSONL to JSONL through the product, and what its run database says. Must run in a process without torch: workers are forked."""
+"""One job from JSONL to JSONL through the product, and what its run database says.
+
+Must run in a process without torch: workers are forked.
+"""
 
 from __future__ import annotations
 
@@ -26,26 +29,38 @@ def run(job: Job, models: Path, source: Path, output: Path, workers_per_gpu: int
         if stage.resources.requires_gpu and workers_per_gpu:
             stage.resources = replace(stage.resources, gpus=1.0 / workers_per_gpu)
     began = time.perf_counter()
-    pipeline = Pipeline(job.name, stages=[JsonlReader(str(source), blocksize=job.blocksize), *stages, JsonlWriter(str(output))])  # fmt: skip
+    pipeline = Pipeline(
+        job.name, stages=[JsonlReader(str(source), blocksize=job.blocksize), *stages, JsonlWriter(str(output))]
+    )
     result = pipeline.execute(memory=job.memory)
     seconds = time.perf_counter() - began
     log = output / "_tamis" / "worker.log"
     if log.exists() and (said := log.read_text(errors="replace").strip()):
         print(f"worker.log of {job.name} ends:\n{said[-1500:]}", flush=True)
     return {
-        "exit_code": result.exit_code, "message": result.message, "on_gpu": on_gpu, "workers_per_gpu": [round(1 / s.resources.gpus) for s in stages if s.resources.requires_gpu][:1],
-        "seconds": round(seconds, 1), "host_peak_gb": round(result.peak_bytes / 1e9, 2), "budget": job.memory,
-        "quarantined": result.ledger.quarantined.n, **from_database(output / "_tamis"),
-    }  # fmt: skip
+        "exit_code": result.exit_code,
+        "message": result.message,
+        "on_gpu": on_gpu,
+        "workers_per_gpu": [round(1 / s.resources.gpus) for s in stages if s.resources.requires_gpu][:1],
+        "seconds": round(seconds, 1),
+        "host_peak_gb": round(result.peak_bytes / 1e9, 2),
+        "budget": job.memory,
+        "quarantined": result.ledger.quarantined.n,
+        **from_database(output / "_tamis"),
+    }
 
 
 def from_database(run_dir: Path) -> dict[str, Any]:
-    """What the run database tells: the rate between the first unit and the last of the workers that had the model, and the GPU's share."""
+    """What the run database tells: the rate between the first unit and the last of the workers that had the model, and
+    the GPU's share.
+    """
     found: dict[str, Any] = {}
     database = run_dir / "run.sqlite"
     with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as db:
         about = dict(db.execute("SELECT key, value FROM about"))
-        segments = dict(db.execute("SELECT worker, max(segment) FROM processes WHERE worker IS NOT NULL GROUP BY worker"))  # fmt: skip
+        segments = dict(
+            db.execute("SELECT worker, max(segment) FROM processes WHERE worker IS NOT NULL GROUP BY worker")
+        )
         units = db.execute("SELECT at, worker, n_records, seconds FROM units ORDER BY at").fetchall()
         busy = db.execute("SELECT at, busy FROM gpus WHERE busy IS NOT NULL ORDER BY at").fetchall()
         samples = db.execute("SELECT at, written, queue_bytes FROM samples ORDER BY at").fetchall()

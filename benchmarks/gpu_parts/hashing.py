@@ -1,4 +1,6 @@
-"""Exact keys and the keys of sketches: the CPU's kernels beside the GPU's, whether they are the same, and what `auto` chooses."""
+"""Exact keys and the keys of sketches: the CPU's kernels beside the GPU's, whether they are the same, and what `auto`
+chooses.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Models of the real sizes with random weights, and tokenizers of the real kinds trained on the corpus, as folders that the product loads.
+"""Models of the real sizes with random weights, and tokenizers of the real kinds trained on the corpus, as folders that
+the product loads.
 
-Random weights are as fast as trained ones. Tokenizers: SentencePiece's kind (words with a mark before them, pieces by likelihood) for DeBERTa, the
-same with merges for Llama, WordPiece for BERT and MiniLM; each as large as training on this little text makes it, up to its real size.
+Random weights are as fast as trained ones. Tokenizers: SentencePiece's kind (words with a mark before them, pieces by
+likelihood) for DeBERTa, the same with merges for Llama, WordPiece for BERT and MiniLM; each as large as training on
+this little text makes it, up to its real size.
 """
 
 from __future__ import annotations
@@ -13,17 +15,31 @@ from pathlib import Path
 from typing import Any
 
 DEBERTA = {
-    "model_type": "deberta-v2", "vocab_size": 128_100, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
-    "intermediate_size": 3072, "relative_attention": True, "position_buckets": 256, "max_relative_positions": -1,
-    "max_position_embeddings": 512, "pos_att_type": ["p2c", "c2p"], "share_att_key": True, "norm_rel_ebd": "layer_norm",
-    "position_biased_input": False, "type_vocab_size": 0, "layer_norm_eps": 1e-7, "hidden_act": "gelu",
+    "model_type": "deberta-v2", "vocab_size": 128_100, "hidden_size": 768, "num_hidden_layers": 12,
+    "num_attention_heads": 12, "intermediate_size": 3072, "relative_attention": True, "position_buckets": 256,
+    "max_relative_positions": -1, "max_position_embeddings": 512, "pos_att_type": ["p2c", "c2p"], "share_att_key": True,
+    "norm_rel_ebd": "layer_norm", "position_biased_input": False, "type_vocab_size": 0, "layer_norm_eps": 1e-7,
+    "hidden_act": "gelu",
 }  # fmt: skip
-BERT = {"vocab_size": 30_522, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072, "max_position_embeddings": 512}  # fmt: skip
+BERT = {
+    "vocab_size": 30_522,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 512,
+}
 MINILM = {**BERT, "hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536}
 LLAMA = {
-    "vocab_size": 32_000, "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "intermediate_size": 11_008,
-    "max_position_embeddings": 4096, "bos_token_id": 1, "eos_token_id": 2,
-}  # fmt: skip
+    "vocab_size": 32_000,
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "intermediate_size": 11_008,
+    "max_position_embeddings": 4096,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
 SMALL = {
     "hidden_size": 64,
     "num_hidden_layers": 2,
@@ -54,7 +70,8 @@ def build(root: Path, kind: str, texts: list[str], tiny: bool, device: str) -> N
     {"deberta": _deberta, "bert": _bert, "minilm": _minilm, "llama": _llama}[kind](folder, some, tiny, device)
 
 
-# -- tokenizers -----------------------------------------------------------------------------------------------------------
+# -- tokenizers
+# -----------------------------------------------------------------------------------------------------------
 def _save(own: Any, folder: Path, marks: dict[str, str], max_tokens: int) -> int:
     from transformers import PreTrainedTokenizerFast
 
@@ -69,9 +86,15 @@ def _word_pieces(folder: Path, texts: list[str], size: int) -> int:
     own.normalizer = normalizers.BertNormalizer(lowercase=True)
     own.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    own.train_from_iterator(texts, trainers.WordPieceTrainer(vocab_size=size, special_tokens=names, show_progress=False))  # fmt: skip
-    own.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])  # fmt: skip
-    return _save(own, folder, {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}, 512)  # fmt: skip
+    own.train_from_iterator(
+        texts, trainers.WordPieceTrainer(vocab_size=size, special_tokens=names, show_progress=False)
+    )
+    own.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    return _save(
+        own, folder, {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}, 512
+    )
 
 
 def _merged(texts: list[str], size: int, names: list[str]) -> Any:
@@ -92,7 +115,10 @@ def _merged(texts: list[str], size: int, names: list[str]) -> Any:
 
 
 def _likely_pieces(folder: Path, texts: list[str], size: int) -> int:
-    """As SentencePiece's unigram models: pieces with likelihoods. Pieces are those of merges, which takes seconds instead of minutes."""
+    """As SentencePiece's unigram models: pieces with likelihoods.
+
+    Pieces are those of merges, which takes seconds instead of minutes.
+    """
     from tokenizers import Tokenizer, decoders, models, processors
 
     names = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
@@ -105,11 +131,16 @@ def _likely_pieces(folder: Path, texts: list[str], size: int) -> int:
     pieces = [(name, 0.0 if name in names else math.log(seen[name] + 0.5) - total) for name, _ in by_number]
     own = Tokenizer(models.Unigram(pieces, unk_id=3))
     own.normalizer, own.pre_tokenizer, own.decoder = merged.normalizer, merged.pre_tokenizer, decoders.Metaspace()
-    own.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)])  # fmt: skip
-    return _save(own, folder, {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}, 1024)  # fmt: skip
+    own.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
+    )
+    return _save(
+        own, folder, {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}, 1024
+    )
 
 
-# -- models -----------------------------------------------------------------------------------------------------------------
+# -- models
+# -----------------------------------------------------------------------------------------------------------------
 def _write(folder: Path, config: dict[str, Any]) -> None:
     (folder / "config.json").write_text(json.dumps(config))
 
@@ -171,7 +202,10 @@ def _minilm(folder: Path, texts: list[str], tiny: bool, device: str) -> None:
 
 
 def _llama(folder: Path, texts: list[str], tiny: bool, device: str) -> None:
-    """Llama Guard and an adapter. Any token ends an answer, so that it is one token long: trained ones say `safe`, two or three tokens."""
+    """Llama Guard and an adapter.
+
+    Any token ends an answer, so that it is one token long: trained ones say `safe`, two or three tokens.
+    """
     import torch
     import transformers
     from safetensors.torch import save_file

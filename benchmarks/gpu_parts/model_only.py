@@ -1,4 +1,6 @@
-"""One job without the rest: plain transformers with length buckets, and the product's model stage, over the same tokens in one process."""
+"""One job without the rest: plain transformers with length buckets, and the product's model stage, over the same tokens
+in one process.
+"""
 
 from __future__ import annotations
 
@@ -48,13 +50,16 @@ def run(job: Job, models: Path, texts: list[str], device: str) -> dict[str, Any]
     n_plain, plain_s = plain_rate(network, tokens, PLAIN_ROWS[job.name], device)
     flop = job.flop(config, read)
     return {
-        "characters": round(sum(map(len, chosen)) / len(chosen)), "tokens": round(sum(lengths) / len(lengths), 1),
+        "characters": round(sum(map(len, chosen)) / len(chosen)),
+        "tokens": round(sum(lengths) / len(lengths), 1),
         "tokens_read": round(sum(n for _, n in read) / len(read), 1),
         "tokenizer_mb_per_s_per_core": round(sum(len(t.encode()) for t in chosen) / 1e6 / tokenized_s, 1),
         "tokenizer_documents_per_s_per_core": round(len(chosen) / tokenized_s, 1),
-        "plain_documents_per_s": round(n_plain / plain_s, 1), "stage_documents_per_s": round(len(tokens) / ours_s, 1),
-        "flop_per_document": flop, "differs": answers(found, tokens[:32]),
-    }  # fmt: skip
+        "plain_documents_per_s": round(n_plain / plain_s, 1),
+        "stage_documents_per_s": round(len(tokens) / ours_s, 1),
+        "flop_per_document": flop,
+        "differs": answers(found, tokens[:32]),
+    }
 
 
 def seconds(work: Callable[[], Any], device: str) -> float:
@@ -71,7 +76,9 @@ def seconds(work: Callable[[], Any], device: str) -> float:
 
 
 def plain_rate(network: Callable[..., Any], tokens: list[list[int]], size: int, device: str) -> tuple[int, float]:
-    """Documents and seconds of batches of one size, sorted by length, from long and short ones alike until the time is up."""
+    """Documents and seconds of batches of one size, sorted by length, from long and short ones alike until the time is
+    up.
+    """
     import torch
 
     ordered = sorted(tokens, key=len)
@@ -127,7 +134,11 @@ def plain(job: Job, models: Path, device: str) -> tuple[Callable[..., Any], Any,
         def score(ids: Any, mask: Any) -> Any:
             return bert(input_ids=ids, attention_mask=mask).logits.float().clamp(0, 5)
 
-        return score, bert.config, lambda found, tokens: worst(found.column("fineweb-edu-score-float"), score, tokens, device)  # fmt: skip
+        return (
+            score,
+            bert.config,
+            lambda found, tokens: worst(found.column("fineweb-edu-score-float"), score, tokens, device),
+        )
     if job.kind == "minilm":
         encoder = transformers.AutoModel.from_pretrained(folder, dtype=dtype).to(device).eval()
 

@@ -1,6 +1,8 @@
-"""A device on which a batch twice as large as fits is tried first: failures, out-of-memory events for each length, and the rate beside the best fixed size.
+"""A device on which a batch twice as large as fits is tried first: failures, out-of-memory events for each length, and
+the rate beside the best fixed size.
 
-The model is a padded one (DistilBERT, 6 layers of 768), so that each padded length learns by itself. Documents have the lengths of the corpus.
+The model is a padded one (DistilBERT, 6 layers of 768), so that each padded length learns by itself. Documents have the
+lengths of the corpus.
 """
 
 from __future__ import annotations
@@ -115,6 +117,14 @@ def run(texts: list[str], device: str, tiny: bool) -> dict[str, Any]:
     released[0] = 0.0
     ours = rate(whole, 0, n)
     return {
-        "documents": n, "tokens_of_first_batch": whole, "device_limit_gb": round(limit / 1e9, 2), "fixed": fixed, "documents_per_s": round(ours, 1),
-        "failures": missing[0], "events": sum(events.values()), "most_events_of_a_length": max(events.values(), default=0), "lengths": len({shape.padded(x) for x in lengths}), "released_s": round(released[0], 3),
-    }  # fmt: skip
+        "documents": n,
+        "tokens_of_first_batch": whole,
+        "device_limit_gb": round(limit / 1e9, 2),
+        "fixed": fixed,
+        "documents_per_s": round(ours, 1),
+        "failures": missing[0],
+        "events": sum(events.values()),
+        "most_events_of_a_length": max(events.values(), default=0),
+        "lengths": len({shape.padded(x) for x in lengths}),
+        "released_s": round(released[0], 3),
+    }

@@ -13,11 +13,19 @@ Row = tuple[str, str, bool | None]  # what, measured, whether it reached what it
 
 _ABOUT = {
     "turns": ["The quality classifier from JSONL to JSONL.", ""],
-    "oom": ["DistilBERT with padding over the lengths of the corpus; the process may take what half of a first batch needs.", ""],
-    "semantic": ["Made clusters with planted copies (10 %), Parquet to Parquet with removal; recall of brute force over the made clusters.", ""],
+    "oom": [
+        "DistilBERT with padding over the lengths of the corpus; the process may take what half of a first batch "
+        "needs.",
+        "",
+    ],
+    "semantic": [
+        "Made clusters with planted copies (10 %), Parquet to Parquet with removal; recall of brute force "
+        "over the made clusters.",
+        "",
+    ],
     "semantic-cpu": ["The same, smaller.", ""],
     "hashing": ["Texts of the corpus in memory as Arrow has them; keys of the GPU compared with those of the CPU.", ""],
-}  # fmt: skip
+}
 
 
 def verdict(reached: bool | None) -> str:
@@ -74,19 +82,35 @@ def _of_oom(figures: dict[str, Any]) -> list[Row]:
             f"{run['most_events_of_a_length']} ({run['events']} in all, {run['lengths']} lengths)",
             run["most_events_of_a_length"] <= 3,
         ),
-        ("rate beside the best fixed size (at least 95%)", f"{run['documents_per_s']:,.0f} documents/s, {share:.1%} of {best:,.0f}", share >= 0.95 if asked else None),
-    ]  # fmt: skip
+        (
+            "rate beside the best fixed size (at least 95%)",
+            f"{run['documents_per_s']:,.0f} documents/s, {share:.1%} of {best:,.0f}",
+            share >= 0.95 if asked else None,
+        ),
+    ]
 
 
 def _of_semantic(figures: dict[str, Any]) -> list[Row]:
     run = figures["run"]
     budget = parse_gb(run["memory"])
     return [
-        (f"{run['vectors']:,} vectors of 384 on the {run['backend']}, {run['cores']} cores", f"{run['seconds']:,.0f} s, {run['duplicates']:,} duplicates, {run['clusters']:,} clusters", None),
+        (
+            f"{run['vectors']:,} vectors of 384 on the {run['backend']}, {run['cores']} cores",
+            f"{run['seconds']:,.0f} s, {run['duplicates']:,} duplicates, {run['clusters']:,} clusters",
+            None,
+        ),
         (f"peak of the host's memory (at most {run['memory']})", f"{run['peak_gb']} GB", run["peak_gb"] <= budget),
-        ("recall of planted copies (at least 99%)", f"{run['recall']:.2%}", run["recall"] >= 0.99 if not figures.get("tiny") else None),
-        ("documents that went though nothing like them stays (none)", str(run["wrongly_gone"]), run["wrongly_gone"] == 0),
-    ]  # fmt: skip
+        (
+            "recall of planted copies (at least 99%)",
+            f"{run['recall']:.2%}",
+            run["recall"] >= 0.99 if not figures.get("tiny") else None,
+        ),
+        (
+            "documents that went though nothing like them stays (none)",
+            str(run["wrongly_gone"]),
+            run["wrongly_gone"] == 0,
+        ),
+    ]
 
 
 def parse_gb(size: str) -> float:
@@ -120,13 +144,23 @@ def _of_job(figures: dict[str, Any]) -> list[Row]:
         )
         if flop := alone.get("flop_per_document"):
             tflops = rate * flop / 1e12
-            found.append(("end to end, TFLOP/s", f"{tflops:,.0f} ({tflops / CARD_TFLOPS:.0%} of the card's {CARD_TFLOPS:.0f})", None))  # fmt: skip
+            found.append(
+                (
+                    "end to end, TFLOP/s",
+                    f"{tflops:,.0f} ({tflops / CARD_TFLOPS:.0%} of the card's {CARD_TFLOPS:.0f})",
+                    None,
+                )
+            )
     if (busy := whole.get("gpu_busy")) is not None:
         found.append((f"GPU busy after warm-up (at least {BUSY:.0%})", f"{busy:.1%}", busy >= BUSY if asked else None))
     if (plain := alone.get("plain_documents_per_s")) is not None:
         ours = alone["stage_documents_per_s"]
-        found.append((f"plain transformers, model only (known: {job.plain_known:,.0f})", f"{plain:,.0f} documents/s", None))  # fmt: skip
-        found.append(("the product's model stage alone", f"{ours:,.0f} documents/s, {ours / plain:.2f} times plain", None))  # fmt: skip
+        found.append(
+            (f"plain transformers, model only (known: {job.plain_known:,.0f})", f"{plain:,.0f} documents/s", None)
+        )
+        found.append(
+            ("the product's model stage alone", f"{ours:,.0f} documents/s, {ours / plain:.2f} times plain", None)
+        )
         found.append(("answers differ from transformers by at most", str(alone.get("differs")), None))
     return found
 
@@ -141,9 +175,12 @@ def write(at: Path, measured: dict[str, dict[str, Any]]) -> None:
     if jobs:
         lines += ["", "## Models, from JSONL to JSONL", "", *_about_jobs(jobs)]
     titles = {
-        "turns": "Workers that share the card", "oom": "A batch that is twice too large", "semantic": "Semantic deduplication on the GPU",
-        "semantic-cpu": "Semantic deduplication on two cores", "hashing": "Keys of exact and fuzzy deduplication",
-    }  # fmt: skip
+        "turns": "Workers that share the card",
+        "oom": "A batch that is twice too large",
+        "semantic": "Semantic deduplication on the GPU",
+        "semantic-cpu": "Semantic deduplication on two cores",
+        "hashing": "Keys of exact and fuzzy deduplication",
+    }
     for part, title in titles.items():
         if part in measured:
             lines += ["", f"## {title}", "", *_ABOUT.get(part, ()), "| what | measured | |", "|---|---|---|"]
@@ -153,10 +190,13 @@ def write(at: Path, measured: dict[str, dict[str, Any]]) -> None:
 
 def _about_jobs(jobs: list[dict[str, Any]]) -> list[str]:
     lines = [
-        "Reading, tokenising, the model, writing and committing through the product; documents/s from the end of the first unit of the GPU's worker to the",
-        "end of its last one. Plain: `transformers` in bf16, batches sorted by length, tokens given, model only. Random weights; TFLOP/s without position terms.",
+        "Reading, tokenising, the model, writing and committing through the product; documents/s from the end of the "
+        "first unit of the GPU's worker to the",
+        "end of its last one. Plain: `transformers` in bf16, batches sorted by length, tokens given, model only. "
+        "Random weights; TFLOP/s without position terms.",
         "",
-        "| job | characters, tokens each | plain, model only | model stage alone | end to end, documents/s | to reach | | GPU busy | TFLOP/s | of the card |",
+        "| job | characters, tokens each | plain, model only | model stage alone | end to end, documents/s | to reach "
+        "| | GPU busy | TFLOP/s | of the card |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for figures in jobs:
@@ -164,11 +204,17 @@ def _about_jobs(jobs: list[dict[str, Any]]) -> list[str]:
         rate, flop = whole.get("documents_per_s"), alone.get("flop_per_document")
         tflops = rate * flop / 1e12 if rate and flop else None
         cells = [
-            job.title, f"{_n(alone.get('characters'))}, {_n(alone.get('tokens'))}", _n(alone.get("plain_documents_per_s")),
-            _n(alone.get("stage_documents_per_s")), _n(rate), _n(job.reach), verdict(None if rate is None else rate >= job.reach),
-            "-" if whole.get("gpu_busy") is None else f"{whole['gpu_busy']:.1%}", _n(tflops),
+            job.title,
+            f"{_n(alone.get('characters'))}, {_n(alone.get('tokens'))}",
+            _n(alone.get("plain_documents_per_s")),
+            _n(alone.get("stage_documents_per_s")),
+            _n(rate),
+            _n(job.reach),
+            verdict(None if rate is None else rate >= job.reach),
+            "-" if whole.get("gpu_busy") is None else f"{whole['gpu_busy']:.1%}",
+            _n(tflops),
             "-" if tflops is None else f"{tflops / CARD_TFLOPS:.0%}",
-        ]  # fmt: skip
+        ]
         lines.append("| " + " | ".join(cells) + " |")
     notes = []
     for figures in jobs:
@@ -182,13 +228,16 @@ def _about_jobs(jobs: list[dict[str, Any]]) -> list[str]:
                 "" if differs is None else f"answers before the softmax differ from transformers by {differs} at most, "
             )
             notes.append(
-                f"- {figures['part']}: {_n(built.get('documents'))} documents in {whole['seconds']:.0f} s from the start to the last commit, first output after "
-                f"{_n(whole.get('first_output_s'))} s, host peak {whole['host_peak_gb']} GB of {whole['budget']}, {told}"
+                f"- {figures['part']}: {_n(built.get('documents'))} documents in {whole['seconds']:.0f} s from the "
+                "start to the last commit, first output after "
+                f"{_n(whole.get('first_output_s'))} s, host peak {whole['host_peak_gb']} GB of {whole['budget']}, "
+                f"{told}"
                 f"a core tokenises {_n(alone.get('tokenizer_documents_per_s_per_core'))} documents/s."
             )
         if (read := alone.get("tokens_read", alone.get("tokens"))) != alone.get("tokens"):
             notes.append(
-                f"- {figures['part']}: of the {_n(alone['tokens'])} tokens of a document {_n(read)} go through the network; the others are the same for all documents, and read once."
+                f"- {figures['part']}: of the {_n(alone['tokens'])} tokens of a document {_n(read)} go through the "
+                "network; the others are the same for all documents, and read once."
             )
     return [*lines, "", *notes]
 

@@ -1,7 +1,8 @@
-"""Semantic deduplication of vectors in clusters, with copies of some of them planted: time, peak of the host's memory, and recall.
+"""Semantic deduplication of vectors in clusters, with copies of some of them planted: time, peak of the host's memory,
+and recall.
 
-Vectors of one cluster have a cosine of about 0.7, copies of about 0.98, and `eps` is 0.05: what brute force within the clusters finds are the copies (looked at in
-some clusters).
+Vectors of one cluster have a cosine of about 0.7, copies of about 0.98, and `eps` is 0.05: what brute force within the
+clusters finds are the copies (looked at in some clusters).
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ _PART = 50_000
 
 
 def make(folder: Path, n: int) -> dict[str, Any]:
-    """Parquet files with `id`, `of` (the document that it copies, or itself) and `embeddings`; what brute force finds in some clusters."""
+    """Parquet files with `id`, `of` (the document that it copies, or itself) and `embeddings`.
+
+    What brute force finds in some clusters.
+    """
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -87,7 +91,17 @@ def run(work: Path, n: int, backend: str, memory: str, cores: int | None) -> dic
     wrong = n - made["planted"] - len(np.unique(kept))  # documents of which nothing is left
     summary = result.summary
     return {
-        "vectors": n, "seconds": round(seconds, 1), "made_s": round(made_s, 1), "memory": memory, "cores": cores or len(os.sched_getaffinity(0)),
-        "peak_gb": round(result.peak_bytes / 1e9, 2), "backend": summary.get("backend"), "backend_why": summary.get("backend_why"),
-        "clusters": summary.get("n_clusters"), "duplicates": summary.get("n_duplicates"), "recall": round(recall, 5), "wrongly_gone": wrong, **made,
-    }  # fmt: skip
+        "vectors": n,
+        "seconds": round(seconds, 1),
+        "made_s": round(made_s, 1),
+        "memory": memory,
+        "cores": cores or len(os.sched_getaffinity(0)),
+        "peak_gb": round(result.peak_bytes / 1e9, 2),
+        "backend": summary.get("backend"),
+        "backend_why": summary.get("backend_why"),
+        "clusters": summary.get("n_clusters"),
+        "duplicates": summary.get("n_duplicates"),
+        "recall": round(recall, 5),
+        "wrongly_gone": wrong,
+        **made,
+    }

@@ -1,8 +1,8 @@
 """Tamis against datatrove, document by document: `python benchmarks/peers/agreement.py` writes docs/datatrove.md.
 
-datatrove runs in an environment of its own over the base files of the benchmarks, with its own tokenizer and with Tamis'
-words; 100 MB take it about half an hour of CPU time. `--report` writes the document from the verdicts of the last time.
-Exits with 1 where a difference is left that the words do not explain.
+datatrove runs in an environment of its own over the base files of the benchmarks, with its own tokenizer and with
+Tamis' words; 100 MB take it about half an hour of CPU time. `--report` writes the document from the verdicts of the
+last time. Exits with 1 where a difference is left that the words do not explain.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Runs in datatrove's own environment and needs nothing of Tamis. Every document is judged twice: with datatrove's own
 tokenizer, and with words and sentences as Tamis splits them, which leaves the rules alone to differ. OURS holds Tamis'
-values (agreement.py writes it); each is tried as the limit of datatrove's rule, which must keep the document at that limit
-and drop it one float further, so the values are compared through datatrove's public parameters and exactly.
+values (agreement.py writes it); each is tried as the limit of datatrove's rule, which must keep the document at that
+limit and drop it one float further, so the values are compared through datatrove's public parameters and exactly.
 """
 
 from __future__ import annotations
@@ -34,18 +34,31 @@ FILTERS = {
 # The parameters that switch every rule of a filter off, so that one can be tried alone.
 OFF: dict[str, dict[str, Any]] = {
     "gopher_quality": dict.fromkeys(
-        ("min_doc_words", "max_doc_words", "min_avg_word_length", "max_avg_word_length", "max_symbol_word_ratio",
-         "max_bullet_lines_ratio", "max_ellipsis_lines_ratio", "max_non_alpha_words_ratio", "min_stop_words")
+        (
+            "min_doc_words",
+            "max_doc_words",
+            "min_avg_word_length",
+            "max_avg_word_length",
+            "max_symbol_word_ratio",
+            "max_bullet_lines_ratio",
+            "max_ellipsis_lines_ratio",
+            "max_non_alpha_words_ratio",
+            "min_stop_words",
+        )
     ),
     "gopher_repetition": {
         **dict.fromkeys(("dup_line_frac", "dup_para_frac", "dup_line_char_frac", "dup_para_char_frac")),
-        "top_n_grams": (), "dup_n_grams": (),
+        "top_n_grams": (),
+        "dup_n_grams": (),
     },
     "c4_quality": {},
     "fineweb_quality": {
-        "line_punct_thr": 0.0, "short_line_thr": math.inf, "char_duplicates_ratio": math.inf, "new_line_ratio": math.inf,
+        "line_punct_thr": 0.0,
+        "short_line_thr": math.inf,
+        "char_duplicates_ratio": math.inf,
+        "new_line_ratio": math.inf,
     },
-}  # fmt: skip
+}
 # Rule: its parameter, and whether that is the largest value kept (or the smallest).
 PARAMETERS = {
     "gopher_short_doc": ("min_doc_words", False),

@@ -22,8 +22,8 @@ _EQUAL, _NEAR = 0.10, 0.05  # of the tiny documents: equal to another one, and o
 def varied(n_times: int) -> Path:
     """The base files n times over, about 100 MB each, every time in another alphabet.
 
-    Letters are exchanged for others, alike in all documents of a copy: lengths, words and the duplicates within a copy stay as
-    they are, and documents of two copies have nothing in common. Plain copies would make nine of ten documents
+    Letters are exchanged for others, alike in all documents of a copy: lengths, words and the duplicates within a copy
+    stay as they are, and documents of two copies have nothing in common. Plain copies would make nine of ten documents
     duplicates, and the output a tenth of what it is.
     """
     folder = data.DATA / f"varied-{n_times}"
@@ -53,7 +53,10 @@ def _alphabet(k: int) -> dict[int, int]:
 
 
 def tiny(n_documents: int) -> Path:
-    """Documents of 60 bytes in files of five million: five words each; one of ten is equal to another, one of twenty nearly."""
+    """Documents of 60 bytes in files of five million: five words each.
+
+    One of ten is equal to another, one of twenty nearly.
+    """
     folder = data.DATA / f"tiny-documents-{n_documents}"
     if folder.exists():
         return folder

@@ -1,7 +1,7 @@
 """Fuzzy deduplication by data-juicer: `python dedup_juicer.py INPUT OUTPUT SCRATCH WORKERS`.
 
-Runs in the environment of data-juicer: the two steps of its operator, between reading and writing JSONL with the library that it stands on; its
-executor does the same with more around it. 5 words as they are, 14 bands of 8 rows.
+Runs in the environment of data-juicer: the two steps of its operator, between reading and writing JSONL with the
+library that it stands on; its executor does the same with more around it. 5 words as they are, 14 bands of 8 rows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ def main(source: str, target: str, scratch: str, workers: int) -> None:
     Path(scratch).mkdir(parents=True, exist_ok=True)
     os.environ.update(HF_HOME=scratch, HF_DATASETS_CACHE=f"{scratch}/datasets", DATA_JUICER_CACHE_HOME=f"{scratch}/dj")
     os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")
-    # The package installs what it misses (torch, Ray) while it runs; nothing of that is needed here, and it would be timed.
+    # The package installs what it misses (torch, Ray) while it runs; nothing of that is needed here, and it would be
+    # timed.
     os.environ.update(UV_OFFLINE="1", UV_NO_CACHE="1", PIP_NO_INDEX="1")
     # Ray is imported whatever is run, and used by nothing that runs here: hollow modules take its place.
     for name in ("ray", "ray.data", "ray.data.block", "ray.data.datasource", "ray.util", "ray.exceptions"):

@@ -1,6 +1,7 @@
 """Exact deduplication as one line of DuckDB or polars: `python dedup_tables.py duckdb|polars INPUT OUTPUT`.
 
-Runs in the environment of these packages. JSONL in, JSONL out, one document of each text; no limit of memory, default settings.
+Runs in the environment of these packages. JSONL in, JSONL out, one document of each text; no limit of memory, default
+settings.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The dashboard and the report in a real browser (Debian's chromium, headless): pages load, charts move, nothing complains."""
+"""The dashboard and the report in a real browser (Debian's chromium, headless): pages load, charts move, nothing
+complains.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,16 @@ SRC = Path(__file__).parents[2] / "src"
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 DRIVER = shutil.which("chromedriver") or "/usr/bin/chromedriver"
 FLAGS = (
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
-)  # fmt: skip
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+)
 FITS = "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
 SECTIONS = ("memory", "map", "funnel", "throughput", "speed", "queues", "gpus", "stages", "workers", "alerts", "events")
 

@@ -1,4 +1,7 @@
-"""A cluster that the program began itself with ray.init(), as the guides show; and one over the nodes of a Slurm job. One line of JSON."""
+"""A cluster that the program began itself with ray.init(), as the guides show; and one over the nodes of a Slurm job.
+
+One line of JSON.
+"""
 
 from __future__ import annotations
 
@@ -72,8 +75,12 @@ def slurm() -> dict[str, Any]:
     processes = []
     for node in range(2):
         environment = {
-            **os.environ, "SLURM_JOB_ID": "7", "SLURM_NODEID": str(node), "SLURM_NNODES": "2", "SLURM_SUBMIT_DIR": str(HERE),
-        }  # fmt: skip
+            **os.environ,
+            "SLURM_JOB_ID": "7",
+            "SLURM_NODEID": str(node),
+            "SLURM_NNODES": "2",
+            "SLURM_SUBMIT_DIR": str(HERE),
+        }
         with open(HERE / f"slurm-{node}.txt", "wb") as out:
             processes.append(
                 subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=out, stderr=subprocess.STDOUT)

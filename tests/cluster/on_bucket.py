@@ -1,4 +1,7 @@
-"""Input, output and scratch in a bucket (an S3 server on loopback), workers on a real Ray cluster. Prints one line of JSON."""
+"""Input, output and scratch in a bucket (an S3 server on loopback), workers on a real Ray cluster.
+
+Prints one line of JSON.
+"""
 
 from __future__ import annotations
 

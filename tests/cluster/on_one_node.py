@@ -1,4 +1,5 @@
-"""On a real Ray cluster of one node: filters, deduplication and curation by every executor, from Python and from the command line.
+"""On a real Ray cluster of one node: filters, deduplication and curation by every executor, from Python and from the
+command line.
 
 Run by test_ray.py in a process of its own. Prints one line of JSON.
 """
@@ -45,8 +46,10 @@ def filtered(executor: Any, output: str) -> str:
     from tamis.stages.text.io import JsonlReader, JsonlWriter
 
     stages = [
-        JsonlReader("data", blocksize="30kB"), ScoreFilter(WordCountFilter(min_words=50)), JsonlWriter(output),
-    ]  # fmt: skip
+        JsonlReader("data", blocksize="30kB"),
+        ScoreFilter(WordCountFilter(min_words=50)),
+        JsonlWriter(output),
+    ]
     Pipeline("words", stages=stages).run(executor, progress=False, memory="1GB")
     return content(output)
 

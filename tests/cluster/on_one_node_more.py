@@ -1,4 +1,7 @@
-"""Every other workflow on a real Ray cluster of one node, by command, against the same command on this machine. Prints one line of JSON."""
+"""Every other workflow on a real Ray cluster of one node, by command, against the same command on this machine.
+
+Prints one line of JSON.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The head of the cluster, and so all of it, goes while a run goes on; a new one comes, and the same command goes on. Prints one line of JSON."""
+"""The head of the cluster, and so all of it, goes while a run goes on; a new one comes, and the same command goes on.
+
+Prints one line of JSON.
+"""
 
 from __future__ import annotations
 

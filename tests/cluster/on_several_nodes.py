@@ -1,6 +1,8 @@
-"""Kills on a real Ray cluster of several nodes (as processes of this machine): of a worker, an agent, a node and the driver.
+"""Kills on a real Ray cluster of several nodes (as processes of this machine): of a worker, an agent, a node and the
+driver.
 
-`on_several_nodes.py NAME KINDS`: the executor, and what is killed, joined by +. Run by test_kills.py in a process of its own. One line of JSON.
+`on_several_nodes.py NAME KINDS`: the executor, and what is killed, joined by +. Run by test_kills.py in a process of
+its own. One line of JSON.
 """
 
 from __future__ import annotations
@@ -99,9 +101,12 @@ def main() -> None:
     local = begin("local", "local", "")
     found: dict[str, Any] = {"local": ended(local, "local")}
     os.environ.update(
-        RAY_memory_monitor_refresh_ms="0", RAY_health_check_period_ms="500", RAY_health_check_failure_threshold="3",
-        RAY_MAX_LIMIT_FROM_API_SERVER="40000", RAY_MAX_LIMIT_FROM_DATA_SOURCE="40000",
-    )  # fmt: skip
+        RAY_memory_monitor_refresh_ms="0",
+        RAY_health_check_period_ms="500",
+        RAY_health_check_failure_threshold="3",
+        RAY_MAX_LIMIT_FROM_API_SERVER="40000",
+        RAY_MAX_LIMIT_FROM_DATA_SOURCE="40000",
+    )
     head = {"num_cpus": 1, "include_dashboard": name == "xenna", "object_store_memory": 80_000_000, "memory": 10**9}
     try:
         cluster = Cluster(initialize_head=True, head_node_args=head)

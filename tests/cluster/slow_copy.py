@@ -1,4 +1,7 @@
-"""A pipeline that takes its time, by the executor that is named: `slow_copy.py NAME OUTPUT ADDRESS SECONDS`. Prints the content hash."""
+"""A pipeline that takes its time, by the executor that is named: `slow_copy.py NAME OUTPUT ADDRESS SECONDS`.
+
+Prints the content hash.
+"""
 
 from __future__ import annotations
 

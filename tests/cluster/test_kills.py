@@ -1,4 +1,6 @@
-"""Workers, agents, a node and the driver are killed on a cluster of two nodes: the same content, and nothing left behind."""
+"""Workers, agents, a node and the driver are killed on a cluster of two nodes: the same content, and nothing left
+behind.
+"""
 
 from __future__ import annotations
 

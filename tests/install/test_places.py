@@ -1,4 +1,6 @@
-"""Tamis where hardly anything can be written: a read-only container, a home that is not there, no bytecode, another user."""
+"""Tamis where hardly anything can be written: a read-only container, a home that is not there, no bytecode, another
+user.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,8 @@ def test_with_a_home_that_cannot_be_written(data: Path) -> None:
     code = (
         "from tamis import Pipeline\n"
         "from tamis.stages.text.io import JsonlReader, JsonlWriter\n"
-        f"Pipeline('p', stages=[JsonlReader({str(data / 'in')!r}), JsonlWriter({str(data / 'out')!r})]).run(memory='400MB')\n"
+        f"Pipeline('p', stages=[JsonlReader({str(data / 'in')!r}), "
+        f"JsonlWriter({str(data / 'out')!r})]).run(memory='400MB')\n"
     )
     done = run([sys.executable, "-P", "-c", code], cwd=str(data))
     assert done.returncode == 0, done.stderr

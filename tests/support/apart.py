@@ -1,4 +1,6 @@
-"""Scripts that start clusters, run apart from pytest: in a session of their own, with a time limit, everything they leave ended and named."""
+"""Scripts that start clusters, run apart from pytest: in a session of their own, with a time limit, everything they
+leave ended and named.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +43,16 @@ def run_apart(script: Path, folder: Path, *arguments: str, seconds: float = 100.
     ]
     with out.open("wb") as file:
         done = subprocess.run(
-            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=file, stderr=file, timeout=seconds + 60, start_new_session=True,
-            env={**os.environ, "PYTHONPATH": str(SUPPORT.parents[1]), "TAMIS_PROFILES": "off", **environment}, check=False,
-        )  # fmt: skip
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            timeout=seconds + 60,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": str(SUPPORT.parents[1]), "TAMIS_PROFILES": "off", **environment},
+            check=False,
+        )
     printed = out.read_text(errors="replace")
     body, _, left = printed.partition("left behind, and ended: ")
     lines = [line for line in body.splitlines() if line.startswith("{")]

@@ -1,7 +1,8 @@
-"""The budget matrix: jobs of every kind under three budgets, on a machine that never ran Tamis and on one that did, seen from outside.
+"""The budget matrix: jobs of every kind under three budgets, on a machine that never ran Tamis and on one that did,
+seen from outside.
 
-A cell is one command. tests/faults/test_budget_matrix.py asks that no cell goes over its budget, benchmarks/budget.py writes what they take
-into docs/benchmarks-budget.md.
+A cell is one command. tests/faults/test_budget_matrix.py asks that no cell goes over its budget, benchmarks/budget.py
+writes what they take into docs/benchmarks-budget.md.
 """
 
 from __future__ import annotations
@@ -34,10 +35,22 @@ JOBS = {
     "lines": ("dedup", "lines"),
 }
 REFUSED = (
-    "mapped_file", "shared_map", "shared_memory", "many_small_maps", "forks", "pool", "rewriting", "mapping_children", "programs",
-    "unmapped_file", "nameless_file",
-)  # fmt: skip
-"""Kinds of tests/faults/hostile_stages.py that end in a refusal; the others go on with less, or leave their children to fail."""
+    "mapped_file",
+    "shared_map",
+    "shared_memory",
+    "many_small_maps",
+    "forks",
+    "pool",
+    "rewriting",
+    "mapping_children",
+    "programs",
+    "unmapped_file",
+    "nameless_file",
+)
+"""Kinds of tests/faults/hostile_stages.py that end in a refusal.
+
+The others go on with less, or leave their children to fail.
+"""
 HOSTILE = (*REFUSED, "generations", "daemons")
 WANTED = 2  # a hostile stage wants so many budgets
 _WORDS = [
@@ -179,7 +192,10 @@ class Cell:
 
 
 def documents(n_bytes: int, seed: int = 1) -> Iterator[dict[str, object]]:
-    """Texts in sentences and lines; one in ten is a copy of an earlier one, one in ten nearly so, and a few are long."""
+    """Texts in sentences and lines.
+
+    One in ten is a copy of an earlier one, one in ten nearly so, and a few are long.
+    """
     rng, earlier, made = random.Random(seed), ["a first text to be copied"], 0
     for i in itertools.count():
         if made >= n_bytes:
@@ -237,7 +253,10 @@ def command_of(job: str, budget: str, source: Path, target: Path, folder: Path) 
 
 
 def run_cells(job: str, budget: str, source: Path, folder: Path, home: Path | None = None) -> Iterator[Cell]:
-    """The first run and a later one. First: nothing compiled and nothing learned, or, with kernels in `home`, nothing learned."""
+    """The first run and a later one.
+
+    First: nothing compiled and nothing learned, or, with kernels in `home`, nothing learned.
+    """
     own = folder / "home"
     shutil.rmtree(own, ignore_errors=True)
     if home is None:
@@ -245,9 +264,11 @@ def run_cells(job: str, budget: str, source: Path, folder: Path, home: Path | No
     else:
         shutil.copytree(home, own, ignore=lambda _, names: [n for n in names if n == "profiles"])
     environment = {
-        "HOME": str(own), "XDG_CACHE_HOME": str(own / ".cache"), "TAMIS_PROFILES": "",
+        "HOME": str(own),
+        "XDG_CACHE_HOME": str(own / ".cache"),
+        "TAMIS_PROFILES": "",
         "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
-    }  # fmt: skip
+    }
     for is_first in (True, False):
         target = folder / "out"
         shutil.rmtree(target, ignore_errors=True)

@@ -5,7 +5,10 @@ import warnings
 
 
 def fork() -> int:
-    """As `os.fork`. Libraries have threads in this process, and Python 3.15 warns of a fork beside them, which is an error in this suite.
+    """As `os.fork`.
+
+    Libraries have threads in this process, and Python 3.15 warns of a fork beside them, which is an error in this
+    suite.
 
     What tests do in such a child takes no lock that one of those threads might have held.
     """

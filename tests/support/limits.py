@@ -1,8 +1,8 @@
 """A test that takes too long loses the processes it waits for. A hook of pytest, for tests/conftest.py.
 
-pytest-timeout raises an exception in the test, but what the test then leaves may wait for its process without end (`with Popen`, a pipe
-that a grandchild holds). So, some seconds later, everything is killed that has come up below this process since the test began, with
-all that is below it: whoever waits for it goes on, and the test fails.
+pytest-timeout raises an exception in the test, but what the test then leaves may wait for its process without end
+(`with Popen`, a pipe that a grandchild holds). So, some seconds later, everything is killed that has come up below this
+process since the test began, with all that is below it: whoever waits for it goes on, and the test fails.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ def limit_s(item: pytest.Item) -> float:
 
 
 def present() -> frozenset[str]:
-    """The processes that there are now. A clock would not do: not every sandbox says when a process began on the clock it lets us read."""
+    """The processes that there are now.
+
+    A clock would not do: not every sandbox says when a process began on the clock it lets us read.
+    """
     return frozenset(os.listdir("/proc"))
 
 

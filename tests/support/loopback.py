@@ -24,8 +24,8 @@ class Request:
 class Loopback:
     """`files`: path -> contents. `faults`: path -> what goes wrong with the next requests for it, one each.
 
-    Faults: "503" (any status), "503 after 7" (with Retry-After), "cut 10" (breaks off behind 10 bytes), "hang up" (no answer),
-    "no range" (ignores Range), "shift" (a range that nobody asked for), "to URL" (a redirect), "ok".
+    Faults: "503" (any status), "503 after 7" (with Retry-After), "cut 10" (breaks off behind 10 bytes), "hang up" (no
+    answer), "no range" (ignores Range), "shift" (a range that nobody asked for), "to URL" (a redirect), "ok".
     """
 
     url: str = ""

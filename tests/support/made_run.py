@@ -1,4 +1,7 @@
-"""A run directory as a run leaves it, without the run: for tests of what is shown. Its numbers are made, its shape is real."""
+"""A run directory as a run leaves it, without the run: for tests of what is shown.
+
+Its numbers are made, its shape is real.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +37,16 @@ def make_run(
     database = RunDatabase(str(folder / "run.sqlite"))
     database.about(
         {
-            "run_id": "20260102-030405-abcdef", "name": "web corpus, English", "began_at": end - seconds, "stages": list(STAGES),
-            "budget_bytes": BUDGET, "workers": n_workers, "input_bytes": INPUT, "n_files": 120,
+            "run_id": "20260102-030405-abcdef",
+            "name": "web corpus, English",
+            "began_at": end - seconds,
+            "stages": list(STAGES),
+            "budget_bytes": BUDGET,
+            "workers": n_workers,
+            "input_bytes": INPUT,
+            "n_files": 120,
         }
-    )  # fmt: skip
+    )
     for second in range(seconds + 1):
         add_moment(database, end - seconds + second, second, seconds, n_workers, n_gpus, finished, rising)
     add_cells(database, 1.0 if finished else 0.62)
@@ -135,14 +144,31 @@ def add_moment(
     used = sum(workers.values()) + server + supervisor
     level = 1 if used > 0.7 * BUDGET else 0
     state: dict[str, Any] = {
-        "used_bytes": used, "budget_bytes": BUDGET, "documents": n_documents, "written": int(n_documents * 0.61),
-        "dropped": int(n_documents * 0.388), "quarantined": n_documents // 900, "read_bytes": int(INPUT * share),
-        "left_bytes": int(INPUT * (1 - share)), "level": level, "queue_bytes": int(60e6 + 50e6 * math.sin(second / 9)),
-        "scratch_bytes": int(140e6 + 60e6 * math.sin(second / 9 + 1)), "disk_free_bytes": 812_000_000_000,
-        "machine_used_bytes": 9_100_000_000, "machine_total_bytes": 33_000_000_000, "cgroup_used_bytes": 0, "cgroup_limit_bytes": 0,
-        "psi_some": 0.4, "psi_full": 0.1, "cpu_s": second * 3.7, "n_processes": n_workers + 2, "server_bytes": server,
-        "supervisor_bytes": supervisor, "duplicates": 0, "peak_bytes": int(used * 1.04),
-    }  # fmt: skip
+        "used_bytes": used,
+        "budget_bytes": BUDGET,
+        "documents": n_documents,
+        "written": int(n_documents * 0.61),
+        "dropped": int(n_documents * 0.388),
+        "quarantined": n_documents // 900,
+        "read_bytes": int(INPUT * share),
+        "left_bytes": int(INPUT * (1 - share)),
+        "level": level,
+        "queue_bytes": int(60e6 + 50e6 * math.sin(second / 9)),
+        "scratch_bytes": int(140e6 + 60e6 * math.sin(second / 9 + 1)),
+        "disk_free_bytes": 812_000_000_000,
+        "machine_used_bytes": 9_100_000_000,
+        "machine_total_bytes": 33_000_000_000,
+        "cgroup_used_bytes": 0,
+        "cgroup_limit_bytes": 0,
+        "psi_some": 0.4,
+        "psi_full": 0.1,
+        "cpu_s": second * 3.7,
+        "n_processes": n_workers + 2,
+        "server_bytes": server,
+        "supervisor_bytes": supervisor,
+        "duplicates": 0,
+        "peak_bytes": int(used * 1.04),
+    }
     database.sample(state, workers, at)
     if second % 2:
         return
@@ -152,24 +178,48 @@ def add_moment(
         *((4001 + w, "worker", w, n) for w, n in workers.items()),
     ]:
         database.put(
-            "processes", at=at, pid=pid, role=role, worker=worker, segment=0, anon_bytes=int(n_bytes * 0.9), pss_bytes=n_bytes,
-            peak_bytes=int(n_bytes * 1.2), cpu_s=second * 0.9,
-        )  # fmt: skip
+            "processes",
+            at=at,
+            pid=pid,
+            role=role,
+            worker=worker,
+            segment=0,
+            anon_bytes=int(n_bytes * 0.9),
+            pss_bytes=n_bytes,
+            peak_bytes=int(n_bytes * 1.2),
+            cpu_s=second * 0.9,
+        )
     left = float(n_documents)
     for position, stage in enumerate(STAGES):
         n_dropped = int(left * (0.0, 0.12, 0.16, 0.09, 0.06, 0.0, 0.0)[position])
         database.put(
-            "stages", at=at, stage=stage, position=position, n_in=int(left), n_out=int(left) - n_dropped, n_dropped=n_dropped,
-            in_bytes=int(left * 5300), seconds=second * (0.3, 0.8, 1.1, 0.9, 0.3, 0.2, 0.4)[position], cpu_s=second * 0.5,
+            "stages",
+            at=at,
+            stage=stage,
+            position=position,
+            n_in=int(left),
+            n_out=int(left) - n_dropped,
+            n_dropped=n_dropped,
+            in_bytes=int(left * 5300),
+            seconds=second * (0.3, 0.8, 1.1, 0.9, 0.3, 0.2, 0.4)[position],
+            cpu_s=second * 0.5,
             peak_bytes=int(60e6 + 25e6 * position),
-        )  # fmt: skip
+        )
         left -= n_dropped
     for gpu in range(n_gpus):
         busy = 0.86 + 0.12 * math.sin(second / 5 + gpu)
         database.put(
-            "gpus", at=at, gpu=gpu, name="H100 80GB", used_bytes=int(52e9 + 9e9 * math.sin(second / 11 + gpu)), total_bytes=85_000_000_000,
-            busy=busy, temperature_c=61.0, ours_bytes=int(48e9 + 9e9 * math.sin(second / 11 + gpu)), processes=json.dumps({"4002": 10}),
-        )  # fmt: skip
+            "gpus",
+            at=at,
+            gpu=gpu,
+            name="H100 80GB",
+            used_bytes=int(52e9 + 9e9 * math.sin(second / 11 + gpu)),
+            total_bytes=85_000_000_000,
+            busy=busy,
+            temperature_c=61.0,
+            ours_bytes=int(48e9 + 9e9 * math.sin(second / 11 + gpu)),
+            processes=json.dumps({"4002": 10}),
+        )
 
 
 def add_cells(database: RunDatabase, share: float, n: int = N_CELLS) -> None:
@@ -206,9 +256,18 @@ def add_cells(database: RunDatabase, share: float, n: int = N_CELLS) -> None:
 def add_units(database: RunDatabase, began: float, seconds: float, n: int, n_workers: int) -> None:
     for i in range(n):
         database.put(
-            "units", at=began + seconds * i / max(n, 1), worker=i % n_workers + 1, unit=i, n_records=5000, decoded_bytes=31_000_000,
-            largest_record=90_000, peak_bytes=220_000_000, floor_bytes=60_000_000, seconds=0.9, cpu_s=0.88,
-        )  # fmt: skip
+            "units",
+            at=began + seconds * i / max(n, 1),
+            worker=i % n_workers + 1,
+            unit=i,
+            n_records=5000,
+            decoded_bytes=31_000_000,
+            largest_record=90_000,
+            peak_bytes=220_000_000,
+            floor_bytes=60_000_000,
+            seconds=0.9,
+            cpu_s=0.88,
+        )
 
 
 def manifest(seconds: float) -> dict[str, Any]:
@@ -246,15 +305,30 @@ def manifest(seconds: float) -> dict[str, Any]:
     kept = [[a, b, int(n * 0.68 * min(1, max(0, (math.log2(a) - 6) / 4)))] for a, b, n in lengths]
     scores = [[i / 64, (i + 1) / 64, int(4e5 * math.exp(-((i / 64 - 0.87) ** 2) / 0.01) + 9e3)] for i in range(4, 64)]
     return {
-        "run_id": "20260102-030405-abcdef", "steps": [1.0], "status": "finished", "share": 1.0, "exit_code": 0, "message": "",
-        "ledger": ledger.to_dict(), "content_hash": "0" * 32, "seconds": seconds, "budget_bytes": BUDGET, "peak_bytes": 1_584_000_000,
-        "counters": {"committed": 1600, "splits": 7, "kills": 0, "recycled": 3}, "n_files": 120,
+        "run_id": "20260102-030405-abcdef",
+        "steps": [1.0],
+        "status": "finished",
+        "share": 1.0,
+        "exit_code": 0,
+        "message": "",
+        "ledger": ledger.to_dict(),
+        "content_hash": "0" * 32,
+        "seconds": seconds,
+        "budget_bytes": BUDGET,
+        "peak_bytes": 1_584_000_000,
+        "counters": {"committed": 1600, "splits": 7, "kills": 0, "recycled": 3},
+        "n_files": 120,
         "histograms": [
             {"stage": "", "name": "bytes", "kind": "length_in", "bins": [[8.0, 10.0, 900], *lengths]},
             {"stage": "", "name": "bytes", "kind": "length_out", "bins": kept},
-            {"stage": "language", "name": "language_score", "kind": "score", "bins": [[0.0, 2.0**-24, 40_000], *scores, [None, None, 12]]},
+            {
+                "stage": "language",
+                "name": "language_score",
+                "kind": "score",
+                "bins": [[0.0, 2.0**-24, 40_000], *scores, [None, None, 12]],
+            },
         ],
-    }  # fmt: skip
+    }
 
 
 def make_version_1(folder: Path) -> Path:

@@ -6,7 +6,10 @@ import xml.etree.ElementTree as ET
 
 
 def parsed(html: str) -> ET.Element:
-    """Images are XML: whatever was in the data must not break that. None of them carries a script or an inline style."""
+    """Images are XML: whatever was in the data must not break that.
+
+    None of them carries a script or an inline style.
+    """
     root = ET.fromstring(f"<div>{html}</div>")
     for element in root.iter():
         assert element.tag not in ("script", "style", "iframe", "object", "image", "a")

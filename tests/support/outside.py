@@ -1,6 +1,9 @@
-"""Somebody outside: runs a command and counts the memory of its whole process tree, as fast as it can. Knows nothing of Tamis.
+"""Somebody outside: runs a command and counts the memory of its whole process tree, as fast as it can.
 
-usage: python outside.py [--timeout S] COMMAND [ARGUMENT...]     prints one line of JSON, the command's output goes to stderr
+Knows nothing of Tamis.
+
+usage: python outside.py [--timeout S] COMMAND [ARGUMENT...]     prints one line of JSON, the command's output goes to
+stderr
 
 peak_bytes     largest sum of PSS over the tree, daemons that left it included
 n_looks        how often it looked
@@ -120,11 +123,17 @@ def _kill(pid: int) -> None:
 
 
 def measured(command: list[str], timeout_s: float = 120.0, **environment: str) -> Seen:
-    """`watch` in a process of its own, so that the caller's threads do not slow it: what it saw, and what the command printed."""
+    """`watch` in a process of its own, so that the caller's threads do not slow it: what it saw, and what the command
+    printed.
+    """
     done = subprocess.run(
         [sys.executable, __file__, "--timeout", str(timeout_s), *command],
-        capture_output=True, text=True, errors="replace", check=True, env={**os.environ, **environment},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=True,
+        env={**os.environ, **environment},
+    )
     return Seen(**{**json.loads(done.stdout), "output": done.stderr})
 
 

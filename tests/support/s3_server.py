@@ -1,5 +1,6 @@
-"""A real S3 server on loopback, in a process of its own, and a proxy before it that does what networks do: refuse, slow down, cut
-connections, lose answers. The server lives as long as the test session and holds small data only."""
+"""A real S3 server on loopback, in a process of its own, and a proxy before it that does what networks do: refuse, slow
+down, cut connections, lose answers. The server lives as long as the test session and holds small data only.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +27,10 @@ sys.stdin.read()
 __import__("os")._exit(0)
 """
 CREDENTIALS = {
-    "AWS_ACCESS_KEY_ID": "test-access-key-id", "AWS_SECRET_ACCESS_KEY": "not-so-secret-test-key-1234", "AWS_DEFAULT_REGION": "us-east-1",
-}  # fmt: skip
+    "AWS_ACCESS_KEY_ID": "test-access-key-id",
+    "AWS_SECRET_ACCESS_KEY": "not-so-secret-test-key-1234",
+    "AWS_DEFAULT_REGION": "us-east-1",
+}
 
 
 class S3Server:
@@ -39,8 +42,12 @@ class S3Server:
     def __enter__(self) -> S3Server:
         self._process = subprocess.Popen(
             [sys.executable, "-c", _SERVE, str(self._most_s)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
         assert self._process.stdout is not None
         self.port = int(self._process.stdout.readline())
         self.url = f"http://127.0.0.1:{self.port}"

@@ -1,11 +1,17 @@
-"""Chat models of a few hundred thousand random weights, made on the disk for tests: one that sees videos, one that sees images, one that reads."""
+"""Chat models of a few hundred thousand random weights, made on the disk for tests: one that sees videos, one that sees
+images, one that reads.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-_TEMPLATE = "{% for m in messages %}<|im_start|>{{ m['content'] if m['content'] is string else '' }}{% if m['content'] is not string %}{% for c in m['content'] %}{% if c['type'] == 'image' %}<image>{% else %}{{ c['text'] }}{% endif %}{% endfor %}{% endif %}<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>{% endif %}"
+_TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m['content'] if m['content'] is string else '' }}{% if m['content'] is not "
+    "string %}{% for c in m['content'] %}{% if c['type'] == 'image' %}<image>{% else %}{{ c['text'] }}{% endif %}{% "
+    "endfor %}{% endif %}<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>{% endif %}"
+)
 _SPECIAL = [
     "<pad>",
     "<unk>",
@@ -65,17 +71,32 @@ def qwen25_vl(folder: Path) -> Path:
     words = tokenizer()
     config = Qwen2_5_VLConfig(
         text_config={
-            "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-            "vocab_size": len(words), "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]},
-            "bos_token_id": None, "eos_token_id": 3, "pad_token_id": 0,
+            "hidden_size": 32,
+            "intermediate_size": 64,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "vocab_size": len(words),
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]},
+            "bos_token_id": None,
+            "eos_token_id": 3,
+            "pad_token_id": 0,
         },
         vision_config={
-            "depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "out_hidden_size": 32, "patch_size": 14,
-            "fullatt_block_indexes": [1], "window_size": 56,
+            "depth": 2,
+            "hidden_size": 32,
+            "intermediate_size": 64,
+            "num_heads": 2,
+            "out_hidden_size": 32,
+            "patch_size": 14,
+            "fullatt_block_indexes": [1],
+            "window_size": 56,
         },
-        video_token_id=words.convert_tokens_to_ids("<|video_pad|>"), image_token_id=words.convert_tokens_to_ids("<|image_pad|>"),
-        vision_start_token_id=words.convert_tokens_to_ids("<|vision_start|>"), vision_end_token_id=words.convert_tokens_to_ids("<|vision_end|>"),
-    )  # fmt: skip
+        video_token_id=words.convert_tokens_to_ids("<|video_pad|>"),
+        image_token_id=words.convert_tokens_to_ids("<|image_pad|>"),
+        vision_start_token_id=words.convert_tokens_to_ids("<|vision_start|>"),
+        vision_end_token_id=words.convert_tokens_to_ids("<|vision_end|>"),
+    )
     Qwen2_5_VLForConditionalGeneration(config).save_pretrained(folder)
     words.save_pretrained(folder)
     return folder
@@ -96,13 +117,29 @@ def llava(folder: Path) -> Path:
     torch.manual_seed(0)
     words = tokenizer()
     config = LlavaConfig(
-        vision_config=CLIPVisionConfig(hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, image_size=28, patch_size=14),
-        text_config=LlamaConfig(
-            hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, vocab_size=len(words),
-            eos_token_id=3, pad_token_id=0, bos_token_id=None,
+        vision_config=CLIPVisionConfig(
+            hidden_size=32,
+            intermediate_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            image_size=28,
+            patch_size=14,
         ),
-        image_token_index=words.convert_tokens_to_ids("<image>"), image_seq_length=4, vision_feature_select_strategy="default",
-    )  # fmt: skip
+        text_config=LlamaConfig(
+            hidden_size=32,
+            intermediate_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+            vocab_size=len(words),
+            eos_token_id=3,
+            pad_token_id=0,
+            bos_token_id=None,
+        ),
+        image_token_index=words.convert_tokens_to_ids("<image>"),
+        image_seq_length=4,
+        vision_feature_select_strategy="default",
+    )
     LlavaForConditionalGeneration(config).save_pretrained(folder)
     looks = CLIPImageProcessorPil(size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28})
     LlavaProcessor(
@@ -124,9 +161,16 @@ def llama(folder: Path) -> Path:
     torch.manual_seed(0)
     words = tokenizer()
     config = LlamaConfig(
-        hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, vocab_size=len(words),
-        eos_token_id=3, pad_token_id=0, bos_token_id=None,
-    )  # fmt: skip
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        vocab_size=len(words),
+        eos_token_id=3,
+        pad_token_id=0,
+        bos_token_id=None,
+    )
     LlamaForCausalLM(config).save_pretrained(folder)
     words.save_pretrained(folder)
     return folder

@@ -18,13 +18,23 @@ def clip(folder: Path, seed: int = 0) -> Path:
 
     torch.manual_seed(seed)
     config = transformers.CLIPConfig(
-        text_config={"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 99},
+        text_config={
+            "hidden_size": 16,
+            "intermediate_size": 16,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "vocab_size": 99,
+        },
         vision_config={
-            "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": SIDE,
+            "hidden_size": 32,
+            "intermediate_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "image_size": SIDE,
             "patch_size": 8,
         },
         projection_dim=WIDTH,
-    )  # fmt: skip
+    )
     transformers.CLIPModel(config).save_pretrained(folder)
     return folder
 

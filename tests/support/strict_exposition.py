@@ -1,4 +1,6 @@
-"""A strict reader of Prometheus' text format (0.0.4): anything that its description does not allow is an AssertionError."""
+"""A strict reader of Prometheus' text format (0.0.4): anything that its description does not allow is an
+AssertionError.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,10 @@ Labels = tuple[tuple[str, str], ...]
 
 
 def parse(text: str) -> dict[str, dict[Labels, float]]:
-    """Samples by name and sorted labels. Every family has HELP and TYPE before its samples, and all of them together."""
+    """Samples by name and sorted labels.
+
+    Every family has HELP and TYPE before its samples, and all of them together.
+    """
     assert text.endswith("\n")
     found: dict[str, dict[Labels, float]] = {}
     helped: set[str] = set()

@@ -1,7 +1,9 @@
-"""The parts of `make torture`: which slow test belongs to which, by its file. `pytest -m slow --part kills` runs one of them.
+"""The parts of `make torture`: which slow test belongs to which, by its file.
 
-A file belongs to the first part that has a pattern for it, so that a new file falls somewhere by itself: into the last part, if nothing else.
-Each part has 40 minutes (Makefile). A part that grows beyond them is cut in two here.
+`pytest -m slow --part kills` runs one of them.
+
+A file belongs to the first part that has a pattern for it, so that a new file falls somewhere by itself: into the last
+part, if nothing else. Each part has 40 minutes (Makefile). A part that grows beyond them is cut in two here.
 """
 
 from __future__ import annotations
@@ -15,14 +17,20 @@ ROOT = Path(__file__).resolve().parents[2]
 PARTS: dict[str, tuple[str, ...]] = {
     "cluster": ("tests/cluster/*",),
     "stores": ("tests/stores/*",),
-    "passes": ("tests/faults/*curat*", "tests/faults/*dedup*", "tests/faults/*input*", "tests/curation/*", "tests/dedup/*"),
+    "passes": (
+        "tests/faults/*curat*",
+        "tests/faults/*dedup*",
+        "tests/faults/*input*",
+        "tests/curation/*",
+        "tests/dedup/*",
+    ),
     "kills": ("*kill*",),
     "budgets": ("tests/faults/*budget*",),
     "memory": ("tests/faults/*memory*", "tests/faults/*leak*", "tests/faults/*hostile*", "tests/memory/*"),
     "models": ("*model*", "*classif*", "*embed*", "*gpu*"),
     "formats": ("tests/formats/*", "tests/kernels/*", "tests/stages/text/download/*", "*fuzz*"),
     "rest": ("*",),
-}  # fmt: skip
+}
 
 
 def part_of(path: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import gzip
 
 SENTENCE = (
-    "The tower on the hill was built in the year in which the river changed its course, and it has been used by the people of "
+    "The tower on the hill was built in the year in which the river changed its course, and it has been used by the "
+    "people of "
     "the valley as a place from which they could see who was coming and what the weather would be in the days to come."
 )
 
@@ -24,7 +25,8 @@ def record(
     """One record; `length` is what it claims to have, `extra` are further header lines."""
     block = response(page(number)) if block is None else block
     head = (
-        f"WARC/1.0\r\nWARC-Type: {kind}\r\nWARC-Record-ID: <urn:uuid:{number:032d}>\r\nWARC-Target-URI: http://example.org/{number}\r\n"
+        f"WARC/1.0\r\nWARC-Type: {kind}\r\nWARC-Record-ID: <urn:uuid:{number:032d}>\r\nWARC-Target-URI: "
+        f"http://example.org/{number}\r\n"
         f"Content-Length: {len(block) if length is None else length}\r\n"
     )
     return head.encode() + extra + b"\r\n" + block + b"\r\n\r\n"

@@ -37,13 +37,18 @@ def find(module: str, name: str | None) -> Any:
 
 
 def find_defined(module: str, name: str) -> Any:
-    """The same for where a name is defined; the package around that file will do, because the files are our own affair."""
+    """The same for where a name is defined.
+
+    The package around that file will do, because the files are our own affair.
+    """
     found = find(module, name)
     return found if found is not MISSING else find(module.rpartition(".")[0], name)
 
 
 def differences(params: list[str], methods: list[str], thing: Any) -> list[str]:
-    """What a caller who knows the original would stumble over: names, order and defaults of parameters, missing methods."""
+    """What a caller who knows the original would stumble over: names, order and defaults of parameters, missing
+    methods.
+    """
     found = [f"no method {m}" for m in methods if not hasattr(thing, m)]
     return [*parameter_differences(params, thing), *found]
 
@@ -89,7 +94,9 @@ def same_default(told: str | None, parameter: inspect.Parameter) -> bool:
 
 
 def evaluated(text: str) -> Any:
-    """The value of a default that was written as code; FACTORY for `field(default_factory=...)`, UNKNOWN if it cannot be told.
+    """The value of a default that was written as code.
+
+    FACTORY for `field(default_factory=...)`, UNKNOWN if it cannot be told.
 
     >>> evaluated("1 << 15"), evaluated("'x'"), evaluated("CURATOR_DEDUP_ID_STR")
     (32768, 'x', '_curator_dedup_id')

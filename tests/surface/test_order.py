@@ -1,4 +1,6 @@
-"""Parameters of readers and writers keep their places, those that the original lacks too: users may give them by position."""
+"""Parameters of readers and writers keep their places, those that the original lacks too: users may give them by
+position.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,14 @@ ORDER: dict[Any, str] = {
     JsonlWriter: WRITER,
     ParquetWriter: f"{WRITER} schema",
     ArrowWriter: f"{WRITER} schema",
-    MegatronTokenizerWriter: "path file_extension write_kwargs name mode append_mode_implemented model_identifier cache_dir hf_token text_field "
+    MegatronTokenizerWriter: "path file_extension write_kwargs name mode append_mode_implemented model_identifier "
+    "cache_dir hf_token text_field "
     "tokenization_batch_size append_eod transformers_init_kwargs",
     ImageWriterStage: "output_dir images_per_tar verbose deterministic_name remove_image_data name mode max_tar_bytes",
-    ClipWriterStage: "output_path input_path upload_clips dry_run generate_embeddings generate_previews generate_captions embedding_algorithm "
+    ClipWriterStage: "output_path input_path upload_clips dry_run generate_embeddings generate_previews "
+    "generate_captions embedding_algorithm "
     "caption_models enhanced_caption_models verbose max_workers log_stats name",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("thing", ORDER, ids=lambda thing: thing.__name__)

@@ -1,7 +1,7 @@
 """Scripts in the manner of NeMo Curator's documentation, with the one word changed, each checked for its result.
 
-A script is written as its user has it, with `nemo_curator`; here that is replaced by `tamis`, nothing else. All run in one process and
-with the executor that works in it, so that the suite stays cheap.
+A script is written as its user has it, with `nemo_curator`; here that is replaced by `tamis`, nothing else. All run in
+one process and with the executor that works in it, so that the suite stays cheap.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ SCRIPTS = {
 }
 TEXTS = [
     ("a", "The first text has some words.", "en", 0.9), ("a", "Short one.", "en", 0.1),
-    ("a", "Ein Text auf Deutsch. Mit zwei Saetzen.", "de", 0.6), ("a", "See http://example.org/a/long/path/to/it now", "en", 0.4),
+    ("a", "Ein Text auf Deutsch. Mit zwei Saetzen.", "de", 0.6),
+    ("a", "See http://example.org/a/long/path/to/it now", "en", 0.4),
     ("b", "Another text. It has two sentences.", "en", 0.8), ("b", "1 2 3 4 5 6 7 8 9 10 11 12", "xx", 0.0),
     ("b", "Un texte en francais, assez long.", "fr", 0.7), ("b", 'He said "hello" and went.', "en", 0.55),
     ("c", "Some words\n\n\n\nand more of them.", "en", 0.3), ("c", "line\nline\nline\nline", "en", 0.2),

@@ -1,4 +1,6 @@
-"""Every code block of the documents that Tamis is made after runs with the one word changed, or is listed here with the reason why not."""
+"""Every code block of the documents that Tamis is made after runs with the one word changed, or is listed here with the
+reason why not.
+"""
 
 from __future__ import annotations
 

@@ -122,9 +122,12 @@ def test_folders_are_emptied_but_never_a_root(tree: Path) -> None:
         file_utils.delete_dir("/")
     removed: list[str] = []
     store = SimpleNamespace(
-        protocol=("s3", "s3a"), _strip_protocol=lambda path: path.removeprefix("s3://"), exists=lambda path: True,
-        isdir=lambda path: True, rm=lambda path, recursive: removed.append(path),
-    )  # fmt: skip
+        protocol=("s3", "s3a"),
+        _strip_protocol=lambda path: path.removeprefix("s3://"),
+        exists=lambda path: True,
+        isdir=lambda path: True,
+        rm=lambda path, recursive: removed.append(path),
+    )
     for bucket in ("s3://bucket", "s3://bucket/"):
         with pytest.raises(UsageError, match="is a whole bucket; refused"):
             file_utils.delete_dir(bucket, store)

@@ -54,8 +54,12 @@ def test_measures_can_be_added() -> None:
     two = StagePerfStats("s", 2.0, 0.0, 1.0, 4, {"b": 2.0})
     assert sum([one, two]) == StagePerfStats("s", 3.0, 0.5, 3.0, 7, {"a": 1.0, "b": 2.0})
     assert dict(one.items()) == {
-        "process_time": 1.0, "actor_idle_time": 0.5, "input_data_size_mb": 2.0, "num_items_processed": 3, "custom.a": 1.0
-    }  # fmt: skip
+        "process_time": 1.0,
+        "actor_idle_time": 0.5,
+        "input_data_size_mb": 2.0,
+        "num_items_processed": 3,
+        "custom.a": 1.0,
+    }
     assert one.to_dict()["stage_name"] == "s"
     one.reset()
     assert one == StagePerfStats("s")

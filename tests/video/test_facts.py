@@ -17,9 +17,16 @@ from tests.support.sample_videos import library, make_video, truncated
 library()
 
 
-@pytest.mark.parametrize(("name", "codec", "told"), [
-    ("a.mp4", "libx264", "h264"), ("a.mkv", "libx264", "h264"), ("a.webm", "libvpx-vp9", "vp9"), ("a.avi", "mpeg4", "mpeg4"), ("a.mov", "mpeg4", "mpeg4"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "codec", "told"),
+    [
+        ("a.mp4", "libx264", "h264"),
+        ("a.mkv", "libx264", "h264"),
+        ("a.webm", "libvpx-vp9", "vp9"),
+        ("a.avi", "mpeg4", "mpeg4"),
+        ("a.mov", "mpeg4", "mpeg4"),
+    ],
+)
 def test_every_container_tells_the_same(name: str, codec: str, told: str, tmp_path: Path) -> None:
     facts = read_facts(make_video(tmp_path / name, 48, codec))
     assert (facts.n_frames, facts.width, facts.height, facts.codec, facts.audio_codec) == (48, 64, 48, told, None)
