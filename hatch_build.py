@@ -1,5 +1,6 @@
-"""The step of the build that compiles the kernels: shared libraries go into the wheel, or beside the sources of an
-editable install.
+"""Compile the kernels while the package is built.
+
+Shared libraries go into the wheel, or beside the sources of an editable install.
 
 TAMIS_BUILD_LEVELS says for which CPUs: nothing or "native" for this machine's, "all" for every level that this
 machine's architecture has (the release build, `make wheel`), "none", or names such as "x86-64-v2,x86-64-v3". numba is
@@ -23,7 +24,7 @@ class KernelBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     PLUGIN_NAME = "custom"
 
     def dependencies(self) -> list[str]:
-        """What the build needs: nothing where no kernels are compiled."""
+        """Return what the build needs: nothing if no kernels are compiled."""
         if self.target_name != "wheel" or not self._levels():
             return []
         numba = self.metadata.core.optional_dependencies["compile"]
@@ -86,7 +87,7 @@ class KernelBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         return own if asked == "all" else [name.strip() for name in asked.split(",") if levels.named(name.strip())]
 
     def _ours(self, name: str) -> Any:
-        """A module of Tamis that imports nothing but the standard library."""
+        """Load a module of Tamis that imports nothing but the standard library."""
         import importlib
 
         source = str(Path(self.root) / "src")

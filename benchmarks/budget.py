@@ -24,11 +24,13 @@ HOSTILE_BYTES = (
     400_000  # what a hostile stage takes does not depend on the documents, and every attempt is held for a while
 )
 ABOUT = f"""\
-Written by `make bench-budget`; the cells are those of `make torture` (tests/faults/test_budget_matrix.py), which fails if one is over its budget.
+Written by `make bench-budget`; the cells are those of `make torture` (tests/faults/test_budget_matrix.py), which fails
+if one is over its budget.
 
-The peak is the largest sum of proportional set sizes of all processes of a command, from its first to its last moment, taken by a program
-outside that looks as fast as it can. A first run finds neither compiled kernels nor anything learned, a later one both (for hostile stages a
-first run finds kernels; compiling them is the same as for a copy). Input: {INPUT_BYTES // 10**6} MB of text in JSONL, zstd and Parquet files.\
+The peak is the largest sum of proportional set sizes of all processes of a command, from its first to its
+last moment, taken by a program outside that samples as fast as it can. A first run finds neither compiled kernels nor
+anything learned, a later one both (for hostile stages a first run finds kernels; compiling them is the same as for a
+copy). Input: {INPUT_BYTES // 10**6} MB of text in JSONL, zstd and Parquet files.\
 """
 
 

@@ -1,5 +1,6 @@
-"""Figures of runs on a cluster: `make bench-cluster`, or `python benchmarks/cluster.py [--small] [--kills N] [--peers]
-[--only EXECUTOR ...]`.
+"""Measure runs on a cluster: `make bench-cluster`.
+
+Usage: `python benchmarks/cluster.py [--small] [--kills N] [--peers] [--only EXECUTOR ...]`.
 
 For every executor: documents per second once the first partition is committed, against the local executor; seconds to
 the first committed partition; the peak of our processes and, apart from it, of Ray's own (sum of PSS on the one node
@@ -31,10 +32,12 @@ from tests.support.bounded import adopt_orphans
 EXECUTORS = ("local", "ray", "ray_data", "xenna")
 GOAL = 0.85
 ABOUT = """\
-Written by `make bench-cluster` on one machine with {cores} cores: the cluster has one node, and its processes, ours and the bench share the cores.
+Written by `make bench-cluster` on one machine with {cores} cores: the cluster has one node, and its processes,
+ours and the bench share the cores.
 
-Throughput is that after the first committed partition, so that starting a cluster does not count; the seconds to that partition are beside it.
-Peaks are sums of proportional set sizes: of our processes, the budget's (each of them below what Ray starts, and what holds them), and of those with Ray's own.\
+Throughput is that after the first committed partition, so that starting a cluster does not count; the seconds to
+that partition are shown, too. Peaks are sums of proportional set sizes: of our processes, which count in the budget
+(each is a child of a process that Ray starts), and of those with Ray's own.\
 """
 
 
@@ -74,7 +77,7 @@ def main() -> int:
 
 
 def kills(executors: list[str], folder: Path, memory: str, n_kills: int) -> tuple[list[str], bool]:
-    """The kills are shared among the executors; the same documents without any say what the content should be."""
+    """Share the kills among the executors; an undisturbed run says what the content should be."""
     source, all_same = data.many(3), True
     wanted = run("gopher", "local", source, folder, memory).content
     n_partitions = sum(path.stat().st_size for path in source.iterdir()) // 2_000_000

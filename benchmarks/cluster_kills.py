@@ -1,6 +1,4 @@
-"""Kills of workers, agents, nodes and the driver while a run goes on, on a cluster of two nodes (processes of this
-machine): does the content stay the same?
-"""
+"""Kill workers, agents, nodes and the driver of a run on a cluster of two nodes and compare the content."""
 
 from __future__ import annotations
 
@@ -64,7 +62,7 @@ class TwoNodes:
         self._other = self._cluster.add_node(num_cpus=1, object_store_memory=80_000_000, memory=10**9)
 
     def kill_node(self) -> None:
-        """The other node; another one takes its place."""
+        """Kill the other node; a new one replaces it."""
         self._cluster.remove_node(self._other, allow_graceful=False)
         self._add()
 

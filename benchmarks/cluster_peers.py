@@ -1,5 +1,6 @@
-"""The recipe with 28 filters on our executors, and on those of the system that it comes from (an environment of its
-own, made once under bench-data/).
+"""Compare the recipe with 28 filters on our executors with those of the original system.
+
+The original runs in an environment of its own, made once under bench-data/.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def _theirs(peer: environments.Peer, source: Path, target: Path, executor: str) 
 
 
 def tiny() -> Path:
-    """A few documents."""
+    """Return a few documents."""
     folder = data.DATA / "cluster-start"
     folder.mkdir(parents=True, exist_ok=True)
     for part in data.base():

@@ -1,6 +1,4 @@
-"""One run of a command on a cluster, watched from outside: when its partitions are committed, and what its processes
-take.
-"""
+"""Run one command on a cluster and record its commits and its memory from outside."""
 
 from __future__ import annotations
 
@@ -52,7 +50,7 @@ def command(rules: str, executor: str, source: Path, output: Path, memory: str, 
 
 
 def run(rules: str, executor: str, source: Path, folder: Path, memory: str) -> Seen:
-    """The command to its end, on a cluster of its own; raises SystemExit with what it printed where it fails."""
+    """Run the command to its end on a cluster of its own; raise SystemExit with its output if it fails."""
     output, seen = folder / f"out-{executor}", Seen(executor)
     shutil.rmtree(output, ignore_errors=True)
     log = folder / f"{executor}.log"
@@ -96,7 +94,7 @@ def note_commits(seen: Seen, output: Path, now_s: float) -> None:
 
 
 def measure(seen: Seen, with_ray: bool) -> None:
-    """The peak of ours and, where asked, that of Ray's own: sums of PSS.
+    """Record the peak of our processes and, if asked, of Ray's own (sums of PSS).
 
     What holds an agent is a process of Ray's and counts in our budget.
     """

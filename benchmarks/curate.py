@@ -54,7 +54,7 @@ PII = (
 
 
 def marked(n_times: int) -> Path:
-    """The base files n times over, about 100 MB each.
+    """Return the base files n times over, about 100 MB each.
 
     In each copy but the first another word stands between every four.
     """
@@ -106,7 +106,7 @@ def size_of(folder: Path) -> float:
 
 
 def apart(source: Path) -> tuple[dict[str, float], str]:
-    """The steps as commands of their own; sums, and the content hash of what is left."""
+    """Run the steps as separate commands; return the sums and the content hash of the output."""
     total = {"wall_s": 0.0, "cpu_s": 0.0, "peak_pss_mb": 0.0, "read_mb": 0.0, "written_mb": 0.0}
     here = source
     for i, name in enumerate([*FILTERS, "exact", "fuzzy", "pii"]):
@@ -168,7 +168,7 @@ def whole(quick: bool) -> None:
 
 
 def large(quick: bool) -> None:
-    """Ten times as much: is the peak the same, and the speed?
+    """Check that peak and speed stay the same with ten times as much input.
 
     With LARGE=1 only: it takes 11 GB of disk and the better part of an hour.
     """

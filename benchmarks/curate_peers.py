@@ -56,7 +56,7 @@ class Took:
 
 
 def sample(n_bytes: int, name: str) -> Path:
-    """The first documents of the base, in files of like size."""
+    """Return the first documents of the base, in files of similar size."""
     folder = data.DATA / name
     if not folder.exists():
         temporary = data.DATA / f"{name}.tmp"
@@ -87,7 +87,7 @@ def others(source: Path, out: Path, curator: environments.Peer, datatrove: str) 
 
 
 def ours(source: Path, out: Path, n_runs: int = 3) -> Took:
-    """The quickest of a few: all of them are over in seconds, and a busy machine shows."""
+    """Return the fastest of a few runs, since each takes seconds and a busy machine would show."""
     found = []
     recipe, target = out / "same.yaml", out / "ours"
     recipe.write_text(RECIPE.format(source=source, target=target))
@@ -146,5 +146,5 @@ def peers(quick: bool) -> None:
 
 
 def about(rows: list[Any]) -> list[Any]:
-    """The rows of this part, of all that were noted."""
+    """Return the recorded rows of this part."""
     return [row for row in rows if row[0].startswith("peers")]

@@ -38,7 +38,7 @@ def base() -> list[Path]:
 
 
 def many(n_times: int) -> Path:
-    """The base files n times over, as files of their own."""
+    """Return the base files n times over, as separate files."""
     folder = DATA / f"many-{n_times}"
     if not folder.exists():
         temporary = DATA / f"many-{n_times}.tmp"

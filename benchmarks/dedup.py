@@ -95,7 +95,7 @@ def tamis(kind: str, source: Path, memory: str = "512MB", *more: str, pss_interv
 
 
 def peer(environment: str, script: str, *arguments: str, pss_interval_s: float = 0.1) -> dict[str, Any] | None:
-    """A peer's script; None where its environment cannot be made or it fails."""
+    """Run a peer's script; return None if its environment cannot be made or it fails."""
     python = dedup_environments.python(environment)
     if python is None:
         return None
@@ -123,7 +123,7 @@ def size_name(n_times: int) -> str:
 # -- parts
 # --------------------------------------------------------------------------------------------------------------------
 def quality(options: argparse.Namespace) -> None:
-    """The tables of tests/dedup/test_quality.py on 5,000 documents."""
+    """Return the tables of tests/dedup/test_quality.py on 5,000 documents."""
     path = HERE.parent / "tests" / "dedup" / "test_quality.py"
     spec = importlib.util.spec_from_file_location("test_quality", path)
     assert spec is not None
@@ -171,7 +171,7 @@ def quality(options: argparse.Namespace) -> None:
 
 
 def in_turn(rounds: int, runs: dict[str, Callable[[], dict[str, Any] | None]]) -> dict[str, dict[str, Any]]:
-    """The best of each, by wall time; what one leaves in the page cache to be written is not the next one's burden."""
+    """Return the fastest run of each; flush the page cache so that no run pays for the previous one."""
     best: dict[str, dict[str, Any]] = {}
     for _ in range(rounds):
         for name, run in runs.items():
@@ -243,7 +243,7 @@ def _fuzzy_peers(options: argparse.Namespace) -> None:
     ours: dict[int, dict[str, Any]] = {}
 
     def measured(n: int) -> None:
-        """The best of what was measured so far and three more."""
+        """Return the best of the runs so far and three more."""
 
         def once() -> dict[str, Any]:
             return tamis("fuzzy", dedup_data.varied(n), "512MB", *words, pss_interval_s=COARSE_S)
@@ -351,7 +351,7 @@ def main() -> int:
 
 
 def keep(part: str) -> None:
-    """A part may be measured alone: the page is made of the last figures of every part."""
+    """Assemble the page from the latest figures of every part; parts may be measured alone."""
     KEPT.mkdir(parents=True, exist_ok=True)
     about = {"rows": [row for row in ROWS if row[0] == part], "tables": TABLES if part == "quality" else []}
     (KEPT / f"{part}.json").write_text(json.dumps(about))

@@ -176,7 +176,7 @@ def start(quick: bool) -> None:
 
 
 def partitions(quick: bool) -> None:
-    """The supervisor's own memory with 100,000 partitions: as many files, one partition each."""
+    """Measure the supervisor's own memory with 100,000 partitions: as many files, one partition each."""
     n = 20_000 if quick else 100_000
     source = data.tiny_files(n)
     from tamis.memory import meter
@@ -198,7 +198,7 @@ def partitions(quick: bool) -> None:
 
 
 def kills(quick: bool) -> None:
-    """kill -9 at random instants, resume, compare with an undisturbed run."""
+    """Kill runs with SIGKILL at random instants, resume, compare with an undisturbed run."""
     source = data.many(10)
     command = [sys.executable, str(HERE / "job.py"), "keep", str(source), str(OUT / "killed"), "memory=512MB"]
     reference = job("keep", source, memory="512MB")["said"]["content"]

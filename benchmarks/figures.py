@@ -52,7 +52,7 @@ def put_rows(name: str, rows: Sequence[Sequence[str]]) -> None:
 def run_parts(
     about: str | None, parts: Mapping[str, Callable[[bool], None]], out: Path, write: Callable[[], None]
 ) -> int:
-    """The command line of a benchmark whose parts know only quick or not.
+    """Run the command line of a benchmark whose parts only distinguish quick and full.
 
     `write` is called when all of it ran in full.
     """

@@ -1,8 +1,8 @@
 """Models and deduplication on a GPU: the figures of docs/benchmarks-gpu.md.
 
-    python benchmarks/gpu.py --corpus FOLDER --out DIR [--only PART[,PART...]]     measures; rows as they come, DIR/PART.json at the end of each
-    python benchmarks/gpu.py --page --out DIR                                      writes docs/benchmarks-gpu.md from DIR/*.json
-    python benchmarks/gpu.py --device cpu --tiny --out DIR                         tries the script: small models, 50 documents
+    python benchmarks/gpu.py --corpus FOLDER --out DIR [--only PART[,PART...]]   measure; DIR/PART.json at the end of each
+    python benchmarks/gpu.py --page --out DIR                                    write docs/benchmarks-gpu.md
+    python benchmarks/gpu.py --device cpu --tiny --out DIR                       try the script: small models
 
 FOLDER holds *.jsonl with a field `text`; documents are repeated, with marks, until there are enough. Models have random
 weights, which are as fast as trained ones, and the real sizes. Every part runs in a process of its own, under a time
@@ -96,7 +96,7 @@ def _measure(part: str, given: argparse.Namespace, work: Path, out: Path) -> int
 
 
 def _child(part: str, step: str, given: argparse.Namespace, work: Path) -> dict[str, Any]:
-    """What a step in a process group of its own wrote; its error where it failed or took too long.
+    """Return the output of a step run in its own process group, or its error if it failed or timed out.
 
     Nothing that it started is left.
     """
@@ -122,7 +122,7 @@ def _child(part: str, step: str, given: argparse.Namespace, work: Path) -> dict[
 
 
 def _step(given: argparse.Namespace) -> int:
-    """A step of a part, in this process."""
+    """Run a step of a part in this process."""
     part, _, step = given.step.partition(":")
     work = Path(given.work)
     try:

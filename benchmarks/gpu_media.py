@@ -1,7 +1,7 @@
-"""Images and videos on a GPU: CLIP and TransNetV2 by themselves, and whole runs through Tamis, from tars to tars and
-from videos to clips.
+"""Measure images and videos on a GPU: CLIP and TransNetV2 alone, and whole runs through Tamis.
 
-    python benchmarks/gpu_media.py --out DIR [--only clip,transnet,clip-model,transnet-model,decode,quality] [--wheels FOLDER] [--small]
+    python benchmarks/gpu_media.py --out DIR [--only PART[,PART...]] [--wheels FOLDER] [--small]
+    (parts: clip, transnet, clip-model, transnet-model, decode, quality)
     python benchmarks/gpu_media.py --page DIR/gpu_media.json
 
 Images and videos are made here; weights are random, which is as fast as trained ones. Each part is a process of its own
@@ -88,7 +88,7 @@ def run_all(wanted: tuple[str, ...], given: argparse.Namespace) -> int:
 
 
 def ask(command: list[str], env: dict[str, str], limit_s: float) -> dict[str, Any]:
-    """What a process printed as its last line, as JSON; else its error. It and its children end after `limit_s`."""
+    """Return the last line that a process printed as JSON, or its error; end it after `limit_s`."""
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env, start_new_session=True
     )
@@ -107,7 +107,7 @@ def ask(command: list[str], env: dict[str, str], limit_s: float) -> dict[str, An
 
 
 def half_way(text: str) -> dict[str, Any]:
-    """The figures that a part printed before it was ended."""
+    """Return the figures that a part printed before it was ended."""
     for line in reversed(text.splitlines()):
         if line.startswith("{"):
             with contextlib.suppress(ValueError):

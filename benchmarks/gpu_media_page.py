@@ -1,6 +1,4 @@
-"""The figures of gpu_media.py as rows of docs/benchmarks-images.md and docs/benchmarks-video.md: a section of its own
-at the end of each.
-"""
+"""Write the figures of gpu_media.py into docs/benchmarks-images.md and docs/benchmarks-video.md."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ def _head(figures: Mapping[str, Any]) -> str:
 
 
 def _good(figures: Mapping[str, Any], part: str) -> Mapping[str, Any]:
-    """The figures of a part; none where it failed or did not run."""
+    """Return the figures of a part; none if it failed or did not run."""
     found = figures.get(part) or {}
     return {} if "error" in found else found
 

@@ -58,7 +58,7 @@ def say(what: str) -> None:
 
 
 def machine() -> dict[str, Any]:
-    """What there is; and kernels that no library here has are compiled, so that no part waits for that."""
+    """Print the device and compile missing kernels, so that no part waits for that."""
     import torch
 
     from tamis.kernels.loading.native import load_all
@@ -86,8 +86,9 @@ def machine() -> dict[str, Any]:
 
 # -- images -----------------------------------------------------------------------------------------------------------
 def decode(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
-    """Images a second from a tar to squares of 224, beside simplejpeg alone: on one core, with four threads, on all
-    cores.
+    """Measure images per second from a tar to squares of 224, beside simplejpeg alone.
+
+    On one core, with four threads, on all cores.
     """
     import simplejpeg
 
@@ -136,7 +137,7 @@ def squares_of(rows: list[Any]) -> int:
 
 
 def clip_model(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
-    """The network alone, squares given: as Tamis runs it, and as transformers does."""
+    """Measure the network alone on given squares: as Tamis runs it, and as transformers does."""
     import torch
 
     from tamis.stages.image.embedders.clip_vision import ClipVision
@@ -195,7 +196,7 @@ def clip(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
 
 
 def quality(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
-    """The same with the aesthetic and the NSFW filter; what these two take by themselves."""
+    """Measure the same with the aesthetic and the NSFW filter, and these two alone."""
     from tamis.stages.image.filters import ImageAestheticFilterStage, ImageNSFWFilterStage
 
     models = str(models_folder(given))
@@ -249,8 +250,9 @@ def _run_charts(folder: Path, given: argparse.Namespace, filters: list[Any]) -> 
 
 
 def _timed(pipeline: Any, n: int, written: Any, run_dir: Path) -> dict[str, Any]:
-    """A run: documents a second from the first to the last moment, between the first and the last tenth of what was
-    written, and, as its database tells (`warm`), from when every worker on a GPU was warm.
+    """Measure a run in documents per second: in all, between its first and last tenth, and once warm.
+
+    Warm: from when every worker on a GPU was set up, as the run database records it.
     """
     busy = Busy()
     busy.start()
@@ -344,7 +346,7 @@ def build_models(folder: Path, small: bool) -> None:
 # -- videos
 # --------------------------------------------------------------------------------------------------------------
 def transnet_model(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
-    """The network alone, frames of 27 x 48 given: frames a second that count, in float32 and as the stage asks."""
+    """Measure the network alone on frames of 27 x 48: frames per second in float32 and as the stage asks."""
     import torch
 
     from tamis.stages.video.clipping import transnetv2_extraction as stages
@@ -401,7 +403,7 @@ def write_weights(folder: Path) -> None:
 
 
 def transnet(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
-    """Times real time of 720p: one video on one core and the GPU; a run over several videos, from files to clips.
+    """Measure 720p in times real time: one video on one core and the GPU, and a run from files to clips.
 
     Decoding alone.
     """

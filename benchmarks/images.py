@@ -120,7 +120,7 @@ def walking(folder: Path, small: bool) -> None:
 
 
 def memory(folder: Path, small: bool) -> None:
-    """The peak of whole runs under 400 MB, the process tree seen from outside."""
+    """Measure the peak of whole runs under 400 MB, the process tree seen from outside."""
     n = 12 if small else 36
     source = folder / "large"
     source.mkdir()

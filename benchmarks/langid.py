@@ -49,7 +49,7 @@ def batches(texts: list[str]) -> list[pa.Array]:
 
 
 def library_labels(path: str, texts: list[str]) -> tuple[list[str], float]:
-    """What fastText itself says of whole texts, and the seconds that it took."""
+    """Return fastText's own answers for whole texts, and the seconds that it took."""
     import fasttext  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     model: Any = fasttext.load_model(path)

@@ -1,6 +1,4 @@
-"""Measuring a command and its whole process tree: the shared tool where it is there, a small sampler of our own
-otherwise.
-"""
+"""Measure a command with its whole process tree, by the shared tool or by a small sampler."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Classifiers on the CPU: `tamis classify` beside a plain loop over `transformers`, both from JSONL to JSONL on the
-same cores.
+"""Measure classifiers on the CPU: `tamis classify` beside a plain loop over `transformers`.
+
+Both go from JSONL to JSONL on the same cores.
 
     python benchmarks/models.py [--documents N] [--write]
 
@@ -37,12 +38,14 @@ import json, sys, torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 folder, source, target = sys.argv[1:4]
 torch.set_num_threads(int(sys.argv[4]))
-tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForSequenceClassification.from_pretrained(folder).eval()
+tokenizer = AutoTokenizer.from_pretrained(folder)
+model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
 rows = [json.loads(line) for line in open(source)]
 with torch.inference_mode(), open(target, "w") as out:
     for i in range(0, len(rows), 32):
         some = rows[i : i + 32]
-        ids = tokenizer([r["text"] for r in some], truncation=True, max_length=512, padding=True, return_tensors="pt", return_token_type_ids=False)
+        options = dict(truncation=True, max_length=512, padding=True, return_tensors="pt", return_token_type_ids=False)
+        ids = tokenizer([r["text"] for r in some], **options)
         labels = model(**ids).logits.argmax(1).tolist()
         for row, label in zip(some, labels):
             out.write(json.dumps({**row, "label": model.config.id2label[label]}) + "\\n")
@@ -66,8 +69,9 @@ def documents(n: int, paragraphs: bool) -> list[str]:
 
 
 def build(folder: Path, kind: str, texts: list[str]) -> None:
-    """A model of the size of MiniLM (BERT, 6 layers of 384) or of DeBERTa-v3-xsmall (12 layers of 384), with a
-    vocabulary of these texts.
+    """Build a model of the size of MiniLM (BERT, 6 layers of 384) or of DeBERTa-v3-xsmall (12 layers of 384).
+
+    Its vocabulary is that of these texts.
     """
     import torch
     import transformers

@@ -85,7 +85,7 @@ def job(source: Path, *more: str, pss_interval_s: float = 0.1) -> tuple[dict[str
 
 
 def cost(quick: bool) -> None:
-    """The same run without a dashboard and with one that a page is open on, in turn.
+    """Measure the same run without a dashboard and with one that a page is open on, in turn.
 
     Single runs differ by a tenth and more, for minutes at a time. So each is compared with its neighbour, and the
     middle one of many such ratios counts.
@@ -163,7 +163,7 @@ def _peak(database: Path) -> int:
 
 
 def page(quick: bool) -> None:
-    """A run of 100,000 partitions: from asking for the page to all charts drawn, in chromium."""
+    """Measure a run of 100,000 partitions: from asking for the page to all charts drawn, in chromium."""
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
 

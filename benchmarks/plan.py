@@ -102,7 +102,7 @@ def _write(path: Path, lines: list[bytes]) -> None:
 
 
 def perform(job: Job) -> dict[str, Any]:
-    """The plan, then the run, then both beside each other."""
+    """Print the plan, run, then print both side by side."""
     source = source_of(job)
     env = {**os.environ, "TAMIS_PROFILE_DIR": str(OUT / "profiles")}
     env.pop("TAMIS_PROFILES", None)

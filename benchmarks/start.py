@@ -1,5 +1,6 @@
-"""Figures of installing and starting: `make bench-start`, or `python benchmarks/start.py [--wheel FILE] [--before
-COMMIT] [--quick]`.
+"""Measure installing and starting: `make bench-start`.
+
+Usage: `python benchmarks/start.py [--wheel FILE] [--before COMMIT] [--quick]`.
 
 Installs a wheel (built for this machine's CPU, if none is given) with its dependencies into an environment of its own,
 and measures there: its size, the very first run, later runs, help, the memory of processes that do nothing, and the
@@ -94,7 +95,7 @@ def seconds(call: Callable[[], subprocess.CompletedProcess[str]]) -> float:
 
 
 def environment_bytes(place: Place) -> int:
-    """What a user gets beyond Python and pip."""
+    """Measure what a user downloads in addition to Python and pip."""
     (packages,) = (place.folder / "venv" / "lib").glob("python*/site-packages")
     files = [path for path in packages.rglob("*") if path.is_file() and not path.is_symlink()]
     ours = [p for p in files if not p.relative_to(packages).parts[0].startswith(("pip", "setuptools", "pkg_resources"))]
@@ -125,7 +126,7 @@ def idle_bytes(place: Place) -> int:
 
 
 def idle_beside(place: Place, before: Place | None) -> tuple[int, int]:
-    """Bytes of the earlier commit (0 without one) and of this one: medians of three each, one after the other in turn."""
+    """Return bytes of the earlier commit (0 without one) and of this one: medians of three each, in turn."""
     if before is not None:
         idle_bytes(before)  # it compiles its kernels
     pairs = [(idle_bytes(before) if before is not None else 0, idle_bytes(place)) for _ in range(3)]
@@ -133,7 +134,7 @@ def idle_beside(place: Place, before: Place | None) -> tuple[int, int]:
 
 
 def checkout(commit: str, folder: Path) -> str:
-    """The sources of a commit in a folder; empty where this is no checkout with that commit."""
+    """Return a folder with the sources of a commit; empty if this is no checkout with that commit."""
     folder.mkdir()
     packed = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=False)
     if packed.returncode:
@@ -150,7 +151,7 @@ def _name(pid: int) -> str:
 
 
 def smallest_budgets(place: Place, n_times: int) -> list[int]:
-    """The number that a refused run names, several times; a run with it must work."""
+    """Check that a run with the budget named by a refused run works, several times."""
     found = []
     for _ in range(n_times):
         said = place.one_document("--memory", "1MB").stderr

@@ -33,7 +33,7 @@ stages:
 
 
 def row(folder: Path, text: Path) -> tuple[str, bool]:
-    """A row of the table, and whether it is as it should be. `text`: JSONL, of which the input is cut."""
+    """Return a row of the table, and whether it is as it should be. `text`: the JSONL that the input is cut from."""
     import boto3
 
     source = folder / "faults-in"

@@ -29,14 +29,14 @@ VERSIONS: list[str] = []
 
 
 def documents(quick: bool, tenth: bool = False) -> Path:
-    """The base files ten times over: 1 GB. A tenth of that: the base files. Quick: a tenth of either."""
+    """Return the base files ten times over (1 GB) and once; a tenth of either if quick."""
     if quick and tenth:
         return head_of_base("base-head", 0.1)
     return data.many(1) if quick or tenth else data.many(10)
 
 
 def head_of_base(name: str, share: float) -> Path:
-    """A folder with the first lines of every base file."""
+    """Make a folder with the first lines of every base file."""
     folder = data.DATA / name
     folder.mkdir(parents=True, exist_ok=True)
     for part in data.base():
@@ -76,7 +76,7 @@ def run(command: list[str], target: Path, env: dict[str, str] | None = None) -> 
 
 
 def best_of_tamis(rules: str, source: Path, n_runs: int = 3) -> dict[str, Any]:
-    """The shortest wall and CPU time of the runs, and the largest peak."""
+    """Return the shortest wall and CPU time of the runs, and the largest peak."""
     command = [TAMIS, "filter", rules, str(source), str(OUT / rules), "--memory", f"{BUDGET_MB}MB", "--quiet"]
     runs = [run(command, OUT / rules) for _ in range(n_runs)]
     best = {key: min(r[key] for r in runs) for key in ("wall_s", "cpu_s")}

@@ -1,5 +1,4 @@
-"""Videos: cutting without re-encoding beside encoding, TransNetV2 and motion in times real time, and peaks of whole
-runs, seen from outside.
+"""Measure videos: cutting, encoding, TransNetV2 and motion in times real time, and peaks of whole runs.
 
     python benchmarks/video.py [--small]
 

@@ -24,7 +24,7 @@ def _first_example(_: None) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What collecting has imported stays for good: the garbage collector need not look at it before every test."""
+    """Freeze what collecting has imported, so that the garbage collector skips it before every test."""
     # Before its first example Hypothesis asks the collector who holds the random generator that it has just made, and
     # warns when nobody is found. The collector does not find holders that are frozen, and from Python 3.14 on this one
     # would be: the dict is watched even while it is empty.

@@ -1,6 +1,4 @@
-"""tests/support/bounded.py: a command always ends, and nothing it started is left. limits.py: nor does a test wait for
-ever.
-"""
+"""tests/support/bounded.py: a command always ends with all that it started; limits.py: no test waits for ever."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The documentation is true: code blocks run, recipes run, the reference is up to date, the table of odd records holds."""
+"""The documentation is true: code blocks and recipes run, the reference is current, odd records are as listed."""
 
 from __future__ import annotations
 

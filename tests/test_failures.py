@@ -26,7 +26,7 @@ from tamis.formats.compression import zstd
 
 
 def made_by(package: str, exc: Exception) -> Exception:
-    """The exception, as raised by code of that package (compiled modules leave frames with their name too)."""
+    """Return the exception as raised by code of that package (frames of compiled modules are named, too)."""
     try:
         exec("raise exc", {"__name__": f"{package}.lib", "exc": exc})
     except Exception as raised:

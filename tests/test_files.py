@@ -28,7 +28,7 @@ def about(uid: int, mode: int) -> os.stat_result:
 
 @pytest.fixture
 def victim(tmp_path: Path) -> Path:
-    """A file that nobody may touch."""
+    """Make a file that must not change."""
     path = tmp_path / "victim"
     path.write_text("precious")
     return path

@@ -1,6 +1,4 @@
-"""The launch files in examples/: the Slurm script is executed as far as one machine allows, the KubeRay file is read
-and checked.
-"""
+"""The launch files in examples/: the Slurm script is executed locally, the KubeRay file is parsed and checked."""
 
 from __future__ import annotations
 
@@ -51,8 +49,9 @@ def test_the_slurm_script_does_all_parts_and_submits_the_join(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_the_slurm_script_runs_for_real(tmp_path: Path) -> None:
-    """Two tasks one after the other and the join, with the command itself (an exact deduplication of a few documents:
-    fuzzy takes long).
+    """Two tasks one after the other and the join, with the command itself.
+
+    An exact deduplication of a few documents: fuzzy takes long.
     """
     (tmp_path / "in").mkdir()
     for f in range(2):

@@ -25,7 +25,7 @@ def test_what_is_changed_in_the_library_is_seen(monkeypatch: pytest.MonkeyPatch)
 
 
 def said_by(code: str) -> tuple[str, str]:
-    """What a fresh Python prints, and what it complains of."""
+    """Return what a fresh Python prints, and its complaints."""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     return done.stdout, done.stderr
 

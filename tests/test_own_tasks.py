@@ -178,14 +178,14 @@ def test_tasks_of_another_program_are_not_read_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("more", [{}, {"initial_tasks": [EmptyTask()]}])
 def test_a_stage_that_raises_is_never_finished(more: dict[str, Any]) -> None:
-    expected = r"stage 'fails': ValueError: no such thing \[test_own_tasks.py, line \d+, in process: raise ValueError\(\"no such thing\"\)\]"
+    expected = r"stage 'fails': ValueError: no such thing \[test_own_tasks.py, line \d+, in process: raise ValueError"
     with pytest.raises(TamisError, match=expected):
         run(Fails(), **more)
 
 
 def test_the_first_exception_is_told_with_its_document(tmp_path: Path) -> None:
     source = corpus(tmp_path / "in")
-    expected = r"fails on 2\d of \d+ documents so far.*first: stage 'fails': ValueError: no such thing on one record of .*a.jsonl \(at \d+"
+    expected = r"fails on 2\d of \d+ documents so far.*ValueError: no such thing on one record of .*a.jsonl \(at \d+"
     with pytest.raises(Incomplete, match=expected):
         run(JsonlReader(source), Fails())
     few = corpus(tmp_path / "few", 3)

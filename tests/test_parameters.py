@@ -1,6 +1,4 @@
-"""Numbers in public constructors and settings: wrong types and values are refused by name, before anything is read or
-started.
-"""
+"""Numbers in public constructors and settings: wrong types and values are refused by name before the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which documents a stage gets together: exact numbers of files, several partitions in one call, formats by the reader."""
+"""Which documents a stage gets together: numbers of files, several partitions in one call, formats by reader."""
 
 from __future__ import annotations
 

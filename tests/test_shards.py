@@ -256,9 +256,7 @@ def files_of(output: Path) -> dict[str, bytes]:
 
 
 def test_nothing_is_moved_before_every_shard_was_looked_at(source: Path, tmp_path: Path) -> None:
-    """A shard whose files were taken away could not be run again, and made anew its files would lie beside the old
-    ones.
-    """
+    """A shard whose files were removed is refused: made anew, its files would join the old ones."""
     for i in range(2):
         filtered(source, tmp_path / "all", shard=f"{i}/2")
     manifest = tmp_path / "all" / "shard-00001-of-00002" / "_tamis" / "manifest.json"

@@ -47,7 +47,7 @@ def lazy() -> tuple[DocumentBatch, Records]:
 
 
 def returned(data: Any, batch: DocumentBatch) -> DocumentBatch:
-    """What a stage of a user's returned, with its lineage given back."""
+    """Return a batch as a user's stage would, with its lineage restored."""
     child = DocumentBatch("set", data)
     adopt(child, [batch])
     return child

@@ -18,7 +18,7 @@ def slow_files() -> list[str]:
 
 
 def make_list(name: str) -> list[str]:
-    """A variable of the Makefile."""
+    """Return a variable of the Makefile."""
     found = re.search(rf"^{name} := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert found, f"the Makefile has no {name}"
     return found[1].split()

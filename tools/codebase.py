@@ -164,7 +164,7 @@ def private_once(found: dict[str, Module]) -> tuple[list[str], int]:
 
 
 def cycles(found: dict[str, Module]) -> list[str]:
-    """Groups of packages that import each other in circles, imports inside functions included."""
+    """Return groups of packages that import each other in circles, imports inside functions included."""
 
     def package(name: str) -> str:
         parts = name.split(".")

@@ -433,7 +433,7 @@ def _records(path: Path) -> Iterator[str]:
 
 
 def contents(output: Path) -> dict[str, str]:
-    """A hash for each file of an output, and for the rejected and quarantined records of its run directory."""
+    """Return a hash for each file of an output, and for its rejected and quarantined records."""
     found = {}
     for path in sorted(p for p in output.rglob("*") if p.is_file() and "_tamis" not in p.parts):
         digest = hashlib.blake2b(digest_size=12)
@@ -450,7 +450,7 @@ def contents(output: Path) -> dict[str, str]:
 
 
 def facts(printed: str) -> Any:
-    """What a command printed as JSON, without what differs from run to run."""
+    """Return what a command printed as JSON, without what differs from run to run."""
     start = printed.find("{")
     return _steady(json.loads(printed[start:])) if start >= 0 else None
 

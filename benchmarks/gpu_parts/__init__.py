@@ -1,3 +1,1 @@
-"""Parts of benchmarks/gpu.py: what is run (jobs), what it runs on (corpus, model_folders), how (end_to_end, model_only)
-and the page.
-"""
+"""Parts of benchmarks/gpu.py: the jobs, their input (corpus, model_folders), how they run, and the page."""

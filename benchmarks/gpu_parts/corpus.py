@@ -33,14 +33,14 @@ def made_up(n: int = 60) -> list[str]:
 
 
 def marked(texts: list[str], n: int) -> Iterator[tuple[int, str]]:
-    """`n` documents: the texts again and again, each time with another mark before them, so that no two are the same."""
+    """Yield `n` documents: the texts over and over, each time with another mark, so that no two are the same."""
     for i in range(n):
         turn, at = divmod(i, len(texts))
         yield i, texts[at] if turn == 0 else f"{turn}. {texts[at]}"
 
 
 def write(folder: Path, texts: list[str], n: int) -> int:
-    """These documents as JSONL files; returns how many characters they have.
+    """Write these documents as JSONL files; return how many characters they have.
 
     Each text is encoded once, however often it comes.
     """

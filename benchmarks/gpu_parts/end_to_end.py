@@ -51,9 +51,7 @@ def run(job: Job, models: Path, source: Path, output: Path, workers_per_gpu: int
 
 
 def from_database(run_dir: Path) -> dict[str, Any]:
-    """What the run database tells: the rate between the first unit and the last of the workers that had the model, and
-    the GPU's share.
-    """
+    """Read the run database: the rate while workers had the model, and the GPU's share."""
     found: dict[str, Any] = {}
     database = run_dir / "run.sqlite"
     with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as db:

@@ -1,6 +1,4 @@
-"""Exact keys and the keys of sketches: the CPU's kernels beside the GPU's, whether they are the same, and what `auto`
-chooses.
-"""
+"""Compare exact keys and sketch keys of the CPU's and the GPU's kernels: results, speed, and the choice of `auto`."""
 
 from __future__ import annotations
 
@@ -61,7 +59,7 @@ def run(texts: list[str], device: str, tiny: bool) -> dict[str, Any]:
 
 
 def timed(work: Callable[[], Any], n_bytes: int, wait: Callable[[], Any] = lambda: None) -> tuple[Any, float]:
-    """What it gives, and GB/s of the faster of two times after a first one."""
+    """Return the result, and GB/s of the faster of two runs after a first one."""
     work()
     wait()
     best = float("inf")

@@ -1,6 +1,4 @@
-"""The jobs with a model: which model, of which size, over how much of each document, and which rates they have to
-reach.
-"""
+"""The jobs with a model: model, size, how much of each document it reads, and the rates to reach."""
 
 from __future__ import annotations
 
@@ -51,13 +49,14 @@ class Job:
         ).decompose()
 
     def tiny(self) -> Job:
-        """The same with 50 documents, to try the script."""
+        """Return the same job with 50 documents, to try the script."""
         return replace(self, max_tokens=64, n_documents=50, n_model_only=20, memory="3GB", blocksize="16KB")
 
     def flop(self, config: Any, tokens: list[tuple[int, int]]) -> float:
-        """Floating point operations of one document on average: matrix products and attention, without what positions
-        add. `tokens`: of each document, all and those that go through the network; the others were read once for all
-        documents, and are only looked at.
+        """Return the floating point operations of one document on average: matrix products and attention.
+
+        What positions add is left out. `tokens`: of each document, all, and those that go through the network; the
+        others were read once for all documents, and are only looked at.
         """
         width, inner, layers = config.hidden_size, config.intermediate_size, config.num_hidden_layers
         weights = layers * (4 * width * width + (3 if self.kind == "llama" else 2) * width * inner)

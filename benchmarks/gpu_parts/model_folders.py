@@ -1,5 +1,4 @@
-"""Models of the real sizes with random weights, and tokenizers of the real kinds trained on the corpus, as folders that
-the product loads.
+"""Models of the real sizes with random weights, and tokenizers of the real kinds trained on the corpus.
 
 Random weights are as fast as trained ones. Tokenizers: SentencePiece's kind (words with a mark before them, pieces by
 likelihood) for DeBERTa, the same with merges for Llama, WordPiece for BERT and MiniLM; each as large as training on
@@ -53,7 +52,7 @@ _SHARD_BYTES = 2 << 30
 
 
 def build(root: Path, kind: str, texts: list[str], tiny: bool, device: str) -> None:
-    """The folder `root`/`kind`, unless it is there; for Llama also `root`/adapter."""
+    """Make the folder `root`/`kind` if it is missing; for Llama also `root`/adapter."""
     folder = root / kind
     if (folder / "config.json").exists():
         return

@@ -1,5 +1,6 @@
-"""One job without the rest: plain transformers with length buckets, and the product's model stage, over the same tokens
-in one process.
+"""Run one job without the engine: plain transformers with length buckets, and the product's model stage.
+
+Over the same tokens in one process.
 """
 
 from __future__ import annotations
@@ -76,9 +77,7 @@ def seconds(work: Callable[[], Any], device: str) -> float:
 
 
 def plain_rate(network: Callable[..., Any], tokens: list[list[int]], size: int, device: str) -> tuple[int, float]:
-    """Documents and seconds of batches of one size, sorted by length, from long and short ones alike until the time is
-    up.
-    """
+    """Return documents and seconds of equal batches, sorted by length, until the time is up."""
     import torch
 
     ordered = sorted(tokens, key=len)
@@ -112,7 +111,7 @@ def padded(group: list[list[int]], device: str) -> tuple[Any, Any]:
 
 
 def plain(job: Job, models: Path, device: str) -> tuple[Callable[..., Any], Any, Callable[..., float | None]]:
-    """The model as transformers runs it, its configuration, and how far the product's answers are from its answers."""
+    """Return the model as transformers runs it, its configuration, and how far the product's answers are off."""
     import torch
     import transformers
     from safetensors.torch import load_file
@@ -165,7 +164,7 @@ def plain(job: Job, models: Path, device: str) -> tuple[Callable[..., Any], Any,
 
 
 def worst(found: Any, network: Callable[..., Any], tokens: list[list[int]], device: str) -> float:
-    """The largest difference between the product's numbers and those of transformers, one text at a time."""
+    """Return the largest difference between the product's numbers and those of transformers, text by text."""
     import numpy as np
 
     rows = np.array(found.to_pylist(), np.float64).reshape(len(tokens), -1)

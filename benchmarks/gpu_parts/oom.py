@@ -1,5 +1,6 @@
-"""A device on which a batch twice as large as fits is tried first: failures, out-of-memory events for each length, and
-the rate beside the best fixed size.
+"""Try a batch twice as large as fits: failures, out-of-memory events by length, and the rate.
+
+The rate is shown beside that of the best fixed size.
 
 The model is a padded one (DistilBERT, 6 layers of 768), so that each padded length learns by itself. Documents have the
 lengths of the corpus.

@@ -37,7 +37,7 @@ def read(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def rows(figures: dict[str, Any]) -> list[Row]:
-    """The rows of one part. A step that failed is a row of its own."""
+    """Return the rows of one part; a step that failed is a row of its own."""
     failed: list[Row] = [
         (f"{name}: failed", str(step["error"]), False)
         for name, step in figures.items()
@@ -166,7 +166,7 @@ def _of_job(figures: dict[str, Any]) -> list[Row]:
 
 
 def write(at: Path, measured: dict[str, dict[str, Any]]) -> None:
-    """The page, from the figures of all parts that there are."""
+    """Return the page, from the figures of all parts that exist."""
     lines = ["# Models and deduplication on a GPU", "", "Written by `make bench-gpu` (`benchmarks/gpu.py --page`)."]
     some = next((f["model_only"] for f in measured.values() if "card" in f.get("model_only", {})), {})
     if some:

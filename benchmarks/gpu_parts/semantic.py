@@ -1,5 +1,4 @@
-"""Semantic deduplication of vectors in clusters, with copies of some of them planted: time, peak of the host's memory,
-and recall.
+"""Measure semantic deduplication of vectors in clusters with planted copies: time, host memory and recall.
 
 Vectors of one cluster have a cosine of about 0.7, copies of about 0.98, and `eps` is 0.05: what brute force within the
 clusters finds are the copies (looked at in some clusters).

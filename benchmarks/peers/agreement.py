@@ -29,30 +29,31 @@ ABOUT = """# Tamis and datatrove
 
 Written by `python benchmarks/peers/agreement.py`; `tests/stages/text/filters/test_datatrove.py` keeps it true.
 
-Tamis' Gopher, C4 and FineWeb sets follow the filters of [datatrove](https://github.com/huggingface/datatrove) rule by rule, in
-the same order and with the same limits, but split a text in another way. Both judged every document of a corpus of technical
-documentation in twelve languages ({n_documents:,} documents, {n_mb:.0f} MB), by {version}:
+Tamis' Gopher, C4 and FineWeb sets follow the filters of [datatrove](https://github.com/huggingface/datatrove) rule by
+rule, in the same order and with the same limits, but split a text in another way. Both judged every document of a
+corpus of technical documentation in twelve languages ({n_documents:,} documents, {n_mb:.0f} MB), by {version}:
 
 {summary}
 
-- *Same words*: datatrove with Tamis' words and sentences in place of its tokenizer. What is left is the rules, and there every
-  document gets the same verdict for the same reason. Values are compared too, each as the limit of datatrove's own rule, which
-  must keep the document there and drop it one floating-point number further.
+- *Same words*: datatrove with Tamis' words and sentences in place of its tokenizer. What is left is the rules, and
+  there every document gets the same verdict for the same reason. Values are compared too, each as the limit of
+  datatrove's own rule, which must keep the document there and drop it one floating-point number further.
 - *Own words*: datatrove as it comes. All of these differences are differences of words and sentences.
 
 ## Words
 
-Tamis splits at whitespace, `str.split()`; datatrove asks spaCy, which makes a word of each bracket, quote, full stop and most
-other punctuation. So datatrove sees more and shorter words:
+Tamis splits at whitespace, `str.split()`; datatrove asks spaCy, which makes a word of each bracket, quote, full stop
+and most other punctuation. So datatrove sees more and shorter words:
 
 - fewer of them have a letter (`gopher_below_alpha_threshold`), which text with code and markup does not survive;
-- the mean is lower (`gopher_above_avg_threshold` drops less), and there are enough of them (`gopher_short_doc`, `list_ratio`,
-  `gopher_too_many_hashes` drop less);
-- n-grams are shorter and repeat more (`duplicated_*_n_grams`), and `top_*_gram` counts the spaces it puts between the pieces;
+- the mean is lower (`gopher_above_avg_threshold` drops less), and there are enough of them (`gopher_short_doc`,
+  `list_ratio`, `gopher_too_many_hashes` drop less);
+- n-grams are shorter and repeat more (`duplicated_*_n_grams`), and `top_*_gram` counts the spaces it puts between the
+  pieces;
 - stop words are found also where they touch punctuation (`gopher_enough_stop_words`).
 
-C4 counts sentences. Here a sentence ends at `.`, `?` or `!`, with closing quotes or brackets, before whitespace or the end of the
-line; spaCy also ends one inside `System.Text`, and does not after `e.g.`
+C4 counts sentences. Here a sentence ends at `.`, `?` or `!`, with closing quotes or brackets, before whitespace or
+the end of the line; spaCy also ends one inside `System.Text`, and does not after `e.g.`
 
 Documents that each rule drops first, datatrove with its own words:
 
@@ -62,15 +63,16 @@ Documents that each rule drops first, datatrove with its own words:
 
 None of it changes a verdict on this corpus.
 
-- A citation such as `[1]` or `[edit]` inside a line: datatrove takes it out before it counts sentences and looks for phrases. Here it
-  is left out only at the end of a line, where it would hide the end mark; `gamma.[1] Delta` is one sentence.
-- A text without words: the verdicts are the same, but where the limits are changed so that the first rules let it pass, datatrove's
-  rules divide by the number of words; here their value is 0.
+- A citation such as `[1]` or `[edit]` inside a line: datatrove takes it out before it counts sentences and looks for
+  phrases. Here it is left out only at the end of a line, where it would hide the end mark; `gamma.[1] Delta` is one
+  sentence.
+- A text without words: the verdicts are the same, but where the limits are changed so that the first rules let it
+  pass, datatrove's rules divide by the number of words; here their value is 0.
 - A limit of 0 is a limit here, and None switches a rule off; datatrove's Gopher filters take both for off.
-- `C4Quality` never changes a text; datatrove's filter keeps only the lines that pass. Here that is a modifier's work: [modifiers.md](modifiers.md).
-- Other stop words, other end marks, other lengths of short lines and C4's switches per line are not parameters of the sets; write the
-  rule with `StatisticFilter` ([filters.md](filters.md)).
-"""
+- `C4Quality` never changes a text; datatrove's filter keeps only the lines that pass. Here that is a modifier's work:
+  [modifiers.md](modifiers.md).
+- Other stop words, other end marks, other lengths of short lines and C4's switches per line are not parameters of the
+  sets; write the rule with `StatisticFilter` ([filters.md](filters.md)). """
 
 
 def batches(path: Path) -> Iterator[list[dict[str, Any]]]:
@@ -118,7 +120,10 @@ def unexplained(pairs: list[Pair], name: str) -> tuple[int, int, int]:
 
 
 def summary(pairs: list[Pair]) -> Iterator[str]:
-    yield "| filter | same words: other verdicts | values compared | other values | own words: both keep | both drop | only Tamis keeps | only datatrove keeps |"
+    yield (
+        "| filter | same words: other verdicts | values compared | other values | own words: both keep | both drop | "
+        "only Tamis keeps | only datatrove keeps |"
+    )
     yield "|---|---|---|---|---|---|---|---|"
     for name in SETS:
         kept = Counter((not ours["verdict"][name], not theirs["own"][name]) for ours, theirs in pairs)

@@ -104,7 +104,7 @@ SPLITTING = TamisSplitting()
 
 
 def verdict(one: Any, text: str) -> str:
-    """The rule that drops the text, "" where none does."""
+    """Return the rule that drops the text, "" if none does."""
     try:
         answer = one.filter(Document(text=text, id=""))
     except Exception as exc:  # what it does with a text that it cannot judge is a finding, not a failure of this script
@@ -113,7 +113,7 @@ def verdict(one: Any, text: str) -> str:
 
 
 def limited(name: str, rule: str, limit: float) -> Any:
-    """datatrove's filter with one rule only, at this limit."""
+    """Return datatrove's filter with one rule only, at this limit."""
     gram = re.fullmatch(r"top_(\d+)_gram|duplicated_(\d+)_n_grams", rule)
     if gram:
         top, duplicate = gram.groups()

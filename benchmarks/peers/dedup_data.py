@@ -1,4 +1,4 @@
-"""Input of the deduplication benchmarks, made once: real text that is not its own copy, and very many tiny documents."""
+"""Make the input of the deduplication benchmarks once: distinct real text, and very many tiny documents."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EQUAL, _NEAR = 0.10, 0.05  # of the tiny documents: equal to another one, and o
 
 
 def varied(n_times: int) -> Path:
-    """The base files n times over, about 100 MB each, every time in another alphabet.
+    """Return the base files n times over, about 100 MB each, every time in another alphabet.
 
     Letters are exchanged for others, alike in all documents of a copy: lengths, words and the duplicates within a copy
     stay as they are, and documents of two copies have nothing in common. Plain copies would make nine of ten documents

@@ -19,7 +19,7 @@ PACKAGES = {
 
 
 def python(peer: str) -> str | None:
-    """The interpreter of a peer's environment; None, after a line that says why, where pip cannot make it."""
+    """Return the interpreter of a peer's environment; print why and return None if pip cannot make it."""
     folder = data.DATA / "peers" / peer
     ready, found, wanted = folder / ".ready", str(folder / "bin" / "python"), " ".join(PACKAGES[peer])
     if ready.exists() and ready.read_text() == wanted:

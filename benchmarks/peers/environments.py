@@ -59,7 +59,7 @@ class Peer:
 
 
 def installed(name: str) -> Peer | None:
-    """The peer; None, after a line that says why, where pip cannot install it."""
+    """Return the peer; print why and return None if pip cannot install it."""
     peer = Peer(name, data.DATA / "peers" / name)
     ready, wanted = peer.folder / ".ready", " ".join(PACKAGES[name])
     if ready.exists() and ready.read_text() == wanted:

@@ -1,5 +1,4 @@
-"""Every score of the 28-filter English set, kept as columns, whatever the filters would drop: `python tamis_score.py IN
-OUT`.
+"""Keep every score of the 28-filter English set as a column: `python tamis_score.py IN OUT`.
 
 `tamis filter` would drop a long document by its number of words and compute nothing more. Prints one JSON line.
 """

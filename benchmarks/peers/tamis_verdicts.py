@@ -33,7 +33,7 @@ def judged(made: RuleSet, texts: Sequence[str]) -> list[tuple[str, dict[str, flo
 
 
 def comparable(name: str, text: str, verdict: str, values: dict[str, float]) -> dict[str, float]:
-    """The values that datatrove can be asked for.
+    """Return the values that datatrove can be asked for.
 
     It divides by the number of words, for Gopher by that of words that are not only punctuation, has no most frequent
     n-gram where there are fewer words than n, and C4's rules look no further than the line that drops a document.

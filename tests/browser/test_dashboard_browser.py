@@ -1,6 +1,4 @@
-"""The dashboard and the report in a real browser (Debian's chromium, headless): pages load, charts move, nothing
-complains.
-"""
+"""Dashboard and report in a real browser (Debian's chromium, headless): pages load, charts move, no errors."""
 
 from __future__ import annotations
 
@@ -106,7 +104,7 @@ def served(run_dir: Path, token: str = "") -> Iterator[str]:
 
 @contextlib.contextmanager
 def growing(folder: Path) -> Iterator[Callable[[], None]]:
-    """A run that goes on: a moment more every 0.3 s, until the end of the block."""
+    """Simulate a run in progress: one more sample every 0.3 s, until the end of the block."""
     end, seconds = threading.Event(), 60
 
     def write() -> None:

@@ -1,5 +1,6 @@
-"""On a real Ray cluster of one node: filters, deduplication and curation by every executor, from Python and from the
-command line.
+"""Run filters, deduplication and curation on a real Ray cluster of one node, by every executor.
+
+From Python and from the command line.
 
 Run by test_ray.py in a process of its own. Prints one line of JSON.
 """
@@ -77,7 +78,7 @@ def command(*arguments: str) -> int:
 
 
 def start(client: Any) -> None:
-    """A machine on which no cluster starts in a minute is no place for this test."""
+    """Skip the test on a machine where no cluster starts within a minute."""
     watch = threading.Timer(START_S, give_up)
     watch.daemon = True
     watch.start()

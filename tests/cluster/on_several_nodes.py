@@ -1,5 +1,4 @@
-"""Kills on a real Ray cluster of several nodes (as processes of this machine): of a worker, an agent, a node and the
-driver.
+"""Kill a worker, an agent, a node and the driver on a real Ray cluster of several nodes (local processes).
 
 `on_several_nodes.py NAME KINDS`: the executor, and what is killed, joined by +. Run by test_kills.py in a process of
 its own. One line of JSON.
@@ -49,7 +48,7 @@ def ended(process: subprocess.Popen[bytes], output: str, seconds: float = 150.0)
 
 
 def of_kind(comm: str, below: int) -> list[int]:
-    """Processes of ours by the name that they gave themselves, below this one (agents are below Ray's own)."""
+    """Return our processes below this one by the name that they set (agents are below Ray's own)."""
     found = []
     for pid in descendants(below):
         with contextlib.suppress(OSError):

@@ -1,6 +1,4 @@
-"""Workers, agents, a node and the driver are killed on a cluster of two nodes: the same content, and nothing left
-behind.
-"""
+"""Kills of workers, agents, a node and the driver on two nodes: the same content, and no processes left."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def two_agents() -> Iterator[HereExecutor]:
 
 
 def told(output: Path) -> tuple[list[str], Any]:
-    """The documents that stay, and what goes for which."""
+    """Return the documents that stay, and the partner of each one that is removed."""
     import pyarrow.parquet as pq
 
     stay = [json.loads(line)["id"] for path in sorted(output.glob("*.jsonl")) for line in path.read_text().splitlines()]

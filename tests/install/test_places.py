@@ -1,6 +1,4 @@
-"""Tamis where hardly anything can be written: a read-only container, a home that is not there, no bytecode, another
-user.
-"""
+"""Tamis where hardly anything is writable: a read-only container, no home, no bytecode, another user."""
 
 from __future__ import annotations
 

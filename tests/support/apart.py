@@ -1,6 +1,4 @@
-"""Scripts that start clusters, run apart from pytest: in a session of their own, with a time limit, everything they
-leave ended and named.
-"""
+"""Run scripts that start clusters outside of pytest: in a session of their own, with a time limit, cleaned up."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ SUPPORT = Path(__file__).parent
 
 @dataclass
 class Apart:
-    """What a script said: the JSON object of its last line, what it printed before, and processes that it left behind."""
+    """Output of a script: the JSON object of its last line, what it printed before, and leftover processes."""
 
     code: int
     found: dict[str, Any]

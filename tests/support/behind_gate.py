@@ -46,7 +46,7 @@ class BehindGate:
         self._ours.sendall(line.encode() + b"\n")
 
     def answer(self) -> str:
-        """What `result` is then, or the error."""
+        """Return the value of `result` afterwards, or the error."""
         data = b""
         while not data.endswith(b"\n"):
             more = self._ours.recv(4096)

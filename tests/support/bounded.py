@@ -32,7 +32,7 @@ def adopt_orphans() -> None:
 
 
 def stay_ordinary() -> None:
-    """What is started from now on cannot make itself real-time, as root either.
+    """Keep processes started from now on from becoming real-time, even as root.
 
     An encoder did: at the highest priority on all cores it left nobody else a turn, and no signal ended it any more.
     """
@@ -65,7 +65,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def name_of(pid: int) -> str:
-    """The command line of `pid`, for messages."""
+    """Return the command line of `pid`, for messages."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
@@ -95,7 +95,7 @@ def reap() -> Iterator[tuple[int, int]]:
 
 
 def wait_for(pid: int, seconds: float) -> int | None:
-    """The exit code of our child `pid`, or None when the time is up; whatever else ends meanwhile is collected."""
+    """Return the exit code of our child `pid`, or None when the time is up; reap all others meanwhile."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         for ended, code in reap():

@@ -1,5 +1,4 @@
-"""The budget matrix: jobs of every kind under three budgets, on a machine that never ran Tamis and on one that did,
-seen from outside.
+"""The budget matrix: jobs of every kind under three budgets, on first and later runs, seen from outside.
 
 A cell is one command. tests/faults/test_budget_matrix.py asks that no cell goes over its budget, benchmarks/budget.py
 writes what they take into docs/benchmarks-budget.md.
@@ -236,7 +235,7 @@ def make_input(folder: Path, n_bytes: int) -> None:
 
 
 def command_of(job: str, budget: str, source: Path, target: Path, folder: Path) -> list[str]:
-    """The command of a job: one of JOBS or of HOSTILE, which is a stage beside a reader and a writer."""
+    """Return the command of a job: one of JOBS, or of HOSTILE, a stage between a reader and a writer."""
     if job in HOSTILE:
         mb = parse_size(budget) * WANTED // 10**6
         mapped, recipe = folder / f"mapped-{mb}", folder / "hostile.yaml"
@@ -253,7 +252,7 @@ def command_of(job: str, budget: str, source: Path, target: Path, folder: Path) 
 
 
 def run_cells(job: str, budget: str, source: Path, folder: Path, home: Path | None = None) -> Iterator[Cell]:
-    """The first run and a later one.
+    """Yield the first run and a later one.
 
     First: nothing compiled and nothing learned, or, with kernels in `home`, nothing learned.
     """

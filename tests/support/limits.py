@@ -19,14 +19,14 @@ GRACE_S = 5.0
 
 
 def limit_s(item: pytest.Item) -> float:
-    """What pytest-timeout allows for this test; 0: no limit."""
+    """Return what pytest-timeout allows for this test; 0: no limit."""
     marker = item.get_closest_marker("timeout")
     told = marker.args[0] if marker is not None and marker.args else item.config.getini("timeout")
     return float(told or 0)
 
 
 def present() -> frozenset[str]:
-    """The processes that there are now.
+    """Return the processes that exist now.
 
     A clock would not do: not every sandbox says when a process began on the clock it lets us read.
     """

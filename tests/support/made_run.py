@@ -31,7 +31,7 @@ def make_run(
     rising: bool = False,
     ended_at: float | None = None,
 ) -> Path:
-    """The run directory (`folder` itself), its last sample at `ended_at` (now)."""
+    """Write a run directory (`folder` itself) whose last sample is at `ended_at` (default: now)."""
     folder.mkdir(parents=True, exist_ok=True)
     end = time.time() if ended_at is None else ended_at
     database = RunDatabase(str(folder / "run.sqlite"))
@@ -332,7 +332,7 @@ def manifest(seconds: float) -> dict[str, Any]:
 
 
 def make_version_1(folder: Path) -> Path:
-    """A database as the first version wrote it."""
+    """Write a database as the first version wrote it."""
     folder.mkdir(parents=True, exist_ok=True)
     db = sqlite3.connect(folder / "run.sqlite")
     db.executescript(

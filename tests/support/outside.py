@@ -48,7 +48,7 @@ def pss_bytes(pid: int) -> int:
 
 
 def below(pid: int) -> list[int]:
-    """The process and all below it."""
+    """Return the process and all below it."""
     found, i = [pid], 0
     while i < len(found):
         try:
@@ -123,8 +123,9 @@ def _kill(pid: int) -> None:
 
 
 def measured(command: list[str], timeout_s: float = 120.0, **environment: str) -> Seen:
-    """`watch` in a process of its own, so that the caller's threads do not slow it: what it saw, and what the command
-    printed.
+    """Run `watch` in a process of its own, so that the caller's threads do not slow it.
+
+    Returns what it measured, and what the command printed.
     """
     done = subprocess.run(
         [sys.executable, __file__, "--timeout", str(timeout_s), *command],

@@ -1,5 +1,6 @@
-"""A real S3 server on loopback, in a process of its own, and a proxy before it that does what networks do: refuse, slow
-down, cut connections, lose answers. The server lives as long as the test session and holds small data only.
+"""A real S3 server on loopback in a process of its own, and a proxy that injects network faults.
+
+Faults: refused, slow, cut and unanswered requests. The server lives as long as the test session and holds small data.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ class S3Server:
 
 
 class FaultyProxy:
-    """Passes requests on to a server. `fault(method, path, n)` says what happens to request n: "" (nothing) or one of
+    """A proxy that passes requests on to a server, with faults.
+
+    `fault(method, path, n)` says what happens to request n: "" (nothing) or one of
 
     403 500 503   answered so, not passed on    drop   the connection is closed, not passed on
     lost      passed on, but not answered       cut    answered with half of the body
@@ -129,7 +132,7 @@ class FaultyProxy:
             def _close(self) -> None:
                 self.close_connection = True
 
-            do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass
+            do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass  # noqa: N815
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True

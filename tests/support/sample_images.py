@@ -12,7 +12,7 @@ from PIL import Image
 
 
 def pixels(seed: int, width: int = 40, height: int = 30) -> np.ndarray[Any, Any]:
-    """A smooth image that differs from seed to seed."""
+    """Return a smooth image that differs from seed to seed."""
     rng = np.random.default_rng(seed)
     coarse = rng.integers(0, 256, (4, 5, 3), dtype=np.uint8)
     return np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC))

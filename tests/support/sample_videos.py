@@ -18,7 +18,7 @@ def library() -> Any:
 
 
 def bars(i: int, width: int, height: int) -> np.ndarray[Any, Any]:
-    """A bar that moves two pixels a frame, over a shade that tells the number of the frame."""
+    """Draw a bar that moves two pixels per frame, over a shade that encodes the number of the frame."""
     frame = np.full((height, width, 3), 40 + i % 128, np.uint8)
     at = 2 * i % width
     frame[:, at : at + 8] = 255
@@ -49,7 +49,7 @@ def make_video(
     pixels: str = "yuv420p",
     keyframe_every: int = 12,
 ) -> str:
-    """Writes a video and returns its path. `times`: of frame i, in 1/1000 s, for a rate that varies."""
+    """Write a video and return its path. `times`: of frame i, in 1/1000 s, for a rate that varies."""
     av = library()
     with av.open(str(path), "w") as made:
         stream = made.add_stream(codec, rate=fps)

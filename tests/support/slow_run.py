@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def stages(seconds: float = 0.3) -> str:
-    """The module `user_stages`: a stage that takes so long for every partition."""
+    """Write the module `user_stages`: a stage that takes this long for every partition."""
     return f"""
 import time
 from tamis import ProcessingStage

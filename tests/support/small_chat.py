@@ -1,6 +1,4 @@
-"""Chat models of a few hundred thousand random weights, made on the disk for tests: one that sees videos, one that sees
-images, one that reads.
-"""
+"""Chat models of a few hundred thousand random weights for tests: for videos, for images, for text."""
 
 from __future__ import annotations
 
@@ -103,7 +101,7 @@ def qwen25_vl(folder: Path) -> Path:
 
 
 def llava(folder: Path) -> Path:
-    """A model that sees images, with a processor of its own."""
+    """Make a model that sees images, with a processor of its own."""
     import torch
     from transformers import (
         CLIPImageProcessorPil,
@@ -154,7 +152,7 @@ def llava(folder: Path) -> Path:
 
 
 def llama(folder: Path) -> Path:
-    """A model that reads and writes."""
+    """Make a model that reads and writes text."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 

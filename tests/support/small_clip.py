@@ -12,7 +12,7 @@ SIDE = 32
 
 
 def clip(folder: Path, seed: int = 0) -> Path:
-    """A full checkpoint, text tower and all, as users have them; its weights are random."""
+    """Make a full checkpoint, text tower included, as users have them, with random weights."""
     import torch
     import transformers
 
@@ -70,7 +70,7 @@ def nsfw(path: Path, seed: int = 2) -> dict[str, Any]:
 
 
 def models(folder: Path) -> Path:
-    """A folder with all three, where the stages look for them."""
+    """Make a folder with all three, where the stages look for them."""
     clip(folder / "openai" / "clip-vit-large-patch14")
     aesthetic(folder / "ttj" / "sac-logos-ava1-l14-linearMSE")
     nsfw(folder / "laion" / "clip-autokeras-binary-nsfw" / "clip_autokeras_binary_nsfw.pth")

@@ -1,6 +1,4 @@
-"""A strict reader of Prometheus' text format (0.0.4): anything that its description does not allow is an
-AssertionError.
-"""
+"""A strict reader of Prometheus' text format (0.0.4); any deviation is an AssertionError."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 def parse(text: str) -> dict[str, dict[Labels, float]]:
-    """Samples by name and sorted labels.
+    """Return the samples by name and sorted labels.
 
     Every family has HELP and TYPE before its samples, and all of them together.
     """

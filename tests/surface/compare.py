@@ -24,7 +24,7 @@ _CONTAINERS = (list, tuple, dict, set, frozenset)
 
 
 def find(module: str, name: str | None) -> Any:
-    """The thing at this path; MISSING if there is none. Without a name: the module."""
+    """Return the object at this path, MISSING if there is none; without a name, the module."""
     try:
         found = importlib.import_module(module)
     except ModuleNotFoundError as exc:
@@ -37,7 +37,7 @@ def find(module: str, name: str | None) -> Any:
 
 
 def find_defined(module: str, name: str) -> Any:
-    """The same for where a name is defined.
+    """Like `find`, for where a name is defined.
 
     The package around that file will do, because the files are our own affair.
     """
@@ -46,8 +46,9 @@ def find_defined(module: str, name: str) -> Any:
 
 
 def differences(params: list[str], methods: list[str], thing: Any) -> list[str]:
-    """What a caller who knows the original would stumble over: names, order and defaults of parameters, missing
-    methods.
+    """Return what a caller who knows the original would stumble over.
+
+    Names, order and defaults of parameters, missing methods.
     """
     found = [f"no method {m}" for m in methods if not hasattr(thing, m)]
     return [*parameter_differences(params, thing), *found]
@@ -94,7 +95,7 @@ def same_default(told: str | None, parameter: inspect.Parameter) -> bool:
 
 
 def evaluated(text: str) -> Any:
-    """The value of a default that was written as code.
+    """Evaluate a default that was written as code.
 
     FACTORY for `field(default_factory=...)`, UNKNOWN if it cannot be told.
 

@@ -1,6 +1,4 @@
-"""Parameters of readers and writers keep their places, those that the original lacks too: users may give them by
-position.
-"""
+"""Parameters of readers and writers keep their positions, those that the original lacks included."""
 
 from __future__ import annotations
 

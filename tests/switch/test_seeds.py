@@ -1,6 +1,4 @@
-"""Every code block of the documents that Tamis is made after runs with the one word changed, or is listed here with the
-reason why not.
-"""
+"""Every code block of the seed documents runs with one word changed, or is listed here with a reason."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def pan(i: int, width: int, height: int) -> np.ndarray[Any, Any]:
 
 
 def twin(frames: list[np.ndarray[Any, Any]], height: int, width: int) -> tuple[float, float]:
-    """The formula as it is written down: a field of pixels per frame, bilinear shrinking by hand."""
+    """Compute the formula as published: a field of pixels per frame, bilinear shrinking by hand."""
     fields = []
     for vectors in frames:
         field = np.zeros((height, width))
