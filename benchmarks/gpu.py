@@ -1,6 +1,6 @@
 """Models and deduplication on a GPU: the figures of docs/benchmarks-gpu.md.
 
-    python benchmarks/gpu.py --corpus FOLDER --out DIR [--only PART[,PART...]]   measure; DIR/PART.json at the end of each
+    python benchmarks/gpu.py --corpus FOLDER --out DIR [--only PART[,PART...]]   measure into DIR/PART.json
     python benchmarks/gpu.py --page --out DIR                                    write docs/benchmarks-gpu.md
     python benchmarks/gpu.py --device cpu --tiny --out DIR                       try the script: small models
 

@@ -42,9 +42,13 @@ def test_unknown_keys_are_refused_with_the_nearest() -> None:
 def test_settings_of_xenna_reach_it() -> None:
     made = XennaExecutor({"logging_interval": 5, "execution_mode": "batch", "cpu_allocation_percentage": 0.5})
     assert made.placement_options() == {
-        "logging_interval": 5, "ignore_failures": False, "cpu_allocation_percentage": 0.5, "autoscale_interval_s": 180,
-        "execution_mode": "batch", "ignore_head_node": False,
-    }  # fmt: skip
+        "logging_interval": 5,
+        "ignore_failures": False,
+        "cpu_allocation_percentage": 0.5,
+        "autoscale_interval_s": 180,
+        "execution_mode": "batch",
+        "ignore_head_node": False,
+    }
     assert made.settings() == {"mode": "batch"}
     assert XennaExecutor({"ignore_failures": True}).settings() == {"quarantine_limit": "100%"}
     assert RayDataExecutor({"ignore_failures": True, "memory": "1GB"}).settings() == {
