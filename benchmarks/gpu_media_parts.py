@@ -120,7 +120,7 @@ def decode(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
 
 
 def places_in(tar: Path) -> list[Any]:
-    from tamis.formats.images.format import describe, iter_rows
+    from tamis.images.format import describe, iter_rows
 
     columns = ("image_path", "offset", "length")
     return [

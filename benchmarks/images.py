@@ -98,7 +98,7 @@ def decoding(folder: Path, small: bool) -> None:
 
 def _places(path: str) -> Iterator[Any]:
     """Images of a tar one by one, as a stage finds them."""
-    from tamis.formats.images.format import describe, iter_rows
+    from tamis.images.format import describe, iter_rows
 
     for _, rows in iter_rows(path, 0, describe(path).n_rows):
         for where in zip(*(rows[c].to_pylist() for c in ("image_path", "offset", "length")), strict=True):
@@ -107,7 +107,7 @@ def _places(path: str) -> Iterator[Any]:
 
 def walking(folder: Path, small: bool) -> None:
     """Rows per second from a tar, headers of images looked at."""
-    from tamis.formats.images.format import describe, iter_rows
+    from tamis.images.format import describe, iter_rows
 
     n = 2_000 if small else 20_000
     path = folder / "walk.tar"

@@ -16,8 +16,15 @@ from typing import Any
 
 SATELLITES = {
     # formats/registry.py: modules with the names of a protocol of formats/base.py
-    "format.images": "tamis.formats.images.format",
-    "format.video": "tamis.formats.video.format",
+    "format.images": "tamis.images.format",
+    "format.video": "tamis.video.format",
+    # formats that are written as several files at once: modules with `write`
+    "packer.webdataset": "tamis.images.webdataset",
+    # tasks/image.py and tasks/video.py: pixels and metadata, read when a user's stage asks for them
+    "image.decode": "tamis.images.decode:decode",
+    "image.read_span": "tamis.images.decode:read_span",
+    "image.encode": "tamis.images.encode:encode",
+    "video.read_facts": "tamis.video.facts:read_facts",
     # executors of --executor and Pipeline.run: classes
     "executor.ray": "tamis.backends.ray_actor_pool:RayActorPoolExecutor",
     "executor.ray_data": "tamis.backends.ray_data:RayDataExecutor",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tamis.formats.base import RowsFault
-from tamis.formats.images import format as images
+from tamis.images import format as images
 from tamis.images import samples
 from tamis.images.faults import TarFault
 from tamis.images.tar import Member, members, number

@@ -1,6 +1,7 @@
-"""Which formats there are. A new one is a folder with a `format.py` (base.py says what that has) and one line here.
+"""The registry of formats: one line each, from which every list of suffixes and names follows.
 
-Only names: who decides what is read (the supervisor) must not import Arrow. `table_format` imports the module.
+A new format is a module with the names of a protocol of base.py and one line here. Only names: the supervisor reads this and must not
+import Arrow. `table_format` and `line_format` import the module.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from tamis import _satellites
 from tamis.formats.compression.codecs import SUFFIXES
 from tamis.stores.opening import open_buffered
 
@@ -19,45 +21,54 @@ CODEC_SUFFIXES = ("", *SUFFIXES)
 """Plain, or with the suffix of a compression."""
 
 
-class Lines(NamedTuple):
+class LineEntry(NamedTuple):
     """A format of lines, plain or compressed. `module` has the names of `base.LineFormat`."""
 
     suffixes: tuple[str, ...]
     module: str
 
 
-class Rows(NamedTuple):
-    """A format of rows. `module` has the names of `base.TableFormat`; `magic`: how its files begin.
-
-    `only_asked`: files with these endings are read only where a reader names them. `beside`: endings of files that belong to the file of
-    the same name. `ratio`: bytes of its rows for a byte of a file, before any was read. `takes_empty`: a file of no bytes is no file without
-    rows, but a bad one. `files_together`: of small files so many are one partition at most.
-    """
+class TableEntry(NamedTuple):
+    """A format of rows. `module` has the names of `base.TableFormat`: a dotted name, or that of a satellite (tamis/_satellites.py)."""
 
     suffixes: tuple[str, ...]
     module: str
     magic: bytes = b""
+    """How its files begin."""
     codecs: tuple[str, ...] = ("",)
-    only_asked: bool = False
-    beside: tuple[str, ...] = ()
-    ratio: float = 4.0
-    takes_empty: bool = False
+    """Suffixes of compressions that may follow; "" is none."""
+    explicit_only: bool = False
+    """Read only where a reader names this format."""
+    sidecars: tuple[str, ...] = ()
+    """Suffixes of files that belong to the file of the same name."""
+    expansion: float = 4.0
+    """Bytes of rows for a byte of a file, before any was read."""
+    reads_empty: bool = False
+    """Hand out files of zero bytes, too: they are bad files, not files without rows."""
     files_together: int = 1024
+    """Small files that are one partition at most."""
 
 
-LINES = {"jsonl": Lines((".jsonl", ".json", ".ndjson"), "tamis.formats.jsonl.format")}
+LINES = {"jsonl": LineEntry((".jsonl", ".json", ".ndjson"), "tamis.formats.jsonl.format")}
 TABLES = {
-    "parquet": Rows((".parquet",), "tamis.formats.parquet.format", b"PAR1"),
-    "arrow": Rows((".arrow", ".feather"), "tamis.formats.arrow.format", b"ARROW1"),
-    "text": Rows((".txt", ".text", ".md"), "tamis.formats.text.format", codecs=CODEC_SUFFIXES, only_asked=True),
-    "video": Rows((".mp4", ".mov", ".avi", ".mkv", ".webm"), "tamis.formats.video.format", only_asked=True),
-    "images": Rows(
-        (".tar", ".jpg", ".jpeg", ".png", ".webp"), "tamis.formats.images.format", only_asked=True, beside=(".txt", ".json"), ratio=0.01,
-        takes_empty=True, files_together=1000,
+    "parquet": TableEntry((".parquet",), "tamis.formats.parquet.format", b"PAR1"),
+    "arrow": TableEntry((".arrow", ".feather"), "tamis.formats.arrow.format", b"ARROW1"),
+    "text": TableEntry(
+        (".txt", ".text", ".md"), "tamis.formats.text.format", codecs=CODEC_SUFFIXES, explicit_only=True
     ),
-}  # fmt: skip
-PACKERS = {"webdataset": "tamis.formats.webdataset.format"}
-"""Formats that are written as several files at once, of a module with `write` (formats/webdataset/format.py)."""
+    "video": TableEntry((".mp4", ".mov", ".avi", ".mkv", ".webm"), "format.video", explicit_only=True),
+    "images": TableEntry(
+        (".tar", ".jpg", ".jpeg", ".png", ".webp"),
+        "format.images",
+        explicit_only=True,
+        sidecars=(".txt", ".json"),
+        expansion=0.01,
+        reads_empty=True,
+        files_together=1000,
+    ),
+}
+PACKERS = {"webdataset": "packer.webdataset"}
+"""Formats that are written as several files at once, by a module with `write` (images/webdataset.py)."""
 
 
 def suffixes(*formats: str) -> tuple[str, ...]:
@@ -66,8 +77,8 @@ def suffixes(*formats: str) -> tuple[str, ...]:
     >>> suffixes("parquet"), suffixes()
     (('.parquet',), ('.jsonl', '.json', '.ndjson', '.parquet', '.arrow', '.feather'))
     """
-    wanted = formats or (*LINES, *(name for name, rows in TABLES.items() if not rows.only_asked))
-    return tuple(s for name in wanted for s in (LINES[name] if name in LINES else TABLES[name]).suffixes)
+    names = formats or (*LINES, *(name for name, entry in TABLES.items() if not entry.explicit_only))
+    return tuple(s for name in names for s in (LINES[name] if name in LINES else TABLES[name]).suffixes)
 
 
 def codecs_of(suffix: str) -> tuple[str, ...]:
@@ -76,7 +87,7 @@ def codecs_of(suffix: str) -> tuple[str, ...]:
     >>> codecs_of(".parquet"), codecs_of(".jsonl")
     (('',), ('', '.gz', '.zst', '.bz2', '.xz'))
     """
-    return next((rows.codecs for rows in TABLES.values() if suffix in rows.suffixes), CODEC_SUFFIXES)
+    return next((entry.codecs for entry in TABLES.values() if suffix in entry.suffixes), CODEC_SUFFIXES)
 
 
 def table_name(path: str) -> str:
@@ -86,8 +97,8 @@ def table_name(path: str) -> str:
     ('parquet', 'arrow', 'text', '')
     """
     plain = path.lower()
-    for name, rows in TABLES.items():
-        if plain.endswith(tuple(s + c for s in rows.suffixes for c in rows.codecs)):
+    for name, entry in TABLES.items():
+        if plain.endswith(tuple(s + c for s in entry.suffixes for c in entry.codecs)):
             return name
     return ""
 
@@ -99,7 +110,7 @@ def is_table(path: str) -> bool:
     (True, False, False)
     """
     name = table_name(path)
-    return name != "" and not TABLES[name].only_asked
+    return name != "" and not TABLES[name].explicit_only
 
 
 def holds_rows(path: str) -> bool:
@@ -118,7 +129,7 @@ def reads_rows(path: str, formats: Sequence[str]) -> bool:
 
 def is_read_whole(formats: Sequence[str]) -> bool:
     """Return True if files of these formats are documents, or archives of them, that cannot be read in part."""
-    return any(rows.only_asked for rows in rows_of(formats))
+    return any(entry.explicit_only for entry in table_entries(formats))
 
 
 def table_format(path: str) -> TableFormat:
@@ -126,28 +137,28 @@ def table_format(path: str) -> TableFormat:
 
     It is chosen by the file's name, or by its first bytes if a reader was configured to read other names.
     """
-    return named(table_name(path) or _begins_as(path) or "parquet")
+    return load_table_format(table_name(path) or _begins_as(path) or "parquet")
 
 
 def _begins_as(path: str) -> str:
     with open_buffered(path) as file:
         head = file.read(8)
-    return next((name for name, rows in TABLES.items() if rows.magic and head.startswith(rows.magic)), "")
+    return next((name for name, entry in TABLES.items() if entry.magic and head.startswith(entry.magic)), "")
 
 
-def rows_of(formats: Sequence[str]) -> list[Rows]:
+def table_entries(formats: Sequence[str]) -> list[TableEntry]:
     """Return the registry entries of those of these formats that have rows."""
     return [TABLES[name] for name in formats if name in TABLES]
 
 
-def beside(suffixes: Sequence[str]) -> tuple[str, ...]:
+def sidecars(suffixes: Sequence[str]) -> tuple[str, ...]:
     """Endings of files that belong to files with these endings, and are read with them.
 
-    >>> beside([".jpg"]), beside([".jsonl"])
+    >>> sidecars([".jpg"]), sidecars([".jsonl"])
     (('.txt', '.json'), ())
     """
-    wanted = {s.lower() for s in suffixes}
-    return next((r.beside for r in TABLES.values() if wanted & set(r.suffixes) and r.beside), ())
+    endings = {s.lower() for s in suffixes}
+    return next((t.sidecars for t in TABLES.values() if endings & set(t.suffixes) and t.sidecars), ())
 
 
 def line_name(path: str) -> str:
@@ -165,16 +176,20 @@ def line_name(path: str) -> str:
 
 def line_format(path: str) -> LineFormat:
     """Return the module that reads a file of lines."""
-    return lines_named(line_name(path))
+    return load_line_format(line_name(path))
 
 
-def lines_named(name: str) -> LineFormat:
-    return cast("LineFormat", import_module(LINES[name].module))
+def load_line_format(name: str) -> LineFormat:
+    return cast("LineFormat", _load(LINES[name].module))
 
 
-def packer(name: str) -> Any:
-    return import_module(PACKERS[name])
+def load_packer(name: str) -> Any:
+    return _load(PACKERS[name])
 
 
-def named(name: str) -> TableFormat:
-    return cast("TableFormat", import_module(TABLES[name].module))
+def load_table_format(name: str) -> TableFormat:
+    return cast("TableFormat", _load(TABLES[name].module))
+
+
+def _load(module: str) -> Any:
+    return _satellites.load(module) if module in _satellites.SATELLITES else import_module(module)

@@ -19,7 +19,7 @@ from typing import Any
 
 from tamis._lazy import pa, pc
 from tamis.errors import FormatError, UsageError
-from tamis.formats.registry import holds_rows, named, table_format, table_name
+from tamis.formats.registry import holds_rows, load_table_format, table_format, table_name
 from tamis.observe.record_at import line_at
 from tamis.observe.snapshot import read_object
 from tamis.observe.verdicts import Verdict, find, input_paths, offset_of, read_plan, run_folder
@@ -202,7 +202,7 @@ def _row(path: str, row: int, field: str) -> Any:
 
 def _image(path: str, row: int) -> str:
     """Describe an image line by line without reading its pixels."""
-    for _, table in named(IMAGES).iter_rows(path, row, row + 1):
+    for _, table in load_table_format(IMAGES).iter_rows(path, row, row + 1):
         for found in table.to_pylist():
             names = ("member", "format", "width", "height", "length", "caption", "json")
             return "\n".join(f"{name}: {found[name]}" for name in names if found[name] is not None)

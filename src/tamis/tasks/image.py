@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tamis import _satellites
 from tamis._lazy import np, pa
 from tamis.errors import UsageError
+from tamis.stores.urls import path_of
 from tamis.tasks.document import DocumentBatch
 from tamis.tasks.lineage import ROW_ID
 from tamis.tasks.tasks import Task
@@ -56,9 +58,8 @@ class ImageObject:
         stored = self.image_bytes
         if stored is None:
             return None
-        from tamis.images.decode import decode
-
-        return decode(stored)
+        pixels: np.ndarray[Any, Any] = _satellites.load("image.decode")(stored)
+        return pixels
 
     @image_data.setter
     def image_data(self, pixels: np.ndarray[Any, Any] | None) -> None:
@@ -74,10 +75,9 @@ class ImageObject:
         offset, length = self.metadata.get("offset"), self.metadata.get("length")
         if offset is None or length is None or not self.image_path:
             return None
-        from tamis.images.decode import read_span
-        from tamis.stores.urls import path_of
 
-        return read_span(path_of(self.image_path), int(offset), int(length))
+        stored: bytes = _satellites.load("image.read_span")(path_of(self.image_path), int(offset), int(length))
+        return stored
 
     def __repr__(self) -> str:
         return f"ImageObject({self.image_id!r}, {self.image_path!r})"
@@ -177,9 +177,8 @@ def _stored(image: ImageObject) -> bytes | None:
     if pixels is None:
         changed = image.metadata.get(_CHANGED)
         return None if changed is None else bytes(changed)
-    from tamis.images.encode import encode
-
-    data, kind = encode(pixels, str(image.metadata.get("format") or "png"))
+    data: bytes
+    data, kind = _satellites.load("image.encode")(pixels, str(image.metadata.get("format") or "png"))
     image.metadata.update(format=kind, height=int(pixels.shape[0]), width=int(pixels.shape[1]))
     return data
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from tamis import _satellites
 from tamis.tasks.tasks import Task
 
 
@@ -65,9 +66,7 @@ class Clip:
         video = self.buffer if self.buffer is not None else self.row.get("clip_path")
         if video is None:
             return None
-        from tamis.video.facts import read_facts
-
-        facts = read_facts(video if isinstance(video, bytes) else str(video))
+        facts = _satellites.load("video.read_facts")(video if isinstance(video, bytes) else str(video))
         return {
             "width": facts.width, "height": facts.height, "framerate": facts.fps, "num_frames": facts.n_frames,
             "video_codec": facts.codec, "num_bytes": facts.size_bytes,
@@ -147,9 +146,7 @@ class Video:
 
     def populate_metadata(self) -> None:
         """Read them from the file; VideoFault where it is no video."""
-        from tamis.video.facts import read_facts
-
-        facts = read_facts(self.input_path)
+        facts = _satellites.load("video.read_facts")(self.input_path)
         self.metadata = VideoMetadata(
             facts.size_bytes, facts.height, facts.width, facts.fps, facts.n_frames, facts.duration_s, facts.codec,
             facts.pixel_format, facts.audio_codec, facts.bit_rate_k,

@@ -33,7 +33,7 @@ from tamis.engine.supervisor.units import Kind
 from tamis.engine.worker.config import OutputSpec
 from tamis.engine.workers_interface import NodeUp, WorkersFactory
 from tamis.errors import BudgetError, RunConflict
-from tamis.formats.registry import rows_of
+from tamis.formats.registry import table_entries
 from tamis.hints import command
 from tamis.memory.budget import Budget
 from tamis.memory.machine import filesystem, free_bytes
@@ -164,9 +164,9 @@ class PreparedRun:
         These are the bytes of rows per byte of a file, whether empty files are dispatched, and how many files form one
         partition at most.
         """
-        known = rows_of(self.job.reader.formats) if self.job.reader is not None else []
+        known = table_entries(self.job.reader.formats) if self.job.reader is not None else []
         together = min((r.files_together for r in known), default=MAX_FILES_PER_UNIT)
-        return min((r.ratio for r in known), default=4.0), any(r.takes_empty for r in known), together
+        return min((r.expansion for r in known), default=4.0), any(r.reads_empty for r in known), together
 
     def _config(self, budget: Budget, shares: BudgetShares, is_remote: bool) -> Config:
         block = self.inputs.block_bytes or DEFAULT_BLOCK_BYTES

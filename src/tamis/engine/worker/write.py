@@ -74,7 +74,7 @@ def _write_packed(batches: Sequence[DocumentBatch], base: str, spec: OutputSpec,
     The format reports what it wrote of each document: bytes and content hash.
     """
     made = []
-    for file, lengths, (hi, lo) in registry.packer(spec.format).write(batches, base, spec.options):
+    for file, lengths, (hi, lo) in registry.load_packer(spec.format).write(batches, base, spec.options):
         content = hash128.sum128(hi, lo)
         ledger.content.add(len(lengths), content)
         _count_lengths(ledger, lengths)
@@ -103,7 +103,7 @@ def _write_lines(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, 
     name = spec.format if spec.format in registry.LINES else "jsonl"
     with StreamWriter(files.fresh(path), spec.codec) as out:
         for batch in batches:
-            written = registry.lines_named(name).written_lines(batch)
+            written = registry.load_line_format(name).written_lines(batch)
             ledger.content.add(batch.num_items, hash128.sum128(*written.hashes))
             _count_lengths(ledger, written.lengths)
             for piece in written.pieces:
@@ -164,7 +164,7 @@ def _write_table(
         fitting = (run_schema.to_run_schema(t, target) for t in tables)
     looks = presented(target, model if spec.schema is None else None, spec.fields or ())
     name = spec.format if spec.format in registry.TABLES else "parquet"
-    with registry.named(name).TableWriter(files.fresh(path), looks, compression=spec.compression) as writer:
+    with registry.load_table_format(name).TableWriter(files.fresh(path), looks, compression=spec.compression) as writer:
         for table in fitting:
             ledger.content.add(len(table), hash128.sum128(*row_hashes(table)))
             _count_lengths(ledger, row_bytes(table))
@@ -234,7 +234,7 @@ def recast_table(path: str, out: str, union: str, spec: OutputSpec, model: pa.Sc
     """Rewrite the rows under the schema of the whole run, which `join_files` returned."""
     plain, observed = json.loads(union)
     target = from_json(json.loads(plain))
-    rows = registry.named(spec.format)
+    rows = registry.load_table_format(spec.format)
     info = rows.describe(path)
     content = 0
     looks = presented(target, model if spec.schema is None else None, spec.fields or ())

@@ -17,7 +17,7 @@ from tamis.errors import RunConflict, UsageError
 from tamis.formats.input_files.names import ends_in
 from tamis.formats.input_files.passed_over import HIDDEN, OTHER_OUTPUT, OWN_OUTPUT, PassedOver, passed_lines
 from tamis.formats.input_files.searching import Search
-from tamis.formats.registry import beside
+from tamis.formats.registry import sidecars
 from tamis.stores.listing import find
 from tamis.stores.urls import is_remote, path_of
 
@@ -69,7 +69,7 @@ def list_files(
         if "://" in entry:
             _add_remote(entry, accepted, limit, leave_out, files, seen, scratch)
             continue
-        search = Search(accepted, leave_out, files.passed, beside(accepted), scratch)
+        search = Search(accepted, leave_out, files.passed, sidecars(accepted), scratch)
         _search(search, os.path.expanduser(entry), accepted)
         search.settle_beside()
         outputs = {folder for folder in {os.path.dirname(path) for path in search.found} if search.is_output(folder)}
@@ -114,7 +114,7 @@ def _add_remote(
     for reason, urls in ((HIDDEN, found.hidden), (OWN_OUTPUT, found.own), (OTHER_OUTPUT, found.outputs)):
         for url in urls:
             files.passed.add(reason, url)
-    companions = beside(accepted)
+    companions = sidecars(accepted)
     stems = {os.path.splitext(url)[0] for url, _, _ in found.files} if companions else set()
     for url in found.others:
         if not (ends_in(url, companions) and os.path.splitext(url)[0] in stems):  # a caption is read with its image

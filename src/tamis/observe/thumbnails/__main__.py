@@ -57,7 +57,7 @@ def _made(chosen: Chosen) -> dict[str, Any] | None:
 
 
 def _row(path: str, number: int) -> dict[str, Any] | None:
-    from tamis.formats.images.format import iter_rows
+    from tamis.images.format import iter_rows
 
     try:
         for first, table in iter_rows(path, number, number + 1):

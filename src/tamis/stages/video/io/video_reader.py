@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from tamis._lazy import np
 from tamis.errors import UsageError
-from tamis.formats.registry import named, suffixes
+from tamis.formats.registry import load_table_format, suffixes
 from tamis.sizes import check_optional_integer
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.file_partitioning import FilePartitioningStage
@@ -44,7 +44,7 @@ class VideoReaderStage(Reader):
         batches = []
         for path in task.data:
             inside = os.path.join(self.input_path, path) if self.input_path else path
-            for _, table in named("video").iter_rows(inside, 0, 1):
+            for _, table in load_table_format("video").iter_rows(inside, 0, 1):
                 batches.append(DocumentBatch.over(TableBlock(table), np.arange(1), task.dataset_name))
         return batches
 

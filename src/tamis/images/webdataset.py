@@ -20,8 +20,8 @@ import xxhash
 
 from tamis import files
 from tamis.errors import FormatError
-from tamis.formats.images.format import SCHEMA
 from tamis.formats.parquet import format as parquet
+from tamis.images.format import SCHEMA
 from tamis.stores.spool import Bytes, open_bytes
 from tamis.stores.urls import path_of
 from tamis.tasks import ROW_ID, DocumentBatch
