@@ -83,7 +83,7 @@ def test_a_column_that_nobody_provides_is_named_before_the_run() -> None:
     reader = JsonlReader("in/", fields=["text"])
     with pytest.raises(
         PipelineError,
-        match=r"stage 'step' needs column 'score', which nobody provides; jsonl_reader reads only \['text'\]",
+        match=r"stage 'step' needs column 'score'.* jsonl_reader reads only \['text'\]",
     ):
         Pipeline("p", stages=[reader, Step(needs=["score"])]).build()
     with pytest.raises(PipelineError, match="needs column 'score'"):  # made too late
@@ -91,7 +91,7 @@ def test_a_column_that_nobody_provides_is_named_before_the_run() -> None:
     Pipeline("p", stages=[reader, Step(gives=["score"]), Step(needs=["score", "text"])]).build()
     Pipeline("p", stages=[JsonlReader("in/"), Step(needs=["score"])]).build()  # any field may be there
     with pytest.raises(
-        PipelineError, match=r"jsonl_writer is to write 'url', which nobody provides; there are \['text'\]"
+        PipelineError, match=r"jsonl_writer .*'url'.*columns: \['text'\]"
     ):
         Pipeline("p", stages=[reader, JsonlWriter("out", fields=["text", "url"])]).build()
 

@@ -15,7 +15,7 @@ pytest.importorskip("transformers", reason="the extra `models` is not installed"
 
 from tamis.backends.local import InProcessExecutor
 from tamis.curation import Curation, ExactDuplicates
-from tamis.stages import remembered
+from tamis.stages import vector_cache
 from tamis.stages.text.classifiers import DistributedDataClassifier
 from tests.stages.text.models import small_models as small
 
@@ -40,15 +40,15 @@ def curated(place: Path, out: Path) -> tuple[list[dict[str, Any]], Any, Curation
 def test_the_model_is_asked_once_and_the_output_is_the_same(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remembered, "_DISK_SPEED", 1e15)  # so small a model is quicker than any disk
-    monkeypatch.setattr(remembered, "_SPARE_BYTES", 0)
+    monkeypatch.setattr(vector_cache, "_DISK_SPEED", 1e15)  # so small a model is quicker than any disk
+    monkeypatch.setattr(vector_cache, "_SPARE_BYTES", 0)
     rows, result, curation = curated(place, tmp_path / "kept")
     assert {row["preds"] for row in rows} == {"High", "Low"}
     book = next(b for b in result.run.ledger.stages if b.name.endswith("_model"))
     assert book.metrics["asked_again"] == 0
     assert any("kept on the disk between passes" in remark for remark in curation.plan().remarks)
     assert curation.plan().groups[0].is_as_read  # a classifier changes no text
-    monkeypatch.setattr(remembered, "_DISK_SPEED", 1)  # now nothing is worth keeping
+    monkeypatch.setattr(vector_cache, "_DISK_SPEED", 1)  # now nothing is worth keeping
     again, result, _ = curated(place, tmp_path / "again")
     book = next(b for b in result.run.ledger.stages if b.name.endswith("_model"))
     assert book.metrics["asked_again"] == book.into.n > 0

@@ -28,7 +28,6 @@ from tamis.stages.base import ProcessingStage
 from tamis.stages.function_decorators import processing_stage
 from tamis.stages.resources import Resources
 from tamis.stages.text.classifiers import AegisClassifier
-from tamis.stages.text.classifiers.base import ClassifierModelStage
 from tamis.stages.text.classifiers.fasttext import FastTextModelStage
 from tamis.stages.text.filters import Score, ScoreFilter
 from tamis.stages.text.filters.fasttext import FastTextQualityFilter
@@ -38,7 +37,6 @@ from tamis.stages.text.filters.histogram import HistogramFilter
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
 from tamis.stages.text.io.writer.megatron_tokenizer import MegatronTokenizerWriter
-from tamis.stages.text.models.tokenizer import TokenizerStage
 from tamis.tasks import Task
 
 
@@ -203,7 +201,7 @@ def test_what_is_told_of_a_stage_is_no_parameter(tmp_path: Path) -> None:
 
     def remembered(**more: Any) -> list[dict[str, Any]]:
         return described(
-            Remembered(str(tmp_path), "language", [base.Rule("lang_id", "lang_id", {"least": 0.65}, **more)])
+            Remembered(str(tmp_path), "language", [base.DropRule("lang_id", "lang_id", {"least": 0.65}, **more)])
         )
 
     assert differences(remembered(), remembered(at_least="least")) == []
@@ -241,46 +239,6 @@ def test_whether_code_of_a_model_may_run_is_no_parameter() -> None:
     older = json.loads(json.dumps(described(trusted)))
     del older[-3]["params"]["trust_remote_code"]
     assert differences(older, described(trusted)) == []
-
-
-@pytest.mark.parametrize(
-    ("config", "sentences", "told"),
-    [
-        ({}, {"do_lower_case": True}, "reads texts in small letters (do_lower_case)"),
-        ({}, {"max_seq_length": 9}, "cuts texts to max_seq_length of sentence_bert_config.json"),
-        ({"n_positions": 1024}, {}, "cuts texts to n_positions"),
-        ({"max_position_embeddings": 1024}, {"do_lower_case": False}, ""),
-    ],
-)
-def test_a_run_of_an_earlier_version_is_not_mixed_with_other_tokens(
-    tmp_path: Path, config: dict[str, int], sentences: dict[str, Any], told: str
-) -> None:
-    stage = TokenizerStage(str(tmp_path / "m"))
-    stage.read_as_sentences()
-    begun = described(stage)  # before the model was fetched: this version knows what it does
-    (tmp_path / "m").mkdir()
-    (tmp_path / "m" / "config.json").write_text(json.dumps(config))
-    (tmp_path / "m" / "sentence_bert_config.json").write_text(json.dumps(sentences))
-    earlier = json.loads(json.dumps(described(stage)))
-    del earlier[2]["news"]
-    wanted = [f"tamis.TokenizerStage: it {told}, unlike the version that began this run"] if told else []
-    assert differences(earlier, described(stage)) == wanted
-    assert differences(begun, described(stage)) == []
-    assert profile_key(earlier) == profile_key(described(stage))
-
-
-@pytest.mark.parametrize(("kind", "pad", "is_told"), [("gpt2", None, True), ("gpt2", 0, False), ("roberta", 1, False)])
-def test_a_run_of_an_earlier_version_is_not_mixed_with_other_scores(
-    tmp_path: Path, kind: str, pad: int | None, is_told: bool
-) -> None:
-    library = pytest.importorskip("safetensors.numpy", reason="the extra `models` is not installed")
-    library.save_file({"a": np.zeros(1, np.float32)}, tmp_path / "model.safetensors")
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind, "pad_token_id": pad}))
-    now = described(ClassifierModelStage(str(tmp_path)))
-    earlier = json.loads(json.dumps(now))
-    del earlier[2]["news"]
-    assert [told for told in differences(earlier, now) if "scores the last token" in told] == differences(earlier, now)
-    assert bool(differences(earlier, now)) is is_told
 
 
 def _histogram(folder: Path) -> ProcessingStage[Any, Any]:

@@ -104,8 +104,8 @@ class BaseExecutor:
     ) -> list[Task[Any]]:
         """Run these stages (already decomposed, or not)."""
         from tamis.backends.execution import execute, judged, shown
-        from tamis.stages.building import build
+        from tamis.stages.expand import expand_stages
 
-        built = build("pipeline", stages).stages
+        built = expand_stages("pipeline", stages).stages
         result = shown(self, "pipeline", lambda: execute(self, "pipeline", built, initial_tasks, self.settings()))
         return judged(result, "pipeline")

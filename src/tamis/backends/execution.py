@@ -46,7 +46,7 @@ def execute(
     initial_tasks: Sequence[Task[Any]] | None,
     settings: Mapping[str, Any],
 ) -> RunResult:
-    """Run these stages, which were built (stages/building.py); returns the whole result and leaves judging it to the caller."""
+    """Run these stages, which were expanded (stages/expand.py); returns the whole result and leaves judging it to the caller."""
     given = {**_client_settings(), **settings}
     alerts = given.pop("alerts", None)
     chosen = RunSettings.from_mapping(given)

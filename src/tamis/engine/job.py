@@ -12,7 +12,7 @@ from typing import Any
 from tamis.errors import PipelineError
 from tamis.kernels.loading.library import RECORDS
 from tamis.memory.gpu import count_gpus
-from tamis.stages.base import ProcessingStage, Rule, wrong_number_of_workers
+from tamis.stages.base import DropRule, ProcessingStage, check_worker_count
 from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.io import Reader, Writer
 from tamis.stages.resources import Resources
@@ -109,7 +109,7 @@ def _names_of(code: CodeType | None) -> set[str]:
     return set(code.co_names).union(*inner)
 
 
-def plain_rule(rule: Rule) -> dict[str, Any]:
+def plain_rule(rule: DropRule) -> dict[str, Any]:
     """Convert a rule to JSON values; limits that are not plain values become text, as in verdicts."""
     limits = json.loads(json.dumps(dict(rule.limits), default=str))
     return {**rule._asdict(), "limits": limits}
@@ -183,7 +183,7 @@ def gpus_needed(stage: ProcessingStage[Any, Any]) -> float:
 def _check_needs(stage: ProcessingStage[Any, Any], on_cluster: bool) -> None:
     """Needs that nobody here can meet are said before the run, not in the middle of it."""
     for setting in ("num_workers", "num_workers_per_node"):
-        if wrong := wrong_number_of_workers(setting, getattr(stage, setting)()):
+        if wrong := check_worker_count(setting, getattr(stage, setting)()):
             raise PipelineError(f"stage {stage.name!r}: {setting}(): {wrong}")
     unknown = sorted(set(stage.runtime_env or {}) - {"env_vars"})
     if unknown:

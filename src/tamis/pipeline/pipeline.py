@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tamis import files
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
-from tamis.stages.building import build
+from tamis.stages.expand import expand_stages
 from tamis.stages.io import Writer
 from tamis.stores.homes import local_of
 from tamis.tasks import Task
@@ -56,7 +56,7 @@ class Pipeline:
     # -- building -------------------------------------------------------------------------------------------------------
     def build(self) -> list[ProcessingStage[Any, Any]]:
         """Decompose composites and check order and columns. Returns the stages that will run; changes nothing."""
-        built = build(self.name, self.stages)
+        built = expand_stages(self.name, self.stages)
         self.decomposition_info = built.parts
         return built.stages
 

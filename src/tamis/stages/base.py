@@ -1,7 +1,15 @@
-"""ProcessingStage: the one seam between users and the engine.
+"""ProcessingStage: the base class of everything that a pipeline runs, and the interface between users and the engine.
 
-A stage has one abstract method, `process(task)`, which returns a task, several, or None (all documents dropped). Everything
-else has a working default. A CompositeStage is a name for several stages and never runs itself.
+A stage has one abstract method, `process(task)`, which returns a task, several, or None (all documents dropped). All else has a
+working default. The engine calls, in this order:
+
+    look_ahead, setup_on_node   once, before workers start
+    setup                       once per worker
+    process_batch               for each group of up to `batch_size` batches; by default it calls `process` on each
+    teardown                    once per worker
+
+A CompositeStage is a name for several stages and is expanded before the run. `io.py` has the base classes of readers and
+writers, `traits.py` what a stage class promises the engine, `notes.py` what a call reports to it.
 """
 
 from __future__ import annotations
@@ -27,16 +35,18 @@ Y = TypeVar("Y", bound=Task[Any])
 StageInputSpec = tuple[list[str], list[str]]  # task attributes, columns
 StageInputSpecs = dict[type[Task[Any]], StageInputSpec]  # of a stage that takes tasks of several kinds
 
-_UNSET: Any = object()
+ALL_BATCHES = 1 << 30
+"""The batch_size of a stage that gets all batches of a partition at once, none of them split."""
 
+_UNSET: Any = object()
 _REGISTRY: dict[str, type] = {}
 
 
-class Rule(NamedTuple):
-    """One rule by which a stage drops documents: what verdicts call it, what its scores are called, and its limits.
+class DropRule(NamedTuple):
+    """A rule by which a stage drops documents: its name in verdicts, the name of its scores, and its limits.
 
-    `at_least`, `at_most`: names of the limits that a score must reach, and must not exceed, where these alone decide (a name
-    such as `max_repeated_lines` says nothing: it is the least share of lines that differ). `inverted`: it drops what is inside.
+    `at_least`, `at_most`: names of the limits that a score must reach, and must not exceed, if these alone decide (a name such
+    as `max_repeated_lines` does not tell: it is the least share of lines that differ). `inverted`: it drops scores between them.
     """
 
     name: str
@@ -48,7 +58,7 @@ class Rule(NamedTuple):
 
 
 class StageMeta(ABCMeta):
-    """Registers stage classes by name and refuses definitions that would defeat `with_`."""
+    """Registers stage classes by name and rejects definitions that `with_` could not override."""
 
     def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> StageMeta:
         cls = super().__new__(mcls, name, bases, namespace, **kwargs)
@@ -72,31 +82,39 @@ def get_stage_class(name: str) -> type[ProcessingStage[Any, Any]]:
         raise UsageError(f"no stage class named {name!r} has been imported; known: {sorted(_REGISTRY)}") from None
 
 
-ALL_BATCHES = 1 << 30
-"""As the batch_size of a stage: all batches of a partition at once, none of them cut."""
-
-
 class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
-    """One step of a pipeline."""
+    """One step of a pipeline. Subclasses implement `process` and set or override what else they need."""
 
     name: str = "ProcessingStage"
+    """The name in logs, reports and verdicts."""
     resources: Resources = Resources(cpus=1.0)
+    """What one worker needs."""
     batch_size: int = 1
+    """The number of batches that `process_batch` gets at once, at most."""
     runtime_env: dict[str, Any] | None = None
+    """Environment variables of the workers: `{"env_vars": {...}}`."""
     is_source_stage: bool = False
+    """It is the first stage of a pipeline and lists the input."""
     is_sink_stage: bool = False
+    """It is the last stage of a pipeline and writes the output."""
     is_resumable: bool = True
-    kernel_groups: ClassVar[tuple[str, ...]] = ()  # folders of tamis.kernels that it uses, loaded before any memory cap
+    """For NeMo Curator; a run of Tamis can always be resumed."""
     traits: ClassVar[StageTraits] = StageTraits()
-    # What `inputs` and `outputs` tell, for stages that need not compute it: columns by name; `x_field` is the column that this parameter names.
+    """What the class promises the engine and workflows."""
+    kernel_groups: ClassVar[tuple[str, ...]] = ()
+    """The folders of tamis.kernels that it uses, loaded before any memory cap is set."""
     columns_in: ClassVar[Sequence[str] | None] = None
+    """The columns of `inputs`, for a stage that need not compute them; `x_field` is the column that this parameter names."""
     columns_out: ClassVar[Sequence[str] | None] = None
+    """The columns of `outputs`, like `columns_in`."""
+    _notes_of_call: CallNotes | None = None
 
     @abstractmethod
     def process(self, task: X) -> Y | list[Y] | None:
-        """Turn one task into one task, several, or None. Must not depend on anything but the task and the stage.
+        """Return what becomes of one task: one task, several, or None.
 
-        In a run, batches without documents are not passed to it (unless `is_source_stage`).
+        The result may depend on nothing but the task and the stage's parameters. In a run, batches without documents are not
+        passed to it (unless `is_source_stage`).
         """
 
     def process_batch(self, tasks: list[X]) -> list[Y]:
@@ -107,7 +125,7 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
         results: list[Y] = []
         for task in tasks:
             if not self.validate_input(task):
-                raise PipelineError(f"stage {self.name!r}: {self._what_is_missing(task)}")
+                raise PipelineError(f"stage {self.name!r}: {self._missing_attributes(task)}")
             result = self.process(task)
             if isinstance(result, list):
                 results.extend(result)
@@ -118,50 +136,47 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
     def supports_batch_processing(self) -> bool:
         return type(self).process_batch is not ProcessingStage.process_batch
 
-    # -- life cycle in a worker ---------------------------------------------------------------------------------------
+    # -- life cycle ---------------------------------------------------------------------------------------------------
     def look_ahead(self, later: Sequence[ProcessingStage[Any, Any]]) -> None:
-        """Called before a run with the stages behind it that run in the same worker: it may prepare what they will need."""
+        """Prepare for the stages that follow in the same worker; called once, before the run."""
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
-        """Once per machine, before any worker starts (download a model, build an index)."""
+        """Prepare a machine, before any of its workers starts (download a model, build an index)."""
 
     def setup(self, worker_metadata: Any = None) -> None:
-        """Once per worker, before its first task (load a model)."""
+        """Prepare a worker, before its first task (load a model)."""
 
     def teardown(self) -> None:
-        """Once per worker, after its last task."""
+        """Release what `setup` acquired, after the last task of a worker."""
 
-    def keep_between_passes(self, folder: str) -> None:
-        """Called by a workflow of several passes that run this stage again, with a folder for it alone: a stage whose results are dear
-        (`keeps_results`) may keep them there, by the places of documents, instead of computing them again."""
-
+    # -- models -------------------------------------------------------------------------------------------------------
     def least_bytes(self) -> int:
-        """Memory that it takes at least once it is set up (the weights of a model), as far as that is known before: a budget in which
-        that cannot fit is refused before anything is loaded. 0: not known."""
+        """Return the memory that a worker takes at least once it is set up (model weights), or 0 if that is not known.
+
+        A budget below it is rejected before anything is loaded.
+        """
         return 0
 
     def model_files(self) -> str:
-        """Return a fingerprint of the files that the results depend on (the weights of a model).
+        """Return a fingerprint of the files that the results depend on (model weights), or "" if there are none.
 
-        A run is not resumed if they changed. Empty: none, or not known yet.
+        A run is not resumed after they changed.
         """
         return ""
 
-    def changed_results(self) -> str | None:
-        """Return what this version does differently from earlier ones with the current model ("reads ...").
+    def keep_between_passes(self, folder: str) -> None:
+        """Store results in `folder`, by the positions of documents, instead of computing them in each pass.
 
-        A run that they began is not resumed. Empty: nothing, or not known yet. None: stages of this kind never
-        changed.
+        Called by a workflow of several passes on stages with `traits.keeps_results`.
         """
-        return None
 
-    # -- what it needs and gives --------------------------------------------------------------------------------------
+    # -- columns ------------------------------------------------------------------------------------------------------
     def inputs(self) -> Any:
-        """(task attributes, columns) that must be there, or {TaskType: (attributes, columns)}."""
+        """Return the required (task attributes, columns), or {TaskType: (attributes, columns)}."""
         return _spec(self, self.columns_in)
 
     def outputs(self) -> Any:
-        """(task attributes, columns) that this stage adds."""
+        """Return the (task attributes, columns) that this stage adds."""
         return _spec(self, self.columns_out)
 
     def input_spec_for_task(self, task: Task[Any]) -> tuple[list[str], list[str]]:
@@ -181,35 +196,41 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
         return list(self.outputs()[1])
 
     def validate_input(self, task: Task[Any]) -> bool:
-        """Columns are checked against the whole pipeline before the run (a field may be absent from one batch)."""
+        """Return True if the task has the required attributes.
+
+        Columns are not checked here but once for the pipeline: a field may be missing from a single batch.
+        """
         attributes, _ = self.input_spec_for_task(task)
         return all(_has(task, a) for a in attributes)
 
-    def _what_is_missing(self, task: Task[Any]) -> str:
+    def _missing_attributes(self, task: Task[Any]) -> str:
         missing = [a for a in self.input_spec_for_task(task)[0] if not _has(task, a)]
         return f"expects a task with attributes {missing}, got {type(task).__name__} from the stage before it"
 
     # -- workers ------------------------------------------------------------------------------------------------------
     def num_workers(self) -> int | None:
-        """Return a fixed number of workers, or None: the engine decides from measured rates."""
+        """Return a fixed number of workers, or None to let the engine decide from measured rates."""
         return None
 
     def num_workers_per_node(self) -> float | None:
+        """Return a fixed number of workers per machine, which may be a fraction, or None."""
         return None
 
     def is_fanout_stage(self) -> bool:
-        """Return True if one task becomes several: `process` is annotated to return a list."""
+        """Return True if one task becomes several, which is so if `process` is annotated to return a list."""
         return returns_list(self.process)
 
     def ray_stage_spec(self) -> dict[str, Any]:
+        """Return hints of NeMo Curator's stages for Ray. No executor of Tamis reads them: the engine places workers."""
         return {"is_fanout_stage": True} if self.is_fanout_stage() else {}
 
     def xenna_stage_spec(self) -> dict[str, Any]:
+        """Return hints like `ray_stage_spec`, for Xenna."""
         return {}
 
     # -- configuration ------------------------------------------------------------------------------------------------
     def get_config(self) -> dict[str, Any]:
-        """Parameters of this stage, as far as they are plain attributes."""
+        """Return the parameters of this stage that are plain attributes."""
         return {k: v for k, v in vars(self).items() if not k.startswith("_")}
 
     def with_(
@@ -225,34 +246,30 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
     ) -> Any:
         """Return a copy with these settings changed; the original is not modified."""
         changed = copy.deepcopy(self)
-        if batch_size is not None and not is_count(batch_size):
+        if batch_size is not None and not is_integer(batch_size):
             raise UsageError(f"with_(batch_size=...): expected a whole number of at least 1, got {batch_size!r}")
         plain = {"name": name, "resources": resources, "batch_size": batch_size, "runtime_env": runtime_env}
         specs = {"ray_stage_spec": ray_stage_spec, "xenna_stage_spec": xenna_stage_spec}
         workers = {"num_workers": num_workers, "num_workers_per_node": num_workers_per_node}
-        given = {k: v for k, v in workers.items() if v is not _UNSET}
-        for setting, number in given.items():
-            if wrong := wrong_number_of_workers(setting, number):
-                raise UsageError(f"with_({setting}=...): {wrong}")
-        methods = {k: v for k, v in specs.items() if v is not None} | given
+        numbers = {k: v for k, v in workers.items() if v is not _UNSET}
+        for setting, number in numbers.items():
+            if problem := check_worker_count(setting, number):
+                raise UsageError(f"with_({setting}=...): {problem}")
+        methods = {k: v for k, v in specs.items() if v is not None} | numbers
         for attribute, value in plain.items():
             if value is not None:
                 object.__setattr__(changed, attribute, value)
         for method, result in methods.items():
             object.__setattr__(changed, method, _Constant(result))
         if all(_is_set(changed, setting) for setting in workers):  # by this call, or by this and an earlier one
-            raise UsageError("with_(): give num_workers or num_workers_per_node, not both (None takes one back)")
+            raise UsageError("with_(): give num_workers or num_workers_per_node, not both (None resets one)")
         return changed
 
-    # -- why documents go -----------------------------------------------------------------------------------------------
-    def rules(self) -> list[Rule]:
-        """Return the rules by which this stage drops documents, in the order it applies them.
-
-        Empty for a stage that declares none.
-        """
+    # -- reports of a call --------------------------------------------------------------------------------------------
+    def rules(self) -> list[DropRule]:
+        """Return the rules by which this stage drops documents, in order; empty for a stage that declares none."""
         return []
 
-    # -- why documents went -------------------------------------------------------------------------------------------
     def _note_drops(
         self,
         serials: Any,
@@ -261,46 +278,42 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
         threshold: Mapping[str, Any] | str,
         ids: Sequence[str | None] | None = None,
     ) -> None:
-        """Say why documents do not come out of this call: `batch.serial` of each, the rule, what was measured, the limit.
+        """Report why this call drops documents: `batch.serial` of each, the rule, the measured values, the limit.
 
-        Optional: documents that go without a note are counted under the name of the stage.
+        Optional: documents that are dropped without a note are counted under the name of the stage.
         """
         if len(serials):
             self._call_notes().drops.append(DropNote(serials, reason, values, threshold, ids))
 
     def _note_bad(self, serials: Any, reasons: Sequence[str]) -> None:
-        """Have documents of this call go to quarantine (`batch.serial` and a reason each): whatever the settings, this stage cannot do
-        them (an image that cannot be decoded). They must not come out. Raising would have the whole batch tried again in parts.
+        """Quarantine documents that the stage cannot process (`batch.serial` and a reason each), such as a broken image.
+
+        The call must not return them. An exception would make the engine retry the whole batch in parts.
         """
         if len(serials):
             self._call_notes().bad.append((serials, list(reasons)))
 
-    # -- files that a stage reads itself ------------------------------------------------------------------------------
     def _note_input(self, faults: Sequence[InputFault] = (), n_records: int = 0, n_bytes: int = 0) -> None:
-        """Report what this call read from files by itself: what could not be read goes to quarantine with file and offset."""
+        """Report what this call read from files by itself; unreadable parts are quarantined with file and offset."""
         notes = self._call_notes()
         notes.input = notes.input.plus(faults, n_records, n_bytes)
 
-    # -- what was measured --------------------------------------------------------------------------------------------
     def _note_scores(self, name: str, scores: Any, serials: Any = None) -> None:
-        """Have scores of this call counted in a histogram of the run: an array or a list, numbers or anything.
+        """Count scores of this call, an array or a list, in a histogram of the run.
 
-        At once, by what the engine put here for this call: scores of millions of documents are not to be held until its end.
-        With `serials` (`batch.serial` of each) those of a rule's documents are kept, two bytes each (engine/worker/kept_scores.py).
+        They are counted at once rather than stored until the end of the call, because a call may have millions. With `serials`
+        (`batch.serial` of each) the engine also stores the scores of a rule, two bytes each (engine/worker/kept_scores.py).
         """
         count = self._call_notes().count_scores
         if count is not None:
             count(name, scores, serials)
 
-    # -- the notes of one call -----------------------------------------------------------------------------------------
-    _notes_of_call: CallNotes | None = None
-
     def _open_notes(self, count_scores: ScoreCounter | None = None) -> None:
-        """Begin the notes of a call; what a failed attempt left is discarded."""
+        """Start the notes of a call, discarding those of a failed attempt. Called by the worker."""
         object.__setattr__(self, "_notes_of_call", CallNotes(count_scores=count_scores))
 
     def _take_notes(self) -> CallNotes:
-        """Return the notes of the call that ended, and forget them."""
+        """Return the notes of the call that ended, and reset them. Called by the worker."""
         notes = self._call_notes()
         object.__setattr__(self, "_notes_of_call", None)
         return notes
@@ -310,7 +323,7 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
             self._open_notes()
         return cast("CallNotes", self._notes_of_call)
 
-    # -- metrics of one's own -----------------------------------------------------------------------------------------
+    # -- metrics ------------------------------------------------------------------------------------------------------
     def _log_metrics(self, metrics: Mapping[str, float]) -> None:
         totals = self.__dict__.setdefault("_metrics", {})
         for key, value in metrics.items():
@@ -335,7 +348,7 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
 
 
 class _Constant:
-    """A picklable callable that always returns the same value (what `with_` puts over a method)."""
+    """A picklable callable that always returns the same value, with which `with_` replaces a method."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -345,7 +358,7 @@ class _Constant:
 
 
 class CompositeStage(ProcessingStage[X, Y]):
-    """A name for several stages. Subclasses call `super().__init__()` if they have an `__init__` of their own."""
+    """A name for several stages. Subclasses with an `__init__` call `super().__init__()`."""
 
     name = "CompositeStage"
 
@@ -354,10 +367,10 @@ class CompositeStage(ProcessingStage[X, Y]):
         """Return the stages that this one expands to."""
 
     def process(self, task: X) -> Y | list[Y] | None:
-        raise RuntimeError(f"{self.name} is a composite: it is decomposed before the run and never processes a task")
+        raise RuntimeError(f"{self.name} is a composite: it is expanded before the run and never processes a task")
 
     def with_(self, stage_with_dict: dict[str, dict[str, Any]] | None = None, **settings: Any) -> Any:  # type: ignore[override]
-        """`with_({stage_name: {settings}})` for its parts, or settings for all of them; returns a copy."""
+        """Return a copy with settings per stage name, as `with_({stage_name: {settings}})`, or with settings for all."""
         stage_settings = stage_with_dict
         changed = copy.deepcopy(self)
         earlier = self.__dict__.get("_with", [])
@@ -381,32 +394,20 @@ class CompositeStage(ProcessingStage[X, Y]):
                 raise UsageError(
                     f"{self.name}.with_(): no stage named {sorted(unknown)}; it has {[s.name for s in stages]}"
                 )
-            stages = [
-                s.with_(**settings[s.name])
-                if s.name in settings
-                else s.with_(**settings["*"])
-                if "*" in settings
-                else s
-                for s in stages
-            ]
+            changes = [settings.get(s.name, settings.get("*")) for s in stages]
+            stages = [s if change is None else s.with_(**change) for s, change in zip(stages, changes, strict=True)]
         return stages
 
     def get_description(self) -> str:
         return f"{self.name}: " + " -> ".join(s.name for s in self.decompose())
 
 
-def is_count(value: Any) -> bool:
-    """Return True if a setting is a whole number of at least 1."""
-    return is_integer(value)
+def check_worker_count(setting: str, value: Any) -> str:
+    """Return the problem with a number of workers, or "".
 
-
-def wrong_number_of_workers(setting: str, value: Any) -> str:
-    """Return what is wrong with a number of workers, or "" if nothing is.
-
-    `setting`: `num_workers`, or `num_workers_per_node`, which may be a fraction. With no workers at all a run
-    would wait forever.
+    `setting`: `num_workers`, or `num_workers_per_node`, which may be a fraction. A run without workers would wait forever.
     """
-    if value is None or (setting == "num_workers" and is_count(value)):
+    if value is None or (setting == "num_workers" and is_integer(value)):
         return ""
     if setting == "num_workers":
         return f"expected a whole number of at least 1, or None, got {value!r}"
@@ -415,20 +416,20 @@ def wrong_number_of_workers(setting: str, value: Any) -> str:
 
 def _is_set(stage: ProcessingStage[Any, Any], method: str) -> bool:
     """Return True if `with_` replaced this method with a number."""
-    found = vars(stage).get(method)
-    return isinstance(found, _Constant) and found.value is not None
+    constant = vars(stage).get(method)
+    return isinstance(constant, _Constant) and constant.value is not None
 
 
 def _has(task: Task[Any], attribute: str) -> bool:
     """Return True if the task has the attribute, without evaluating it.
 
-    The `data` of a batch is decoded when it is accessed, and all of it.
+    Access to the `data` of a batch would decode all of it.
     """
     return attribute in vars(task) or hasattr(type(task), attribute)
 
 
 def _spec(stage: ProcessingStage[Any, Any], columns: Sequence[str] | None) -> StageInputSpec:
-    """`columns_in` or `columns_out` of a stage, with parameters replaced by the columns that they name (None: no column)."""
+    """Return `columns_in` or `columns_out` of a stage as a spec; a parameter stands for the column that it names, if any."""
     if columns is None:
         return [], []
     named = (getattr(stage, c) if c.endswith("_field") else c for c in columns)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tamis._lazy import np
 from tamis.dedup.removal import ByPlace, without
 from tamis.formats.scratch.stored_arrays import read_into
-from tamis.stages.base import Rule
+from tamis.stages.base import DropRule
 from tamis.stores.opening import open_input
 from tamis.stores.scratch_files import exists
 from tamis.tasks import DocumentBatch
@@ -29,11 +29,11 @@ class Remembered(ByPlace):
 
     table: str
     name: str = "remembered"
-    told: Sequence[Rule] = ()
+    told: Sequence[DropRule] = ()
     _reasons: list[list[str]] = field(default_factory=list, init=False)
     _has_ids: bool = field(default=False, init=False)
 
-    def rules(self) -> list[Rule]:
+    def rules(self) -> list[DropRule]:
         return list(self.told)
 
     def setup(self, worker_metadata: Any = None) -> None:

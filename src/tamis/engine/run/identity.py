@@ -72,8 +72,6 @@ def differences(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list
                 found.append(f"{new['stage']}: {key} was {a!r} and is {b!r}")
         if old["source"] != new["source"]:
             found.append(f"{new['stage']}: its source code changed")
-        if new.get("news") and "news" not in old:
-            found.append(f"{new['stage']}: it {new['news']}, unlike the version that began this run")
         used_then, used_now = old.get("uses", {}), new.get("uses", {})  # earlier versions did not look
         edited = [name for name in used_now if name in used_then and used_then[name] != used_now[name]]
         found += [f"{new['stage']}: {name}, which it uses, changed" for name in edited]
@@ -148,8 +146,8 @@ def _describe_stage(stage: ProcessingStage[Any, Any]) -> dict[str, Any]:
     if files := stage.model_files():
         params[_FILES] = files
     about = {"stage": f"{cls.__module__}.{cls.__qualname__}", "params": params, "source": _source(cls)}
-    used, news = code_used(stage, _source), stage.changed_results()
-    return about | ({"uses": used} if used else {}) | ({} if news is None else {"news": news})
+    used = code_used(stage, _source)
+    return about | ({"uses": used} if used else {})
 
 
 def _source(thing: Any) -> str:

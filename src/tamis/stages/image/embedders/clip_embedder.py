@@ -24,10 +24,10 @@ from tamis.stages.base import ProcessingStage
 from tamis.stages.image.embedders.clip_vision import ClipVision
 from tamis.stages.image.models import CLIP, check_batch_size, image_resources, model_place
 from tamis.stages.image.pixels import Where, each, places, square
-from tamis.stages.remembered import RememberedRows, is_worth_keeping
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.device import TorchDevice, choose_device
 from tamis.stages.traits import StageTraits
+from tamis.stages.vector_cache import VectorCache, is_worth_storing
 from tamis.tasks import DocumentBatch
 
 
@@ -70,7 +70,7 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             self.setup()
 
     def setup(self, worker_metadata: Any = None) -> None:
-        if self._kept_in is None or not RememberedRows(self._kept_in).has_any():
+        if self._kept_in is None or not VectorCache(self._kept_in).has_any():
             self._load()  # else only if something is missing there
 
     def teardown(self) -> None:
@@ -111,8 +111,8 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         if not batch.num_items:
             return batch
-        known = RememberedRows(self._kept_in) if self._kept_in is not None else None
-        rows: list[Any] = known.find(batch) if known is not None else [None] * batch.num_items
+        known = VectorCache(self._kept_in) if self._kept_in is not None else None
+        rows: list[Any] = known.load(batch) if known is not None else [None] * batch.num_items
         missing = [i for i, row in enumerate(rows) if row is None]
         if missing:
             lie, began_s = places(self.name, batch), time.perf_counter()
@@ -121,8 +121,8 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             made = {i: rows[i] for i in missing if not isinstance(rows[i], ImageFault)}
             if known is not None and made:
                 seconds, n_bytes = time.perf_counter() - began_s, sum(v.nbytes for v in made.values())
-                if is_worth_keeping(seconds, n_bytes, shutil.disk_usage(known.folder).free):
-                    known.keep(batch, made)
+                if is_worth_storing(seconds, n_bytes, shutil.disk_usage(known.folder).free):
+                    known.store(batch, made)
         good = np.array([not isinstance(row, ImageFault) for row in rows], bool)
         bad = [i for i in range(len(rows)) if not good[i]]
         self._note_bad(batch.serial[bad], [str(rows[i]) for i in bad])

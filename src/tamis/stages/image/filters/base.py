@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from tamis._lazy import np, pa
 from tamis.errors import UsageError
-from tamis.stages.base import ProcessingStage, Rule
+from tamis.stages.base import DropRule, ProcessingStage
 from tamis.stages.image.models import check_batch_size, image_resources
 from tamis.tasks import DocumentBatch
 
@@ -55,9 +55,9 @@ class BaseFilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         kept: np.ndarray[Any, Any] = scores < limit if self.keeps_low else scores >= limit
         return kept
 
-    def rules(self) -> list[Rule]:
+    def rules(self) -> list[DropRule]:
         side = {"at_most" if self.keeps_low else "at_least": "score_threshold"}
-        return [Rule(self.name, self.name, {"score_threshold": self.score_threshold}, **side)]  # type: ignore[arg-type]
+        return [DropRule(self.name, self.name, {"score_threshold": self.score_threshold}, **side)]  # type: ignore[arg-type]
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         self._head = self.load_head(self.weights_file(fetch=True))

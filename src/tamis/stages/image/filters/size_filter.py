@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from tamis._lazy import np
 from tamis.errors import UsageError
-from tamis.stages.base import ProcessingStage, Rule
+from tamis.stages.base import DropRule, ProcessingStage
 from tamis.stages.traits import StageTraits
 from tamis.tasks import DocumentBatch
 
@@ -34,11 +34,11 @@ class ImageSizeFilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
                 f"{self.name}: max_aspect_ratio must be at least 1 (a square), got {self.max_aspect_ratio!r}: it is the longer side through the shorter"
             )
 
-    def rules(self) -> list[Rule]:
+    def rules(self) -> list[DropRule]:
         told = [("min_side", "shorter side", "at_least"), ("max_side", "longer side", "at_most"),
                 ("max_aspect_ratio", "aspect ratio", "at_most")]  # fmt: skip
         return [
-            Rule(name, score, {name: getattr(self, name)}, **{side: name})  # type: ignore[arg-type]
+            DropRule(name, score, {name: getattr(self, name)}, **{side: name})  # type: ignore[arg-type]
             for name, score, side in told
             if getattr(self, name) is not None
         ]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tamis._lazy import np, pa
-from tamis.errors import TamisError, UsageError
+from tamis.errors import UsageError
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.text.filters.score_filter import Filter
 from tamis.stages.text.models import folder as folders
@@ -243,14 +243,6 @@ class ClassifierModelStage(ModelStage):
             "number" if network.n_outputs == 1 else "several" if problem == "multi_label_classification" else "single"
         )
         return network  # type: ignore[no-any-return]
-
-    def changed_results(self) -> str:
-        try:
-            config = folders.read_json(self._find_here() / "config.json")
-        except (TamisError, OSError):
-            return ""
-        is_new = config.get("model_type") in _READ_TO_THE_END and config.get("pad_token_id") != 0
-        return "scores the last token of a text, not its padding" if is_new else ""
 
     def known_labels(self) -> list[Any] | None:
         if not self._labels:

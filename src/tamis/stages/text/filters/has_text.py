@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tamis._lazy import np, pc
-from tamis.stages.base import ProcessingStage, Rule
+from tamis.stages.base import DropRule, ProcessingStage
 from tamis.stages.traits import StageTraits
 from tamis.tasks import MISSING, NULL, TEXT, DocumentBatch
 
@@ -25,8 +25,8 @@ class HasText(ProcessingStage[DocumentBatch, DocumentBatch]):
     traits: ClassVar[StageTraits] = StageTraits(only_drops=True)
     columns_in = ("text_field",)
 
-    def rules(self) -> list[Rule]:
-        return [Rule(name, name, {}) for name in _RULES]
+    def rules(self) -> list[DropRule]:
+        return [DropRule(name, name, {}) for name in _RULES]
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         kinds = batch.kinds(self.text_field)

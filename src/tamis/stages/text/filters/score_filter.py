@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from tamis._lazy import np, pa, pd
 from tamis.errors import PipelineError, UsageError
-from tamis.stages.base import ProcessingStage, Rule
+from tamis.stages.base import DropRule, ProcessingStage
 from tamis.stages.text.filters.doc_filter import DocumentFilter
 from tamis.stages.text.filters.statistics import ColumnStatistics, measure, pass_of
 from tamis.stages.text.models.fingerprints import joined
@@ -161,7 +161,7 @@ class Filter(_FilterStage):
     def _objects(self) -> list[DocumentFilter]:
         return [f for f in self.filter_fn if isinstance(f, DocumentFilter)]  # type: ignore[union-attr]
 
-    def rules(self) -> list[Rule]:
+    def rules(self) -> list[DropRule]:
         return _rules(self.filter_fn, self.invert)
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
@@ -225,7 +225,7 @@ class ScoreFilter(_FilterStage):
     def _readers(self) -> list[tuple[DocumentFilter, str]]:
         return list(zip(self.filter_obj, self.text_field, strict=True))  # type: ignore[arg-type]
 
-    def rules(self) -> list[Rule]:
+    def rules(self) -> list[DropRule]:
         return _rules(self.filter_obj, self.invert)
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
@@ -369,11 +369,11 @@ def _reasons(filters: Sequence[Any]) -> list[str]:
     return reasons
 
 
-def _rules(filters: Any, inverts: Any) -> list[Rule]:
+def _rules(filters: Any, inverts: Any) -> list[DropRule]:
     rules = []
     for one, invert, reason in zip(filters, inverts, _reasons(filters), strict=True):
         limits, bounds = (one.thresholds(), one.bounds()) if isinstance(one, DocumentFilter) else ({}, (None, None))
-        rules.append(Rule(_inverted(reason, invert), reason, limits, *bounds, invert))
+        rules.append(DropRule(_inverted(reason, invert), reason, limits, *bounds, invert))
     return rules
 
 

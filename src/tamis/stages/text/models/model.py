@@ -21,7 +21,6 @@ from tamis.memory.device_limits import CUT_TO_FIT, OUT_OF_DEVICE_MEMORY, DeviceM
 from tamis.secrets import Secret
 from tamis.sizes import check_integer, check_optional_integer, format_size
 from tamis.stages.base import ProcessingStage
-from tamis.stages.remembered import RememberedRows, is_worth_keeping
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.batching import Batch
 from tamis.stages.text.models.device import (
@@ -35,6 +34,7 @@ from tamis.stages.text.models.device import (
 from tamis.stages.text.models.label_filter import refuse_unknown
 from tamis.stages.text.models.utils import ATTENTION_MASK, INPUT_IDS, TOKENS, format_name_with_suffix, model_resources
 from tamis.stages.traits import StageTraits
+from tamis.stages.vector_cache import VectorCache, is_worth_storing
 from tamis.tasks import DocumentBatch
 
 if TYPE_CHECKING:
@@ -237,15 +237,15 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
         A document is identified by its position.
         """
-        kept = RememberedRows(folder)
-        known = kept.find(task)
+        kept = VectorCache(folder)
+        known = kept.load(task)
         missing = [k for k, i in enumerate(tokens.at.tolist()) if known[i] is None]
         began = time.perf_counter()
         made = self._rows([tokens.texts[k] for k in missing])
         seconds = time.perf_counter() - began
         new = {int(tokens.at[k]): row for k, row in zip(missing, made, strict=True)}
-        if new and is_worth_keeping(seconds, made.nbytes, shutil.disk_usage(folder).free):
-            kept.keep(task, new)
+        if new and is_worth_storing(seconds, made.nbytes, shutil.disk_usage(folder).free):
+            kept.store(task, new)
         self._log_metric("asked_again", float(len(missing)))
         rows = [new.get(i, known[i]) for i in tokens.at.tolist()]
         return np.stack(rows) if rows else made

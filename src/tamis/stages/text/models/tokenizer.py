@@ -116,19 +116,6 @@ class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         except (TamisError, OSError):
             return ""
 
-    def changed_results(self) -> str:
-        try:
-            path = folders.local(self.model_identifier, self.cache_dir, self.trust_remote_code)
-            config, told = folders.read_json(path / "config.json"), folders.sentence_settings(path)
-        except (TamisError, OSError):
-            return ""
-        if self._are_sentences and told.lower_case:
-            return "reads texts in small letters (do_lower_case)"
-        if self._are_sentences and self.max_seq_length is None and told.max_tokens is not None:
-            return "cuts texts to max_seq_length of sentence_bert_config.json"
-        is_new = "n_positions" in config and "max_position_embeddings" not in config
-        return "cuts texts to n_positions" if is_new and (self.max_seq_length or _LONGEST) > _DEFAULT_TOKENS else ""
-
     def process(self, task: DocumentBatch) -> DocumentBatch:
         self.setup()
         assert self._tokenizer is not None

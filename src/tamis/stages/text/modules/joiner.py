@@ -79,7 +79,7 @@ class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
         """Documents come out in the batch that holds their first segment, by their first appearance."""
         for task in tasks:
             if not self.validate_input(task):
-                raise PipelineError(f"stage {self.name!r}: {self._what_is_missing(task)}")
+                raise PipelineError(f"stage {self.name!r}: {self._missing_attributes(task)}")
         columns = [self._columns(batch) for batch in tasks]
         homes: list[list[_Joined]] = [[] for _ in tasks]
         for rows in self._groups(columns):

@@ -9,7 +9,7 @@ from typing import Any
 from tamis._lazy import np, pa
 from tamis.errors import UsageError
 from tamis.memory.gpu import count_gpus
-from tamis.stages.base import Rule
+from tamis.stages.base import DropRule
 from tamis.stages.resources import Resources
 from tamis.stages.video.clipping.splitting import CLIP_COLUMNS, split_rows
 from tamis.stages.video.video_stage import VideoStage, only_default, own_cpus
@@ -46,9 +46,9 @@ class FixedStrideExtractorStage(VideoStage):
                 f"{self.name}: no clip of {self.clip_len_s:g} s can have min_clip_length_s={self.min_clip_length_s:g}"
             )
 
-    def rules(self) -> list[Rule]:
+    def rules(self) -> list[DropRule]:
         limits = {"min_clip_length_s": self.min_clip_length_s}
-        return [Rule(self.name, "duration_s", limits, at_least="min_clip_length_s")]
+        return [DropRule(self.name, "duration_s", limits, at_least="min_clip_length_s")]
 
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
         durations = batch.values("duration_s")

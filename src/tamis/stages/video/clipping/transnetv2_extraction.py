@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from tamis._lazy import np, torch
 from tamis.errors import UsageError, check_choice
-from tamis.stages.base import Rule
+from tamis.stages.base import DropRule
 from tamis.stages.video.clipping.splitting import CLIP_COLUMNS, split_rows
 from tamis.stages.video.models import transnetv2 as model
 from tamis.stages.video.models.device import gpu_memory, torch_device, weights_file
@@ -63,8 +63,10 @@ class TransNetV2ClipExtractionStage(NetworkStage):
             )
         self.resources = gpu_memory(self.gpu_memory_gb)
 
-    def rules(self) -> list[Rule]:
-        return [Rule(self.name, "longest_scene_s", {"min_length_s": self.min_length_s or 0.0}, at_least="min_length_s")]
+    def rules(self) -> list[DropRule]:
+        return [
+            DropRule(self.name, "longest_scene_s", {"min_length_s": self.min_length_s or 0.0}, at_least="min_length_s")
+        ]
 
     # -- life cycle -------------------------------------------------------------------------------------------------------
     def _fetch(self) -> None:

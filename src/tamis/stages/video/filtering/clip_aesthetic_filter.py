@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from tamis._lazy import np, pa
 from tamis.errors import UsageError, check_choice
-from tamis.stages.base import Rule
+from tamis.stages.base import DropRule
 from tamis.stages.image.models import AESTHETIC, CLIP, image_resources, read_weights
 from tamis.stages.text.models import folder as folders
 from tamis.stages.video.filtering.thresholds import at_least, keep_by
@@ -54,7 +54,7 @@ class ClipAestheticFilterStage(NetworkStage):
             raise UsageError(f"{self.name}: target_fps must be more than 0, got {self.target_fps!r}")
         self.resources = image_resources(self.num_gpus_per_worker)
 
-    def rules(self) -> list[Rule]:
+    def rules(self) -> list[DropRule]:
         return [at_least(self.name, SCORE, "score_threshold", self.score_threshold)]
 
     # -- life cycle -------------------------------------------------------------------------------------------------------

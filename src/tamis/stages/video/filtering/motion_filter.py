@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tamis._lazy import pa
 from tamis.errors import UsageError
-from tamis.stages.base import Rule
+from tamis.stages.base import DropRule
 from tamis.stages.video.filtering.thresholds import at_least, keep_by
 from tamis.stages.video.video_stage import SPAN, VideoStage, own_cpus
 from tamis.stores.urls import path_of
@@ -74,7 +74,7 @@ class MotionFilterStage(VideoStage):
                 f"{self.name}: num_gpus_per_worker must be 0 and motion_filter_batch_size at least 1: it compares two numbers a clip"
             )
 
-    def rules(self) -> list[Rule]:
+    def rules(self) -> list[DropRule]:
         if self.score_only:
             return []
         return [

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tamis._lazy import np
-from tamis.stages.base import Rule
+from tamis.stages.base import DropRule
 
 if TYPE_CHECKING:
     from tamis.stages.video.video_stage import VideoStage
     from tamis.tasks import DocumentBatch
 
 
-def at_least(name: str, column: str, limit: str, value: float) -> Rule:
+def at_least(name: str, column: str, limit: str, value: float) -> DropRule:
     """Return the rule that a clip's score in `column` must reach a limit."""
-    return Rule(name, column, {limit: value}, at_least=limit)
+    return DropRule(name, column, {limit: value}, at_least=limit)
 
 
-def keep_by(stage: VideoStage, batch: DocumentBatch, rules: list[Rule]) -> DocumentBatch:
+def keep_by(stage: VideoStage, batch: DocumentBatch, rules: list[DropRule]) -> DocumentBatch:
     """Return the clips whose scores reach the limits of all rules; a missing score reaches none."""
     for rule in rules:
         assert rule.at_least is not None
