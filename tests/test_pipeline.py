@@ -90,9 +90,7 @@ def test_a_column_that_nobody_provides_is_named_before_the_run() -> None:
         Pipeline("p", stages=[reader, Step(needs=["score"]), Step(gives=["score"])]).build()
     Pipeline("p", stages=[reader, Step(gives=["score"]), Step(needs=["score", "text"])]).build()
     Pipeline("p", stages=[JsonlReader("in/"), Step(needs=["score"])]).build()  # any field may be there
-    with pytest.raises(
-        PipelineError, match=r"jsonl_writer .*'url'.*columns: \['text'\]"
-    ):
+    with pytest.raises(PipelineError, match=r"jsonl_writer .*'url'.*columns: \['text'\]"):
         Pipeline("p", stages=[reader, JsonlWriter("out", fields=["text", "url"])]).build()
 
 
