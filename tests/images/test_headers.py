@@ -30,11 +30,22 @@ def saved(mode: str, kind: str, **how: Any) -> bytes:
 @pytest.mark.parametrize(
     ("mode", "kind", "how"),
     [
-        ("RGB", "JPEG", {}), ("L", "JPEG", {}), ("CMYK", "JPEG", {}), ("RGB", "JPEG", {"progressive": True}),
-        ("RGB", "JPEG", {"exif": b"Exif\0\0" + bytes(60_000)}), ("RGB", "PNG", {}), ("RGBA", "PNG", {}), ("P", "PNG", {}), ("1", "PNG", {}),
-        ("LA", "PNG", {}), ("RGB", "WEBP", {}), ("RGBA", "WEBP", {}), ("RGB", "WEBP", {"lossless": True}), ("RGBA", "WEBP", {"lossless": True}),
+        ("RGB", "JPEG", {}),
+        ("L", "JPEG", {}),
+        ("CMYK", "JPEG", {}),
+        ("RGB", "JPEG", {"progressive": True}),
+        ("RGB", "JPEG", {"exif": b"Exif\0\0" + bytes(60_000)}),
+        ("RGB", "PNG", {}),
+        ("RGBA", "PNG", {}),
+        ("P", "PNG", {}),
+        ("1", "PNG", {}),
+        ("LA", "PNG", {}),
+        ("RGB", "WEBP", {}),
+        ("RGBA", "WEBP", {}),
+        ("RGB", "WEBP", {"lossless": True}),
+        ("RGBA", "WEBP", {"lossless": True}),
     ],
-)  # fmt: skip
+)
 def test_sizes_and_pixels_of_every_kind(mode: str, kind: str, how: dict[str, Any]) -> None:
     data = saved(mode, kind, **how)
     found = looks(data)

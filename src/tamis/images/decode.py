@@ -1,8 +1,8 @@
 """Pixels of an image: an array of height x width x 3 bytes (RGB), whatever the image is stored as.
 
-JPEG by simplejpeg (Pillow for CMYK), PNG and WebP by Pillow. Transparent pixels lie on white; 16-bit images keep their upper eight bits.
-Memory: what an image takes is known from its header and asked for before it is decoded, so that an image that does not fit under the cap
-of a worker is a MemoryError and never taken for a damaged one.
+JPEG by simplejpeg (Pillow for CMYK), PNG and WebP by Pillow. Transparent pixels lie on white; 16-bit images keep their
+upper eight bits. Memory: what an image takes is known from its header and asked for before it is decoded, so that an
+image that does not fit under the cap of a worker is a MemoryError and never taken for a damaged one.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def _whole(pread: Callable[[int, int], bytes], at: int, length: int) -> bytes:
 
 
 def check_libraries() -> None:
-    """MissingExtra where images cannot be decoded here: for stages, before the first image, which would be taken for damaged."""
+    """MissingExtra where images cannot be decoded here: for stages, before the first image, which would be taken for
+    damaged.
+    """
     optional("simplejpeg", "reading images", "image")
     _pillow()
 
@@ -82,7 +84,9 @@ def fitted(pixels: Pixels, side: int) -> Pixels:
 
 
 def reserve(n_bytes: int) -> None:
-    """MemoryError where so much cannot be had: libraries in C, which fail in their own ways, are called only after this."""
+    """MemoryError where so much cannot be had: libraries in C, which fail in their own ways, are called only after
+    this.
+    """
     np.empty(n_bytes + _SPARE_BYTES, np.uint8)
 
 
@@ -103,7 +107,8 @@ def _jpeg(data: bytes, looks: Looks, min_side: int, passing: bool) -> Pixels:
     room = _SCRATCH.bytes("pixels", height * width * 3) if passing else None
     reserve((0 if passing else height * width * 3) + looks.work_bytes)
     try:
-        # Not min_height and min_width: simplejpeg takes factors in between, too, which are slower than the next power of two.
+        # Not min_height and min_width: simplejpeg takes factors in between, too, which are slower than the next power
+        # of two.
         pixels: Pixels = simplejpeg.decode_jpeg(
             data, "RGB", min_height=height, min_width=width, min_factor=1, buffer=room
         )

@@ -12,7 +12,10 @@ QUALITY = 92
 
 
 def encode(pixels: np.ndarray[Any, Any], kind: str, quality: int = QUALITY) -> tuple[bytes, str]:
-    """(bytes, format) of height x width x 3 bytes, as JPEG or PNG; anything but jpeg becomes PNG, which loses nothing."""
+    """(bytes, format) of height x width x 3 bytes, as JPEG or PNG.
+
+    Anything but jpeg becomes PNG, which loses nothing.
+    """
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.size:
         raise UsageError(
             f"image_data: expected an array of height x width x 3 bytes (uint8), got {pixels.dtype} {pixels.shape}"

@@ -1,7 +1,7 @@
 """What the header of an image says: its format and size, found without decoding, from a few hundred bytes.
 
-Covers JPEG, PNG and WebP. Refused from the header alone: what is no image, what is cut off at its end, and an image of more pixels than
-MAX_PIXELS (a bomb: a few kB can stand for gigabytes).
+Covers JPEG, PNG and WebP. Refused from the header alone: what is no image, what is cut off at its end, and an image of
+more pixels than MAX_PIXELS (a bomb: a few kB can stand for gigabytes).
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ Read = Callable[[int, int], bytes]
 
 
 class Looks(NamedTuple):
-    """`channels`: of the stored image, alpha among them. `work_bytes`: what decoding it whole takes beside its pixels."""
+    """`channels`: of the stored image, alpha among them.
+
+    `work_bytes`: what decoding it whole takes beside its pixels.
+    """
 
     format: str
     width: int
@@ -57,7 +60,8 @@ def look(read: Read, length: int) -> Looks:
         raise ImageFault(f"a {found.format} of {found.width} x {found.height} pixels")
     if found.width * found.height > MAX_PIXELS:
         raise ImageFault(
-            f"{found.width} x {found.height} pixels are more than {MAX_PIXELS:,}: not decoded (a bomb, or far too large)"
+            f"{found.width} x {found.height} pixels are more than {MAX_PIXELS:,}: not decoded (a bomb, or far too "
+            "large)"
         )
     return found
 

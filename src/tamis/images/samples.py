@@ -1,7 +1,9 @@
-"""Images in a tar, as WebDataset means them: neighbouring members with one key (the name up to the first dot) are one sample.
+"""Images in a tar, as WebDataset means them: neighbouring members with one key (the name up to the first dot) are one
+sample.
 
-Each image of a sample is a row, with the caption (.txt) and the json of its sample. Where rows begin is remembered sparsely (every
-GROUP_ROWS rows), so that an index of a tar of a million images takes some 100 kB and any row is found by a short walk.
+Each image of a sample is a row, with the caption (.txt) and the json of its sample. Where rows begin is remembered
+sparsely (every GROUP_ROWS rows), so that an index of a tar of a million images takes some 100 kB and any row is found
+by a short walk.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ GROUP_ROWS = 250  # four are the images of a tar, as the writer makes them by de
 
 
 class Row(NamedTuple):
-    """An image of a sample. `image` None: nothing to read, `fault` says why. `others`: members of the sample that are no images."""
+    """An image of a sample.
+
+    `image` None: nothing to read, `fault` says why. `others`: members of the sample that are no images.
+    """
 
     key: str
     image: Member | None
@@ -31,8 +36,11 @@ class Row(NamedTuple):
 
 @dataclass
 class TarIndex:
-    """`begins`: byte and number of the first row of each group of rows. A tar that cannot be followed to its end has a last row of its
-    own, whose fault says so; `fault_at` is the byte, -1: none."""
+    """`begins`: byte and number of the first row of each group of rows.
+
+    A tar that cannot be followed to its end has a last row of its own, whose fault says so; `fault_at` is the byte, -1:
+    none.
+    """
 
     begins: list[tuple[int, int]] = field(default_factory=list)
     n_rows: int = 0

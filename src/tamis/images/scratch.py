@@ -1,7 +1,7 @@
 """Bytes that a thread uses for one image after the other.
 
-Memory of this size comes from the kernel anew each time (workers give back everything above 128 kB at once, so that the budget holds), page
-by page: for an image of 500 x 375 pixels that took as long as half of its decoding.
+Memory of this size comes from the kernel anew each time (workers give back everything above 128 kB at once, so that the
+budget holds), page by page: for an image of 500 x 375 pixels that took as long as half of its decoding.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ MOST_BYTES = 4 << 20  # a larger piece is made for once, and not kept
 
 
 class Scratch(threading.local):
-    """Pieces of memory by name, of which each thread has its own. Whoever asks for a name again overwrites what was in it."""
+    """Pieces of memory by name, of which each thread has its own.
+
+    Whoever asks for a name again overwrites what was in it.
+    """
 
     def __init__(self) -> None:
         self._held: dict[str, Bytes] = {}

@@ -1,9 +1,10 @@
-"""Members of a tar by their headers alone: each is read with one small read, and what lies between them is never touched.
+"""Members of a tar by their headers alone: each is read with one small read, and what lies between them is never
+touched.
 
-Some 60,000 members a second, five times as many as `tarfile`. Nothing is unpacked, so no name in it can do harm. Understood: ustar, GNU
-long names, pax paths and sizes, binary sizes. A header whose checksum is wrong, or a member that ends behind the end of the file, is a
-TarFault: members before it stand. Behind blocks of zeros another tar may follow (files put together); behind two of them, which end a tar, other bytes are no
-part of it.
+Some 60,000 members a second, five times as many as `tarfile`. Nothing is unpacked, so no name in it can do harm.
+Understood: ustar, GNU long names, pax paths and sizes, binary sizes. A header whose checksum is wrong, or a member that
+ends behind the end of the file, is a TarFault: members before it stand. Behind blocks of zeros another tar may follow
+(files put together); behind two of them, which end a tar, other bytes are no part of it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ _LINKS = (b"1", b"2")
 
 
 class Member(NamedTuple):
-    """A file in a tar: its bytes lie at `offset`; `begin` is where its headers begin. A link has no bytes of its own."""
+    """A file in a tar: its bytes lie at `offset`; `begin` is where its headers begin.
+
+    A link has no bytes of its own.
+    """
 
     name: str
     offset: int

@@ -1,8 +1,8 @@
 """Parts of a video as files of their own, without decoding anything: packets are copied as they are.
 
-A part begins at the keyframe at or before its start; in MP4 an edit list hides the lead, so that a player shows exactly what was
-asked for. Packets are taken in the order of decoding up to the end: leaving out those that are shown later would damage the
-frames that refer to them, so the tail may be a few frames longer (as many as the codec reorders).
+A part begins at the keyframe at or before its start; in MP4 an edit list hides the lead, so that a player shows exactly
+what was asked for. Packets are taken in the order of decoding up to the end: leaving out those that are shown later
+would damage the frames that refer to them, so the tail may be a few frames longer (as many as the codec reorders).
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ def muxer_name(extension: str) -> str:
 
 
 def copy_cut(path: str, start_s: float, end_s: float, target: str, extension: str) -> int:
-    """Write the packets of a span to `target`; returns the number of video packets. VideoFault where they cannot be read or written."""
+    """Write the packets of a span to `target`; returns the number of video packets.
+
+    VideoFault where they cannot be read or written.
+    """
     av = library()
     with opened(path) as source, faults(av, "its packets cannot be copied"):
         stream = video_stream(source)

@@ -12,10 +12,12 @@ _BEFORE_S = 1.0  # a nearest frame may lie before its time, but hardly by more
 
 
 class Frames:
-    """Iterates (seconds since the video's first frame, frame) over a span. Packets that cannot be decoded are passed over and counted.
+    """Iterates (seconds since the video's first frame, frame) over a span.
 
-    `n_bad`, `fault`: how many, and what FFmpeg said of the first; to be looked at after the last frame. `vectors`: have H.264, MPEG-4 and
-    MPEG-2 give their motion vectors as side data.
+    Packets that cannot be decoded are passed over and counted.
+
+    `n_bad`, `fault`: how many, and what FFmpeg said of the first; to be looked at after the last frame. `vectors`: have
+    H.264, MPEG-4 and MPEG-2 give their motion vectors as side data.
     """
 
     def __init__(
@@ -70,7 +72,9 @@ class Frames:
 
 
 def frames_at(path: str, times_s: Sequence[float]) -> Iterator[tuple[int, Any]]:
-    """(index into `times_s`, frame) for the frame nearest to each of these times, which ascend; the earlier of two that are as near.
+    """(index into `times_s`, frame) for the frame nearest to each of these times, which ascend.
+
+    The earlier of two that are as near.
 
     One frame may serve several times. VideoFault where none can be decoded.
     """

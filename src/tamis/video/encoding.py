@@ -15,8 +15,9 @@ from tamis.video.decoding import Frames
 from tamis.video.opening import VideoFault, faults, library, opened, said, video_stream
 from tamis.video.scheduling import as_before
 
-# Options are fixed, and one thread is the default, so that the same video gives the same bytes whatever machine and budget there are.
-# x264's mbtree reads memory that it did not set (with small frames the bytes differed from one run to the next); it is off.
+# Options are fixed, and one thread is the default, so that the same video gives the same bytes whatever machine and
+# budget there are. x264's mbtree reads memory that it did not set (with small frames the bytes differed from one run to
+# the next); it is off.
 _OPTIONS: Mapping[str, Mapping[str, str]] = {
     "libx264": {"preset": "veryfast", "crf": "21", "x264-params": "mbtree=0:rc-lookahead=10:sync-lookahead=0"},
     "libx265": {"preset": "veryfast", "crf": "26", "x265-params": "log-level=none:pools=none:frame-threads=1"},
@@ -27,9 +28,14 @@ _OPTIONS: Mapping[str, Mapping[str, str]] = {
     "h264_nvenc": {"rc": "vbr", "cq": "21"},
 }
 _CODEC = {
-    "libx264": "h264", "libx265": "hevc", "libvpx-vp9": "vp9", "libsvtav1": "av1", "libaom-av1": "av1", "mpeg4": "mpeg4",
+    "libx264": "h264",
+    "libx265": "hevc",
+    "libvpx-vp9": "vp9",
+    "libsvtav1": "av1",
+    "libaom-av1": "av1",
+    "mpeg4": "mpeg4",
     "h264_nvenc": "h264",
-}  # fmt: skip
+}
 NVENC = "h264_nvenc"
 _INSTEAD = "libx264"
 _QUALITY = ("crf", "cq", "b", "q:v")  # options that a bit rate takes the place of
@@ -49,7 +55,10 @@ class Encoding:
 
 
 def check_encoder(name: str, threads: int = 1) -> None:
-    """UsageError, with what there is, where this machine cannot encode so. Opens the encoder: a GPU's may be listed and not be there."""
+    """UsageError, with what there is, where this machine cannot encode so.
+
+    Opens the encoder: a GPU's may be listed and not be there.
+    """
     if name == COPY:
         return
     if name not in _OPTIONS:
@@ -59,8 +68,11 @@ def check_encoder(name: str, threads: int = 1) -> None:
 
 
 def choose_encoder(name: str, threads: int = 1) -> tuple[str, str]:
-    """(the encoder to use, why it is another one than `name`; "": it is not). A GPU's encoder is used where there is one, else libx264, which
-    makes the same kind of video; others are checked as they are named (UsageError)."""
+    """(the encoder to use, why it is another one than `name`; "": it is not).
+
+    A GPU's encoder is used where there is one, else libx264, which makes the same kind of video; others are checked as
+    they are named (UsageError).
+    """
     if name != NVENC or (why := _missing(name, threads)) is None:
         check_encoder(name, threads)
         return name, ""
@@ -94,7 +106,10 @@ def _context(context: Any, name: str, width: int, height: int, tick: Fraction, t
 
 
 def encode_span(path: str, start_s: float, end_s: float, target: str, extension: str, how: Encoding) -> int:
-    """Encode a span into `target`; returns the number of frames. VideoFault where it has none, or some that cannot be decoded."""
+    """Encode a span into `target`; returns the number of frames.
+
+    VideoFault where it has none, or some that cannot be decoded.
+    """
     av = library()
     frames = Frames(path, start_s, end_s)
     with opened(path) as source:

@@ -1,4 +1,6 @@
-"""What is known of a video before any of it is decoded: one pass over its packets, which also finds out whether it is whole."""
+"""What is known of a video before any of it is decoded: one pass over its packets, which also finds out whether it is
+whole.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ _SHORT_SHARE = 0.02  # ... this share of it, is cut short
 
 @dataclass(frozen=True)
 class VideoFacts:
-    """Of one video. Times are seconds since its first frame; width and height are those of the stored frame, before a player turns it."""
+    """Of one video.
+
+    Times are seconds since its first frame; width and height are those of the stored frame, before a player turns it.
+    """
 
     size_bytes: int
     duration_s: float
@@ -123,9 +128,16 @@ def _facts(path: str | bytes, container: Any, stream: Any, times: _Times) -> Vid
     audio = container.streams.audio
     bits = container.bit_rate or (int(size * 8 / duration_s) if duration_s > 0 else 0)
     return VideoFacts(
-        size_bytes=size, duration_s=duration_s, n_frames=times.n, fps=rate, is_variable_rate=not times.is_even,
-        width=int(context.width), height=int(context.height),
-        pixel_aspect=aspect if 1 / _MOST_ASPECT <= aspect <= _MOST_ASPECT else 1.0, codec=codec_name(context),
-        pixel_format=str(context.pix_fmt or ""), bit_rate_k=bits // 1000 or _RATE_OF_UNKNOWN_K,
+        size_bytes=size,
+        duration_s=duration_s,
+        n_frames=times.n,
+        fps=rate,
+        is_variable_rate=not times.is_even,
+        width=int(context.width),
+        height=int(context.height),
+        pixel_aspect=aspect if 1 / _MOST_ASPECT <= aspect <= _MOST_ASPECT else 1.0,
+        codec=codec_name(context),
+        pixel_format=str(context.pix_fmt or ""),
+        bit_rate_k=bits // 1000 or _RATE_OF_UNKNOWN_K,
         audio_codec=codec_name(audio[0].codec_context) if audio and audio[0].codec_context is not None else None,
-    )  # fmt: skip
+    )

@@ -1,7 +1,8 @@
 """Memory that decoding and encoding take, known from the size of the frame, and asked for before anything is decoded.
 
-FFmpeg's codecs allocate deep inside libraries that do not all survive a refusal. So a worker under a cap asks first: `reserve`
-raises the MemoryError, with the number, that the engine answers with a larger cap, or with a refusal that names the budget.
+FFmpeg's codecs allocate deep inside libraries that do not all survive a refusal. So a worker under a cap asks first:
+`reserve` raises the MemoryError, with the number, that the engine answers with a larger cap, or with a refusal that
+names the budget.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from typing import Any
 
 from tamis.memory import meter
 
-# (frames, bytes beside them) of private memory, measured from 720p to 4K with one thread and the options of encoding.py.
+# (frames, bytes beside them) of private memory, measured from 720p to 4K with one thread and the options of
+# encoding.py.
 _DECODER = (9, 11 * 10**6)  # references, reordering, and the frame that is looked at
 _ENCODERS = {
     "libx264": (37, 36 * 10**6),

@@ -1,11 +1,13 @@
-"""How much moves in a clip: motion vectors of its codec onto a grid of 8 x 8 pixels, two scores from the mean over time.
+"""How much moves in a clip: motion vectors of its codec onto a grid of 8 x 8 pixels, two scores from the mean over
+time.
 
-score 1, global mean: mean over frames and pixels of |vector| / (height + width), 0 where there is none.
-score 2, per patch: the same over time only, then shrunk 256 times in both directions (bilinear, as image libraries do without smoothing),
-and the least of these patches: below its threshold something in the frame never moves.
+score 1, global mean: mean over frames and pixels of |vector| / (height + width), 0 where there is none. score 2, per
+patch: the same over time only, then shrunk 256 times in both directions (bilinear, as image libraries do without
+smoothing), and the least of these patches: below its threshold something in the frame never moves.
 
-Blocks of all codecs that tell vectors begin at multiples of 8, so the grid gives what a sum over single pixels gives (a twin in the
-tests does that), in a sixty-fourth of the memory: 4K takes 1 MB. Cells that the frame's edge cuts count by the pixels they have.
+Blocks of all codecs that tell vectors begin at multiples of 8, so the grid gives what a sum over single pixels gives (a
+twin in the tests does that), in a sixty-fourth of the memory: 4K takes 1 MB. Cells that the frame's edge cuts count by
+the pixels they have.
 """
 
 from __future__ import annotations
@@ -41,8 +43,10 @@ class MotionMap:
         self._total = np.zeros(self._shape)
 
     def add(self, vectors: np.ndarray[Any, Any]) -> None:
-        """Vectors as FFmpeg tells them: w, h, dst_x, dst_y (the middle of a block), motion_x, motion_y, motion_scale. Of several for a
-        block the last counts."""
+        """Vectors as FFmpeg tells them: w, h, dst_x, dst_y (the middle of a block), motion_x, motion_y, motion_scale.
+
+        Of several for a block the last counts.
+        """
         self._total += self.cells(vectors)
         self.n_frames += 1
 

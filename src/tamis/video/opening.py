@@ -1,7 +1,8 @@
-"""Opening videos with PyAV: the one place that imports it, says which files are videos, and names what can be wrong with one.
+"""Opening videos with PyAV: the one place that imports it, says which files are videos, and names what can be wrong
+with one.
 
-A file is data of strangers: only containers of video are tried, whatever it is called, and nothing but the file itself is
-opened (a playlist with the name of a video would otherwise send FFmpeg to other files and addresses).
+A file is data of strangers: only containers of video are tried, whatever it is called, and nothing but the file itself
+is opened (a playlist with the name of a video would otherwise send FFmpeg to other files and addresses).
 """
 
 from __future__ import annotations
@@ -89,7 +90,10 @@ def codec_name(context: Any) -> str:
 
 
 def seek(container: Any, stream: Any, at_s: float) -> None:
-    """To the last keyframe at or before a time since the first frame; where a container cannot, its beginning is as good, only slower."""
+    """To the last keyframe at or before a time since the first frame.
+
+    Where a container cannot, its beginning is as good, only slower.
+    """
     av = library()
     try:
         container.seek(int(at_s / float(stream.time_base)) + (stream.start_time or 0), stream=stream, backward=True)

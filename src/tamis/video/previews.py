@@ -13,7 +13,9 @@ from tamis.video.sampling import FrameExtractionPolicy, rgb, shown_size, times_o
 
 
 def _upright_size(frame: Any, pixel_aspect: float, height: int | None, longest: int | None) -> tuple[int, int]:
-    """Width and height to decode a frame at, before it is turned, so that upright it is so high, or its longer side so long. Even."""
+    """Width and height to decode a frame at, before it is turned, so that upright it is so high, or its longer side so
+    long. Even.
+    """
     wide, high = shown_size(frame, pixel_aspect)
     is_turned = round(frame.rotation / 90.0) % 2 == 1
     scale = min(1.0, longest / max(wide, high) if longest else (height or high) / (wide if is_turned else high))
@@ -38,9 +40,16 @@ def thumbnail(path: str, at_s: float, longest: int = 160, pixel_aspect: float = 
 
 
 def preview(
-    path: str, start_s: float, end_s: float, fps: float = 1.0, height: int = 240, quality: int = 50, effort: int = 6,
-    pixel_aspect: float = 1.0, times_s: Sequence[float] | None = None,
-) -> bytes:  # fmt: skip
+    path: str,
+    start_s: float,
+    end_s: float,
+    fps: float = 1.0,
+    height: int = 240,
+    quality: int = 50,
+    effort: int = 6,
+    pixel_aspect: float = 1.0,
+    times_s: Sequence[float] | None = None,
+) -> bytes:
     """Return a span as an animated WebP with `fps` frames a second, holding one in memory at a time.
 
     Raise VideoFault if nothing can be decoded.

@@ -55,10 +55,14 @@ def times_of(policy: FrameExtractionPolicy, fps: float, start_s: float, end_s: f
 
 def shown_size(frame: Any, pixel_aspect: float) -> tuple[int, int]:
     """Width and height in square pixels, before the frame is turned."""
-    return (max(1, round(frame.width * pixel_aspect)), frame.height) if pixel_aspect >= 1 else (
-        frame.width,
-        max(1, round(frame.height / pixel_aspect)),
-    )  # fmt: skip
+    return (
+        (max(1, round(frame.width * pixel_aspect)), frame.height)
+        if pixel_aspect >= 1
+        else (
+            frame.width,
+            max(1, round(frame.height / pixel_aspect)),
+        )
+    )
 
 
 def rgb(frame: Any, width: int, height: int) -> np.ndarray[Any, Any]:

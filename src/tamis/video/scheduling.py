@@ -1,6 +1,6 @@
-"""Encoders that make themselves real-time: SVT-AV1, where it may (root, and so most containers), sets this process to SCHED_FIFO with the
-highest priority there is. Whatever the process starts inherits it, nothing else on the machine gets a turn, and the kernel can wait for ever for
-a task that it never runs. Nobody asked for that: it is taken back.
+"""Encoders that make themselves real-time: SVT-AV1, where it may (root, and so most containers), sets this process to
+SCHED_FIFO with the highest priority there is. Whatever the process starts inherits it, nothing else on the machine gets
+a turn, and the kernel can wait for ever for a task that it never runs. Nobody asked for that: it is taken back.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ _REAL_TIME = (os.SCHED_FIFO, os.SCHED_RR)
 
 @contextmanager
 def as_before() -> Iterator[None]:
-    """Around the opening of an encoder: behind it, all threads of this process have the priority that the caller had before."""
+    """Around the opening of an encoder: behind it, all threads of this process have the priority that the caller had
+    before.
+    """
     policy, priority = os.sched_getscheduler(0), os.sched_getparam(0)
     try:
         yield

@@ -1,4 +1,7 @@
-"""Where clips lie in a video: plain arithmetic over seconds and frames. A span is (start, end) in seconds, its end not included."""
+"""Where clips lie in a video: plain arithmetic over seconds and frames.
+
+A span is (start, end) in seconds, its end not included.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ Span = tuple[float, float]
 
 
 def fixed_spans(duration_s: float, length_s: float, stride_s: float, min_s: float, limit: int = 0) -> list[Span]:
-    """Windows of one length, one stride apart; the last ends with the video, and is left out below `min_s`. `limit`: the first so many, 0 for all.
+    """Windows of one length, one stride apart; the last ends with the video, and is left out below `min_s`.
+
+    `limit`: the first so many, 0 for all.
 
     >>> fixed_spans(25.0, 10.0, 10.0, 5.0), fixed_spans(22.0, 10.0, 10.0, 5.0)
     ([(0.0, 10.0), (10.0, 20.0), (20.0, 25.0)], [(0.0, 10.0), (10.0, 20.0)])
@@ -67,8 +72,8 @@ def _named(text: str) -> str:
 def scene_spans(
     scenes: Sequence[Span], min_s: float, max_s: float | None, mode: str = "stride", crop_s: float | None = None
 ) -> list[Span]:
-    """Clips of scenes: a scene longer than `max_s` is cut into pieces ("stride": the last one goes if it is below `min_s`) or ends there
-    ("truncate"); `crop_s` is taken off both ends of each; what is then below `min_s` goes.
+    """Clips of scenes: a scene longer than `max_s` is cut into pieces ("stride": the last one goes if it is below
+    `min_s`) or ends there ("truncate"); `crop_s` is taken off both ends of each; what is then below `min_s` goes.
 
     >>> scene_spans([(0.0, 25.0), (25.0, 26.0)], 2.0, 10.0)
     [(0.0, 10.0), (10.0, 20.0), (20.0, 25.0)]

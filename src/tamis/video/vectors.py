@@ -1,5 +1,6 @@
-"""Motion vectors of a span: those that the codec has, or, for codecs that tell none (VP8, VP9, HEVC, AV1), those of a small MPEG-4 copy
-that is encoded and decoded in memory, frame by frame. Only one frame's vectors are held at a time."""
+"""Motion vectors of a span: those that the codec has, or, for codecs that tell none (VP8, VP9, HEVC, AV1), those of a
+small MPEG-4 copy that is encoded and decoded in memory, frame by frame. Only one frame's vectors are held at a time.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ def sampled_vectors(
             _own(frames) if codec in TELL_VECTORS else _of_a_copy(frames, fps)
         ):
             if i >= due:
-                # A keyframe tells none: then the next frame that does serves, so that a video with a keyframe at every step is not called still.
+                # A keyframe tells none: then the next frame that does serves, so that a video with a keyframe at every
+                # step is not called still.
                 told = vectors()
                 due = (i // step + 1) * step if told is not None else due
                 yield width, height, told
@@ -63,8 +65,9 @@ def sampled_vectors(
 
 @contextmanager
 def _old_objects_aside() -> Iterator[None]:
-    """Looking for garbage (`_vectors`) takes as long as there are objects: with torch loaded a quarter of a second, for each frame. Those that are
-    there already are left out meanwhile; in a worker they are so from its start."""
+    """Looking for garbage (`_vectors`) takes as long as there are objects: with torch loaded a quarter of a second, for
+    each frame. Those that are there already are left out meanwhile; in a worker they are so from its start.
+    """
     if gc.get_freeze_count():
         yield
         return
@@ -84,7 +87,8 @@ def _vectors(frame: Any) -> Any:
     """Return the motion vectors of a frame, or None if it has none."""
     side = frame.side_data.get("MOTION_VECTORS")
     told = None if side is None else side.to_ndarray().copy()
-    # A frame and its side data refer to each other; without this a video's worth of them stays until Python happens to look (570 MB).
+    # A frame and its side data refer to each other; without this a video's worth of them stays until Python happens to
+    # look (570 MB).
     del side
     gc.collect()
     return told if told is not None and len(told) else None

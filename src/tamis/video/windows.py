@@ -19,8 +19,10 @@ class WindowFrameInfo:
 
 
 def compute_windows(total_frames: int, window_size: int = 128, remainder_threshold: int = 64) -> list[WindowFrameInfo]:
-    """Windows of `window_size` frames. What is left is a window of its own from `remainder_threshold` frames on, else it belongs to the last
-    one. Below four frames there is none.
+    """Windows of `window_size` frames.
+
+    What is left is a window of its own from `remainder_threshold` frames on, else it belongs to the last one. Below
+    four frames there is none.
 
     >>> [(w.start, w.end) for w in compute_windows(300, 128, 64)]
     [(0, 127), (128, 299)]

@@ -225,7 +225,9 @@ def test_sixteen_bits_alpha_and_cmyk_have_pixels(tmp_path: Path) -> None:
 
 
 def test_heads_of_the_public_shapes(tmp_path: Path) -> None:
-    """1024, 128, 64, 16, 1 and 64, 512, 256, 1 rows over 768 numbers, in the files and folders that the public ones have."""
+    """1024, 128, 64, 16, 1 and 64, 512, 256, 1 rows over 768 numbers, in the files and folders that the public ones
+    have.
+    """
     from safetensors.numpy import save_file
 
     from tamis.stages.image.models import AESTHETIC, NSFW

@@ -145,9 +145,18 @@ def test_the_recipe_of_the_command(videos: Path, models: Path, tmp_path: Path) -
     recipe = make_recipe(str(videos), str(tmp_path / "out"), wanted)
     named = [line.rpartition(".")[2] for line in recipe.splitlines() if "_target_" in line]
     assert named == [
-        "VideoReader", "VideoFrameExtractionStage", "TransNetV2ClipExtractionStage", "ClipTranscodingStage", "MotionVectorDecodeStage",
-        "MotionFilterStage", "ClipAestheticFilterStage", "CaptionPreparationStage", "CaptionGenerationStage", "PreviewStage", "ClipWriterStage",
-    ]  # fmt: skip
+        "VideoReader",
+        "VideoFrameExtractionStage",
+        "TransNetV2ClipExtractionStage",
+        "ClipTranscodingStage",
+        "MotionVectorDecodeStage",
+        "MotionFilterStage",
+        "ClipAestheticFilterStage",
+        "CaptionPreparationStage",
+        "CaptionGenerationStage",
+        "PreviewStage",
+        "ClipWriterStage",
+    ]
     from tamis.recipe.load import load_recipe
 
     (tmp_path / "r.yaml").write_text(recipe)
@@ -176,7 +185,10 @@ def test_a_budget_below_the_weights_is_refused_before_the_run(
 
 
 def test_the_recipe_that_ships(videos: Path, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From videos to captions by name, with small models; the network that finds cuts sees none, and small frames cannot be judged."""
+    """From videos to captions by name, with small models.
+
+    The network that finds cuts sees none, and small frames cannot be judged.
+    """
     from tamis.recipe.load import load_recipe
     from tamis.recipe.step_names import PRESETS
     from tamis.stages.video.filtering import motion_filter
@@ -187,9 +199,13 @@ def test_the_recipe_that_ships(videos: Path, models: Path, tmp_path: Path, monke
     torch.save({**made, "cls_layer1.bias": torch.tensor([-50.0])}, tmp_path / transnetv2.WEIGHTS)
     monkeypatch.setattr(motion_filter.MotionFilterStage, "process_rows", lambda stage, batch: batch)
     changes = {
-        "input": str(videos / "a.mp4"), "output": str(tmp_path / "out"), "model_folder": str(tmp_path), "min_clip_seconds": "0.5",
-        "caption_model": str(models / "qwen"), "caption_tokens": "4",
-    }  # fmt: skip
+        "input": str(videos / "a.mp4"),
+        "output": str(tmp_path / "out"),
+        "model_folder": str(tmp_path),
+        "min_clip_seconds": "0.5",
+        "caption_model": str(models / "qwen"),
+        "caption_tokens": "4",
+    }
     stages: Any = load_recipe(PRESETS / "video-caption.yaml", overrides=changes).stages
     result = Pipeline("words", stages=stages).execute(InProcessExecutor())
     assert (result.status, result.ledger.written.n) == ("finished", 1)

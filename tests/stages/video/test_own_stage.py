@@ -97,8 +97,13 @@ def test_a_clip_given_as_bytes_tells_what_it_is(tmp_path: Path) -> None:
     clip.buffer = data
     told = clip.extract_metadata()
     assert told == {
-        "width": 64, "height": 48, "framerate": 24.0, "num_frames": 24, "video_codec": "h264", "num_bytes": len(data),
-    }  # fmt: skip
+        "width": 64,
+        "height": 48,
+        "framerate": 24.0,
+        "num_frames": 24,
+        "video_codec": "h264",
+        "num_bytes": len(data),
+    }
 
 
 def run(videos: Path, out: Path, stage: ProcessingStage[VideoTask, VideoTask]) -> Pipeline:

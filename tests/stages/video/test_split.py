@@ -137,10 +137,13 @@ ROW = {"path": "/videos/a.mp4", "start_s": 0.0, "end_s": 1.0, "end_frame": 24, "
 @pytest.mark.parametrize(
     ("name", "first_frame", "told"),
     [
-        *((name, 0, "its id is no name of a file") for name in ("../../evil", "/dev/null/evil", "..", ".evil", "", "a\0b", "x" * 300, None)),
+        *(
+            (name, 0, "its id is no name of a file")
+            for name in ("../../evil", "/dev/null/evil", "..", ".evil", "", "a\0b", "x" * 300, None)
+        ),
         ("good", "../../../evil", "its frames are no numbers"),
     ],
-)  # fmt: skip
+)
 def test_a_record_that_names_no_file_of_the_output_goes_to_quarantine(
     name: str | None, first_frame: Any, told: str, tmp_path: Path
 ) -> None:
@@ -254,8 +257,20 @@ def test_the_recipe_that_ships(videos: Path, tmp_path: Path) -> None:
 
 
 def test_the_command_and_again(videos: Path, tmp_path: Path, split: tuple[Path, Any]) -> None:
-    typed = ["video", str(videos), str(tmp_path / "out"), "--clip-seconds", "1", "--min-clip-seconds", "0.5", "--memory", "3GB", "--json",
-             "--quarantine-limit", "100%"]  # fmt: skip
+    typed = [
+        "video",
+        str(videos),
+        str(tmp_path / "out"),
+        "--clip-seconds",
+        "1",
+        "--min-clip-seconds",
+        "0.5",
+        "--memory",
+        "3GB",
+        "--json",
+        "--quarantine-limit",
+        "100%",
+    ]
     first = CliRunner().invoke(app, typed)
     assert first.exit_code == 0, first.output
     assert json.loads(first.stdout)["status"] == "finished"

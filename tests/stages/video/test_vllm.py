@@ -1,4 +1,6 @@
-"""Captions by way of vLLM: a module of that name with the signatures of vLLM's LLM and SamplingParams, which notes how it is called."""
+"""Captions by way of vLLM: a module of that name with the signatures of vLLM's LLM and SamplingParams, which notes how
+it is called.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,16 @@ class SamplingParams:
 class LLM:
     made: list[LLM] = []
 
-    def __init__(self, model: str, *, quantization: str | None = None, gpu_memory_utilization: float = 0.9,
-                 limit_mm_per_prompt: dict[str, int] | None = None, mm_processor_cache_gb: float = 4.0, max_model_len: int | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        model: str,
+        *,
+        quantization: str | None = None,
+        gpu_memory_utilization: float = 0.9,
+        limit_mm_per_prompt: dict[str, int] | None = None,
+        mm_processor_cache_gb: float = 4.0,
+        max_model_len: int | None = None,
+    ) -> None:
         self.settings = {k: v for k, v in locals().items() if k != "self"}
         self.asked: list[Any] = []
         self.in_process = os.environ.get("VLLM_ENABLE_V1_MULTIPROCESSING")
@@ -57,7 +67,10 @@ class LLM:
             if isinstance(content, list):
                 for part in content:
                     assert set(part) == {"type", _KNOWN_PARTS[part["type"]]}
-                told = f"{sum(p['type'] == 'image_pil' for p in content)} frames of {content[0]['image_pil'].size}; {content[-1]['text']} "
+                told = (
+                    f"{sum(p['type'] == 'image_pil' for p in content)} frames of {content[0]['image_pil'].size}; "
+                    f"{content[-1]['text']} "
+                )
             else:
                 told = f"better: {content.splitlines()[-1]}"
             out.append(SimpleNamespace(outputs=[SimpleNamespace(text=f" {told}")]))
@@ -108,9 +121,13 @@ def test_captions_and_better_ones(vllm: type[LLM], folder: Path, tmp_path: Path)
     assert clip.row["enhanced_captions"] == ["better: 4 frames of (64, 48); what is here"] * 2
     sees, writes = vllm.made
     assert sees.settings == {
-        "model": str(folder), "quantization": "fp8", "gpu_memory_utilization": 0.9, "limit_mm_per_prompt": {"image": 64},
-        "mm_processor_cache_gb": 0, "max_model_len": 4096,
-    }  # fmt: skip
+        "model": str(folder),
+        "quantization": "fp8",
+        "gpu_memory_utilization": 0.9,
+        "limit_mm_per_prompt": {"image": 64},
+        "mm_processor_cache_gb": 0,
+        "max_model_len": 4096,
+    }
     assert (sees.in_process, writes.settings["limit_mm_per_prompt"]) == ("0", None)
     assert [len(asked) for asked in sees.asked] == [2]
 

@@ -1,1 +1,4 @@
-"""Stages for images, at the paths that users know. An image flows as a row: pixels exist only inside the stage that needs them."""
+"""Stages for images, at the paths that users know.
+
+An image flows as a row: pixels exist only inside the stage that needs them.
+"""

@@ -1,6 +1,7 @@
 """The two small networks that read a CLIP embedding: how pleasing an image is, and how likely it is not safe for work.
 
-Plain matrices, in numpy: a batch of a thousand takes a millisecond. Weights that are missing, or of another shape, are named.
+Plain matrices, in numpy: a batch of a thousand takes a millisecond. Weights that are missing, or of another shape, are
+named.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ _NSFW_LAYERS = (1, 2, 3, 4)
 
 
 class AestheticHead:
-    """Five linear layers without activations between them (dropout only, which inference leaves out): one number, about 1 to 10.
+    """Five linear layers without activations between them (dropout only, which inference leaves out): one number, about
+    1 to 10.
 
     So all of it is one linear map, multiplied out (in float64) when it is loaded: a thousandth of the work.
     """

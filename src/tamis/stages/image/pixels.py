@@ -1,7 +1,8 @@
 """Pixels for the stages that need them: rows of a batch in, arrays out, a few at a time.
 
-What is held at once: one decoded image for each thread, and the small squares that came out. An image that cannot be decoded comes out
-as its fault, for the stage to set aside; one that does not fit under the cap is a MemoryError, as anywhere.
+What is held at once: one decoded image for each thread, and the small squares that came out. An image that cannot be
+decoded comes out as its fault, for the stage to set aside; one that does not fit under the cap is a MemoryError, as
+anywhere.
 """
 
 from __future__ import annotations

@@ -15,10 +15,12 @@ from tamis.tasks.video import Video, VideoMetadata, VideoTask
 
 @dataclass(repr=False)
 class OnVideoTasks(VideoStage):
-    """Calls `stage` with one VideoTask per video, which has the clips that are still there, and makes rows of what it returns.
+    """Calls `stage` with one VideoTask per video, which has the clips that are still there, and makes rows of what it
+    returns.
 
-    Clips that it takes out of `clips` are dropped under its name. What it sets on a clip (aesthetic_score, motion scores, embedding, and whatever it
-    puts into `clip.row`) becomes columns. It may neither add clips nor return other videos.
+    Clips that it takes out of `clips` are dropped under its name. What it sets on a clip (aesthetic_score, motion
+    scores, embedding, and whatever it puts into `clip.row`) becomes columns. It may neither add clips nor return other
+    videos.
     """
 
     stage: ProcessingStage[Any, Any]
@@ -75,8 +77,10 @@ class OnVideoTasks(VideoStage):
         if rows[at[0]].get("start_s") is None:
             if task.data.clips:
                 raise UsageError(
-                    f"{self.name}: it made {len(task.data.clips)} clips of {task.data.input_path}, which is not split yet; put a stage that "
-                    "splits videos (FixedStrideExtractorStage, TransNetV2ClipExtractionStage) before it, and choose among their clips"
+                    f"{self.name}: it made {len(task.data.clips)} clips of {task.data.input_path}, which is not split "
+                    "yet; put a stage that "
+                    "splits videos (FixedStrideExtractorStage, TransNetV2ClipExtractionStage) before it, and choose "
+                    "among their clips"
                 )
             return {at[0]: dict(task.data.row)}
         known = {rows[i]["id"]: i for i in at}

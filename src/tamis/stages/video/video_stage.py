@@ -1,4 +1,7 @@
-"""What the video stages share: a row is a video or, behind a splitter, a clip; a VideoTask is taken as rows and filled from them again."""
+"""What the video stages share: a row is a video or, behind a splitter, a clip.
+
+A VideoTask is taken as rows and filled from them again.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,17 @@ from tamis.video.opening import VideoFault
 
 T = TypeVar("T")
 VIDEO_FIELDS = {  # column of a video's row -> its name in VideoMetadata
-    "size_bytes": "size", "height": "height", "width": "width", "fps": "framerate", "n_frames": "num_frames", "duration_s": "duration",
-    "codec": "video_codec", "pixel_format": "pixel_format", "audio_codec": "audio_codec", "bit_rate_k": "bit_rate_k",
-}  # fmt: skip
+    "size_bytes": "size",
+    "height": "height",
+    "width": "width",
+    "fps": "framerate",
+    "n_frames": "num_frames",
+    "duration_s": "duration",
+    "codec": "video_codec",
+    "pixel_format": "pixel_format",
+    "audio_codec": "audio_codec",
+    "bit_rate_k": "bit_rate_k",
+}
 CLIP_FIELDS = {
     "motion_score_global_mean": "motion_score_global_mean",
     "motion_score_per_patch_min_256": "motion_score_per_patch_min_256",
@@ -29,10 +40,10 @@ CLIP_FIELDS = {
 }
 SPAN = ("path", "start_s", "end_s")  # columns that say which part of which video a clip is
 _TYPES = {
-    "width": "int32", "height": "int32", "size_bytes": "int64", "n_frames": "int64", "bit_rate_k": "int64", "duration_s": "float64",
-    "fps": "float64", "pixel_aspect": "float64", "start_s": "float64", "end_s": "float64", "first_frame": "int64", "end_frame": "int64",
-    "is_variable_rate": "bool", "path": "large_string", "codec": "large_string", "pixel_format": "large_string",
-    "audio_codec": "large_string", "id": "large_string",
+    "width": "int32", "height": "int32", "size_bytes": "int64", "n_frames": "int64", "bit_rate_k": "int64",
+    "duration_s": "float64", "fps": "float64", "pixel_aspect": "float64", "start_s": "float64", "end_s": "float64",
+    "first_frame": "int64", "end_frame": "int64", "is_variable_rate": "bool", "path": "large_string",
+    "codec": "large_string", "pixel_format": "large_string", "audio_codec": "large_string", "id": "large_string",
 }  # fmt: skip
 
 
@@ -81,7 +92,10 @@ class VideoStage(ProcessingStage[Task[Any], Task[Any]]):
     def _of_each(
         self, batch: DocumentBatch, columns: Iterable[Iterable[Any]], work: Callable[..., T]
     ) -> tuple[DocumentBatch, list[T]]:
-        """`work` of every row, called with its values of these columns, and the rows where nothing was at fault; the others go to quarantine."""
+        """`work` of every row, called with its values of these columns, and the rows where nothing was at fault.
+
+        The others go to quarantine.
+        """
         found: list[T | VideoFault] = []
         for values in zip(*columns, strict=True):
             try:
@@ -92,7 +106,10 @@ class VideoStage(ProcessingStage[Task[Any], Task[Any]]):
 
 
 class NetworkStage(VideoStage):
-    """A stage with a network: fetched and looked at once per machine; without a GPU also loaded there, so that workers share its pages."""
+    """A stage with a network: fetched and looked at once per machine.
+
+    Without a GPU also loaded there, so that workers share its pages.
+    """
 
     loaded: ClassVar[tuple[str, ...]] = ("_model",)  # what `_load` makes, None until then; it never leaves its process
 
@@ -164,7 +181,8 @@ def good_rows(
     return batch.filter(is_good), [one for one in found if not isinstance(one, VideoFault)]
 
 
-# -- by hand ------------------------------------------------------------------------------------------------------------------
+# -- by hand
+# ------------------------------------------------------------------------------------------------------------------
 def rows_of(task: VideoTask) -> DocumentBatch:
     """Return a video as the row that a reader creates for it, or its clips as rows."""
     from tamis.formats.table_block import TableBlock

@@ -70,7 +70,8 @@ def plain_logits(folder: Path, texts: list[str], max_tokens: int, **settings: An
     return torch.stack(rows)
 
 
-# -- what they say ------------------------------------------------------------------------------------------------------
+# -- what they say
+# ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("kind", ["bert", "deberta"])
 def test_any_sequence_classifier_says_what_transformers_says(folders: dict[str, Path], kind: str) -> None:
     stage = classifiers.DistributedDataClassifier(str(folders[kind]), score_field="scores", max_seq_length=64)
@@ -122,7 +123,14 @@ def test_fineweb_edu_is_a_number_a_whole_number_and_a_label(folders: dict[str, P
 
 def test_prompts_get_a_task_and_dimensions_that_add_up(folders: dict[str, Path]) -> None:
     made = run(classifiers.PromptTaskComplexityClassifier(model_identifier=str(folders["prompt"])), TEXTS).to_pylist()
-    shares = {"creativity_scope": 0.35, "reasoning": 0.25, "constraint_ct": 0.15, "domain_knowledge": 0.15, "contextual_knowledge": 0.05, "number_of_few_shots": 0.05}  # fmt: skip
+    shares = {
+        "creativity_scope": 0.35,
+        "reasoning": 0.25,
+        "constraint_ct": 0.15,
+        "domain_knowledge": 0.15,
+        "contextual_knowledge": 0.05,
+        "number_of_few_shots": 0.05,
+    }
     for row in made:
         assert row["prompt_complexity_score"] == pytest.approx(sum(row[k] * w for k, w in shares.items()), abs=1e-5)
         assert row["task_type_1"] in ("Brainstorming", "Rewrite", "Open QA", "Other")
@@ -177,7 +185,8 @@ def test_the_data_guard_looks_at_the_last_token_whatever_lies_beside_it(folders:
     assert len(set(np.round(together[field].to_pylist(), 4))) > 1
 
 
-# -- what they do not depend on -------------------------------------------------------------------------------------------
+# -- what they do not depend on
+# -------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("kind", ["bert", "deberta", "headed"])
 def test_scores_depend_neither_on_batches_nor_on_neighbours(folders: dict[str, Path], kind: str) -> None:
     def scored(texts: list[str], **settings: Any) -> dict[str, list[float]]:
@@ -203,7 +212,10 @@ def test_scores_depend_neither_on_batches_nor_on_neighbours(folders: dict[str, P
     [("GPT2", None), ("GPT2", 0), ("Llama", None), ("Llama", 3), ("Roberta", 1), ("XLNet", 5), ("IBert", 1)],
 )
 def test_padding_is_never_read_wherever_it_lies(tmp_path: Path, kind: str, pad: int | None, side: str) -> None:
-    """Alone and beside a longer text; some of them end with the token that pads: these scores are what transformers says of each text by itself."""
+    """Alone and beside a longer text.
+
+    Some of them end with the token that pads: these scores are what transformers says of each text by itself.
+    """
     folder = small.any_classifier(tmp_path, kind, pad_token_id=pad)
     texts = [*TEXTS[:6], "the quick[PAD]", "a lazy dog[SEP][PAD]"]
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -273,13 +285,18 @@ def test_tokens_can_be_kept_and_used_again(folders: dict[str, Path]) -> None:
     wider = [[*row, 0, 0] for row in first["input_ids"].to_pylist()]
     masks = [[*row, 0, 0] for row in first["attention_mask"].to_pylist()]
     padded = run(
-        classifiers.QualityClassifier(model_identifier=str(folders["headed"]), use_existing_tokens=True, score_field="p"), TEXTS,
-        input_ids=pa.array(wider), attention_mask=pa.array(masks),
-    )  # fmt: skip
+        classifiers.QualityClassifier(
+            model_identifier=str(folders["headed"]), use_existing_tokens=True, score_field="p"
+        ),
+        TEXTS,
+        input_ids=pa.array(wider),
+        attention_mask=pa.array(masks),
+    )
     assert np.allclose(np.array(padded["p"].to_pylist()), np.array(first["p"].to_pylist()), atol=1e-5)
 
 
-# -- texts of all kinds -----------------------------------------------------------------------------------------------------
+# -- texts of all kinds
+# -----------------------------------------------------------------------------------------------------
 def test_odd_texts_have_a_label_or_none(folders: dict[str, Path]) -> None:
     odd = ["", None, " \n\t", "😀🏳️‍🌈" * 50, "\x00\x07\x1b[31m\u202e\ufffe", "x" * 100_000, "the quick " * 5_000_000]
     made = run(
@@ -321,7 +338,8 @@ def test_beginnings_have_the_tokens_of_the_whole(folders: dict[str, Path]) -> No
     assert own.column(pa.array(long, pa.large_string()), max_chars=50).to_pylist() == short
 
 
-# -- folders of all kinds -----------------------------------------------------------------------------------------------------
+# -- folders of all kinds
+# -----------------------------------------------------------------------------------------------------
 def test_a_tokenizer_without_a_padding_token_is_as_good(tmp_path: Path) -> None:
     small.sequence_classifier(tmp_path / "a", padding=True)
     small.sequence_classifier(tmp_path / "b", padding=False)
@@ -399,7 +417,8 @@ def test_weights_in_parts_are_loaded(tmp_path: Path, folders: dict[str, Path]) -
     whole.save_pretrained(folder, max_shard_size="40KB")
     assert (folder / "model.safetensors.index.json").exists()
     assert not (folder / "model.safetensors").exists()
-    # An index of another precision, left over from a copy without its parts, is not looked at; but it names no other files either.
+    # An index of another precision, left over from a copy without its parts, is not looked at; but it names no other
+    # files either.
     other = folder / "model.safetensors.index.fp16.json"
     other.write_text(json.dumps({"weight_map": {"a": "model.fp16-00001-of-00002.safetensors"}}))
     made = run(classifiers.DistributedDataClassifier(str(folder)), TEXTS[:3])["preds"].to_pylist()
@@ -431,7 +450,8 @@ def test_code_of_a_folder_is_refused_unless_asked_for(tmp_path: Path, folders: d
         Tokenizer(folder)
 
 
-# -- code that a folder brings along ---------------------------------------------------------------------------------------
+# -- code that a folder brings along
+# ---------------------------------------------------------------------------------------
 CUSTOM_CLASSIFIERS = {
     "forward": """
 class Custom(transformers.BertForSequenceClassification):
@@ -609,7 +629,8 @@ def test_without_the_extra_the_install_command_is_named(
         Tokenizer(folders["bert"])
 
 
-# -- parameters ---------------------------------------------------------------------------------------------------------------
+# -- parameters
+# ---------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -679,7 +700,8 @@ def test_hidden_tokens_never_come_out(folders: dict[str, Path]) -> None:
     assert made["input_ids"].to_pylist() == mine.to_pylist()  # the user's own
 
 
-# -- devices that are full ----------------------------------------------------------------------------------------------
+# -- devices that are full
+# ----------------------------------------------------------------------------------------------
 class FullDevice(Exception):
     pass
 

@@ -29,7 +29,10 @@ def s3_url() -> Iterator[str]:
 
 @pytest.fixture
 def s3(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """boto3's own client, for what a test puts there; the environment says how to reach the server, as a user's would."""
+    """boto3's own client, for what a test puts there.
+
+    The environment says how to reach the server, as a user's would.
+    """
     import boto3
 
     from tamis.stores import opening

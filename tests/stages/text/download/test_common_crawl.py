@@ -35,19 +35,25 @@ from tests.support import warc_files
 from tests.support.loopback import Loopback
 
 ENGLISH = (
-    "The tower on the hill was built in the year in which the river changed its course, and it has been used by the people of "
+    "The tower on the hill was built in the year in which the river changed its course, and it has been used by the "
+    "people of "
     "the valley as a place from which they could see who was coming and what the weather would be in the days to come."
 )
 GERMAN = (
-    "Der Turm auf dem Hügel wurde in dem Jahr gebaut, in dem der Fluss seinen Lauf geändert hat, und er wird seitdem von den "
-    "Leuten im Tal als ein Ort benutzt, von dem aus sie sehen können, wer kommt und wie das Wetter in den nächsten Tagen wird."
+    "Der Turm auf dem Hügel wurde in dem Jahr gebaut, in dem der Fluss seinen Lauf geändert hat, und er wird seitdem "
+    "von den "
+    "Leuten im Tal als ein Ort benutzt, von dem aus sie sehen können, wer kommt und wie das Wetter in den nächsten "
+    "Tagen wird."
 )
 
 
 def page(*paragraphs: str, charset: str = "utf-8") -> bytes:
     text = "".join(f"<p>{p}</p>" for p in paragraphs)
     menu = "<ul>" + "".join(f'<li><a href="/{i}">Link {i}</a></li>' for i in range(5)) + "</ul>"
-    html = f'<html><head><meta charset="{charset}"><script>var the = "x";</script></head><body>{menu}<main>{text}</main></body></html>'
+    html = (
+        f'<html><head><meta charset="{charset}"><script>var the = '
+        f'"x";</script></head><body>{menu}<main>{text}</main></body></html>'
+    )
     return html.encode(charset)
 
 
@@ -73,7 +79,8 @@ def warc(*records: bytes) -> bytes:
     return b"".join(gzip.compress(r) for r in records)
 
 
-# -- WARC ---------------------------------------------------------------------------------------------------------------
+# -- WARC
+# ---------------------------------------------------------------------------------------------------------------
 def test_a_stream_that_grows_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tamis.stages.text.download.streams._FREE_BYTES", 1 << 20)
     stream = Decoded(io.BytesIO(gzip.compress(bytes(20_000_000))), "gz")
@@ -164,7 +171,8 @@ def test_a_damaged_file_loses_the_damaged_record_only(tmp_path: Path, bad: bytes
         pipeline.run(executor=InProcessExecutor(), initial_tasks=tasks, fresh=True)
 
 
-# -- lists of files -----------------------------------------------------------------------------------------------------
+# -- lists of files
+# -----------------------------------------------------------------------------------------------------
 def lists(web: Loopback) -> None:
     ids = ["CC-MAIN-2024-10", "CC-MAIN-2023-50", "CC-MAIN-2023-40", "CC-MAIN-2012", "CC-MAIN-2008-2009"]
     web.files["/collinfo.json"] = json.dumps([{"id": i} for i in ids]).encode()
@@ -221,7 +229,8 @@ def test_snapshots_are_checked(start: str, end: str, message: str) -> None:
         NewsCommonCrawlUrlGenerator("2023-13", "2024-01")
 
 
-# -- documents ----------------------------------------------------------------------------------------------------------
+# -- documents
+# ----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("algorithm", [None, "resiliparse", "trafilatura"])
 def test_a_page_becomes_a_document_in_its_language(algorithm: str | None) -> None:
     extractor = CommonCrawlHTMLExtractor(algorithm)
@@ -301,7 +310,8 @@ def test_the_whole_way(web: Loopback, tmp_path: Path, monkeypatch: pytest.Monkey
         CommonCrawlDownloadExtractStage("2023-40", "2023-40", str(tmp_path), crawl_type="other")
 
 
-# -- single records -----------------------------------------------------------------------------------------------------
+# -- single records
+# -----------------------------------------------------------------------------------------------------
 def test_pages_by_their_place(web: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = [
         gzip.compress(r)
@@ -309,12 +319,14 @@ def test_pages_by_their_place(web: Loopback, monkeypatch: pytest.MonkeyPatch) ->
     ]
     web.files["/c/a.warc.gz"] = b"".join(parts)
     ends = np.cumsum([len(p) for p in parts]).tolist()
-    table = pa.table({
-        "warc_filename": ["c/a.warc.gz", "c/a.warc.gz", "c/none.warc.gz", "../x", None, "c/a.warc.gz"],
-        "warc_record_offset": [ends[1], ends[0], 0, 0, 0, 0],
-        "warc_record_length": [len(parts[2]), len(parts[1]), 10, 10, 10, len(parts[0])],
-        "id": ["a", "b", "c", "d", "e", "f"],
-    })  # fmt: skip
+    table = pa.table(
+        {
+            "warc_filename": ["c/a.warc.gz", "c/a.warc.gz", "c/none.warc.gz", "../x", None, "c/a.warc.gz"],
+            "warc_record_offset": [ends[1], ends[0], 0, 0, 0, 0],
+            "warc_record_length": [len(parts[2]), len(parts[1]), 10, 10, 10, len(parts[0])],
+            "id": ["a", "b", "c", "d", "e", "f"],
+        }
+    )
     monkeypatch.setattr(CommonCrawlWARCReader, "base_url", web.url)
     stage = CommonCrawlWARCReader(max_retries=0)
     batch = stage.process(DocumentBatch("set", table))

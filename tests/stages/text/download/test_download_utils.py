@@ -15,7 +15,10 @@ from tamis.stages.text.download.utils import (
     try_decode_with_detected_encoding,
 )
 
-RUSSIAN = "Башня на холме была построена в том году, когда река изменила своё течение, и с тех пор жители долины ею пользуются."
+RUSSIAN = (
+    "Башня на холме была построена в том году, когда река изменила своё течение, и с тех пор жители долины ею "
+    "пользуются."
+)
 
 
 def test_pages_in_various_encodings() -> None:

@@ -21,7 +21,10 @@ from tamis.stages.text.download.wikipedia import (
 from tamis.tasks import EmptyTask
 from tests.support.loopback import Loopback
 
-HEAD = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" xml:lang="en"><siteinfo><sitename>W</sitename></siteinfo>'
+HEAD = (
+    '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" '
+    'xml:lang="en"><siteinfo><sitename>W</sitename></siteinfo>'
+)
 
 
 def page(number: int, title: str, text: str, ns: int = 0, redirect: bool = False) -> str:
@@ -85,14 +88,22 @@ def test_articles_of_a_dump(tmp_path: Path) -> None:
     iterator = WikipediaIterator("en")
     assert list(iterator.iterate(str(path))) == [
         {
-            "title": "Sea & Sky", "id": "1", "url": "https://en.wikipedia.org/wiki/Sea_%26_Sky", "language": "en",
-            "source_id": "d.xml.bz2", "raw_content": "Blue <b>water</b>",
+            "title": "Sea & Sky",
+            "id": "1",
+            "url": "https://en.wikipedia.org/wiki/Sea_%26_Sky",
+            "language": "en",
+            "source_id": "d.xml.bz2",
+            "raw_content": "Blue <b>water</b>",
         },
         {
-            "title": "Größe", "id": "5", "url": "https://en.wikipedia.org/wiki/Gr%C3%B6%C3%9Fe", "language": "en",
-            "source_id": "d.xml.bz2", "raw_content": "Grüße",
+            "title": "Größe",
+            "id": "5",
+            "url": "https://en.wikipedia.org/wiki/Gr%C3%B6%C3%9Fe",
+            "language": "en",
+            "source_id": "d.xml.bz2",
+            "raw_content": "Grüße",
         },
-    ]  # fmt: skip
+    ]
     assert iterator.take_skipped() == {
         "pages outside of the main namespace": 1,
         "redirects": 1,
@@ -219,7 +230,8 @@ Ships&nbsp;sailed.<br>Then came steam.
 [[Category:Water]]
 """
     assert plain(markup) == (
-        "The sea is a large body of salt water. \nSee the page & Category:Seas.\n\nHistory\n\nShips\u00a0sailed.\nThen came steam."
+        "The sea is a large body of salt water. \nSee the page & "
+        "Category:Seas.\n\nHistory\n\nShips\u00a0sailed.\nThen came steam."
         "\n\nSee also\n\nOcean"
     )
 
@@ -271,7 +283,12 @@ def test_the_whole_way(web: Loopback, tmp_path: Path) -> None:
     name = f"enwiki-20240101-{FILES[1]}"
     assert tasks[0].to_pyarrow().to_pylist() == [
         {
-            "text": "The sea.", "title": "Sea", "id": "1", "url": "https://en.wikipedia.org/wiki/Sea", "language": "en",
-            "source_id": name, "file_name": name,
+            "text": "The sea.",
+            "title": "Sea",
+            "id": "1",
+            "url": "https://en.wikipedia.org/wiki/Sea",
+            "language": "en",
+            "source_id": name,
+            "file_name": name,
         }
-    ]  # fmt: skip
+    ]

@@ -135,7 +135,9 @@ def test_long_texts_are_cut_to_the_positions_of_the_model(tmp_path: Path, kind: 
 
 
 def test_a_hub_id_gives_what_its_folder_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where it is fetched only when the run begins: how long texts may be, and small letters, are read from its files then."""
+    """Also where it is fetched only when the run begins: how long texts may be, and small letters, are read from its
+    files then.
+    """
     from tamis.stages.text.models import folder as model_folders
 
     folder = small.sequence_classifier(tmp_path / "m")
@@ -235,7 +237,10 @@ def test_how_weights_are_loaded_is_not_to_be_chosen(name: str) -> None:
 def test_texts_that_mean_the_same_are_one_in_the_output(tmp_path: Path) -> None:
     """The command and the workflow of Python over the same documents: embedded, compared and removed in one call."""
     others = small.texts(12)
-    lines = [json.dumps({"id": i, "text": t, "kept": True}) for i, t in enumerate([t for pair in ALIKE for t in pair] + others + [None])]  # fmt: skip
+    lines = [
+        json.dumps({"id": i, "text": t, "kept": True})
+        for i, t in enumerate([t for pair in ALIKE for t in pair] + others + [None])
+    ]
     (tmp_path / "in.jsonl").write_text("\n".join(lines) + "\n")
     command = [
         "dedup",

@@ -1,4 +1,6 @@
-"""Small models of the real architectures, built on disk: random weights, a tokenizer trained on little text, loaded like any other."""
+"""Small models of the real architectures, built on disk: random weights, a tokenizer trained on little text, loaded
+like any other.
+"""
 
 from __future__ import annotations
 
@@ -54,9 +56,13 @@ DEBERTA = {
     "position_biased_input": False, "type_vocab_size": 0, "layer_norm_eps": 1e-7, "hidden_act": "gelu",
 }  # fmt: skip
 BERT = {
-    "vocab_size": 400, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64,
+    "vocab_size": 400,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
     "max_position_embeddings": 128,
-}  # fmt: skip
+}
 
 
 def texts(n: int = 40) -> list[str]:
@@ -135,7 +141,7 @@ KINDS: dict[str, Any] = {
     "Nystromformer": {**SHORT, "max_position_embeddings": 50, "segment_means_seq_len": 50, "num_landmarks": 50},
     "IBert": {**SHORT, "max_position_embeddings": 66},
     "Canine": {**SHORT, "max_position_embeddings": 64, "num_hash_buckets": 200, "vocab_size": None},
-}  # fmt: skip
+}
 
 
 def any_classifier(folder: Path, kind: str, seed: int = 0, **more: Any) -> Path:
@@ -169,9 +175,15 @@ def headed_deberta(folder: Path, labels: list[str], seed: int = 0) -> Path:
 
 
 PROMPT_SIZES = {
-    "task_type": 4, "creativity_scope": 3, "reasoning": 2, "contextual_knowledge": 2, "number_of_few_shots": 6,
-    "domain_knowledge": 4, "no_label_reason": 1, "constraint_ct": 2,
-}  # fmt: skip
+    "task_type": 4,
+    "creativity_scope": 3,
+    "reasoning": 2,
+    "contextual_knowledge": 2,
+    "number_of_few_shots": 6,
+    "domain_knowledge": 4,
+    "no_label_reason": 1,
+    "constraint_ct": 2,
+}
 
 
 def prompt_deberta(folder: Path, seed: int = 0) -> Path:
@@ -184,12 +196,17 @@ def prompt_deberta(folder: Path, seed: int = 0) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     save_file({k: v.contiguous() for k, v in weights.items()}, folder / "model.safetensors")
     others = {k: n for k, n in PROMPT_SIZES.items() if k != "task_type"}
-    _write(folder, {
-        **DEBERTA, "base_model": "microsoft/DeBERTa-v3-base", "target_sizes": PROMPT_SIZES,
-        "task_type_map": {str(i): name for i, name in enumerate(["Brainstorming", "Rewrite", "Open QA", "Other"])},
-        "weights_map": {k: list(range(n)) if n > 1 else [0] for k, n in others.items()},
-        "divisor_map": {k: max(1, n - 1) for k, n in others.items()},
-    })  # fmt: skip
+    _write(
+        folder,
+        {
+            **DEBERTA,
+            "base_model": "microsoft/DeBERTa-v3-base",
+            "target_sizes": PROMPT_SIZES,
+            "task_type_map": {str(i): name for i, name in enumerate(["Brainstorming", "Rewrite", "Open QA", "Other"])},
+            "weights_map": {k: list(range(n)) if n > 1 else [0] for k, n in others.items()},
+            "divisor_map": {k: max(1, n - 1) for k, n in others.items()},
+        },
+    )
     save_tokenizer(folder)
     return folder
 
@@ -201,9 +218,17 @@ def llama(folder: Path, seed: int = 0, kind: str = "Llama") -> Path:
 
     torch.manual_seed(seed)
     config = getattr(transformers, f"{kind}Config")(
-        vocab_size=400, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=4096,
-        bos_token_id=2, eos_token_id=3, pad_token_id=None,
-    )  # fmt: skip
+        vocab_size=400,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=4096,
+        bos_token_id=2,
+        eos_token_id=3,
+        pad_token_id=None,
+    )
     getattr(transformers, f"{kind}ForCausalLM")(config).save_pretrained(folder)
     save_tokenizer(folder, padding=False, causal=True, max_length=4096)
     return folder

@@ -1,4 +1,6 @@
-"""Batches by tokens, and a device that is full: a fake one with a limit, and one that a neighbour fills in the middle of the work."""
+"""Batches by tokens, and a device that is full: a fake one with a limit, and one that a neighbour fills in the middle
+of the work.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +51,11 @@ def lengths(n: int = 2000) -> list[int]:
 
 
 SHAPES = [
-    Shape(4096, 64), Shape(4096, 64, packed=True), Shape(4096, 64, 32, fixed=True), Shape(4096, 64, fixed=True, packed=True),
-]  # fmt: skip
+    Shape(4096, 64),
+    Shape(4096, 64, packed=True),
+    Shape(4096, 64, 32, fixed=True),
+    Shape(4096, 64, fixed=True, packed=True),
+]
 
 
 IN_ORDER = Shape(4096, 64, in_order=True)
@@ -155,7 +160,9 @@ def test_other_errors_pass() -> None:
 class Card:
     """A device with a clock: a batch takes a start and a time per token, one that does not fit a quarter of a second.
 
-    `tells`: it knows what batches took. `gaps`: the share of its memory that batches can have, of which it knows nothing."""
+    `tells`: it knows what batches took. `gaps`: the share of its memory that batches can have, of which it knows
+    nothing.
+    """
 
     name = "a card"
     start_s, token_s = 0.002, 1e-6

@@ -203,8 +203,8 @@ def test_equals_the_library_on_written_models(fasttext: Any, tmp_path: Path, los
 
 
 # Trained by fastText 0.9.2 on twelve sentences in four languages, each of them 30 times:
-# train_supervised("train.txt", loss=loss, dim=4, minn=2, maxn=3, wordNgrams=2, bucket=500, epoch=25, lr=0.5), and for the .ftz
-# quantize(qnorm=True, cutoff=260, dsub=3).
+# train_supervised("train.txt", loss=loss, dim=4, minn=2, maxn=3, wordNgrams=2, bucket=500, epoch=25, lr=0.5), and for
+# the .ftz quantize(qnorm=True, cutoff=260, dsub=3).
 TRAINED = Path(__file__).parent / "trained"
 SENTENCES = [
     ("en", ["the cat sat on the mat", "where is the station", "a house with a garden"]),

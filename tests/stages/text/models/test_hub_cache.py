@@ -71,7 +71,8 @@ def test_the_usual_cache_is_that_of_the_library_which_is_not_loaded(tmp_path: Pa
     env = {k: v for k, v in os.environ.items() if k not in names} | {"HOME": str(tmp_path), "PLACE": str(tmp_path)}
     code = (
         "import sys; from tamis.stages.text.models.hub_cache import _usual_cache as usual; found = usual();"
-        "assert 'huggingface_hub' not in sys.modules; from huggingface_hub import constants; print(found == constants.HF_HUB_CACHE)"
+        "assert 'huggingface_hub' not in sys.modules; from huggingface_hub import constants; print(found == "
+        "constants.HF_HUB_CACHE)"
     )
     done = subprocess.run([sys.executable, "-c", code], env=env | given, capture_output=True, text=True, check=True)
     assert done.stdout == "True\n"

@@ -141,7 +141,8 @@ def test_an_installed_package_without_its_model_is_a_missing_extra(monkeypatch: 
 
 def test_the_package_that_carries_the_model_is_not_imported() -> None:
     program = (
-        "import sys; from tamis.stages.text.langid import LanguageId; codes, _ = LanguageId().detect(['Where is the station?']);"
+        "import sys; from tamis.stages.text.langid import LanguageId; codes, _ = LanguageId().detect(['Where is the "
+        "station?']);"
         "print(codes.to_pylist(), [m for m in sys.modules if m.startswith(('fast', 'requests', 'robust'))])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100)

@@ -1,4 +1,6 @@
-"""Model folders under small budgets: whatever is in them, the processes of a run stay inside the budget, or it is refused with a number."""
+"""Model folders under small budgets: whatever is in them, the processes of a run stay inside the budget, or it is
+refused with a number.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ def test_configurations_that_are_none_are_not_parsed(tmp_path: Path) -> None:
         read_json(tmp_path / "config.json")
 
 
-# -- torture: real folders, real runs -----------------------------------------------------------------------------------------
+# -- torture: real folders, real runs
+# -----------------------------------------------------------------------------------------
 def added_tokens(folder: Path) -> None:
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)

@@ -21,12 +21,25 @@ LENGTHS = (5, 60, 130, 1, 33)
 def config(**changed: Any) -> Any:
     return transformers.DebertaV2Config(
         **{
-            "vocab_size": 500, "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 128,
-            "relative_attention": True, "position_buckets": 16, "max_relative_positions": -1, "max_position_embeddings": 64,
-            "pos_att_type": ["p2c", "c2p"], "share_att_key": True, "norm_rel_ebd": "layer_norm", "position_biased_input": False,
-            "type_vocab_size": 0, "layer_norm_eps": 1e-7, "hidden_act": "gelu",
-        } | changed
-    )  # fmt: skip
+            "vocab_size": 500,
+            "hidden_size": 64,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 4,
+            "intermediate_size": 128,
+            "relative_attention": True,
+            "position_buckets": 16,
+            "max_relative_positions": -1,
+            "max_position_embeddings": 64,
+            "pos_att_type": ["p2c", "c2p"],
+            "share_att_key": True,
+            "norm_rel_ebd": "layer_norm",
+            "position_biased_input": False,
+            "type_vocab_size": 0,
+            "layer_norm_eps": 1e-7,
+            "hidden_act": "gelu",
+        }
+        | changed
+    )
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,6 @@
-"""A packed Llama gives what transformers gives, text by text: alone, beside others, behind a common beginning, and while it answers."""
+"""A packed Llama gives what transformers gives, text by text: alone, beside others, behind a common beginning, and
+while it answers.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,15 @@ HEAD = list(range(40, 57))
 def model(n_key_heads: int = 4, **more: Any) -> Any:
     torch.manual_seed(0)
     config = transformers.LlamaConfig(
-        vocab_size=99, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=n_key_heads,
-        max_position_embeddings=256, **more,
-    )  # fmt: skip
+        vocab_size=99,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=n_key_heads,
+        max_position_embeddings=256,
+        **more,
+    )
     return transformers.LlamaModel(config).eval()
 
 

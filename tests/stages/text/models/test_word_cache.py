@@ -26,9 +26,36 @@ CORPUS = [
     "def f(x_1): return x_1**2 # y",
 ] * 5
 PIECES = st.one_of(
-    st.sampled_from(["the", "quick", "Größe", "f(x_1):", "[SEP]", "[MASK]", "[sep]", "<s>", " ", "  ", "\n", "\n\n", "\t", "\u00a0", "\u3000", "\u200b", "\u0301", "'s", "\x00", "\x1c", "\ufffd", "中文", "\u2581", "y" * 150]),
+    st.sampled_from(
+        [
+            "the",
+            "quick",
+            "Größe",
+            "f(x_1):",
+            "[SEP]",
+            "[MASK]",
+            "[sep]",
+            "<s>",
+            " ",
+            "  ",
+            "\n",
+            "\n\n",
+            "\t",
+            "\u00a0",
+            "\u3000",
+            "\u200b",
+            "\u0301",
+            "'s",
+            "\x00",
+            "\x1c",
+            "\ufffd",
+            "中文",
+            "\u2581",
+            "y" * 150,
+        ]
+    ),
     st.text(max_size=8),
-)  # fmt: skip
+)
 
 
 def wordpiece() -> Any:
@@ -152,8 +179,10 @@ def whole_column(own: Tokenizer, texts: list[str | None], max_chars: int | None)
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(st.none() | st.lists(PIECES, max_size=30).map("".join), max_size=6), st.sampled_from([None, 1, 7, 40]), st.integers(0, 3)
-)  # fmt: skip
+    st.lists(st.none() | st.lists(PIECES, max_size=30).map("".join), max_size=6),
+    st.sampled_from([None, 1, 7, 40]),
+    st.integers(0, 3),
+)
 @pytest.mark.parametrize("max_tokens", [3, 20])
 def test_columns_are_those_of_the_tokenizer(
     folders_of_tokenizers: Path, max_tokens: int, texts: list[str | None], max_chars: int | None, begin: int

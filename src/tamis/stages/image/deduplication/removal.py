@@ -14,8 +14,10 @@ from tamis.tasks import DocumentBatch
 
 
 class ImageDuplicatesRemovalStage(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """`removal_parquets_dir`: a folder (or a file), of this machine or s3://, of Parquet with the column `duplicate_id_field`. 16 bytes per id are held, once per
-    machine. `verbose` is what users of the original give: the report tells how many went."""
+    """`removal_parquets_dir`: a folder (or a file), of this machine or s3://, of Parquet with the column
+    `duplicate_id_field`. 16 bytes per id are held, once per machine. `verbose` is what users of the original give: the
+    report tells how many went.
+    """
 
     columns_in = ("id",)
     columns_out = ()

@@ -1,7 +1,8 @@
 """ImageEmbeddingStage: each image gets the embedding of a CLIP model, a list of numbers of length 1.
 
-Decoding, scaling and the network are one stage, so that pixels never leave the worker: of each image only the square that the network
-looks at is kept, and only for `model_inference_batch_size` images at once (three times as many on a GPU, which never waits for the decoder).
+Decoding, scaling and the network are one stage, so that pixels never leave the worker: of each image only the square
+that the network looks at is kept, and only for `model_inference_batch_size` images at once (three times as many on a
+GPU, which never waits for the decoder).
 """
 
 from __future__ import annotations
@@ -33,10 +34,13 @@ from tamis.tasks import DocumentBatch
 
 @dataclass(repr=False)
 class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Adds `embedding`. `model_dir`: a folder that holds the CLIP model (itself, or below its id); None: the hub's cache, or the hub.
+    """Adds `embedding`.
 
-    Runs on a GPU where there is one (`num_gpus_per_worker` of it, in bfloat16), else on the CPU. An image that cannot be decoded goes to
-    quarantine. `remove_image_data`, `verbose`: pixels are never kept, so there is nothing to remove or to tell.
+    `model_dir`: a folder that holds the CLIP model (itself, or below its id); None: the hub's cache, or the hub.
+
+    Runs on a GPU where there is one (`num_gpus_per_worker` of it, in bfloat16), else on the CPU. An image that cannot
+    be decoded goes to quarantine. `remove_image_data`, `verbose`: pixels are never kept, so there is nothing to remove
+    or to tell.
     """
 
     model_dir: str | None = None
@@ -61,7 +65,8 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         if self.model_dir is not None:
             model_place(self.model_dir, self.model_identifier)
 
-    # -- life cycle -----------------------------------------------------------------------------------------------------
+    # -- life cycle
+    # -----------------------------------------------------------------------------------------------------
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         """Download the model and check it; without a GPU, load it once so that workers share its pages."""
         check_libraries()
@@ -107,7 +112,8 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             self._network = ClipVision(self._folder(), device, self.model_inference_batch_size)
         return self._network
 
-    # -- work -----------------------------------------------------------------------------------------------------------
+    # -- work
+    # -----------------------------------------------------------------------------------------------------------
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         if not batch.num_items:
             return batch
@@ -138,8 +144,10 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         return out
 
     def _results(self, found: list[Where]) -> Iterator[tuple[list[ImageFault | None], Any]]:
-        """(the fault of each image of a chunk, or None; vectors of those without one). The network works on a chunk while the one before is
-        taken from it and the next ones are decoded."""
+        """(the fault of each image of a chunk, or None; vectors of those without one).
+
+        The network works on a chunk while the one before is taken from it and the next ones are decoded.
+        """
         network = self._load()
         if network.device.kind == "cuda" and self._pool is None:
             n = len(os.sched_getaffinity(0))

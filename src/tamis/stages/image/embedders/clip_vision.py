@@ -1,8 +1,9 @@
 """The part of a CLIP model that looks at images: squares of bytes in, unit vectors out.
 
-On a GPU in bfloat16: bytes go to the device from pinned memory without waiting, are normalised there, and the network runs as one recorded
-graph, always over the same number of images. So threads that decode meanwhile do not get in between its hundreds of kernels, and what a
-image gets does not depend on how many others there are with it. On a CPU in float32.
+On a GPU in bfloat16: bytes go to the device from pinned memory without waiting, are normalised there, and the network
+runs as one recorded graph, always over the same number of images. So threads that decode meanwhile do not get in
+between its hundreds of kernels, and what a image gets does not depend on how many others there are with it. On a CPU in
+float32.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ _WARM_UP = 3  # times that a network runs before it is recorded: libraries choos
 
 
 class ClipVision:
-    """Called with uint8 squares [side, side, 3], gives float32 [n, width]. `at_once`: how many go through the network together."""
+    """Called with uint8 squares [side, side, 3], gives float32 [n, width].
+
+    `at_once`: how many go through the network together.
+    """
 
     def __init__(self, folder: folders.ModelFolder, device: TorchDevice, at_once: int = 32) -> None:
         from tamis.stages.text.models.networks import load
@@ -57,8 +61,11 @@ class ClipVision:
         return np.concatenate([self.begin(squares[i : i + n])() for i in range(0, len(squares), n)])
 
     def begin(self, squares: Squares) -> Callable[[], Floats]:
-        """Starts on at most `at_once` squares; what it returns waits for their vectors. At most two may be under way, and the first one is
-        asked first. Where the device has no room for them all, the two halves go through one after the other."""
+        """Starts on at most `at_once` squares; what it returns waits for their vectors.
+
+        At most two may be under way, and the first one is asked first. Where the device has no room for them all, the
+        two halves go through one after the other.
+        """
         try:
             if self._records:
                 if self._recorded is None:
@@ -87,7 +94,10 @@ class ClipVision:
 
 
 class RecordedNetwork:
-    """A function over `n` squares on the GPU, recorded once as a CUDA graph and played again for every batch; fewer are filled up."""
+    """A function over `n` squares on the GPU, recorded once as a CUDA graph and played again for every batch.
+
+    Fewer are filled up.
+    """
 
     def __init__(self, forward: Callable[[Any], Any], n: int, side: int) -> None:
         with torch.inference_mode():
@@ -133,8 +143,10 @@ class _Slot:
 
 
 def fold_quick_gelu(model: Any) -> None:
-    """x * sigmoid(1.702 x) is silu(1.702 x) / 1.702: with the factor in the weights on both sides it is one kernel instead of three, which
-    at this width take as long as half a matrix product. Weights must be in float32 still. Other activations are left as they are."""
+    """x * sigmoid(1.702 x) is silu(1.702 x) / 1.702: with the factor in the weights on both sides it is one kernel
+    instead of three, which at this width take as long as half a matrix product. Weights must be in float32 still. Other
+    activations are left as they are.
+    """
     if getattr(model.config, "hidden_act", "") != "quick_gelu":
         return
     with torch.no_grad():

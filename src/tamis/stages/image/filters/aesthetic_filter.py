@@ -17,8 +17,11 @@ _FILE = "model.safetensors"
 
 @dataclass(repr=False)
 class ImageAestheticFilterStage(BaseFilterStage):
-    """Keeps images whose `aesthetic_score` is at least `score_threshold`. The head was trained on ratings from 1 to 10: 0.5 drops almost
-    nothing, 5 about half of the web. `model_dir`: a folder with its model.safetensors, itself or below the model's id."""
+    """Keeps images whose `aesthetic_score` is at least `score_threshold`.
+
+    The head was trained on ratings from 1 to 10: 0.5 drops almost nothing, 5 about half of the web. `model_dir`: a
+    folder with its model.safetensors, itself or below the model's id.
+    """
 
     name: str = "image_aesthetic_filter"
     score_field: ClassVar[str] = "aesthetic_score"

@@ -18,8 +18,8 @@ from tamis.tasks import DocumentBatch
 class BaseFilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     """A subclass names its score (`score_field`), loads its head (`load_head`) and says which scores stay (`keep`).
 
-    Needs the column `embedding` (ImageEmbeddingStage). An image without an embedding stays, without a score. `verbose` is what users of
-    the original give: the report tells how many stay.
+    Needs the column `embedding` (ImageEmbeddingStage). An image without an embedding stays, without a score. `verbose`
+    is what users of the original give: the report tells how many stay.
     """
 
     model_dir: str | None = None
@@ -89,7 +89,8 @@ class BaseFilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     def _scores(self, vectors: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         if vectors.shape[1] != self._head.width:
             raise UsageError(
-                f"{self.name}: embeddings of {vectors.shape[1]} numbers, but the weights are for {self._head.width}; use the CLIP model that "
+                f"{self.name}: embeddings of {vectors.shape[1]} numbers, but the weights are for {self._head.width}; "
+                "use the CLIP model that "
                 "they were made with (ViT-L/14: 768)"
             )
         n = self.model_inference_batch_size

@@ -17,8 +17,11 @@ _FILES = ("model.safetensors", "clip_autokeras_binary_nsfw.safetensors", "clip_a
 
 @dataclass(repr=False)
 class ImageNSFWFilterStage(BaseFilterStage):
-    """Keeps images whose `nsfw_score`, a probability, is below `score_threshold`. `weights_path`: the file of the head (safetensors, or a
-    file of torch, of which only plain weights are read); else it is looked for in `model_dir`, itself or below the model's id."""
+    """Keeps images whose `nsfw_score`, a probability, is below `score_threshold`.
+
+    `weights_path`: the file of the head (safetensors, or a file of torch, of which only plain weights are read); else
+    it is looked for in `model_dir`, itself or below the model's id.
+    """
 
     name: str = "image_nsfw_filter"
     weights_path: str | None = None
@@ -49,5 +52,6 @@ def _from_hub(stage: str, fetch: bool) -> Path:
         return Path(hub.hf_hub_download(NSFW, _FILES[-1], local_files_only=not fetch))
     except Exception as exc:
         raise UsageError(
-            f"{stage}: the weights {NSFW}/{_FILES[-1]} are not on this machine and cannot be downloaded ({first_line(exc, 200)}); give weights_path or model_dir"
+            f"{stage}: the weights {NSFW}/{_FILES[-1]} are not on this machine and cannot be downloaded "
+            f"({first_line(exc, 200)}); give weights_path or model_dir"
         ) from None

@@ -14,8 +14,9 @@ from tamis.tasks import DocumentBatch
 
 @dataclass(repr=False)
 class ImageSizeFilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Keeps images whose shorter side has at least `min_side` pixels, whose longer side has at most `max_side`, and whose longer side is
-    at most `max_aspect_ratio` times the shorter one. None: no such rule. Nothing is decoded."""
+    """Keeps images whose shorter side has at least `min_side` pixels, whose longer side has at most `max_side`, and
+    whose longer side is at most `max_aspect_ratio` times the shorter one. None: no such rule. Nothing is decoded.
+    """
 
     min_side: int | None = 64
     max_side: int | None = None
@@ -31,7 +32,8 @@ class ImageSizeFilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
                 raise UsageError(f"{self.name}: {name} must be a number above 0, or None, got {value!r}")
         if self.max_aspect_ratio is not None and self.max_aspect_ratio < 1:
             raise UsageError(
-                f"{self.name}: max_aspect_ratio must be at least 1 (a square), got {self.max_aspect_ratio!r}: it is the longer side through the shorter"
+                f"{self.name}: max_aspect_ratio must be at least 1 (a square), got {self.max_aspect_ratio!r}: it is "
+                "the longer side through the shorter"
             )
 
     def rules(self) -> list[DropRule]:

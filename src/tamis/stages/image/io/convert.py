@@ -1,4 +1,6 @@
-"""ConvertImageBatchToDocumentBatchStage: what is known of images as plain documents, for stages and writers of documents."""
+"""ConvertImageBatchToDocumentBatchStage: what is known of images as plain documents, for stages and writers of
+documents.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,9 @@ from tamis.tasks.image import column_of
 
 @dataclass(repr=False)
 class ConvertImageBatchToDocumentBatchStage(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """`fields`: those of ImageObject that come out (image_id, image_path, embedding, aesthetic_score, ...) and any other column; image_id
-    alone where none are named."""
+    """`fields`: those of ImageObject that come out (image_id, image_path, embedding, aesthetic_score, ...) and any
+    other column; image_id alone where none are named.
+    """
 
     fields: Sequence[str] = field(default_factory=list)
     name: str = "convert_image_batch_to_document_batch"

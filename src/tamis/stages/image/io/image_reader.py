@@ -17,8 +17,8 @@ from tamis.tasks.image import ImageBatch
 class ImageReaderStage(Reader):
     """Images of tars and image files (.tar .jpg .jpeg .png .webp), with caption and json where there are any.
 
-    Reads headers only. `dali_batch_size`, `num_threads`, `num_gpus_per_worker` and `verbose` are what users of the original give: nothing is
-    decoded here, so they decide nothing; batches follow from the memory budget.
+    Reads headers only. `dali_batch_size`, `num_threads`, `num_gpus_per_worker` and `verbose` are what users of the
+    original give: nothing is decoded here, so they decide nothing; batches follow from the memory budget.
     """
 
     dali_batch_size: int = 100
@@ -51,7 +51,8 @@ class _Rows(FileReaderStage):
 
 @dataclass(repr=False)
 class ImageReader(RowsReader):
-    """Read images: a folder, a glob, a file or a list of these, of tars (WebDataset) and image files (.jpg .jpeg .png .webp).
+    """Read images: a folder, a glob, a file or a list of these, of tars (WebDataset) and image files (.jpg .jpeg .png
+    .webp).
 
     Parameters as in JsonlReader. An image that is damaged, cut off, no image or a bomb goes to quarantine.
     """

@@ -14,12 +14,12 @@ from tamis.stages.text.io.writer.jsonl import output_place
 
 @dataclass(repr=False)
 class ImageWriterStage(Writer):
-    """Tars of up to `images_per_tar` images (and `max_tar_bytes`) in `output_dir`, and a Parquet file of the same name beside each with
-    everything known of its images, scores and embeddings too.
+    """Tars of up to `images_per_tar` images (and `max_tar_bytes`) in `output_dir`, and a Parquet file of the same name
+    beside each with everything known of its images, scores and embeddings too.
 
-    Tars are filled with the images of all batches of a partition. Images that no stage changed keep their bytes. `deterministic_name`:
-    names of files are always a function of the input; False is refused. `remove_image_data`, `verbose`: pixels are never held, so there
-    is nothing to remove or to tell.
+    Tars are filled with the images of all batches of a partition. Images that no stage changed keep their bytes.
+    `deterministic_name`: names of files are always a function of the input; False is refused. `remove_image_data`,
+    `verbose`: pixels are never held, so there is nothing to remove or to tell.
     """
 
     output_dir: str
@@ -41,7 +41,8 @@ class ImageWriterStage(Writer):
             raise UsageError(f"{self.name}: images_per_tar must be a whole number above 0, got {self.images_per_tar!r}")
         if not self.deterministic_name:
             raise UsageError(
-                f"{self.name}: names of files are a function of the input, so that a run can be resumed; leave deterministic_name=True"
+                f"{self.name}: names of files are a function of the input, so that a run can be resumed; leave "
+                "deterministic_name=True"
             )
         if self.mode not in ("ignore", "error"):
             raise UsageError(
@@ -49,7 +50,8 @@ class ImageWriterStage(Writer):
             )
         self.output_dir = self.path = output_place(self.name, self.output_dir)
         parse_size(self.max_tar_bytes, f"{self.name}: max_tar_bytes")
-        # Of earlier versions it was the name at the source: with this in what a run is, none goes on with a column of two meanings.
+        # Of earlier versions it was the name at the source: with this in what a run is, none goes on with a column of
+        # two meanings.
         self.member_name = "that in the tar"
 
     @property

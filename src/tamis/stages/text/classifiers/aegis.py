@@ -1,7 +1,7 @@
 """AegisClassifier and InstructionDataGuardClassifier: Llama Guard with an adapter, asked for an answer or looked into.
 
-Both read a language model (meta-llama/LlamaGuard-7b, gated) and the low-rank adapter of an Aegis model, which is added to its weights
-once, when they are loaded.
+Both read a language model (meta-llama/LlamaGuard-7b, gated) and the low-rank adapter of an Aegis model, which is added
+to its weights once, when they are loaded.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ def prompts(policy: str | None) -> list[str]:
 
 @dataclass(repr=False)
 class FormatAegisPromptStage(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Adds the prompt about each text, of which `max_chars` characters are looked at, as a column that a later stage takes away."""
+    """Adds the prompt about each text, of which `max_chars` characters are looked at, as a column that a later stage
+    takes away.
+    """
 
     text_field: str
     max_chars: int | None
@@ -66,7 +68,9 @@ class FormatAegisPromptStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 
 class AegisModelStage(ModelStage):
-    """The answers of the language model as token ids (Aegis), or the score of a net that looks at its last layer (data guard)."""
+    """The answers of the language model as token ids (Aegis), or the score of a net that looks at its last layer (data
+    guard).
+    """
 
     traits: ClassVar[StageTraits] = StageTraits(only_adds=True, gives_documents=True)  # answers are no rows of floats
 
@@ -91,12 +95,22 @@ class AegisModelStage(ModelStage):
     ) -> None:
         self.base_model = base_model  # first: how large it is decides what this stage asks for
         super().__init__(
-            model_identifier, cache_dir, hf_token, model_inference_batch_size, has_seq_order, "left", max_seq_length, autocast,
-            keep_tokens, trust_remote_code, tokens_field,
-        )  # fmt: skip
+            model_identifier,
+            cache_dir,
+            hf_token,
+            model_inference_batch_size,
+            has_seq_order,
+            "left",
+            max_seq_length,
+            autocast,
+            keep_tokens,
+            trust_remote_code,
+            tokens_field,
+        )
         self.label_field, self.score_field = label_field, score_field
         self.add_instruction_data_guard, self.guard_model = add_instruction_data_guard, guard_model
-        # Of the prompts that were made: what all of them begin with is read once. No parameter of this stage: runs that were begun without it go on.
+        # Of the prompts that were made: what all of them begin with is read once. No parameter of this stage: runs that
+        # were begun without it go on.
         self._policy = policy
         self._ends: tuple[list[int], list[int]] = ([], [])
 
@@ -161,7 +175,10 @@ class AegisModelStage(ModelStage):
 
 @dataclass(repr=False)
 class PostProcessAegisResponsesStage(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """The label of each answer: safe, O1 to O13, or unknown; the answer itself in `raw_output_field` if it is to be kept."""
+    """The label of each answer: safe, O1 to O13, or unknown.
+
+    The answer itself in `raw_output_field` if it is to be kept.
+    """
 
     cache_dir: str | None = None
     hf_token: str | None = None
@@ -209,10 +226,12 @@ class PostProcessAegisResponsesStage(ProcessingStage[DocumentBatch, DocumentBatc
 
 @dataclass(repr=False)
 class AegisClassifier(Classifier):
-    """Whether a text is safe, or which of 13 kinds of unsafe it is (O1 to O13); "unknown" where the model says something else.
+    """Whether a text is safe, or which of 13 kinds of unsafe it is (O1 to O13).
 
-    `aegis_variant`: one of AEGIS_VARIANTS, or the folder of its adapter; `base_model`: Llama Guard, or its folder. `policy`: the
-    categories as the prompt tells them, instead of this project's wording (aegis_utils.py).
+    "unknown" where the model says something else.
+
+    `aegis_variant`: one of AEGIS_VARIANTS, or the folder of its adapter; `base_model`: Llama Guard, or its folder.
+    `policy`: the categories as the prompt tells them, instead of this project's wording (aegis_utils.py).
     """
 
     aegis_variant: str = AEGIS_VARIANTS[0]
@@ -248,22 +267,41 @@ class AegisClassifier(Classifier):
 
     def tokenizer(self) -> TokenizerStage:
         stage = TokenizerStage(
-            self.base_model, self.cache_dir, self.hf_token, self._prompt, None, self.max_seq_length, "left", self.sort_by_length,
-            unk_token=True, trust_remote_code=self.trust_remote_code,
-        )  # fmt: skip
+            self.base_model,
+            self.cache_dir,
+            self.hf_token,
+            self._prompt,
+            None,
+            self.max_seq_length,
+            "left",
+            self.sort_by_length,
+            unk_token=True,
+            trust_remote_code=self.trust_remote_code,
+        )
         stage.keep_ends_of(prompts(self.policy))
         return stage
 
     def model_stage(self) -> ModelStage:
         return AegisModelStage(
-            self.aegis_variant, label_field=self.raw_output_field, base_model=self.base_model, policy=self.policy, **self.settings()
-        )  # fmt: skip
+            self.aegis_variant,
+            label_field=self.raw_output_field,
+            base_model=self.base_model,
+            policy=self.policy,
+            **self.settings(),
+        )
 
     def model_stages(self) -> list[ProcessingStage[Any, Any]]:
         answers = PostProcessAegisResponsesStage(
-            self.cache_dir, self.hf_token, self.label_field, self.raw_output_field, self.keep_raw_output, self._prompt,
-            self.keep_aegis_prompt_field, self.base_model, self.trust_remote_code,
-        )  # fmt: skip
+            self.cache_dir,
+            self.hf_token,
+            self.label_field,
+            self.raw_output_field,
+            self.keep_raw_output,
+            self._prompt,
+            self.keep_aegis_prompt_field,
+            self.base_model,
+            self.trust_remote_code,
+        )
         return [self.model_stage(), answers]
 
     def decompose(self) -> list[ProcessingStage[Any, Any]]:
@@ -303,15 +341,28 @@ class InstructionDataGuardClassifier(Classifier):
 
     def tokenizer(self) -> TokenizerStage:
         return TokenizerStage(
-            self.base_model, self.cache_dir, self.hf_token, self.text_field, self.max_chars, self.max_seq_length, "left",
-            self.sort_by_length, unk_token=True, trust_remote_code=self.trust_remote_code,
-        )  # fmt: skip
+            self.base_model,
+            self.cache_dir,
+            self.hf_token,
+            self.text_field,
+            self.max_chars,
+            self.max_seq_length,
+            "left",
+            self.sort_by_length,
+            unk_token=True,
+            trust_remote_code=self.trust_remote_code,
+        )
 
     def model_stage(self) -> ModelStage:
         return AegisModelStage(
-            self.aegis_variant, label_field=self.label_field, score_field=self.score_field, add_instruction_data_guard=True,
-            base_model=self.base_model, guard_model=self.model_identifier, **self.settings(),
-        )  # fmt: skip
+            self.aegis_variant,
+            label_field=self.label_field,
+            score_field=self.score_field,
+            add_instruction_data_guard=True,
+            base_model=self.base_model,
+            guard_model=self.model_identifier,
+            **self.settings(),
+        )
 
     def wanted_labels(self) -> list[Any]:
         words = {"true": True, "false": False}  # a command line has words only

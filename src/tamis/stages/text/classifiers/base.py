@@ -1,8 +1,8 @@
 """Classifiers: tokenizer (CPU) -> model (GPU, or CPU where there is none) -> filter. Texts are never changed.
 
 `DistributedDataClassifier` runs any model with a classification head, by hub id or folder: one of `transformers`
-(AutoModelForSequenceClassification), or an encoder with one linear layer over its first token, as the DeBERTa classifiers that
-`QualityClassifier` and its like stand for.
+(AutoModelForSequenceClassification), or an encoder with one linear layer over its first token, as the DeBERTa
+classifiers that `QualityClassifier` and its like stand for.
 """
 
 from __future__ import annotations
@@ -26,19 +26,22 @@ from tamis.tasks import DocumentBatch
 
 # Kinds of models that score the last token of a text.
 _READ_TO_THE_END = {
-    "bloom", "ctrl", "falcon", "gemma", "gemma2", "gemma3", "gemma3_text", "gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox", "gptj", "llama", "mistral",
-    "mixtral", "mpt", "openai-gpt", "opt", "persimmon", "phi", "phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "stablelm", "starcoder2", "xlnet",
+    "bloom", "ctrl", "falcon", "gemma", "gemma2", "gemma3", "gemma3_text", "gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox",
+    "gptj", "llama", "mistral", "mixtral", "mpt", "openai-gpt", "opt", "persimmon", "phi", "phi3", "qwen2", "qwen2_moe",
+    "qwen3", "qwen3_moe", "stablelm", "starcoder2", "xlnet",
 }  # fmt: skip
 _DIGITS = 6  # of a probability: float32 has no more to say
 
 
 class Classifier(CompositeStage[DocumentBatch, DocumentBatch]):
-    """What all classifiers have in common: a tokenizer, the model stage of a subclass, and a filter. Subclasses are dataclasses.
+    """What all classifiers have in common: a tokenizer, the model stage of a subclass, and a filter.
 
-    `max_chars`: of each text so many characters are looked at. `filter_by`: labels of the documents that stay (of several labels one is enough); those
-    that the model does not have are refused.
-    `keep_tokens` leaves the token ids as input_ids and attention_mask; `use_existing_tokens` takes them from there instead of tokenizing.
-    `model_identifier`: another hub id, or the folder of a copy.
+    Subclasses are dataclasses.
+
+    `max_chars`: of each text so many characters are looked at. `filter_by`: labels of the documents that stay (of
+    several labels one is enough); those that the model does not have are refused. `keep_tokens` leaves the token ids as
+    input_ids and attention_mask; `use_existing_tokens` takes them from there instead of tokenizing. `model_identifier`:
+    another hub id, or the folder of a copy.
     """
 
     cache_dir: str | None
@@ -87,18 +90,29 @@ class Classifier(CompositeStage[DocumentBatch, DocumentBatch]):
 
     def tokenizer(self) -> TokenizerStage:
         return TokenizerStage(
-            self.model_identifier, self.cache_dir, self.hf_token, self.text_field, self.max_chars, self.max_seq_length,
-            sort_by_length=self.sort_by_length, trust_remote_code=self.trust_remote_code,
-        )  # fmt: skip
+            self.model_identifier,
+            self.cache_dir,
+            self.hf_token,
+            self.text_field,
+            self.max_chars,
+            self.max_seq_length,
+            sort_by_length=self.sort_by_length,
+            trust_remote_code=self.trust_remote_code,
+        )
 
     def settings(self) -> dict[str, Any]:
         """Parameters of the model stage."""
         return {
-            "cache_dir": self.cache_dir, "hf_token": self.hf_token, "model_inference_batch_size": self.model_inference_batch_size,
-            "has_seq_order": self.sort_by_length, "max_seq_length": self.max_seq_length, "autocast": self.autocast,
-            "keep_tokens": self.keep_tokens, "trust_remote_code": self.trust_remote_code,
+            "cache_dir": self.cache_dir,
+            "hf_token": self.hf_token,
+            "model_inference_batch_size": self.model_inference_batch_size,
+            "has_seq_order": self.sort_by_length,
+            "max_seq_length": self.max_seq_length,
+            "autocast": self.autocast,
+            "keep_tokens": self.keep_tokens,
+            "trust_remote_code": self.trust_remote_code,
             "tokens_field": INPUT_IDS if self.use_existing_tokens else TOKENS,
-        }  # fmt: skip
+        }
 
     def wanted_labels(self) -> list[Any]:
         """`filter_by`, as the model says its labels."""
@@ -144,9 +158,10 @@ class LabelClassifier(Classifier):
 class DistributedDataClassifier(LabelClassifier):
     """Any classifier, by the hub id or the folder of its model.
 
-    `label_field` gets the label; `score_field`, if given, the probability of every label in their order. A model with one output is a
-    regression: `label_field` gets its number. One for several labels at once gets a list of those at 0.5 or more. `padding_side` is for models that
-    run code of their own (`trust_remote_code`): any other is padded where that changes no score.
+    `label_field` gets the label; `score_field`, if given, the probability of every label in their order. A model with
+    one output is a regression: `label_field` gets its number. One for several labels at once gets a list of those at
+    0.5 or more. `padding_side` is for models that run code of their own (`trust_remote_code`): any other is padded
+    where that changes no score.
     """
 
     def __init__(
@@ -170,10 +185,22 @@ class DistributedDataClassifier(LabelClassifier):
     ) -> None:
         self.padding_side = padding_side
         super().__init__(
-            cache_dir, label_field, score_field, text_field, filter_by, max_chars, sort_by_length, model_inference_batch_size,
-            autocast, keep_tokens, use_existing_tokens, model_identifier=model_identifier, max_seq_length=max_seq_length,
-            hf_token=hf_token, trust_remote_code=trust_remote_code,
-        )  # fmt: skip
+            cache_dir,
+            label_field,
+            score_field,
+            text_field,
+            filter_by,
+            max_chars,
+            sort_by_length,
+            model_inference_batch_size,
+            autocast,
+            keep_tokens,
+            use_existing_tokens,
+            model_identifier=model_identifier,
+            max_seq_length=max_seq_length,
+            hf_token=hf_token,
+            trust_remote_code=trust_remote_code,
+        )
 
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "padding_side": self.padding_side}
@@ -201,9 +228,18 @@ class ClassifierModelStage(ModelStage):
         tokens_field: str = TOKENS,
     ) -> None:
         super().__init__(
-            model_identifier, cache_dir, hf_token, model_inference_batch_size, has_seq_order, padding_side, max_seq_length, autocast,
-            keep_tokens, trust_remote_code, tokens_field,
-        )  # fmt: skip
+            model_identifier,
+            cache_dir,
+            hf_token,
+            model_inference_batch_size,
+            has_seq_order,
+            padding_side,
+            max_seq_length,
+            autocast,
+            keep_tokens,
+            trust_remote_code,
+            tokens_field,
+        )
         self.label_field, self.score_field = label_field, score_field
         self._labels: list[str] = []
         self._kind = "single"
@@ -236,7 +272,8 @@ class ClassifierModelStage(ModelStage):
         self._labels = folder.labels if network.n_outputs > 1 else folder.labels[:1]
         if len(self._labels) != network.n_outputs:
             raise UsageError(
-                f"model folder {folder.path}: config.json names {len(self._labels)} labels, its weights have {network.n_outputs} outputs"
+                f"model folder {folder.path}: config.json names {len(self._labels)} labels, its weights have "
+                f"{network.n_outputs} outputs"
             )
         problem = folder.config.get("problem_type")
         self._kind = (

@@ -1,4 +1,7 @@
-"""FastTextClassifier: a linear model over words and their n-grams; for machines without a GPU, thousands of documents a second."""
+"""FastTextClassifier: a linear model over words and their n-grams.
+
+For machines without a GPU, thousands of documents a second.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,8 @@ class FastTextModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     def __post_init__(self) -> None:
         if not os.path.isfile(self.model_path):
             raise UsageError(
-                f"FastTextClassifier: model_path {self.model_path!r} is not a file; expected a fastText model (.bin or .ftz)"
+                f"FastTextClassifier: model_path {self.model_path!r} is not a file; expected a fastText model (.bin "
+                "or .ftz)"
             )
         check_max_chars("FastTextClassifier", self.max_chars)
         self._model: FastTextModel | None = None
@@ -64,7 +68,10 @@ class FastTextModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             self._model = model
 
     def want_labels(self, labels: list[Any]) -> None:
-        """Labels by which documents will be kept behind this stage; those that the model does not have are refused when it is loaded."""
+        """Labels by which documents will be kept behind this stage.
+
+        Those that the model does not have are refused when it is loaded.
+        """
         self._wanted = labels
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
@@ -88,7 +95,8 @@ class FastTextModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 class FastTextClassifier(CompositeStage[DocumentBatch, DocumentBatch]):
     """A fastText model: one that `tamis train-classifier` made, or any supervised one (.bin or .ftz).
 
-    `label_field` gets the label without its prefix, `score_field`, if given, its probability. `filter_by`: labels of the documents that stay.
+    `label_field` gets the label without its prefix, `score_field`, if given, its probability. `filter_by`: labels of
+    the documents that stay.
     """
 
     model_path: str

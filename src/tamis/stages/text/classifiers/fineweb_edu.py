@@ -44,9 +44,18 @@ class FineWebModelStage(ModelStage):
         tokens_field: str = TOKENS,
     ) -> None:
         super().__init__(
-            model_identifier, cache_dir, hf_token, model_inference_batch_size, has_seq_order, "right", max_seq_length, autocast,
-            keep_tokens, trust_remote_code, tokens_field,
-        )  # fmt: skip
+            model_identifier,
+            cache_dir,
+            hf_token,
+            model_inference_batch_size,
+            has_seq_order,
+            "right",
+            max_seq_length,
+            autocast,
+            keep_tokens,
+            trust_remote_code,
+            tokens_field,
+        )
         self.label_field, self.float_score_field, self.int_score_field = label_field, float_score_field, int_score_field
 
     def load(self, folder: folders.ModelFolder, device: TorchDevice) -> Network:
@@ -74,7 +83,9 @@ class FineWebModelStage(ModelStage):
 
 @dataclass(repr=False)
 class FineWebEduClassifier(Classifier):
-    """How educational a text is, from 0 to 5: a number, the nearest whole number, and high_quality from 2.5 on (BERT, 512 tokens)."""
+    """How educational a text is, from 0 to 5: a number, the nearest whole number, and high_quality from 2.5 on (BERT,
+    512 tokens).
+    """
 
     cache_dir: str | None = None
     label_field: str = "fineweb-edu-score-label"
@@ -95,9 +106,12 @@ class FineWebEduClassifier(Classifier):
 
     def model_stage(self) -> ModelStage:
         return FineWebModelStage(
-            self.model_identifier, label_field=self.label_field, float_score_field=self.float_score_field,
-            int_score_field=self.int_score_field, **self.settings(),
-        )  # fmt: skip
+            self.model_identifier,
+            label_field=self.label_field,
+            float_score_field=self.float_score_field,
+            int_score_field=self.int_score_field,
+            **self.settings(),
+        )
 
 
 @dataclass(repr=False)

@@ -18,9 +18,14 @@ PROMPT_TASK_COMPLEXITY_MODEL_IDENTIFIER = "nvidia/prompt-task-and-complexity-cla
 TASK = "task_type"
 # The heads of the model behind the first, in their order, and what each counts in the complexity of a prompt.
 DIMENSIONS = {
-    "creativity_scope": 0.35, "reasoning": 0.25, "contextual_knowledge": 0.05, "number_of_few_shots": 0.05,
-    "domain_knowledge": 0.15, "no_label_reason": 0.0, "constraint_ct": 0.15,
-}  # fmt: skip
+    "creativity_scope": 0.35,
+    "reasoning": 0.25,
+    "contextual_knowledge": 0.05,
+    "number_of_few_shots": 0.05,
+    "domain_knowledge": 0.15,
+    "no_label_reason": 0.0,
+    "constraint_ct": 0.15,
+}
 _NAMES = ("task_type_1", "task_type_2")
 OUTPUT_FIELDS = ["prompt_complexity_score", "task_type_1", "task_type_2", "task_type_prob", *DIMENSIONS]
 _SECOND_AT_LEAST = 0.1  # a second kind of task below this is none
@@ -46,9 +51,18 @@ class PromptTaskComplexityModelStage(ModelStage):
         tokens_field: str = TOKENS,
     ) -> None:
         super().__init__(
-            model_identifier, cache_dir, hf_token, model_inference_batch_size, has_seq_order, "right", max_seq_length, autocast,
-            keep_tokens, trust_remote_code, tokens_field,
-        )  # fmt: skip
+            model_identifier,
+            cache_dir,
+            hf_token,
+            model_inference_batch_size,
+            has_seq_order,
+            "right",
+            max_seq_length,
+            autocast,
+            keep_tokens,
+            trust_remote_code,
+            tokens_field,
+        )
         self._sizes: list[int] = []
         self._maps: dict[str, Any] = {}
 
@@ -61,13 +75,19 @@ class PromptTaskComplexityModelStage(ModelStage):
         wrong = [name for name, found in self._maps.items() if not isinstance(found, dict)]
         if wrong or list(self._maps["target_sizes"]) != [TASK, *DIMENSIONS]:
             raise UsageError(
-                f"model folder {folder.path}: config.json has no {wrong[0] if wrong else 'heads ' + ', '.join(DIMENSIONS)}"
+                f"model folder {folder.path}: config.json has no "
+                f"{wrong[0] if wrong else 'heads ' + ', '.join(DIMENSIONS)}"
             )
         network = HeadedEncoder(
-            folder, device, self._max_tokens, self.autocast, prefix="backbone.",
-            heads=[f"head_{i}.fc" for i in range(1 + len(DIMENSIONS))], pooling="mean",
+            folder,
+            device,
+            self._max_tokens,
+            self.autocast,
+            prefix="backbone.",
+            heads=[f"head_{i}.fc" for i in range(1 + len(DIMENSIONS))],
+            pooling="mean",
             base=self._base(folder),
-        )  # fmt: skip
+        )
         self._sizes = network.sizes
         return network
 
@@ -104,7 +124,8 @@ class PromptTaskComplexityModelStage(ModelStage):
 
 @dataclass(repr=False)
 class PromptTaskComplexityClassifier(Classifier):
-    """The kind of task that an English prompt sets, and its complexity: an overall score and seven dimensions (DeBERTa, 512 tokens).
+    """The kind of task that an English prompt sets, and its complexity: an overall score and seven dimensions (DeBERTa,
+    512 tokens).
 
     `filter_by`: kinds of tasks (task_type_1) of the documents that stay.
     """

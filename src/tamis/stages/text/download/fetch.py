@@ -1,8 +1,9 @@
 """Fetching over HTTP: whole files into a part file that survives interruptions, small files and ranges into memory.
 
-A part file grows until it has the length that the server told. Beside it lies `<part>.from`, which says what it is a part of:
-after an interruption the rest is asked for with If-Range, so that parts of two versions of a file are never put together.
-Covers: schemes, redirects, retries with growing pauses, ranges, lengths. Does not cover: where files go (base/download.py).
+A part file grows until it has the length that the server told. Beside it lies `<part>.from`, which says what it is a
+part of: after an interruption the rest is asked for with If-Range, so that parts of two versions of a file are never
+put together. Covers: schemes, redirects, retries with growing pauses, ranges, lengths. Does not cover: where files go
+(base/download.py).
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ _NETWORK = (TimeoutError, ConnectionError, http.client.HTTPException, ssl.SSLErr
 class FetchPolicy:
     """How hard to try. `n_attempts` are those in a row that brought no byte; any progress starts the count again.
 
-    An attempt that brings less than `least_bytes_per_s` over `slow_s` is broken off and counts as one that brought nothing: a server
-    that sends a byte a minute would keep a worker for years.
+    An attempt that brings less than `least_bytes_per_s` over `slow_s` is broken off and counts as one that brought
+    nothing: a server that sends a byte a minute would keep a worker for years.
     """
 
     timeout_s: float = 60.0
@@ -234,7 +235,10 @@ def _advice(status: int) -> str:
     Whether the server has the file is unknown, so continuing without it would be silent loss.
     """
     if status in _REFUSED:
-        return "; access is refused: look at your credentials and your proxy, or wait if the server blocks those who ask often"
+        return (
+            "; access is refused: look at your credentials and your proxy, or wait if the server blocks those who ask "
+            "often"
+        )
     return "; whether the file is there cannot be told from this: look at the URL, and run it again"
 
 

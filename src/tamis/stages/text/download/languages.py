@@ -1,4 +1,6 @@
-"""Names of languages: what the language model calls by a code, users and stop lists call by an English name in capitals."""
+"""Names of languages: what the language model calls by a code, users and stop lists call by an English name in
+capitals.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Limits for parsers of web pages and wiki markup, which hostile documents keep busy for hours.
 
-First what does not depend on the machine: the size of a document, how deeply its markup is nested, how many tags it has. Then CPU seconds:
-a call that takes longer is made once more in a process of its own; if that takes as long, too, the document is given up. Documents
-that may keep a parser inside of one call of a C library, where no signal of Python gets through, are parsed in a process of their own at
-once: fork costs some milliseconds, so it is for large ones only.
+First what does not depend on the machine: the size of a document, how deeply its markup is nested, how many tags it
+has. Then CPU seconds: a call that takes longer is made once more in a process of its own; if that takes as long, too,
+the document is given up. Documents that may keep a parser inside of one call of a C library, where no signal of Python
+gets through, are parsed in a process of their own at once: fork costs some milliseconds, so it is for large ones only.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ _READ_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class ParseLimits:
-    """What a document may have at most: bytes (of wiki markup: characters), nesting depth, tags; and CPU seconds for parsing it, None: any."""
+    """What a document may have at most: bytes (of wiki markup: characters), nesting depth, tags.
+
+    And CPU seconds for parsing it, None: any.
+    """
 
     max_bytes: int
     max_depth: int
@@ -62,7 +65,8 @@ def error_name(exc: Exception) -> str:
     return exc.name if isinstance(exc, ParserFailed) else type(exc).__name__
 
 
-# -- size, depth and tags -------------------------------------------------------------------------------------------------
+# -- size, depth and tags
+# -------------------------------------------------------------------------------------------------
 _HTML_TAG = re.compile(r"<(?:(!--)|(/?)([a-zA-Z][^\s/>]*))")
 # Elements without content, and those that the next of their kind ends: they do not nest in themselves.
 _FLAT = frozenset(
@@ -119,7 +123,10 @@ def check_html(html: str, limits: ParseLimits) -> int:
 
 
 def check_wiki(markup: str, limits: ParseLimits) -> int:
-    """Refuse wiki markup that is too large, nested too deeply or has too many elements; returns how many there are at most."""
+    """Refuse wiki markup that is too large, nested too deeply or has too many elements.
+
+    Returns how many there are at most.
+    """
     if len(markup) > limits.max_bytes:
         raise Refused(f"it has {len(markup):,} characters, more than {limits.max_bytes:,}")
     n_tags = sum(markup.count(token) for token in ("<", "[", "{"))
@@ -129,7 +136,9 @@ def check_wiki(markup: str, limits: ParseLimits) -> int:
 
 
 def _check(tags: Iterator[tuple[str, bool]], limits: ParseLimits) -> int:
-    """Count tags, given as (name, whether it ends an element), and refuse too many, or too many that are open at a time."""
+    """Count tags, given as (name, whether it ends an element), and refuse too many, or too many that are open at a
+    time.
+    """
     n_tags, stack, n_open = 0, [], Counter[str]()
     for name, is_end in tags:
         if not is_end:
@@ -198,13 +207,18 @@ def _wiki_tokens(markup: str) -> Iterator[tuple[str, bool]]:
                 yield name, True
 
 
-# -- CPU seconds ------------------------------------------------------------------------------------------------------------
+# -- CPU seconds
+# ------------------------------------------------------------------------------------------------------------
 class _TooLong(BaseException):
     """Not an Exception: parsers catch those."""
 
 
 def within_cpu_limit(parse: Callable[[], T], limits: ParseLimits, n_chars: int, n_tags: int) -> T:
-    """Return what `parse` returns (strings and lists, as JSON has them); ParserFailed for what it raises in another process; Refused where it takes too many CPU seconds, twice, or its process crashes."""
+    """Return what `parse` returns (strings and lists, as JSON has them).
+
+    ParserFailed for what it raises in another process; Refused where it takes too many CPU seconds, twice, or its
+    process crashes.
+    """
     if limits.cpu_s is None:
         return parse()
     is_large = n_chars > _ALONE_CHARS or n_tags > _ALONE_TAGS
@@ -214,12 +228,16 @@ def within_cpu_limit(parse: Callable[[], T], limits: ParseLimits, n_chars: int, 
         except _TooLong:
             continue
     raise Refused(
-        f"time_limit: parsing it took more than {limits.cpu_s:g} CPU seconds, twice; whether it does depends on the machine"
+        f"time_limit: parsing it took more than {limits.cpu_s:g} CPU seconds, twice; whether it does depends on the "
+        "machine"
     )
 
 
 def _interrupted(parse: Callable[[], T], cpu_s: float) -> T:
-    """Call `parse` in this process; _TooLong where it takes too long in Python. Not bounded in a thread, where no signals come."""
+    """Call `parse` in this process; _TooLong where it takes too long in Python.
+
+    Not bounded in a thread, where no signals come.
+    """
     if threading.current_thread() is not threading.main_thread():
         return parse()
 
@@ -236,7 +254,10 @@ def _interrupted(parse: Callable[[], T], cpu_s: float) -> T:
 
 
 def _in_child(parse: Callable[[], T], cpu_s: float) -> T:
-    """Call `parse` in a forked process, which the kernel ends after so many CPU seconds; here, where none can be had."""
+    """Call `parse` in a forked process, which the kernel ends after so many CPU seconds.
+
+    Here, where none can be had.
+    """
     read_fd, write_fd = os.pipe()
     with open(read_fd, "rb", buffering=0) as answer:
         try:

@@ -53,7 +53,10 @@ def fetch_object(url: str, path: str, requester_pays: bool = False) -> int:
 
 
 def _compare(source: S3Source, path: str) -> None:
-    """Compare a file with the checksum of its object: parts of it may have come in earlier runs. A damaged one is removed."""
+    """Compare a file with the checksum of its object: parts of it may have come in earlier runs.
+
+    A damaged one is removed.
+    """
     check = source.check()
     if check is None:
         return

@@ -1,4 +1,7 @@
-"""Decoded bytes of a downloaded file, line by line or by count, in bounded memory. Files are what somebody else made."""
+"""Decoded bytes of a downloaded file, line by line or by count, in bounded memory.
+
+Files are what somebody else made.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,10 @@ class Decoded(Closing):
 
     @property
     def place(self) -> int:
-        """Byte of the file that is read next; where it is compressed, at which the member or stream of the last bytes begins."""
+        """Byte of the file that is read next.
+
+        Where it is compressed, at which the member or stream of the last bytes begins.
+        """
         return self.base + (self.offset if self.codec is None else self._reader.member_offset)
 
     @property
@@ -52,7 +58,9 @@ class Decoded(Closing):
         return self._reader.compressed_offset
 
     def stored(self, offset: int, n_bytes: int) -> tuple[int, int]:
-        """Return where decoded bytes are in the file and how many they are there, which is estimated where it is compressed."""
+        """Return where decoded bytes are in the file and how many they are there, which is estimated where it is
+        compressed.
+        """
         if self.codec is None:
             return self.base + offset, n_bytes
         ratio = self._reader.compressed_offset / max(1, self._reader.decoded_offset)
@@ -103,7 +111,8 @@ class Decoded(Closing):
         return self._all(parts)
 
     def check_rest(self) -> None:
-        """Read on to the end, where a checksum, or that the file was cut, is told: FormatError if what came so far may be wrong.
+        """Read on to the end, where a checksum, or that the file was cut, is told: FormatError if what came so far may
+        be wrong.
 
         Other bytes behind a whole file of gzip do not count: nothing of it is missing.
         """
@@ -136,7 +145,8 @@ class Decoded(Closing):
         decoded, stored = self._reader.decoded_offset, self._reader.compressed_offset
         if decoded > _FREE_BYTES and decoded > _MOST_TIMES * stored:
             raise FormatError(
-                f"{stored:,} compressed bytes became {decoded:,}: more than {_MOST_TIMES} times as many, which no text does"
+                f"{stored:,} compressed bytes became {decoded:,}: more than {_MOST_TIMES} times as many, which no "
+                "text does"
             )
 
 

@@ -32,7 +32,9 @@ def remove_control_characters(text: str) -> str:
 
 
 def detect_language(text: str) -> tuple[tuple[str, str, float], ...]:
-    """((name, code, score),): the language of plain text or HTML; name "UNKNOWN" and code "un" where there is none to tell.
+    """((name, code, score),): the language of plain text or HTML.
+
+    Name "UNKNOWN" and code "un" where there is none to tell.
 
     The score is the model's, 0 to 1.
     """
@@ -42,7 +44,9 @@ def detect_language(text: str) -> tuple[tuple[str, str, float], ...]:
 
 
 def _beginning(text: str) -> str:
-    """Visible text for the language model: of the first part of a page, or of all of it where scripts and styles fill that part."""
+    """Visible text for the language model: of the first part of a page, or of all of it where scripts and styles fill
+    that part.
+    """
     found = _visible(text[:_LOOK_CHARS])
     return found if len(text) <= _LOOK_CHARS or len(found) >= MAX_BYTES else _visible(text)
 

@@ -1,7 +1,10 @@
-"""Embeddings: tokenizer (CPU) -> model (GPU, or CPU where there is none); each document gets a list of numbers of length 1.
+"""Embeddings: tokenizer (CPU) -> model (GPU, or CPU where there is none).
 
-A folder that the library sentence-transformers saved says itself how tokens become one vector (modules.json, 1_Pooling); that is read here, and
-nothing of the library is needed. Any other encoder is pooled as `embedding_pooling` says.
+Each document gets a list of numbers of length 1.
+
+A folder that the library sentence-transformers saved says itself how tokens become one vector (modules.json,
+1_Pooling); that is read here, and nothing of the library is needed. Any other encoder is pooled as `embedding_pooling`
+says.
 """
 
 from __future__ import annotations
@@ -27,10 +30,11 @@ POOLINGS = {"mean_pooling": "mean", "last_token": "last", "cls_token": "first"}
 _MODES = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first", "pooling_mode_lasttoken": "last"}
 
 
-# What of from_pretrained is decided here: weights are safetensors of a folder that was looked at, in the precision that the device takes.
+# What of from_pretrained is decided here: weights are safetensors of a folder that was looked at, in the precision that
+# the device takes.
 _DECIDED = (
-    "weights_only", "use_safetensors", "local_files_only", "dtype", "torch_dtype", "low_cpu_mem_usage", "device_map", "subfolder", "revision", "variant",
-    "cache_dir", "gguf_file", "from_tf", "from_flax", "state_dict",
+    "weights_only", "use_safetensors", "local_files_only", "dtype", "torch_dtype", "low_cpu_mem_usage", "device_map",
+    "subfolder", "revision", "variant", "cache_dir", "gguf_file", "from_tf", "from_flax", "state_dict",
 )  # fmt: skip
 
 
@@ -39,7 +43,8 @@ def checked(transformers_init_kwargs: Mapping[str, Any] | None) -> dict[str, Any
     settings = dict(transformers_init_kwargs or {})
     if wrong := [name for name in _DECIDED if name in settings]:
         raise UsageError(
-            f"transformers_init_kwargs: {', '.join(wrong)} cannot be chosen: weights are loaded from the safetensors of the model's own folder, in the "
+            f"transformers_init_kwargs: {', '.join(wrong)} cannot be chosen: weights are loaded from the safetensors "
+            "of the model's own folder, in the "
             "precision of the device (autocast); leave it out"
         )
     return settings
@@ -69,9 +74,18 @@ class EmbeddingModelStage(ModelStage):
         if pooling not in POOLINGS:
             raise UsageError(f"pooling: expected one of {', '.join(POOLINGS)}, got {pooling!r}")
         super().__init__(
-            model_identifier, cache_dir, hf_token, model_inference_batch_size, has_seq_order, padding_side, max_seq_length, autocast,
-            False, trust_remote_code, tokens_field,
-        )  # fmt: skip
+            model_identifier,
+            cache_dir,
+            hf_token,
+            model_inference_batch_size,
+            has_seq_order,
+            padding_side,
+            max_seq_length,
+            autocast,
+            False,
+            trust_remote_code,
+            tokens_field,
+        )
         self.embedding_field, self.pooling = embedding_field, pooling
         self.transformers_init_kwargs = checked(transformers_init_kwargs)
 
@@ -109,9 +123,20 @@ class SentenceTransformerEmbeddingModelStage(EmbeddingModelStage):
         tokens_field: str = TOKENS,
     ) -> None:
         super().__init__(
-            model_identifier, cache_dir, embedding_field, "mean_pooling", hf_token, model_inference_batch_size, has_seq_order, padding_side,
-            autocast, transformers_init_kwargs, max_seq_length, trust_remote_code, tokens_field,
-        )  # fmt: skip
+            model_identifier,
+            cache_dir,
+            embedding_field,
+            "mean_pooling",
+            hf_token,
+            model_inference_batch_size,
+            has_seq_order,
+            padding_side,
+            autocast,
+            transformers_init_kwargs,
+            max_seq_length,
+            trust_remote_code,
+            tokens_field,
+        )
 
     def how(self, folder: folders.ModelFolder) -> str:
         return pooling_of(folder.path)
@@ -139,15 +164,18 @@ def pooling_of(path: Path) -> str:
     listed = path / "modules.json"
     if not listed.exists():
         raise UsageError(
-            f"model folder {path}: no modules.json, so it is no model of sentence-transformers; use use_sentence_transformer=False "
+            f"model folder {path}: no modules.json, so it is no model of sentence-transformers; use "
+            "use_sentence_transformer=False "
             "(--pooling mean) and choose the pooling"
         )
     modules = _read_list(listed)
     types = [str(m.get("type", "")) for m in modules]
     if custom := [name for name in types if not name.startswith("sentence_transformers.")]:
         raise UsageError(
-            f"model folder {path}: modules.json names code of its own ({', '.join(custom)}), which is not run; expected modules of "
-            "sentence_transformers: use use_sentence_transformer=False (--pooling mean) and choose the pooling, or another model"
+            f"model folder {path}: modules.json names code of its own ({', '.join(custom)}), which is not run; "
+            "expected modules of "
+            "sentence_transformers: use use_sentence_transformer=False (--pooling mean) and choose the pooling, or "
+            "another model"
         )
     kinds = [name.rpartition(".")[2] for name in types]
     if kinds[:2] != ["Transformer", "Pooling"] or any(k != "Normalize" for k in kinds[2:]):
@@ -158,7 +186,8 @@ def pooling_of(path: Path) -> str:
     chosen = [name for name in modes if name.startswith("pooling_mode") and modes[name] is True]
     if len(chosen) != 1 or chosen[0] not in _MODES:
         raise UsageError(
-            f"model folder {path}: pooling by {', '.join(chosen) or 'nothing'} is not known; expected one of {', '.join(_MODES)}"
+            f"model folder {path}: pooling by {', '.join(chosen) or 'nothing'} is not known; expected one of "
+            f"{', '.join(_MODES)}"
         )
     return _MODES[chosen[0]]
 
@@ -190,8 +219,8 @@ def resolve(model_identifier: str, cache_dir: str | None = None) -> str:
 class EmbeddingCreatorStage(CompositeStage[DocumentBatch, DocumentBatch]):
     """Adds an embedding of each text: a list of numbers of length 1; null for a document without a text.
 
-    The default model needs no network: it comes with the extra `models`. `use_sentence_transformer=False` takes any encoder and pools it by
-    `embedding_pooling` (mean_pooling, last_token or cls_token).
+    The default model needs no network: it comes with the extra `models`. `use_sentence_transformer=False` takes any
+    encoder and pools it by `embedding_pooling` (mean_pooling, last_token or cls_token).
     """
 
     model_identifier: str = DEFAULT_MODEL
@@ -229,20 +258,33 @@ class EmbeddingCreatorStage(CompositeStage[DocumentBatch, DocumentBatch]):
         if longest is None and self.use_sentence_transformer and Path(found).is_dir():
             longest = folders.sentence_settings(Path(found)).max_tokens
         common: dict[str, Any] = {
-            "cache_dir": self.cache_dir, "embedding_field": self.embedding_field, "hf_token": self.hf_token,
-            "model_inference_batch_size": self.model_inference_batch_size, "has_seq_order": self.sort_by_length,
-            "padding_side": self.padding_side, "autocast": self.autocast, "transformers_init_kwargs": self.transformers_init_kwargs,
-            "max_seq_length": longest, "trust_remote_code": self.trust_remote_code,
-        }  # fmt: skip
+            "cache_dir": self.cache_dir,
+            "embedding_field": self.embedding_field,
+            "hf_token": self.hf_token,
+            "model_inference_batch_size": self.model_inference_batch_size,
+            "has_seq_order": self.sort_by_length,
+            "padding_side": self.padding_side,
+            "autocast": self.autocast,
+            "transformers_init_kwargs": self.transformers_init_kwargs,
+            "max_seq_length": longest,
+            "trust_remote_code": self.trust_remote_code,
+        }
         model: EmbeddingModelStage
         if self.use_sentence_transformer:
             model = SentenceTransformerEmbeddingModelStage(found, **common)
         else:
             model = EmbeddingModelStage(found, pooling=self.embedding_pooling, **common)
         tokenizer = TokenizerStage(
-            found, self.cache_dir, self.hf_token, self.text_field, self.max_chars, longest, self.padding_side, self.sort_by_length,
+            found,
+            self.cache_dir,
+            self.hf_token,
+            self.text_field,
+            self.max_chars,
+            longest,
+            self.padding_side,
+            self.sort_by_length,
             trust_remote_code=self.trust_remote_code,
-        )  # fmt: skip
+        )
         if self.use_sentence_transformer:
             tokenizer.read_as_sentences()  # of a hub id: its files may not be here yet
         for stage, suffix in ((tokenizer, "_tokenizer"), (model, "_model")):

@@ -1,7 +1,9 @@
-"""The layer norm of a sum of two, as every layer of a BERT or DeBERTa has it twice: one small CUDA kernel where it can be used, torch elsewhere.
+"""The layer norm of a sum of two, as every layer of a BERT or DeBERTa has it twice: one small CUDA kernel where it can
+be used, torch elsewhere.
 
-torch adds, writes, reads and normalises; the kernel (added_norm.cu) reads both and writes once, and saves 6 of 100 parts of the time of a base
-model on an H200. It is compiled when it is first used (cupy, by NVRTC). Called by packed_bert.py and packed_deberta.py.
+torch adds, writes, reads and normalises; the kernel (added_norm.cu) reads both and writes once, and saves 6 of 100
+parts of the time of a base model on an H200. It is compiled when it is first used (cupy, by NVRTC). Called by
+packed_bert.py and packed_deberta.py.
 """
 
 from __future__ import annotations
@@ -19,15 +21,23 @@ _MOST = 2048  # values of a row: they are held in registers
 def added_norm(
     x: torch.Tensor, y: torch.Tensor, norm: tuple[torch.Tensor, torch.Tensor], eps: float, fused: bool
 ) -> torch.Tensor:
-    """Layer norm of x + y (both [rows, width], contiguous) with the weight and bias `norm`. `fused`: what `can_be_fused` said; then
-    it is called inside `in_turn_with_torch`."""
+    """Layer norm of x + y (both [rows, width], contiguous) with the weight and bias `norm`.
+
+    `fused`: what `can_be_fused` said; then it is called inside `in_turn_with_torch`.
+    """
     n, width = x.shape
     if not fused:
         return F.layer_norm(x + y, (width,), *norm, eps)
     out = torch.empty_like(x)
     arguments = (
-        x.data_ptr(), y.data_ptr(), norm[0].data_ptr(), norm[1].data_ptr(), out.data_ptr(), np.int64(n), np.float32(eps)
-    )  # fmt: skip
+        x.data_ptr(),
+        y.data_ptr(),
+        norm[0].data_ptr(),
+        norm[1].data_ptr(),
+        out.data_ptr(),
+        np.int64(n),
+        np.float32(eps),
+    )
     _kernel(width)((-(-n // _ROWS),), (32 * _ROWS,), arguments)
     return out
 

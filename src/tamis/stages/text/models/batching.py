@@ -1,12 +1,13 @@
 """Which texts go through a model together. Pure: lengths in, positions out.
 
-Texts of like length share a batch, so that hardly anything is padded, and a batch holds so many tokens, not so many texts: a batch
-of short texts is as much work as one of long ones, and takes as much memory. A model that runs `packed` pads nothing at all.
+Texts of like length share a batch, so that hardly anything is padded, and a batch holds so many tokens, not so many
+texts: a batch of short texts is as much work as one of long ones, and takes as much memory. A model that runs `packed`
+pads nothing at all.
 
-`fixed` shapes (for GPUs): every batch of a padded length has the same number of rows, the last one filled with empty rows, and that
-length follows from a text alone (the next multiple of `step`); packed batches all have the same number of tokens. Matrix products
-then run the same kernel over the same shape whatever lies beside a text, so that its score does not depend on its
-neighbours, on partition sizes or on budgets.
+`fixed` shapes (for GPUs): every batch of a padded length has the same number of rows, the last one filled with empty
+rows, and that length follows from a text alone (the next multiple of `step`); packed batches all have the same number
+of tokens. Matrix products then run the same kernel over the same shape whatever lies beside a text, so that its score
+does not depend on its neighbours, on partition sizes or on budgets.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from tamis._lazy import np
 
 @dataclass(frozen=True)
 class Batch:
-    """Positions of the texts that go together, and the shape of the tensor that holds them: rows of one length, or packed."""
+    """Positions of the texts that go together, and the shape of the tensor that holds them: rows of one length, or
+    packed.
+    """
 
     at: list[int]
     n_rows: int
@@ -60,7 +63,8 @@ class Shape:
 
 
 def plan(lengths: Sequence[int], shape: Shape, at: Sequence[int] | None = None) -> Iterator[Batch]:
-    """Batches that hold every position (or those `at`) once, the longest texts first: what does not fit is noticed early.
+    """Batches that hold every position (or those `at`) once, the longest texts first: what does not fit is noticed
+    early.
 
     >>> [(b.at, b.n_rows, b.length) for b in plan([3, 30, 9, 2], Shape(max_tokens=32, max_rows=8))]
     [([1], 1, 32), ([2], 1, 16), ([0, 3], 2, 8)]

@@ -1,7 +1,8 @@
 """Running batches on a device that may have no room for them: halve, try the same texts again, grow back with care.
 
-`Allowance` decides, and is pure; `Device` is what it takes to run on (a CPU, a GPU, a fake one in tests). A failed batch changes nothing
-but the time: its texts go through again in smaller batches. What does not fit alone is an error of that document.
+`Allowance` decides, and is pure; `Device` is what it takes to run on (a CPU, a GPU, a fake one in tests). A failed
+batch changes nothing but the time: its texts go through again in smaller batches. What does not fit alone is an error
+of that document.
 """
 
 from __future__ import annotations
@@ -51,12 +52,14 @@ class Device(Protocol):
 
 @dataclass
 class Allowance:
-    """How many tokens a batch may have, for each padded length: learned from batches that failed and from those that did not.
+    """How many tokens a batch may have, for each padded length: learned from batches that failed and from those that
+    did not.
 
-    Lengths learn from each other: a token takes no less memory in a longer text, so that what a batch of long texts was allowed is
-    where shorter ones begin, once anything has failed. From there each length grows by itself, boldly until it has failed, with care after that.
-    A failure costs a quarter of a second on a GPU, as much as ten batches: sixteen lengths that each halve by themselves would cost more than they gain.
-    Where the device tells what the first batch after a failure took, its length goes at once to what that has room for.
+    Lengths learn from each other: a token takes no less memory in a longer text, so that what a batch of long texts was
+    allowed is where shorter ones begin, once anything has failed. From there each length grows by itself, boldly until
+    it has failed, with care after that. A failure costs a quarter of a second on a GPU, as much as ten batches: sixteen
+    lengths that each halve by themselves would cost more than they gain. Where the device tells what the first batch
+    after a failure took, its length goes at once to what that has room for.
     """
 
     shape: Shape
@@ -173,8 +176,8 @@ def run_batches(
 ) -> Iterator[tuple[list[int], Any]]:
     """`run` over all texts, in batches that fit: (positions, what it gave), every position once.
 
-    `cut` makes the text at a position shorter, where that text does not fit alone, and returns its new length (the old one: it cannot be
-    cut any further); without it that is an error. `lengths` is changed accordingly.
+    `cut` makes the text at a position shorter, where that text does not fit alone, and returns its new length (the old
+    one: it cannot be cut any further); without it that is an error. `lengths` is changed accordingly.
     """
     order, begin, failed_last = ordered(lengths, allowance.shape), 0, False
     while begin < len(order):
@@ -193,7 +196,8 @@ def run_batches(
         if shorter >= lengths[order[begin]]:
             advice = "--gpu-overflow cut, or" if cut is None else "or"
             raise DeviceMemory(
-                f"a text of {batch.length} tokens{'' if cut is None else ', cut as far as it can be,'} does not fit the memory of {device.name}, alone in "
+                f"a text of {batch.length} tokens{'' if cut is None else ', cut as far as it can be,'} does not fit "
+                f"the memory of {device.name}, alone in "
                 f"its batch; use a smaller max_seq_length, {advice} a device with more memory"
             )
         lengths[order[begin]] = shorter
@@ -213,7 +217,10 @@ def _try(run: Callable[[Batch], Any], batch: Batch, device: Device) -> tuple[Any
 
 
 class Work:
-    """Batches that were given to a device, which works on them while the next are prepared. `n_left`: how many of them a turn may leave to be done."""
+    """Batches that were given to a device, which works on them while the next are prepared.
+
+    `n_left`: how many of them a turn may leave to be done.
+    """
 
     def __init__(self, kind: str, n_left: int = 1) -> None:
         self._kind, self._n_left = kind, n_left
@@ -246,8 +253,11 @@ class TorchDevice:
         self.name = "the CPU" if kind == "cpu" else f"GPU {device} ({torch.cuda.get_device_name(0)})"
 
     def shape(self, max_rows: int, packed: bool, in_order: bool, width: int = GPU_WIDTH) -> Shape:
-        """Batches that are as fast as any on such a device. `width`: values of a hidden state; a narrow model is done with a token sooner, and takes
-        more of them at once, so that the host has as long for the next batch."""
+        """Batches that are as fast as any on such a device.
+
+        `width`: values of a hidden state; a narrow model is done with a token sooner, and takes more of them at once,
+        so that the host has as long for the next batch.
+        """
         if self.kind == "cpu":
             return Shape(CPU_TOKENS, max_rows, packed=packed, in_order=in_order)
         self._n_left = max(1, min(4, GPU_WIDTH // max(1, width)))
@@ -261,8 +271,11 @@ class TorchDevice:
 
     @contextmanager
     def turn(self) -> Iterator[Work]:
-        """Around all batches of a partition: who shares a device has it alone meanwhile. It is passed on when the last batch (of a narrow model: the
-        last ones) is still at work, so that the next one has its first batch ready in time; what was computed is fetched behind this block."""
+        """Around all batches of a partition: who shares a device has it alone meanwhile.
+
+        It is passed on when the last batch (of a narrow model: the last ones) is still at work, so that the next one
+        has its first batch ready in time; what was computed is fetched behind this block.
+        """
         with self._lock.hold():
             work = Work(self.kind, self._n_left)
             yield work

@@ -1,10 +1,13 @@
-"""Disentangled attention of DeBERTa-v2/v3 over packed sequences: a fused CUDA kernel where there is one, plain torch elsewhere.
+"""Disentangled attention of DeBERTa-v2/v3 over packed sequences: a fused CUDA kernel where there is one, plain torch
+elsewhere.
 
-score(i, j) = (q_i.k_j + q_i.Pk[r(i-j)] + k_j.Pq[r(i-j)]) / sqrt(3 * head size), r = row of the table of relative positions.
+score(i, j) = (q_i.k_j + q_i.Pk[r(i-j)] + k_j.Pq[r(i-j)]) / sqrt(3 * head size), r = row of the table of relative
+positions.
 
-The kernel is in disentangled_attention.cu and is compiled when it is first used (cupy, by NVRTC, about 3 s once per machine). On an H200
-at 1,024 tokens it is 1.6 times as fast as the same in Triton, whose gathers within a tile took two thirds of the time, and the whole
-model is 3.4 to 3.7 times as fast as transformers' own (docs/benchmarks-gpu.md). Called by packed_deberta.py only.
+The kernel is in disentangled_attention.cu and is compiled when it is first used (cupy, by NVRTC, about 3 s once per
+machine). On an H200 at 1,024 tokens it is 1.6 times as fast as the same in Triton, whose gathers within a tile took two
+thirds of the time, and the whole model is 3.4 to 3.7 times as fast as transformers' own (docs/benchmarks-gpu.md).
+Called by packed_deberta.py only.
 """
 
 from __future__ import annotations
@@ -186,11 +189,26 @@ def fused(
     how = _variant_on(queries.device.index or 0, n_rows, where.reach, n_heads)
     assert how is not None, "why_not_fused() was not asked"
     arguments = (
-        queries.data_ptr(), keys.data_ptr(), values.data_ptr(), position_keys.data_ptr(), position_queries.data_ptr(),
-        where.rows.data_ptr() + 2 * where.limit, out.data_ptr(), layout["starts"].data_ptr(), layout["lengths"].data_ptr(),
-        layout["tile_of"].data_ptr(), layout["tile_at"].data_ptr(), np.int32(n_tiles), np.int64(queries.stride(0)), np.int64(values.stride(0)),
-        np.int64(out.stride(0)), np.int32(n_rows), np.float32(_LOG2_E / math.sqrt(3 * HEAD_SIZE)), np.int32(where.linear), np.int32(where.reach),
-    )  # fmt: skip
+        queries.data_ptr(),
+        keys.data_ptr(),
+        values.data_ptr(),
+        position_keys.data_ptr(),
+        position_queries.data_ptr(),
+        where.rows.data_ptr() + 2 * where.limit,
+        out.data_ptr(),
+        layout["starts"].data_ptr(),
+        layout["lengths"].data_ptr(),
+        layout["tile_of"].data_ptr(),
+        layout["tile_at"].data_ptr(),
+        np.int32(n_tiles),
+        np.int64(queries.stride(0)),
+        np.int64(values.stride(0)),
+        np.int64(out.stride(0)),
+        np.int32(n_rows),
+        np.float32(_LOG2_E / math.sqrt(3 * HEAD_SIZE)),
+        np.int32(where.linear),
+        np.int32(where.reach),
+    )
     n_blocks = min(n_tiles, how.n_blocks or n_tiles)
     _kernel(how)((n_blocks, n_heads), (32 * _WARPS,), arguments, shared_mem=how.shared_bytes)
 

@@ -1,7 +1,8 @@
 """fastText classifiers without the fastText library: the same labels, the same scores, several times faster.
 
-`FastTextModel.load(path)` takes any supervised model, dense (.bin) or quantised (.ftz). Texts are one line each: a newline
-counts as a space, and the text ends with fastText's end-of-line word, as in the library's `predict`. Does not train.
+`FastTextModel.load(path)` takes any supervised model, dense (.bin) or quantised (.ftz). Texts are one line each: a
+newline counts as a space, and the text ends with fastText's end-of-line word, as in the library's `predict`. Does not
+train.
 """
 # mypy: disable-error-code="no-untyped-call"
 

@@ -1,7 +1,8 @@
-"""Training a classifier for machines without a GPU: labelled texts in, a fastText model file (.bin) out, by compiled loops of our own.
+"""Training a classifier for machines without a GPU: labelled texts in, a fastText model file (.bin) out, by compiled
+loops of our own.
 
-The file is one that fastText itself reads, and that FastTextModel runs. The same texts, labels and options give the same bytes.
-Held in memory: the texts, and (words + buckets) * dim * 4 bytes.
+The file is one that fastText itself reads, and that FastTextModel runs. The same texts, labels and options give the
+same bytes. Held in memory: the texts, and (words + buckets) * dim * 4 bytes.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ def is_model(path: str) -> bool:
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """`max_bytes`: of each text so much is looked at. Words that stand in fewer than `min_count` places count only in n-grams."""
+    """`max_bytes`: of each text so much is looked at.
+
+    Words that stand in fewer than `min_count` places count only in n-grams.
+    """
 
     dim: int = 32
     epochs: int = 5
@@ -47,7 +51,14 @@ class TrainingOptions:
     max_bytes: int = 100_000
 
     def __post_init__(self) -> None:
-        for name, least, most in (("dim", 1, 1000), ("epochs", 1, 1000), ("word_ngrams", 1, 10), ("buckets", 1, 1 << 28), ("min_count", 1, 1 << 40), ("max_bytes", 1, 1 << 40)):  # fmt: skip
+        for name, least, most in (
+            ("dim", 1, 1000),
+            ("epochs", 1, 1000),
+            ("word_ngrams", 1, 10),
+            ("buckets", 1, 1 << 28),
+            ("min_count", 1, 1 << 40),
+            ("max_bytes", 1, 1 << 40),
+        ):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
                 raise UsageError(f"{name}: expected a whole number from {least} to {most}, got {value!r}")
@@ -77,7 +88,8 @@ def train_classifier(
     n_rows = len(words) + (options.buckets if options.word_ngrams > 1 else 0)
     if n_rows * options.dim * 4 > _MOST_BYTES:
         raise UsageError(
-            f"{len(words):,} words and {options.buckets:,} buckets of {options.dim} numbers take more than 8 GB; raise min_count, or lower buckets or dim"
+            f"{len(words):,} words and {options.buckets:,} buckets of {options.dim} numbers take more than 8 GB; "
+            "raise min_count, or lower buckets or dim"
         )
     rng = np.random.default_rng(options.seed)
     inputs = rng.uniform(-1 / options.dim, 1 / options.dim, n_rows * options.dim).astype(np.float32)
@@ -90,9 +102,14 @@ def train_classifier(
     longest = int((ends - starts).max(initial=0)) // 2 + 3
     loss = np.zeros(1)
     scratch = (
-        np.zeros(longest * options.word_ngrams, np.int64), np.zeros(max(1, options.word_ngrams), np.uint64),
-        np.zeros(options.dim), np.zeros(options.dim, np.float32), np.zeros(options.dim, np.float32), np.zeros(len(names)), loss,
-    )  # fmt: skip
+        np.zeros(longest * options.word_ngrams, np.int64),
+        np.zeros(max(1, options.word_ngrams), np.uint64),
+        np.zeros(options.dim),
+        np.zeros(options.dim, np.float32),
+        np.zeros(options.dim, np.float32),
+        np.zeros(len(names)),
+        loss,
+    )
     for epoch in range(options.epochs):
         rates = [options.rate * (1 - e / options.epochs) for e in (epoch, epoch + 1)]
         order = rng.permutation(len(labels)).astype(np.int64)

@@ -1,5 +1,6 @@
-"""Fingerprints of single files that results depend on (a fastText model, a table of characters), and what those of others are made of:
-whole models (folder.py), tokenizers (pretrained.py). What `model_files` tells. Imports nothing, for every run with a filter loads it.
+"""Fingerprints of single files that results depend on (a fastText model, a table of characters), and what those of
+others are made of: whole models (folder.py), tokenizers (pretrained.py). What `model_files` tells. Imports nothing, for
+every run with a filter loads it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ _WHOLE_BYTES, _N_PLACES, _PLACE_BYTES = 8 << 20, 128, 64 << 10
 
 
 def of_file(path: str | os.PathLike[str]) -> str | None:
-    """Size and contents of a file; of a large one its beginning, its end and places between them. None: it cannot be read."""
+    """Size and contents of a file; of a large one its beginning, its end and places between them.
+
+    None: it cannot be read.
+    """
     found = hashlib.blake2b(digest_size=16)
     try:
         add_file(found, Path(path))

@@ -1,8 +1,9 @@
-"""Where the files of a model lie, and whether they may be loaded: folders and hub ids, safetensors only, no code of strangers.
+"""Where the files of a model lie, and whether they may be loaded: folders and hub ids, safetensors only, no code of
+strangers.
 
-A model is a folder of data: config.json, weights as safetensors, a tokenizer. Pickled weights can run any code while they are
-loaded, so they are refused before any library opens them; so is Python code that a folder brings along, unless it was asked for.
-Nothing here imports torch or transformers.
+A model is a folder of data: config.json, weights as safetensors, a tokenizer. Pickled weights can run any code while
+they are loaded, so they are refused before any library opens them; so is Python code that a folder brings along, unless
+it was asked for. Nothing here imports torch or transformers.
 """
 
 from __future__ import annotations
@@ -24,22 +25,71 @@ _DATA = (".json", ".safetensors", ".txt", ".model", ".jinja")
 WITHOUT_CODE = "choose a model that does without"
 _IF_TRUSTED = "if you trust its author, ask for it with trust_remote_code=True (--trust-remote-code)"
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-# Of configurations, which the supervisor reads as well, outside of any cap; and of lists of weights or tokens, which it does not. Objects of Python
-# take up to twenty times as much.
+# Of configurations, which the supervisor reads as well, outside of any cap; and of lists of weights or tokens, which it
+# does not. Objects of Python take up to twenty times as much.
 _MAX_JSON_BYTES, _MAX_LIST_BYTES = 4 << 20, 64 << 20
 _READ = {*_DATA, ".py"}
 # Kinds of models with a vector for each position, and how many of these are for nobody.
 _POSITIONS = {
-    **dict.fromkeys((
-        "albert", "bart", "bert", "bert-generation", "big_bird", "bigbird_pegasus", "biogpt", "canine", "convbert", "ctrl", "distilbert", "electra", "ernie",
-        "flaubert", "fnet", "gpt2", "gpt_bigcode", "gpt_neo", "layoutlm", "mbart", "megatron-bert", "mobilebert", "mra", "mvp", "nystromformer",
-        "openai-gpt", "opt", "plbart", "rembert", "roc_bert", "roformer", "splinter", "squeezebert", "tapas", "xlm", "yoso",
-    ), 0),
-    **dict.fromkeys((
-        "camembert", "data2vec-text", "ibert", "lilt", "longformer", "luke", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta",
-        "xlm-roberta-xl", "xmod",
-    ), 2),
-}  # fmt: skip
+    **dict.fromkeys(
+        (
+            "albert",
+            "bart",
+            "bert",
+            "bert-generation",
+            "big_bird",
+            "bigbird_pegasus",
+            "biogpt",
+            "canine",
+            "convbert",
+            "ctrl",
+            "distilbert",
+            "electra",
+            "ernie",
+            "flaubert",
+            "fnet",
+            "gpt2",
+            "gpt_bigcode",
+            "gpt_neo",
+            "layoutlm",
+            "mbart",
+            "megatron-bert",
+            "mobilebert",
+            "mra",
+            "mvp",
+            "nystromformer",
+            "openai-gpt",
+            "opt",
+            "plbart",
+            "rembert",
+            "roc_bert",
+            "roformer",
+            "splinter",
+            "squeezebert",
+            "tapas",
+            "xlm",
+            "yoso",
+        ),
+        0,
+    ),
+    **dict.fromkeys(
+        (
+            "camembert",
+            "data2vec-text",
+            "ibert",
+            "lilt",
+            "longformer",
+            "luke",
+            "mpnet",
+            "roberta",
+            "roberta-prelayernorm",
+            "xlm-roberta",
+            "xlm-roberta-xl",
+            "xmod",
+        ),
+        2,
+    ),
+}
 N_POSITIONS = ("max_position_embeddings", "n_positions")  # as config.json calls them
 
 
@@ -90,7 +140,8 @@ def fetch(identifier: str, cache_dir: str | None = None, token: str | None = Non
     except Exception as exc:
         raise UsageError(
             f"model {identifier!r} is neither a folder here nor in the local cache, and it cannot be downloaded "
-            f"({type(exc).__name__}: {first_line(exc)}); give a folder that holds it, or download it where the hub can be reached "
+            f"({type(exc).__name__}: {first_line(exc)}); give a folder that holds it, or download it where the hub "
+            "can be reached "
             "(gated models need hf_token)"
         ) from None
 
@@ -182,7 +233,8 @@ def open_folder(path: Path, trust_remote_code: bool | None = None) -> ModelFolde
         pickled = sorted(p.name for p in path.iterdir() if p.suffix in _PICKLED)
         if pickled:
             raise UsageError(
-                f"model folder {path}: its weights are pickled ({', '.join(pickled[:3])}), and opening a pickle may run any code; "
+                f"model folder {path}: its weights are pickled ({', '.join(pickled[:3])}), and opening a pickle may "
+                "run any code; "
                 "only safetensors are loaded: save the model again with save_pretrained(safe_serialization=True)"
             )
         raise UsageError(f"model folder {path}: no weights (expected model.safetensors, or parts *.safetensors)")
@@ -195,7 +247,9 @@ def open_folder(path: Path, trust_remote_code: bool | None = None) -> ModelFolde
 
 
 def _check_named(path: Path, config: Mapping[str, Any], weights: list[Path]) -> None:
-    """Files of weights that others name (an index of parts, config.json) are safetensors of this folder: libraries open what they are told."""
+    """Files of weights that others name (an index of parts, config.json) are safetensors of this folder: libraries open
+    what they are told.
+    """
     there = {part.name for part in weights}
     is_read = "model.safetensors" not in there  # which is loaded before anything that is named
     named: list[tuple[str, Any, bool]] = [
@@ -213,7 +267,8 @@ def _check_named(path: Path, config: Mapping[str, Any], weights: list[Path]) -> 
         is_plain = isinstance(part, str) and not set("/\\") & set(part)
         if not is_plain or not part.endswith((".safetensors", ".safetensors.index.json")):
             raise UsageError(
-                f"model folder {path}: {file} names {part!r} as a file of weights; only safetensors of the folder itself are loaded, for opening any "
+                f"model folder {path}: {file} names {part!r} as a file of weights; only safetensors of the folder "
+                "itself are loaded, for opening any "
                 "other file may run code"
             )
         if must_be_there and not (path / part).exists():

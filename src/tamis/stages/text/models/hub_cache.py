@@ -1,4 +1,6 @@
-"""Where the files of a hub id lie on this machine: as huggingface_hub says, which takes half a second and 35 MB to import, and processes that only plan ask, too."""
+"""Where the files of a hub id lie on this machine: as huggingface_hub says, which takes half a second and 35 MB to
+import, and processes that only plan ask, too.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,10 @@ class IdLists(NamedTuple):
 
 
 def joined(parts: Sequence[IdLists], n_rows: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """(offsets, ids) of a column. A row may be in several parts, with a list that is not empty in one of them; in none: it is empty."""
+    """(offsets, ids) of a column.
+
+    A row may be in several parts, with a list that is not empty in one of them; in none: it is empty.
+    """
     from tamis.kernels.records.json_text import copy_spans
 
     offsets = np.zeros(n_rows + 1, np.int64)

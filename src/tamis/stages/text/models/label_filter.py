@@ -12,7 +12,10 @@ from tamis.stages.text.filters.doc_filter import DocumentFilter
 
 @dataclass
 class LabelFilter(DocumentFilter):
-    """Keeps documents whose label is one of these; of several labels (a list) one is enough. A document without a label (it has no text) goes."""
+    """Keeps documents whose label is one of these; of several labels (a list) one is enough.
+
+    A document without a label (it has no text) goes.
+    """
 
     labels: list[Any]
     _name = "label"
@@ -34,10 +37,14 @@ def has_one_of(label: Any, labels: Sequence[Any]) -> bool:
 
 
 def refuse_unknown(wanted: Sequence[Any], known: Sequence[Any], model: str) -> None:
-    """Labels to keep that a model never gives would drop every document, or those that are meant. `known`: empty for a model that gives numbers."""
+    """Labels to keep that a model never gives would drop every document, or those that are meant.
+
+    `known`: empty for a model that gives numbers.
+    """
     if not known:
         raise UsageError(
-            f"filter_by (--keep): the model {model} is a regression, whose label is a number, and none of {_some(wanted)}; keep documents by that "
+            f"filter_by (--keep): the model {model} is a regression, whose label is a number, and none of "
+            f"{_some(wanted)}; keep documents by that "
             "number behind it instead (Filter)"
         )
     missing = [label for label in wanted if label not in known]

@@ -1,7 +1,7 @@
 """A causal language model with a low-rank adapter: the tokens of its answers, or a small net over its last layer.
 
-The adapter (adapter_config.json and adapter_model.safetensors, as the library peft saves them) is added to the weights when they are
-loaded: W + alpha / r * B A. So nothing of that library is needed, and the model is as fast as without.
+The adapter (adapter_config.json and adapter_model.safetensors, as the library peft saves them) is added to the weights
+when they are loaded: W + alpha / r * B A. So nothing of that library is needed, and the model is as fast as without.
 """
 
 from __future__ import annotations
@@ -37,9 +37,18 @@ _BEFORE = "base_model.model."
 _LOW, _HIGH = ".lora_A.weight", ".lora_B.weight"
 # Settings of an adapter by which some layers are changed in another way, or others as well.
 _NOT_PLAIN = (
-    "use_dora", "use_rslora", "rank_pattern", "alpha_pattern", "modules_to_save", "bias", "fan_in_fan_out", "lora_bias", "layer_replication",
-    "trainable_token_indices", "target_parameters",
-)  # fmt: skip
+    "use_dora",
+    "use_rslora",
+    "rank_pattern",
+    "alpha_pattern",
+    "modules_to_save",
+    "bias",
+    "fan_in_fan_out",
+    "lora_bias",
+    "layer_replication",
+    "trainable_token_indices",
+    "target_parameters",
+)
 _GUARD_LAYERS = ("input_layer", "hidden_layer_0", "hidden_layer_1", "hidden_layer_2")
 
 
@@ -55,15 +64,18 @@ def adapter_of(path: Path) -> Adapter:
     weights = sorted(path.glob("*.safetensors"))
     if not weights:
         raise UsageError(
-            f"model folder {path}: the adapter has no safetensors (adapter_model.safetensors); pickled weights are refused"
+            f"model folder {path}: the adapter has no safetensors (adapter_model.safetensors); pickled weights are "
+            "refused"
         )
     if config.get("peft_type") != "LORA":
         raise UsageError(f"model folder {path}: expected a LoRA adapter, got peft_type {config.get('peft_type')!r}")
     if wrong := [name for name in _NOT_PLAIN if config.get(name) and config[name] != "none"]:
         raise UsageError(
-            f"model folder {path}: expected a plain LoRA adapter (W + lora_alpha / r * B A for every layer), got one with "
+            f"model folder {path}: expected a plain LoRA adapter (W + lora_alpha / r * B A for every layer), got one "
+            "with "
             + ", ".join(f"{name}={str(config[name])[:80]}" for name in wrong)
-            + " in adapter_config.json; add it to its base model (merge_and_unload of the library peft) and give the result as the model"
+            + " in adapter_config.json; add it to its base model (merge_and_unload of the library peft) and give the "
+            "result as the model"
         )
     return Adapter(
         ModelFolder(path, config, tuple(weights)), _number(path, config, "lora_alpha") / _number(path, config, "r")
@@ -87,7 +99,8 @@ def add(model: Any, adapter: Adapter) -> None:
     whole = {k: k.removeprefix(_BEFORE) for k in found if not k.endswith((_LOW, _HIGH))}  # layers that come as they are
     if wrong := sorted(k for k, name in whole.items() if name not in own or own[name].shape != found[k].shape):
         raise UsageError(
-            f"model folder {adapter.folder.path}: the adapter has weights that are no lora_A and lora_B of a layer, nor a layer of its base model "
+            f"model folder {adapter.folder.path}: the adapter has weights that are no lora_A and lora_B of a layer, "
+            "nor a layer of its base model "
             f"({', '.join(wrong[:3])}), and would not be itself without them"
         )
     if not names:
@@ -102,7 +115,10 @@ def add(model: Any, adapter: Adapter) -> None:
 
 
 class _Causal:
-    """A causal model with its adapter. `head`: token ids that texts begin with; a Llama reads them once (packed_llama.py)."""
+    """A causal model with its adapter.
+
+    `head`: token ids that texts begin with; a Llama reads them once (packed_llama.py).
+    """
 
     def __init__(
         self,
@@ -142,8 +158,11 @@ class _Causal:
 
 
 class _Padded:
-    """Texts that were read by the code of transformers, as `Reading` (packed_llama.py). They are padded behind their end: no token looks at what is behind
-    it, so that reading them needs no mask, and attention takes its fastest way."""
+    """Texts that were read by the code of transformers, as `Reading` (packed_llama.py).
+
+    They are padded behind their end: no token looks at what is behind it, so that reading them needs no mask, and
+    attention takes its fastest way.
+    """
 
     def __init__(self, model: Any, ids: torch.Tensor, mask: torch.Tensor, answers: bool) -> None:
         from transformers import DynamicCache
@@ -156,8 +175,12 @@ class _Padded:
     def follow(self, tokens: torch.Tensor) -> torch.Tensor:
         self._mask = torch.cat([self._mask, torch.ones_like(self._at)], 1)
         state = self._model(
-            input_ids=tokens[:, None], attention_mask=self._mask, position_ids=self._at, past_key_values=self._cache, use_cache=True
-        ).last_hidden_state[:, -1]  # fmt: skip
+            input_ids=tokens[:, None],
+            attention_mask=self._mask,
+            position_ids=self._at,
+            past_key_values=self._cache,
+            use_cache=True,
+        ).last_hidden_state[:, -1]
         self._at = self._at + 1
         return state
 
@@ -165,7 +188,8 @@ class _Padded:
 class _Custom:
     """Like `_Padded`, for a model with code of its own: every step is a call of its whole `forward`.
 
-    `last` and what `follow` returns are scores of the next token where answers are wanted, else states of the last layer.
+    `last` and what `follow` returns are scores of the next token where answers are wanted, else states of the last
+    layer.
     """
 
     def __init__(self, model: Any, ids: torch.Tensor, mask: torch.Tensor, answers: bool) -> None:
@@ -183,9 +207,14 @@ class _Custom:
     def follow(self, tokens: torch.Tensor) -> torch.Tensor:
         self._mask = torch.cat([self._mask, torch.ones_like(self._n_tokens)], 1)
         scores: torch.Tensor = output_of(
-            self._model, "logits", input_ids=tokens[:, None], attention_mask=self._mask, position_ids=self._n_tokens,
-            past_key_values=self._cache, use_cache=True,
-        )[:, -1]  # fmt: skip
+            self._model,
+            "logits",
+            input_ids=tokens[:, None],
+            attention_mask=self._mask,
+            position_ids=self._n_tokens,
+            past_key_values=self._cache,
+            use_cache=True,
+        )[:, -1]
         self._n_tokens = self._n_tokens + 1
         return scores
 

@@ -1,7 +1,10 @@
-"""ModelStage: token ids go through a network, and what comes out becomes columns. The base of classifiers and embedders.
+"""ModelStage: token ids go through a network, and what comes out becomes columns.
 
-A subclass says how its network is loaded (`load`) and which columns its rows of numbers are (`columns`). Everything else is here: where
-it runs, which texts go together, what happens when a device is full, and that documents without a text get nulls.
+The base of classifiers and embedders.
+
+A subclass says how its network is loaded (`load`) and which columns its rows of numbers are (`columns`). Everything
+else is here: where it runs, which texts go together, what happens when a device is full, and that documents without a
+text get nulls.
 """
 
 from __future__ import annotations
@@ -46,7 +49,10 @@ LEAST_TOKENS = 16  # a text that is cut keeps so many
 
 
 class Network(Protocol):
-    """What a stage loads. `packs`: texts lie one behind the other, without padding. `width`: values of a hidden state."""
+    """What a stage loads.
+
+    `packs`: texts lie one behind the other, without padding. `width`: values of a hidden state.
+    """
 
     packs: bool
     width: int
@@ -59,10 +65,12 @@ class Network(Protocol):
 
 
 class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """`model_inference_batch_size`: texts of one batch at most; a batch has no more tokens than its device is fastest with.
+    """`model_inference_batch_size`: texts of one batch at most.
 
-    `has_seq_order=False` takes texts as they come instead of by length, which pads more and changes no score. `autocast`: on a GPU in
-    bfloat16; on a CPU everything is float32. On a CPU workers share one copy of the weights.
+    A batch has no more tokens than its device is fastest with.
+
+    `has_seq_order=False` takes texts as they come instead of by length, which pads more and changes no score.
+    `autocast`: on a GPU in bfloat16; on a CPU everything is float32. On a CPU workers share one copy of the weights.
     """
 
     columns_in = ("tokens_field",)
@@ -105,29 +113,39 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     _cuts: bool = False
     _wanted: list[Any] | None = None
 
-    # -- what a subclass says -------------------------------------------------------------------------------------------
+    # -- what a subclass says
+    # -------------------------------------------------------------------------------------------
     @abstractmethod
     def load(self, folder: folders.ModelFolder, device: TorchDevice) -> Network:
         """Load the network from the files of the model onto the device."""
 
     @abstractmethod
     def columns(self, rows: np.ndarray[Any, Any]) -> Mapping[str, Any]:
-        """Columns of the documents that have a text, from what the network gave: lists or Arrow arrays, one value per row."""
+        """Columns of the documents that have a text, from what the network gave: lists or Arrow arrays, one value per
+        row.
+        """
 
     def known_labels(self) -> list[Any] | None:
         """Return the labels that documents may be selected by; None if only the loaded model knows them."""
         return None
 
-    # -- life cycle -------------------------------------------------------------------------------------------------------
+    # -- life cycle
+    # -------------------------------------------------------------------------------------------------------
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
-        """Files are fetched and looked at. Without a GPU the network is loaded here, once: workers are forked from this process and
-        share its pages. With one it is not: CUDA does not survive a fork."""
+        """Files are fetched and looked at.
+
+        Without a GPU the network is loaded here, once: workers are forked from this process and share its pages. With
+        one it is not: CUDA does not survive a fork.
+        """
         self._find()
         if not self.resources.requires_gpu:
             self.setup()
 
     def want_labels(self, labels: list[Any]) -> None:
-        """Labels by which documents will be kept behind this stage; those that its model does not have are refused as soon as that is known."""
+        """Labels by which documents will be kept behind this stage.
+
+        Those that its model does not have are refused as soon as that is known.
+        """
         self._wanted = labels
         self._check_labels()
 
@@ -168,7 +186,10 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         )
 
     def _loaded(self, folder: folders.ModelFolder, device: TorchDevice) -> Network:
-        """`load`; a GPU without room for the weights is an error of its own: more memory of this machine would not help."""
+        """`load`.
+
+        A GPU without room for the weights is an error of its own: more memory of this machine would not help.
+        """
         try:
             return self.load(folder, device)
         except Exception as exc:
@@ -176,8 +197,10 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
                 raise
         device.release()
         raise DeviceMemory(
-            f"the model {folder.path} ({format_size(folder.n_bytes)} of weights) does not fit the memory that this worker may take of "
-            f"{device.name}; give more with --gpu-memory (or a larger share: Resources.gpus), or use a device with more memory"
+            f"the model {folder.path} ({format_size(folder.n_bytes)} of weights) does not fit the memory that this "
+            "worker may take of "
+            f"{device.name}; give more with --gpu-memory (or a larger share: Resources.gpus), or use a device with "
+            "more memory"
         )
 
     def model_files(self) -> str:
@@ -206,10 +229,14 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         return None if "hidden_size" in folder.config or not isinstance(base, str) else self._find(base)
 
     def _find_here(self) -> Path:
-        """Return the folder of the model if it is on this machine; for the supervisor, which opens no file of it but config.json."""
+        """Return the folder of the model if it is on this machine.
+
+        For the supervisor, which opens no file of it but config.json.
+        """
         return folders.local(self.model_identifier, self.cache_dir)
 
-    # -- work -------------------------------------------------------------------------------------------------------------
+    # -- work
+    # -------------------------------------------------------------------------------------------------------------
     def process(self, task: DocumentBatch) -> DocumentBatch:
         self.setup()
         tokens = Tokenized(task, self.tokens_field, self._max_tokens)
@@ -255,7 +282,9 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         return len(text)
 
     def shortened(self, text: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Half of a text that does not fit the device (--gpu-overflow cut), or all of it where it is not to be cut any further."""
+        """Half of a text that does not fit the device (--gpu-overflow cut), or all of it where it is not to be cut any
+        further.
+        """
         if len(text) <= LEAST_TOKENS:
             return text
         n = max(LEAST_TOKENS, len(text) // 2)
@@ -349,7 +378,10 @@ def _existing(batch: DocumentBatch, field: str) -> list[Any]:
 
 
 def as_lists(rows: list[Any], dtype: Any) -> pa.Array:
-    """Arrays of numbers of one type as a column of lists of that type; also where there is none: a column has one type, however documents are cut."""
+    """Arrays of numbers of one type as a column of lists of that type.
+
+    Also where there is none: a column has one type, however documents are cut.
+    """
     offsets = np.concatenate([[0], np.cumsum([len(r) for r in rows])]).astype(np.int64)
     values = np.concatenate([np.empty(0, dtype), *rows])
     return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(values))

@@ -1,8 +1,11 @@
-"""Networks behind classifiers and embedders: token ids of a batch in, rows of numbers out. The only file that loads weights.
+"""Networks behind classifiers and embedders: token ids of a batch in, rows of numbers out.
 
-Everything is loaded from a model's folder (folder.py), from safetensors, with the code of `transformers` itself. Encoders of the kinds DeBERTa-v2/v3
-and BERT run packed (packed_deberta.py, packed_bert.py), on CPU and GPU; any other with padding and a mask. Heads are plain matrices beside the encoder.
-A model with code of its own (trust_remote_code) runs its own `forward`, whatever it is derived from.
+The only file that loads weights.
+
+Everything is loaded from a model's folder (folder.py), from safetensors, with the code of `transformers` itself.
+Encoders of the kinds DeBERTa-v2/v3 and BERT run packed (packed_deberta.py, packed_bert.py), on CPU and GPU; any other
+with padding and a mask. Heads are plain matrices beside the encoder. A model with code of its own (trust_remote_code)
+runs its own `forward`, whatever it is derived from.
 """
 
 from __future__ import annotations
@@ -42,7 +45,8 @@ def need_torch(what: str) -> Any:
 class Encoder:
     """Hidden states of a model's last layer, pooled: [texts, width], float32, on the device.
 
-    `pooling`: "first" (token), "mean" or "last" (over the tokens of a text). `precision`: "float32", or "bfloat16" on a GPU.
+    `pooling`: "first" (token), "mean" or "last" (over the tokens of a text). `precision`: "float32", or "bfloat16" on a
+    GPU.
     """
 
     def __init__(self, model: Any, device: TorchDevice, max_tokens: int, pooling: str, half: bool) -> None:
@@ -96,11 +100,14 @@ class PackedTexts:
 
 
 class PaddedTexts:
-    """Texts as rows of one length, and which of their tokens are there. Rows beyond the texts hold one token: attention over no token at all is not a
-    number. `longest`: no row is longer, for the model has no more positions.
+    """Texts as rows of one length, and which of their tokens are there.
 
-    What stands in the padding makes no difference to the states of the tokens, for it is masked. But some models find the end of a text, or its
-    positions, by the id of their padding: they are given that (`pad`)."""
+    Rows beyond the texts hold one token: attention over no token at all is not a number. `longest`: no row is longer,
+    for the model has no more positions.
+
+    What stands in the padding makes no difference to the states of the tokens, for it is masked. But some models find
+    the end of a text, or its positions, by the id of their padding: they are given that (`pad`).
+    """
 
     def __init__(
         self, texts: Tokens, batch: Batch, device: str, side: str = "right", pad: int = 0, longest: int | None = None
@@ -153,7 +160,8 @@ def output_of(model: Any, name: str, **inputs: Any) -> Any:
     value = getattr(result, name, None)
     if value is None:
         raise UsageError(
-            f"{type(model).__name__}: forward returned {type(result).__name__} without {name}; expected an output of transformers "
+            f"{type(model).__name__}: forward returned {type(result).__name__} without {name}; expected an output of "
+            "transformers "
             f"(ModelOutput) with {name}: fix the code in the model's folder, or use another model"
         )
     return value
@@ -202,9 +210,13 @@ def load(folder: ModelFolder, what: str, half: bool = False, **settings: Any) ->
     kind = getattr(transformers, what)
     with explained(folder):
         return kind.from_pretrained(
-            str(folder.path), local_files_only=True, use_safetensors=True, dtype=torch.bfloat16 if half else torch.float32,
-            low_cpu_mem_usage=True, **settings,
-        ).eval()  # fmt: skip
+            str(folder.path),
+            local_files_only=True,
+            use_safetensors=True,
+            dtype=torch.bfloat16 if half else torch.float32,
+            low_cpu_mem_usage=True,
+            **settings,
+        ).eval()
 
 
 def load_encoder(folder: ModelFolder, prefix: str, base: ModelFolder | None = None) -> Any:
@@ -269,8 +281,10 @@ class explained:
         if exc is None or isinstance(exc, TamisError) or not isinstance(exc, Exception) or is_memory_failure(exc):
             return
         raise UsageError(
-            f"model folder {self._folder.path} cannot be loaded ({type(exc).__name__}: {str(exc).strip()[:300]}); expected a model "
-            f"whose config.json and safetensors belong together (model_type: {self._folder.config.get('model_type', 'none')})"
+            f"model folder {self._folder.path} cannot be loaded ({type(exc).__name__}: {str(exc).strip()[:300]}); "
+            "expected a model "
+            "whose config.json and safetensors belong together (model_type: "
+            f"{self._folder.config.get('model_type', 'none')})"
         ) from None
 
 
@@ -293,8 +307,10 @@ class HeadedEncoder:
         torch = need_torch(f"the model {folder.path}")
         if folder.config.get("auto_map"):
             raise UsageError(
-                f"model folder {folder.path} runs code of its own (auto_map in config.json), and this classifier reads an encoder with "
-                f"the layers {', '.join(heads)} without it; classify with the folder itself (DistributedDataClassifier), or remove auto_map"
+                f"model folder {folder.path} runs code of its own (auto_map in config.json), and this classifier "
+                "reads an encoder with "
+                f"the layers {', '.join(heads)} without it; classify with the folder itself "
+                "(DistributedDataClassifier), or remove auto_map"
             )
         self._encoder = Encoder(load_encoder(folder, prefix, base), device, max_tokens, pooling, half)
         layers = [linear(weights_of(folder, f"{name}."), name, folder) for name in heads]
@@ -312,10 +328,12 @@ class HeadedEncoder:
 
 
 class SequenceClassifier:
-    """A model of AutoModelForSequenceClassification; a DeBERTa or BERT runs packed, with its own pooler and classifier behind.
+    """A model of AutoModelForSequenceClassification.
 
-    Any other is padded at the side where it reads a text as it reads it alone (`padding_side` is for code that a folder brings along: nobody knows how
-    that reads).
+    A DeBERTa or BERT runs packed, with its own pooler and classifier behind.
+
+    Any other is padded at the side where it reads a text as it reads it alone (`padding_side` is for code that a folder
+    brings along: nobody knows how that reads).
     """
 
     def __init__(

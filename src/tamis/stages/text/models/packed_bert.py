@@ -1,8 +1,9 @@
 """A BERT encoder (BERT, MiniLM) over packed sequences: no padding, so no work for tokens that are not there.
 
-Takes the weights of a `transformers` model and gives the same hidden states (within the precision chosen). Texts lie one behind the other, without a
-gap; everything but attention is per token. Attention over texts of different lengths is one call of torch's flash attention on a GPU; elsewhere
-texts of equal length, which lie beside each other since batches are sorted, go through plain attention together.
+Takes the weights of a `transformers` model and gives the same hidden states (within the precision chosen). Texts lie
+one behind the other, without a gap; everything but attention is per token. Attention over texts of different lengths is
+one call of torch's flash attention on a GPU; elsewhere texts of equal length, which lie beside each other since batches
+are sorted, go through plain attention together.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ def why_not_fused(head_size: int, device: torch.device | str, dtype: torch.dtype
 
 
 def pack(texts: Sequence[Any], total: int = 0) -> Packed:
-    """Texts (at least one token each, lists or arrays) as one row of tokens without gaps, of at least `total` where that is given."""
+    """Texts (at least one token each, lists or arrays) as one row of tokens without gaps, of at least `total` where
+    that is given.
+    """
     lengths = np.array([len(text) for text in texts], np.int64)
     if len(lengths) and not lengths.min():
         raise UsageError("pack(): a text without tokens; tokenizers give every text at least a first token")
@@ -65,15 +68,19 @@ def pack(texts: Sequence[Any], total: int = 0) -> Packed:
     starts = ends - lengths
     places[:n] = np.arange(n) - np.repeat(starts, lengths)
     layout = {
-        "starts": torch.from_numpy(starts), "places": torch.from_numpy(places),
+        "starts": torch.from_numpy(starts),
+        "places": torch.from_numpy(places),
         "ends": torch.from_numpy(np.concatenate([[0], ends]).astype(np.int32)),
-    }  # fmt: skip
+    }
     spans = list(zip(starts.tolist(), lengths.tolist(), strict=True))
     return Packed(torch.from_numpy(row), spans, layout)
 
 
 class PackedBert:
-    """`model`: a transformers BertModel whose configuration `why_not` accepts. `max_tokens`: the longest text to come."""
+    """`model`: a transformers BertModel whose configuration `why_not` accepts.
+
+    `max_tokens`: the longest text to come.
+    """
 
     def __init__(self, model: Any, device: torch.device | str, dtype: torch.dtype, max_tokens: int) -> None:
         config = model.config
@@ -119,7 +126,9 @@ class PackedBert:
 def plain(
     queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, spans: list[tuple[int, int]]
 ) -> torch.Tensor:
-    """Attention with torch alone, texts of equal length that lie beside each other together, in the inputs' own precision."""
+    """Attention with torch alone, texts of equal length that lie beside each other together, in the inputs' own
+    precision.
+    """
     out = torch.empty_like(queries)
     for n, same in groupby(spans, key=lambda span: span[1]):
         several = list(same)
@@ -155,6 +164,7 @@ def check_positions(config: Any, max_tokens: int) -> None:
     """
     if max_tokens > config.max_position_embeddings:
         raise UsageError(
-            f"max_seq_length={max_tokens}: this model ({config.model_type}) has {config.max_position_embeddings} positions and can see no more "
+            f"max_seq_length={max_tokens}: this model ({config.model_type}) has {config.max_position_embeddings} "
+            "positions and can see no more "
             f"tokens of a text; give at most {config.max_position_embeddings} (texts are cut to it), or leave it out"
         )

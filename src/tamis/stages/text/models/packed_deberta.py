@@ -1,9 +1,10 @@
 """A DeBERTa-v2/v3 encoder over packed sequences: no padding, so no work for tokens that are not there.
 
-Takes the weights of a `transformers` model and gives the same hidden states (within the precision chosen). Sequences lie one behind
-the other; everything but attention is per token, and attention is done sequence by sequence (disentangled_attention.py).
-Beside the padded, length-sorted batches of transformers this saves the padding, the tables of position scores, and most of the
-memory: one token takes about 40 kB on the device in a base model, whatever its neighbours are.
+Takes the weights of a `transformers` model and gives the same hidden states (within the precision chosen). Sequences
+lie one behind the other; everything but attention is per token, and attention is done sequence by sequence
+(disentangled_attention.py). Beside the padded, length-sorted batches of transformers this saves the padding, the tables
+of position scores, and most of the memory: one token takes about 40 kB on the device in a base model, whatever its
+neighbours are.
 """
 
 from __future__ import annotations
@@ -57,9 +58,11 @@ def pack(texts: Sequence[Any], padding: int = 0, total: int = 0) -> Packed:
     tokens = torch.from_numpy(row)
     tiles = [(i, first) for i, (_, n) in enumerate(spans) for first in range(0, n, attention.TILE)]
     layout = {
-        "starts": [start for start, _ in spans], "lengths": [n for _, n in spans],
-        "tile_of": [i for i, _ in tiles], "tile_at": [first for _, first in tiles],
-    }  # fmt: skip
+        "starts": [start for start, _ in spans],
+        "lengths": [n for _, n in spans],
+        "tile_of": [i for i, _ in tiles],
+        "tile_at": [first for _, first in tiles],
+    }
     return Packed(tokens, spans, {name: torch.tensor(x, dtype=torch.int32) for name, x in layout.items()})
 
 
@@ -84,7 +87,10 @@ def why_not(config: Any) -> str:
 
 
 class PackedDeberta:
-    """`model`: a transformers DebertaV2Model whose configuration `why_not` accepts. `max_tokens`: the longest text to come."""
+    """`model`: a transformers DebertaV2Model whose configuration `why_not` accepts.
+
+    `max_tokens`: the longest text to come.
+    """
 
     def __init__(self, model: Any, device: torch.device | str, dtype: torch.dtype, max_tokens: int) -> None:
         config = model.config
@@ -118,7 +124,8 @@ class PackedDeberta:
         with torch.inference_mode(), in_turn_with_torch(self.device):
             packed = packed.to(self.device)
             x = _norm(F.embedding(packed.tokens, self._words), self._first_norm, self.eps)
-            # Zeros, not anything: rows between sequences go through the layers too, and are multiplied by weights of 0 in the next.
+            # Zeros, not anything: rows between sequences go through the layers too, and are multiplied by weights of 0
+            # in the next.
             looked = torch.zeros_like(x)
             for layer in self._layers:
                 x = layer(x, looked, packed, self)
@@ -131,13 +138,15 @@ class _Layer:
         query, key = pair(weights, own + "query_proj"), pair(weights, own + "key_proj")
         self.query_key = tuple(torch.cat(both) for both in zip(query, key, strict=True))
         self.value, value_bias = pair(weights, own + "value_proj")
-        # The table of positions goes through the same projections; that does not depend on the texts, so once is enough.
+        # The table of positions goes through the same projections; that does not depend on the texts, so once is
+        # enough.
         self.position_keys, self.position_queries = (
             F.linear(positions, *of).view(len(positions), n_heads, -1).transpose(0, 1).contiguous()
             for of in (key, query)
         )
         out, out_bias = pair(weights, prefix + "attention.output.dense")
-        # Weights of attention add up to 1, so the bias of the values goes through it as it is: it is one with that of what follows.
+        # Weights of attention add up to 1, so the bias of the values goes through it as it is: it is one with that of
+        # what follows.
         self.out = out, (out_bias.float() + out.float() @ value_bias.float()).to(out.dtype)
         self.out_norm = pair(weights, prefix + "attention.output.LayerNorm")
         self.wide, self.narrow = pair(weights, prefix + "intermediate.dense"), pair(weights, prefix + "output.dense")

@@ -1,8 +1,10 @@
-"""A Llama over packed texts: no padding, and what all texts begin with is read once, when the model is loaded, instead of once for each.
+"""A Llama over packed texts: no padding, and what all texts begin with is read once, when the model is loaded, instead
+of once for each.
 
-Takes a `transformers` model as it is (its weights are not copied) and gives the same hidden states, within the precision of the weights. Texts lie one
-behind the other; everything but attention is per token. A token looks at the tokens before it: those of the common beginning (`head`), of its own text
-and of the answer so far, whose keys and values lie in one row per layer, from which those of each text are gathered. Called by language.py.
+Takes a `transformers` model as it is (its weights are not copied) and gives the same hidden states, within the
+precision of the weights. Texts lie one behind the other; everything but attention is per token. A token looks at the
+tokens before it: those of the common beginning (`head`), of its own text and of the answer so far, whose keys and
+values lie in one row per layer, from which those of each text are gathered. Called by language.py.
 """
 
 from __future__ import annotations
@@ -43,7 +45,10 @@ def why_not(config: Any, rotation: str) -> str:
 
 
 class PackedLlama:
-    """`model`: a LlamaModel of transformers, on its device, whose configuration `why_not` accepts. `head`: token ids that texts begin with."""
+    """`model`: a LlamaModel of transformers, on its device, whose configuration `why_not` accepts.
+
+    `head`: token ids that texts begin with.
+    """
 
     def __init__(self, model: Any, head: Sequence[int] = ()) -> None:
         config = model.config
@@ -67,7 +72,10 @@ class PackedLlama:
         return len(text) - n if n and len(text) > n and np.array_equal(text[:n], self.head) else len(text)
 
     def read(self, texts: Sequence[np.ndarray[Any, Any]], total: int = 0, answers: bool = False) -> Reading:
-        """Texts (at least one token each), as one row of at least `total` tokens; `answers`: more tokens will follow them."""
+        """Texts (at least one token each), as one row of at least `total` tokens.
+
+        `answers`: more tokens will follow them.
+        """
         with torch.inference_mode():
             return Reading(self, texts, total, answers)
 
@@ -88,8 +96,11 @@ class Seen:
 
 
 class Reading:
-    """Texts that were read, and what was seen of them. `last`: the last layer's state of the last token of each, [rows, width]; rows behind the texts,
-    up to a multiple of 64, mean nothing."""
+    """Texts that were read, and what was seen of them.
+
+    `last`: the last layer's state of the last token of each, [rows, width]; rows behind the texts, up to a multiple of
+    64, mean nothing.
+    """
 
     def __init__(self, of: PackedLlama, texts: Sequence[np.ndarray[Any, Any]], total: int, answers: bool) -> None:
         self._of, n_head = of, len(of.head)
@@ -101,7 +112,8 @@ class Reading:
         tokens, places = np.zeros(max(n, total), np.int64), np.zeros(max(n, total), np.int64)
         tokens[:n] = np.concatenate([text[len(text) - k :] for text, k in zip(texts, n_own.tolist(), strict=True)])
         places[:n] = np.arange(n) - np.repeat(ends - n_all, n_own)
-        # Where keys and values of each text lie: those of the head, its own, and behind all of them those of its answer.
+        # Where keys and values of each text lie: those of the head, its own, and behind all of them those of its
+        # answer.
         self._at = [
             np.concatenate([np.arange(whole - own), np.arange(n_head + end - own, n_head + end)])
             for whole, own, end in zip(n_all.tolist(), n_own.tolist(), ends.tolist(), strict=True)
@@ -148,9 +160,15 @@ class Reading:
         cos, sin = of.model.rotary_emb(x[None], moved(places[None], of.device))
         n_new, n_seen = lengths.tolist(), [len(at) for at in self._at]
         new = _New(
-            slice(self._n_seen, self._n_seen + n), n_new, n_seen, _ends(of.device, n_new), _ends(of.device, n_seen),
-            moved(np.concatenate(self._at), of.device) if gathers else None, cos[0, :, None], sin[0, :, None],
-        )  # fmt: skip
+            slice(self._n_seen, self._n_seen + n),
+            n_new,
+            n_seen,
+            _ends(of.device, n_new),
+            _ends(of.device, n_seen),
+            moved(np.concatenate(self._at), of.device) if gathers else None,
+            cos[0, :, None],
+            sin[0, :, None],
+        )
         is_first = self._n_seen == len(of.head)
         for k, (layer, seen) in enumerate(zip(of.model.layers, self.seen, strict=True)):
             if is_first and self._n_seen:
@@ -162,7 +180,10 @@ class Reading:
 
 @dataclass(frozen=True)
 class _New:
-    """Tokens that are read now: so many of each text, whose keys go to the place `at`; what each text looks at lies at `index` (None: only at these)."""
+    """Tokens that are read now: so many of each text, whose keys go to the place `at`.
+
+    What each text looks at lies at `index` (None: only at these).
+    """
 
     at: slice
     lengths: list[int]

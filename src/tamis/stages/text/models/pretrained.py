@@ -1,8 +1,9 @@
 """Tokenizers and processors by the Auto classes of `transformers`, and the code that a model may bring along.
 
-Where nobody says whether that code may run, `transformers` asks on the terminal, in the middle of a run: here the answer is no
-unless `trust_remote_code=True` is among the settings, and a model that cannot do without it is refused. Where it may run, it must run:
-`custom_code` finds models and tokenizers that a faster implementation of Tamis must not replace.
+Where nobody says whether that code may run, `transformers` asks on the terminal, in the middle of a run: here the
+answer is no unless `trust_remote_code=True` is among the settings, and a model that cannot do without it is refused.
+Where it may run, it must run: `custom_code` finds models and tokenizers that a faster implementation of Tamis must not
+replace.
 """
 
 from __future__ import annotations
@@ -23,8 +24,17 @@ from tamis.stages.text.models.folder import WITHOUT_CODE, local
 IF_TRUSTED = "if you trust its author, ask for it with trust_remote_code=True in transformers_init_kwargs"
 # How names begin and end. config.json is none of them: it may come later, with the weights.
 _OF_TOKENIZERS = (
-    "tokenizer", "vocab", "merges", "special_tokens_map", "added_tokens", "spiece", "sentencepiece", "dict.txt", "normalizer.json", "entity_vocab.json",
-)  # fmt: skip
+    "tokenizer",
+    "vocab",
+    "merges",
+    "special_tokens_map",
+    "added_tokens",
+    "spiece",
+    "sentencepiece",
+    "dict.txt",
+    "normalizer.json",
+    "entity_vocab.json",
+)
 _ENDINGS_OF_TOKENIZERS = (".model", ".tiktoken", ".spm", ".codes")
 _LIBRARIES = {"transformers", "torch", "tokenizers", "huggingface_hub", "safetensors"}
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
@@ -75,7 +85,9 @@ def tokenizer_fingerprint(identifier: str, settings: Mapping[str, Any]) -> str |
 
 
 def tokenizer_bytes(folder: Path) -> int:
-    """Return the size of the files that a tokenizer is loaded from: tokenizer.json where there is one, else its vocabulary."""
+    """Return the size of the files that a tokenizer is loaded from: tokenizer.json where there is one, else its
+    vocabulary.
+    """
     whole = folder / "tokenizer.json"
     if whole.exists():
         return whole.stat().st_size
@@ -87,10 +99,12 @@ def _is_of_tokenizer(name: str) -> bool:
 
 
 def custom_code(loaded: Any) -> str:
-    """Return the first part of a loaded model or tokenizer that is not the libraries' own code; an empty string if there is none.
+    """Return the first part of a loaded model or tokenizer that is not the libraries' own code.
 
-    Covers classes (a subclass counts as custom), attributes of instances, forward hooks, and methods or functions that custom code
-    replaced in the modules of `transformers`.
+    An empty string if there is none.
+
+    Covers classes (a subclass counts as custom), attributes of instances, forward hooks, and methods or functions that
+    custom code replaced in the modules of `transformers`.
     """
     for part in loaded.modules() if hasattr(loaded, "modules") else [loaded]:
         kind = type(part)

@@ -25,11 +25,13 @@ if TYPE_CHECKING:  # kernels bring numpy, which whoever only plans does not load
     from tamis.stages.text.models.id_lists import IdLists
 
 _CHARS_PER_TOKEN = 5  # of a text so many characters are looked at first, for each token that is wanted
-_BESIDE = 32  # tokens near a cut may differ from those of the whole text: so many more than wanted must be there, and more for some
+# Tokens near a cut may differ from those of the whole text: so many more than wanted must be there, and more for some.
+_BESIDE = 32
 _CHUNK = 256  # texts tokenized at once: words that nobody knows yet, and lists of Python numbers, are large
 _LONGEST = 1 << 20  # a tokenizer that knows no limit says 10**30
 _DEFAULT_TOKENS = 512
-# Loading tokenizer.json takes 12 (Unigram) to 18 times its size (WordPiece, BPE, added tokens), as measured; less is certain not to be enough.
+# Loading tokenizer.json takes 12 (Unigram) to 18 times its size (WordPiece, BPE, added tokens), as measured; less is
+# certain not to be enough.
 LEAST_PER_BYTE = 6
 
 
@@ -37,9 +39,10 @@ LEAST_PER_BYTE = 6
 class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Adds the token ids of each text, at most `max_seq_length` (None: as many as the model takes), for a model stage.
 
-    `max_chars` cuts what is looked at, not the text. Whatever the length of a text, only its beginning is tokenized: as much as is
-    needed for so many tokens. Documents without a text get null. Padding is the model stage's: `padding_side` and
-    `unk_token` (a padding token for a tokenizer that has none) make no difference here, for nothing is padded.
+    `max_chars` cuts what is looked at, not the text. Whatever the length of a text, only its beginning is tokenized: as
+    much as is needed for so many tokens. Documents without a text get null. Padding is the model stage's:
+    `padding_side` and `unk_token` (a padding token for a tokenizer that has none) make no difference here, for nothing
+    is padded.
     """
 
     traits: ClassVar[StageTraits] = StageTraits(only_adds=True)
@@ -137,7 +140,8 @@ class Tokenizer:
     ) -> None:
         from tamis.stages.text.models.word_cache import cache_of
 
-        # Whatever the user set: threads that it starts here are not there in the workers, which would wait for them for ever.
+        # Whatever the user set: threads that it starts here are not there in the workers, which would wait for them for
+        # ever.
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         tokenizers = optional("transformers", "a tokenizer of transformers", "models").AutoTokenizer
         config = folders.read_json(path / "config.json")
@@ -151,7 +155,8 @@ class Tokenizer:
             if isinstance(exc, TamisError) or is_memory_failure(exc):
                 raise
             raise UsageError(
-                f"model folder {path}: its tokenizer cannot be loaded ({type(exc).__name__}: {str(exc).strip()[:300]}); "
+                f"model folder {path}: its tokenizer cannot be loaded ({type(exc).__name__}: "
+                f"{str(exc).strip()[:300]}); "
                 "expected tokenizer.json or the files of a tokenizer that transformers knows"
             ) from None
         limits: list[Any] = [self._own.model_max_length, *map(config.get, folders.N_POSITIONS)]
@@ -179,7 +184,8 @@ class Tokenizer:
         before, behind = self.ends_of(texts)
         if len(before) + len(behind) >= self.max_tokens:
             raise UsageError(
-                f"max_seq_length={self.max_tokens}: what stands around every text takes {len(before) + len(behind)} tokens, so that nothing of a text would "
+                f"max_seq_length={self.max_tokens}: what stands around every text takes {len(before) + len(behind)} "
+                "tokens, so that nothing of a text would "
                 "be read; give a larger max_seq_length (or a shorter policy)"
             )
         self._end = np.array(behind, np.int32)
@@ -277,7 +283,9 @@ class Tokenizer:
 
 
 def _lowered(texts: pa.Array, max_chars: int | None) -> pa.Array:
-    """Texts (of each so many characters) in small letters, as Python makes them: Arrow does not know the sigma at the end of a word."""
+    """Texts (of each so many characters) in small letters, as Python makes them: Arrow does not know the sigma at the
+    end of a word.
+    """
     cut = texts if max_chars is None else pc.utf8_slice_codeunits(texts, 0, max_chars)
     return pa.array([None if text is None else text.lower() for text in cut.to_pylist()], pa.large_string())
 

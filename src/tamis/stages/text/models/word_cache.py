@@ -1,9 +1,10 @@
 """Token ids of words that were seen before, so that a tokenizer is asked about each word once.
 
-Tokenizers of BERT and of SentencePiece look at words one by one: the ids of a text are those of its words, one behind the other. The libraries tokenize
-each word of each text again, which takes most of the time; here a kernel cuts texts into words and looks them up (kernels/tokens), and only new ones go
-to the tokenizer, all of them in one call. Whether a tokenizer is of that kind is told by its parts and tried with texts that would show it if it were
-not (`cache_of`); any other is used as it is. Memory: some 80 bytes for each of at most MAX_WORDS words, per worker.
+Tokenizers of BERT and of SentencePiece look at words one by one: the ids of a text are those of its words, one behind
+the other. The libraries tokenize each word of each text again, which takes most of the time; here a kernel cuts texts
+into words and looks them up (kernels/tokens), and only new ones go to the tokenizer, all of them in one call. Whether a
+tokenizer is of that kind is told by its parts and tried with texts that would show it if it were not (`cache_of`); any
+other is used as it is. Memory: some 80 bytes for each of at most MAX_WORDS words, per worker.
 """
 
 from __future__ import annotations
@@ -25,10 +26,35 @@ MAX_WORDS = 1 << 18
 _MAX_BYTES = 32 << 20  # of the table: words of many ids are forgotten sooner
 _LONGEST = 256  # bytes of a word that is kept: longer ones hardly come twice
 _PROBES = (
-    "a b", "a  b", "a   b", " a", "a ", "  a  ", "ab c'd, e. (f) g-h", "a\nb", "a\n\nb", "\ta\tb", "a\r\nb", "A\u00c9 \u00e9\u0301 b", " ", "",
-    "\u4e2d\u6587 x \u4e2d", "x\u00a0y z", "a\u200bb c", "1 2,000.5 %", "\U0001f600 b\U0001f600", "a \u0301b", "\ufb01 \ufb02 x", "don't can't",
-    "a\x1cb \x00 c", "x.\u0301y", "a_b __c__", "\u2028a\u3000b", "a\u2003b\u202fc \u00a0d\u00a0", "#tag @x a/b\\\\c <d> [e]",
-)  # fmt: skip
+    "a b",
+    "a  b",
+    "a   b",
+    " a",
+    "a ",
+    "  a  ",
+    "ab c'd, e. (f) g-h",
+    "a\nb",
+    "a\n\nb",
+    "\ta\tb",
+    "a\r\nb",
+    "A\u00c9 \u00e9\u0301 b",
+    " ",
+    "",
+    "\u4e2d\u6587 x \u4e2d",
+    "x\u00a0y z",
+    "a\u200bb c",
+    "1 2,000.5 %",
+    "\U0001f600 b\U0001f600",
+    "a \u0301b",
+    "\ufb01 \ufb02 x",
+    "don't can't",
+    "a\x1cb \x00 c",
+    "x.\u0301y",
+    "a_b __c__",
+    "\u2028a\u3000b",
+    "a\u2003b\u202fc \u00a0d\u00a0",
+    "#tag @x a/b\\\\c <d> [e]",
+)
 _WHITE = "".join(c for c in map(chr, range(0x3001)) if c.isspace())
 # What texts are cut at, the most first; any other white space is looked at by the tokenizer alone.
 _BLANKS = (" \n\t\u00a0\u2003\u202f\u3000", " \n", " ")
@@ -36,7 +62,10 @@ Encode = Callable[[Sequence[str]], list[list[int]]]
 
 
 class WordCache:
-    """`cut` says what words are; `ask` gives the ids of some; texts that cannot be cut go whole to `encode`, the tokenizer itself."""
+    """`cut` says what words are; `ask` gives the ids of some.
+
+    Texts that cannot be cut go whole to `encode`, the tokenizer itself.
+    """
 
     def __init__(self, cut: Cut, ask: Callable[[list[str]], list[list[int]]], encode: Encode) -> None:
         from tamis.kernels.tokens.word_table import WordTable
@@ -121,7 +150,8 @@ def _cuts(own: Any) -> list[Cut]:
     """Return the ways to cut texts that may be those of a tokenizer; each has to be tried."""
     from tamis.kernels.tokens.word_ids import Cut
 
-    # Found in a text before it is cut into words; and, for SentencePiece, what its normalizers take from the ends of a text.
+    # Found in a text before it is cut into words; and, for SentencePiece, what its normalizers take from the ends of a
+    # text.
     marks = [token.content for token in own.get_added_tokens_decoder().values()]
     if type(own.pre_tokenizer).__name__ == "BertPreTokenizer":
         return [Cut(" \n", string.punctuation, marks)]  # each of ASCII's is a word of its own

@@ -29,12 +29,14 @@ _STAGE2 = "Improve and refine the following description of this video, keeping t
 class CaptionGenerationStage(ChatModelStage):
     """Adds captions, one for each window that CaptionPreparationStage made.
 
-    `model_variant`: qwen2.5 (Qwen2.5-VL-7B), qwen3 (Qwen3-VL-8B), or any vision-language chat model, by hub id or folder. `model_dir`: where the known
-    ones lie, below their ids; the default is taken where it is there, else the hub's cache, or the hub. Runs in vLLM where that is installed and
-    there is a GPU, else in transformers, also on the CPU. Answers are the likeliest, not drawn: the same clip has the same caption.
+    `model_variant`: qwen2.5 (Qwen2.5-VL-7B), qwen3 (Qwen3-VL-8B), or any vision-language chat model, by hub id or
+    folder. `model_dir`: where the known ones lie, below their ids; the default is taken where it is there, else the
+    hub's cache, or the hub. Runs in vLLM where that is installed and there is a GPU, else in transformers, also on the
+    CPU. Answers are the likeliest, not drawn: the same clip has the same caption.
 
-    `caption_batch_size` windows are asked about together, as long as their frames are below 128 MB. `generate_stage2_caption`: the answer is
-    given back with `stage2_prompt_text` to be refined. `fp8`, `disable_mmcache` and `vllm_kwargs` are for vLLM, and refused without it.
+    `caption_batch_size` windows are asked about together, as long as their frames are below 128 MB.
+    `generate_stage2_caption`: the answer is given back with `stage2_prompt_text` to be refined. `fp8`,
+    `disable_mmcache` and `vllm_kwargs` are for vLLM, and refused without it.
     """
 
     known_models = MODELS
@@ -81,7 +83,10 @@ class CaptionGenerationStage(ChatModelStage):
         return batch.with_column(CAPTIONS, pa.array(captions, pa.list_(pa.large_string())))
 
     def _together(self, rows: list[Any], found: list[Any]) -> Iterator[list[tuple[int, int, Question]]]:
-        """Windows to be asked about together: (clip, window, question). A clip that cannot be decoded is noted in `found`."""
+        """Windows to be asked about together: (clip, window, question).
+
+        A clip that cannot be decoded is noted in `found`.
+        """
         waiting: list[tuple[int, int, Question]] = []
         for i, (path, windows, prompt, aspect) in enumerate(rows):
             for k, window in enumerate(windows or ()):

@@ -1,4 +1,7 @@
-"""FixedStrideExtractorStage cuts videos into clips of one length; ClipTranscodingStage says how clips are to be written."""
+"""FixedStrideExtractorStage cuts videos into clips of one length.
+
+ClipTranscodingStage says how clips are to be written.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,11 @@ _CHUNK_S = 8  # seconds that a clip is taken to have where clips are counted int
 
 @dataclass(repr=False)
 class FixedStrideExtractorStage(VideoStage):
-    """Clips of `clip_len_s` seconds, one every `clip_stride_s`. The last of a video ends with it, and goes if it is shorter than
-    `min_clip_length_s`; a video that has no clip is dropped. `limit_clips`: the first so many of each video; 0 or less: all."""
+    """Clips of `clip_len_s` seconds, one every `clip_stride_s`.
+
+    The last of a video ends with it, and goes if it is shorter than `min_clip_length_s`; a video that has no clip is
+    dropped. `limit_clips`: the first so many of each video; 0 or less: all.
+    """
 
     clip_len_s: float
     clip_stride_s: float
@@ -65,16 +71,16 @@ class FixedStrideExtractorStage(VideoStage):
 
 @dataclass(repr=False)
 class ClipTranscodingStage(VideoStage):
-    """How clips are written: with an encoder (libx264, libx265, libvpx-vp9, libsvtav1, libaom-av1, mpeg4, h264_nvenc: those that this
-    machine has), or as they are in the video (`encoder="copy"`, a hundred times as fast). Audio is always copied. h264_nvenc is a GPU's (data
-    centre cards such as A100, H100 and H200 have none): where it cannot be opened libx264 encodes, which the report tells,
-    and which stands in the column `encoder`.
+    """How clips are written: with an encoder (libx264, libx265, libvpx-vp9, libsvtav1, libaom-av1, mpeg4, h264_nvenc:
+    those that this machine has), or as they are in the video (`encoder="copy"`, a hundred times as fast). Audio is
+    always copied. h264_nvenc is a GPU's (data centre cards such as A100, H100 and H200 have none): where it cannot be
+    opened libx264 encodes, which the report tells, and which stands in the column `encoder`.
 
-    It is the writer that encodes, and only what is still there then: encoding is the dearest step by far, so clips that a filter drops
-    are never encoded, and nothing is encoded twice. Memory is reserved here, from the size of the frame: a video that cannot be
-    encoded inside the budget is told before its clips are looked at. `encoder_threads`: other numbers than one may give other bytes.
-    `use_input_bit_rate`: the bit rate of the video instead of constant quality. `num_clips_per_chunk`: stages behind take so many clips
-    (of 8 seconds) at a time.
+    It is the writer that encodes, and only what is still there then: encoding is the dearest step by far, so clips that
+    a filter drops are never encoded, and nothing is encoded twice. Memory is reserved here, from the size of the frame:
+    a video that cannot be encoded inside the budget is told before its clips are looked at. `encoder_threads`: other
+    numbers than one may give other bytes. `use_input_bit_rate`: the bit rate of the video instead of constant quality.
+    `num_clips_per_chunk`: stages behind take so many clips (of 8 seconds) at a time.
     """
 
     num_cpus_per_worker: float = 6.0
@@ -93,9 +99,11 @@ class ClipTranscodingStage(VideoStage):
 
     def __post_init__(self) -> None:
         only_default(
-            self.name, encode_batch_size=(self.encode_batch_size, 16), use_hwaccel=(self.use_hwaccel, False),
+            self.name,
+            encode_batch_size=(self.encode_batch_size, 16),
+            use_hwaccel=(self.use_hwaccel, False),
             ray_data_num_cpus=(self.ray_data_num_cpus, None),
-        )  # fmt: skip
+        )
         if self.encoder_threads < 1 or self.num_clips_per_chunk < 1 or self.nb_streams_per_gpu < 1:
             raise UsageError(
                 f"{self.name}: encoder_threads, num_clips_per_chunk and nb_streams_per_gpu must be at least 1"

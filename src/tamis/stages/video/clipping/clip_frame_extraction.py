@@ -23,13 +23,15 @@ _RATES = {FramePurpose.AESTHETICS: 1.0, FramePurpose.EMBEDDINGS: 2.0}
 
 @dataclass(repr=False)
 class ClipFrameExtractionStage(VideoStage):
-    """Chooses frames of clips: for each policy and rate a column of times in seconds, by the name that the original gives the frames
-    (FrameExtractionPolicy.sequence-2000 for two a second).
+    """Chooses frames of clips: for each policy and rate a column of times in seconds, by the name that the original
+    gives the frames (FrameExtractionPolicy.sequence-2000 for two a second).
 
-    Stages behind decode the frames at these times themselves, so frames never leave a stage: a second of 4K at two frames is 50 MB. By
-    hand, on a VideoTask, the frames are decoded here, into `extracted_frames`, scaled to `target_res` (height, width).
+    Stages behind decode the frames at these times themselves, so frames never leave a stage: a second of 4K at two
+    frames is 50 MB. By hand, on a VideoTask, the frames are decoded here, into `extracted_frames`, scaled to
+    `target_res` (height, width).
 
-    `target_fps`: one rate or several; without it those that `extract_purposes` need (1 for aesthetics, 2 for embeddings), or 2.
+    `target_fps`: one rate or several; without it those that `extract_purposes` need (1 for aesthetics, 2 for
+    embeddings), or 2.
     """
 
     extraction_policies: Sequence[FrameExtractionPolicy] = (FrameExtractionPolicy.sequence,)

@@ -26,14 +26,17 @@ _GPU_WINDOWS = 8  # that are asked about at once on a GPU; a core takes them one
 
 @dataclass(repr=False)
 class TransNetV2ClipExtractionStage(NetworkStage):
-    """Splits videos at cuts, found by TransNetV2: frames whose probability of a transition is above `threshold` part scenes.
+    """Splits videos at cuts, found by TransNetV2: frames whose probability of a transition is above `threshold` part
+    scenes.
 
-    A scene longer than `max_length_s` is cut into pieces of that length ("stride") or ends there ("truncate"); `crop_s` is taken off both
-    ends of each; clips below `min_length_s` are left out. `entire_scene_as_clip`: a video without any cut is one scene, else it has no
-    clips. `limit_clips`: the first so many of a video, -1 for all. A video without clips is dropped.
+    A scene longer than `max_length_s` is cut into pieces of that length ("stride") or ends there ("truncate"); `crop_s`
+    is taken off both ends of each; clips below `min_length_s` are left out. `entire_scene_as_clip`: a video without any
+    cut is one scene, else it has no clips. `limit_clips`: the first so many of a video, -1 for all. A video without
+    clips is dropped.
 
-    `model_dir`: the folder of transnetv2-pytorch-weights.pth (itself, or below Sn4kehead/TransNetV2); None: the hub's cache, or the hub.
-    Decoding, scaling to 27 x 48 and the network are one step over 150 frames at a time, so that a video of any length fits.
+    `model_dir`: the folder of transnetv2-pytorch-weights.pth (itself, or below Sn4kehead/TransNetV2); None: the hub's
+    cache, or the hub. Decoding, scaling to 27 x 48 and the network are one step over 150 frames at a time, so that a
+    video of any length fits.
     """
 
     model_dir: str | None = None
@@ -68,7 +71,8 @@ class TransNetV2ClipExtractionStage(NetworkStage):
             DropRule(self.name, "longest_scene_s", {"min_length_s": self.min_length_s or 0.0}, at_least="min_length_s")
         ]
 
-    # -- life cycle -------------------------------------------------------------------------------------------------------
+    # -- life cycle
+    # -------------------------------------------------------------------------------------------------------
     def _fetch(self) -> None:
         path = weights_file(self.model_dir, model.REPOSITORY, _NAMES)
         if self.resources.requires_gpu:
@@ -79,7 +83,8 @@ class TransNetV2ClipExtractionStage(NetworkStage):
         made = model.load_weights(weights_file(self.model_dir, model.REPOSITORY, _NAMES))
         self._network = made.to(self._device.kind)
 
-    # -- work ---------------------------------------------------------------------------------------------------------------
+    # -- work
+    # ---------------------------------------------------------------------------------------------------------------
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
         self.setup()
         columns = map(path_of, batch.values("path")), batch.values("duration_s")

@@ -45,9 +45,9 @@ def get_frames_from_ffmpeg(
 class VideoFrameExtractionStage(VideoStage):
     """Before TransNetV2: videos of which nothing can be decoded go to quarantine here.
 
-    Frames of a video are not handed from stage to stage (an hour is 420 MB of them): the stage that finds cuts decodes them as it goes. By
-    hand, on a VideoTask, they are put into `frame_array`, as `output_hw` (height, width) says. Videos are decoded on the CPU whatever
-    `decoder_mode` names.
+    Frames of a video are not handed from stage to stage (an hour is 420 MB of them): the stage that finds cuts decodes
+    them as it goes. By hand, on a VideoTask, they are put into `frame_array`, as `output_hw` (height, width) says.
+    Videos are decoded on the CPU whatever `decoder_mode` names.
     """
 
     output_hw: tuple[int, int] = (27, 48)

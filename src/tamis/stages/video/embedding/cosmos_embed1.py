@@ -1,4 +1,6 @@
-"""Clips as vectors of Cosmos-Embed1: CosmosEmbed1FrameCreationStage chooses eight frames, CosmosEmbed1EmbeddingStage embeds them."""
+"""Clips as vectors of Cosmos-Embed1: CosmosEmbed1FrameCreationStage chooses eight frames, CosmosEmbed1EmbeddingStage
+embeds them.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,11 @@ _MOST_FPS = 20.0
 
 @dataclass(repr=False)
 class CosmosEmbed1FrameCreationStage(VideoStage):
-    """Chooses the eight frames of each clip, evenly among those at `target_fps` a second; of a clip with fewer than eight at that rate
-    it is doubled, up to 20. Adds cosmos_embed1_times, in seconds; the frames are decoded by the stage that embeds them."""
+    """Chooses the eight frames of each clip, evenly among those at `target_fps` a second.
+
+    Of a clip with fewer than eight at that rate it is doubled, up to 20. Adds cosmos_embed1_times, in seconds; the
+    frames are decoded by the stage that embeds them.
+    """
 
     model_dir: str = _DEFAULT_DIR
     variant: str = "336p"
@@ -66,11 +71,13 @@ def eight_times(start_s: float, end_s: float, fps: float) -> list[float]:
 
 @dataclass(repr=False)
 class CosmosEmbed1EmbeddingStage(NetworkStage):
-    """Adds cosmos_embed1_embedding: 256 numbers (224p) or 768, of length 1. With `texts_to_verify` also the text that fits best
-    (cosmos_embed1_text_match) and its probability among them.
+    """Adds cosmos_embed1_embedding: 256 numbers (224p) or 768, of length 1.
 
-    The model is code that lies beside its weights; it runs only with `trust_remote_code=True`. `model_dir`: a folder that holds it, itself or
-    below nvidia/Cosmos-Embed1-336p; the default is taken where it is there, else the hub's cache, or the hub. bfloat16 on a GPU.
+    With `texts_to_verify` also the text that fits best (cosmos_embed1_text_match) and its probability among them.
+
+    The model is code that lies beside its weights; it runs only with `trust_remote_code=True`. `model_dir`: a folder
+    that holds it, itself or below nvidia/Cosmos-Embed1-336p; the default is taken where it is there, else the hub's
+    cache, or the hub. bfloat16 on a GPU.
     """
 
     model_dir: str = _DEFAULT_DIR
@@ -107,7 +114,8 @@ class CosmosEmbed1EmbeddingStage(NetworkStage):
         path = model_folder(self.model_dir, repository(self.variant), _DEFAULT_DIR, with_code=True, find=folders.local)
         return checked_folder(path, self.trust_remote_code, self.name).n_bytes
 
-    # -- work ---------------------------------------------------------------------------------------------------------------
+    # -- work
+    # ---------------------------------------------------------------------------------------------------------------
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
         from tamis.stages.image.embedders.clip_embedder import as_column
 

@@ -28,11 +28,12 @@ _FILE = "model.safetensors"
 
 @dataclass(repr=False)
 class ClipAestheticFilterStage(NetworkStage):
-    """Scores clips by CLIP and the aesthetic head, `target_fps` frames a second, and drops those whose least (or mean) score is below
-    `score_threshold`. The head was trained on ratings from 1 to 10: 0.5 drops almost nothing.
+    """Scores clips by CLIP and the aesthetic head, `target_fps` frames a second, and drops those whose least (or mean)
+    score is below `score_threshold`. The head was trained on ratings from 1 to 10: 0.5 drops almost nothing.
 
-    Decoding and scoring are one step: sixteen squares of 224 pixels are all that is held. `model_dir`: a folder that holds both models,
-    below their ids; the default is taken where it is there, else the hub's cache, or the hub. On a GPU where there is one.
+    Decoding and scoring are one step: sixteen squares of 224 pixels are all that is held. `model_dir`: a folder that
+    holds both models, below their ids; the default is taken where it is there, else the hub's cache, or the hub. On a
+    GPU where there is one.
     """
 
     model_dir: str = _DEFAULT_DIR
@@ -57,7 +58,8 @@ class ClipAestheticFilterStage(NetworkStage):
     def rules(self) -> list[DropRule]:
         return [at_least(self.name, SCORE, "score_threshold", self.score_threshold)]
 
-    # -- life cycle -------------------------------------------------------------------------------------------------------
+    # -- life cycle
+    # -------------------------------------------------------------------------------------------------------
     def _fetch(self) -> tuple[folders.ModelFolder, Path]:
         """Download both models: CLIP, and the weights of the head."""
         clip = folders.open_folder(model_folder(self.model_dir, CLIP, _DEFAULT_DIR))
@@ -76,7 +78,8 @@ class ClipAestheticFilterStage(NetworkStage):
         self._head = AestheticHead(read_weights(path), str(path))
         self._network = ClipVision(clip, device, _AT_ONCE)
 
-    # -- work ---------------------------------------------------------------------------------------------------------------
+    # -- work
+    # ---------------------------------------------------------------------------------------------------------------
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
         self.setup()
         chosen = signature(FrameExtractionPolicy.sequence, self.target_fps)

@@ -20,11 +20,13 @@ ERROR = "motion_error"
 
 @dataclass(repr=False)
 class MotionVectorDecodeStage(VideoStage):
-    """Measures how much clips move, from the motion vectors of the codec (of a small MPEG-4 copy where the codec tells none).
+    """Measures how much clips move, from the motion vectors of the codec (of a small MPEG-4 copy where the codec tells
+    none).
 
-    Adds motion_score_global_mean and motion_score_per_patch_min_256 (video/motion.py says what they are). `target_fps` frames a second
-    are looked at, for `target_duration_ratio` of the clip. Decoding and scoring are one step: only the scores leave this stage. Both
-    are -1 where there is nothing to measure, and motion_error says why (resolution_too_small: a side below 256).
+    Adds motion_score_global_mean and motion_score_per_patch_min_256 (video/motion.py says what they are). `target_fps`
+    frames a second are looked at, for `target_duration_ratio` of the clip. Decoding and scoring are one step: only the
+    scores leave this stage. Both are -1 where there is nothing to measure, and motion_error says why
+    (resolution_too_small: a side below 256).
     """
 
     num_cpus_per_worker: float = 6.0
@@ -54,7 +56,9 @@ class MotionVectorDecodeStage(VideoStage):
 
 @dataclass(repr=False)
 class MotionFilterStage(VideoStage):
-    """Drops clips whose motion is below a threshold: on average, or in the patch that moves least. `score_only`: drops none.
+    """Drops clips whose motion is below a threshold: on average, or in the patch that moves least.
+
+    `score_only`: drops none.
 
     Scores are two numbers a clip by now, so there is nothing for a GPU, and no batch to bound.
     """
@@ -71,7 +75,8 @@ class MotionFilterStage(VideoStage):
     def __post_init__(self) -> None:
         if self.num_gpus_per_worker or self.motion_filter_batch_size < 1:
             raise UsageError(
-                f"{self.name}: num_gpus_per_worker must be 0 and motion_filter_batch_size at least 1: it compares two numbers a clip"
+                f"{self.name}: num_gpus_per_worker must be 0 and motion_filter_batch_size at least 1: it compares two "
+                "numbers a clip"
             )
 
     def rules(self) -> list[DropRule]:

@@ -1,4 +1,7 @@
-"""The measures of motion as functions, under the names that users of the original import. `video`: the path of a video."""
+"""The measures of motion as functions, under the names that users of the original import.
+
+`video`: the path of a video.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,10 @@ def motion_vectors_to_flowfield(
 def decode_for_motion(
     video: str | os.PathLike[str], thread_count: int = 4, target_fps: float = 2.0, target_duration_ratio: float = 0.5
 ) -> DecodedData:
-    """Vectors of a video or clip. Videos are decoded in one thread whatever `thread_count` says: vectors do not depend on it."""
+    """Vectors of a video or clip.
+
+    Videos are decoded in one thread whatever `thread_count` says: vectors do not depend on it.
+    """
     from tamis.video.facts import read_facts
 
     if thread_count < 1:

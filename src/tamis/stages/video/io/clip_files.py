@@ -1,8 +1,9 @@
-"""The stage of ClipWriterStage that makes files: each clip as a video of its own, with what is known of it beside it as JSON.
+"""The stage of ClipWriterStage that makes files: each clip as a video of its own, with what is known of it beside it as
+JSON.
 
-Files are made under a name of their own first, and get their final ones when all of a batch are there: whatever is killed, nobody
-sees half a clip, and clips of a video that turns out to be bad are not left behind. Names follow from video and span, so that a
-repeated attempt replaces its own files and nothing is there twice.
+Files are made under a name of their own first, and get their final ones when all of a batch are there: whatever is
+killed, nobody sees half a clip, and clips of a video that turns out to be bad are not left behind. Names follow from
+video and span, so that a repeated attempt replaces its own files and nothing is there twice.
 """
 
 from __future__ import annotations
@@ -35,8 +36,16 @@ _MOST_NAME_BYTES = 220  # file systems take 255, and endings are put behind it
 _FOLDERS = ("clips", "metas", "previews", "ce1_embd_parquet", "processed_videos", "processed_clip_chunks")
 _SENT = "_tamis/clips-being-sent"  # where files lie until they are in a bucket
 _VIDEO_FACTS = (
-    "size_bytes", "duration_s", "n_frames", "fps", "width", "height", "codec", "audio_codec", "bit_rate_k",
-)  # fmt: skip
+    "size_bytes",
+    "duration_s",
+    "n_frames",
+    "fps",
+    "width",
+    "height",
+    "codec",
+    "audio_codec",
+    "bit_rate_k",
+)
 EMBEDDING, PREVIEW = "cosmos_embed1_embedding", "preview"
 # What must have been made, by what is to be written.
 _NEEDS = {"embeddings": EMBEDDING, "previews": PREVIEW, "captions": "captions"}
@@ -45,7 +54,9 @@ _NOT_IN_JSON = (PREVIEW, EMBEDDING)  # they stand in files of their own
 
 @dataclass(repr=False)
 class ClipFilesStage(VideoStage):
-    """Writes the clips that came so far. Adds clip_path, clip_bytes and clip_sha256; a clip that cannot be read or decoded goes to quarantine.
+    """Writes the clips that came so far.
+
+    Adds clip_path, clip_bytes and clip_sha256; a clip that cannot be read or decoded goes to quarantine.
 
     Caller: ClipWriterStage, whose parameters these are.
     """
@@ -143,7 +154,8 @@ class ClipFilesStage(VideoStage):
             return VideoFault(f"its frames are no numbers: {frames!r:.100}")
         return None
 
-    # -- one clip ---------------------------------------------------------------------------------------------------------
+    # -- one clip
+    # ---------------------------------------------------------------------------------------------------------
     def _clip(self, row: dict[str, Any], written: _Written) -> dict[str, Any]:
         how = Encoding(row.get("encoder") or COPY, row.get("encoder_threads") or 1, row.get("encoder_bit_rate_k"))
         extension = how.extension(row["codec"], row["audio_codec"])

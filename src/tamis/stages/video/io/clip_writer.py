@@ -26,14 +26,16 @@ def _inside(name: str) -> staticmethod[[str], str]:
 
 @dataclass(repr=False)
 class ClipWriterStage(CompositeStage[DocumentBatch, FileGroupTask]):
-    """Writes each clip to `output_path`/clips/ID.mp4 (.mkv for codecs that MP4 does not take), what is known of it to metas/v0/ID.json, and
-    a Parquet table of all clips with every column: scores, captions, embeddings, and where the files lie.
+    """Writes each clip to `output_path`/clips/ID.mp4 (.mkv for codecs that MP4 does not take), what is known of it to
+    metas/v0/ID.json, and a Parquet table of all clips with every column: scores, captions, embeddings, and where the
+    files lie.
 
-    `input_path`: the folder of the videos, by which their summaries in processed_videos/ are named. `upload_clips`: False writes everything
-    but the clips themselves; `dry_run` writes the table only. `generate_embeddings`, `generate_previews`, `generate_captions`: these
-    must have been made by stages before, and are written (ce1_embd_parquet/, previews/, as windows in the JSON, where they are called after the
-    first of `caption_models` and `enhanced_caption_models`). `max_workers`: threads that wait
-    for the disk. `log_stats`, `verbose`: say how many were written.
+    `input_path`: the folder of the videos, by which their summaries in processed_videos/ are named. `upload_clips`:
+    False writes everything but the clips themselves; `dry_run` writes the table only. `generate_embeddings`,
+    `generate_previews`, `generate_captions`: these must have been made by stages before, and are written
+    (ce1_embd_parquet/, previews/, as windows in the JSON, where they are called after the first of `caption_models` and
+    `enhanced_caption_models`). `max_workers`: threads that wait for the disk. `log_stats`, `verbose`: say how many were
+    written.
     """
 
     output_path: str
@@ -67,12 +69,22 @@ class ClipWriterStage(CompositeStage[DocumentBatch, FileGroupTask]):
             "captions": self.generate_captions,
         }
         return ClipFilesStage(
-            self.output_path, self.input_path, self.upload_clips, self.dry_run, self.max_workers, self.verbose, self.log_stats,
+            self.output_path,
+            self.input_path,
+            self.upload_clips,
+            self.dry_run,
+            self.max_workers,
+            self.verbose,
+            self.log_stats,
             tuple(name for name, is_wanted in wanted.items() if is_wanted),
-            *(f"{models[0]}_{what}" if models else what for models, what in (
-                (self.caption_models, "caption"), (self.enhanced_caption_models, "enhanced_caption"),
-            )),
-        )  # fmt: skip
+            *(
+                f"{models[0]}_{what}" if models else what
+                for models, what in (
+                    (self.caption_models, "caption"),
+                    (self.enhanced_caption_models, "enhanced_caption"),
+                )
+            ),
+        )
 
     def inputs(self) -> Any:
         return ["data"], self._files().input_columns()
@@ -92,7 +104,8 @@ class ClipWriterStage(CompositeStage[DocumentBatch, FileGroupTask]):
     def calculate_sha256(buffer: bytes) -> str:
         return hashlib.sha256(buffer).hexdigest()
 
-    # -- where things are ---------------------------------------------------------------------------------------------------
+    # -- where things are
+    # ---------------------------------------------------------------------------------------------------
     get_output_path_previews = _inside("previews")
     get_output_path_ce1_embd = _inside("ce1_embd")
     get_output_path_ce1_embd_parquet = _inside("ce1_embd_parquet")

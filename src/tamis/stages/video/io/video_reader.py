@@ -16,8 +16,10 @@ from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.io import Reader
 from tamis.tasks import DocumentBatch, EmptyTask, FileGroupTask
 
-FIELDS = ["path", "size_bytes", "duration_s", "n_frames", "fps", "is_variable_rate", "width", "height", "pixel_aspect", "codec",
-          "pixel_format", "bit_rate_k", "audio_codec"]  # fmt: skip
+FIELDS = [
+    "path", "size_bytes", "duration_s", "n_frames", "fps", "is_variable_rate", "width", "height", "pixel_aspect",
+    "codec", "pixel_format", "bit_rate_k", "audio_codec",
+]  # fmt: skip
 
 
 @dataclass(repr=False)
@@ -51,10 +53,12 @@ class VideoReaderStage(Reader):
 
 @dataclass(repr=False)
 class VideoReader(CompositeStage[EmptyTask, DocumentBatch]):
-    """Read videos (.mp4 .mov .avi .mkv .webm): a folder, a glob, a file or a list of these; the first `video_limit` of them.
+    """Read videos (.mp4 .mov .avi .mkv .webm): a folder, a glob, a file or a list of these.
 
-    Each video is a row with path, size_bytes, duration_s, n_frames, fps, is_variable_rate, width, height, pixel_aspect, codec,
-    pixel_format, bit_rate_k and audio_codec. What is no video, has no frames or is cut short goes to quarantine.
+    The first `video_limit` of them.
+
+    Each video is a row with path, size_bytes, duration_s, n_frames, fps, is_variable_rate, width, height, pixel_aspect,
+    codec, pixel_format, bit_rate_k and audio_codec. What is no video, has no frames or is cut short goes to quarantine.
     """
 
     input_video_path: str | Sequence[str]

@@ -1,7 +1,9 @@
-"""Vision-language chat models: images and a question in, an answer out. Any model of transformers that answers about images.
+"""Vision-language chat models: images and a question in, an answer out.
 
-Qwen2-VL and Qwen2.5-VL see a window as a video (patches.py), Qwen3-VL and all others as a row of images. Answers are the likeliest
-ones, word by word, so that the same clip gets the same caption every time.
+Any model of transformers that answers about images.
+
+Qwen2-VL and Qwen2.5-VL see a window as a video (patches.py), Qwen3-VL and all others as a row of images. Answers are
+the likeliest ones, word by word, so that the same clip gets the same caption every time.
 """
 
 from __future__ import annotations
@@ -90,9 +92,13 @@ class Captioner(ChatModel):
             for q in questions
         ]
         made = self._processor.apply_chat_template(
-            chats, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt",
+            chats,
+            add_generation_prompt=True,
+            tokenize=True,
+            return_dict=True,
+            return_tensors="pt",
             processor_kwargs={"padding": True},
-        )  # fmt: skip
+        )
         return dict(made)
 
     def _patched(self, questions: Sequence[Question]) -> dict[str, Any]:

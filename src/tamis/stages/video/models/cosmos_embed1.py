@@ -1,5 +1,8 @@
-"""Cosmos-Embed1: clips and texts as vectors of one space. The network is code that comes with its weights, so it runs only where the user
-allowed that. Weights are safetensors; nothing is fetched while it runs, whatever the folder names."""
+"""Cosmos-Embed1: clips and texts as vectors of one space.
+
+The network is code that comes with its weights, so it runs only where the user allowed that. Weights are safetensors;
+nothing is fetched while it runs, whatever the folder names.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +78,8 @@ def checked_folder(path: Path, allowed: bool, stage: str) -> folders.ModelFolder
     """Return the model folder. Raise UsageError if its code may not run."""
     if not allowed:
         raise UsageError(
-            f"{stage}: Cosmos-Embed1 is code that its folder brings along ({path}); if you trust its author, say trust_remote_code=True "
+            f"{stage}: Cosmos-Embed1 is code that its folder brings along ({path}); if you trust its author, say "
+            "trust_remote_code=True "
             "(--trust-remote-code)"
         )
     return folders.open_folder(path, trust_remote_code=True)

@@ -53,7 +53,8 @@ def weights_file(model_dir: str | None, repository: str, names: Sequence[str]) -
         except (errors.LocalEntryNotFoundError, errors.HfHubHTTPError, OSError) as exc:
             why: Any = exc
     raise UsageError(
-        f"{names[0]} of {repository} is neither in the local cache nor can it be downloaded ({type(why).__name__}); give model_dir, a folder "
+        f"{names[0]} of {repository} is neither in the local cache nor can it be downloaded ({type(why).__name__}); "
+        "give model_dir, a folder "
         "that holds it"
     )
 

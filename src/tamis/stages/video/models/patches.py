@@ -1,5 +1,7 @@
-"""Frames as the patches that Qwen's vision models read: normalised, cut into squares, two frames a patch. In numpy, because the library's own
-way needs torchvision."""
+"""Frames as the patches that Qwen's vision models read: normalised, cut into squares, two frames a patch.
+
+In numpy, because the library's own way needs torchvision.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,10 @@ from tamis._lazy import np
 def patches_of(
     frames: np.ndarray[Any, Any], patch: int, merge: int, together: int, mean: Any, std: Any
 ) -> tuple[np.ndarray[Any, Any], tuple[int, int, int]]:
-    """(patches [n, 3 * together * patch * patch] in float32, grid of frames, rows and columns) of uint8 frames [T, H, W, 3] whose sides are
-    multiples of patch * merge. The last frame is repeated where `together` does not divide their number."""
+    """(patches [n, 3 * together * patch * patch] in float32, grid of frames, rows and columns) of uint8 frames [T, H,
+    W, 3] whose sides are multiples of patch * merge. The last frame is repeated where `together` does not divide their
+    number.
+    """
     pixels = (frames.astype(np.float32) / 255.0 - np.asarray(mean, np.float32)) / np.asarray(std, np.float32)
     if extra := -len(pixels) % together:
         pixels = np.concatenate([pixels, np.repeat(pixels[-1:], extra, 0)])

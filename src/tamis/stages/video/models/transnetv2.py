@@ -1,8 +1,9 @@
 """TransNetV2: the probability that a frame belongs to a transition between shots (Souček and Lokoč, 2020), in torch.
 
-Frames of 27 x 48 in windows of 100; of each window the middle 50 count, so that every frame is judged with 25 before and behind it.
-Three stacks of convolutions that look 1, 2, 4 and 8 frames ahead and back; beside them how alike frames are to the 50 before and behind
-them, by learned features and by colour. Names of the weights are those of the public weight file.
+Frames of 27 x 48 in windows of 100; of each window the middle 50 count, so that every frame is judged with 25 before
+and behind it. Three stacks of convolutions that look 1, 2, 4 and 8 frames ahead and back; beside them how alike frames
+are to the 50 before and behind them, by learned features and by colour. Names of the weights are those of the public
+weight file.
 """
 
 from __future__ import annotations
@@ -147,8 +148,9 @@ def load_weights(path: Path) -> Any:
 
 
 def windows(frames: Iterable[np.ndarray[Any, Any]]) -> Iterator[tuple[np.ndarray[Any, Any], int]]:
-    """(100 frames, how many of the middle ones are of the video) over a video, one frame at a time: the first frame is repeated before the
-    beginning, the last behind the end. At most 150 frames are held."""
+    """(100 frames, how many of the middle ones are of the video) over a video, one frame at a time: the first frame is
+    repeated before the beginning, the last behind the end. At most 150 frames are held.
+    """
     held: list[Any] = []
     n_new = 0  # frames of the video that no window gave yet, of those in `held`
     last = None

@@ -1,7 +1,7 @@
 """The same questions to a model in vLLM, where that is installed. Never imported without it.
 
-vLLM's engine runs inside the worker and not in a process of its own, so that it counts against the worker's budget, ends with it, and
-puts batches together the same way each time. Of the GPU it takes what the worker was given.
+vLLM's engine runs inside the worker and not in a process of its own, so that it counts against the worker's budget,
+ends with it, and puts batches together the same way each time. Of the GPU it takes what the worker was given.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def vllm_settings(stage: str, fp8: bool, disable_mmcache: bool, given: Mapping[s
     }
     if settings and not has_vllm():
         raise UsageError(
-            f"{stage}: {', '.join(sorted(settings))} are settings of vLLM, which is not installed; leave them out, or pip install vllm"
+            f"{stage}: {', '.join(sorted(settings))} are settings of vLLM, which is not installed; leave them out, or "
+            "pip install vllm"
         )
     return settings
 

@@ -1,4 +1,6 @@
-"""Chat models of transformers, with the likeliest answer each time: what all of them share, and those that read texts alone."""
+"""Chat models of transformers, with the likeliest answer each time: what all of them share, and those that read texts
+alone.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ if TYPE_CHECKING:
 
 
 class ChatModel:
-    """A model with its weights, on a device. A subclass names its Auto class of transformers and what a folder without such a model is told to lack."""
+    """A model with its weights, on a device.
+
+    A subclass names its Auto class of transformers and what a folder without such a model is told to lack.
+    """
 
     auto_class: str
     lacks: str
@@ -51,9 +56,15 @@ class ChatModel:
         placed = {k: self._placed(v) for k, v in inputs.items()}
         with torch.inference_mode():
             made = self._model.generate(
-                **placed, max_new_tokens=self.max_tokens, do_sample=False, repetition_penalty=1.05,
-                pad_token_id=self._tokenizer.pad_token_id, temperature=None, top_p=None, top_k=None,
-            )  # fmt: skip
+                **placed,
+                max_new_tokens=self.max_tokens,
+                do_sample=False,
+                repetition_penalty=1.05,
+                pad_token_id=self._tokenizer.pad_token_id,
+                temperature=None,
+                top_p=None,
+                top_k=None,
+            )
         new = made[:, placed["input_ids"].shape[1] :]
         return [text.strip() for text in self._tokenizer.batch_decode(new, skip_special_tokens=True)]
 

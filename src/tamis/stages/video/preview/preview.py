@@ -16,8 +16,11 @@ PREVIEW = "preview"
 
 @dataclass(repr=False)
 class PreviewStage(VideoStage):
-    """Adds preview: an animated WebP of `target_fps` frames a second, `target_height` high (never enlarged). ClipWriterStage with
-    generate_previews writes it to previews/. `quality` is 0 to 100, `compression_level` 0 (fast) to 6 (small)."""
+    """Adds preview: an animated WebP of `target_fps` frames a second, `target_height` high (never enlarged).
+
+    ClipWriterStage with generate_previews writes it to previews/. `quality` is 0 to 100, `compression_level` 0 (fast)
+    to 6 (small).
+    """
 
     target_fps: float = 1.0
     target_height: int = 240

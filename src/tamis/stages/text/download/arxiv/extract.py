@@ -84,7 +84,10 @@ def find_macros(text: str) -> dict[str, str]:
 
 
 def put_in_macros(text: str, macros: dict[str, str]) -> str:
-    """`text` with each macro replaced, twice over (macros use macros); as it was where that would make it much longer."""
+    """`text` with each macro replaced, twice over (macros use macros).
+
+    As it was where that would make it much longer.
+    """
     if not macros:
         return text
     limit = _MOST_GROWTH * len(text) + 10_000

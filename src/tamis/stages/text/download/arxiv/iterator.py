@@ -23,16 +23,26 @@ log = logging.getLogger("tamis.download")
 _TEX_BYTES = 16 << 20
 _INPUT = re.compile(r"\\(?:input|include)\s*\{([^{}\n]{1,200})\}")
 _ENCODINGS = {
-    "utf8": "utf-8", "utf8x": "utf-8", "latin1": "latin-1", "latin2": "iso8859-2", "latin5": "iso8859-9", "latin9": "iso8859-15",
-    "ansinew": "cp1252", "cp1250": "cp1250", "cp1251": "cp1251", "cp1252": "cp1252", "koi8-r": "koi8-r", "applemac": "mac-roman",
-}  # fmt: skip
+    "utf8": "utf-8",
+    "utf8x": "utf-8",
+    "latin1": "latin-1",
+    "latin2": "iso8859-2",
+    "latin5": "iso8859-9",
+    "latin9": "iso8859-15",
+    "ansinew": "cp1252",
+    "cp1250": "cp1250",
+    "cp1251": "cp1251",
+    "cp1252": "cp1252",
+    "koi8-r": "koi8-r",
+    "applemac": "mac-roman",
+}
 
 
 class ArxivIterator(DocumentIterator):
     """Papers of an archive: each member is a gzipped TeX file, or a gzipped archive of several.
 
-    Papers without TeX (PDF only), in an unknown encoding or above 16 MiB of TeX are left out and counted. Damaged papers, and what
-    is no paper, go to quarantine, and reading continues behind them.
+    Papers without TeX (PDF only), in an unknown encoding or above 16 MiB of TeX are left out and counted. Damaged
+    papers, and what is no paper, go to quarantine, and reading continues behind them.
     """
 
     def __init__(self, log_frequency: int = 1000, extract_tmp_dir: str | None = None) -> None:
@@ -81,7 +91,10 @@ class ArxivIterator(DocumentIterator):
         return ["id", "source_id", "content"]
 
     def _tex_files(self, archive: Decoded, n_bytes: int) -> dict[str, str] | None:
-        """Name -> text of a paper's TeX files; None (and counted why) where there are none to be had; FormatError for a damaged paper."""
+        """Name -> text of a paper's TeX files; None (and counted why) where there are none to be had.
+
+        FormatError for a damaged paper.
+        """
         with Decoded(io.BufferedReader(_Window(archive, n_bytes)), "gz") as paper:
             try:
                 found = _read_tex(paper)
@@ -142,7 +155,10 @@ def _read_tex(paper: Decoded) -> dict[str, bytes]:
 
 
 def _decode(data: bytes) -> str | None:
-    """UTF-8, or what the file itself declares; for others Latin-1, if it has none of the bytes that are no letters there."""
+    """UTF-8, or what the file itself declares.
+
+    For others Latin-1, if it has none of the bytes that are no letters there.
+    """
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -27,7 +27,10 @@ class Member:
 
 @dataclass(frozen=True)
 class Gap:
-    """Decoded bytes that are no member: damage. `is_cut`: the archive ends inside of a member, and how much is missing cannot be told."""
+    """Decoded bytes that are no member: damage.
+
+    `is_cut`: the archive ends inside of a member, and how much is missing cannot be told.
+    """
 
     offset: int
     n_bytes: int

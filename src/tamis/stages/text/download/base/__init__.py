@@ -1,4 +1,7 @@
-"""What a download is made of: URLs, files, records, documents. Subclass the four small classes, or use those that ship."""
+"""What a download is made of: URLs, files, records, documents.
+
+Subclass the four small classes, or use those that ship.
+"""
 
 from tamis.stages.text.download.base.download import DocumentDownloader, DocumentDownloadStage
 from tamis.stages.text.download.base.extract import DocumentExtractor

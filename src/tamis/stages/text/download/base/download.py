@@ -1,9 +1,10 @@
 """From URLs to files: a downloader fetches one file, whole or not at all; the stage does it for tasks.
 
-A file has its final name only when all of it is there. What an interruption left behind lies beside it as `<name>.part` and is
-gone on with. `<name>.from` names the URL of a file that an earlier version fetched under another name than it has now. Where a server says that a file does not exist, `<name>.failed` says so, with the URL and the reason; trouble that
-may pass (no connection, a busy server) raises DownloadError after some attempts, because a run that goes on without these files
-would look finished. Run again, and only what is missing is fetched.
+A file has its final name only when all of it is there. What an interruption left behind lies beside it as `<name>.part`
+and is gone on with. `<name>.from` names the URL of a file that an earlier version fetched under another name than it
+has now. Where a server says that a file does not exist, `<name>.failed` says so, with the URL and the reason; trouble
+that may pass (no connection, a busy server) raises DownloadError after some attempts, because a run that goes on
+without these files would look finished. Run again, and only what is missing is fetched.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class DocumentDownloader(ABC):
     def _download_to_path(self, url: str, path: str) -> tuple[bool, str | None]:
         """Fetch `url` into the file `path`: (True, None), or (False, why it can never work).
 
-        `path` may hold the beginning of the same file, from an earlier call. Raise DownloadError for trouble that may pass.
+        `path` may hold the beginning of the same file, from an earlier call. Raise DownloadError for trouble that may
+        pass.
         """
 
     def _earlier_filename(self, url: str) -> str | None:
@@ -107,7 +109,10 @@ class HttpDownloader(DocumentDownloader):
 
 
 def settled(fetch: Any) -> tuple[bool, str | None]:
-    """Run `fetch`: (True, None), or (False, reason) where the server says that there is nothing. Other trouble is raised."""
+    """Run `fetch`: (True, None), or (False, reason) where the server says that there is nothing.
+
+    Other trouble is raised.
+    """
     try:
         fetch()
     except DownloadError as exc:
@@ -179,7 +184,10 @@ def _one_of(folder: str, n_places: int | None) -> Iterator[None]:
 
 @dataclass(repr=False)
 class DocumentDownloadStage(ProcessingStage[FileGroupTask, FileGroupTask]):
-    """Takes tasks with URLs, gives tasks with paths. Files that cannot be had are counted (`failed_downloads`) and named."""
+    """Takes tasks with URLs, gives tasks with paths.
+
+    Files that cannot be had are counted (`failed_downloads`) and named.
+    """
 
     downloader: DocumentDownloader
     columns_in = ()

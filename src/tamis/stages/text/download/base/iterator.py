@@ -56,8 +56,9 @@ class DocumentIterator(Skips, ABC):
 class DocumentIterateExtractStage(ProcessingStage[FileGroupTask, DocumentBatch]):
     """Takes tasks with files, gives documents in batches of some 8 MB; only one record is held beside them.
 
-    `record_limit` is per file. `add_filename_column`: True adds `file_name`, a string names the column, False adds none.
-    Records that gave no document are counted by reason; what could not be read, or was refused, goes to quarantine with file and offset.
+    `record_limit` is per file. `add_filename_column`: True adds `file_name`, a string names the column, False adds
+    none. Records that gave no document are counted by reason; what could not be read, or was refused, goes to
+    quarantine with file and offset.
     """
 
     iterator: DocumentIterator

@@ -1,4 +1,6 @@
-"""What an iterator or an extractor leaves out: counted by reason, or, where it could not be read, kept for quarantine by its place."""
+"""What an iterator or an extractor leaves out: counted by reason, or, where it could not be read, kept for quarantine
+by its place.
+"""
 
 from __future__ import annotations
 

@@ -28,7 +28,9 @@ _PLAIN_PATH = re.compile(r"(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9._=+/-]*")
 
 
 class CommonCrawlWARCDownloader(HttpDownloader):
-    """Fetches WARC files over HTTPS, or with `use_aws_to_download` from the bucket on S3 (extra `s3`, your credentials)."""
+    """Fetches WARC files over HTTPS, or with `use_aws_to_download` from the bucket on S3 (extra `s3`, your
+    credentials).
+    """
 
     def __init__(self, download_dir: str, use_aws_to_download: bool = False, verbose: bool = False) -> None:
         super().__init__(download_dir, verbose)
@@ -49,10 +51,12 @@ class CommonCrawlWARCDownloader(HttpDownloader):
 
 @dataclass(repr=False)
 class CommonCrawlWARCReader(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Fetches the page of each document by file, offset and length, as Common Crawl's index tells them. `timeout` is in seconds.
+    """Fetches the page of each document by file, offset and length, as Common Crawl's index tells them.
 
-    What cannot be fetched after `max_retries` more attempts is dropped with its reason, or, with `drop_failed=False`, left null.
-    `use_s3`: read from `s3_bucket` (extra `s3`) instead of over HTTPS; None: if a bucket is named.
+    `timeout` is in seconds.
+
+    What cannot be fetched after `max_retries` more attempts is dropped with its reason, or, with `drop_failed=False`,
+    left null. `use_s3`: read from `s3_bucket` (extra `s3`) instead of over HTTPS; None: if a bucket is named.
     """
 
     warc_filename_col: str = "warc_filename"

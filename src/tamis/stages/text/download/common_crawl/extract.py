@@ -37,8 +37,8 @@ ALGORITHMS: dict[str, type[HTMLExtractorAlgorithm]] = {
 class CommonCrawlHTMLExtractor(DocumentExtractor):
     """`algorithm`: "justext" (also for None), "resiliparse", "trafilatura", or an object of one's own.
 
-    `limits`: pages beyond them go to quarantine with their URL.
-    `stop_lists`: language (in capitals) -> stop words; pages in other languages are left out. By default all that jusText knows.
+    `limits`: pages beyond them go to quarantine with their URL. `stop_lists`: language (in capitals) -> stop words;
+    pages in other languages are left out. By default all that jusText knows.
     """
 
     kernel_groups: ClassVar[tuple[str, ...]] = ("text",)  # of the language model
@@ -111,7 +111,9 @@ class CommonCrawlHTMLExtractor(DocumentExtractor):
         return [language, self.algorithm.extract_text(html, self.stop_lists[language], language)]
 
     def _load(self) -> None:
-        """Have the language model and the libraries in this process before a page is parsed in a child, which would load them each time."""
+        """Have the language model and the libraries in this process before a page is parsed in a child, which would
+        load them each time.
+        """
         if not self._is_loaded:
             self._is_loaded = True
             try:

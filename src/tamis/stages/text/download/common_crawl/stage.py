@@ -23,8 +23,9 @@ _CRAWLS = {"main": MainCommonCrawlUrlGenerator, "news": NewsCommonCrawlUrlGenera
 class CommonCrawlDownloadExtractStage(DocumentDownloadExtractStage):
     """Documents with url, warc_id, source_id, language and text (and file_name) of all snapshots from start to end.
 
-    Snapshots are YYYY-WW (`crawl_type="main"`) or YYYY-MM ("news"). `html_extraction`: "justext" (default), "resiliparse",
-    "trafilatura" or an object. `url_limit` bounds the number of WARC files, `record_limit` the pages of each.
+    Snapshots are YYYY-WW (`crawl_type="main"`) or YYYY-MM ("news"). `html_extraction`: "justext" (default),
+    "resiliparse", "trafilatura" or an object. `url_limit` bounds the number of WARC files, `record_limit` the pages of
+    each.
     """
 
     def __init__(

@@ -73,7 +73,8 @@ class BaseCommonCrawlUrlGenerator(URLGenerator):
         match = re.fullmatch(r"(\d{4})-(\d{1,2})", str(snapshot))
         if match is None or not 1 <= int(match[2]) <= self.most:
             raise UsageError(
-                f"Common Crawl: expected a snapshot as YYYY-{self.unit}, e.g. 2024-10, with 1 to {self.most} behind the dash; "
+                f"Common Crawl: expected a snapshot as YYYY-{self.unit}, e.g. 2024-10, with 1 to {self.most} behind "
+                "the dash; "
                 f"got {snapshot!r}"
             )
         return int(match[1]), int(match[2])
@@ -93,7 +94,8 @@ class MainCommonCrawlUrlGenerator(BaseCommonCrawlUrlGenerator):
         if not chosen:
             near = ", ".join(f"{year}-{week:02d}" for year, week in sorted(there)[-5:])
             raise UsageError(
-                f"Common Crawl has no main crawl from {self.start_snapshot_str} to {self.end_snapshot_str}; the latest are {near}"
+                f"Common Crawl has no main crawl from {self.start_snapshot_str} to {self.end_snapshot_str}; the "
+                f"latest are {near}"
             )
         return [f"{self.data_prefix.rstrip('/')}/crawl-data/CC-MAIN-{y}-{w:02d}/warc.paths.gz" for y, w in chosen]
 

@@ -7,7 +7,10 @@ from tamis.stages.text.download.html_extractors.base import HTMLExtractorAlgorit
 
 
 class JusTextExtractor(HTMLExtractorAlgorithm):
-    """Parameters are jusText's. `is_boilerplate`: leave boilerplate out (True), keep it (False), or as the language allows."""
+    """Parameters are jusText's.
+
+    `is_boilerplate`: leave boilerplate out (True), keep it (False), or as the language allows.
+    """
 
     def __init__(
         self,

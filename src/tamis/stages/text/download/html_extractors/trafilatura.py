@@ -11,7 +11,9 @@ _OURS = ("config", "options", "settingsfile", "output_format")
 
 
 class TrafilaturaExtractor(HTMLExtractorAlgorithm):
-    """Sizes are trafilatura's settings; `extract_kwargs` go to `trafilatura.extract` (favor_precision, include_tables, ...).
+    """Sizes are trafilatura's settings.
+
+    `extract_kwargs` go to `trafilatura.extract` (favor_precision, include_tables, ...).
 
     `deduplicate=True` drops what a page repeats; what other pages said does not count.
     """

@@ -21,8 +21,16 @@ from tamis.stages.text.download.wikipedia.namespaces import is_media_or_category
 _MAGIC_WORD = re.compile(r"__[A-Z_\u00c0-\uffff]{3,40}__")
 _BLANK_LINES = re.compile(r"\n{3,}")
 _TAGS_WITHOUT_TEXT = {
-    "ref", "references", "gallery", "table", "timeline", "imagemap", "score", "graph", "syntaxhighlight",
-}  # fmt: skip
+    "ref",
+    "references",
+    "gallery",
+    "table",
+    "timeline",
+    "imagemap",
+    "score",
+    "graph",
+    "syntaxhighlight",
+}
 
 
 class WikipediaExtractor(DocumentExtractor):

@@ -33,7 +33,8 @@ _PAGE_CHARS = 16 << 20  # MediaWiki itself takes 2 MB of text
 class WikipediaIterator(DocumentIterator):
     """Articles: pages of the main namespace that are no redirects. Others are counted.
 
-    Damaged parts of a dump go to quarantine, and reading continues behind them; articles from there on have the field `resynchronised`.
+    Damaged parts of a dump go to quarantine, and reading continues behind them; articles from there on have the field
+    `resynchronised`.
     """
 
     def __init__(self, language: str = "en", log_frequency: int = 1000) -> None:
@@ -83,7 +84,8 @@ def _not_an_article(page: dict[str, str]) -> str:
 class _Page:
     """The title, ns, id and text of a <page>; `redirect` and `too large` where they apply.
 
-    `offset`: where it begins in the file or, if that is compressed, its stream. `resynchronised`: there was a fault before it.
+    `offset`: where it begins in the file or, if that is compressed, its stream. `resynchronised`: there was a fault
+    before it.
     """
 
     fields: dict[str, str]
@@ -121,7 +123,10 @@ def _pages(path: str) -> Iterator[_Page | InputFault]:
 
 
 class _Pages:
-    """The pages of as much of a dump as can be decoded. Behind XML that is not valid, parsing begins again at the next <page>."""
+    """The pages of as much of a dump as can be decoded.
+
+    Behind XML that is not valid, parsing begins again at the next <page>.
+    """
 
     def __init__(self, stream: Decoded, path: str, file_bytes: int, is_entered: bool) -> None:
         self._stream, self._path, self._file_bytes = stream, path, file_bytes
@@ -176,7 +181,9 @@ class _Pages:
                 self._data = b""
 
     def damaged_from(self, exc: FormatError) -> int:
-        """Return the first byte of the file that a fault of its compressed stream makes unreadable: pages from there on were not given."""
+        """Return the first byte of the file that a fault of its compressed stream makes unreadable: pages from there on
+        were not given.
+        """
         if not self._has_given or not isinstance(exc, StreamFault):
             return self._stream.place
         n_held = self._stream.stored(0, self._held_bytes)[1]
@@ -217,12 +224,18 @@ class _Pages:
 
 
 class _PageParser:
-    """An XML parser that keeps one page at a time. Documents with a DTD are refused: entities could grow without bound."""
+    """An XML parser that keeps one page at a time.
+
+    Documents with a DTD are refused: entities could grow without bound.
+    """
 
     _KEPT = ("title", "ns", "id", "text")
 
     def __init__(self, offset: int, root: bytes = b"") -> None:
-        """`offset`: of the first byte in the file, if it is plain. `root`: parsed before it, where that is not the beginning of a dump."""
+        """`offset`: of the first byte in the file, if it is plain.
+
+        `root`: parsed before it, where that is not the beginning of a dump.
+        """
         self._base, self._n_fed, self._stream_offset = offset - len(root), 0, -1
         self._done: list[_Page] = []
         self.page_offset = offset

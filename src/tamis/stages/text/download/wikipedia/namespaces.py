@@ -1,4 +1,6 @@
-"""Links that are no prose: images, media and categories, under the names that Wikipedias in various languages give them."""
+"""Links that are no prose: images, media and categories, under the names that Wikipedias in various languages give
+them.
+"""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from tamis.stages.text.download.wikipedia.url_generation import WikipediaUrlGene
 class WikipediaDownloadExtractStage(DocumentDownloadExtractStage):
     """Documents with text, title, id, url, language and source_id (and file_name) of one dump.
 
-    `dump_date`: YYYYMMDD, by default the latest complete one. `url_limit` bounds the number of files, `record_limit` the articles
-    of each.
+    `dump_date`: YYYYMMDD, by default the latest complete one. `url_limit` bounds the number of files, `record_limit`
+    the articles of each.
     """
 
     def __init__(
