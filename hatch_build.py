@@ -55,7 +55,7 @@ class KernelBuildHook(BuildHookInterface):  # type: ignore[type-arg]
 
     def _compile(self, source: Path, folder: Path, levels: list[str]) -> list[Path]:
         """Have the libraries of these levels and the tables in a folder; which files that are."""
-        names = [self._ours("loading.library").file_name(group) for group in self._ours("loading.groups").all_groups()]
+        names = [self._ours("loading.library").file_name(group) for group in self._ours("loading.library").all_groups()]
         wanted = [folder / level / name for level in levels for name in names]
         for level in levels:
             if not all((folder / level / name).is_file() for name in names):

@@ -1,4 +1,4 @@
-"""Call every kernel through the function around it, on small inputs, and print what each gave: to compare ways to run them.
+"""Call every kernel through its wrapper on small inputs and print the results, to compare ways to run them.
 
 A script for test_bodies.py and test_levels.py, not a test: how kernels run is decided once per process (TAMIS_KERNELS).
 """
@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tamis.kernels.buffers import StringBuffers
 from tamis.kernels.loading import native
-from tamis.kernels.loading.groups import all_groups, import_all
+from tamis.kernels.loading.library import all_groups, import_all
 from tamis.kernels.pixels.scaling import scaled_square
 from tamis.kernels.records import hash128, json_scan, json_text
 from tamis.kernels.records.join import join_rows
@@ -27,7 +27,7 @@ from tamis.kernels.records.record_lines import record_lines
 from tamis.kernels.records.splice import assemble, assemble_plain
 from tamis.kernels.sketch import band_keys, components, similarity, sorting
 from tamis.kernels.text import fasttext_kernels, long_repetition, split_lines, text_stats, word_stats
-from tamis.kernels.tokens.word_ids import Cut, Wanted, word_ids
+from tamis.kernels.tokens.word_ids import Cut, IdRequest, word_ids
 from tamis.kernels.tokens.word_table import WordTable
 from tamis.stages.text.models.fasttext_model import FastTextModel
 from tamis.stages.text.models.fasttext_training import TrainingOptions, train_classifier
@@ -35,7 +35,8 @@ from tests.reference import json_fuzz
 from tests.stages.text.models.fasttext_twin import HS, OVA, SOFTMAX, random_twin
 
 DOCUMENTS = [
-    "The cat sat on the mat. The cat sat on the mat!\n\nSee https://example.org/a?b=c, or read more...\n- one\n- two …\n",
+    "The cat sat on the mat. The cat sat on the mat!\n\n"
+    "See https://example.org/a?b=c, or read more...\n- one\n- two …\n",
     "naïve café — 漢字かな交じり文 😀 \u3000 spaces\u2003everywhere",
     "",
     "   \n \t ",
@@ -98,7 +99,7 @@ def text() -> Iterator[Any]:
     yield text_stats.statistics(parts, names)
     yield list(split_lines.line_table(parts))
     yield list(split_lines.line_table(parts, only_terminal=True))
-    everything = word_stats.Wanted(last_n=4, duplicates=28, tops=28, joins=28)
+    everything = word_stats.IdRequest(last_n=4, duplicates=28, tops=28, joins=28)
     document = DOCUMENTS[5].encode()
     raw = np.frombuffer(document, np.uint8)
     yield long_repetition.long_fractions(
@@ -109,7 +110,9 @@ def text() -> Iterator[Any]:
     fasttext_kernels.windows(parts.data, starts, ends, 50, begins_out, ends_out)
     yield [begins_out, ends_out]
     shapes: list[dict[str, Any]] = [
-        {"loss": HS, "word_ngrams": 2}, {"loss": OVA, "quantised": True}, {"loss": SOFTMAX, "quantised": True, "pruned": 20},
+        {"loss": HS, "word_ngrams": 2},
+        {"loss": OVA, "quantised": True},
+        {"loss": SOFTMAX, "quantised": True, "pruned": 20},
     ]  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         for shape in shapes:
@@ -153,7 +156,7 @@ def tokens() -> Iterator[Any]:
     for some in (words[::2], words[1::2]):
         table.add([w for w in some if len(w) < 100], [[*w[:3]] for w in some if len(w) < 100])
         long.add([w for w in some if len(w) >= 100], [[*w[:3]] for w in some if len(w) >= 100])
-        wanted = Wanted(20, 24, 60, 110, np.array([1], np.int32), np.array([2, 3], np.int32))
+        wanted = IdRequest(20, 24, 60, 110, np.array([1], np.int32), np.array([2, 3], np.int32))
         found = word_ids(parts.data, *parts.spans(), Cut(" \n\u3000", ".", ["#t"], True), wanted, table, long, 100)
         yield list(found)
         yield [table.ids_of(w) for w in words]

@@ -32,7 +32,7 @@ from tamis.kernels.sketch.sorting import sort_pairs, star_edges
 from tamis.kernels.text.long_repetition import long_fractions
 from tamis.kernels.text.split_lines import line_table
 from tamis.kernels.text.text_stats import STATISTICS, statistics
-from tamis.kernels.text.word_stats import Wanted
+from tamis.kernels.text.word_stats import FractionRequest
 from tamis.kernels.tokens import word_ids
 from tamis.kernels.tokens.word_table import WordTable
 from tamis.stages.text.models.fasttext_model import FastTextModel
@@ -102,7 +102,7 @@ def text(seed: int, models: list[FastTextModel]) -> None:
     counts = statistics(parts, ["words", "chars"])
     for row, n_words in enumerate(counts["words"].tolist()):
         if n_words:
-            wanted = Wanted(last_n=4, duplicates=28, tops=28, joins=28)
+            wanted = FractionRequest(last_n=4, duplicates=28, tops=28, joins=28)
             span = int(parts.offsets[row]), int(parts.offsets[row + 1])
             long_fractions(parts.data, *span, n_words, int(counts["chars"][row]), wanted, 64)
     for model in models:
@@ -132,8 +132,10 @@ def tokens(seed: int) -> None:
     parts, table, long = documents(seed), WordTable(), WordTable()
     cut = word_ids.Cut(" \n\u3000", ".{", ["lorem", "\u2003", "😀😀"], seed % 2 == 1)
     for _ in range(2):
-        found = word_ids.word_ids(parts.data, *parts.spans(), cut, word_ids.Wanted(40, 50, 30), table, long, 20)
-        words = {parts.data[a:b].tobytes() for a, b in zip(found.told_starts, found.told_ends, strict=True)}
+        found = word_ids.word_ids(
+            parts.data, *parts.spans(), cut, word_ids.FractionRequest(40, 50, 30), table, long, 20
+        )
+        words = {parts.data[a:b].tobytes() for a, b in zip(found.missing_starts, found.missing_ends, strict=True)}
         table.add([w for w in words if len(w) < 20], [[7] * (w[0] % 4) for w in words if len(w) < 20])
         long.add([w for w in words if len(w) >= 20], [[8] * (w[0] % 4) for w in words if len(w) >= 20])
     table.forget(5)

@@ -1,4 +1,4 @@
-"""Compiling a group of kernels in a copy of the package that has no other: kept, tried before it is used, found again."""
+"""Compiling a group of kernels in a copy of the package without others: stored, tried before use, found again."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import pytest
 import tamis.kernels
 from tamis.errors import BudgetError
 from tamis.kernels.building import link
-from tamis.kernels.loading.groups import all_groups, module_names
-from tamis.kernels.loading.library import HERE
+from tamis.kernels.loading.library import HERE, all_groups, module_names
 
 KERNELS = """
 from tamis.kernels.language import types
@@ -25,7 +24,8 @@ def twice(x):
 
 @kernel(
     types.void(
-        *(types.F64_OUT, types.boolean, types.uint8, types.uint16, types.uint32, types.uint64, types.int32, types.int64),
+        *(types.F64_OUT, types.boolean, types.uint8, types.uint16),
+        *(types.uint32, types.uint64, types.int32, types.int64),
         *(types.float32, types.float64, types.U16_IN, types.I32_IN),
     )
 )
@@ -180,7 +180,7 @@ def test_a_budget_without_room_for_compiling_is_refused(tmp_path: Path, monkeypa
 
 
 def test_scipy_is_left_out_where_it_is_installed() -> None:
-    """numba would load it: more than the memory that compiling has at first use."""
+    """Keep numba from loading scipy, which takes more memory than compiling has at first use."""
     code = (
         "import sys; from tamis.kernels.compile import _leave_scipy_out as leave; leave(); import numba; "
         "print(sorted(m for m in sys.modules if m.startswith('scipy.')))"

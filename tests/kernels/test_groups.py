@@ -6,7 +6,7 @@ import ast
 import sys
 from pathlib import Path
 
-from tamis.kernels.loading.groups import all_groups, module_names
+from tamis.kernels.loading.library import all_groups, module_names
 
 
 def test_modules_of_kernels_import_only_what_the_build_has() -> None:
@@ -16,7 +16,11 @@ def test_modules_of_kernels_import_only_what_the_build_has() -> None:
     for name in names:
         source = Path(__file__).parents[2] / "src" / Path(*name.split(".")).with_suffix(".py")
         for node in ast.parse(source.read_text()).body:
-            imported = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""] if isinstance(node, ast.ImportFrom) else []  # fmt: skip
+            imported: list[str] = []
+            if isinstance(node, ast.Import):
+                imported = [a.name for a in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                imported = [node.module or ""]
             roots = {module.split(".")[0] for module in imported}
             wrong += [f"{name}: {root}" for root in roots - {"numpy", "numba", "tamis"} - set(sys.stdlib_module_names)]
     assert not wrong

@@ -26,7 +26,7 @@ def view(data: bytes) -> np.ndarray:
 
 
 def check(data: bytes, keys: list[str] = KEYS) -> Scan:
-    """The scan of `data`, after comparing every field with the twin."""
+    """Scan `data` and compare every field with the twin."""
     found = scan_records(view(data), keys, LIMIT)
     records, n_blank = twin.scan(data)
     assert (found.n_records, found.n_blank) == (len(records), n_blank)
@@ -171,7 +171,8 @@ def test_line_ends() -> None:
     "special",
     [
         b'"', b"\\", b"\\n", b'\\"', b"\\\\", b"\\u00e9", b"\\ud83d\\ude00", b"\x1f", b"\n", b"\r", "\u00e9".encode(),
-        "\u6f22".encode(), "\U0001f600".encode(), b"\x80", b"\xc3", b"\xe6\xbc", b"\xf0\x9f\x98", b"\xed\xa0\x80", b"\xff",
+        "\u6f22".encode(), "\U0001f600".encode(),
+        b"\x80", b"\xc3", b"\xe6\xbc", b"\xf0\x9f\x98", b"\xed\xa0\x80", b"\xff",
     ],
 )  # fmt: skip
 def test_every_special_byte_at_every_position_of_a_block(special: bytes) -> None:

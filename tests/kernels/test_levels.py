@@ -14,7 +14,7 @@ import pytest
 import tamis
 from tamis.errors import UsageError
 from tamis.kernels.loading import levels
-from tamis.kernels.loading.groups import all_groups
+from tamis.kernels.loading.library import all_groups
 
 SOURCE = str(Path(tamis.__file__).resolve().parents[1])
 # As /proc/cpuinfo shows them: a Nehalem of 2008, a Haswell of 2013, a Skylake server of 2017, an EPYC of 2022.

@@ -12,8 +12,8 @@ import pytest
 
 from tamis.errors import TamisError
 from tamis.kernels.loading import cache, library, native
-from tamis.kernels.loading.groups import all_groups
 from tamis.kernels.loading.levels import this_level
+from tamis.kernels.loading.library import all_groups
 
 SOURCE = str(library.HERE.parents[1])
 
@@ -122,9 +122,11 @@ def test_looking_for_libraries_imports_nothing_heavy() -> None:
 
 def test_loading_and_calling_every_kernel_imports_neither_numba_nor_llvm() -> None:
     code = (
-        "import sys; from tamis.kernels.loading.groups import all_groups; from tamis.kernels.loading.native import load_all\n"
+        "import sys\nfrom tamis.kernels.loading.library import all_groups\n"
+        "from tamis.kernels.loading.native import load_all\n"
         "for group in all_groups(): load_all(group)\n"
         "import numpy as np; from tamis.kernels.records.hash128 import sum128\n"
-        "print(sum128(np.array([1], np.uint64), np.array([2], np.uint64)), 'numba' in sys.modules, 'llvmlite' in sys.modules)"
+        "print(sum128(np.array([1], np.uint64), np.array([2], np.uint64)), "
+        "'numba' in sys.modules, 'llvmlite' in sys.modules)"
     )
     assert python(code) == f"{(1 << 64) + 2} False False\n"

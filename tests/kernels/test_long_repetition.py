@@ -9,10 +9,10 @@ import pytest
 
 from tamis.kernels.text._ngrams import DUPLICATE, GOPHER_DUPLICATE, GOPHER_TOP, TOP
 from tamis.kernels.text.long_repetition import long_fractions
-from tamis.kernels.text.word_stats import Wanted
+from tamis.kernels.text.word_stats import FractionRequest
 from tests.reference import text_twin
 
-EVERYTHING = Wanted(last_n=10, duplicates=2044, tops=2044, joins=2044)
+EVERYTHING = FractionRequest(last_n=10, duplicates=2044, tops=2044, joins=2044)
 KINDS = {
     "top_{}_gram_fraction": TOP,
     "duplicate_{}_gram_fraction": DUPLICATE,

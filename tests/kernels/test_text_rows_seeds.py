@@ -30,7 +30,8 @@ class Tagged(pa.ExtensionType):  # type: ignore[misc]
 
 PLAIN = [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()]
 OTHER = [
-    pa.string_view(), pa.binary_view(), pa.dictionary(pa.int8(), pa.string()), pa.list_(pa.string()), pa.struct([("a", pa.string())]),
+    pa.string_view(), pa.binary_view(), pa.dictionary(pa.int8(), pa.string()), pa.list_(pa.string()),
+    pa.struct([("a", pa.string())]),
     pa.int32(), pa.bool_(), pa.null(), Tagged(), pa.binary(3),
 ]  # fmt: skip
 
@@ -53,7 +54,7 @@ def value(kind: pa.DataType, rng: np.random.Generator) -> Any:
 
 
 def column(kind: pa.DataType, values: list[Any], rng: np.random.Generator) -> pa.Array:
-    """A part of a longer column; nulls of texts may have bytes beneath, or a bitmap that begins in the middle of a byte."""
+    """Return a slice of a longer column, whose nulls may have bytes and whose bitmap may begin inside a byte."""
     before, after = (int(n) for n in rng.integers(11, size=2))
     more = [value(kind, rng) for _ in range(before + after)]
     every = [*more[:before], *values, *more[before:]]

@@ -181,7 +181,8 @@ def test_one_document_by_hand() -> None:
     expected = {
         "chars": 79, "words": 17, "common_words": 3, "distinct_common_words": 2, "sentences": 4, "paragraphs": 3,
         "bullet_sentences": 1, "ellipsis_sentences": 1, "sentences_without_end_mark": 2, "urls": 1, "url_chars": 13,
-        "bracket_chars": 2, "gopher_bullet_lines": 3, "c4_lines": 1, "longest_word": 13, "newlines": 5, "symbol_words": 0,
+        "bracket_chars": 2, "gopher_bullet_lines": 3, "c4_lines": 1,
+        "longest_word": 13, "newlines": 5, "symbol_words": 0,
     }  # fmt: skip
     assert {name: int(found[name][0]) for name in expected} == expected
 

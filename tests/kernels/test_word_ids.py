@@ -1,4 +1,4 @@
-"""Token ids by words: the kernel cuts texts and gives ids as its twin does, however many are wanted; the table finds what it was given."""
+"""Token ids by words: the kernel gives the ids that its twin gives, however many are requested; the word table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tamis.kernels.tokens.word_ids import ALL_CHARS, ASIDE, DONE, MISSING, Cut, Wanted, WordIds, word_ids
+from tamis.kernels.tokens.word_ids import ALL_CHARS, ASIDE, DONE, MISSING, Cut, IdRequest, WordIds, word_ids
 from tamis.kernels.tokens.word_table import WordTable
 from tests.reference import words_twin
 
@@ -20,7 +20,10 @@ MARKS = ["[SEP]", "<s>", "</s>", "\u2581x", "é["]
 WHITE = [c for c in map(chr, range(0x10000)) if c.isspace()]
 BLANKS = {words_twin.SPACES: " ", words_twin.LINES_TOO: " \n", words_twin.BLANKS_TOO: " \n\t\u00a0\u2003\u202f\u3000"}
 PIECES = st.one_of(
-    st.sampled_from(["the", "a", "x" * 9, "y" * 30, "é" * 8, "中文字", "\U0001f600", " ", "\n", "\t", "[", "<", ",", ".", "é", *MARKS]),
+    st.sampled_from([
+        "the", "a", "x" * 9, "y" * 30, "é" * 8, "中文字", "\U0001f600", " ", "\n", "\t",
+        "[", "<", ",", ".", "é", *MARKS,
+    ]),
     st.sampled_from([*WHITE, *MARKS]),
     st.text(max_size=8),
 )  # fmt: skip
@@ -49,16 +52,16 @@ class Known:
     def __init__(self, cut: Cut) -> None:
         self.cut, self.table, self.long = cut, WordTable(), WordTable()
 
-    def once(self, texts: list[str], wanted: Wanted) -> tuple[WordIds, Any]:
+    def once(self, texts: list[str], wanted: IdRequest) -> tuple[WordIds, Any]:
         raw = [text.encode() for text in texts]
         offsets = np.cumsum([0, *map(len, raw)])
         data = np.frombuffer(b"".join(raw) or b" ", np.uint8)
         return word_ids(data, offsets[:-1], offsets[1:], self.cut, wanted, self.table, self.long, LONG_FROM), data
 
-    def ids(self, texts: list[str], wanted: Wanted) -> list[list[int] | None]:
+    def ids(self, texts: list[str], wanted: IdRequest) -> list[list[int] | None]:
         while True:
             found, data = self.once(texts, wanted)
-            words = [*{data[a:b].tobytes() for a, b in zip(found.told_starts, found.told_ends, strict=True)}]
+            words = [*{data[a:b].tobytes() for a, b in zip(found.missing_starts, found.missing_ends, strict=True)}]
             if not words:
                 break
             for table, some in (
@@ -81,7 +84,7 @@ CUTS = [(Known(cut), twin) for cut, twin in kinds()]
 @given(TEXTS, st.sampled_from([ALL_CHARS, 1, 5, 30]))
 def test_texts_are_cut_as_by_the_twin(texts: list[str], max_chars: int) -> None:
     for known, twin in CUTS:
-        wanted = Wanted(10_000, 10_000, max_chars=max_chars)
+        wanted = IdRequest(10_000, 10_000, max_chars=max_chars)
         assert known.ids(texts, wanted) == twin.encode([text[:max_chars] for text in texts])
 
 
@@ -90,10 +93,10 @@ def test_texts_are_cut_as_by_the_twin(texts: list[str], max_chars: int) -> None:
 def test_no_more_ids_than_wanted_and_those_of_as_many_characters_as_that_takes(
     texts: list[str], most: int, beside: int, first_chars: int
 ) -> None:
-    """`first_chars` of a text, and four times as many while they have too few ids; what is behind enough ids does not matter."""
+    """Read `first_chars` of a text, and four times as many while they have too few ids; the rest does not matter."""
     before, behind = np.array([-1], np.int32), np.array([-2, -3], np.int32)
     for known, twin in CUTS:
-        found = known.ids(texts, Wanted(most, most + beside, first_chars, ALL_CHARS, before, behind))
+        found = known.ids(texts, IdRequest(most, most + beside, first_chars, ALL_CHARS, before, behind))
         for text, ids in zip(texts, found, strict=True):
             n_chars = first_chars
             while True:
@@ -110,7 +113,7 @@ def test_no_more_ids_than_wanted_and_those_of_as_many_characters_as_that_takes(
 def test_many_texts_have_more_ids_than_there_is_room_for_at_first() -> None:
     known = Known(Cut(" ", "", []))
     texts = ["a b c " * 2000, "a", ""] * 20
-    lengths = [len(ids or []) for ids in known.ids(texts, Wanted(7000, 7000))]
+    lengths = [len(ids or []) for ids in known.ids(texts, IdRequest(7000, 7000))]
     per_text = sum(len(ids) for ids in ids_of(["a", "b", "c"])) * 2000
     assert lengths == [per_text, len(ids_of(["a"])[0]), 0] * 20
 
@@ -118,10 +121,10 @@ def test_many_texts_have_more_ids_than_there_is_room_for_at_first() -> None:
 def test_words_that_are_not_known_are_told_and_their_texts_have_no_ids() -> None:
     known = Known(Cut(" ", ".", ["<s>"]))
     known.table.add([b"one"], [[1]])
-    found, data = known.once(["one", "one two. three", "four <s>", "one"], Wanted(9, 9))
+    found, data = known.once(["one", "one two. three", "four <s>", "one"], IdRequest(9, 9))
     assert found.status.tolist() == [DONE, MISSING, ASIDE, DONE]
     assert (found.ids.tolist(), found.lengths.tolist()) == ([1, 1], [1, 0, 0, 1])
-    told = [data[a:b].tobytes() for a, b in zip(found.told_starts, found.told_ends, strict=True)]
+    told = [data[a:b].tobytes() for a, b in zip(found.missing_starts, found.missing_ends, strict=True)]
     assert told == [b"two", b".", b"three"]
 
 
@@ -135,7 +138,7 @@ def test_a_table_knows_its_words_and_no_others_and_forgets_those_that_are_not_us
     used = b" ".join(word for word in words[:20] if b" " not in word) + b" "
     known = [word for word in words[:2000] if word in used.split(b" ")]
     spans = np.array([0, 0]), np.array([len(used)] * 2)
-    word_ids(np.frombuffer(used, np.uint8), *spans, Cut(" ", "", []), Wanted(999, 999), table, WordTable(), 100)
+    word_ids(np.frombuffer(used, np.uint8), *spans, Cut(" ", "", []), IdRequest(999, 999), table, WordTable(), 100)
     table.forget(len(words))
     assert [word for word in words if table.ids_of(word) is not None] == known
     assert table.n_words == len(known)

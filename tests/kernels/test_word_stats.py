@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from tamis.kernels.buffers import string_buffers
 from tamis.kernels.text.text_stats import statistics
-from tamis.kernels.text.word_stats import COMMON_WORDS, COUNTS, PIECE, SYMBOL_WORDS, Wanted, word_counts
+from tamis.kernels.text.word_stats import COMMON_WORDS, COUNTS, PIECE, SYMBOL_WORDS, FractionRequest, word_counts
 from tests.reference import text_twin
 
 
@@ -29,6 +29,13 @@ def test_documents_longer_than_a_piece() -> None:
 
 def test_more_words_than_the_limit_have_no_fractions() -> None:
     raw = np.frombuffer(b"a b a b a b", np.uint8)
-    arguments = raw, np.array([0]), np.array([11]), np.array([6]), np.array([11]), Wanted(last_n=2, duplicates=4)
+    arguments = (
+        raw,
+        np.array([0]),
+        np.array([11]),
+        np.array([6]),
+        np.array([11]),
+        FractionRequest(last_n=2, duplicates=4),
+    )
     assert word_counts(*arguments)[1][0, 11 + 2] == 7 / 11
     assert word_counts(*arguments, max_words=5)[1][0, 11 + 2] == 1.0

@@ -8,7 +8,8 @@ import random
 SEEDS: list[bytes] = [
     b'{"id": 1, "text": "abc", "meta": {"text": "inner", "list": [1, 2.5, {"id": null}]}}',
     b'{"te\\u0078t":"escaped key","text" : "second", "id":-0.5e+10}',
-    '{"text":"caf\u00e9 \u6f22\u5b57 \U0001f600 \\ud83d\\ude00 \\ud800 \\udc00x \\u00e9\\n\\t\\"\\\\","id":"\u00e9"}'.encode(),
+    '{"text":"caf\u00e9 \u6f22\u5b57 \U0001f600 '
+    '\\ud83d\\ude00 \\ud800 \\udc00x \\u00e9\\n\\t\\"\\\\","id":"\u00e9"}'.encode(),
     b'{"text":"' + b"a long run of plain text without any escape in it, " * 5 + b'","id":[[],{},[{"a":[]}]]}',
     b'{"a":true,"b":false,"text":null,"id":NaN,"c":Infinity,"d":-Infinity,"e":12345678901234567890123}',
     b'  {\t"text"\r:\t[ 1 , 2 ]\t, "id" : { "x" : "y" } }  \r',

@@ -1,4 +1,4 @@
-"""The slow twin of kernels/records/json_scan.py and kernels/records/json_text.py: json.loads, bytes.split and nothing clever."""
+"""The slow twin of kernels/records/json_scan.py and json_text.py, with json.loads and bytes.split."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _typed(text: str, begin: int, end: int) -> tuple[int, int, int]:
 
 
 def text_of(kind: int, raw: bytes) -> str | None:
-    """The text of a value, None unless it is a string."""
+    """Return the text of a value, None unless it is a string."""
     return whole(json.loads(b'"' + raw + b'"')) if kind in (STRING, ESCAPED) else None
 
 

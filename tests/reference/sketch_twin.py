@@ -33,7 +33,7 @@ def word_hash(word: str) -> int:
 
 
 def shingles(text: str | None, n: int, unit: str, seed: int) -> list[int]:
-    """The hashes of all shingles, in the order of the text."""
+    """Return the hashes of all shingles, in the order of the text."""
     if text is None or not text.split():
         return []
     units = [mix(ord(c) + POINT) for c in text] if unit == "char" else [word_hash(word) for word in text.split()]
@@ -117,7 +117,7 @@ def star_edges(keys: list[int], ids: list[int]) -> list[tuple[int, int]]:
 
 
 def components(n: int, edges: list[tuple[int, int]]) -> list[int]:
-    """The smallest id of each id's component."""
+    """Return the smallest id of each id's component."""
     label = list(range(n))
     changed = True
     while changed:

@@ -47,7 +47,7 @@ def is_symbol_word(word: str) -> bool:
 
 
 def n_sentences(line: str) -> int:
-    """Ends: . ? ! with closing quotes or brackets, before whitespace or the end; and the rest after the last end."""
+    """Count ends (. ? ! and closing quotes or brackets, before whitespace or the end) and the rest after them."""
     ends = list(re.finditer(r"[.?!]+[\"')\]]*(?=\s|$)", line))
     return len(ends) + bool(line[ends[-1].end() if ends else 0 :].strip())
 
@@ -78,7 +78,7 @@ def c4(text: str) -> dict[str, int]:
 
 
 def top_gram(words: list[str], n: int) -> tuple[str, int]:
-    """The most frequent n-gram joined by spaces, of several the first, and its count."""
+    """Return the most frequent n-gram joined by spaces, of several the first, and its count."""
     counts = Counter(tuple(words[k : k + n]) for k in range(len(words) - n + 1))
     gram, count = counts.most_common(1)[0]
     return " ".join(gram), count

@@ -19,7 +19,10 @@ AT_END = r"\s\Z"
 
 
 class WordTwin:
-    """`words_of` cuts a text into words; `ask` gives the ids of some words; texts in which one of `marks` (patterns) is found are None."""
+    """Token ids by words. `words_of` cuts a text into words; `ask` returns the ids of some words.
+
+    Texts that contain one of `marks` (patterns) are None.
+    """
 
     def __init__(
         self,
@@ -32,7 +35,7 @@ class WordTwin:
         self._ids: dict[str, list[int]] = {"": []}
 
     def encode(self, texts: Sequence[str]) -> list[list[int] | None]:
-        """The ids of these texts, None for those that cannot be cut."""
+        """Return the ids of these texts, None for those that cannot be cut."""
         words = [None if self._marked and self._marked(t) else self._words_of(t) for t in texts]
         new = list(set(chain.from_iterable(own for own in words if own is not None)) - self._ids.keys())
         self._ids |= dict(zip(new, self._ask(new), strict=True))

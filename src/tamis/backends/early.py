@@ -12,8 +12,7 @@ import importlib
 import socket
 
 from tamis.backends.forking import Branch, branch
-from tamis.kernels.loading.groups import all_groups
-from tamis.kernels.loading.library import RECORDS, are_ready
+from tamis.kernels.loading.library import RECORDS, all_groups, are_ready
 
 EARLY = "early"
 _started: dict[str, tuple[Branch, socket.socket]] = {}

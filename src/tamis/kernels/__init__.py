@@ -1,7 +1,8 @@
 """Compiled functions over columns of bytes and numbers, each with a plain Python function around it.
 
-The kernels: records/ (JSON lines, hashes; every job needs them), text/ (statistics of texts, fastText), sketch/ (near-duplicates), pixels/ (scaling images). What
-they are written with is in language/, how they are compiled in building/ and compile.py, how libraries are found and called in loading/.
+Kernels: records/ (JSON lines and hashes, which every job needs), text/ (statistics of texts, fastText), sketch/
+(near-duplicates), pixels/ (scaling images), tokens/ (token ids). The language that they are written in is in
+language/; building/ and compile.py compile them into shared libraries; loading/ finds and calls these.
 """
 
 

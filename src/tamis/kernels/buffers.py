@@ -1,6 +1,7 @@
-"""Arrow string columns <-> numpy views of their offsets, bytes and validity. The data is never copied.
+"""Arrow string columns as numpy views of their offsets, bytes and validity, and back. The data is never copied.
 
-The only place that deals with slices, chunks, 32- and 64-bit offsets, views, nulls and read-only memory; kernels see plain arrays.
+The only module that deals with slices, chunks, 32- and 64-bit offsets, views, nulls and read-only memory; kernels see
+plain arrays.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class StringBuffers(NamedTuple):
         return self.offsets.size - 1
 
     def spans(self, rows: NDArray[np.int64] | None = None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(starts, ends) of all values, or of some: the work is theirs alone. A null ends where it begins.
+        """Return (starts, ends) of all values, or of these rows; a null ends where it begins.
 
         Kernels read without looking: offsets outside the data are refused here.
         """
@@ -42,9 +43,10 @@ class StringBuffers(NamedTuple):
 
 
 def string_buffers(array: pa.Array) -> StringBuffers:
-    """Views of a string, large_string, binary or large_binary array, sliced or not.
+    """Return views of a string, large_string, binary or large_binary array, sliced or not.
 
-    The views keep the Arrow memory alive. Validity (one byte per row) is the only thing made, and only for columns with nulls.
+    The views keep the Arrow memory alive. Validity (one byte per row) is the only thing made, and only for columns
+    with nulls.
     """
     import pyarrow as pa
 

@@ -1,10 +1,13 @@
-"""`python -m tamis.kernels.compile [GROUP ...]`: make the shared libraries of kernels. The only process that imports numba.
+"""Compile kernels into shared libraries: `python -m tamis.kernels.compile [GROUP ...]`.
 
-Compiling takes some 200 MB and ends the process when memory runs out, so it never happens in a worker. A child of this process compiles
-the modules of a group; under a memory limit there is one child for every module, one after the other, so that the memory of each goes back
-before the next. A last child makes one object file of what they left, a linker a library of that, and another process loads it and calls kernels
-whose answers are known before it gets its name. Several processes may do all this at once. Who starts it: the build of a package
-(hatch_build.py), or kernels/loading/first_use.py.
+The only process that imports numba.
+
+Compiling takes some 200 MB and ends the process when memory runs out, so it never happens in a worker. A child of
+this process compiles the modules of a group; under a memory limit there is one child per module, one after the other,
+so that the memory of each is released before the next. A last child makes one object file of the results, a linker
+turns it into a library, and another process loads that and calls kernels whose answers are known before the library
+gets its name. Several processes may do all this at once. Started by the build of a package (hatch_build.py) and by
+kernels/loading/first_use.py.
 """
 
 from __future__ import annotations
@@ -31,17 +34,18 @@ from tamis.errors import TamisError
 from tamis.kernels.building.compile_process import SOURCE, command, environment, n_kernels
 from tamis.kernels.language.types import signature_of
 from tamis.kernels.loading import cache, library
-from tamis.kernels.loading.groups import all_groups, module_names
-from tamis.kernels.loading.levels import Level, cpu_flags, named, runnable, this_level
+from tamis.kernels.loading.levels import CpuLevel, cpu_flags, named, runnable, this_level
+from tamis.kernels.loading.library import all_groups, module_names
 
 _CHECK = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path; from tamis.kernels.loading import canary, native; "
+    "import sys; sys.path.insert(0, sys.argv[1]); from pathlib import Path; "
+    "from tamis.kernels.loading import canary, native; "
     "native.use(sys.argv[2], Path(sys.argv[3])); canary.check(sys.argv[2])"
 )
 Done = Callable[[int], None]
 
 
-def shared_library(group: str, level: Level, frugal: bool, done: Done) -> bytes:
+def shared_library(group: str, level: CpuLevel, frugal: bool, done: Done) -> bytes:
     """Compile the shared library of a group; call it only in a process for this level.
 
     `frugal`: compile every module in a child process of its own.
@@ -69,12 +73,12 @@ def _compiled(modules: list[str]) -> bytes:
 
 
 def _leave_scipy_out() -> None:
-    """numba loads it where it is installed, with libraries of some 75 MB, for linear algebra that no kernel uses."""
+    """Keep numba from loading scipy: 75 MB of libraries for linear algebra that no kernel uses."""
     absent: Any = None
     sys.modules.setdefault("scipy", absent)
 
 
-def _emitted(compiled: list[list[str]], level: Level) -> bytes:
+def _emitted(compiled: list[list[str]], level: CpuLevel) -> bytes:
     _leave_scipy_out()
     from tamis.kernels.building.emit import Compiled, machine_code
 
@@ -105,11 +109,11 @@ def _in_child(function: Callable[[], bytes], what: str) -> bytes:
         return answer.read()
 
 
-# -- making one library --------------------------------------------------------------------------------------------------
-def make(group: str, level: Level, folder: Path, frugal: bool = True, done: Done = lambda _: None) -> Path:
+# -- making one library -----------------------------------------------------------------------------------------------
+def make(group: str, level: CpuLevel, folder: Path, frugal: bool = True, done: Done = lambda _: None) -> Path:
     """Compile a group, try the library, and put it into a folder under its name. TamisError where it is no good.
 
-    `done` is told how many kernels more are compiled.
+    `done` is called with the number of kernels that were compiled since.
     """
     data = library.signed(shared_library(group, level, frugal, done))
     with tempfile.TemporaryDirectory(prefix="tamis-try-") as trial:
@@ -122,8 +126,11 @@ def make(group: str, level: Level, folder: Path, frugal: bool = True, done: Done
     return path
 
 
-def check(group: str, level: Level, path: Path) -> None:
-    """Have another process load a library and call kernels whose answers are known. TamisError where that goes wrong."""
+def check(group: str, level: CpuLevel, path: Path) -> None:
+    """Have another process load a library and call kernels whose answers are known.
+
+    TamisError where that goes wrong.
+    """
     done = subprocess.run(
         [sys.executable, "-P", "-c", _CHECK, SOURCE, group, str(path)],
         env={**os.environ, "TAMIS_KERNELS": level.name},
@@ -136,7 +143,7 @@ def check(group: str, level: Level, path: Path) -> None:
         raise TamisError(f"kernels: what was compiled of group {group!r} is no good: {why}")
 
 
-# -- the command ---------------------------------------------------------------------------------------------------------
+# -- the command ------------------------------------------------------------------------------------------------------
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser("tamis.kernels.compile", description="Compile kernels into shared libraries.")
     parser.add_argument("groups", nargs="*", help="all of them if none is named; 'records' is the one that all need")
@@ -165,7 +172,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _run(groups: list[str], level: Level, given: argparse.Namespace) -> tuple[int, float]:
+def _run(groups: list[str], level: CpuLevel, given: argparse.Namespace) -> tuple[int, float]:
     began_s = time.perf_counter()
     folder = given.folder or cache.new_folder(level.name)
     if folder is None:
@@ -200,7 +207,7 @@ def _run(groups: list[str], level: Level, given: argparse.Namespace) -> tuple[in
     return len(missing), time.perf_counter() - began_s
 
 
-def _side_by_side(groups: list[str], level: Level, folder: Path, given: argparse.Namespace) -> None:
+def _side_by_side(groups: list[str], level: CpuLevel, folder: Path, given: argparse.Namespace) -> None:
     """Run one process per group, `--jobs` of them at a time, the longest first."""
     waiting = sorted(groups, key=lambda group: sum(map(n_kernels, module_names(group))))
     running: list[subprocess.Popen[bytes]] = []

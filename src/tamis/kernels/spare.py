@@ -1,11 +1,12 @@
-"""Large buffers that the next unit of a worker uses again.
+"""A pool of large buffers that the next unit of a worker reuses.
 
-The kernel clears every page that it hands out: for a worker that reads a block and unescapes its texts that is twice the input,
-a tenth of its CPU time. So between two units that follow each other at once a worker keeps its block and its text buffer.
+The kernel clears every page that it gives out: for a worker that reads a block and unescapes its texts that is twice
+the input, a tenth of its CPU time. So between two units that follow each other at once a worker keeps its block and
+its text buffer.
 
-Whoever takes a buffer hands it back by letting go of it: Python tells the pool when the array that was handed out, and with it every slice, view and
-Arrow buffer made from it, is gone (`weakref.finalize`). Whatever a stage keeps, it keeps, and is not in the pool. What
-is in the pool is not counted as held by stages: who is idle gives it back to the system (`drop`), and in the next unit it is part of what that takes anyway.
+A buffer comes back when the array that was given out, and with it every slice, view and Arrow buffer made from it, is
+garbage (`weakref.finalize`). What a stage keeps is not in the pool. The pool does not count as memory held by stages:
+an idle worker returns it to the system (`drop`), and in the next unit it is part of what that takes anyway.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def take(name: str, n_bytes: int) -> Bytes:
     if memory is None or not n_bytes <= memory.size <= n_bytes + n_bytes // 8:
         del memory  # before there is another one
         memory = np.empty(n_bytes + n_bytes // 16, np.uint8)  # the next one may be a little larger
-    # Over a memoryview, not a slice: numpy lets views of a slice refer to the whole, and then nobody would know who uses it.
+    # Over a memoryview, not a slice: numpy lets views of a slice refer to the whole, and then nobody would know who
+    # uses it.
     lent = np.frombuffer(memoryview(memory), np.uint8, n_bytes)  # type: ignore[arg-type]
     weakref.finalize(lent, _hand_back, name, memory).atexit = False
     return lent

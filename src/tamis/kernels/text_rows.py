@@ -1,7 +1,8 @@
 """Rows of string columns, taken and replaced by copying bytes once.
 
-Arrow's own `take` and `replace_with_mask` build their result value by value in a buffer that grows: ten times as slow for long texts.
-For string, binary and their large kinds; everything else is Arrow's, by way of the large kinds for views.
+Arrow's own `take` and `replace_with_mask` build their result value by value in a growing buffer: ten times as slow
+for long texts. Covers string, binary and their large kinds; everything else goes to Arrow, by way of the large kinds
+for views.
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ def packages() -> dict[str, Any]:
 def kernels() -> dict[str, Any]:
     """Return the CPU level of the loaded kernels, whether they are ready, and where a checkout caches its own."""
     from tamis.kernels.loading import cache, levels, library
-    from tamis.kernels.loading.groups import all_groups
+    from tamis.kernels.loading.library import all_groups
 
     if levels.runs_python():
         return {"level": levels.PYTHON, "ready": True, "cache_dir": None}

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 
 from tamis.kernels.loading import library
-from tamis.kernels.loading.levels import Level
+from tamis.kernels.loading.levels import CpuLevel
 
 _MAIN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from tamis.kernels.compile import main; sys.exit(main())"
 SOURCE = str(library.HERE.parents[1])
@@ -22,7 +22,7 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-P", "-c", _MAIN, SOURCE, *arguments]
 
 
-def environment(level: Level, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def environment(level: CpuLevel, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the environment of a compiler process.
 
     numba reads the CPU from it, string hashes must not vary, and numpy's OpenBLAS must not allocate memory for every

@@ -1,11 +1,13 @@
-"""From kernels that numba compiled to one object file: a linker makes a shared library of it. Only for compiling.
+"""From kernels that numba compiled to one object file, which a linker turns into a shared library. Only for compiling.
 
-Python comes into a kernel by a small function beside it, its entry, which takes all arguments as one row of 8-byte slots. Slot 0 is the
-address for the result. Then follow the arguments: a number takes one slot, an array two, address and length. What numba
-compiled returns a status; its arguments are where to put the result, where to put what an exception says, and then every number
-as it is and every array as seven: owner and parent (none here), items, bytes per item, address, length, step.
+Python calls a kernel through a small function, its entry, that takes all arguments as one row of 8-byte slots. Slot 0
+is the address for the result. A number takes one further slot, an array two: address and length. A function that
+numba compiled returns a status; its arguments are the address of the result, the address of the description of an
+exception, and then every number as it is and every array as seven values: owner and parent (none here), items, bytes
+per item, address, length, step.
 
-Only entries can be seen from outside the library. Their names hold the signature, so that none is called with other arguments.
+Only entries are visible from outside the library. Their names contain the signature, so that none is called with
+other arguments.
 """
 
 from __future__ import annotations
@@ -16,14 +18,22 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 
 from tamis.kernels.language.types import Array, Scalar, Signature, entry_symbol
-from tamis.kernels.loading.levels import Level
+from tamis.kernels.loading.levels import CpuLevel
 
 _I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _BYTES = _I8.as_pointer()
 _TYPES: dict[str, Any] = {
-    "boolean": _I8, "uint8": _I8, "uint16": ir.IntType(16), "int16": ir.IntType(16), "uint32": _I32, "int32": _I32, "uint64": _I64, "int64": _I64,
-    "float32": ir.FloatType(), "float64": ir.DoubleType(),
-}  # fmt: skip
+    "boolean": _I8,
+    "uint8": _I8,
+    "uint16": ir.IntType(16),
+    "int16": ir.IntType(16),
+    "uint32": _I32,
+    "int32": _I32,
+    "uint64": _I64,
+    "int64": _I64,
+    "float32": ir.FloatType(),
+    "float64": ir.DoubleType(),
+}
 _ITEM_BYTES = {
     "uint8": 1,
     "uint16": 2,
@@ -47,7 +57,7 @@ class Compiled(NamedTuple):
     code: str
 
 
-def machine_code(kernels: list[Compiled], level: Level) -> bytes:
+def machine_code(kernels: list[Compiled], level: CpuLevel) -> bytes:
     """Return one relocatable, position-independent object file with the kernels and their entries.
 
     It is compiled for CPUs of this level.

@@ -1,4 +1,4 @@
-"""An object file into a shared library, by whichever linker there is: a C compiler's, a bare one, or that of the package ziglang."""
+"""Link an object file into a shared library, by a C compiler, a bare linker, or that of the package ziglang."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 
 from tamis.errors import TamisError
 
-# Nothing of the C library is linked in or asked for by version: memcpy and the like are found in the process that loads it.
+# Nothing of the C library is linked in or asked for by version: memcpy and the like are found in the process that
+# loads it.
 _COMMANDS = (
     ["cc", "-shared", "-nostdlib"],
     ["gcc", "-shared", "-nostdlib"],

@@ -1,4 +1,7 @@
-"""`python -m tamis.kernels.building.tables FOLDER`: put the Unicode table of this Python into a folder. Part of the build of a package."""
+"""Store the Unicode table of the running Python in a folder, as part of building a package.
+
+Run as `python -m tamis.kernels.building.tables FOLDER`.
+"""
 
 from __future__ import annotations
 

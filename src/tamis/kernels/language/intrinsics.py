@@ -1,9 +1,10 @@
 """Loads, stores and 64-byte vector comparisons that numba has no spelling for.
 
 All of them index without numba's wrap-around of negative indices and without bounds checks: the callers' loops prove
-the bounds. Arrays or pointers are taken alike. The comparisons are plain LLVM vectors of 64 bytes, so the same source gives AVX-512, AVX2, SSE2 or NEON
-code. Bit k of a mask belongs to byte index + k; every buffer given to a mask must hold 64 bytes. Hosts are little-endian, as are all that numba runs on.
-What each one means in plain Python is in `plain.py`, for TAMIS_KERNELS=python.
+the bounds. Arrays or pointers are taken alike. The comparisons are plain LLVM vectors of 64 bytes, so the same source
+gives AVX-512, AVX2, SSE2 or NEON code. Bit k of a mask belongs to byte index + k; every buffer given to a mask must
+hold 64 bytes. Hosts are little-endian, as are all that numba runs on. What each one means in plain Python is in
+`plain.py`, for TAMIS_KERNELS=python.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
@@ -52,7 +53,7 @@ def in_every_lane(builder, kind, value):
 
 @intrinsic(plain.pointer)
 def pointer(typingctx, array):
-    """Address of the first item, to hand to helpers: an array would be counted up and down, atomically, at each call.
+    """Return the address of the first item, to pass to helpers: an array is reference-counted atomically at each call.
 
     With arrays the scanner took 650 ns for a record of 25 bytes, with pointers a tenth of that.
     """
@@ -102,7 +103,7 @@ def prefetch(typingctx, array, index):
 
 @intrinsic(plain.load_u64)
 def load_u64(typingctx, array, index):
-    """Eight bytes from a uint8 array, little-endian, at any alignment."""
+    """Load eight bytes from a uint8 array, little-endian, at any alignment."""
 
     def codegen(context, builder, sig, args):
         return loaded(context, builder, sig, args, 0, _I64)
@@ -112,7 +113,7 @@ def load_u64(typingctx, array, index):
 
 @intrinsic(plain.store_u64)
 def store_u64(typingctx, array, index, value):
-    """Eight bytes into a uint8 array, at any alignment."""
+    """Store eight bytes into a uint8 array, at any alignment."""
 
     def codegen(context, builder, sig, args):
         return stored(context, builder, sig, args, 0, args[2])
@@ -158,7 +159,7 @@ def copy_block(typingctx, target, target_index, source, source_index):
 
 @intrinsic(plain.copy_bytes)
 def copy_bytes(typingctx, target, target_index, source, source_index, n_bytes):
-    """memcpy between two uint8 arrays."""
+    """Copy bytes between two uint8 arrays that do not overlap (memcpy)."""
 
     def codegen(context, builder, sig, args):
         to = address(context, builder, sig.args[0], args[0], args[1])
@@ -171,7 +172,7 @@ def copy_bytes(typingctx, target, target_index, source, source_index, n_bytes):
 
 @intrinsic(plain.lowest_bit)
 def lowest_bit(typingctx, mask):
-    """Position of the lowest set bit of a uint64 that is not zero."""
+    """Return the position of the lowest set bit of a uint64 that is not zero."""
 
     def codegen(context, builder, sig, args):
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
@@ -181,7 +182,7 @@ def lowest_bit(typingctx, mask):
 
 @intrinsic(plain.count_bits)
 def count_bits(typingctx, mask):
-    """Number of set bits of a uint64."""
+    """Count the set bits of a uint64."""
 
     def codegen(context, builder, sig, args):
         return builder.ctpop(args[0])

@@ -1,9 +1,10 @@
-"""The only place that knows how kernels become machine code.
+"""How kernels become machine code; no other module knows it.
 
-`kernel(signature)` marks a function that Python calls: compiled for exactly that signature, beforehand, by a process that does
-nothing else (kernels/compile.py), and called through kernels/loading/native.py. `helper` is for functions that only kernels call; they become part of their
-callers' machine code. `intrinsic` is for those that are written in LLVM's terms. Wherever nothing is compiled, the
-last two are never called, and numba is not imported. With TAMIS_KERNELS=python all of them are plain Python.
+`kernel(signature)` marks a function that Python calls: compiled beforehand for exactly that signature by a separate
+process (kernels/compile.py), and called through kernels/loading/native.py. `helper` marks functions that only kernels
+call; they become part of their callers' machine code. `intrinsic` marks those that generate LLVM code themselves.
+Where nothing is compiled, the last two are never called, and numba is not imported. With TAMIS_KERNELS=python all of
+them are plain Python.
 """
 
 from __future__ import annotations

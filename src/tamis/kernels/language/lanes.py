@@ -1,7 +1,7 @@
-"""Products and sums of 96 numbers of 16 bits at a time, and 8 x 8 of them turned over: what scaling images takes.
+"""Products and sums of 96 16-bit numbers at a time, and 8 x 8 transposition: the operations for scaling images.
 
-Numbers are fixed point: a product is (a * b + 2**14) >> 15, which is one instruction of x86 for all lanes of a register; the same to the bit
-on every CPU. Bounds are the callers' to prove. What each one means in plain Python is in `plain.py`.
+Numbers are fixed point: a product is (a * b + 2**14) >> 15, one x86 instruction for all lanes of a register, with the
+same result on every CPU. Callers prove the bounds. `plain.py` has the same operations in plain Python.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 

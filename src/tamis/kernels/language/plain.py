@@ -1,7 +1,8 @@
-"""What the intrinsics of kernels mean, in plain Python: with TAMIS_KERNELS=python every kernel's own body runs, step by step.
+"""Intrinsics of kernels in plain Python: with TAMIS_KERNELS=python every kernel's own body runs, step by step.
 
-Numbers behave as in compiled kernels: integers of up to 64 bits with a sign are int64 (so that a byte plus one does not wrap), uint64 wraps
-at 2**64, and what is stored is cut to the size of its place. A pointer is the array itself.
+Numbers behave as in compiled kernels: signed integers of up to 64 bits are int64 (so that a byte plus one does not
+wrap), uint64 wraps at 2**64, and values are cut to the type of the array that they are stored in. A pointer is the
+array itself.
 """
 
 from __future__ import annotations

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Scalar:
-    """A number, by numba's name. Called with the types of arguments it gives the signature of a function that returns it."""
+    """A number, by numba's name.
+
+    Called with the types of arguments it gives the signature of a function that returns it.
+    """
 
     name: str
 

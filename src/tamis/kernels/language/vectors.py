@@ -1,7 +1,7 @@
-"""What CPUs with wide vectors do in one step, for loops that otherwise go byte by byte or word by word.
+"""Operations that CPUs with wide vectors do in one step, for loops that otherwise go byte by byte or word by word.
 
-Each has a plain counterpart where it is used; which one is compiled follows from what the CPU has (`HAS_...`). A bit k of a mask
-belongs to byte index + k.
+Each has a plain counterpart where it is used; the CPU level decides which one is compiled (`HAS_...`). Bit k of a
+mask belongs to byte index + k.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
@@ -82,7 +82,7 @@ def _store_places(first, last):
 
 @intrinsic()
 def store_places(typingctx, target, index, base, bits):
-    """base + k for each bit k, one behind the other, to target[index:]: the first 32 of them. So many are written in any case."""
+    """Write base + k for each set bit k to target[index:]: the first 32 of them, and always 32 items."""
     return types.void(target, types.int64, types.int64, types.uint64), _store_places(0, 32)
 
 
@@ -118,9 +118,12 @@ def _load_eight(context, builder, sig, args, marks, shift):
 
 @intrinsic()
 def hash_eight(typingctx, source, marks, index, out, out_index, k1, k2, k3):
-    """`_words.hash_word` of eight words, by begin and end from marks[index:], to out[out_index:]. Bits of those that are too long.
+    """`_words.hash_word` of eight words, by begin and end from marks[index:], to out[out_index:].
 
-    Sixteen bytes from the begin of every word must be there to be read. What is written for words of more than 16 is nothing.
+    Bits of those that are too long.
+
+    Sixteen bytes from the begin of every word must be there to be read. What is written for words of more than 16 is
+    nothing.
     """
 
     def codegen(context, builder, sig, args):

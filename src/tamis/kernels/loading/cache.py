@@ -1,6 +1,6 @@
-"""The private folder for kernels that were compiled on this machine: for checkouts with edited kernels, and CPUs without libraries.
+"""The private folder for kernels compiled on this machine: for edited kernels, and for CPUs without shipped libraries.
 
-It holds machine code, so a folder that others can write to, or that somebody else made, is never used.
+It holds machine code, so a folder that others can write to, or that another user made, is never used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Calls of kernels whose answers are known: what a library must pass before it is used.
+"""Calls of kernels with known answers, which a library must pass before it is used.
 
-Not a test of kernels (those are in tests/kernels): a look whether machine code that was compiled, linked and loaded does what it should on
-this CPU at all. Every kernel of the group must be there, and those called here use its widest instructions.
+Not a test of kernels (those are in tests/kernels): it finds out whether machine code that was compiled, linked and
+loaded works on this CPU at all. Every kernel of the group must be present, and those called here use its widest
+instructions.
 """
 
 from __future__ import annotations
@@ -76,15 +77,15 @@ def _pixels() -> tuple[object, object]:
 
 
 def _tokens() -> tuple[object, object]:
-    from tamis.kernels.tokens.word_ids import Cut, Wanted, word_ids
+    from tamis.kernels.tokens.word_ids import Cut, IdRequest, word_ids
     from tamis.kernels.tokens.word_table import WordTable
 
     text = "the cat sat on the caf\u00e9's mat\u3000" * 8
     buf, table = np.frombuffer(text.encode(), np.uint8), WordTable()
     table.add([b"the", b"cat", b"'"], [[1], [2, 3], [4]])
-    wanted, spans = Wanted(9, 9), (np.array([0, 0]), np.array([8, buf.size]))
+    wanted, spans = IdRequest(9, 9), (np.array([0, 0]), np.array([8, buf.size]))
     found = word_ids(buf, *spans, Cut(" \u3000", "'", ["<"]), wanted, table, WordTable(), 100)
-    told = {buf[a:b].tobytes().decode() for a, b in zip(found.told_starts, found.told_ends, strict=True)}
-    return (found.ids.tolist(), found.status.tolist(), sorted(told)), (
+    missing = {buf[a:b].tobytes().decode() for a, b in zip(found.missing_starts, found.missing_ends, strict=True)}
+    return (found.ids.tolist(), found.status.tolist(), sorted(missing)), (
         *([1, 2, 3], [1, 2], ["caf\u00e9", "on", "s", "sat"]),
     )

@@ -1,7 +1,7 @@
-"""Compiling kernels for which there is no library: those of a checkout that were edited, or of a CPU that the package has none for.
+"""Compiling kernels that have no library: those edited in a checkout, or of a CPU that the package has none for.
 
-Happens in a process of its own (kernels/compile.py), under its own memory limit, one group after the other: before a run (engine/run/compiling.py), or where a
-kernel is called first.
+Runs in a process of its own (kernels/compile.py), under its own memory limit, one group after the other: before a run
+(engine/run/compiling.py), or where a kernel is called first.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import IO
 from tamis.errors import TamisError
 from tamis.kernels.building.compile_process import command, environment, n_kernels
 from tamis.kernels.loading import cache, library
-from tamis.kernels.loading.groups import module_names
-from tamis.kernels.loading.levels import Level, this_level
+from tamis.kernels.loading.levels import CpuLevel, this_level
+from tamis.kernels.loading.library import module_names
 
 NEED_BYTES = 205_000_000  # of the process that compiles and its child together, measured for the largest module
 DATA_BYTES = 240_000_000  # what each of the two may have of its own; more ends it
@@ -30,12 +30,15 @@ _KERNEL_S = 0.6  # a first guess
 
 
 class Compilation:
-    """The process that compiles the missing ones of some groups, from its start to its end. Use as a context manager."""
+    """The process that compiles the missing ones of some groups, from its start to its end.
+
+    Use as a context manager.
+    """
 
     def __init__(
         self,
         groups: Sequence[str],
-        level: Level | None = None,
+        level: CpuLevel | None = None,
         folder: Path | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
@@ -110,7 +113,7 @@ class Compilation:
 
 
 @contextlib.contextmanager
-def compiled_elsewhere(group: str, level: Level) -> Iterator[Path]:
+def compiled_elsewhere(group: str, level: CpuLevel) -> Iterator[Path]:
     """Compile the library of a group now and yield its path.
 
     If no cache folder can be used, the library is deleted afterwards. Prints a message, because it takes some seconds.
@@ -130,12 +133,12 @@ def compiled_elsewhere(group: str, level: Level) -> Iterator[Path]:
 
 
 def _reason(said: str) -> str:
-    """Return the output of a failed process with its last line first: commands show one line, logs all.
+    r"""Return the output of a failed process with its last line first: commands show one line, logs all.
 
     >>> _reason("kernels: compiling them needs numba: pip install 'tamis[compile]'")
     "compiling them needs numba: pip install 'tamis[compile]'"
-    >>> _reason("Traceback (most recent call last):\\nImportError: no numba")
-    'ImportError: no numba\\nTraceback (most recent call last):'
+    >>> _reason("Traceback (most recent call last):\nImportError: no numba")
+    'ImportError: no numba\nTraceback (most recent call last):'
     """
     *before, last = said.split("\n")
     return "\n".join([last.removeprefix("kernels: "), *before])

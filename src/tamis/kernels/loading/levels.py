@@ -1,7 +1,8 @@
-"""CPU levels: for which sets of instructions there are compiled kernels, and which of them this CPU can run. Pure but for `cpu_flags`.
+"""CPU levels: the instruction sets that there are compiled kernels for, and those that this CPU can run.
 
-The levels v2, v3 and v4 are those of the x86-64 psABI; the highest one adds the byte compression that all CPUs with AVX-512 since
-Ice Lake and Zen 4 have, and which unescaping and word splitting are written for. Other CPUs have one level of their own.
+Pure but for `cpu_flags`. The levels v2, v3 and v4 are those of the x86-64 psABI; the highest one adds the byte
+compression that all CPUs with AVX-512 since Ice Lake and Zen 4 have, and which unescaping and word splitting are
+written for. Other CPUs have one level of their own.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tamis.errors import UsageError
 
 
 @dataclass(frozen=True)
-class Level:
+class CpuLevel:
     """`flags`: as /proc/cpuinfo names what a CPU must have; `cpu` and `features`: the same to LLVM."""
 
     name: str
@@ -31,16 +32,16 @@ _V4 = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 _VBMI2 = _V4 | {"avx512vbmi", "avx512_vbmi2"}
 
 LEVELS = (  # the best first
-    Level("x86-64-v4-vbmi2", "x86_64", _VBMI2, "x86-64-v4", "+avx512vbmi,+avx512vbmi2"),
-    Level("x86-64-v4", "x86_64", _V4, "x86-64-v4"),
-    Level("x86-64-v3", "x86_64", _V3, "x86-64-v3"),
-    Level("x86-64-v2", "x86_64", _V2, "x86-64-v2"),
-    Level("aarch64", "aarch64", frozenset(), "generic"),
+    CpuLevel("x86-64-v4-vbmi2", "x86_64", _VBMI2, "x86-64-v4", "+avx512vbmi,+avx512vbmi2"),
+    CpuLevel("x86-64-v4", "x86_64", _V4, "x86-64-v4"),
+    CpuLevel("x86-64-v3", "x86_64", _V3, "x86-64-v3"),
+    CpuLevel("x86-64-v2", "x86_64", _V2, "x86-64-v2"),
+    CpuLevel("aarch64", "aarch64", frozenset(), "generic"),
 )
 PYTHON = "python"  # TAMIS_KERNELS=python: no compiled kernels at all
 
 
-def named(name: str) -> Level:
+def named(name: str) -> CpuLevel:
     for level in LEVELS:
         if level.name == name:
             return level
@@ -49,7 +50,7 @@ def named(name: str) -> Level:
     )
 
 
-def runnable(machine: str, flags: Collection[str]) -> list[Level]:
+def runnable(machine: str, flags: Collection[str]) -> list[CpuLevel]:
     """Return the levels that a CPU with these flags can run, the best first.
 
     >>> [level.name for level in runnable("x86_64", _V3)]
@@ -60,7 +61,7 @@ def runnable(machine: str, flags: Collection[str]) -> list[Level]:
     return [level for level in LEVELS if level.machine == machine and level.flags <= set(flags)]
 
 
-def chosen(machine: str, flags: Collection[str], asked: str = "") -> Level:
+def chosen(machine: str, flags: Collection[str], asked: str = "") -> CpuLevel:
     """Return the level whose kernels are to be loaded: the best one, or the one requested."""
     can = runnable(machine, flags)
     if not asked and can:
@@ -68,13 +69,14 @@ def chosen(machine: str, flags: Collection[str], asked: str = "") -> Level:
     if asked and named(asked) in can:
         return named(asked)
     lacks = "" if not asked else f" (it lacks {', '.join(sorted(named(asked).flags - set(flags))) or machine})"
+    problem = f"this CPU cannot run those for {asked}" if asked else f"there are none for this CPU ({machine})"
     raise UsageError(
-        f"kernels: {f'this CPU cannot run those for {asked}' if asked else f'there are none for this CPU ({machine})'}{lacks}; "
-        f"it can run: {', '.join(level.name for level in can) or 'none'}. TAMIS_KERNELS=python runs them without compiling, slowly"
+        f"kernels: {problem}{lacks}; it can run: {', '.join(level.name for level in can) or 'none'}. "
+        "TAMIS_KERNELS=python runs them without compiling, slowly"
     )
 
 
-def this_level() -> Level:
+def this_level() -> CpuLevel:
     """Return the level for this process, determined by TAMIS_KERNELS and the CPU."""
     return chosen(platform.machine(), cpu_flags(), os.environ.get("TAMIS_KERNELS", ""))
 

@@ -1,37 +1,43 @@
-"""Where the compiled kernels of a group are, and whether they are there. Imports neither numpy nor numba.
+"""Where the compiled kernels of a group are, and whether they exist. Imports neither numpy nor numba.
 
-Kernels come in groups, one per folder: "records", which every job needs, and others ("text", "sketch", "pixels", "tokens"), so that a run
-compiles and loads only what its stages need. A group is one shared library per CPU level (levels.py). Its file name holds a hash of
-all sources that its machine code is made of, so that a library is found exactly while the sources are those it was made from.
-Installed packages have the libraries in `built/`, beside the sources. In a checkout whose kernels were edited they are compiled at first use
-and kept in a private folder of the user (cache.py). A file ends in the digest of what is before it.
+Kernels come in groups, one per folder: "records", which every job needs, and others ("text", "sketch", "pixels",
+"tokens"), so that a run compiles and loads only what its stages need. A group is one shared library per CPU level
+(levels.py). Its file name contains a hash of all sources that its machine code is made of: a library is found only
+while the sources are unchanged. Installed packages have the libraries in `built/`, next to the sources. Kernels that
+were edited in a checkout are compiled at first use and stored in a private folder of the user (cache.py). A file ends
+in the digest of its contents.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
+import pkgutil
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
 from tamis.kernels.loading import cache
-from tamis.kernels.loading.levels import Level, runs_python, this_level
+from tamis.kernels.loading.levels import CpuLevel, runs_python, this_level
 
 HERE = Path(__file__).resolve().parents[1]
 BUILT = HERE / "built"
 _DIGEST_BYTES = 32
 RECORDS = "records"
 """The group that every job needs. Others have helpers of its modules compiled into their kernels."""
-# What the machine code of every group is made of, beside the kernels themselves and all of language/ but what only Python runs.
+# What the machine code of every group is made of, beside the kernels themselves and all of language/ but what only
+# Python runs.
 _ALWAYS = ("__init__.py", "loading/levels.py", "building/emit.py", "building/compile_process.py")
+
+_NO_KERNELS = ("building", "language", "loading")
 
 
 def are_ready(groups: Iterable[str] = (RECORDS,)) -> bool:
-    """True when there are libraries of all these groups for this CPU, so that nothing needs to be compiled."""
+    """Return True if there are libraries of all these groups for this CPU, so that nothing needs to be compiled."""
     return runs_python() or all(find(group) is not None for group in groups)
 
 
-def find(group: str, level: Level | None = None) -> Path | None:
+def find(group: str, level: CpuLevel | None = None) -> Path | None:
     """Return the path of a group's library: next to the sources, or in the user's own cache folder."""
     level = level or this_level()
     shipped = BUILT / level.name / file_name(group)
@@ -70,6 +76,27 @@ def source_key(group: str) -> str:
     return digest.hexdigest()[:16]
 
 
+# -- groups -----------------------------------------------------------------------------------------------------------
+def module_names(group: str) -> list[str]:
+    """Return the module names of a group."""
+    return [f"tamis.kernels.{group}.{m.name}" for m in pkgutil.iter_modules([str(HERE / group)]) if not m.ispkg]
+
+
+def import_all(group: str) -> list[str]:
+    """Import every module of a group."""
+    names = module_names(group)
+    for name in names:
+        importlib.import_module(name)
+    return names
+
+
+def all_groups() -> list[str]:
+    """Return every folder that has kernels, the one that all jobs need first."""
+    folders = [module.name for module in pkgutil.iter_modules([str(HERE)]) if module.ispkg]
+    return [RECORDS, *(name for name in folders if name not in (RECORDS, *_NO_KERNELS))]
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
 def signed(data: bytes) -> bytes:
     """Return the contents of a library as stored on disk, with its digest appended."""
     return data + hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()

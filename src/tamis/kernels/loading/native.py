@@ -1,4 +1,7 @@
-"""Compiled kernels, loaded and called without numba: shared libraries, by ctypes. How arguments are handed over: kernels/building/emit.py."""
+"""Compiled kernels, loaded from shared libraries and called by ctypes, without numba.
+
+See building/emit.py for the arguments.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,8 @@ import numpy as np
 from tamis.errors import TamisError
 from tamis.kernels.language.types import Array, Signature, entry_symbol
 from tamis.kernels.loading import library
-from tamis.kernels.loading.groups import import_all
 from tamis.kernels.loading.levels import this_level
+from tamis.kernels.loading.library import import_all
 
 _SLOTS = {"boolean": "?7x", "float32": "f4x", "float64": "d", "uint64": "Q"}  # others as signed numbers of 8 bytes
 _NUMBERS: dict[str, Callable[[Any], Any]] = {"boolean": bool, "float32": float, "float64": float}
@@ -110,8 +113,8 @@ def _is_array(value: Any, dtype: np.dtype[Any], readonly: bool) -> bool:
 
 
 def _refusal(kernel: Kernel | PythonKernel, value: Any) -> TypeError:
-    told = f"an array of {value.dtype}, shape {value.shape}" if isinstance(value, np.ndarray) else repr(type(value))
-    return TypeError(f"{kernel.name}: expected {kernel.signature}, without gaps, got {told}")
+    received = f"an array of {value.dtype}, shape {value.shape}" if isinstance(value, np.ndarray) else repr(type(value))
+    return TypeError(f"{kernel.name}: expected {kernel.signature}, without gaps, got {received}")
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -122,7 +125,10 @@ _Address = Callable[[np.ndarray[Any, Any]], int]
 
 
 def _fastest_address() -> _Address:
-    """Arrow tells where the items of an array are in a fifth of the time that numpy takes. It is absent only where kernels are built."""
+    """Return the function for the address of an array: Arrow's is five times as fast as numpy's.
+
+    Arrow is absent only where packages are built.
+    """
     try:
         from pyarrow import py_buffer
     except ImportError:
@@ -133,7 +139,7 @@ def _fastest_address() -> _Address:
 _address: _Address = lambda array: array.ctypes.data  # noqa: E731 - until the first library is loaded
 
 
-# -- the machine code of a group ----------------------------------------------------------------------------------------
+# -- the machine code of a group --------------------------------------------------------------------------------------
 class Library:
     """A shared library of kernels; every entry is a function of the C kind."""
 

@@ -1,7 +1,8 @@
 """The square in the middle of an image, scaled: bicubic and antialiased, in fixed point.
 
-First down the columns, then along the rows, 32 rows of the result at a time: for the second step they are turned over, so that both add whole
-vectors; the result of that is made in tiles of 32 x 32 pixels, which stay in the nearest cache. Bytes are brightness; between the steps it has seven bits below the point, so that the result is the exact one but for rounding (a
+First down the columns, then along the rows, 32 rows of the result at a time: they are transposed in between, so that
+both steps add whole vectors. The result is made in tiles of 32 x 32 pixels, which stay in the nearest cache. Bytes
+are brightness; between the steps it has seven bits below the point, so that the result is exact but for rounding (a
 hundredth of one level on average, before it is rounded to whole ones).
 """
 # Compiled functions carry their types in the signatures of the kernels; numbers there change from int to int64.
@@ -72,7 +73,10 @@ def _scale(pixels, first, row_bytes, n_columns, starts, weights_in, n_taps, rows
 def scaled_square(
     pixels: np.ndarray[Any, np.dtype[np.uint8]], side: int, room: Any
 ) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """uint8 [side, side, 3] of uint8 [height, width, 3]. `room(name, n)`: n bytes for passing use, whatever is in them."""
+    """uint8 [side, side, 3] of uint8 [height, width, 3].
+
+    `room(name, n)`: n bytes for passing use, whatever is in them.
+    """
     height, width = pixels.shape[:2]
     short = min(height, width)
     left, top = (width - short) // 2, (height - short) // 2

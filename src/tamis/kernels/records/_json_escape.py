@@ -1,4 +1,7 @@
-"""JSON escapes, code points as UTF-8, and keys compared after unescaping. Helpers for kernels; input is validated JSON."""
+"""JSON escapes, code points as UTF-8, and keys compared after unescaping.
+
+Helpers for kernels; input is validated JSON.
+"""
 # Compiled functions carry their types in the signatures of the kernels.
 # mypy: disable-error-code="no-untyped-def"
 

@@ -281,7 +281,10 @@ FIRST_KEY, NEXT_KEY, FIRST_VALUE, NEXT_VALUE, AFTER_VALUE = range(5)
 
 @helper
 def container_end(buf, last, p, e, n_open, stack):
-    """End of the object or array that begins at p, inside `n_open` others; BAD or DEEP. `stack` has one bit per level."""
+    """End of the object or array that begins at p, inside `n_open` others; BAD or DEEP.
+
+    `stack` has one bit per level.
+    """
     level = n_open
     in_object = False
     state = NEXT_VALUE
@@ -350,7 +353,10 @@ def container_end(buf, last, p, e, n_open, stack):
 
 @helper
 def value_end(buf, last, p, e, n_open, stack):
-    """(end, type) of the value at p < e; end is BAD or DEEP when there is none. The end of a string is after its quote."""
+    """(end, type) of the value at p < e; end is BAD or DEEP when there is none.
+
+    The end of a string is after its quote.
+    """
     c = at(buf, p)
     if c == 34:
         q, escaped = string_end(buf, last, p + 1, e)

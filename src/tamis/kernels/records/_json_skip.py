@@ -1,7 +1,7 @@
 """Walking over validated JSON objects: finds the spans of depth-1 members without checking anything again.
 
-Loops are bounded by the record and the buffer all the same, so that a buffer which is not the one that was scanned gives
-wrong spans but never leaves memory.
+Loops are bounded by the record and the buffer all the same, so that a buffer which is not the one that was scanned
+gives wrong spans but never leaves memory.
 """
 # Compiled functions carry their types in the signatures of the kernels.
 # mypy: disable-error-code="no-untyped-def"
@@ -150,7 +150,9 @@ def rescan_kernel(buf, keys, key_ends, scratch, start, close, status, kinds, val
 
 @kernel(types.int64(U8_IN, I64_IN, I64_IN, U8_IN, I64_OUT, I64_OUT, I64_OUT))
 def discover_kernel(buf, start, close, status, slots, first, length):
-    """Distinct raw spellings of depth-1 keys, as spans in order of appearance; their number, or -1 when `first` is full.
+    """Write the distinct raw spellings of depth-1 keys as spans, in order of appearance.
+
+    Returns their number, or -1 when `first` is full.
 
     `slots` is an open-addressing table of -1, a power of two larger than twice first.size.
     """

@@ -1,9 +1,9 @@
 """JSON objects from literals: `{"key":literal,...}` per row.
 
-Literals are byte spans in two buffers seen as one: positions below len(buf) lie in `buf` (raw values of the input), the
-others in `extra` (values encoded anew). Members are written by rising rank, those of equal rank in the order of the keys.
-Two passes over the spans: sizes, then copies. O(members) for ranks that rise already; memory: the output plus 8 bytes per
-row, and 8 bytes per key.
+Literals are byte spans in two buffers seen as one: positions below len(buf) lie in `buf` (raw values of the input),
+the others in `extra` (values encoded anew). Members are written by rising rank, those of equal rank in the order of
+the keys. Two passes over the spans: sizes, then copies. O(members) for ranks that rise already; memory: the output
+plus 8 bytes per row, and 8 bytes per key.
 """
 # Compiled functions carry their types in the signatures of the kernels.
 # mypy: disable-error-code="no-untyped-def"
@@ -93,8 +93,10 @@ def join_rows(
     keys: list[bytes],
     rank: NDArray[Any] | None = None,
 ) -> tuple[Bytes, Offsets]:
-    """(out, out_offsets): rows of (n, K) literal spans (length -1: no such member) under encoded keys `"name":`, each ending
-    in a newline. Without `rank` the order is that of the positions."""
+    """Return (out, out_offsets): one object per row of (n, K) literal spans, each ending in a newline.
+
+    A span of length -1 is an absent member. `keys` are encoded: `"name":`. Without `rank` members come by position.
+    """
     key_off = np.zeros(len(keys) + 1, np.int64)
     np.cumsum([len(k) for k in keys], out=key_off[1:])
     shape = (start.shape[0], len(keys))

@@ -2,8 +2,9 @@
 
 `scan_records` splits at line feeds, validates every line in full and notes the spans of wanted depth-1 fields, in one
 pass. Memory per record: 29 bytes plus 17 per wanted key. Time is linear in bytes; 64 bytes are compared at once (the
-idea of simdjson: bit masks of quotes, backslashes and control characters). `rescan` finds other keys in validated records.
-Two keys that differ only in lone surrogates are the same key: a lone surrogate reads as U+FFFD everywhere in Tamis.
+idea of simdjson: bit masks of quotes, backslashes and control characters). `rescan` finds other keys in validated
+records. Two keys that differ only in lone surrogates are the same key: a lone surrogate reads as U+FFFD everywhere in
+Tamis.
 """
 # Compiled functions carry their types in the signatures of the kernels.
 # mypy: disable-error-code="no-untyped-def"

@@ -69,9 +69,9 @@ def unescaped_narrow(out, to, buf, p, e, last):
 
 @helper
 def unescaped_wide(out, to, buf, p, e, last):
-    """Write the text of a string like `unescaped_narrow`, 64 bytes at a time.
+    r"""Write the text of a string like `unescaped_narrow`, 64 bytes at a time.
 
-    Handles all short escapes of a block at once, and \\u escapes one by one.
+    Handles all short escapes of a block at once, and \u escapes one by one.
     """
     while p < e and p <= last:
         valid = ALL if e - p >= 64 else (ONE << np.uint64(e - p)) - ONE
@@ -140,7 +140,8 @@ def unescape(
     if outside.any():
         row = int(outside.argmax())
         raise ValueError(
-            f"unescape: the value of row {row} ({val_start[row]}, {val_len[row]} bytes) is outside the {buf.size} bytes given"
+            f"unescape: the value of row {row} ({val_start[row]}, {val_len[row]} bytes) is outside the "
+            f"{buf.size} bytes given"
         )
     data = spare.take("text", int(val_len.sum(where=is_text)) + SLACK_BYTES)
     offsets, validity = np.empty(kinds.size + 1, np.int64), np.empty(kinds.size, np.bool_)

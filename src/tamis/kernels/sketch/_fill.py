@@ -46,7 +46,7 @@ def first_round(bins, t, hashes, k, end):
 
 @helper
 def permutations(bins, t, factors, hashes, k, end):
-    """t multiplications per hash; factors holds t odd ones and t summands."""
+    """Fill t bins with t multiplications per hash; `factors` holds t odd factors and t summands."""
     while k < end:
         h = at(hashes, k)
         for b in range(t):
@@ -71,7 +71,7 @@ def later_round(bins, rounds, t, r, fresh, hashes, k, end):
 
 @helper
 def last_rounds(bins, rounds, t, seed, hashes, first, end):
-    """Rounds t to 2t - 1: each fills the one bin of its number with the smallest of all hashes."""
+    """Run rounds t to 2t - 1: each fills the one bin of its number with the smallest of all hashes."""
     for b in range(t):
         if at(rounds, b) < EMPTY:
             continue

@@ -221,5 +221,5 @@ def sketched(
 
 
 def _factors(seed: int, t: int) -> NDArray[np.uint64]:
-    """t odd factors, then t summands."""
+    """Return t odd factors, then t summands."""
     return np.array([mixed(seed ^ k) | (k < t) for k in range(2 * t)], np.uint64)

@@ -68,7 +68,7 @@ def _roots(parents):
 
 
 def new_parents(n: int) -> NDArray[np.uint32]:
-    """n components of one id each."""
+    """Return n components of one id each."""
     if not 0 <= n <= 1 << 32:
         raise UsageError(f"components: ids have 32 bits, so at most {1 << 32} documents; got {n}")
     return np.arange(n, dtype=np.uint32)

@@ -1,10 +1,11 @@
 """Jaccard similarity of the shingle sets of one document and several others, to verify what equal band keys suggest.
 
-The leader's distinct hashes are entries in the order of the text, with a table of open addressing to find them; members
-are streamed against them. Where a member repeats the leader, its next hash is the next entry, and nothing is searched.
-A hit marks its entry with the member's number, so that it counts once; what is not the leader's goes into a second
-table, which is emptied by that number too. With h hits, n entries and m others the similarity is h / (n + m). Where only
-the verdict counts (`lead`), a member is left as soon as n / (n + m) is below the threshold: most share a band by chance.
+The leader's distinct hashes are entries in the order of the text, with a table of open addressing to find them;
+members are streamed against them. Where a member repeats the leader, its next hash is the next entry, and nothing is
+searched. A hit marks its entry with the member's number, so that it counts once; what is not the leader's goes into a
+second table, which is emptied by that number too. With h hits, n entries and m others the similarity is h / (n + m).
+Where only the verdict counts (`lead`), a member is left as soon as n / (n + m) is below the threshold: most share a
+band by chance.
 
 Memory: up to 80 bytes for each byte of the leader and 128 of the longest member, both counted up to `max_shingles`
 (14 MB by default), and 70 kB. Where a document has more distinct shingles, both sets are thinned by the same rule: only
@@ -125,7 +126,9 @@ def _most_shingles(kind, n_bytes):
 def _follow(
     source, size, starts, ends, order, n_order, way, n_most, work, hashes, tables, masks, number, threshold, out
 ):
-    """Similarity of document order[0] and each of order[1:n_order], into `out`. The slots must be empty. The next number.
+    """Write the similarity of document order[0] and each of order[1:n_order] to `out`; return the next number.
+
+    The slots must be empty.
 
     A member is left, with 0, once its others alone keep it below the threshold: at most all n entries can be hits.
     """
@@ -144,7 +147,7 @@ def _follow(
         n_enough = n_most  # others
         if row > 0 and threshold > 0.0 and top == leader_top:
             n_enough = min(n_most, np.int64(n_entries * (1.0 / threshold - 1.0) + 1.0))
-        # As large as this member needs: a small table stays in the nearest cache. What others left there has other numbers.
+        # As large as this member needs: a small table stays in the nearest cache. Entries of others have other numbers.
         n_fit = min(_most_shingles(kind, e - at(starts, document)), n_enough + 1)
         other_mask = np.int64(15)
         while other_mask < 4 * n_fit and other_mask < widest_mask:
@@ -206,7 +209,7 @@ def _similarities(
 
 @helper
 def _hash_all(source, size, starts, ends, first, last, way, work, kept, n_kept, kept_starts, kept_ends):
-    """Shingles of documents [first, last) to `kept`, and where there (in bytes) each begins and ends; False where they may not fit."""
+    """Write the shingles of documents [first, last) to `kept`, and their byte ranges; False where they may not fit."""
     kind, n, power, seed, table, pages, flags = way
     state = work[3]
     total = np.int64(CHUNK + SLACK)  # what the last call may write beyond

@@ -106,7 +106,7 @@ def _scatter(keys, ids, to_keys, to_ids, first, end, shift, n_bits, counts):
 
 @helper
 def _settle(keys, ids, first, end):
-    """Insertion sort, for pairs that are nearly in order."""
+    """Sort pairs that are nearly in order, by insertion."""
     for k in range(first + 1, end):
         key = at(keys, k)
         number = at(ids, k)

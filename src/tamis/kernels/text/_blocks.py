@@ -21,7 +21,7 @@ PAD = 192  # bytes a pad array must have
 
 @helper
 def block_at(source, size, p, e, pad):
-    """(pointer, index) from which 128 bytes can be read as if at p; what lies beyond e is not to be looked at."""
+    """Return (pointer, index) from which 128 bytes can be read as if at p; bytes beyond e are undefined."""
     if p + 128 <= size:
         return source, p
     n_bytes = e - p
@@ -44,7 +44,7 @@ def ascii_spaces(block, i):
 
 @helper
 def wide_spaces(source, p, e, leads, pages, flags):
-    """(bits, overflow): all bytes of the whitespace characters that begin at `leads`; overflow is for the next block."""
+    """Return the bytes of the whitespace characters that begin at `leads`, and those of them in the next block."""
     bits = ZERO
     overflow = ZERO
     while leads != ZERO:
@@ -62,7 +62,7 @@ def wide_spaces(source, p, e, leads, pages, flags):
 
 @helper
 def word_changes(source, size, p, e, pad, pages, flags, inside, overflow):
-    """(bits where a word begins or ends in the block at p, inside, overflow): the last two for the next block.
+    """Return (bits where a word begins or ends in the block at p, inside, overflow), the last two for the next block.
 
     `inside` is 1 when the block before ended in a word; both are 0 at the beginning of a text.
     """
@@ -89,7 +89,7 @@ def line_feed_search(s):
 
 @helper
 def next_line_feed(source, size, e, pad, search):
-    """(place of the next line feed or e, characters before it, whether it is e, search for the one after)."""
+    """Return (position of the next line feed or e, characters before it, whether it is e, search for the next)."""
     p, newlines, leads, n_before = search
     while newlines == ZERO and p + 64 < e:
         p += 64

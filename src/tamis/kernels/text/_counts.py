@@ -1,4 +1,4 @@
-"""What kernels that count share: the numbers of a document are written one behind the other, and given out as columns by name."""
+"""Counts of a document, which kernels write as rows, and the columns by name that they become."""
 # Compiled functions carry their types in the signatures of the kernels.
 # mypy: disable-error-code="no-untyped-def"
 

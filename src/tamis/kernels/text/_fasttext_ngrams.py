@@ -1,8 +1,9 @@
-"""Character n-grams of a word, as fastText hashes them, and the rows of a model's input matrix that they have. Helpers for `fasttext_kernels`.
+"""Character n-grams of a word, hashed as fastText does, and their rows of a model's input matrix. Helpers.
 
-Rows are added in one order, by where an n-gram begins and then by its length, so that a word's sum has the same bits however its n-grams
-were found. Words of ASCII, which are most, are hashed WINDOW places at a time in plain loops over arrays that compilers make vectors of; others
-character by character. Rows lie all over the matrix, and buckets all over their table: both are asked for some steps before they are read.
+Rows are added in one order, by the position of an n-gram and then by its length, so that a word's sum has the same
+bits however its n-grams were found. ASCII words, which are most, are hashed WINDOW positions at a time in plain loops
+over arrays that compilers vectorize; others character by character. Rows are spread over the matrix, and buckets over
+their table: both are prefetched some steps before they are read.
 """
 # Compiled functions carry their types in the signatures of the kernels; numbers there change from int to int64.
 # mypy: disable-error-code="no-untyped-def, assignment"

@@ -1,7 +1,8 @@
-"""Rows of fastText's matrices, dense or product-quantised, read where they lie in the file.
+"""Rows of fastText's matrices, dense or product-quantised, read in place from the file.
 
-A matrix is an array of places, QUANTISED and on: byte offsets of its parts and how rows are coded. Product quantisation: Jegou et
-al. (2011), as fastText stores it: a code per part of a row, 256 centroids per part, and a code for the row's norm.
+A matrix is described by an array of positions, from QUANTISED on: byte offsets of its parts and how rows are coded.
+Product quantisation: Jegou et al. (2011), as fastText stores it: a code per part of a row, 256 centroids per part,
+and a code for the row's norm.
 """
 # Compiled functions carry their types in the signatures of the kernels.
 # mypy: disable-error-code="no-untyped-def"

@@ -1,7 +1,7 @@
-"""Words of a text as fastText splits it, read some at a time so that what is known of them can be asked for early. Helpers for `fasttext_kernels`.
+"""Words of a text as fastText splits it, read ahead so that their slots can be prefetched. Helpers.
 
-What is known of a word of up to KEY_BYTES lies in a slot of eight numbers: the word itself (four), and how many rows its sum has, plus one.
-A word has no NUL, so its bytes filled up with zeros are an exact key, and no word's key is all zeros.
+Data on a word of up to KEY_BYTES is in a slot of eight numbers: the word itself (four), and the number of rows of its
+sum, plus one. A word has no NUL, so its bytes padded with zeros are an exact key, and no word's key is all zeros.
 """
 # Compiled functions carry their types in the signatures of the kernels.
 # mypy: disable-error-code="no-untyped-def"
@@ -41,7 +41,10 @@ def _part(source, size, p, n_bytes):
 
 @helper
 def note_word(source, size, begin, end, n_slots, slots, sums, stride, ahead, n_ahead):
-    """Put a word at place n_ahead of `ahead`, and ask for its slot and its sum. The one after the last slot is for words too long to keep."""
+    """Put a word at place n_ahead of `ahead`, and ask for its slot and its sum.
+
+    The one after the last slot is for words too long to keep.
+    """
     n_bytes = end - begin
     base = AHEAD * n_ahead
     first = _part(source, size, begin, n_bytes)

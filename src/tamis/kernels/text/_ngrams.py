@@ -1,8 +1,9 @@
 """Repeated n-grams of the words of one document. Helpers for the repetition kernel.
 
-An n-gram is repeated only where the (n-1)-grams at its place and the next are, so each level looks at fewer places than the
-one before. Words and pairs of words, by 64-bit hashes, first go through a filter of bytes; repeated pairs get an id in
-the order of first appearance, and from there on the two ids of neighbours are an exact key. The table is emptied by counting up an epoch.
+An n-gram is repeated only where the (n-1)-grams at its place and the next are, so each level looks at fewer places
+than the one before. Words and pairs of words, by 64-bit hashes, first go through a filter of bytes; repeated pairs
+get an id in the order of first appearance, and from there on the two ids of neighbours are an exact key. The table is
+emptied by counting up an epoch.
 """
 # Compiled functions carry their types in the signatures of the kernels; numbers there change from int to int64.
 # mypy: disable-error-code="no-untyped-def, assignment"
@@ -95,7 +96,7 @@ def _noted(filter_, n_bytes, key):
 
 @helper
 def _pairs(n_words, hashes, filter_, n_bytes, places):
-    """Places of pairs of words that may be repeated; the filter holds the words. The number of places.
+    """Write the positions of pairs of words that may be repeated, and return their number; the filter holds the words.
 
     Two rounds of the filter leave a third of all places to the table, which costs five times as much for each.
     """
@@ -133,7 +134,7 @@ def _same_bytes(source, size, p, q, n_bytes):
 
 @helper
 def _same_end(source, p, q, n_bytes):
-    """Compares backwards, so that it stops at the whitespace before a shorter word."""
+    """Compare backwards, so that it stops at the whitespace before a shorter word."""
     k = n_bytes - 1
     while k >= 0:
         if at(source, p + k) != at(source, q + k):
@@ -180,7 +181,9 @@ def n_removed(source, size, s, e, marks, t, n, pad):
 
 @helper
 def levels(source, size, s, e, n_words, n_chars, last_n, duplicates, tops, work, pad, fractions, base):
-    """Levels 2 to last_n; the filter holds all words. `duplicates` and `tops` have bit n where these are wanted.
+    """Compute levels 2 to last_n; the filter holds all words.
+
+    `duplicates` and `tops` have bit n where they are requested.
 
     `work` = (table, slots, epoch, marks, total characters before each word, ids, counts, first places, places, hashes,
     filter). Returns the epoch.
@@ -240,7 +243,7 @@ def levels(source, size, s, e, n_words, n_chars, last_n, duplicates, tops, work,
 
 @helper
 def joined(source, size, s, n_words, n_chars, wanted, work, text, fractions, base):
-    """Gopher's duplicate n-grams: words joined without spaces, and after a duplicate its n words are left out.
+    """Compute Gopher's duplicate n-grams: words joined without spaces; after a duplicate its n words are skipped.
 
     `text` takes the words joined; ids, counts and firsts are overwritten. Returns the epoch.
     """

@@ -1,7 +1,8 @@
 """Fixed phrases that the boilerplate rules look for, found in any case as `phrase in text.lower()` finds them.
 
-Per 64 bytes some 20 vector comparisons find the rarest two or three letters of each phrase; only there bytes are compared. Of
-all characters only the Kelvin sign becomes an ASCII letter (k) in lower case in a way that can complete a phrase.
+Per 64 bytes some 20 vector comparisons find the rarest two or three letters of each phrase; only there bytes are
+compared. Of all characters only the Kelvin sign becomes an ASCII letter (k) in lower case in a way that can complete
+a phrase.
 """
 # Compiled functions carry their types in the signatures of the kernels.
 # mypy: disable-error-code="no-untyped-def"

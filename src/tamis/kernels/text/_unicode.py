@@ -1,9 +1,9 @@
 """What Python says about every code point, as a two-stage table that kernels can read.
 
-PAGE_OF[code point >> 8] is a page, FLAGS[page * 256 + (code point & 255)] the flags below: one byte per page number and
-two per entry of some 150 different pages, about 80 kB. The table is made at import from the `str` methods of the
-running Python, so kernels and plain Python always agree, whatever Unicode version that Python has. That takes 150 ms, so
-packages bring the table of the Python they were built with, and those of others are kept in the user's own folder.
+PAGE_OF[code point >> 8] is a page, FLAGS[page * 256 + (code point & 255)] the flags below: one byte per page number
+and two per entry of some 150 different pages, about 80 kB. The table is made at import from the `str` methods of the
+running Python, so kernels and plain Python always agree, whatever Unicode version that Python has. That takes 150 ms,
+so packages bring the table of the Python they were built with, and those of others are kept in the user's own folder.
 """
 # Compiled functions carry their types in the signatures of the kernels.
 # mypy: disable-error-code="no-untyped-def"

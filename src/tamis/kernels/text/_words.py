@@ -1,7 +1,8 @@
 """Words as str.split() gives them, their hashes and lengths. Helpers shared by the kernels that look at words.
 
 First the places where words begin and end are taken from whitespace masks, 64 bytes at a time; then each word is read
-in steps of 8 bytes, the first 16 without a branch. A hash is 64 bits; words of up to 8 bytes and equal length never collide.
+in steps of 8 bytes, the first 16 without a branch. A hash is 64 bits; words of up to 8 bytes and equal length never
+collide.
 """
 # Compiled functions carry their types in the signatures of the kernels.
 # mypy: disable-error-code="no-untyped-def"
@@ -24,7 +25,7 @@ _HIGH_BITS = np.uint64(0x8080808080808080)
 
 @helper
 def put_places_narrow(marks, n_marks, base, bits):
-    """base + k for each bit k to marks[n_marks:], for which 64 items must be there; how many marks there are then."""
+    """Write base + k for each set bit k to marks[n_marks:], with room for 64 items; return the number of marks."""
     while bits != ZERO:
         put(marks, n_marks, base + lowest_bit(bits))
         bits &= bits - ONE
@@ -46,7 +47,7 @@ put_places = put_places_wide if HAS_COMPRESS else put_places_narrow
 
 @helper
 def split_words(source, size, s, e, origin, limit, pad, pages, flags, marks):
-    """Write begin and end (minus `origin`) of each word of buf[s:e) to marks, alternately; the number of words.
+    """Write begin and end (minus `origin`) of each word of buf[s:e) to marks; return the number of words.
 
     -1 when there are more than `limit`, for whom marks has two items each and 64 to spare.
     """
@@ -155,7 +156,7 @@ def _hash_from(source, size, marks, k, n_words, out, to):
 
 @helper
 def hash_words_narrow(source, size, marks, n_words, out, to):
-    """Hashes of words, by begin and end from marks, to out[to:], for which 8 more items must be there; the place after the last."""
+    """Hash the words between marks to out[to:], with room for 8 more items; return the position after the last."""
     return _hash_from(source, size, marks, 0, n_words, out, to)
 
 

@@ -23,10 +23,14 @@ from tamis.kernels.text._unicode import ALPHA, ANGLE, ELLIPSIS, FLAGS, PAGE_OF, 
 COUNTS = {
     "chars": "Length of the text in characters (code points).",
     "whitespace_chars": "Characters for which str.isspace is true.",
-    "basic_whitespace_chars": "Tabs, line feeds, carriage returns, backspaces and spaces: what WhiteSpaceFilter counts.",
+    "basic_whitespace_chars": (
+        "Tabs, line feeds, carriage returns, backspaces and spaces: what WhiteSpaceFilter counts."
+    ),
     "digits": "Digits 0 to 9: what NumbersFilter counts.",
     "alpha_chars": "Characters for which str.isalpha is true.",
-    "alnum_punct_chars": "ASCII letters, digits, line feeds and the marks ? ! , . as NonAlphaNumericFilter counts them.",
+    "alnum_punct_chars": (
+        "ASCII letters, digits, line feeds and the marks ? ! , . as NonAlphaNumericFilter counts them."
+    ),
     "bracket_chars": "Round, square, curly and angle (U+27E8, U+27E9) brackets.",
     "hash_chars": "Occurrences of #.",
     "ellipses": "Occurrences of ... (not overlapping) and of the character U+2026.",
@@ -124,7 +128,8 @@ def _count(data, starts, ends, pages_in, flags_in, pad_out, out):
             p += 64
         n_bare += np.int64(bare)
         counts = (
-            n_chars, n_spaces, n_basic, n_digits, n_alpha, n_alnum, n_brackets, n_hashes, n_ellipses, n_newlines, n_curly,
+            n_chars, n_spaces, n_basic, n_digits, n_alpha, n_alnum,
+            n_brackets, n_hashes, n_ellipses, n_newlines, n_curly,
             n_words, n_words - n_bare,
         )  # fmt: skip
         put_counts(out, row, counts)

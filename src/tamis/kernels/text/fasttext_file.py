@@ -1,9 +1,9 @@
 """Reads fastText's binary model files (.bin and .ftz, versions 11 and 12) and checks every size and id in them.
 
-The file is mapped, not read: matrices stay where they are, so the processes of a machine share one copy. A model file is
-untrusted: nothing is allocated before the file has shown to be long enough for it, and kernels get only offsets and ids
-that were proven here. Anything wrong is a FormatError. Covers supervised models with hierarchical softmax, softmax,
-negative sampling and one-vs-all; word vectors (cbow, skipgram) have no labels to predict and are refused.
+The file is mapped, not read: matrices stay where they are, so the processes of a machine share one copy. A model file
+is untrusted: nothing is allocated before the file has shown to be long enough for it, and kernels get only offsets
+and ids that were proven here. Anything wrong is a FormatError. Covers supervised models with hierarchical softmax,
+softmax, negative sampling and one-vs-all; word vectors (cbow, skipgram) have no labels to predict and are refused.
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ def _labels(cursor: _Cursor, words: _Dictionary) -> tuple[str, ...]:
 
 
 def _huffman(cursor: _Cursor, counts: NDArray[np.int64]) -> NDArray[np.int32]:
-    """(left, right) of the inner nodes, numbered on from the labels; the last is the root. fastText's own construction."""
+    """Return (left, right) of the inner nodes, numbered after the labels, the root last, as fastText builds them."""
     # With counts like these the sums stay under _UNREACHED, which is what makes the loop below pick built nodes only.
     total = sum(counts.tolist())
     cursor.check(

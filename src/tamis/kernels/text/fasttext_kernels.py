@@ -4,10 +4,10 @@ Covers the hot loops only; `fasttext_file` proves every offset and id before a k
 Algorithm: Joulin et al., "Bag of Tricks for Efficient Text Classification" (2016), with the rules of fastText 0.9.2 for
 splitting, hashing and ties. Linear in the text: each character starts at most `maxn` n-grams.
 
-A word's vectors are summed first and the sums of words of up to KEY_BYTES are kept in a direct-mapped table, since few
-words make up most of a text. A hit and a miss give the same bits, so results do not depend on what was read before.
-Words are read some at a time (`_fasttext_words`) and their slots asked for early: waiting for slots took as long as all else.
-Memory: the table, 64 + 4 * dim bytes per slot, and a few vectors.
+A word's vectors are summed first and the sums of words of up to KEY_BYTES are kept in a direct-mapped table, since
+few words make up most of a text. A hit and a miss give the same bits, so results do not depend on what was read
+before. Words are read some at a time (`_fasttext_words`) and their slots asked for early: waiting for slots took as
+long as all else. Memory: the table, 64 + 4 * dim bytes per slot, and a few vectors.
 """
 # Compiled functions carry their types in the signatures of the kernels.
 # mypy: disable-error-code="no-untyped-def"
@@ -100,7 +100,7 @@ def _is_label(text, p, e, key):
 
 @helper
 def _sigmoid(x):
-    """fastText's table: 512 steps between -8 and 8, not the exact function."""
+    """Look up the sigmoid in fastText's table: 512 steps between -8 and 8, not the exact function."""
     if x != x:
         return x
     if x < -_MAX_SIGMOID:
@@ -135,7 +135,7 @@ def _offer(ids, scores, first, k, n_kept, label, score):
 
 @helper
 def _walk(file, shape, matrix, tree, hidden, threshold, stack, stack_scores, ids, scores, first, k):
-    """Depth first through the Huffman tree, leaving out branches that cannot reach the threshold or the k best."""
+    """Walk the Huffman tree depth first, skipping branches that cannot reach the threshold or the k best."""
     n_labels = at(shape, N_LABELS)
     lowest = _log(np.float32(threshold))
     n_kept = 0

@@ -1,8 +1,9 @@
 """fastText's dictionary: its entries in the file, and the tables that find a word or a pruned bucket.
 
-Open addressing over the model's own hashes. A file may be made so that all keys fall together; filling counts its steps
-and gives up, so that time is linear in the file whatever it holds. Memory: 8 bytes per entry at most half full.
-Most n-grams of a text have no row in a pruned model: bits, 16 for each kept bucket, say so from a cache that the table is too large for.
+Open addressing over the model's own hashes. A file may be made so that all keys fall together; filling counts its
+steps and gives up, so that time is linear in the file whatever it holds. Memory: 8 bytes per entry at most half full.
+Most n-grams of a text have no row in a pruned model: bits, 16 for each kept bucket, say so from a cache that the
+table is too large for.
 """
 # Compiled functions carry their types in the signatures of the kernels.
 # mypy: disable-error-code="no-untyped-def"

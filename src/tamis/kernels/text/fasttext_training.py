@@ -1,8 +1,9 @@
-"""Training a fastText classifier: one pass of stochastic gradient descent over texts, softmax loss, word n-grams in hash buckets.
+"""Train a fastText classifier: stochastic gradient descent with softmax loss and word n-grams in hash buckets.
 
-Algorithm: Joulin et al., "Bag of Tricks for Efficient Text Classification" (2016), with the rules of fastText 0.9.2 for words, buckets and
-gradients; the rows of a text are those that `fasttext_kernels.predict` adds up. One thread, so that the same texts give the same
-bits. Linear in the words: each costs about 4 * dim * word n-grams multiplications. Memory: the matrices, and 8 bytes per row of the longest text.
+Algorithm: Joulin et al., "Bag of Tricks for Efficient Text Classification" (2016), with the rules of fastText 0.9.2
+for words, buckets and gradients; the rows of a text are those that `fasttext_kernels.predict` adds up. One thread, so
+that the same texts give the same bits. Linear in the words: each costs about 4 * dim * word n-grams multiplications.
+Memory: the matrices, and 8 bytes per row of the longest text.
 """
 # Compiled functions carry their types in the signatures of the kernels.
 # mypy: disable-error-code="no-untyped-def"

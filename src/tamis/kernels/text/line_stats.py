@@ -1,4 +1,4 @@
-"""Lines of each document, as text.split("\\n") gives them: how they begin and end, how long they are, which are repeated.
+r"""Lines of each document, as text.split("\n") gives them: begins, ends, lengths, repetitions.
 
 One pass finds line feeds by bit masks; everything else happens once per line. Repeated lines are found by a set of
 128-bit hashes. Memory: 48 bytes per line of the document with the most lines, at most 24 MB; a document with more lines
@@ -40,7 +40,9 @@ COUNTS = {
     "bullet_sentences": "Lines that begin, after whitespace, with one of the original's twelve bullets.",
     "ellipsis_sentences": "Lines that end, before whitespace, in one of the original's ellipsis marks, in any case.",
     "sentences_without_end_mark": "Lines that do not end, before whitespace, in one of . ? ! \" '.",
-    "terminal_sentences": "Lines whose very last character is sentence-final punctuation of any script (FineWeb's list).",
+    "terminal_sentences": (
+        "Lines whose very last character is sentence-final punctuation of any script (FineWeb's list)."
+    ),
     "short_sentences": "Lines of at most 30 characters (FineWeb).",
     "line_runs": "Pieces of re.split('\\n+', text): the lines of Gopher's repetition rules.",
     "duplicate_line_runs": "Those pieces that occurred before.",

@@ -1,8 +1,9 @@
 """Repeated n-grams of one very long document, in bounded memory: the same fractions as `word_stats`, by other means.
 
-Nothing is kept per word but two bits. The text is gone through once for each n and part of the hashes, so that the table of a
-round never holds more than MAX_SLOTS entries; levels are pruned as in `_ngrams`. Memory: 64 MB and half a byte per word; only where more
-than six million different n-grams are repeated, up to 22 bytes for each of those. Time: linear, about 0.1 us per word and round.
+Nothing is kept per word but two bits. The text is gone through once for each n and part of the hashes, so that the
+table of a round never holds more than MAX_SLOTS entries; levels are pruned as in `_ngrams`. Memory: 64 MB and half a
+byte per word; only where more than six million different n-grams are repeated, up to 22 bytes for each of those.
+Time: linear, about 0.1 us per word and round.
 """
 # Compiled functions carry their types in the signatures of the kernels.
 # mypy: disable-error-code="no-untyped-def"
@@ -20,7 +21,7 @@ from tamis.kernels.text._blocks import ONE, PAD, ZERO
 from tamis.kernels.text._ngrams import DUPLICATE, GOPHER_DUPLICATE, GOPHER_TOP, MAX_N, TOP, WIDTH, n_removed
 from tamis.kernels.text._unicode import FLAGS, PAGE_OF
 from tamis.kernels.text._words import K1, K2, read_word, split_words
-from tamis.kernels.text.word_stats import N_MARKS, PIECE, Wanted, piece_end
+from tamis.kernels.text.word_stats import N_MARKS, PIECE, FractionRequest, piece_end
 
 MAX_SLOTS = 1 << 22  # of 16 bytes
 RING = 16  # a power of two above MAX_N
@@ -31,7 +32,7 @@ _63 = np.uint64(63)
 
 @helper
 def _digest(source, size, p, n_bytes, joined):
-    """(value, factor, characters): n-grams are value + factor * (value of the next + ...), joined ones by single bytes."""
+    """Return (value, factor, characters); an n-gram is value + factor * (value of the next + ...), joined by bytes."""
     h, n_chars, _ = read_word(source, size, p, n_bytes)
     if not joined:
         return h, K1, n_chars
@@ -153,9 +154,10 @@ def _mark(
 def _total(
     data, s, e, n, top, joined, pages_in, flags_in, bits_in, pad_out, marks_out, spot_out, ring_out, table_out, out
 ):
-    """out = (characters of duplicates, of the n-gram at `top`, matches of it in the text).
+    """Write (characters of duplicates, of the n-gram at `top`, matches of it in the text) to `out`.
 
-    `joined`: `bits` are the repeated n-grams, duplicates are met again in the table and skipped; else `bits` are duplicates.
+    `joined`: `bits` are the repeated n-grams, duplicates are met again in the table and skipped; else `bits` are
+    duplicates.
     """
     source, pages, flags, bits = pointer(data), pointer(pages_in), pointer(flags_in), pointer(bits_in)
     pad, marks, spot, values = pointer(pad_out), pointer(marks_out), pointer(spot_out), pointer(ring_out)
@@ -212,7 +214,7 @@ def long_fractions(
     end: int,
     n_words: int,
     n_chars: int,
-    wanted: Wanted,
+    wanted: FractionRequest,
     max_slots: int = MAX_SLOTS,
 ) -> NDArray[np.float64]:
     """fractions[kind + n] (see `_ngrams`) of data[start:end), which has `n_words` words and `n_chars` characters."""

@@ -1,8 +1,8 @@
-"""Paragraphs of each document: repeated ones, and those that contain boilerplate phrases.
+r"""Paragraphs of each document: repeated ones, and those that contain boilerplate phrases.
 
-Two definitions: text.split("\\n\\n") (the original's rules) and re.split("\\n{2,}", text.strip()) (Gopher's repetition rules
-in datatrove). Repeated paragraphs are found by a set of 128-bit hashes, in several rounds where one document has more
-paragraphs than half a million. A document is first searched for phrases as a whole: most have none.
+Two definitions: text.split("\n\n") (the original's rules) and re.split("\n{2,}", text.strip()) (Gopher's repetition
+rules in datatrove). Repeated paragraphs are found by a set of 128-bit hashes, in several rounds where one document
+has more paragraphs than half a million. A document is first searched for phrases as a whole: most have none.
 """
 # Compiled functions carry their types in the signatures of the kernels.
 # mypy: disable-error-code="no-untyped-def"
@@ -36,7 +36,9 @@ GOPHER_COUNTS = {
     "gopher_duplicate_paragraph_chars": "Characters of those.",
 }
 PHRASE_COUNTS = {
-    "boilerplate_paragraphs": "Pieces that contain a policy phrase ('privacy policy', 'use of cookies', ...) in any case.",
+    "boilerplate_paragraphs": (
+        "Pieces that contain a policy phrase ('privacy policy', 'use of cookies', ...) in any case."
+    ),
     "lorem_ipsum": "1 where the text contains 'lorem ipsum' in any case.",
     "javascript": "1 where the text contains 'javascript' in any case.",
 }
@@ -44,7 +46,7 @@ PHRASE_COUNTS = {
 
 @kernel(types.void(U8_IN, I64_IN, I64_IN, I64_IN, types.boolean, U8_IN, U16_IN, U8_OUT, U64_OUT, I64_OUT))
 def _paragraphs(data, starts, ends, n_newlines, stripped, pages_in, flags_in, pad_out, table_out, out):
-    """`stripped`: the text without whitespace around it, cut at runs of two line feeds or more."""
+    """Count paragraphs; `stripped`: of the text without surrounding whitespace, cut at two or more line feeds."""
     source, pad, table = pointer(data), pointer(pad_out), pointer(table_out)
     pages, flags = pointer(pages_in), pointer(flags_in)
     size = data.size

@@ -1,9 +1,9 @@
 """Lines as str.splitlines() gives them, for the rules of Gopher and C4; and a table of lines for cleaning line by line.
 
-C4's rules per line, in their order: no word of more than 1000 characters; citations such as [1] or [edit] do not count at
-the line's end, which must be one of . ? ! " ' but not "..."; at least 3 words; "lorem ipsum" drops the document; no
-"javascript"; a curly bracket drops the document; no policy phrase. Differences from datatrove: phrases are looked for in the line
-with its citations; sentences are counted by their end marks, not by a trained tokeniser.
+C4's rules per line, in their order: no word of more than 1000 characters; citations such as [1] or [edit] do not
+count at the line's end, which must be one of . ? ! " ' but not "..."; at least 3 words; "lorem ipsum" drops the
+document; no "javascript"; a curly bracket drops the document; no policy phrase. Differences from datatrove: phrases
+are looked for in the line with its citations; sentences are counted by their end marks, not by a trained tokeniser.
 """
 # Compiled functions carry their types in the signatures of the kernels.
 # mypy: disable-error-code="no-untyped-def"
@@ -40,8 +40,12 @@ COUNTS = {
     "split_lines": "Lines of str.splitlines().",
     "gopher_bullet_lines": "Lines of splitlines that begin, after whitespace, with • or -.",
     "gopher_ellipsis_lines": "Lines of splitlines that end, before whitespace, in ... or U+2026.",
-    "c4_lines": "Lines of splitlines that C4's rules keep with their usual limits (3 words, words of up to 1000 characters).",
-    "c4_sentences": "Sentences in those lines: . ? ! and closing quotes or brackets before whitespace or the line's end.",
+    "c4_lines": (
+        "Lines of splitlines that C4's rules keep with their usual limits (3 words, words of up to 1000 characters)."
+    ),
+    "c4_sentences": (
+        "Sentences in those lines: . ? ! and closing quotes or brackets before whitespace or the line's end."
+    ),
     "c4_lorem_ipsum": "1 where C4's rules meet 'lorem ipsum' in a line not removed for another reason before.",
     "c4_curly_bracket": "1 where C4's rules meet { in a line not removed for another reason before.",
 }
@@ -75,7 +79,7 @@ def next_line(source, size, p, e, pad):
 
 @helper
 def _without(source, a, b, text, n_text):
-    """b less the length of `text` if buf[a:b) ends in it, else b."""
+    """Return b less the length of `text` if buf[a:b) ends in it, else b."""
     if b - a < n_text:
         return b
     for k in range(n_text):
@@ -149,7 +153,7 @@ def _count_words(source, a, b, pages, flags):
 
 @helper
 def _count_sentences(source, a, b, pages, flags):
-    """End marks, with closing quotes or brackets, before whitespace or the end; and what is left after the last."""
+    """Count end marks, with closing quotes or brackets, before whitespace or the end, and what follows the last one."""
     n = 0
     marked = left = False
     while a < b:
@@ -271,7 +275,7 @@ def _tabulate(
 
 
 class LineTable(NamedTuple):
-    """Line k of document i, doc_ptr[i] <= k < doc_ptr[i + 1], is data[starts[k]:ends[k]), whitespace around it left out."""
+    """Line k of document i, doc_ptr[i] <= k < doc_ptr[i + 1], is data[starts[k]:ends[k]), without surrounding space."""
 
     doc_ptr: NDArray[np.int64]
     starts: NDArray[np.int64]

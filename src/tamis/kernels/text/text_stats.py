@@ -1,12 +1,12 @@
-"""The table of text statistics that filters compare, by name: a batch computes the union of what its filters need, once.
+"""The text statistics that filters compare, by name: a batch computes the union of what its filters need, once.
 
-`PASSES` lists the loops over the text; each kernel module declares the statistics that it counts, in the order of its columns,
-with their meaning (`COUNTS`). `statistics(parts, names)` runs only the passes that the names need. Lengths are code points,
-words are str.split(), a null document counts as the empty text. `tests/reference/text_twin.py` is the specification. Memory: 8
-bytes per row and name, and scratch of at most some 80 MB for one very long document.
+`PASSES` lists the loops over the text; each kernel module declares the statistics that it counts, in the order of its
+columns, with their meaning (`COUNTS`). `statistics(parts, names)` runs only the passes that the names need. Lengths
+are code points, words are str.split(), a null document counts as the empty text. `tests/reference/text_twin.py` is
+the specification. Memory: 8 bytes per row and name, and scratch of at most some 80 MB for one very long document.
 
-To add a statistic: count it in a kernel, add its name to the kernel's COUNTS, and compute it in the twin. To add a pass: also
-add a line to PASSES.
+To add a statistic: count it in a kernel, add its name to the kernel's COUNTS, and compute it in the twin. To add a
+pass: also add a line to PASSES.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from tamis.kernels.buffers import StringBuffers
 from tamis.kernels.text import char_counts, line_stats, paragraph_stats, split_lines, url_stats, word_stats
 from tamis.kernels.text._ngrams import DUPLICATE, GOPHER_DUPLICATE, GOPHER_TOP, MAX_N, TOP
 from tamis.kernels.text.long_repetition import long_fractions
-from tamis.kernels.text.word_stats import MAX_BYTES, MAX_WORDS, Wanted
+from tamis.kernels.text.word_stats import MAX_BYTES, MAX_WORDS, FractionRequest
 
 Numbers = NDArray[np.int64] | NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Pass:
-    """A loop over the texts: its statistics with their meaning, in the order of its columns, and the function that runs it.
+    """A loop over the texts: its statistics with their meaning, by column, and the function that runs it.
 
-    The function takes data, starts and ends, and the line feeds of each document if it sizes its tables by them. Two passes
-    have none: `statistics` itself runs the first, whose counts size the tables of others, and that over words.
+    The function takes data, starts and ends, and the line feeds of each document if it sizes its tables by them. Two
+    passes have none: `statistics` itself runs the first, whose counts size the tables of others, and that over words.
     """
 
     counts: Mapping[str, str]
@@ -70,7 +70,8 @@ _DIFFERENCES = {
 _N_GRAM_PATTERNS = {
     "top_{}_gram_fraction": (
         TOP,
-        "Share of characters that text.replace removes with the most frequent {}-gram (of several, the first); 1 if none.",
+        "Share of characters that text.replace removes with the most frequent {}-gram (of several, "
+        "the first); 1 if none.",
     ),
     "duplicate_{}_gram_fraction": (
         DUPLICATE,
@@ -78,7 +79,8 @@ _N_GRAM_PATTERNS = {
     ),
     "gopher_top_{}_gram_fraction": (
         GOPHER_TOP,
-        "Length of the most frequent {}-gram (of several, the first) times its count, by characters; 0 with fewer words.",
+        "Length of the most frequent {}-gram (of several, the first) times its count, by characters; "
+        "0 with fewer words.",
     ),
     "gopher_duplicate_{}_gram_fraction": (
         GOPHER_DUPLICATE,
@@ -118,8 +120,8 @@ def statistics(
 ) -> dict[str, Numbers]:
     """Return one array per name, for all documents or only `rows` (those that no filter dropped).
 
-    `known`: statistics of the same documents from an earlier call; if they include FOR_PASSES, characters are not counted
-    again.
+    `known`: statistics of the same documents from an earlier call; if they include FOR_PASSES, characters are not
+    counted again.
     """
     requested = set(names)
     _check(requested)
@@ -161,7 +163,7 @@ def _words(
     needed: set[str],
     grams: dict[str, tuple[int, int]],
 ) -> dict[str, Numbers]:
-    request = Wanted(
+    request = FractionRequest(
         symbols=bool(needed & {"non_symbol_words", "non_symbol_word_chars"}),
         last_n=max((n for kind, n in grams.values() if kind != GOPHER_DUPLICATE), default=0),
         duplicates=sum(1 << n for kind, n in grams.values() if kind == DUPLICATE),

@@ -1,8 +1,8 @@
-"""URLs in each document, exactly as re.findall finds them with the original's pattern, in one pass of linear time.
+r"""URLs in each document, exactly as re.findall finds them with the original's pattern, in one pass of linear time.
 
-NARROW is the pattern of release 1.4.0: https?:// and one or more of letters, digits, $-_@.&+/:=?#~!*(), or %hh. WIDE is that of
-the releases before: its [$-_] was a range, so that a URL also took in <>;[]^\\ and the like. Both take each character
-without looking back, so a scan from every "://" finds the same matches.
+NARROW is the pattern of release 1.4.0: https?:// and one or more of letters, digits, $-_@.&+/:=?#~!*(), or %hh. WIDE
+is that of the releases before: its [$-_] was a range, so that a URL also took in <>;[]^\ and the like. Both take each
+character without looking back, so a scan from every "://" finds the same matches.
 """
 # Compiled functions carry their types in the signatures of the kernels.
 # mypy: disable-error-code="no-untyped-def"

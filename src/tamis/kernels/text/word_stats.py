@@ -1,8 +1,8 @@
 """Words of each document: longest, common and symbol words, repeated n-grams.
 
-One pass splits, hashes and looks up every word; n-grams grow from there (`_ngrams`). Memory: about 100 bytes per word of the
-document with the most words, up to MAX_WORDS; documents with more are split in pieces, and their n-grams are counted by
-`long_repetition`.
+One pass splits, hashes and looks up every word; n-grams grow from there (`_ngrams`). Memory: about 100 bytes per word
+of the document with the most words, up to MAX_WORDS; documents with more are split in pieces, and their n-grams are
+counted by `long_repetition`.
 """
 # Compiled functions carry their types in the signatures of the kernels; numbers there change from int to int64.
 # mypy: disable-error-code="no-untyped-def, assignment"
@@ -233,8 +233,8 @@ def _words(
             epoch = joined(source, size, s, n_words, n_chars, joins, work, text, fractions_out, base)
 
 
-class Wanted(NamedTuple):
-    """What `word_counts` computes beside the counts; `duplicates`, `tops`, `joins` have bit n for n-grams of n words."""
+class FractionRequest(NamedTuple):
+    """The fractions to compute besides the counts: `duplicates`, `tops`, `joins` have bit n for n-grams of n words."""
 
     symbols: bool = False
     last_n: int = 0  # Gopher's top n-grams, n from 2 to last_n
@@ -249,7 +249,7 @@ def word_counts(
     ends: NDArray[np.int64],
     n_words: NDArray[np.int64],
     n_chars: NDArray[np.int64],
-    wanted: Wanted,
+    wanted: FractionRequest,
     max_words: int = MAX_WORDS,
 ) -> tuple[dict[str, NDArray[np.int64]], NDArray[np.float64]]:
     """Return one array per name of COUNTS, and fractions[row, kind + n] (see `_ngrams`).

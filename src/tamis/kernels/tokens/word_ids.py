@@ -1,10 +1,10 @@
-"""Token ids of texts by those of their words (word_table.py): a text is cut into words, each is looked up, and the ids follow one another.
+"""Token ids of texts from those of their words (word_table.py): cut a text into words, look each up, and join the ids.
 
-How a text is cut is told by a class for each byte and by patterns: bytes that separate words, that are a word each, and that words are made of; and
-patterns of several bytes that separate words or make the text one that cannot be cut (`aside`). Only as much of a text is looked at as is
-needed for the ids wanted: a beginning of `n_chars` characters, and four times as much while that gives too few. A text with
-words that are not in the table has none of its ids here; the words are told. Memory: 16 bytes per word that is told, 4 per id, 24 per text. Time:
-O(bytes looked at).
+A class for each byte and some patterns say how texts are cut: bytes separate words, are a word each, or are parts of
+words; patterns of several bytes separate words, or mark the text as one that cannot be cut (`aside`). Only as much of
+a text is read as the requested ids need: a beginning of `n_chars` characters, and four times as much while that gives
+too few. A text with words that are not in the table gets no ids; these words are returned. Memory: 16 bytes per
+missing word, 4 per id, 24 per text. Time: O(bytes read).
 """
 # Compiled functions carry their types in the signatures of the kernels.
 # mypy: disable-error-code="no-untyped-def"
@@ -27,7 +27,7 @@ WORD, SEPARATOR, SINGLE = 0, 1, 2  # classes of bytes
 _LOOK = 4  # added to a class: a pattern may begin here
 NOT_LOOKED_AT, DONE, MISSING, ASIDE = 0, 1, 2, 3  # what became of a text
 ALL_CHARS = np.iinfo(np.int64).max
-_TOLD = 1 << 16  # words that are told at once
+_MAX_MISSING = 1 << 16  # missing words returned by one call
 _ROOM = 1 << 16  # ids that there is room for at first
 
 
@@ -88,7 +88,7 @@ def _word_ids(
     data, starts, ends, first_row, first_chars, max_chars, most, enough, before, behind,
     classes_in, firsts_in, pattern_ends_in, patterns_in, is_aside_in, longest, aside_at_end,
     long_from, salt, slots_in, pool_out, pool_bytes_in, long_salt, long_slots_in, long_pool_out, long_bytes_in,
-    out, lengths, status, told_starts, told_ends, counts,
+    out, lengths, status, missing_starts, missing_ends, counts,
 ):  # fmt: skip
     """Return the first row that was not processed for lack of room.
 
@@ -102,14 +102,14 @@ def _word_ids(
     long_slots, long_pool, long_bytes = pointer(long_slots_in), pointer(long_pool_out), pointer(long_bytes_in)
     ids = pointer(out)
     n_out = at(counts, 0)
-    n_told = at(counts, 1)
+    n_missing = at(counts, 1)
     size = data.size
     for row in range(first_row, starts.size):
         if n_out + before.size + most + behind.size > out.size:
             return row
         start = at(starts, row)
         end = at(ends, row)
-        told_before = n_told
+        missing_before = n_missing
         to = n_out + before.size
         n_chars = first_chars
         state = NOT_LOOKED_AT
@@ -155,10 +155,10 @@ def _word_ids(
                         if record < 0:
                             is_missing = True
                             n_ids += 1
-                            if n_told < told_starts.size:
-                                put(told_starts, n_told, begin)
-                                put(told_ends, n_told, word_end)
-                                n_told += 1
+                            if n_missing < missing_starts.size:
+                                put(missing_starts, n_missing, begin)
+                                put(missing_ends, n_missing, word_end)
+                                n_missing += 1
                     begin = word_end
                     if kind != SINGLE or word_end > p:
                         break
@@ -181,7 +181,7 @@ def _word_ids(
                 state = MISSING if is_missing else DONE
         put(status, row, state)
         if state == ASIDE:
-            n_told = told_before
+            n_missing = missing_before
         if state == DONE:
             for k in range(before.size):
                 put(ids, n_out + k, at(before, k))
@@ -193,15 +193,16 @@ def _word_ids(
         else:
             put(lengths, row, 0)
         put(counts, 0, n_out)
-        put(counts, 1, n_told)
+        put(counts, 1, n_missing)
     return starts.size
 
 
 class Cut:
     """How texts are cut into words.
 
-    separators: characters between words; singles: characters of ASCII that are a word each; aside: strings that make a text one that
-    cannot be cut; aside_at_end: so does a separator at the end of what is looked at. All other characters are parts of words.
+    separators: characters between words; singles: characters of ASCII that are a word each; aside: strings that make
+    a text one that cannot be cut; aside_at_end: so does a separator at the end of what is looked at. All other
+    characters are parts of words.
     """
 
     def __init__(self, separators: str, singles: str, aside: Sequence[str], aside_at_end: bool = False) -> None:
@@ -221,10 +222,13 @@ class Cut:
         self.longest, self.aside_at_end = max((len(p) for p, _ in found), default=1), aside_at_end
 
 
-class Wanted(NamedTuple):
-    """Of each text at most `most` ids of words, `before` and `behind` them others; its first `max_chars` characters are looked at, and not
-    all of them where the whole words of `first_chars`, or of four times that, and so on, have `most` ids, or all of these characters `enough`: the
-    ids of a word that is cut there may be others than those of the whole."""
+class IdRequest(NamedTuple):
+    """How many ids of each text are requested: at most `most` of words, between `before` and `behind`.
+
+    At most the first `max_chars` characters are read, and fewer where the whole words of `first_chars`, or of four
+    times that, and so on, have `most` ids, or all of these characters `enough`: a word that is cut there may have
+    other ids than the whole one.
+    """
 
     most: int
     enough: int
@@ -235,13 +239,16 @@ class Wanted(NamedTuple):
 
 
 class WordIds(NamedTuple):
-    """`ids` of all texts that are DONE, one behind the other, `lengths` of each and 0 for others; the words told are data[starts:ends)."""
+    """Ids of the texts that are DONE, one text after the other; `lengths` is 0 for the other texts.
+
+    Words that were not in the table are data[missing_starts[i]:missing_ends[i]).
+    """
 
     ids: NDArray[np.int32]
     lengths: NDArray[np.int64]
     status: NDArray[np.uint8]
-    told_starts: NDArray[np.int64]
-    told_ends: NDArray[np.int64]
+    missing_starts: NDArray[np.int64]
+    missing_ends: NDArray[np.int64]
 
 
 def word_ids(
@@ -249,7 +256,7 @@ def word_ids(
     starts: NDArray[np.int64],
     ends: NDArray[np.int64],
     cut: Cut,
-    wanted: Wanted,
+    wanted: IdRequest,
     words: WordTable,
     long_words: WordTable,
     long_from: int,
@@ -259,7 +266,11 @@ def word_ids(
     Words of `long_from` bytes or more are looked up in `long_words`.
     """
     lengths, status = np.zeros(starts.size, np.int64), np.zeros(starts.size, np.uint8)
-    told_starts, told_ends, counts = np.empty(_TOLD, np.int64), np.empty(_TOLD, np.int64), np.zeros(2, np.int64)
+    missing_starts, missing_ends, counts = (
+        np.empty(_MAX_MISSING, np.int64),
+        np.empty(_MAX_MISSING, np.int64),
+        np.zeros(2, np.int64),
+    )
     most = wanted.before.size + wanted.most + wanted.behind.size
     out, row = np.empty(min(most * starts.size, max(_ROOM, most)), np.int32), 0
     while True:
@@ -268,11 +279,11 @@ def word_ids(
             *(wanted.before, wanted.behind, cut.classes, cut.firsts, cut.ends, cut.patterns, cut.is_aside),
             *(cut.longest, cut.aside_at_end, long_from, words.salt, words.slots, words.pool, words.pool_bytes),
             *(long_words.salt, long_words.slots, long_words.pool, long_words.pool_bytes),
-            *(out, lengths, status, told_starts, told_ends, counts),
+            *(out, lengths, status, missing_starts, missing_ends, counts),
         )
-        n_ids, n_told = (int(n) for n in counts)
+        n_ids, n_missing = (int(n) for n in counts)
         if row >= starts.size:
-            return WordIds(out[:n_ids], lengths, status, told_starts[:n_told], told_ends[:n_told])
+            return WordIds(out[:n_ids], lengths, status, missing_starts[:n_missing], missing_ends[:n_missing])
         larger = np.empty(max(2 * out.size, n_ids + most), np.int32)
         larger[:n_ids] = out[:n_ids]
         out = larger

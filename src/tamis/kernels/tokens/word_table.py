@@ -1,9 +1,10 @@
 """Words and their token ids: a hash table with open addressing, in two arrays that kernels read and Python grows.
 
-`pool` (int32) holds one record behind the other: [bytes of the word, number of ids, uses, ids ..., the word's bytes, zeros up to a multiple of 8].
-`slots` (uint64, a power of two, at most half full) hold the upper half of a word's hash and, below it, where its record begins, plus one; 0 is
-free. A word is found by its hash and compared byte by byte: never taken for another. Hashes are salted, so that no text can be
-made whose words all lie in one slot. Memory: 12 bytes, 4 for each id, the word itself, and 16 to 32 bytes of slots per word. Time: O(length of a word).
+`pool` (int32) holds one record after the other: [bytes of the word, number of ids, uses, ids ..., the word's bytes,
+zeros up to a multiple of 8]. `slots` (uint64, a power of two, at most half full) hold the upper half of a word's hash
+and, below it, the position of its record plus one; 0 is free. A word is found by its hash and compared byte by byte,
+so it is never mistaken for another. Hashes are salted, so that no text can be made whose words all share one slot.
+Memory: 12 bytes, 4 for each id, the word itself, and 16 to 32 bytes of slots per word. Time: O(length of a word).
 """
 # Compiled functions carry their types in the signatures of the kernels.
 # mypy: disable-error-code="no-untyped-def"

@@ -224,7 +224,7 @@ class Tokenizer:
 
         Known words are looked up; other texts are encoded by the tokenizer itself.
         """
-        from tamis.kernels.tokens.word_ids import ALL_CHARS, Wanted
+        from tamis.kernels.tokens.word_ids import ALL_CHARS, IdRequest
         from tamis.stages.text.models.id_lists import IdLists
 
         found: list[IdLists] = []
@@ -232,7 +232,9 @@ class Tokenizer:
             most = self.max_tokens - len(self._specials)
             before, behind = (np.array(ids, np.int32) for ids in self._around)
             chars = _CHARS_PER_TOKEN * (self.max_tokens + _BESIDE), max_chars or ALL_CHARS
-            found, rows = self._words.look_up(buffers, rows, Wanted(most, most + self._beside, *chars, before, behind))
+            found, rows = self._words.look_up(
+                buffers, rows, IdRequest(most, most + self._beside, *chars, before, behind)
+            )
         if rows.size:
             found.append(IdLists.of(rows, self._tokens(texts.take(pa.array(rows)), max_chars)))
         return found

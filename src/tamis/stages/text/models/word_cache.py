@@ -20,7 +20,7 @@ from tamis.stages.text.models.pretrained import custom_code
 
 if TYPE_CHECKING:  # kernels bring numpy, which whoever only plans does not load
     from tamis.kernels.buffers import StringBuffers
-    from tamis.kernels.tokens.word_ids import Cut, Wanted
+    from tamis.kernels.tokens.word_ids import Cut, IdRequest
 
 MAX_WORDS = 1 << 18
 _MAX_BYTES = 32 << 20  # of the table: words of many ids are forgotten sooner
@@ -77,17 +77,17 @@ class WordCache:
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the tokenizer's ids for these texts, without special tokens; at most a million ids of each."""
         from tamis.kernels.buffers import string_buffers
-        from tamis.kernels.tokens.word_ids import Wanted
+        from tamis.kernels.tokens.word_ids import IdRequest
 
         parts = string_buffers(pa.array(texts, pa.large_string()))
         no_end = 1 << 20  # ids
-        found, aside = self.look_up(parts, np.arange(len(texts)), Wanted(no_end, no_end))
+        found, aside = self.look_up(parts, np.arange(len(texts)), IdRequest(no_end, no_end))
         if aside.size:
             found.append(IdLists.of(aside, self._encode([texts[int(i)] for i in aside])))
         return as_lists(found, len(texts))
 
     def look_up(
-        self, parts: StringBuffers, rows: np.ndarray[Any, Any], wanted: Wanted
+        self, parts: StringBuffers, rows: np.ndarray[Any, Any], wanted: IdRequest
     ) -> tuple[list[IdLists], np.ndarray[Any, Any]]:
         """Return the ids of these texts, and the rows of those that only the tokenizer itself can encode."""
         from tamis.kernels.tokens.word_ids import ASIDE, MISSING, word_ids
@@ -102,7 +102,7 @@ class WordCache:
                 aside.append(rows[made.status == ASIDE])
                 again = made.status == MISSING
                 rows, starts, ends = rows[again], starts[again], ends[again]
-                self._learn(parts, made.told_starts, made.told_ends)
+                self._learn(parts, made.missing_starts, made.missing_ends)
             self._long.clear()
             if self.words.n_words > MAX_WORDS or self.words.n_bytes > _MAX_BYTES:
                 self.words.forget(MAX_WORDS // 2)
