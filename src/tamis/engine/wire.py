@@ -14,10 +14,11 @@ import types
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 Kinds = Mapping[str, type]
 """The messages that one side of a channel may hear, by name."""
+T = TypeVar("T")
 _MAX_BITS = 128  # an identity of a document; whatever counts bytes or rows has fewer
 _Reader = Callable[[Any], Any]
 
@@ -42,6 +43,21 @@ def decode(data: bytes | bytearray, expected: Kinds) -> Any:
         told = json.loads(data)
         kind = expected[told.pop("type")]
         return _reader(kind)(told)
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as exc:
+        raise Garbled(f"{type(exc).__name__}: {exc}"[:300]) from exc
+
+
+def to_json(message: Any) -> dict[str, Any]:
+    """Return a dataclass as JSON values, for `from_json`."""
+    values: dict[str, Any] = _plain(message)
+    return values
+
+
+def from_json(kind: type[T], values: Any) -> T:
+    """Return the dataclass of this type that `to_json` gave these values for; raise `Garbled` if they are none."""
+    try:
+        message: T = _reader(kind)(values)
+        return message
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as exc:
         raise Garbled(f"{type(exc).__name__}: {exc}"[:300]) from exc
 

@@ -1,0 +1,99 @@
+"""The output of a workflow of several passes: one call at a time, a fresh start, and no traces of a call that did nothing.
+
+Used by deduplications (workflow.py) and by curations (tamis/curation). Does not cover the files between passes (work_directory.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from tamis import files
+from tamis.engine.run import disk
+from tamis.engine.run.output.directory import RunDir, own_run_dir
+from tamis.errors import BudgetError, RunConflict, UsageError
+from tamis.stores.homes import local_of
+
+
+class OutputContents(Protocol):
+    """What a workflow keeps in its output, as far as locking the output concerns it."""
+
+    def check_output(self, run: RunDir) -> None:
+        """Refuse an output or an input before anything is changed."""
+
+    def forget(self) -> None:
+        """Remove what earlier calls wrote in addition to the run in the output."""
+
+    def open_work(self) -> str:
+        """Find or create the folder for files between passes and return its path."""
+
+    def remove_work(self) -> None:
+        """Remove the files between passes, wherever they are; files of others stay."""
+
+    def has_commits(self) -> bool:
+        """Return True if there is anything that another call could resume from."""
+
+
+class OutputDirectory:
+    """The folder or bucket that a workflow writes to, with its run directory.
+
+    `writer`: what writes here, in messages. `record_name`: the file of the run directory that is written when everything is done.
+    """
+
+    def __init__(self, path: str, writer: str, record_name: str) -> None:
+        self.path = path
+        self.home = local_of(path)
+        self.run_dir = os.path.join(self.home, "_tamis")
+        self.record_name = record_name
+        self._writer = writer
+
+    @property
+    def run(self) -> RunDir:
+        """The run whose output this is: that of the last pass."""
+        return RunDir(self.path)
+
+    @contextlib.contextmanager
+    def locked(self, contents: OutputContents, fresh: bool) -> Iterator[None]:
+        """Hold the output; start over if `fresh`. A call that fails before anything was committed leaves nothing of its own."""
+        run = self.run
+        contents.check_output(run)
+        absent = [path for path in (self.home, self.run_dir) if not os.path.lexists(path)]
+        own_run_dir(self.run_dir)
+        busy = f"another {self._writer} is writing to {self.path}; wait for it"
+        with files.locked(os.path.join(self.run_dir, "dedup.lock"), busy):
+            if fresh or run.is_half_forgotten():
+                with run.open():
+                    run.begin_to_forget()
+                    contents.forget()
+                    run.forget()
+            else:
+                run.bring_files(self.record_name)
+            work = contents.open_work()
+            try:
+                yield
+            except OSError as exc:
+                raise disk.explained(exc, [self.home, work]) from exc
+            except (UsageError, BudgetError, RunConflict):  # the messages of others refer to logs, which stay
+                if not contents.has_commits():
+                    contents.remove_work()
+                    self._remove(absent)
+                raise
+
+    def _remove(self, absent: list[str]) -> None:
+        if self.run_dir in absent:
+            shutil.rmtree(self.run_dir, ignore_errors=True)
+        if self.home in absent:
+            with contextlib.suppress(OSError):  # another process uses it by now
+                os.rmdir(self.home)
+
+    def read_record(self) -> Any:
+        """Return what was recorded when everything was done; None if it is not done."""
+        return files.read_json(os.path.join(self.run_dir, self.record_name))
+
+    def write_record(self, record: Any, *keep: str) -> None:
+        """Record that everything is done. `keep`: folders of the run directory that stay with it in a bucket."""
+        files.write_json(os.path.join(self.run_dir, self.record_name), record)
+        self.run.keep_files(*keep, self.record_name)

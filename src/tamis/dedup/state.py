@@ -1,0 +1,241 @@
+"""What the passes and the solver of a deduplication leave for each other: one schema, one reader and one writer.
+
+Every file is a dataclass with the version of the schema, written whole or not at all. A file that is damaged, or of another version,
+raises RunConflict. A file that is absent means that its step is not done. The positions of input files (`paths.json`,
+`all_paths.json`) are plain lists, because stages of later passes read them, too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypedDict, TypeVar, cast
+
+from tamis.engine import wire
+from tamis.errors import RunConflict
+from tamis.files import read_json, write_json
+
+VERSION = 1
+T = TypeVar("T")
+
+
+class Summary(TypedDict, total=False):
+    """What a deduplication decided and did, in numbers. Which keys there are depends on its kind."""
+
+    n_documents: int
+    n_duplicates: int
+    n_without_text: int
+    duplicate_text_bytes: int
+    n_groups: int
+    largest_group: int
+    group_sizes: dict[str, int]  # by a range of sizes
+    documents_by_file: list[int]
+    duplicates_by_file: list[int]
+    n_without_number: int  # in the column of keep_by
+    n_quarantined: int
+    n_bad_ranges: int
+    n_not_compared: int
+    passed_over: list[dict[str, Any]]  # input files that were found and not read: reason, n, examples
+    # compared with an index
+    n_indexed: int
+    n_duplicates_of_indexed: int
+    # fuzzy
+    hashed_on: str
+    sketched_on: str
+    n_edges: int
+    n_heavy_buckets: int
+    largest_bucket: int
+    n_candidates: int
+    n_components: int
+    largest_component: int
+    component_sizes: dict[str, int]
+    n_compared: int
+    n_beyond_leaders: int
+    n_equal: int
+    n_similar: int
+    # lines
+    n_units: int
+    n_long_enough: int
+    n_edited: int
+    # semantic
+    n_clusters: int
+    dimension: int
+    n_sample: int
+    largest_cluster: int
+    backend: str
+    backend_why: str
+    # removal by ids
+    n_ids: int
+    n_rows: int
+    n_rows_without_id: int
+    n_by_shared_ids: int
+    # joining
+    n_ranges: int
+    n_segments: int
+    scratch_bytes: int
+
+
+@dataclass(frozen=True)
+class FirstPass:
+    """Facts of the first pass over the input. `is_clean`: it quarantined nothing, so that later passes need not check records."""
+
+    n_records: int = 0
+    n_quarantined: int = 0
+    is_clean: bool = False
+    passed_over: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class BandChoice:
+    """How many bands each pass over the input makes: chosen once, so that a resumed run does not choose again."""
+
+    bands_per_pass: int
+
+
+@dataclass(frozen=True)
+class SolverRoom:
+    """The memory that the files of decisions so far were cut for."""
+
+    room_bytes: int
+
+
+@dataclass(frozen=True)
+class RangeRoom:
+    """The memory of a worker that key ranges were cut for; a run resumed with other workers keeps these ranges."""
+
+    room_bytes: int
+
+
+@dataclass(frozen=True)
+class LinkedPass:
+    """The bands of one pass that the solver has linked."""
+
+    bands: list[int]
+
+
+@dataclass(frozen=True)
+class IndexPin:
+    """An entry of an index that the run is compared with, as it was when the run began."""
+
+    folder: str
+    records: str
+    n_bytes: int
+    bands: int
+    sketch_version: int
+
+
+@dataclass(frozen=True)
+class IndexPins:
+    pins: list[IndexPin] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class ReplayCounts:
+    """How many documents each step before a deduplication dropped, by its label, and how many are in quarantine."""
+
+    dropped: dict[str, int]
+    n_quarantined: int
+
+
+@dataclass(frozen=True)
+class _StoredSummary:
+    summary: dict[str, Any]
+
+
+class StateFile(Generic[T]):
+    """One file of a state folder, holding one value."""
+
+    def __init__(self, path: str, kind: type[T]) -> None:
+        self.path, self._kind = path, kind
+
+    def exists(self) -> bool:
+        return os.path.exists(self.path)
+
+    def read(self) -> T | None:
+        """Return the value; None where there is no file, RunConflict where it is damaged or of another version."""
+        data = read_json(self.path)
+        return None if data is None else from_dict(self._kind, data, self.path)
+
+    def write(self, value: T) -> None:
+        """Store the value, in place of an earlier one."""
+        write_json(self.path, to_dict(value))
+
+
+class SummaryFile:
+    """A file with a summary, complete or of one step."""
+
+    def __init__(self, path: str) -> None:
+        self._file = StateFile(path, _StoredSummary)
+        self.path = path
+
+    def exists(self) -> bool:
+        return self._file.exists()
+
+    def read(self) -> Summary | None:
+        stored = self._file.read()
+        return None if stored is None else cast("Summary", stored.summary)
+
+    def write(self, summary: Summary) -> None:
+        self._file.write(_StoredSummary(dict(summary)))
+
+
+class State:
+    """The state of one deduplication, in the folder of its files between passes."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.paths_file = os.path.join(folder, "paths.json")  # input files by number
+        self.all_paths_file = os.path.join(folder, "all_paths.json")  # and after them those of an index
+        self.inputs_file = os.path.join(folder, "inputs.json")  # of engine.run.input_identity.InputGuard
+        self._identity_file = os.path.join(folder, "identity.json")
+        self.first_pass = StateFile(os.path.join(folder, "first_pass.json"), FirstPass)
+        self.band_choice = StateFile(os.path.join(folder, "chosen.json"), BandChoice)
+        self.index_pins = StateFile(os.path.join(folder, "older.json"), IndexPins)
+        self.solver_room = StateFile(os.path.join(folder, "room.json"), SolverRoom)
+        self.range_room = StateFile(os.path.join(folder, "range_room.json"), RangeRoom)
+        self.replay_counts = StateFile(os.path.join(folder, "replay_counts.json"), ReplayCounts)
+        self.candidates = SummaryFile(os.path.join(folder, "candidates.json"))
+        self.equal_summary = SummaryFile(os.path.join(folder, "equal_removal.json"))
+        self.summary = SummaryFile(os.path.join(folder, "summary.json"))
+
+    def linked(self, number: int) -> StateFile[LinkedPass]:
+        """Return the file that says that the bands of this pass are linked."""
+        return StateFile(os.path.join(self.folder, f"linked-{number}.json"), LinkedPass)
+
+    # -- plain values ----------------------------------------------------------------------------------------------------
+    def read_identity(self) -> dict[str, Any] | None:
+        """Return the parameters of the deduplication that this state belongs to."""
+        identity: dict[str, Any] | None = read_json(self._identity_file)
+        return identity
+
+    def write_identity(self, identity: dict[str, Any]) -> None:
+        write_json(self._identity_file, identity)
+
+    def paths(self) -> list[str]:
+        """Return the input files by number; none before the first pass."""
+        return read_json(self.paths_file) or []
+
+    def write_paths(self, paths: Sequence[str]) -> None:
+        write_json(self.paths_file, list(paths))
+
+    def undecided_names(self) -> set[str]:
+        """Return the names of files that hold no decision: they stay when decisions are taken again."""
+        files = (self.paths_file, self.inputs_file, self._identity_file, self.first_pass.path, self.band_choice.path)
+        return {os.path.basename(path) for path in (*files, self.index_pins.path)}
+
+
+def to_dict(value: Any) -> dict[str, Any]:
+    """Return a dataclass of a state file as JSON values, with the version of the schema."""
+    return {"version": VERSION, **wire.to_json(value)}
+
+
+def from_dict(kind: type[T], data: Any, path: str) -> T:
+    """Return the dataclass that `to_dict` made JSON values of; RunConflict for anything else. `path`: for messages."""
+    remedy = "start over with fresh (--fresh)"
+    if not isinstance(data, dict) or data.pop("version", None) != VERSION:
+        raise RunConflict(f"{path} is damaged or was written by another version of Tamis; {remedy}")
+    try:
+        return wire.from_json(kind, data)
+    except wire.Garbled as exc:
+        raise RunConflict(f"{path} is damaged ({exc}); {remedy}") from None
