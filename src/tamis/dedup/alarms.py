@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tamis.dedup.state import Summary
 
 LARGE_COMPONENT = 1000  # documents, and LARGE_SHARE of all
 LARGE_SHARE = 0.01
 MOST_GO = 0.9
 
 
-def alarms(summary: dict[str, Any], counted: str = "documents") -> list[str]:
+def alarms(summary: Summary, counted: str = "documents") -> list[str]:
     """`counted`: what duplicates are (documents; lines or paragraphs, of which those long enough to count are all there are).
 
     >>> alarms({"n_documents": 100, "n_duplicates": 95})
@@ -49,7 +52,7 @@ def alarms(summary: dict[str, Any], counted: str = "documents") -> list[str]:
     return found
 
 
-def by_shared_ids(summary: dict[str, Any]) -> str:
+def by_shared_ids(summary: Summary) -> str:
     """Return the message for a removal that took more documents than there are ids listed."""
     return (
         f"{summary['n_by_shared_ids']:,} more documents were removed than ids are listed: an id that several documents have takes them all, those "

@@ -18,14 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.kinds import ShippedFigures
 from tamis.dedup.planning import SOLVER_BASE_BYTES, DedupPlan, make_plan
-from tamis.dedup.progress_files import read_json, write_json
 from tamis.errors import TamisError
+from tamis.files import read_json, write_json
 from tamis.forecast import shipped_table
 from tamis.forecast.experience import Experience, compared
 from tamis.forecast.prediction import Conditions, Forecast, Interval, RunMeasurement
 
 if TYPE_CHECKING:
+    from tamis.dedup.state import Summary
     from tamis.dedup.workflow import Workflow
+    from tamis.engine.run.run_result import RunResult
 
 FILE = "dedup_prediction.json"
 _IN_KEY = ("sketch", "threshold", "perform_removal")  # what decides how much work there is; the rest changes little
@@ -78,24 +80,29 @@ class DedupExpectation(Experience):
     def _predict(self) -> None:
         w = self._workflow
         sketch = w.passes.identity.get("sketch") or {}
-        files = w._files()
+        files = w.files()
         self._plan = make_plan(
-            files, int(sketch.get("bands", 0)), int(sketch.get("rows", 0)),
-            w.passes.identity.get("bands_per_iteration"), w.budget_bytes(), w.work,
-        )  # fmt: skip
-        workers = w.settings.get("workers") or len(os.sched_getaffinity(0))
-        self._asked = conditions(self._plan, int(workers), shipped_table.decoded_bytes(files.paths, files.sizes))
+            files,
+            int(sketch.get("bands", 0)),
+            int(sketch.get("rows", 0)),
+            w.passes.identity.get("bands_per_iteration"),
+            w.settings.budget_bytes(),
+            w.work.path,
+        )
+        self._asked = conditions(
+            self._plan, w.settings.n_workers(), shipped_table.decoded_bytes(files.paths, files.sizes)
+        )
         self.expect(self._asked, forecast(self._plan, w.passes.figures, self._asked, self))
-        write_json(os.path.join(w.run_dir, FILE), self.prediction)
+        write_json(os.path.join(w.output.run_dir, FILE), self.prediction)
 
-    def end(self, seconds: float, summary: Mapping[str, Any], removed: Any) -> None:
+    def end(self, seconds: float, summary: Summary, removed: RunResult | None) -> None:
         """`removed`: the result of the last pass, None where nothing is removed."""
         with contextlib.suppress(TamisError, OSError, KeyError, ValueError, TypeError):
             self._compare(seconds, summary, removed)
         with contextlib.suppress(TamisError, OSError, KeyError, ValueError, TypeError):
             self._note(summary)
 
-    def _compare(self, seconds: float, summary: Mapping[str, Any], removed: Any) -> None:
+    def _compare(self, seconds: float, summary: Summary, removed: RunResult | None) -> None:
         if self._asked is None:
             return
         w = self._workflow
@@ -106,21 +113,21 @@ class DedupExpectation(Experience):
             w.scratch_bytes, written, int(summary.get("n_documents", 0)), 0, time.time(), True,
         )  # fmt: skip
         self.prediction = compared(self.prediction, took)
-        write_json(os.path.join(w.run_dir, FILE), self.prediction)
+        write_json(os.path.join(w.output.run_dir, FILE), self.prediction)
         self.keep({"name": w.passes.name, "segments": []}, took)
 
-    def _note(self, summary: Mapping[str, Any]) -> None:
+    def _note(self, summary: Summary) -> None:
         """Beside the settings of the last pass in settings.json: those of the deduplication itself."""
         from tamis.engine.run.settings import Record
 
         w, plan = self._workflow, self._plan
-        path = os.path.join(w.run_dir, "settings.json")
+        path = os.path.join(w.output.run_dir, "settings.json")
         record = Record(list((read_json(path) or {}).get("settings", [])))
-        room = w._solver_room()
+        room = w.solver.room_bytes()
         record.note(
             "room of the deciding process", room, "default",
             "for keys and groups: a fixed share of the budget once the process itself is in memory; larger sets are decided in parts",
-            {"budget_bytes": w.budget_bytes(), "process_bytes": SOLVER_BASE_BYTES},
+            {"budget_bytes": w.settings.budget_bytes(), "process_bytes": SOLVER_BASE_BYTES},
         )  # fmt: skip
         n = int(summary.get("n_documents", 0))
         if plan is not None:
@@ -129,11 +136,11 @@ class DedupExpectation(Experience):
                 "so many that the keys of one part of one band fit into that room",
                 {"n_documents": n, "planned_documents": plan.n_documents, "decision_bytes": plan.decision_bytes},
             )  # fmt: skip
-        chosen = w._told("chosen.json")
+        chosen = w.work.state.band_choice.read()
         if plan is not None and plan.n_bands:
             asked = w.passes.identity.get("bands_per_iteration")
             record.note(
-                "bands per pass", int(chosen or plan.bands_per_pass), "user" if asked else "adaptation",
+                "bands per pass", chosen.bands_per_pass if chosen is not None else plan.bands_per_pass, "user" if asked else "adaptation",
                 "as asked for; fewer save disk and no memory, and take more passes over the input" if asked
                 else "as many as half of the free disk can hold: fewer take more passes over the input",
                 {

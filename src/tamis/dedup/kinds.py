@@ -23,7 +23,7 @@ class DedupKind:
     """A way of deciding which documents, or which parts of them, are duplicates.
 
     `workflow`: the class in `dedup/NAME/workflow.py` with the parameters of commands and curations. `keys`: what the first pass writes
-    for each document, in plans. `solver_step`: how the solver decides when all keys are written. `step`: the name of its step in recipes,
+    for each document, in plans. `step`: the name of its step in recipes,
     a class of `curation/steps.py` (`exact_duplicates`: ExactDuplicates). `has_plan`: `tamis plan` can estimate it. `changes_text`:
     duplicates are cut out of documents. `decided_with`: a kind that the same keys decide, too, where its step comes just before.
     """
@@ -33,7 +33,6 @@ class DedupKind:
     summary: str
     workflow: str
     keys: str
-    solver_step: str
     step: str = ""
     has_plan: bool = False
     has_index: bool = False
@@ -49,7 +48,6 @@ EXACT = DedupKind(
     workflow="RemoveExactDuplicates",
     step="exact_duplicates",
     keys="a hash",
-    solver_step="exact",
     has_plan=True,
     has_index=True,
 )
@@ -60,7 +58,6 @@ FUZZY = DedupKind(
     workflow="RemoveFuzzyDuplicates",
     step="fuzzy_duplicates",
     keys="a hash and the bands of a sketch",
-    solver_step="link",
     has_plan=True,
     has_index=True,
     decided_with="exact",
@@ -73,7 +70,6 @@ LINES = DedupKind(
     workflow="LineDeduplicationWorkflow",
     step="duplicate_lines",
     keys="a hash per line",
-    solver_step="lines",
     changes_text=True,
 )
 SEMANTIC = DedupKind(
@@ -82,7 +78,6 @@ SEMANTIC = DedupKind(
     summary="Of documents or images whose embeddings nearly agree one stays.",
     workflow="SemanticDeduplicationWorkflow",
     keys="a vector",
-    solver_step="semantic",
 )
 
 KINDS = {kind.name: kind for kind in (EXACT, FUZZY, LINES, SEMANTIC)}

@@ -89,11 +89,16 @@ class OutputDirectory:
             with contextlib.suppress(OSError):  # another process uses it by now
                 os.rmdir(self.home)
 
+    @property
+    def record_path(self) -> str:
+        """The file with the record that everything is done."""
+        return os.path.join(self.run_dir, self.record_name)
+
     def read_record(self) -> Any:
         """Return what was recorded when everything was done; None if it is not done."""
-        return files.read_json(os.path.join(self.run_dir, self.record_name))
+        return files.read_json(self.record_path)
 
     def write_record(self, record: Any, *keep: str) -> None:
         """Record that everything is done. `keep`: folders of the run directory that stay with it in a bucket."""
-        files.write_json(os.path.join(self.run_dir, self.record_name), record)
+        files.write_json(self.record_path, record)
         self.run.keep_files(*keep, self.record_name)

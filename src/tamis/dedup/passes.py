@@ -13,6 +13,11 @@ from tamis.stages.io import Writer
 
 if TYPE_CHECKING:
     from tamis.dedup.nemo_compat.id_files import IdFiles
+    from tamis.dedup.solver_task import Step
+    from tamis.dedup.state import Summary
+
+KeyPass = tuple[ProcessingStage[Any, Any], list[int]]
+"""A stage that makes keys, and the numbers of its bands."""
 
 
 @dataclass
@@ -20,21 +25,21 @@ class Passes:
     """What a workflow does, pass by pass. `source` makes a fresh reader for each pass; `kind` is None where documents are not compared.
 
     `keys`: stages of the first passes (several where not all bands fit on the disk at once), each with the numbers of its bands;
-    none for exact deduplication. `texts`: the stage that collects the texts to be compared, made from the folder with their
-    places; None where nothing is compared. `task`: what the deciding process must know.
+    none for exact deduplication. `decision`: the step of the solver that decides; None where a procedure of its own does. `texts`: the
+    stage that collects the texts to be compared, made from the folder with their positions; None where nothing is compared.
     """
 
     name: str
     source: Callable[[], ProcessingStage[Any, Any]]
-    keys: list[tuple[ProcessingStage[Any, Any], list[int]]]
+    keys: list[KeyPass]
     output: str
-    task: dict[str, Any]
+    decision: Step | None
     writer: Callable[[], Writer] | None  # None: nothing is removed
     kind: DedupKind | None = None
     texts: Callable[[str], ProcessingStage[Any, Any]] | None = None
     # Bands per pass, from the folder they go to; `keys_of` makes the stages then.
     choose: Callable[[str], int] | None = None
-    keys_of: Callable[[int], list[tuple[ProcessingStage[Any, Any], list[int]]]] = field(default=lambda _: [])
+    keys_of: Callable[[int], list[KeyPass]] = field(default=lambda _: [])
     threshold: float | None = None
     max_source_loss: float = 1.0
     identity: dict[str, Any] = field(default_factory=dict)
@@ -43,15 +48,11 @@ class Passes:
     against: str | None = None  # an index whose documents stay (index.py)
     index: str | None = None  # the index that gets what stays
     index_parameters: dict[str, Any] = field(default_factory=dict)
-    step: StepOf | None = None  # where it is one step of a curation (tamis/curation)
+    step: CurationStep | None = None  # where it is one step of a curation (tamis/curation)
     # Between the reader and the first stage of `keys`.
     before: list[ProcessingStage[Any, Any]] = field(default_factory=list)
-    ids: IdFiles | None = None  # ids of what goes, next to the run directory
-
-    @property
-    def decide(self) -> str:
-        """The solver step that decides where there are no bands."""
-        return self.kind.solver_step if self.kind is not None else ""
+    ids: IdFiles | None = None  # ids of what is removed, next to the run directory
+    instead_of_sample: str = "deduplicate what a run with --sample wrote"  # the end of a message
 
     @property
     def index_kind(self) -> str:
@@ -65,17 +66,17 @@ class Passes:
 
 
 @dataclass
-class StepOf:
+class CurationStep:
     """What a deduplication must know that is one step of a curation: its tables are used by a later pass, which removes.
 
     `output`: where that pass writes. `before`: stages between the reader and the one that makes keys, by the name of the pass
-    (keys-0 runs the steps before it; later passes remember what these did). `first_decisions`: steps of the deciding process after
-    the first pass. `is_as_read`: whether the texts compared are those of the input, so that they can be read from there.
+    (keys-0 runs the steps before it; later passes replay what these did). `first_steps`: steps of the solver after the first pass.
+    `is_as_read`: whether the texts compared are those of the input, so that they can be read from there.
     """
 
     output: str
     before: Callable[[str], list[ProcessingStage[Any, Any]]]
-    first_decisions: list[str] = field(default_factory=list)
+    first_steps: list[Step] = field(default_factory=list)
     is_as_read: bool = True
 
 
@@ -87,7 +88,7 @@ class DedupResult:
     status: str
     output: str
     duplicates: str
-    summary: dict[str, Any]
+    summary: Summary
     seconds: float = 0.0
     peak_bytes: int = 0
     scratch_bytes: int = 0

@@ -13,10 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypedDict, TypeVar, cast
 
 from tamis.engine import wire
+from tamis.engine.run.input_identity import InputIdentity
 from tamis.errors import RunConflict
 from tamis.files import read_json, write_json
 
 VERSION = 1
+REPLAY_FOLDER = "replay"  # tables of what the steps of a first pass dropped, by the number of the step ...
+QUARANTINED = "quarantined"  # ... and of the documents that are in its quarantine
 T = TypeVar("T")
 
 
@@ -136,6 +139,24 @@ class ReplayCounts:
 
     dropped: dict[str, int]
     n_quarantined: int
+
+
+@dataclass(frozen=True)
+class RecordedIds:
+    """Which ids of duplicates were written: what distinguishes them from others of the same duplicates."""
+
+    id_field: str | None
+    column: str
+
+
+@dataclass(frozen=True)
+class DedupRecord:
+    """The record that a deduplication is done. `inputs`: where it only found duplicates, for writing their ids later."""
+
+    identity: dict[str, Any]
+    summary: dict[str, Any]
+    inputs: InputIdentity | None = None
+    ids: RecordedIds | None = None
 
 
 @dataclass(frozen=True)

@@ -1,109 +1,179 @@
-"""The passes of a deduplication, one after the other, each resumable: keys, decision, removal.
+"""A deduplication from beginning to end: its parts, and the order in which they are used.
 
-Everything lies in `<output>/_tamis/dedup` (or under the scratch folder) and is removed at the end, but for the tables that
-people read. Passes over documents are runs of the engine with all its promises; the decision between them is a process of its own
-(solver.py). The process that drives this stays small: it imports neither numpy nor Arrow.
+OutputDirectory    the output: its lock, starting over, the record that everything is done
+WorkDirectory      the files between passes, with the State that passes leave for each other
+WorkflowInput      readers of the input, and the check that it stays the same
+PassRunner         executes pipelines, and tasks in processes of their own
+SolverLauncher     has the solver decide between passes
+Procedure          what the passes are: KeyComparison, or that of a removal by ids or of a join
+
+Passes over documents are runs of the engine with all its promises. The process that drives them stays small: it imports neither
+numpy nor Arrow. Files between passes are removed at the end, but for the tables that people read.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from tamis import files
 from tamis.backends.alerting import summary_of
+from tamis.dedup import state
 from tamis.dedup.expected import DedupExpectation
-from tamis.dedup.passes import DedupResult
-from tamis.dedup.planning import check_room, solver_room
-from tamis.dedup.progress_files import read_json, write_json
-from tamis.dedup.range_passes import ranges
-from tamis.dedup.range_passes.passes import Spreading
-from tamis.dedup.record_writer import RecordWriter
-from tamis.dedup.removal import RemoveDuplicates
-from tamis.dedup.work_folder import WorkFolder
+from tamis.dedup.key_comparison import KeyComparison, key_pipeline
+from tamis.dedup.passes import DedupResult, Passes
+from tamis.dedup.output_directory import OutputDirectory
+from tamis.dedup.pass_runner import PassRunner, PassSession, WorkflowInput, WorkflowSettings
+from tamis.dedup.solver_launcher import SolverLauncher
+from tamis.dedup.solver_task import AppendToIndex
+from tamis.dedup.source_loss import LossLimit
+from tamis.dedup.state import DedupRecord, FirstPass, IndexPins, Summary
+from tamis.dedup.work_directory import WorkDirectory
 from tamis.engine.ledger import Ledger
+from tamis.engine.run.input_identity import InputGuard, InputIdentity
 from tamis.engine.run.output.directory import RunDir
-from tamis.errors import ConservationError, Incomplete, UsageError, WorkerError
-from tamis.formats.input_files.names import ends_in
-from tamis.memory.sampler import watching
+from tamis.engine.run.run_result import RunResult
+from tamis.errors import PipelineError, RunConflict, UsageError
+from tamis.memory.sampler import Mark, watching
 from tamis.pipeline import Pipeline
-from tamis.pipeline.passes import seen_by, tell
-from tamis.sizes import parse_size
-from tamis.stages.base import ProcessingStage
-from tamis.stages.file_partitioning import JSONL_SUFFIXES
-from tamis.stages.io import ReadHints, with_hints
-from tamis.stores import options
-from tamis.stores.scratch_files import bytes_below
-from tamis.stores.urls import is_bucket, is_remote
+from tamis.pipeline.passes import Progress, seen_by, tell
+from tamis.stores.urls import is_bucket
 
-_THREAD_BYTES = 64_000_000  # of the room, for each thread that compares texts
+if TYPE_CHECKING:
+    from tamis.dedup.nemo_compat.id_files import IdFiles
+    from tamis.formats.input_files.listing import FileList
 
 
-class Workflow(WorkFolder):
-    """Call `run` once. `settings` are those of a run: memory, workers, scratch, timeout, fresh, ...; `watch` sees every sample."""
+class Procedure(Protocol):
+    """What the passes of a workflow are. The workflow does everything around them."""
 
+    def decide(self, workflow: Workflow) -> Summary:
+        """Run all passes up to the decision; what an earlier call finished is not done again."""
+
+    def remove(self, workflow: Workflow) -> RunResult:
+        """Run the pass that writes the output."""
+
+    def check_counts(self, workflow: Workflow, summary: Summary, removed: RunResult) -> Summary:
+        """Compare what was decided with what was removed; return entries for the summary."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """What a curation provides for a workflow that is one of its steps. `check_loss`: raises where too much would be removed."""
+
+    runner: PassRunner
+    guard: InputGuard
+    check_loss: Callable[[Summary], None]
+
+
+class Workflow:
+    """One deduplication. Call `run` once.
+
+    `settings`: those of a run (memory, workers, scratch, timeout, fresh, ...). `progress`: a function, or whether progress is shown.
+    """
+
+    def __init__(
+        self,
+        passes: Passes,
+        settings: Mapping[str, Any] | None = None,
+        progress: Progress | bool | None = None,
+        executor: Any = None,
+        procedure: Procedure | None = None,
+        host: Host | None = None,
+    ) -> None:
+        self.passes, self._progress, self._host = passes, progress, host
+        if host is None:
+            parsed = WorkflowSettings.parse(settings or {}, passes.output, passes.instead_of_sample)
+            self.runner = PassRunner(PassSession(executor, parsed), parsed)
+        else:
+            self.runner = host.runner
+        self.settings = self.runner.settings
+        if self.settings.of_passes.get("keep_rejected") and passes.writer is None and passes.step is None:
+            raise UsageError("keep_rejected: duplicates are only found here, and nothing is removed; leave it out")
+        self.procedure = procedure or KeyComparison()
+        self.output = OutputDirectory(passes.output, "deduplication", "dedup.json")
+        self.work = WorkDirectory(self.output.run_dir, self.settings.scratch)
+        self.duplicates = os.path.join(self.output.run_dir, "duplicates")
+        self.solver = SolverLauncher(self.runner, self.work, self.duplicates)
+        self.input = WorkflowInput(passes.name, self._reader, self._guard)
+        self.scratch_bytes = 0  # the most that files between passes took so far
+        self._mark = Mark()  # of the memory in use
+
+    def _reader(self) -> Any:
+        """Return a fresh reader of the input, which never includes the output of this deduplication."""
+        reader: Any = self.passes.source()
+        reader.leave_out = (self.passes.step.output if self.passes.step is not None else self.output.path,)
+        return reader
+
+    def _guard(self) -> InputGuard:
+        return self._host.guard if self._host is not None else InputGuard(self.work.state.inputs_file)
+
+    # -- running -----------------------------------------------------------------------------------------------------------
     def run(self) -> DedupResult:
         """Run all passes, and the removal.
 
         Progress goes to the given function, or is shown (True) with a sentence at the end.
         """
-        if (self.shard is not None or self.merge) and not self.passes.keys and self.passes.choose is None:
-            raise UsageError(
-                f"{self.passes.name} is done as a whole and not by shards; leave {'merge' if self.merge else 'shard'} out"
-            )
-        with seen_by(self._asked) as self.progress, self._alerted(self.passes.name, self._asked is True):
-            result = self._all_passes() if self.shard is None else self.run_shard()
-        result.leaks, result.alerts = self.leaks, summary_of(self.watch)
-        if self._asked is True:
-            tell(f"{self.passes.name}: {result.in_one_line(self.passes.writer is not None)}")
+        settings, passes, session = self.settings, self.passes, self.runner.session
+        if (settings.shard is not None or settings.merge) and not passes.keys and passes.choose is None:
+            option = "merge" if settings.merge else "shard"
+            raise UsageError(f"{passes.name} is done as a whole and not by shards; leave {option} out")
+        is_shown = self._progress is True
+        with (
+            seen_by(self._progress) as self.runner.progress,
+            session.alerted(passes.name, self.output.run_dir, is_shown),
+        ):
+            result = self.run_passes() if settings.shard is None else self.run_shard()
+        result.leaks, result.alerts = self.runner.leaks, summary_of(session.watch)
+        if is_shown:
+            tell(f"{passes.name}: {result.in_one_line(passes.writer is not None)}")
         return result
 
-    def _all_passes(self) -> DedupResult:
+    def run_passes(self) -> DedupResult:
+        """Run all passes under the lock of the output, resuming what an earlier call began."""
         began_s = time.monotonic()
-        with watching(bool(self.settings.get("count_caller"))) as self._mark, self._locked(), self._processes():
-            done = self._done()
-            if done is not None:
-                self._same(done["identity"])
-                self._write_ids(done)
-                if self.passes.step is None:
-                    self.remove_work()
-                return DedupResult(
-                    "already", self.output, self.duplicates, done["summary"], counted=self.passes.counted
-                )
-            self._same(self._told("identity.json"))
-            write_json(os.path.join(self.work, "identity.json"), self._identity())
+        with (
+            watching(self.settings.counts_caller) as self._mark,
+            self.output.locked(self, self.settings.fresh),
+            self._processes(),
+        ):
+            record = self._read_record()
+            if record is not None:
+                self._check_identity(record.identity)
+                self._write_ids(record)
+                self._remove_finished_work()
+                summary = cast("Summary", record.summary)
+                return DedupResult("already", self.output.path, self.duplicates, summary, counted=self.passes.counted)
+            self._check_identity(self.work.state.read_identity())
+            self.work.state.write_identity(self._identity())
             expectation = DedupExpectation(self)
             expectation.begin()
             self._pin_index()
-            summary = self._decided()
+            summary = self.procedure.decide(self)
             scratch_bytes = self.scratch_bytes
             self._check_loss(summary)
-            removed = self._remove() if self.passes.writer is not None else None
-            summary.update(self._counted(summary, removed))
-            summary["passed_over"] = self._told("passed_over.json") or []
-            summary.update(self._set_aside(removed))
+            removed = self.procedure.remove(self) if self.passes.writer is not None else None
+            if removed is not None:
+                summary.update(self.procedure.check_counts(self, summary, removed))
+            summary["passed_over"] = self._first_pass().passed_over
+            summary.update(self._quarantine_facts(removed))
             expectation.end(time.monotonic() - began_s, summary, removed)
-            self._add_to_index()
-            about = {k: v for k, v in summary.items() if not k.endswith("_by_file")}
-            done = {"identity": self._identity(), "summary": about}
-            if removed is None and (reference := self.guard.reference()) is not None:
-                done["inputs"] = reference.to_dict()
-            RunDir(self.output).keep_files("duplicates", *(() if removed is not None else ("quarantine",)))
-            self._note(done)
-            self._write_ids(done)
-            if self.passes.step is None:
-                self.remove_work()
-        seconds = time.monotonic() - began_s
+            self._append_to_index()
+            shown = cast("Summary", {k: v for k, v in summary.items() if not k.endswith("_by_file")})
+            self._finish(shown, removed)
         return DedupResult(
             "finished",
-            self.output,
+            self.output.path,
             self.duplicates,
-            about,
-            seconds,
+            shown,
+            time.monotonic() - began_s,
             self.peak_bytes,
             scratch_bytes,
             removed,
@@ -117,348 +187,214 @@ class Workflow(WorkFolder):
         They are written to a folder of the output where `merge` reads them. Nothing is decided yet.
         """
         began_s = time.monotonic()
-        ((stage, _),) = self._keys(everything=True)
-        pipeline = Pipeline(f"{self.passes.name}: keys-0", stages=self._stages("keys-0", stage, self._shards))
-        self.settings |= {"shard": self.shard, "fresh": self.fresh}
-        result = self._execute(pipeline, "keys-0")
-        counted = {"n_documents": result.ledger.written.n, "n_duplicates": 0}
-        return DedupResult(
-            "shard",
-            result.output,
-            "",
-            counted,
-            time.monotonic() - began_s,
-            result.peak_bytes,
-            counted=self.passes.counted,
-        )
-
-    @property
-    def _shards(self) -> str:
-        """The folder of what shards make."""
-        output = self.passes.step.output if self.passes.step is not None else self.output
-        return f"{output}/shard-keys-0" if is_bucket(output) else os.path.join(output, "shard-keys-0")
-
-    def _keys(self, everything: bool = False) -> list[tuple[ProcessingStage[Any, Any], list[int]]]:
-        """Return the stages that compute keys, each with its bands.
-
-        `everything`: in one pass, as shards do it.
-        """
-        if self.passes.choose is None:
-            return self.passes.keys
-        chosen = _ALL_BANDS if everything else self._told("chosen.json") or self.passes.choose(self.far or self.work)
-        if not everything or self.merge:
-            write_json(os.path.join(self.work, "chosen.json"), chosen)  # a resumed run must not choose again
-        return self.passes.keys_of(chosen)
-
-    def _stages(self, name: str, stage: ProcessingStage[Any, Any], folder: str) -> list[Any]:
-        before = self.passes.step.before(name) if self.passes.step is not None else self.passes.before
-        return [self._source(), *before, stage, RecordWriter(folder)]
-
-    def _counted(self, summary: dict[str, Any], removed: Any) -> dict[str, Any]:
-        """Check after the removal that exactly the intended documents were removed.
-
-        A document may be quarantined in one pass (a worker crashed on it) and not in the other: the number of
-        documents that each pass met must be the same, and those that were to be removed and were not must be in
-        quarantine. Documents that were written without having been compared are reported.
-        """
-        if removed is None or self.passes.remove is not None:
-            return {}
-        ledger, n_aside = removed.ledger, int(self._told("n_quarantined.json") or 0)
-        n_gone = sum(t.n for book in ledger.stages for t in book.dropped.values())
-        n_seen = ledger.written.n + n_gone + ledger.quarantined.n
-        n_found = summary["n_documents"] + n_aside
-        if n_seen != n_found or not 0 <= summary["n_duplicates"] - n_gone <= ledger.quarantined.n:
-            raise ConservationError(
-                f"{n_found:,} documents were read to be compared and {summary['n_duplicates']:,} found to be duplicates, but the pass that "
-                f"removes them met {n_seen:,} and removed {n_gone:,}; do not use {self.output}, start over with fresh (--fresh)"
-            )
-        n_unseen = max(0, n_aside - ledger.quarantined.n)
-        return {"n_not_compared": n_unseen} if n_unseen else {}
-
-    def _set_aside(self, removed: Any) -> dict[str, int]:
-        """Documents in quarantine, and stretches of input without any, by the pass that removes; where none does, by the first one, whose
-        quarantine is copied out of the work folder then: it would go with that."""
-        if removed is not None:
-            return {"n_quarantined": removed.ledger.quarantined.n, "n_bad_ranges": removed.ledger.n_bad_ranges}
-        first = RunDir(self._output_of("keys-0"))
-        done, entries = first.read_json("manifest.json"), first.quarantine
-        ledger = Ledger() if done is None else Ledger.from_dict(done["ledger"], histograms=False)
-        found = {"n_quarantined": ledger.quarantined.n, "n_bad_ranges": ledger.n_bad_ranges}
-        if any(found.values()) and self.passes.step is None and os.path.isdir(entries):
-            kept = os.path.join(self.run_dir, "quarantine")
-            files.own_folder(kept, "start over with fresh (--fresh)", 0o755)
-            for name in sorted(os.listdir(entries)):
-                target = os.path.join(kept, name)
-                with open(os.path.join(entries, name), "rb") as entry, files.replacing(target, files.OWN) as copy:
-                    shutil.copyfileobj(entry, copy)
-        return found
-
-    @property
-    def peak_bytes(self) -> int:
-        """The most in use so far, all processes together."""
-        return self._mark.peak_bytes
-
-    # -- the index ------------------------------------------------------------------------------------------------------
-    def _pin_index(self) -> None:
-        """Record at the start what is compared with, so that an index changing meanwhile does not change any numbers."""
-        from tamis.dedup.index import index
-
-        p = self.passes
-        if p.index is not None and p.index != p.against:
-            index.refuse_existing(p.index, p.output)
-        if p.against is None:
-            return
-        pins = self._told("older.json")
-        if pins is None:
-            pins = index.pinned(p.against, p.index_kind, p.index_parameters, p.output)
-            write_json(os.path.join(self.work, "older.json"), pins)
-        elif self._told("summary.json") is None:
-            index.check_pins(p.against, pins)
-
-    def _add_to_index(self) -> None:
-        p = self.passes
-        if p.index is None:
-            return
-        about = {"path": p.index, "kind": p.index_kind, "parameters": p.index_parameters, "output": p.output}
-        folder = self._output_of("keys-0")
-        files = sorted(os.path.join(folder, f["name"]) for f in RunDir(folder).files().written())
-        self._solve(["index"], records=files, index=about | {"input": p.identity.get("input")})
+        assert isinstance(self.procedure, KeyComparison)
+        ((stage, _),) = self.procedure.key_passes(self, everything=True)
+        pipeline = key_pipeline(self, "keys-0", stage, self.shards_path)
+        result = self.runner.execute(pipeline, "keys-0", shard=self.settings.shard, fresh=self.settings.fresh)
+        counts: Summary = {"n_documents": result.ledger.written.n, "n_duplicates": 0}
+        seconds = time.monotonic() - began_s
+        return DedupResult("shard", result.output, "", counts, seconds, result.peak_bytes, counted=self.passes.counted)
 
     @contextlib.contextmanager
     def _processes(self) -> Iterator[None]:
+        if self._host is not None:  # those of the whole curation, which also ends them
+            yield
+            return
         keys = self.passes.keys or self.passes.keys_of(1)
-        with self._forking(["tamis.dedup.solver", "tamis.dedup.removal"], [stage for stage, _ in keys], at_once=True):
+        modules, stages = ["tamis.dedup.solver", "tamis.dedup.removal"], [stage for stage, _ in keys]
+        is_needed = self.output.read_record() is None
+        with self.runner.session.processes(self.work.path, modules, stages, start=is_needed):
             yield
 
-    # -- the passes -----------------------------------------------------------------------------------------------------
-    def _decided(self) -> dict[str, Any]:
-        """Run all passes up to the decision; what an earlier call finished is not done again."""
-        if self._told("summary.json") is None:
-            shutil.rmtree(self.duplicates, ignore_errors=True)
-            self._same_room()
-            first = self._link_bands()
-            if self.passes.texts is not None and self._told("summary.json") is None:
-                candidates = self.table_of("candidates")
-                texts = self._pass("texts", self.passes.texts(candidates)) if self._told("candidates.json") else []
-                self._solve(["decide"], records=first, texts=texts)
-        self._note_scratch()
-        summary = self._told("summary.json")
-        if summary is None:
-            raise WorkerError("the deciding process ended without a result; run the same command again")
-        return dict(summary)
+    # -- for procedures ----------------------------------------------------------------------------------------------------
+    @property
+    def peak_bytes(self) -> int:
+        """The most memory in use so far, all processes together."""
+        return self._mark.peak_bytes
 
-    def _same_room(self) -> None:
-        """Discard earlier decisions if the memory or the file layout has changed, so that they are taken again.
+    @property
+    def shards_path(self) -> str:
+        """The folder with what shards made."""
+        output = self.passes.step.output if self.passes.step is not None else self.output.path
+        return f"{output}/shard-keys-0" if is_bucket(output) else os.path.join(output, "shard-keys-0")
 
-        Decisions so far are stored in files cut for the memory of that time, in the layout of that version.
-        """
-        room, earlier = {"room_bytes": self._solver_room(), "layout": _LAYOUT}, self._told("room.json")
-        if earlier not in (None, room):
-            for name in os.listdir(self.work):
-                if name not in _NOT_DECIDED and not name.startswith("keys-"):
-                    self._drop(name)
-        write_json(os.path.join(self.work, "room.json"), room)
+    def execute_checked(self, pipeline: Pipeline, label: str, **more: Any) -> RunResult:
+        """Run a pass over the input, which must be that of the first pass, before the pass and after it."""
+        return self.runner.execute_checked(pipeline, label, self.input, self.work.path, **more)
 
-    def _link_bands(self) -> list[str]:
-        """Run the passes that compute keys, each followed by its step of the decision; return the files of the first."""
-        first: list[str] = []
-        keys = self._keys(everything=self.merge)
-        last = len(keys) - 1
-        for i, (stage, bands) in enumerate(keys):
-            folder = f"keys-{i}"
-            if i and self._told(f"linked-{i}.json") is not None:
-                continue
-            files = self._pass(folder, stage)
-            first = first or files
-            if self._told(f"linked-{i}.json") is None:
-                steps = ["link"] if bands else [self.passes.decide]
-                if self.passes.step is not None and not i:
-                    steps = [*self.passes.step.first_decisions, *steps]
-                if i == last and bands:
-                    steps += ["candidates"] if self._needs_texts() else ["candidates", "decide"]
-                self._note_scratch()
-                spread = self._spread(steps, i, first, files, bands)
-                self._solve(steps, records=first, linked=files, bands=bands, **spread)
-                write_json(os.path.join(self.work, f"linked-{i}.json"), {})
-            if i:
-                self._drop(folder)
-        return first
+    def files(self) -> FileList:
+        """List the input files as they are now."""
+        return self.input.files(self.work.path, self.work.scratch)
 
-    def _note_scratch(self) -> None:
-        n_bytes = _size_of(self.work) + (bytes_below(self.far) if self.far else 0)
-        self.scratch_bytes = max(self.scratch_bytes, n_bytes)
+    def measure_scratch(self) -> None:
+        """Note the size of the files between passes, as they are now."""
+        self.scratch_bytes = max(self.scratch_bytes, self.work.size_bytes())
 
-    def _spread(self, steps: list[str], i: int, first: list[str], paths: list[str], bands: list[int]) -> dict[str, Any]:
-        """Ranges of keys looked at by all workers of a cluster, where one process would be the bottleneck; what the deciding process is told of it."""
-        n = int(self._told("n_records.json") or 0)
-        is_by_key = "link" in steps or "exact" in steps
-        if not (is_by_key and getattr(self.executor, "is_cluster", False) and n >= ranges.SPREAD_DOCUMENTS):
-            return {}
-        if self._told("older.json"):  # documents of an index are numbered with the new ones; they are read here alone
-            return {}
-        n_workers = int(self.settings.get("workers") or len(os.sched_getaffinity(0)))
-        # As it was at first: a run that goes on with other workers looks at the ranges that are left, not at others.
-        room = self._told("spread.json") or ranges.worker_room(self.budget_bytes(), n_workers)
-        write_json(os.path.join(self.work, "spread.json"), room)
-        return {
-            "spread": Spreading(self.passes.name, self.work, n, int(room), self._execute).look(i, first, paths, bands)
-        }
+    def clear_duplicates(self) -> None:
+        """Remove the tables for people of an earlier attempt."""
+        shutil.rmtree(self.duplicates, ignore_errors=True)
 
-    def _needs_texts(self) -> bool:
-        """Return True if texts must be collected to be compared.
-
-        They need not be where each can be read from the input by its position.
-        """
-        p = self.passes
-        plain = all(ends_in(path, JSONL_SUFFIXES) and not is_remote(path) for path in self._told("paths.json") or [""])
-        as_read = p.step is None or p.step.is_as_read
-        return p.texts is not None and not (plain and as_read and p.against is None)
-
-    def _pass(self, folder: str, stage: ProcessingStage[Any, Any]) -> list[str]:
-        """Run one pass over the documents into work/folder and return its files."""
-        stages = self._stages(folder, stage, self._output_of(folder))
-        pipeline = Pipeline(f"{self.passes.name}: {folder}", stages=stages)
-        more = {"merge": self._shards} if self.merge and folder == "keys-0" else {}
-        result = self._execute_guarded(pipeline, folder, **more)
-        if self._told("checked.json") is None:
-            plan = read_json(os.path.join(result.run_dir, "plan.json")) or {}
-            write_json(os.path.join(self.work, "paths.json"), plan["inputs"]["paths"])
-            write_json(os.path.join(self.work, "passed_over.json"), result.passed_over)
-            write_json(os.path.join(self.work, "n_records.json"), result.ledger.written.n)
-            write_json(os.path.join(self.work, "n_quarantined.json"), result.ledger.quarantined.n)
-            is_clean = not result.ledger.quarantined.n and not result.ledger.n_bad_ranges
-            write_json(os.path.join(self.work, "checked.json"), is_clean)  # last: it says that the others are there
-        return self._paths_of(result)
-
-    def _paths_of(self, result: Any) -> list[str]:
-        """Return the files of a pass, and register their checksums, which the next decision compares."""
-        found = {os.path.join(result.output, f["name"]): str(f.get("check", "")) for f in result.files}
-        self._unchecked.update(found)
-        return list(found)
-
-    def _solver_room(self) -> int:
-        return solver_room(self.budget_bytes(), bool(self.far))
-
-    def _n_threads(self) -> int:
-        """Return the number of threads of the deciding process.
-
-        As many as workers, each with memory for the texts that it compares.
-        """
-        n = int(self.settings.get("workers") or len(os.sched_getaffinity(0)))
-        return max(1, min(n, self._solver_room() // _THREAD_BYTES))
-
-    def _gpu_bytes(self) -> int:
-        """Return how many bytes of GPU memory the deciding process may take; 0: all there is."""
-        told = self.settings.get("gpu_memory")
-        return 0 if told is None else parse_size(told, "gpu_memory")
-
-    def _checks_of(self, files: Mapping[str, Any]) -> dict[str, str]:
-        """Checksums of those files that no decision has compared yet."""
-        paths = [path for name in ("records", "linked", "texts") for path in files.get(name) or ()]
-        return {path: check for path in paths if (check := self._unchecked.pop(path, ""))}
-
-    def _solve(self, steps: list[str], **files: Any) -> None:
-        check_room(self.budget_bytes(), bool(self.far))
-        task = {
-            "far": self.far, "stores": options.settings(),
-            **self.passes.task, **files, "steps": steps, "paths": os.path.join(self.work, "paths.json"),
-            "duplicates": self.duplicates, "checks": self._checks_of(files), "older": self._told("older.json") or [], "room_bytes": self._solver_room(),
-            "threads": self._n_threads(), "gpu_bytes": self._gpu_bytes(),
-        }  # fmt: skip
-        self.do_apart(self.work, task, self.progress, "tamis.dedup.solver")
-
-    def _check_loss(self, summary: dict[str, Any]) -> None:
-        """Stop before anything is removed when a whole source is about to go."""
-        self._refuse_loss(summary, self.passes.max_source_loss, self.duplicates)
-
-    def _refuse_loss(self, summary: dict[str, Any], limit: float, duplicates: str, step: str = "") -> None:
-        """Incomplete where a source would lose more than `limit`. `duplicates`: the tables to look at; `step`: of a curation."""
-        if (self.passes.writer is None and self.passes.step is None) or limit >= 1.0:
-            return
-        paths = self._told("paths.json") or []
-        totals: dict[str, list[int]] = {}
-        for path, n, gone in zip(paths, summary["documents_by_file"], summary["duplicates_by_file"], strict=True):
-            entry = totals.setdefault(source_of(path, paths), [0, 0])
-            entry[0] += n
-            entry[1] += gone
-        lost = {s: g / n for s, (n, g) in totals.items() if n >= MIN_SOURCE_DOCUMENTS and g / n > limit}
-        if lost:
-            worst = max(lost, key=lambda s: lost[s])
-            how = (
-                "with max_source_loss=1 (--max-source-loss 100%)"
-                if self.passes.step is None
-                else f"with `max_source_loss: 1` in step {step} of the recipe (a preset: tamis recipe show NAME > mine.yaml, then --preset ./mine.yaml)"
-            )
-            raise Incomplete(
-                f"{step and f'{step}: '}nothing was removed: {len(lost)} of {len(totals)} sources would lose more than {limit:.0%} of their {self.passes.counted} "
-                f"({worst}: {lost[worst]:.1%} of {totals[worst][0]:,}). Look at {duplicates}; if that is right, run the same "
-                f"{how}: it goes on from here"
-            )
-
-    def _remove(self) -> Any:
-        assert self.passes.writer is not None
-        table = self.table_of("removal")
-        names = "paths.json" if self.passes.against is None or not self._told("older.json") else "all_paths.json"
-        remove: ProcessingStage[Any, Any] = (
-            self.passes.remove(table)
-            if self.passes.remove is not None
-            else RemoveDuplicates(table, os.path.join(self.work, names), threshold=self.passes.threshold)
-        )
-        hints = ReadHints(all_valid=bool(self._told("checked.json")), record_index=self.known_records())
-        source = with_hints(self._source(), hints)
-        pipeline = Pipeline(f"{self.passes.name}: removal", stages=[source, remove, self.passes.writer()])
-        return self._execute_guarded(pipeline, "removal")
-
-    def _execute_guarded(self, pipeline: Pipeline, label: str, **more: Any) -> Any:
-        """Run a pass over the input, which must be that of the first pass, before it and behind it."""
-        self.guard.check(self._files())
-        result = self._execute(pipeline, label, **more)
-        plan = read_json(os.path.join(result.run_dir, "plan.json")) or {}
-        self.guard.confirm(plan["inputs"], result.ledger)
-        return result
+    def is_clean(self) -> bool:
+        """Return True if the first pass quarantined nothing."""
+        return self._first_pass().is_clean
 
     def known_records(self) -> str | None:
         """Return the folder that lists the positions of the input's records, or None if it was not written.
 
         See formats/jsonl/known_records.py.
         """
-        folder = os.path.join(self.work, "known")
+        folder = os.path.join(self.work.path, "known")
         return folder if os.path.exists(os.path.join(folder, "kept-runs.npy")) else None
 
+    def _first_pass(self) -> FirstPass:
+        return self.work.state.first_pass.read() or FirstPass()
 
-_ALL_BANDS = 1 << 30
-# Of files between the steps of a decision; without a number they were 00000.bin where they are 00000.0.bin now.
-_LAYOUT = 2
-_NOT_DECIDED = {
-    "identity.json",
-    "inputs.json",
-    "checked.json",
-    "n_records.json",
-    "n_quarantined.json",
-    "passed_over.json",
-    "paths.json",
-    "chosen.json",
-    "older.json",
-}
-MIN_SOURCE_DOCUMENTS = 100  # a handful of documents says nothing about a source
+    # -- contents of the output (output_directory.py) ----------------------------------------------------------------------
+    def check_output(self, run: RunDir) -> None:
+        if self.output.read_record() is None:  # one that ended here may have ids of duplicates next to it
+            ids = self.passes.ids
+            run.check_foreign("ignore", () if ids is None else (os.path.basename(ids.folder),))
+        if self.settings.fresh:
+            self.files()  # refuses an input that is in the output, before that is removed
 
+    def forget(self) -> None:
+        if self.passes.ids is not None:
+            self.passes.ids.forget()
+        self.remove_work()
 
-def source_of(path: str, paths: list[str]) -> str:
-    """Return the source of a file: its folder, or the file itself if all files are in one folder.
+    def open_work(self) -> str:
+        path = self.work.open()
+        if self.work.scratch is not None:
+            self.settings.of_passes["scratch"] = self.work.scratch
+        return path
 
-    >>> source_of("s3://b/in/1.jsonl", ["s3://b/in/1.jsonl", "s3://b/in/2.jsonl"])
-    's3://b/in/1.jsonl'
-    """
-    folder = os.path.dirname(path)
-    # As they are in a bucket, two slashes would become one.
-    common = os.path.commonpath([os.path.dirname(p).replace("://", ":/") for p in paths])
-    return path if folder.replace("://", ":/") == common else folder
+    def remove_work(self) -> None:
+        self.work.remove()
 
+    def has_commits(self) -> bool:
+        return self.output.read_record() is not None or self.output.run.has_commits() or self.work.has_commits()
 
-def _size_of(folder: str) -> int:
-    total = 0
-    for where, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += os.path.getsize(os.path.join(where, name))
-    return total
+    # -- identity ----------------------------------------------------------------------------------------------------------
+    def _identity(self) -> dict[str, Any]:
+        return {"name": self.passes.name, **self.passes.identity}
+
+    def _check_identity(self, earlier: dict[str, Any] | None) -> None:
+        """Raise RunConflict if the output has results of a deduplication with other parameters."""
+        if earlier is None:
+            return
+        now = json.loads(json.dumps(self._identity()))
+        changed = sorted(k for k in {*earlier, *now} if earlier.get(k) != now.get(k))
+        if not changed:
+            return
+        if not self.has_commits():  # a call that was killed before it did anything claims nothing
+            self.remove_work()
+            self.open_work()
+            return
+        raise RunConflict(
+            f"{self.output.path} already contains another deduplication: {changed[0]} was {earlier.get(changed[0])!r} and is "
+            f"{now.get(changed[0])!r} now; give another output, or start over with fresh (--fresh)"
+        )
+
+    # -- the index ---------------------------------------------------------------------------------------------------------
+    def _pin_index(self) -> None:
+        """Record at the start what is compared with, so that an index changing meanwhile does not change any numbers."""
+        from tamis.dedup.index import index
+
+        p, work = self.passes, self.work.state
+        if p.index is not None and p.index != p.against:
+            index.refuse_existing(p.index, p.output)
+        if p.against is None:
+            return
+        pins = work.index_pins.read()
+        if pins is None:
+            work.index_pins.write(IndexPins(index.pinned(p.against, p.index_kind, p.index_parameters, p.output)))
+        elif not work.summary.exists():
+            index.check_pins(p.against, pins.pins)
+
+    def _append_to_index(self) -> None:
+        p = self.passes
+        if p.index is None:
+            return
+        folder = self.work.pass_output("keys-0")
+        records = sorted(os.path.join(folder, f["name"]) for f in RunDir(folder).files().written())
+        step = AppendToIndex(p.index, p.index_kind, p.index_parameters, p.identity.get("input"), p.output)
+        self.solver.solve([step], records)
+
+    # -- seat belts --------------------------------------------------------------------------------------------------------
+    def _check_loss(self, summary: Summary) -> None:
+        """Stop before anything is removed when a whole source is about to be lost."""
+        if self._host is not None:
+            self._host.check_loss(summary)
+        elif self.passes.writer is not None:
+            limit = LossLimit(self.passes.max_source_loss, self.passes.counted)
+            limit.check(self.work.state.paths(), summary, self.duplicates)
+
+    def _quarantine_facts(self, removed: RunResult | None) -> Summary:
+        """Count documents in quarantine, and stretches of input without any, by the pass that removes.
+
+        Where none does, by the first one, whose quarantine is copied out of the work folder then, before that is removed.
+        """
+        if removed is not None:
+            return {"n_quarantined": removed.ledger.quarantined.n, "n_bad_ranges": removed.ledger.n_bad_ranges}
+        first = RunDir(self.work.pass_output("keys-0"))
+        manifest, entries = first.read_json("manifest.json"), first.quarantine
+        ledger = Ledger() if manifest is None else Ledger.from_dict(manifest["ledger"], histograms=False)
+        counts: Summary = {"n_quarantined": ledger.quarantined.n, "n_bad_ranges": ledger.n_bad_ranges}
+        if any(counts.values()) and self.passes.step is None and os.path.isdir(entries):
+            target = os.path.join(self.output.run_dir, "quarantine")
+            files.own_folder(target, "start over with fresh (--fresh)", 0o755)
+            for name in sorted(os.listdir(entries)):
+                with (
+                    open(os.path.join(entries, name), "rb") as entry,
+                    files.replacing(os.path.join(target, name), files.OWN) as copy,
+                ):
+                    shutil.copyfileobj(entry, copy)
+        return counts
+
+    # -- the end -----------------------------------------------------------------------------------------------------------
+    def _finish(self, summary: Summary, removed: RunResult | None) -> None:
+        """Record that everything is done, and remove the files between passes."""
+        inputs = self.input.guard.reference() if removed is None else None
+        record = DedupRecord(self._identity(), dict(summary), inputs)
+        self._write_record(record, "duplicates", *(() if removed is not None else ("quarantine",)))
+        self._write_ids(record)
+        self._remove_finished_work()
+
+    def _remove_finished_work(self) -> None:
+        if self.passes.step is None:  # the tables of a step are for later passes
+            self.remove_work()
+
+    def _read_record(self) -> DedupRecord | None:
+        data = self.output.read_record()
+        return None if data is None else state.from_dict(DedupRecord, data, self.output.record_path)
+
+    def _write_record(self, record: DedupRecord, *keep: str) -> None:
+        self.output.write_record(state.to_dict(record), *keep)
+
+    def _write_ids(self, record: DedupRecord) -> None:
+        """Write the ids of removed documents if they are requested and missing."""
+        table = self.passes.ids
+        if table is None or not table.is_asked:
+            return
+        if record.ids == table.recorded() and table.is_whole(record.summary["n_duplicates"]):
+            return
+        try:
+            self._make_ids(table, record)
+        except (PipelineError, RunConflict) as exc:
+            if table.is_required:
+                raise
+            warnings.warn(
+                f"{self.passes.name}: id_field={table.id_field!r}: no ids were written to {table.folder} ({exc}). The duplicates "
+                f"are listed in {self.duplicates}",
+                stacklevel=2,
+            )
+
+    def _make_ids(self, table: IdFiles, record: DedupRecord) -> None:
+        """Write ids of documents, which are known by position: the files must be those that were compared."""
+        assert record.inputs is not None
+        changes = record.inputs.changes(InputIdentity.of(self.files()))
+        if changes:
+            raise RunConflict(f"the input changed after it was compared: {changes[0]}; start over with fresh (--fresh)")
+        self._write_record(replace(record, ids=None))  # until these are whole
+        table.write(self.duplicates, self.input.reader(), record.inputs.paths, self.runner.execute)
+        self._write_record(replace(record, ids=table.recorded()))

@@ -13,6 +13,7 @@ from tamis.dedup.kinds import EXACT
 from tamis.dedup.nemo_compat.finding import FindingWorkflow
 from tamis.dedup.normalization import NORMALIZATION_VERSION
 from tamis.dedup.passes import Passes
+from tamis.dedup.solver_task import DecideEqual
 from tamis.errors import UsageError
 from tamis.sizes import check_integer, check_optional_integer
 
@@ -87,14 +88,14 @@ class ExactDeduplicationWorkflow(FindingWorkflow):
         index = self.index_options()
         identity |= {k: v for k, v in index.items() if v is not None}
         how = {"normalize_text": identity["normalize_text"], "normalization_version": NORMALIZATION_VERSION}
-        keys, told = self._keys(), {}
+        keys, facts = self._keys(), {}
         if self.backend != "cpu":
             n_cores = len(os.sched_getaffinity(0))
             chosen = choose(self.backend, n_cores)
-            told = {"told": {"hashed_on": f"{chosen.backend} ({chosen.why})"}}
+            facts = {"hashed_on": f"{chosen.backend} ({chosen.why})"}
             keys = keys.on_gpu(n_cores) if chosen.backend == "gpu" else keys
         return Passes(
-            EXACT.title, self._input().reader, [(keys, [])], self.output_path, {"keep_by": self.keep_by, **told},
+            EXACT.title, self._input().reader, [(keys, [])], self.output_path, DecideEqual(self.keep_by, facts),
             self._writer(), EXACT, max_source_loss=float(self.max_source_loss), identity=identity, index_parameters=how, **index,
         )  # fmt: skip
 

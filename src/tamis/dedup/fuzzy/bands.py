@@ -11,7 +11,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,9 @@ from tamis.kernels.sketch.components import link, new_parents, roots
 from tamis.kernels.sketch.sorting import star_edges
 from tamis.memory.release import thread_stack
 from tamis.sizes import format_size
+
+if TYPE_CHECKING:
+    from tamis.dedup.state import Summary
 
 HEAVY_BUCKET = 100_000
 _PARENTS_SHARE = 0.4  # of the room: above it edges are written to a file
@@ -184,7 +187,7 @@ def _pairs(parents: Numbers, nodes: Numbers | None) -> NDArray[np.uint64]:
     return pairs
 
 
-def component_facts(pairs: Any) -> dict[str, Any]:
+def component_facts(pairs: Any) -> Summary:
     """Sizes of the components before verification, for the report."""
     sizes = np.diff(cuts_between(pairs >> np.uint64(32)))
     return {

@@ -7,8 +7,8 @@ the candidates are. Without verification the first call decides. Both can be rep
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,35 +17,69 @@ from tamis.dedup.decisions import DecisionFiles, Decisions, write_places
 from tamis.dedup.exact.groups import exact_duplicates
 from tamis.dedup.fuzzy.bands import Linked, component_facts
 from tamis.dedup.index.joint_records import JoinedRecords, decision_files, n_old, similar_to_indexed, with_new
-from tamis.dedup.progress_files import read_json
 from tamis.dedup.records import Array, Records
 from tamis.formats.scratch.stored_arrays import StoredArray, npy
 
+if TYPE_CHECKING:
+    from tamis.dedup.solver import SolverRun
+    from tamis.dedup.solver_task import CompareCandidates, FindCandidates, LinkBands, RangeResults
+    from tamis.dedup.state import Summary
+
 BYTES_PER_CANDIDATE = 200  # while a slice of the components is looked up and ordered
-Say = Any
+Say = Callable[[str], Callable[[float], None]]
+
+
+def link_bands(step: LinkBands, run: SolverRun) -> None:
+    """Link documents that share a band of one pass."""
+    records, threads = run.open_records(step.records), run.task.n_threads
+    link_pass(run.folder, records, step.bands, run.room_bytes, run.progress, threads, step.ranges)
+
+
+def list_candidates(step: FindCandidates, run: SolverRun) -> None:
+    """List the documents whose texts are compared."""
+    run.state.candidates.write(find_candidates(run.folder, run.open_records(), run.room_bytes))
+
+
+def compare_candidates(step: CompareCandidates, run: SolverRun) -> None:
+    """Decide which documents are removed, and write it down."""
+    records = run.open_records()
+    found, facts = decide(records, step, run)
+    if step.equal_tables is not None:
+        run.write_equal(records, equal_decisions(run.folder, records, run.room_bytes), step.equal_tables)
+    candidates = run.state.candidates.read() or {}
+    run.conclude(records, found, {**candidates, **facts}, step.keep_by, step.facts)
 
 
 def link_pass(
-    folder: str, records: Records, bands: list[int], room_bytes: int, say: Say, threads: int = 1, spread: Mapping[str, str] | None = None,
-) -> None:  # fmt: skip
-    """Link the bands of one pass; with the first pass equal documents are found, too. `spread`: folders of what workers found already."""
+    folder: str,
+    records: Records,
+    bands: list[int],
+    room_bytes: int,
+    say: Say,
+    threads: int = 1,
+    ranges: RangeResults | None = None,
+) -> None:
+    """Link the bands of one pass; with the first pass equal documents are found, too.
+
+    `ranges`: folders of what workers found already.
+    """
     marker = os.path.join(folder, "equal.done")
     first = not os.path.exists(marker)
     equal = equal_decisions(folder, records, room_bytes, first)
     if first:
-        if spread:
+        if ranges is not None:
             from tamis.dedup.range_passes.found import add_equal
 
-            add_equal(spread["equal"], equal)
+            add_equal(ranges.equal, equal)
         else:
             exact_duplicates(records, equal, room_bytes, say("equal texts"))
         open(marker, "wb").close()
     linked = Linked(folder, len(records), room_bytes)
     linked.begin()
-    if spread:
+    if ranges is not None and ranges.bands is not None:
         from tamis.dedup.range_passes.found import add_edges
 
-        add_edges(spread["bands"], linked)
+        add_edges(ranges.bands, linked)
     else:
         linked.add_bands(records, bands, equal.numbers(), say("shared bands"), threads)
     linked.save()
@@ -56,7 +90,7 @@ def equal_decisions(folder: str, records: Records, room_bytes: int, fresh: bool 
     return decision_files(os.path.join(folder, "equal"), records, room_bytes, fresh)
 
 
-def find_candidates(folder: str, records: Records, room_bytes: int) -> dict[str, Any]:
+def find_candidates(folder: str, records: Records, room_bytes: int) -> Summary:
     """Components, and the table of places whose texts are needed to verify them."""
     linked = Linked(folder, len(records), room_bytes)
     linked.begin()
@@ -65,8 +99,13 @@ def find_candidates(folder: str, records: Records, room_bytes: int) -> dict[str,
     if isinstance(records, JoinedRecords):
         pairs, numbers = with_new(pairs, records.n_old)
     np.save(os.path.join(folder, "clusters.npy"), pairs)
-    facts = {"n_edges": linked.n_edges, "n_heavy_buckets": linked.n_heavy, "largest_bucket": linked.heaviest}
-    facts |= {"n_candidates": len(pairs), **component_facts(pairs)}
+    facts: Summary = {
+        "n_edges": linked.n_edges,
+        "n_heavy_buckets": linked.n_heavy,
+        "largest_bucket": linked.heaviest,
+        "n_candidates": len(pairs),
+        **component_facts(pairs),
+    }
     if numbers is None:
         numbers = (pairs & np.uint64(0xFFFFFFFF)).astype(np.uint32)
         numbers.sort()
@@ -78,19 +117,18 @@ def find_candidates(folder: str, records: Records, room_bytes: int) -> dict[str,
     return facts
 
 
-def decide(
-    folder: str, records: Records, task: dict[str, Any], room_bytes: int, say: Say
-) -> tuple[DecisionFiles, dict[str, Any]]:
+def decide(records: Records, step: CompareCandidates, run: SolverRun) -> tuple[DecisionFiles, Summary]:
     """Find all duplicates: equal texts, and documents that resemble one that stays."""
+    folder, room_bytes = run.folder, run.room_bytes
     pairs = npy(os.path.join(folder, "clusters.npy"))
-    told: dict[str, Any] = {}
-    progress = say("comparing")
+    counts: Summary = {}
+    progress = run.progress("comparing")
     joined = records if isinstance(records, JoinedRecords) else None
     slices = _slices(pairs, max(1, room_bytes // BYTES_PER_CANDIDATE))
     parts = []
-    if task.get("threshold") is None:
+    if step.threshold is None:
         for part, done in slices:
-            parts.append(_all_but_the_first(*_ordered(part, records, task["keep"] == "first")))
+            parts.append(_all_but_the_first(*_ordered(part, records, step.keep == "first")))
             progress(done)
     else:
         from tamis.dedup.fuzzy.candidate_texts import InputTexts, StoredTexts, Texts
@@ -98,26 +136,27 @@ def decide(
 
         numbers = np.load(os.path.join(folder, "candidates.npy"))
         texts: StoredTexts
-        if task.get("texts") is None:
-            places, mode = os.path.join(folder, "candidates"), task["normalize_text"]
-            texts = InputTexts(read_json(task["paths"]), places, numbers, task["text_field"], mode)
+        if step.texts is None:
+            positions = os.path.join(folder, "candidates")
+            texts = InputTexts(run.paths(), positions, numbers, step.text_field, step.normalize_text)
         else:
-            texts = Texts(task["texts"], numbers)
-        verifier = Verifier(texts, float(task["threshold"]), task["n"], task["unit"], task["seed"], room_bytes // 4)
-        verifiers = verifier.several(max(1, int(task.get("threads", 1))))
+            texts = Texts(step.texts, numbers)
+        verifier = Verifier(texts, step.threshold, step.shingle_length, step.shingle_unit, step.seed, room_bytes // 4)
+        verifiers = verifier.several(max(1, run.task.n_threads))
         for whole, done in slices:
             part = whole
             if joined is not None:
                 part, indexed, n_capped = similar_to_indexed(whole, joined, verifier.threshold, room_bytes // 4)
                 parts.append(indexed)
                 verifier.n_capped += n_capped
-            parts.append(verify_components(verifiers, *_ordered(part, records, task["keep"] == "first")))
+            parts.append(verify_components(verifiers, *_ordered(part, records, step.keep == "first")))
             progress(done)
         for one in verifiers:
             one.texts.close()
-        told = {
-            "n_compared": sum(v.n_compared for v in verifiers), "n_beyond_leaders": sum(v.n_capped for v in verifiers)
-        }  # fmt: skip
+        counts = {
+            "n_compared": sum(v.n_compared for v in verifiers),
+            "n_beyond_leaders": sum(v.n_capped for v in verifiers),
+        }
     gone, kept, similarity = (
         np.concatenate([p[k] for p in parts]) if parts else np.empty(0, np.uint32) for k in range(3)
     )
@@ -125,10 +164,10 @@ def decide(
     gone, kept, similarity = gone[new], kept[new], similarity[new]
     # Where an exact deduplication before this one takes equal documents away, similar ones are left.
     equal: DecisionFiles | list[Decisions] = (
-        [] if task.get("equal_apart") else equal_decisions(folder, records, room_bytes)
+        [] if step.equal_tables is not None else equal_decisions(folder, records, room_bytes)
     )
     found = _joined(folder, records, equal, gone, kept, similarity, room_bytes)
-    return found, {**told, "n_equal": len(equal), "n_similar": len(gone)}
+    return found, {**counts, "n_equal": len(equal), "n_similar": len(gone)}
 
 
 def _slices(pairs: StoredArray, step: int) -> Iterator[tuple[NDArray[np.uint64], float]]:

@@ -14,6 +14,7 @@ from tamis.dedup.kinds import FUZZY
 from tamis.dedup.nemo_compat.finding import FindingWorkflow
 from tamis.dedup.normalization import NORMALIZATION_VERSION, check_mode
 from tamis.dedup.passes import Passes
+from tamis.dedup.solver_task import CompareCandidates
 from tamis.errors import UsageError
 from tamis.sizes import check_integer, check_optional_integer, parse_fraction
 
@@ -133,22 +134,21 @@ class FuzzyDeduplicationWorkflow(FindingWorkflow):
         identity |= {k: v for k, v in index.items() if v is not None}
         how = {"normalize_text": mode, "normalization_version": NORMALIZATION_VERSION, **vars(s)}
         chosen = choose(self.backend, s, len(os.sched_getaffinity(0)))
-        told = {"told": {"sketched_on": f"{chosen.backend} ({chosen.why})"}} if self.backend != "cpu" else {}
-        task = {
-            "threshold": self.threshold, "n": s.n, "unit": s.unit, "seed": s.seed, "keep": self.keep, "keep_by": self.keep_by,
-            "text_field": self.text_field, "normalize_text": mode, **told,
-        }  # fmt: skip
-        verified = self.threshold is not None
+        facts = {"sketched_on": f"{chosen.backend} ({chosen.why})"} if self.backend != "cpu" else {}
+        threshold = float(self.threshold) if self.threshold is not None else None
+        decision = CompareCandidates(
+            threshold, s.n, s.unit, s.seed, self.keep, self.keep_by, self.text_field, mode, facts
+        )
         return Passes(
             FUZZY.title,
             self._input().reader,
             [],
             self.output_path,
-            task,
+            decision,
             self._writer(),
             FUZZY,
-            texts=(lambda places: CandidateTexts(places, self.text_field, mode)) if verified else None,
-            threshold=float(self.threshold) if self.threshold is not None else None,
+            texts=(lambda places: CandidateTexts(places, self.text_field, mode)) if threshold is not None else None,
+            threshold=threshold,
             max_source_loss=float(self.max_source_loss),
             identity=identity,
             choose=lambda work: self.num_bands if index["index"] is not None else self.plan(work=work).bands_per_pass,

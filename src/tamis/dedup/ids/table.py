@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,10 @@ from tamis.formats.scratch.stored_arrays import NpyWriter, npy
 from tamis.stores.opening import open_input, read_at, state_of_open
 from tamis.stores.scratch_files import BucketFile, open_to_write, placed
 
+if TYPE_CHECKING:
+    from tamis.dedup.solver import SolverRun
+    from tamis.dedup.solver_task import BuildIdTable
+
 BYTES_PER_ID = 16
 # Measured: keys, numbers and the other half, each once more to sort them, and what is written.
 _BYTES_WHILE_SORTING = 128
@@ -29,6 +33,14 @@ _GAP = 4096  # ids that are read and not needed, rather than asking the disk onc
 _READ = 1 << 16  # ids at a time
 # What stands where the length of an id would. The last is no mistake: the input is a part of what the ids were made of.
 NO_ID, ODD_ID, OTHER_FILE, NOT_A_NAME, LEFT_OUT = -1, -2, -3, -4, -5
+
+
+def build_table(step: BuildIdTable, run: SolverRun) -> None:
+    """Build the table of the listed ids, and write down how many there are."""
+    records = Records(run.task.records)
+    n_null = check_ids(records, step.field, step.id_paths)
+    n_ids = build(records, run.path("ids"), run.room_bytes)
+    run.state.summary.write({"n_ids": n_ids, "n_rows": len(records), "n_rows_without_id": n_null})
 
 
 def build(records: Records, folder: str, room_bytes: int) -> int:

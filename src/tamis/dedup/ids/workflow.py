@@ -144,6 +144,7 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
     def remove(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> DedupResult:
         """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. Goes on where it was stopped."""
         from tamis.dedup.ids.removal import RemovalByIds
+        from tamis.dedup.workflow import Workflow
 
         identity = {
             "input": self.input_path, "ids": self.ids_to_remove_path, "id_field": self.own_field, "fields": self.input_fields,
@@ -156,9 +157,19 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
         if is_without_ids(self.ids_to_remove_path):  # a deduplication found nothing: everything stays
             identity["nothing_listed"] = True
         passes = Passes(
-            "removal of listed duplicates", self._input().reader, [], self.output_path, {}, self._writer(), identity=identity
-        )  # fmt: skip
-        return RemovalByIds(self, passes, settings, progress, executor).run()
+            "removal of listed duplicates",
+            self._input().reader,
+            [],
+            self.output_path,
+            None,
+            self._writer(),
+            identity=identity,
+            instead_of_sample="leave it out",
+        )
+        procedure = RemovalByIds(self, bool(identity.get("nothing_listed")))
+        result = Workflow(passes, settings, progress, executor, procedure).run()
+        result.duplicates = self.ids_name
+        return result
 
     def run(
         self, initial_tasks: Any = None, executor: Any = None, *, progress: Any = True, **settings: Any

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,31 +14,35 @@ from tamis.dedup.index.index import Entry, Index, check_parameters, locked, read
 from tamis.dedup.index.joint_records import TYPES, entry_records, sketch_version
 from tamis.dedup.keys import NO_ROW
 from tamis.dedup.place_table import listed_rows
-from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.records import Array, Records
 from tamis.errors import UsageError
+from tamis.files import write_json
+from tamis.stores.scratch_files import placed
 from tamis.stores.urls import absolute
 
+if TYPE_CHECKING:
+    from tamis.dedup.solver import SolverRun
+    from tamis.dedup.solver_task import AppendToIndex
 
-def append(task: dict[str, Any], removal: str) -> None:
+
+def append(step: AppendToIndex, run: SolverRun) -> None:
     """Add the documents that stay to an index, in place of what the same run added before."""
-    about = task["index"]
-    path, run = about["path"], run_name(about["output"])
-    paths = read_json(task["paths"])
+    path, run_id = step.path, run_name(step.output)
+    paths, removal = run.paths(), placed(run.path("removal"))
     with locked(path):
         exists = os.path.exists(os.path.join(path, "index.json"))
-        version = sketch_version(int(about["parameters"].get("bands", 0)))
-        index = read_index(path) if exists else Index(path, about["kind"], about["parameters"], [], version)
-        check_parameters(index, about["kind"], about["parameters"])
+        version = sketch_version(int(step.parameters.get("bands", 0)))
+        index = read_index(path) if exists else Index(path, step.kind, step.parameters, [], version)
+        check_parameters(index, step.kind, step.parameters)
         if index.entries and index.sketch_version != version:
             raise UsageError(f"{path} was made by another version of the sketches; make the index anew")
         index.tidy()
-        name = index.next_name(run)
+        name = index.next_name(run_id)
         folder = os.path.join(path, name)
-        by_file = _write_entry(folder, _survivors(Records(task["records"]), removal), paths)
+        by_file = _write_entry(folder, _survivors(Records(run.task.records), removal), paths)
         size = os.path.getsize(os.path.join(folder, "records.arrow"))
-        entry = Entry(name, about["input"], about["output"], int(by_file.sum()), size, by_file.tolist())
-        index.entries = [*(e for e in index.entries if not e.is_of(about["output"])), entry]
+        entry = Entry(name, step.input, step.output, int(by_file.sum()), size, by_file.tolist())
+        index.entries = [*(e for e in index.entries if not e.is_of(step.output)), entry]
         index.save()
         index.tidy()
 
@@ -69,7 +73,7 @@ def remove_source(path: str, source: str) -> int:
 def _without(index: Index, entry: Entry, paths: list[str], gone: NDArray[np.bool_]) -> Entry:
     name = index.next_name(entry.run)
     folder = os.path.join(index.path, name)
-    records = entry_records({"files": [index.records(entry)], "bands": index.bands})
+    records = entry_records(index.records(entry), index.bands)
     kept = ((columns, ~gone[columns["file"]]) for columns in _batches(records))
     by_file = _write_entry(folder, kept, paths)
     size = os.path.getsize(os.path.join(folder, "records.arrow"))

@@ -21,8 +21,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tamis import files
-from tamis.dedup.progress_files import write_json
+from tamis.dedup.state import IndexPin
 from tamis.errors import RunConflict, UsageError
+from tamis.files import write_json
 from tamis.stores.urls import absolute, is_remote
 
 VERSION = 1
@@ -155,7 +156,7 @@ def check_parameters(index: Index, kind: str, parameters: dict[str, Any]) -> Non
             )
 
 
-def pinned(path: str, kind: str, parameters: dict[str, Any], output: str) -> list[dict[str, Any]]:
+def pinned(path: str, kind: str, parameters: dict[str, Any], output: str) -> list[IndexPin]:
     """Return what a run is compared with, recorded so that a resumed run is compared with the same.
 
     The run's own entry is left out.
@@ -167,21 +168,20 @@ def pinned(path: str, kind: str, parameters: dict[str, Any], output: str) -> lis
         if not entry.is_of(output):
             records = index.records(entry)
             index.paths(entry)
-            pin = {"files": [records], "folder": index.folder(entry), "n_bytes": entry.n_bytes}
-            pins.append(pin | {"bands": index.bands, "sketch_version": index.sketch_version})
+            pins.append(IndexPin(index.folder(entry), records, entry.n_bytes, index.bands, index.sketch_version))
     check_pins(path, pins)
     return pins
 
 
-def check_pins(path: str, pins: list[dict[str, Any]]) -> None:
+def check_pins(path: str, pins: list[IndexPin]) -> None:
+    """Raise RunConflict if an entry of the index is not what it was when the run began."""
     for pin in pins:
-        for file in pin["files"]:
-            try:
-                same = os.path.getsize(file) == pin["n_bytes"]
-            except OSError:
-                same = False
-            if not same:
-                raise RunConflict(f"the index {path} changed or is damaged: {file}; start over with fresh (--fresh)")
+        try:
+            same = os.path.getsize(pin.records) == pin.n_bytes
+        except OSError:
+            same = False
+        if not same:
+            raise RunConflict(f"the index {path} changed or is damaged: {pin.records}; start over with fresh (--fresh)")
 
 
 def refuse_existing(path: str, output: str) -> None:

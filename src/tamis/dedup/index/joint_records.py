@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from tamis.dedup.decisions import DecisionFiles, place_ids, write_table
 from tamis.dedup.keys import NO_NUMBER
-from tamis.dedup.progress_files import read_json
 from tamis.dedup.records import MAX_DOCUMENTS, Array, Records
 from tamis.dedup.sorting import cuts_between
+from tamis.dedup.state import IndexPin
 from tamis.errors import FormatError, UsageError
+from tamis.files import read_json
 from tamis.formats.parquet import format as parquet
 
 SIGNATURE_BYTES = 256
@@ -31,11 +32,11 @@ TYPES = {"file": np.dtype("<i4"), "offset": np.dtype("<i8"), "lo": np.dtype("<u8
 
 
 class JoinedRecords(Records):
-    """`older`: entries of an index as index.pinned tells them. Numbers below `n_old` are theirs."""
+    """Records of an index before new ones. `pins`: the entries of the index; numbers below `n_old` are theirs."""
 
-    def __init__(self, older: Sequence[dict[str, Any]], paths: Sequence[str]) -> None:
+    def __init__(self, pins: Sequence[IndexPin], paths: Sequence[str], n_files: int) -> None:
         self.new = Records(paths)
-        parts = [entry_records(pin) for pin in older]
+        parts = [entry_records(pin.records, pin.bands) for pin in pins]
         self._is_far = self.new._is_far
         self.types = dict(self.new.types)
         for part in parts:
@@ -46,9 +47,9 @@ class JoinedRecords(Records):
         self.n_old = sum(len(part) for part in parts)
         self._entry_starts = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
         self._held = {name for part in parts for name in part.types}
-        self.older_paths = [read_json(os.path.join(pin["folder"], "paths.json")) or [] for pin in older]
+        self.older_paths = [read_json(os.path.join(pin.folder, "paths.json")) or [] for pin in pins]
         self._n_paths = np.array([len(p) for p in self.older_paths], np.int64)
-        self.first_path = 0  # number of the first old path: how many files the new documents have
+        self.first_path = n_files  # number of the first old path: how many files the new documents have
         if self.n_documents >= MAX_DOCUMENTS:
             raise UsageError(
                 f"deduplication: {self.n_old:,} documents of the index and {len(self.new):,} new ones; at most {MAX_DOCUMENTS:,} can "
@@ -90,20 +91,21 @@ class JoinedRecords(Records):
             yield first + self.n_old, values
 
 
-def entry_records(pin: dict[str, Any]) -> Records:
-    records = Records(pin["files"])
-    size = os.path.getsize(pin["files"][0])
+def entry_records(path: str, bands: int) -> Records:
+    """Open the records of an entry of an index; raise FormatError if the file is damaged."""
+    records = Records([path])
+    size = os.path.getsize(path)
     for name, kind in records.types.items():
         expected = TYPES.get(name, np.dtype("<u4" if name.startswith("row_") else "<u8"))
         if kind != expected:
-            raise FormatError(f"{pin['files'][0]}: column {name} is {kind}, expected {expected}; the index is damaged")
+            raise FormatError(f"{path}: column {name} is {kind}, expected {expected}; the index is damaged")
     for run in records._runs:
         for name, at in run.offsets.items():
             if not 0 <= at <= size - run.n_rows * records.types[name].itemsize:
-                raise FormatError(f"{pin['files'][0]}: column {name} lies outside of the file; the index is damaged")
-    lacks = sorted(_columns(int(pin["bands"])) - set(records.types)) if len(records) else []
+                raise FormatError(f"{path}: column {name} lies outside of the file; the index is damaged")
+    lacks = sorted(_columns(bands) - set(records.types)) if len(records) else []
     if lacks:
-        raise FormatError(f"{pin['files'][0]}: lacks the column {lacks[0]}; the index is damaged")
+        raise FormatError(f"{path}: lacks the column {lacks[0]}; the index is damaged")
     return records
 
 
@@ -113,19 +115,17 @@ def _columns(bands: int) -> set[str]:
     return keys | set(TYPES) | (set(SIGNATURE) if bands else set())
 
 
-def open_records(task: dict[str, Any], which: str = "records") -> Records:
-    """Open the records of a step: first those of the index it is compared with, then the new ones."""
-    if not task.get("older"):
-        return Records(task[which])
-    for pin in task["older"]:
-        if pin["sketch_version"] != sketch_version(int(pin["bands"])):
+def open_records(paths: Sequence[str], pins: Sequence[IndexPin], n_files: int) -> Records:
+    """Open record files: first those of the index they are compared with, then the new ones, of so many input files."""
+    if not pins:
+        return Records(paths)
+    for pin in pins:
+        if pin.sketch_version != sketch_version(pin.bands):
             raise UsageError(
-                f"{os.path.dirname(pin['folder'])} was made by another version of the sketches ({pin['sketch_version']}, this one is "
-                f"{sketch_version(int(pin['bands']))}); make the index anew"
+                f"{os.path.dirname(pin.folder)} was made by another version of the sketches ({pin.sketch_version}, this one is "
+                f"{sketch_version(pin.bands)}); make the index anew"
             )
-    records = JoinedRecords(task["older"], task[which])
-    records.first_path = len(read_json(task["paths"]))
-    return records
+    return JoinedRecords(pins, paths, n_files)
 
 
 def sketch_version(bands: int) -> int:

@@ -52,8 +52,9 @@ class DocumentJoinWorkflow:
 
     def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> DedupResult:
         """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes over documents."""
-        from tamis.dedup.join_segments.passes import Joining
+        from tamis.dedup.join_segments.passes import SegmentJoin
         from tamis.dedup.passes import Passes
+        from tamis.dedup.workflow import Workflow
 
         source = self._input()
         passes = Passes(
@@ -61,8 +62,9 @@ class DocumentJoinWorkflow:
             source.reader,
             [],
             self.output_path,
-            {},
+            None,
             source.writer(self.output_path, self.output_filetype),
             identity={name: value for name, value in asdict(self).items() if name != "input_blocksize"},
+            instead_of_sample="join what a run with --sample wrote",
         )
-        return Joining(passes, self._joiner(), settings, progress, executor).run()
+        return Workflow(passes, settings, progress, executor, SegmentJoin(self._joiner())).run()

@@ -14,7 +14,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,11 +24,15 @@ from tamis.dedup.decisions import place_ids, write_table
 from tamis.dedup.lines.records import UnitRecords
 from tamis.dedup.lines.table import COLUMNS
 from tamis.dedup.place_table import PlaceTable
-from tamis.dedup.progress_files import read_json
 from tamis.dedup.sorting import positions_in, runs, sort_pairs
 from tamis.formats.scratch.spilled import Spilled
 from tamis.stores.scratch_files import placed
 from tamis.stores.urls import path_text
+
+if TYPE_CHECKING:
+    from tamis.dedup.solver import SolverRun
+    from tamis.dedup.solver_task import CutLines
+    from tamis.dedup.state import Summary
 
 Array = NDArray[Any]
 Chunk = tuple[Array, Array]  # keys, and numbers of their units
@@ -47,14 +51,20 @@ class Found:
     most: list[tuple[int, int]] = field(default_factory=list)  # (occurrences, minus the first unit's number)
 
 
-def cut_lines(folder: str, task: dict[str, Any], room_bytes: int, say: Callable[[str], Any]) -> dict[str, Any]:
-    """Decide, write the removal table and the list of the most frequent units; what goes into the summary."""
-    records = UnitRecords(task["records"])
+def decide_lines(step: CutLines, run: SolverRun) -> None:
+    """Decide which units are cut, and write it down."""
+    run.state.summary.write(cut_lines(step, run))
+
+
+def cut_lines(step: CutLines, run: SolverRun) -> Summary:
+    """Write the removal table and the list of the most frequent units; return the summary."""
+    folder, room_bytes, say = run.folder, run.room_bytes, run.progress
+    records = UnitRecords(run.task.records)
     scratch = os.path.join(folder, "lines")
     shutil.rmtree(scratch, ignore_errors=True)  # of an earlier attempt
     os.makedirs(scratch)
     chunk = max(1, room_bytes // BYTES_PER_KEY)
-    rule = _Rule(int(task["min_count"]), bool(task["keep_first"]))
+    rule = step
     marks = _Marks(os.path.join(scratch, "cut"), records, room_bytes)
     found = Found()
     parts = _parts(records, scratch, chunk, say("sorting lines"))
@@ -62,20 +72,14 @@ def cut_lines(folder: str, task: dict[str, Any], room_bytes: int, say: Callable[
     for i, part in enumerate(parts):
         _decide(part, chunk, rule, marks, found)
         progress((i + 1) / len(parts))
-    paths = read_json(task["paths"])
+    paths = run.paths()
     counts = _write_table(records, marks, os.path.join(folder, "removal"), len(paths))
-    _write_most(records, found, task["duplicates"], paths)
+    _write_most(records, found, run.task.duplicates, paths)
     shutil.rmtree(scratch, ignore_errors=True)
     return {
         "n_documents": records.n_documents, "n_duplicates": marks.n, "n_groups": found.n_groups,
         "largest_group": found.largest, "group_sizes": found.sizes, "n_long_enough": records.n_keys, **counts,
     }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class _Rule:
-    min_count: int
-    keep_first: bool
 
 
 class _Part:
@@ -132,7 +136,7 @@ def _reader(spilled: Spilled, p: int, n_keys: int) -> Callable[[int], Iterator[C
     return read
 
 
-def _decide(part: _Part, chunk: int, rule: _Rule, marks: _Marks, found: Found) -> None:
+def _decide(part: _Part, chunk: int, rule: CutLines, marks: _Marks, found: Found) -> None:
     """Mark what goes of one part."""
     if part.n_keys <= chunk:
         keys, numbers = _joined(part.read(chunk))
@@ -224,7 +228,7 @@ class _Marks:
         return gone
 
 
-def _write_table(records: UnitRecords, marks: _Marks, folder: str, n_files: int) -> dict[str, Any]:
+def _write_table(records: UnitRecords, marks: _Marks, folder: str, n_files: int) -> Summary:
     """Write the removal table, and return the counts that take a walk through all documents."""
     if placed(folder) == folder:
         shutil.rmtree(folder, ignore_errors=True)

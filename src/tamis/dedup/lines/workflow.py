@@ -65,6 +65,7 @@ class LineDeduplicationWorkflow(InOneCall):
 
     def passes(self) -> Passes:
         from tamis.dedup.passes import Passes
+        from tamis.dedup.solver_task import CutLines
 
         rule = {"min_count": self.min_count, "keep_first": self.keep_first}
         identity = {
@@ -73,8 +74,8 @@ class LineDeduplicationWorkflow(InOneCall):
             "cut_field": self.cut_field, "perform_removal": self.perform_removal,
         }  # fmt: skip
         return Passes(
-            LINES.title, self._input().reader, [(self._keys(), [])], self.output_path, rule, self._writer(), LINES, identity=identity,
-            max_source_loss=float(self.max_source_loss), counted=f"{self.unit}s", remove=self._cut,
+            LINES.title, self._input().reader, [(self._keys(), [])], self.output_path, CutLines(self.min_count, self.keep_first), self._writer(), LINES,
+            identity=identity, max_source_loss=float(self.max_source_loss), counted=f"{self.unit}s", remove=self._cut,
         )  # fmt: skip
 
     def _cut(self, table: str) -> CutUnits:

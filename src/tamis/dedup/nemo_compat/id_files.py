@@ -12,6 +12,7 @@ from typing import Any
 from tamis import files
 from tamis._lazy import np, pa
 from tamis.dedup.nemo_compat.id_generator import of_files
+from tamis.dedup.state import RecordedIds
 from tamis.errors import RunConflict, UsageError
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
@@ -36,9 +37,9 @@ class IdFiles:
     is_asked: bool = True
     is_required: bool = True
 
-    def about(self) -> dict[str, Any]:
+    def recorded(self) -> RecordedIds:
         """Return what distinguishes these ids from others of the same duplicates."""
-        return {"id_field": self.id_field, "column": self.column}
+        return RecordedIds(self.id_field, self.column)
 
     def is_whole(self, n_duplicates: int) -> bool:
         """Return True if a call that wrote the ids completed.

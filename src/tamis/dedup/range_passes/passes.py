@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tamis.dedup.planning import BYTES_PER_HASH, BYTES_PER_KEY
-from tamis.dedup.progress_files import write_json
 from tamis.dedup.range_passes import ranges
+from tamis.dedup.solver_task import RangeResults
 from tamis.errors import FormatError
+from tamis.files import write_json
 from tamis.pipeline import Pipeline
 
 _LEAST_RANGES = 16  # of a column of keys, so that there is something for everybody
@@ -27,14 +28,13 @@ class Spreading:
     room_bytes: int
     execute: Callable[[Pipeline, str], Any]
 
-    def look(self, i: int, first: list[str], paths: list[str], bands: list[int]) -> dict[str, str]:
+    def look(self, i: int, first: list[str], paths: list[str], bands: list[int]) -> RangeResults:
         """Folders of what was found in the record files of pass `i`: "equal" texts (in those of the `first` pass) and, where there are any, shared
         "bands". Equal texts are looked for once: with the first pass, or later where that one was decided in another way."""
         equal = self._found_in("equal", BYTES_PER_HASH)
         if ranges.not_found(f"{self._folder('equal', BYTES_PER_HASH)}-in", equal):
             self._pass("equal", first, [0], BYTES_PER_HASH)
-        bands_found = {"bands": self._pass(f"bands-{i}", paths, bands, BYTES_PER_KEY, equal)} if bands else {}
-        return {"equal": equal, **bands_found}
+        return RangeResults(equal, self._pass(f"bands-{i}", paths, bands, BYTES_PER_KEY, equal) if bands else None)
 
     def _ranges(self, columns: list[int], key_bytes: int) -> list[ranges.KeyRange]:
         return ranges.ranges_of(self.n_documents, columns, key_bytes, self.room_bytes, _LEAST_RANGES)

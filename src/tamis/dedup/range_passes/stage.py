@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from tamis import files
 from tamis._lazy import np
-from tamis.dedup.progress_files import read_json
 from tamis.dedup.range_passes.ranges import KeyRange
+from tamis.files import read_json
 from tamis.stages.base import ProcessingStage
 from tamis.stages.resources import Resources
 from tamis.stages.text.io.writer import JsonlWriter

@@ -11,25 +11,36 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tamis.dedup.place_table import PlaceTable
+from tamis.dedup.state import QUARANTINED, REPLAY_FOLDER, ReplayCounts
 from tamis.errors import FormatError
 from tamis.formats.jsonl.known_records import RECORD_HASH, DroppedWriter
 from tamis.formats.parquet import format as parquet
 from tamis.stores.scratch_files import open_to_write, placed
 from tamis.stores.urls import path_text
 
-ASIDE = "aside"  # the table of documents on which a stage failed
+if TYPE_CHECKING:
+    from tamis.dedup.solver import SolverRun
+    from tamis.dedup.solver_task import WriteReplayTables
+
 _COLUMNS = {
     "file": "<i4", "offset": "<i8", "reason": "<u4", "value_at": "<i8", "value_bytes": "<i4", "id_bytes": "<i4",
 }  # fmt: skip
 _WANTED = ["file", "offset", "id", "stage", "rule", "value", "threshold", "bytes"]
 Array = np.ndarray[Any, Any]
+
+
+def write_tables_of_steps(step: WriteReplayTables, run: SolverRun) -> None:
+    """Write the tables of what the steps of the first pass dropped."""
+    run_dir, folder = run.path(os.path.join("keys-0", "_tamis")), run.path(REPLAY_FOLDER)
+    counts = write_remembered(run_dir, step.labels, folder, run.paths(), step.judges, run.path("known"))
+    run.state.replay_counts.write(counts)
 
 
 def write_remembered(
@@ -39,7 +50,7 @@ def write_remembered(
     paths: Sequence[str],
     judges: Sequence[str] = (),
     known: str | None = None,
-) -> dict[str, Any]:
+) -> ReplayCounts:
     """Tables of what each stage dropped (folder/0, folder/1, ... in the order of `labels`) and of what was set aside.
 
     `paths`: the input files by number. `judges`: stages that make keys, and whose quarantine holds for all passes. `known`: the folder
@@ -57,11 +68,9 @@ def write_remembered(
                 tables[number[label]].add(rows.filter(pc.equal(rows["stage"], label)))
     if dropped is not None:
         dropped.close()
-    counts: dict[str, Any] = {label: tables[k].close() for label, k in number.items()}
-    counts[ASIDE] = _write_aside(
-        os.path.join(run_dir, "quarantine"), [*labels, *judges], os.path.join(folder, ASIDE), paths
-    )
-    return counts
+    counts = {label: tables[k].close() for label, k in number.items()}
+    quarantine = os.path.join(run_dir, "quarantine")
+    return ReplayCounts(counts, _write_aside(quarantine, [*labels, *judges], os.path.join(folder, QUARANTINED), paths))
 
 
 def _records_of(rows: pa.Table) -> dict[str, Array]:

@@ -10,21 +10,27 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tamis.dedup.decisions import DecisionFiles
-from tamis.dedup.progress_files import read_json, write_json
 from tamis.dedup.records import Records
 from tamis.dedup.semantic.greedy import duplicates_in_cluster
 from tamis.dedup.semantic.kmeans import BLOCK, Blocks, Floats, Options, fit, nearest, uniform
 from tamis.dedup.semantic.products import Choice, Products, choose
 from tamis.dedup.semantic.vectors import VECTOR, least_cosine, nothing_to_fit
+from tamis.dedup.state import StateFile
 from tamis.errors import UsageError
 from tamis.formats.scratch.spilled import Spilled
 from tamis.memory.device_limits import DeviceLimit
+
+if TYPE_CHECKING:
+    from tamis.dedup.solver import SolverRun
+    from tamis.dedup.solver_task import CompareVectors
+    from tamis.dedup.state import Summary
 
 MIN_SAMPLE = 32_768
 SAMPLE_PER_CLUSTER = 64
@@ -32,25 +38,28 @@ _META = np.dtype([("number", "<u4"), ("cluster", "<u4"), ("distance", "<f4"), ("
 Say = Callable[[str], Callable[[float], None]]
 
 
-def semantic_duplicates(
-    folder: str, records: Records, found: DecisionFiles, task: dict[str, Any], room_bytes: int, say: Say
-) -> dict[str, Any]:
-    """Enters into `found` what goes; returns facts for the summary."""
-    about = task["semantic"]
-    work = os.path.join(folder, "clusters")
+def compare_vectors(step: CompareVectors, run: SolverRun) -> None:
+    """Decide which documents with similar vectors are removed."""
+    records = Records(run.task.records)
+    found = run.decisions(records)
+    run.conclude(records, found, semantic_duplicates(records, found, step, run))
+
+
+def semantic_duplicates(records: Records, found: DecisionFiles, step: CompareVectors, run: SolverRun) -> Summary:
+    """Add the documents to be removed to `found` and return facts for the summary."""
+    room_bytes, say = run.room_bytes, run.progress
+    work = run.path("clusters")
     os.makedirs(work, exist_ok=True)
     if VECTOR not in records.types:
         return {"n_clusters": 0, "dimension": 0}
     dimension = records.types[VECTOR].itemsize // 4
-    n_threads = max(1, int(task.get("threads", 1)))
-    options = Options(
-        int(about["n_clusters"] or usual_clusters(len(records))), int(about["max_iter"]), float(about["tol"]), int(about["seed"]), str(about["init"]),
-        float(about["oversampling"]),
-    )  # fmt: skip
-    chosen = _backend(folder, about, task, dimension, room_bytes)
+    n_threads = max(1, run.task.n_threads)
+    n_clusters = step.n_clusters or usual_clusters(len(records))
+    options = Options(n_clusters, step.max_iter, step.tol, step.seed, step.init, step.oversampling)
+    chosen = _backend(step, run, dimension)
     products = chosen.products
-    told = {"backend": products.name, "backend_why": chosen.why}
-    fraction = about.get("fit_data_fraction")
+    told: Summary = {"backend": products.name, "backend_why": chosen.why}
+    fraction = step.fit_data_fraction
     n_sample, n_vectors = _write_sample(records, os.path.join(work, "sample.f32"), dimension, fraction, options)
     if not n_vectors:
         return {"n_clusters": 0, "dimension": dimension, **told}
@@ -70,7 +79,7 @@ def semantic_duplicates(
     _distribute(records, groups, dimension, nearest_of, spilled)
     done = 0
     for g in range(int(groups.max()) + 1):
-        done += _decide_group(spilled, g, dimension, found, about, room_bytes // 3, products)
+        done += _decide_group(spilled, g, dimension, found, step, room_bytes // 3, products)
         say("pairs")(done / max(1, int(sizes.sum())))
     shutil.rmtree(work)
     return {
@@ -82,17 +91,24 @@ def semantic_duplicates(
     }
 
 
-def _backend(folder: str, about: dict[str, Any], task: dict[str, Any], dimension: int, room_bytes: int) -> Choice:
+@dataclass(frozen=True)
+class _ChosenBackend:
+    backend: str
+    why: str
+
+
+def _backend(step: CompareVectors, run: SolverRun, dimension: int) -> Choice:
     """Choose where products are computed.
 
     A choice that was measured once also holds for a run resumed after a kill: another device might remove other
     documents.
     """
-    kept = read_json(os.path.join(folder, "backend.json")) or {}
-    limit = DeviceLimit(1.0, int(task.get("gpu_bytes") or 0))
-    chosen = choose(str(kept.get("backend") or about.get("backend") or "cpu"), dimension, room_bytes, limit)
-    why = str(kept.get("why") or chosen.why)
-    write_json(os.path.join(folder, "backend.json"), {"backend": chosen.products.name, "why": why})
+    file = StateFile(run.path("backend.json"), _ChosenBackend)
+    earlier = file.read()
+    limit = DeviceLimit(1.0, run.task.gpu_bytes)
+    chosen = choose(step.backend if earlier is None else earlier.backend, dimension, run.room_bytes, limit)
+    why = chosen.why if earlier is None else earlier.why
+    file.write(_ChosenBackend(chosen.products.name, why))
     return Choice(chosen.products, why)
 
 
@@ -199,7 +215,7 @@ def _distribute(
 
 
 def _decide_group(
-    spilled: Spilled, group: int, dimension: int, found: DecisionFiles, about: dict[str, Any], room_bytes: int, products: Products,
+    spilled: Spilled, group: int, dimension: int, found: DecisionFiles, step: CompareVectors, room_bytes: int, products: Products,
 ) -> int:  # fmt: skip
     meta = spilled.read(2 * group + 1, _META)
     vectors = Blocks(spilled.as_file(2 * group), dimension)
@@ -211,9 +227,9 @@ def _decide_group(
     for rows in np.split(by_cluster, cuts):
         if len(rows) < 2:
             continue
-        order = rows[_order(meta[rows], str(about["which_to_keep"]), int(about.get("order_seed", about["seed"])))]
+        order = rows[_order(meta[rows], step.which_to_keep, step.order_seed)]
         gone, kept, likeness = duplicates_in_cluster(
-            order, read, least_cosine(about["eps"]), int(about["pairwise_batch_size"]), room_rows, products
+            order, read, least_cosine(step.eps), step.pairwise_batch_size, room_rows, products
         )
         if len(gone):
             _, back, n = np.unique(kept, return_inverse=True, return_counts=True)

@@ -129,24 +129,35 @@ class SemanticDeduplicationWorkflow(InOneCall):
 
     def passes(self) -> Passes:
         from tamis.dedup.passes import Passes
+        from tamis.dedup.solver_task import CompareVectors
 
         assert self.eps is not None
         which, order_seed = self.which_to_keep, self.random_state
         if self.ranking_strategy is not None and self.ranking_strategy.strategy == "random":
             which, order_seed = "random", self.ranking_strategy.random_seed
-        how = {
-            "n_clusters": self.n_clusters, "max_iter": self.max_iter, "tol": self.tol, "seed": self.random_state, "init": self.init,
-            "oversampling": self.oversampling_factor, "fit_data_fraction": self.fit_data_fraction, "which_to_keep": which,
-            "pairwise_batch_size": self.pairwise_batch_size, "eps": float(self.eps),
-        }  # fmt: skip
+        decision = CompareVectors(
+            n_clusters=self.n_clusters,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            seed=self.random_state,
+            init=self.init,
+            oversampling=self.oversampling_factor,
+            fit_data_fraction=self.fit_data_fraction,
+            which_to_keep=which,
+            pairwise_batch_size=self.pairwise_batch_size,
+            eps=float(self.eps),
+            order_seed=order_seed,
+            backend=self.backend,
+        )
+        parameters = {k: v for k, v in vars(decision).items() if k not in ("order_seed", "backend")}
         identity = {
             "input": self.input_path, "input_filetype": self.input_filetype, "embedding_field": self.embedding_field,
             "embedding_dim": self.embedding_dim, "ranking": None if self.ranking_strategy is None else vars(self.ranking_strategy),
-            "perform_removal": self.perform_removal, **how,
+            "perform_removal": self.perform_removal, **parameters,
         }  # fmt: skip
         return Passes(
             SEMANTIC.title, self._input().reader, [(self._stage(), [])], self.output_path,
-            {"semantic": {**how, "order_seed": order_seed, "backend": self.backend}}, self._writer(), SEMANTIC, threshold=least_cosine(self.eps),
+            decision, self._writer(), SEMANTIC, threshold=least_cosine(self.eps),
             max_source_loss=float(self.max_source_loss), identity=identity,
         )  # fmt: skip
 

@@ -1,0 +1,222 @@
+"""The usual procedure of a deduplication: passes that make keys, decisions between them, and a pass that removes.
+
+keys-0, keys-1, ...   over the input: keys of documents, some bands at a time, each linked by the solver before the next
+texts                 over the input: the texts of candidates, where they cannot be read from the input by position
+removal               over the input: documents that the decision lists are dropped, the others written
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tamis.dedup.range_passes import ranges
+from tamis.dedup.range_passes.passes import Spreading
+from tamis.dedup.record_writer import RecordWriter
+from tamis.dedup.removal import RemoveDuplicates
+from tamis.dedup.solver_task import CompareCandidates, DecideEqual, FindCandidates, LinkBands, RangeResults, Step
+from tamis.dedup.state import BandChoice, FirstPass, LinkedPass, RangeRoom, SolverRoom, Summary
+from tamis.engine.run.run_result import RunResult
+from tamis.errors import ConservationError, WorkerError
+from tamis.files import read_json
+from tamis.formats.input_files.names import ends_in
+from tamis.pipeline import Pipeline
+from tamis.stages.base import ProcessingStage
+from tamis.stages.file_partitioning import JSONL_SUFFIXES
+from tamis.stores.urls import is_remote
+
+if TYPE_CHECKING:
+    from tamis.dedup.passes import KeyPass
+    from tamis.dedup.workflow import Workflow
+
+_ALL_BANDS = 1 << 30
+
+
+class KeyComparison:
+    """Decides by comparing keys of all documents. What it finished before a kill is not done again."""
+
+    def decide(self, workflow: Workflow) -> Summary:
+        """Run all passes up to the decision and return its summary."""
+        state = workflow.work.state
+        if not state.summary.exists():
+            workflow.clear_duplicates()
+            self._forget_other_room(workflow)
+            first = self._link_bands(workflow)
+            if workflow.passes.texts is not None and not state.summary.exists():
+                self._compare_texts(workflow, first)
+        workflow.measure_scratch()
+        summary = state.summary.read()
+        if summary is None:
+            raise WorkerError("the deciding process ended without a result; run the same command again")
+        return summary
+
+    def _forget_other_room(self, workflow: Workflow) -> None:
+        """Discard earlier decisions if the memory has changed: their files are cut for the memory of that time."""
+        work, room = workflow.work, SolverRoom(workflow.solver.room_bytes())
+        if work.state.solver_room.read() not in (None, room):
+            undecided = work.state.undecided_names()
+            for name in os.listdir(work.path):
+                if name not in undecided and not name.startswith("keys-"):
+                    work.drop(name)
+        work.state.solver_room.write(room)
+
+    # -- keys --------------------------------------------------------------------------------------------------------------
+    def key_passes(self, workflow: Workflow, everything: bool = False) -> list[KeyPass]:
+        """Return the stages that compute keys, each with its bands.
+
+        `everything`: in one pass, as shards do it.
+        """
+        passes, state = workflow.passes, workflow.work.state
+        if passes.choose is None:
+            return passes.keys
+        chosen = state.band_choice.read()
+        if everything:
+            chosen = BandChoice(_ALL_BANDS)
+        elif chosen is None:
+            chosen = BandChoice(passes.choose(workflow.work.bucket_url or workflow.work.path))
+        if not everything or workflow.settings.merge:
+            state.band_choice.write(chosen)  # a resumed run must not choose again
+        return passes.keys_of(chosen.bands_per_pass)
+
+    def _link_bands(self, workflow: Workflow) -> list[str]:
+        """Run the passes that compute keys, each followed by its step of the decision; return the files of the first."""
+        first: list[str] = []
+        state = workflow.work.state
+        keys = self.key_passes(workflow, everything=workflow.settings.merge)
+        for i, (stage, bands) in enumerate(keys):
+            if i and state.linked(i).exists():
+                continue
+            files = run_key_pass(workflow, f"keys-{i}", stage)
+            first = first or files
+            if not state.linked(i).exists():
+                steps = self._steps_after(workflow, files, bands, is_last=i == len(keys) - 1)
+                if workflow.passes.step is not None and not i:
+                    steps = [*workflow.passes.step.first_steps, *steps]
+                workflow.measure_scratch()
+                results = self._look_at_ranges(workflow, steps, i, first, files, bands)
+                if results is not None:
+                    steps = [
+                        replace(step, ranges=results) if isinstance(step, DecideEqual | LinkBands) else step
+                        for step in steps
+                    ]
+                workflow.solver.solve(steps, first)
+                state.linked(i).write(LinkedPass(bands))
+            if i:
+                workflow.work.drop(f"keys-{i}")
+        return first
+
+    def _steps_after(self, workflow: Workflow, files: list[str], bands: list[int], is_last: bool) -> list[Step]:
+        """Return the steps of the solver after a pass that made the keys of these bands."""
+        decision = workflow.passes.decision
+        assert decision is not None
+        if not bands:
+            return [decision]
+        steps: list[Step] = [LinkBands(files, bands)]
+        if is_last:
+            steps += [FindCandidates()] if self._needs_texts(workflow) else [FindCandidates(), decision]
+        return steps
+
+    def _look_at_ranges(
+        self, workflow: Workflow, steps: list[Step], i: int, first: list[str], paths: list[str], bands: list[int]
+    ) -> RangeResults | None:
+        """Have ranges of keys looked at by all workers of a cluster, where one process would be the bottleneck."""
+        state, settings, runner = workflow.work.state, workflow.settings, workflow.runner
+        n = (state.first_pass.read() or FirstPass()).n_records
+        is_by_key = any(isinstance(step, DecideEqual | LinkBands) for step in steps)
+        if not (is_by_key and runner.session.is_cluster and n >= ranges.SPREAD_DOCUMENTS):
+            return None
+        pins = state.index_pins.read()
+        if pins is not None and pins.pins:  # documents of an index are numbered with the new ones, in one process
+            return None
+        # As it was at first: a run resumed with other workers looks at the ranges that remain, not at others.
+        room = state.range_room.read() or RangeRoom(ranges.worker_room(settings.budget_bytes(), settings.n_workers()))
+        state.range_room.write(room)
+        spreading = Spreading(workflow.passes.name, workflow.work.path, n, room.room_bytes, runner.execute)
+        return spreading.look(i, first, paths, bands)
+
+    # -- texts -------------------------------------------------------------------------------------------------------------
+    def _needs_texts(self, workflow: Workflow) -> bool:
+        """Return True if texts must be collected to be compared.
+
+        They need not be where each can be read from the input by its position.
+        """
+        passes = workflow.passes
+        paths = workflow.work.state.paths() or [""]
+        is_plain = all(ends_in(path, JSONL_SUFFIXES) and not is_remote(path) for path in paths)
+        is_as_read = passes.step is None or passes.step.is_as_read
+        return passes.texts is not None and not (is_plain and is_as_read and passes.against is None)
+
+    def _compare_texts(self, workflow: Workflow, first: list[str]) -> None:
+        passes, work = workflow.passes, workflow.work
+        assert passes.texts is not None
+        assert isinstance(passes.decision, CompareCandidates)
+        candidates = work.state.candidates.exists()
+        texts = run_key_pass(workflow, "texts", passes.texts(work.table("candidates"))) if candidates else []
+        workflow.solver.solve([replace(passes.decision, texts=texts)], first)
+
+    # -- removal -----------------------------------------------------------------------------------------------------------
+    def remove(self, workflow: Workflow) -> RunResult:
+        """Run the pass that writes the documents that stay."""
+        passes, state = workflow.passes, workflow.work.state
+        assert passes.writer is not None
+        table = workflow.work.table("removal")
+        pins = state.index_pins.read()
+        paths = state.all_paths_file if pins is not None and pins.pins else state.paths_file
+        remove: ProcessingStage[Any, Any] = (
+            passes.remove(table)
+            if passes.remove is not None
+            else RemoveDuplicates(table, paths, threshold=passes.threshold)
+        )
+        source: Any = workflow.input.reader()
+        source.checked = workflow.is_clean()
+        source.known = workflow.known_records()
+        pipeline = Pipeline(f"{passes.name}: removal", stages=[source, remove, passes.writer()])
+        return workflow.execute_checked(pipeline, "removal")
+
+    def check_counts(self, workflow: Workflow, summary: Summary, removed: RunResult) -> Summary:
+        """Check after the removal that exactly the intended documents were removed.
+
+        A document may be quarantined in one pass (a worker crashed on it) and not in the other: the number of
+        documents that each pass met must be the same, and those that were to be removed and were not must be in
+        quarantine. Documents that were written without having been compared are reported.
+        """
+        if workflow.passes.remove is not None:
+            return {}
+        ledger = removed.ledger
+        n_not_read = (workflow.work.state.first_pass.read() or FirstPass()).n_quarantined
+        n_removed = sum(t.n for book in ledger.stages for t in book.dropped.values())
+        n_met = ledger.written.n + n_removed + ledger.quarantined.n
+        n_read = summary["n_documents"] + n_not_read
+        if n_met != n_read or not 0 <= summary["n_duplicates"] - n_removed <= ledger.quarantined.n:
+            raise ConservationError(
+                f"{n_read:,} documents were read to be compared and {summary['n_duplicates']:,} found to be duplicates, but the "
+                f"pass that removes them met {n_met:,} and removed {n_removed:,}; do not use {workflow.output.path}, start over with "
+                "fresh (--fresh)"
+            )
+        n_not_compared = max(0, n_not_read - ledger.quarantined.n)
+        return {"n_not_compared": n_not_compared} if n_not_compared else {}
+
+
+def run_key_pass(workflow: Workflow, name: str, stage: ProcessingStage[Any, Any]) -> list[str]:
+    """Run one pass over the documents that writes records into a folder of this name; return its files."""
+    state = workflow.work.state
+    pipeline = key_pipeline(workflow, name, stage, workflow.work.pass_output(name))
+    more = {"merge": workflow.shards_path} if workflow.settings.merge and name == "keys-0" else {}
+    result = workflow.execute_checked(pipeline, name, **more)
+    if not state.first_pass.exists():
+        plan = read_json(os.path.join(result.run_dir, "plan.json")) or {}
+        state.write_paths(plan["inputs"]["paths"])
+        n_quarantined = result.ledger.quarantined.n
+        is_clean = not n_quarantined and not result.ledger.n_bad_ranges
+        # Last: it says that the paths are there.
+        state.first_pass.write(FirstPass(result.ledger.written.n, n_quarantined, is_clean, result.passed_over))
+    return workflow.solver.files_of(result)
+
+
+def key_pipeline(workflow: Workflow, name: str, stage: ProcessingStage[Any, Any], output: str) -> Pipeline:
+    """Return the pipeline of a pass that writes records."""
+    passes = workflow.passes
+    before = passes.step.before(name) if passes.step is not None else passes.before
+    stages: list[Any] = [workflow.input.reader(), *before, stage, RecordWriter(output)]
+    return Pipeline(f"{passes.name}: {name}", stages=stages)

@@ -1,0 +1,214 @@
+"""Running the passes of a workflow: its settings, what all passes share, and each pass over documents or task between two of them.
+
+Used by deduplications (workflow.py) and by curations (tamis/curation). What the passes are is decided there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamis.backends.alerting import OFF, alerted
+from tamis.backends.passes import execute_pass
+from tamis.backends.warm_process import WarmProcess
+from tamis.dedup.task_process import Surroundings, run_task, write_task
+from tamis.engine.job import make_job
+from tamis.engine.run.input_identity import InputGuard
+from tamis.engine.run.inputs import find_inputs
+from tamis.engine.run.run_result import RunResult
+from tamis.errors import UsageError
+from tamis.files import read_json
+from tamis.formats.input_files.listing import FileList
+from tamis.kernels.loading.library import RECORDS, are_ready
+from tamis.memory import counted_processes
+from tamis.pipeline import Pipeline
+from tamis.pipeline.passes import Progress, tell
+from tamis.sizes import parse_size
+from tamis.stages.base import ProcessingStage
+from tamis.stores import scratch_files
+
+# The values of these settings that ask for nothing: only others are refused.
+_NO_REQUEST: dict[str, tuple[Any, ...]] = {
+    "sample": (None,),
+    "progressive": (None, False),
+    "on_infeasible": (None, "stop"),
+    "mode": (None, "streaming"),
+    "run_dir": (None,),
+}
+
+
+@dataclass
+class WorkflowSettings:
+    """The settings of a run, split into those of the workflow and those that each pass gets.
+
+    `shard`: compute this part of the input, as far as that can be done alone; `merge`: join what shards computed.
+    """
+
+    of_passes: dict[str, Any] = field(default_factory=dict)
+    fresh: bool = False
+    shard: Any = None
+    merge: bool = False
+    watch: Any = None
+    alerts: Any = None
+
+    @classmethod
+    def parse(cls, settings: Mapping[str, Any], output: str, instead_of_sample: str) -> WorkflowSettings:
+        """Check and split the settings of a run. `instead_of_sample`: a remedy, for the message about --sample."""
+        remaining = dict(settings)
+        _refuse_one_pass_settings(remaining, output, instead_of_sample)
+        scratch_files.refuse_inside(output, remaining.get("scratch"))
+        fresh, merge = bool(remaining.pop("fresh", False)), bool(remaining.pop("merge", False))
+        shard = remaining.pop("shard", None)
+        if shard is not None and merge:
+            raise UsageError("give --shard to make one, or --merge to join all, not both")
+        watch, alerts = remaining.pop("watch", None), remaining.pop("alerts", None)
+        return cls(remaining, fresh, shard, merge, watch, alerts)
+
+    @property
+    def counts_caller(self) -> bool:
+        """Whether the memory of this process counts, too."""
+        return bool(self.of_passes.get("count_caller"))
+
+    @property
+    def scratch(self) -> str | None:
+        scratch = self.of_passes.get("scratch")
+        return None if scratch is None else str(scratch)
+
+    def budget_bytes(self) -> int:
+        """Return the memory that is left of the budget for the workflow's own processes."""
+        return counted_processes.budget_left(self.of_passes.get("memory"))
+
+    def n_workers(self) -> int:
+        return int(self.of_passes.get("workers") or len(os.sched_getaffinity(0)))
+
+    def gpu_bytes(self) -> int:
+        """Return how many bytes of GPU memory one process may take; 0: all there is."""
+        limit = self.of_passes.get("gpu_memory")
+        return 0 if limit is None else parse_size(limit, "gpu_memory")
+
+
+def _refuse_one_pass_settings(settings: Mapping[str, Any], output: str, instead_of_sample: str) -> None:
+    """Raise UsageError for a setting that means something only where one pass reads documents and writes them.
+
+    Each pass would follow it by itself: a sample would be written as if it were the whole.
+    """
+    for name, no_request in _NO_REQUEST.items():
+        if settings.get(name) in no_request:
+            continue
+        if name == "run_dir":
+            raise UsageError(f"run_dir is for recipes without a writer; this writes to {output}, leave run_dir out")
+        instead = "leave it out" if name == "mode" else instead_of_sample
+        raise UsageError(f"{name} is for runs of one pass, and this takes several; {instead}")
+
+
+class PassSession:
+    """What all passes of a workflow share: the executor, the alerts, and the process that others are forked from."""
+
+    def __init__(self, executor: Any, settings: WorkflowSettings) -> None:
+        self.executor = executor
+        self.watch = settings.watch
+        self._settings = settings
+        self._warm_process: WarmProcess | None = None
+
+    @property
+    def warm_process(self) -> WarmProcess:
+        assert self._warm_process is not None, "used outside of `processes`"
+        return self._warm_process
+
+    @property
+    def is_cluster(self) -> bool:
+        return bool(getattr(self.executor, "is_cluster", False))
+
+    @contextlib.contextmanager
+    def processes(self, folder: str, modules: Sequence[str], stages: Iterable[Any], start: bool) -> Iterator[None]:
+        """Provide the process from which those of all passes, and of the tasks between them, are forked.
+
+        It loads while the caller plans. `folder`: for its log; `modules`: what it imports in addition to the kernels of `stages`;
+        `start`: whether it is certain to be needed.
+        """
+        self._warm_process = WarmProcess(os.path.join(folder, "processes.log"), modules=modules)
+        groups = [RECORDS, *dict.fromkeys(k for s in stages if isinstance(s, ProcessingStage) for k in s.kernel_groups)]
+        try:
+            if start and are_ready(groups):
+                self._warm_process.start(groups)
+            yield
+        finally:
+            self._warm_process.close()
+
+    @contextlib.contextmanager
+    def alerted(self, name: str, run_dir: str, is_shown: bool) -> Iterator[None]:
+        """Have all passes watched by the rules of the caller (backends/alerting.py)."""
+        settings, show = self._settings, tell if is_shown else None
+        with alerted(settings.alerts, self.watch, settings.of_passes, run_dir, name, show) as watch:
+            self.watch = watch
+            yield
+
+
+class WorkflowInput:
+    """The input of a workflow: a reader for each pass, and the check that all passes read the same files.
+
+    `make_reader` returns a fresh reader; `guard` opens the check, once the folder of its file exists.
+    """
+
+    def __init__(self, name: str, make_reader: Callable[[], Any], guard: Callable[[], InputGuard]) -> None:
+        self._name, self._open_guard = name, guard
+        self.reader = make_reader
+        self._guard: InputGuard | None = None
+
+    @property
+    def guard(self) -> InputGuard:
+        if self._guard is None:
+            self._guard = self._open_guard()
+        return self._guard
+
+    def files(self, folder: str, scratch: str | None) -> FileList:
+        """List the input files as they are now. `folder`: where documents given in memory are kept."""
+        job = make_job(self._name, Pipeline(self._name, stages=[self.reader()]).build())
+        return find_inputs(job, None, None, folder, scratch=scratch).files
+
+
+class PassRunner:
+    """Runs the passes of one workflow. `on_pass` is called with the label, the result and the seconds of each."""
+
+    def __init__(
+        self,
+        session: PassSession,
+        settings: WorkflowSettings,
+        progress: Progress = lambda _: None,
+        on_pass: Callable[[str, RunResult, float], None] | None = None,
+    ) -> None:
+        self.session, self.settings, self.progress = session, settings, progress
+        self._on_pass = on_pass
+        self.leaks: list[dict[str, Any]] = []  # of all passes
+
+    def execute(self, pipeline: Pipeline, label: str, **more: Any) -> RunResult:
+        """Run one pass over documents and return its result. `more`: settings of this pass."""
+        session, began_s = self.session, time.monotonic()
+        settings = {**self.settings.of_passes, "alerts": OFF, **more}  # the watch is that of the whole
+        result = execute_pass(
+            pipeline, label, session.executor, session._warm_process, self.progress, session.watch, settings
+        )
+        self.leaks += result.leaks
+        if self._on_pass is not None:
+            self._on_pass(label, result, time.monotonic() - began_s)
+        return result
+
+    def execute_checked(
+        self, pipeline: Pipeline, label: str, source: WorkflowInput, folder: str, **more: Any
+    ) -> RunResult:
+        """Run a pass over the input; raise RunConflict if that is not the input of the first pass, before it or after it."""
+        source.guard.check(source.files(folder, self.settings.scratch))
+        result = self.execute(pipeline, label, **more)
+        source.guard.confirm((read_json(os.path.join(result.run_dir, "plan.json")) or {})["inputs"], result.ledger)
+        return result
+
+    def run_task(
+        self, folder: str, task: Any, module: str, progress: Progress | None = None, bucket_url: str = ""
+    ) -> None:
+        """Run the `main` of a module between passes, in a process of its own, under the budget (task_process.py)."""
+        write_task(folder, Surroundings(self.settings.budget_bytes(), bucket_url), task)
+        run_task(folder, self.session.warm_process, progress or self.progress, module)

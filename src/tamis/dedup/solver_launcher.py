@@ -1,0 +1,54 @@
+"""Having the solver decide between two passes: its task, its share of the memory, and the checksums of the files it reads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from tamis.dedup.pass_runner import PassRunner
+from tamis.dedup.planning import check_room, solver_room
+from tamis.dedup.solver_task import NamedStep, SolverTask, Step
+from tamis.dedup.state import IndexPins
+from tamis.dedup.work_directory import WorkDirectory
+from tamis.engine.run.run_result import RunResult
+
+_THREAD_BYTES = 64_000_000  # of the room, for each thread that compares texts
+
+
+class SolverLauncher:
+    """Starts the solver of one deduplication. `duplicates`: the folder for the tables that people read."""
+
+    def __init__(self, runner: PassRunner, work: WorkDirectory, duplicates: str) -> None:
+        self._runner, self._work, self._duplicates = runner, work, duplicates
+        self._unchecked: dict[str, str] = {}  # files of passes that no step has read yet, with their checksums
+
+    def room_bytes(self) -> int:
+        """Return the memory for keys and groups in the solver."""
+        return solver_room(self._runner.settings.budget_bytes(), bool(self._work.bucket_url))
+
+    def files_of(self, result: RunResult) -> list[str]:
+        """Return the files of a pass, and register their checksums, which the next step that reads them compares."""
+        checks = {os.path.join(result.output, f["name"]): str(f.get("check", "")) for f in result.files}
+        self._unchecked.update(checks)
+        return list(checks)
+
+    def solve(self, steps: Sequence[Step], records: Sequence[str]) -> None:
+        """Have these steps performed. `records`: the files of the first pass."""
+        settings, room_bytes = self._runner.settings, self.room_bytes()
+        check_room(settings.budget_bytes(), bool(self._work.bucket_url))
+        task = SolverTask(
+            steps=[NamedStep.of(step) for step in steps],
+            records=list(records),
+            duplicates=self._duplicates,
+            room_bytes=room_bytes,
+            # As many as workers, each with memory for the texts that it compares.
+            n_threads=max(1, min(settings.n_workers(), room_bytes // _THREAD_BYTES)),
+            gpu_bytes=settings.gpu_bytes(),
+            checks=self._checks_of([*records, *(path for step in steps for path in step.files())]),
+            index_pins=(self._work.state.index_pins.read() or IndexPins()).pins,
+        )
+        bucket_url = self._work.bucket_url
+        self._runner.run_task(self._work.path, task, "tamis.dedup.solver", bucket_url=bucket_url)
+
+    def _checks_of(self, paths: Sequence[str]) -> dict[str, str]:
+        return {path: check for path in paths if (check := self._unchecked.pop(path, ""))}

@@ -1,0 +1,186 @@
+"""What the solver of a deduplication is asked to do: steps, each a type with its parameters, and the files they work on.
+
+A step is registered in STEPS with the function that performs it, `handler(step, run)` with the step and a solver.SolverRun. A new kind of
+deduplication adds its step here, and the handler to its own package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamis.dedup.state import IndexPin
+from tamis.engine import wire
+from tamis.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the solver."""
+
+    def files(self) -> list[str]:
+        """Return the files of passes that it reads in addition to those of the first pass."""
+        return []
+
+
+@dataclass(frozen=True)
+class RangeResults:
+    """Folders with what workers found in ranges of keys: equal texts, and links by shared bands where there are any."""
+
+    equal: str
+    bands: str | None = None
+
+
+@dataclass(frozen=True)
+class DecideEqual(Step):
+    """Keep one document of every group with equal hashes. `facts`: entries of the summary that are known beforehand."""
+
+    keep_by: str | None = None
+    facts: dict[str, str] = field(default_factory=dict)
+    ranges: RangeResults | None = None
+
+
+@dataclass(frozen=True)
+class LinkBands(Step):
+    """Link documents that share a key of one of these bands; the first such step finds equal texts, too."""
+
+    records: list[str]
+    bands: list[int]
+    ranges: RangeResults | None = None
+
+    def files(self) -> list[str]:
+        return self.records
+
+
+@dataclass(frozen=True)
+class FindCandidates(Step):
+    """List the components of linked documents, and the positions of the texts to be compared."""
+
+
+@dataclass(frozen=True)
+class CompareCandidates(Step):
+    """Decide the components: a document is removed against one that stays and that it resembles.
+
+    `threshold` None: without comparing texts. `texts`: files with the texts of candidates; None: each is read from the input by its
+    position. `equal_tables`: the folder for the table of equal documents, where they are decided apart.
+    """
+
+    threshold: float | None
+    shingle_length: int
+    shingle_unit: str
+    seed: int
+    keep: str
+    keep_by: str | None
+    text_field: str
+    normalize_text: str
+    facts: dict[str, str] = field(default_factory=dict)
+    texts: list[str] | None = None
+    equal_tables: str | None = None
+
+    def files(self) -> list[str]:
+        return self.texts or []
+
+
+@dataclass(frozen=True)
+class CutLines(Step):
+    """Decide which lines or paragraphs are cut: all with `min_count` occurrences, but for the first one if `keep_first`."""
+
+    min_count: int
+    keep_first: bool
+
+
+@dataclass(frozen=True)
+class CompareVectors(Step):
+    """Cluster vectors, and keep one document of each group of similar ones within a cluster."""
+
+    n_clusters: int | None
+    max_iter: int
+    tol: float
+    seed: int
+    init: str
+    oversampling: float
+    fit_data_fraction: float | None
+    which_to_keep: str
+    pairwise_batch_size: int
+    eps: float
+    order_seed: int
+    backend: str = "cpu"
+
+
+@dataclass(frozen=True)
+class BuildIdTable(Step):
+    """Sort the hashes of listed ids into a table. `id_paths`: the files that list them."""
+
+    field: str
+    id_paths: list[str]
+
+
+@dataclass(frozen=True)
+class WriteReplayTables(Step):
+    """Write tables of what the steps with these labels dropped, for later passes.
+
+    `judges`: stages that make keys, whose quarantine holds for all passes.
+    """
+
+    labels: list[str]
+    judges: list[str]
+
+
+@dataclass(frozen=True)
+class AppendToIndex(Step):
+    """Add the documents that stay to an index. `input` and `output`: of the run that adds them."""
+
+    path: str
+    kind: str
+    parameters: dict[str, Any]
+    input: Any
+    output: str
+
+
+STEPS: Mapping[type[Step], str] = {
+    DecideEqual: "tamis.dedup.exact.groups:decide_equal",
+    LinkBands: "tamis.dedup.fuzzy.solver:link_bands",
+    FindCandidates: "tamis.dedup.fuzzy.solver:list_candidates",
+    CompareCandidates: "tamis.dedup.fuzzy.solver:compare_candidates",
+    CutLines: "tamis.dedup.lines.solver:decide_lines",
+    CompareVectors: "tamis.dedup.semantic.solver:compare_vectors",
+    BuildIdTable: "tamis.dedup.ids.table:build_table",
+    WriteReplayTables: "tamis.dedup.replay_tables.tables:write_tables_of_steps",
+    AppendToIndex: "tamis.dedup.index.entries:append",
+}
+
+
+_TYPES = {kind.__name__: kind for kind in STEPS}
+
+
+@dataclass(frozen=True)
+class NamedStep:
+    """A step as it is stored: the name of its type, and its parameters."""
+
+    name: str
+    parameters: dict[str, Any]
+
+    @classmethod
+    def of(cls, step: Step) -> NamedStep:
+        return cls(type(step).__name__, wire.to_json(step))
+
+    def step(self) -> Step:
+        """Return the step itself; raise UsageError if its type is not registered."""
+        if self.name not in _TYPES:
+            raise UsageError(f"deduplication: unknown step {self.name!r}")
+        return wire.from_json(_TYPES[self.name], self.parameters)
+
+
+@dataclass(frozen=True)
+class SolverTask:
+    """Steps for the solver, in order. `records`: of the first pass; `checks`: files with the checksums they must have."""
+
+    steps: list[NamedStep]
+    records: list[str]
+    duplicates: str
+    room_bytes: int
+    n_threads: int = 1
+    gpu_bytes: int = 0
+    checks: dict[str, str] = field(default_factory=dict)
+    index_pins: list[IndexPin] = field(default_factory=list)
