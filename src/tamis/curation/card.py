@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tamis.curation.describe import CHARS, LANGUAGE, LICENCE
@@ -16,10 +17,20 @@ _SIZES = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "
 _CODE = re.compile(r"[a-z]{2,3}")
 
 
+@dataclass
+class Split:
+    """A split of the output. `path`: of its files, with wildcards."""
+
+    name: str
+    path: str
+    rows: int
+    bytes: int
+
+
 def make_card(
-    name: str, ledger: Any, rules: Sequence[Mapping[str, Any]], splits: Sequence[Mapping[str, Any]], lang: str | None
+    name: str, ledger: Any, rules: Sequence[Mapping[str, Any]], splits: Sequence[Split], lang: str | None
 ) -> str:
-    """`rules`: as plan.json has them; `splits`: name, path (with wildcards), rows, bytes; `lang`: the one language kept, if so."""
+    """`rules`: as plan.json has them; `lang`: the one language kept, if so."""
     metrics: dict[str, float] = next((dict(b.metrics) for b in ledger.stages if b.name == "describe"), {})
     languages = _counts(metrics, LANGUAGE)
     licences = _counts(metrics, LICENCE)
@@ -35,7 +46,7 @@ def make_card(
         f"| **written** | **{ledger.written.n:,}** |", "",
     ]  # fmt: skip
     lines += ["## Files", "", "| split | documents | size |", "|---|---|---|"]
-    lines += [f"| {s['name']} | {s['rows']:,} | {format_size(s['bytes'])} |" for s in splits]
+    lines += [f"| {s.name} | {s.rows:,} | {format_size(s.bytes)} |" for s in splits]
     lines += [
         "",
         "## Rules",
@@ -58,7 +69,7 @@ def make_card(
 
 
 def _head(
-    name: str, codes: Sequence[str], licences: Mapping[str, int], n_documents: int, splits: Sequence[Mapping[str, Any]]
+    name: str, codes: Sequence[str], licences: Mapping[str, int], n_documents: int, splits: Sequence[Split]
 ) -> list[str]:
     """Strings are written as JSON, which YAML reads as it is."""
     size = next((label for limit, label in _SIZES if n_documents < limit), "n>1B")
@@ -69,7 +80,7 @@ def _head(
         lines.append(f"license: {json.dumps(next(iter(licences)))}")
     lines += ["configs:", "- config_name: default", "  data_files:"]
     for split in splits:
-        lines += [f"  - split: {json.dumps(split['name'])}", f"    path: {json.dumps(split['path'])}"]
+        lines += [f"  - split: {json.dumps(split.name)}", f"    path: {json.dumps(split.path)}"]
     return lines
 
 

@@ -1,46 +1,139 @@
-"""Deduplications of a curation that are decided together, as a workflow that keeps its tables for the passes behind it."""
+"""Deduplications of a curation that are decided together, whose tables later passes use to remove and to replay."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tamis.backends.alerting import OFF
-from tamis.curation.result import pass_facts
+from tamis.curation.result import PassFacts, pass_facts
 from tamis.curation.steps import Deduplication
 from tamis.dedup.kinds import DedupKind
-from tamis.dedup.passes import Passes, StepOf
-from tamis.dedup.workflow import Workflow
+from tamis.dedup.passes import CurationStep, DedupResult, Passes
+from tamis.dedup.pass_runner import PassRunner, WorkflowSettings
+from tamis.dedup.solver_task import CompareCandidates, WriteReplayTables
+from tamis.dedup.source_loss import LossLimit
+from tamis.dedup.state import QUARANTINED, REPLAY_FOLDER, Summary
+from tamis.dedup.workflow import Host, Workflow
+from tamis.engine.run.run_result import RunResult
 from tamis.errors import TamisError
-from tamis.pipeline import Pipeline
 from tamis.sizes import parse_fraction
 from tamis.stages.base import ProcessingStage
-from tamis.stages.io import ReadHints, with_hints
 
 if TYPE_CHECKING:
     from tamis.curation.runner import CurationRun
 
-_EQUAL = "duplicates_equal"
+_EQUAL_TABLES = "duplicates_equal"
 
 
-class GroupWorkflow(Workflow):
-    """`steps`: the deduplications, one, or an exact one and the fuzzy one behind it; `labels`: of the steps before them, whose verdicts are
-    remembered."""
+class Group:
+    """One deduplication, or an exact one and the fuzzy one after it, decided by one workflow.
 
-    def __init__(
-        self, run: CurationRun, number: int, passes: Passes, steps: Sequence[Deduplication], labels: list[str]
-    ) -> None:
-        settings = {k: v for k, v in run.settings.items() if k != "keep_rejected"}
-        settings["alerts"] = OFF  # the watch is that of the curation
-        super().__init__(passes, settings, lambda state: run.progress({**state, "step": number}), run.executor)
-        self.number, self.steps, self.labels, self._run = number, list(steps), labels, run
-        self.took: list[dict[str, Any]] = []
-        self._guard = run.guard
+    `labels`: of the steps before them, whose verdicts later passes replay.
+    """
 
+    def __init__(self, run: CurationRun, number: int) -> None:
+        self.number = number
+        self._plan = run.plan.groups[number]
+        self.steps: list[Deduplication] = [run.curation.steps[i] for i in self._plan.decides]  # type: ignore[misc]
+        self.labels = run.replay.labels_of(self._plan.before)
+        self.took: list[PassFacts] = []
+        self.workflow = Workflow(self._passes(run), host=Host(self._runner(run), run.guard, self._check_loss))
+
+    # -- the workflow ------------------------------------------------------------------------------------------------------
+    def _runner(self, run: CurationRun) -> PassRunner:
+        whole = run.settings
+        of_passes = {name: value for name, value in whole.of_passes.items() if name != "keep_rejected"}
+        settings = WorkflowSettings(of_passes)
+        if self.number == 0:  # shards and a merge are about the first pass
+            settings.shard, settings.merge = whole.shard, whole.merge
+            settings.fresh = whole.fresh and whole.shard is not None
+
+        def progress(state: dict[str, Any]) -> None:
+            run.runner.progress({**state, "step": self.number})
+
+        def on_pass(label: str, result: RunResult, seconds: float) -> None:
+            self.took.append(pass_facts(f"{label} of {self.name}", result, seconds))
+
+        return PassRunner(run.session, settings, progress, on_pass)
+
+    def _passes(self, run: CurationRun) -> Passes:
+        folder = os.path.join(run.work_path, str(self.number))
+        workflow = self.steps[-1].workflow(folder)
+        passes: Passes = workflow.passes()
+        decision = passes.decision
+        identity = {k: v for k, v in passes.identity.items() if k not in ("input", "input_filetype", "perform_removal")}
+        if len(self.steps) == 2:
+            assert isinstance(decision, CompareCandidates)
+            decision = replace(decision, equal_tables=os.path.join(folder, "_tamis", _EQUAL_TABLES))
+            # The limit of loss changes no decision.
+            exact = {k: v for k, v in self.steps[0].parameters().items() if k != "max_source_loss"}
+            identity["exact"] = exact
+        judges = [stage.name for stage, _ in passes.keys if stage.traits.judges_input]
+        return replace(
+            passes,
+            source=run.reader_for_replay,
+            decision=decision,
+            writer=None,
+            identity={"steps": self.step_names, **identity},
+            step=CurationStep(
+                run.output.path,
+                lambda name: self._stages_before(run, name),
+                [WriteReplayTables(self.labels, judges)],
+                self._plan.is_as_read,
+            ),
+            choose=None if passes.choose is None else _band_choice(run, workflow),
+        )
+
+    def _stages_before(self, run: CurationRun, name: str) -> list[ProcessingStage[Any, Any]]:
+        """Return the stages between the reader and the last stage of a pass."""
+        if name == "keys-0":
+            before: list[Any] = [run.curation.steps[i] for i in self._plan.before]
+            return [*run.replay.stages(), *before]
+        if name == "texts":
+            return run.replay.text_stages(self.workflow.work.table("candidates"), self._plan.text_makers)
+        return run.replay.stages(self)
+
+    def decide(self) -> dict[str, Summary]:
+        """Run all passes up to the decision; return the counts of each deduplication, by the name of its step."""
+        summary = self.workflow.run_passes().summary
+        self.workflow.work.locate()
+        if len(self.steps) == 1:
+            return {self.name: summary}
+        equal = self._equal_summary()
+        if equal is None:
+            raise TamisError(f"{self.name}: the decision on equal documents is gone; start over with fresh (--fresh)")
+        first, second = self.step_names
+        rest: Summary = {**summary, "n_documents": summary["n_documents"] - equal["n_duplicates"]}
+        shown: Any = {k: v for k, v in equal.items() if not k.endswith("_by_file")}
+        return {first: shown, second: rest}
+
+    def run_shard(self) -> DedupResult:
+        """Compute the keys of one part of the input."""
+        return self.workflow.run_shard()
+
+    def _equal_summary(self) -> Summary | None:
+        return self.workflow.work.state.equal_summary.read()
+
+    def _check_loss(self, summary: Summary) -> None:
+        """Check each step against its own limit.
+
+        Where two steps are decided together, the limit of the second is a share of what the first one leaves.
+        """
+        passes, tables = self.workflow.passes, self.tables_of_duplicates()
+        paths = self.workflow.work.state.paths()
+        if len(self.steps) == 2:
+            first, equal = self.step_names[0], self._equal_summary()
+            assert equal is not None
+            exact: Any = self.steps[0]
+            share = parse_fraction(exact.max_source_loss, first)
+            LossLimit(share, passes.counted, first).check(paths, equal, tables[first])
+            summary = remaining_after(equal, summary)
+        name = self.step_names[-1]
+        LossLimit(passes.max_source_loss, passes.counted, name).check(paths, summary, tables[name])
+
+    # -- for other parts of the curation -----------------------------------------------------------------------------------
     @property
     def name(self) -> str:
         return "+".join(self.step_names)
@@ -53,152 +146,54 @@ class GroupWorkflow(Workflow):
     def kind(self) -> DedupKind:
         return self.steps[-1].kind
 
-    # -- for the passes behind it ---------------------------------------------------------------------------------------------
-    def find_work(self) -> None:
-        """Locate the group's tables, possibly in the scratch folder, including those that an earlier call wrote."""
-        self.work, self.far = self._told_work() or self.work, self._told_far()
+    def has_commits(self) -> bool:
+        """Return True if any pass of this or an earlier call committed something."""
+        self.workflow.work.locate()
+        return self.workflow.has_commits()
 
-    def remembered(self, label: str) -> str:
+    def locate(self) -> None:
+        """Find the tables, possibly in the scratch folder, including those that an earlier call wrote."""
+        self.workflow.work.locate()
+
+    def replay_table(self, label: str) -> str:
         """Return the table of the documents that the step with this label dropped."""
-        return self.table_of(f"remembered/{self.labels.index(label)}")
+        return self.workflow.work.table(f"{REPLAY_FOLDER}/{self.labels.index(label)}")
 
-    def aside(self) -> str | None:
+    def quarantine_table(self) -> str | None:
         """Return the table of documents on which a step failed, or None if there are none."""
-        return self.table_of("remembered/aside") if (self._told("remembered.json") or {}).get("aside") else None
+        counts = self.workflow.work.state.replay_counts.read()
+        if counts is None or not counts.n_quarantined:
+            return None
+        return self.workflow.work.table(f"{REPLAY_FOLDER}/{QUARANTINED}")
 
     def removals(self) -> list[ProcessingStage[Any, Any]]:
-        paths = os.path.join(self.work, "paths.json")
+        """Return the stages that remove what was decided, one for each step."""
+        work = self.workflow.work
         tables = ["removal"] if len(self.steps) == 1 else ["equal_removal", "removal"]
         pairs = zip(self.steps, tables, strict=True)
-        return [step.removal(self.table_of(table), paths) for step, table in pairs]
+        return [step.removal(work.table(table), work.state.paths_file) for step, table in pairs]
 
     def tables_of_duplicates(self) -> dict[str, str]:
-        folders = [self.duplicates] if len(self.steps) == 1 else [os.path.join(self.run_dir, _EQUAL), self.duplicates]
+        """Return the folder with the tables for people of each step, by its name."""
+        last = self.workflow.duplicates
+        folders = [last] if len(self.steps) == 1 else [os.path.join(os.path.dirname(last), _EQUAL_TABLES), last]
         return dict(zip(self.step_names, folders, strict=True))
 
-    def summary_of_equal(self) -> dict[str, Any]:
-        return {k: v for k, v in (self._told("equal_removal.json") or {}).items() if not k.endswith("_by_file")}
 
-    def is_clean(self) -> bool:
-        return bool(self._told("checked.json"))
-
-    def has_commits(self) -> bool:
-        self.find_work()
-        return super().has_commits()
-
-    # -- running ----------------------------------------------------------------------------------------------------------------
-    def run(self) -> Any:
-        result = super().run()
-        self.find_work()
-        return result
-
-    @contextlib.contextmanager
-    def _processes(self) -> Iterator[None]:
-        """Use the processes of the whole curation, which also ends them."""
-        self.warm_process = self._run.warm_process
-        yield
-
-    def _execute(self, pipeline: Pipeline, label: str, **more: Any) -> Any:
-        began_s = time.monotonic()
-        result = super()._execute(pipeline, label, **more)
-        self.took.append(pass_facts(f"{label} of {self.name}", result, time.monotonic() - began_s))
-        return result
-
-    def _same(self, earlier: dict[str, Any] | None) -> None:
-        super()._same(None if earlier is None else without_limit(earlier))
-
-    def _check_loss(self, summary: dict[str, Any]) -> None:
-        """Check each step against its own limit.
-
-        Where two steps are decided together, the limit of the second is a share of what the first one leaves.
-        """
-        folders, limit = self.tables_of_duplicates(), self.passes.max_source_loss
-        if len(self.steps) == 1:
-            self._refuse_loss(summary, limit, folders[self.name], self.name)
-            return
-        (first, second), equal = self.step_names, self._told("equal_removal.json")
-        first_step: Any = self.steps[0]
-        self._refuse_loss(equal, parse_fraction(first_step.max_source_loss, first), folders[first], first)
-        left = [n - gone for n, gone in zip(summary["documents_by_file"], equal["duplicates_by_file"], strict=True)]
-        self._refuse_loss({**summary, "documents_by_file": left}, limit, folders[second], second)
+def remaining_after(first: Summary, summary: Summary) -> Summary:
+    """Return the summary with the documents by file that a deduplication before it leaves."""
+    removed = zip(summary["documents_by_file"], first["duplicates_by_file"], strict=True)
+    return {**summary, "documents_by_file": [n - n_removed for n, n_removed in removed]}
 
 
-def without_limit(identity: dict[str, Any]) -> dict[str, Any]:
-    """Return the identity of a group without the loss limit of its exact deduplication.
-
-    The limit changes no decision; earlier versions recorded it.
-    """
-    if "exact" not in identity:
-        return identity
-    return {**identity, "exact": {k: v for k, v in identity["exact"].items() if k != "max_source_loss"}}
-
-
-def make_group(run: CurationRun, number: int) -> GroupWorkflow:
-    group = run.plan.groups[number]
-    steps: list[Any] = [run.curation.steps[i] for i in group.decides]
-    folder = os.path.join(run.work, str(number))
-    workflow = steps[-1].workflow(folder)
-    passes: Passes = workflow.passes()
-    labels = run.replay.remembered_labels(group.before)
-
-    def before(name: str) -> list[ProcessingStage[Any, Any]]:
-        own: list[Any] = [run.curation.steps[i] for i in group.before]
-        if name == "keys-0":
-            return [*run.replay.stages(), *own]
-        if name == "texts":
-            return run.replay.text_stages(made.table_of("candidates"), group.text_makers)
-        return run.replay.stages(made)
-
-    task = {
-        **passes.task,
-        "remember": labels,
-        "judges": [stage.name for stage, _ in passes.keys if stage.traits.judges_input],
-    }
-    identity = {k: v for k, v in passes.identity.items() if k not in ("input", "input_filetype", "perform_removal")}
-    if len(steps) == 2:
-        task["equal_apart"] = os.path.join(folder, "_tamis", _EQUAL)
-        identity = without_limit(identity | {"exact": steps[0].parameters()})
-    passes = replace(
-        passes, source=_source(run), task=task, writer=None, identity={"steps": [s.name for s in steps], **identity},
-        step=StepOf(run.output, before, ["remember"], group.is_as_read),
-        choose=_choose(run, workflow) if passes.choose is not None else None,
-    )  # fmt: skip
-    made = GroupWorkflow(run, number, passes, steps, labels)
-    return made
-
-
-def _source(run: CurationRun) -> Callable[[], Any]:
-    """Makes the reader of each pass, whose verdicts are to tell later passes where records lie."""
-
-    def make() -> Any:
-        return with_hints(run.curation.source(), ReadHints(keep_hashes=True))
-
-    return make
-
-
-def _choose(run: CurationRun, workflow: Any) -> Any:
-    """Bands per pass: all, or as many as the disk of the folder has room for."""
+def _band_choice(run: CurationRun, workflow: Any) -> Callable[[str], int]:
+    """Return the function that chooses bands per pass: all, or as many as the disk of the folder has room for."""
     from tamis.dedup import planning
     from tamis.memory.budget import find_budget
 
-    def choose(work: str) -> int:
-        found = run.curation.files()
-        budget = find_budget(run.settings.get("memory"), os.environ).bytes
+    def choose(folder: str) -> int:
+        budget_bytes = find_budget(run.settings.of_passes.get("memory"), os.environ).bytes
         bands, rows, per_pass = workflow.bands()
-        return planning.make_plan(found, bands, rows, per_pass, budget, work).bands_per_pass
+        return planning.make_plan(run.curation.files(), bands, rows, per_pass, budget_bytes, folder).bands_per_pass
 
     return choose
-
-
-def decided(group: GroupWorkflow, summary: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Counts of each deduplication of the group, by the name of its step."""
-    if len(group.steps) == 1:
-        return {group.step_names[0]: summary}
-    equal = group.summary_of_equal()
-    if not equal:
-        raise TamisError(f"{group.name}: the decision on equal documents is gone; start over with fresh (--fresh)")
-    n_equal = int(equal["n_duplicates"])
-    return {
-        group.step_names[0]: equal,
-        group.step_names[1]: {**summary, "n_documents": int(summary["n_documents"]) - n_equal},
-    }

@@ -9,6 +9,7 @@ from tamis.curation.steps import Deduplication
 from tamis.dedup.images.hashing import KEEP, ImageHashes
 from tamis.dedup.kinds import EXACT, SEMANTIC
 from tamis.dedup.passes import Passes
+from tamis.dedup.solver_task import DecideEqual
 from tamis.dedup.workflows import load_workflow
 from tamis.errors import UsageError, check_choice
 from tamis.sizes import parse_fraction
@@ -67,6 +68,6 @@ class _PixelWorkflow:
             raise UsageError("images are compared as a step of a curation")
 
         return Passes(
-            "exact deduplication of images", no_source, [(ImageHashes(self.keep), [])], self.output_path, {"keep_by": None}, None, EXACT,
+            "exact deduplication of images", no_source, [(ImageHashes(self.keep), [])], self.output_path, DecideEqual(), None, EXACT,
             max_source_loss=self.max_source_loss, identity={"keep": self.keep},
         )  # fmt: skip

@@ -126,9 +126,9 @@ class Mix(_OfSources):
     each: list[int] = field(default_factory=list)
 
     def setup(self, worker_metadata: Any = None) -> None:
-        from tamis.dedup.progress_files import read_json
+        from tamis.curation.state import limits_file
 
-        self._limits = read_json(self.limits) if self.limits else None
+        self._limits = limits_file(self.limits).read() if self.limits else None
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         if not batch.num_items:
@@ -155,10 +155,10 @@ class Mix(_OfSources):
         """
         file, offset = batch.places()
         keep = np.ones(batch.num_items, bool)
-        for k, limit in enumerate(self._limits or ()):
+        for k, limit in enumerate(self._limits.limits if self._limits is not None else ()):
             if limit is None:
                 continue
-            last, last_file, last_offset = np.uint64(int(limit["draw"])), int(limit["file"]), int(limit["offset"])
+            last, last_file, last_offset = np.uint64(int(limit.draw)), limit.file, limit.offset
             earlier = (file < last_file) | ((file == last_file) & (offset <= last_offset))
             mine = source == k
             keep &= ~mine | (draws < last) | ((draws == last) & earlier)

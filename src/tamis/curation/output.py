@@ -10,9 +10,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tamis import files
-from tamis.curation.card import MARK, make_card
+from tamis.curation.card import MARK, Split, make_card
+from tamis.curation.state import OutputFiles, PackedFile, PackedFiles, PackTask, packed_file
 from tamis.dedup.planning import solver_room
-from tamis.dedup.progress_files import read_json
 from tamis.errors import RunConflict
 from tamis.stages.text.filters.fasttext import FastTextLangId
 from tamis.stages.text.filters.score_filter import ScoreFilter
@@ -22,43 +22,43 @@ from tamis.stores.urls import is_bucket, split_s3
 if TYPE_CHECKING:
     from tamis.curation.curation import Curation
     from tamis.curation.runner import CurationRun
+    from tamis.engine.run.run_result import RunResult
 
 CARD = "README.md"
 
 
-def finish_output(run: CurationRun, written: Any) -> dict[str, list[str]]:
-    """Write what is to be there in the end. Returns the names of what was made beside the files of the last pass, and of those
-    of them that are replaced by it."""
-    made: dict[str, list[str]] = {"files": [], "replaced": []}
+def finish_output(run: CurationRun, written: RunResult) -> OutputFiles:
+    """Pack the files of the last pass if requested, and write the card; return the names of files that were written or replaced."""
+    names: list[str] = []
+    replaced: list[str] = []
     parts = [str(f["name"]) for f in written.files]
     if run.curation.writing.is_packed:
         packed = _pack(run, parts)
-        made = {"files": [str(p["name"]) for p in packed], "replaced": parts}
+        names, replaced = [file.name for file in packed], parts
         splits = _splits(packed)
     else:
         sizes = [int(f["bytes"]) for f in written.files]
         pattern = f"part-*.{run.curation.extension}"
-        splits = (
-            [{"name": "train", "path": pattern, "rows": written.ledger.written.n, "bytes": sum(sizes)}] if parts else []
-        )
+        splits = [Split("train", pattern, written.ledger.written.n, sum(sizes))] if parts else []
     if run.curation.writing.card:
         _write_card(run, written, splits)
-        made["files"].append(CARD)
-    return made
+        names.append(CARD)
+    return OutputFiles(names, replaced)
 
 
-def tidy_output(output: str, made: dict[str, list[str]]) -> None:
+def tidy_output(output: str, made: OutputFiles) -> None:
     """Remove the files of the last pass that others replace."""
-    for name in made.get("replaced", []):
+    for name in made.replaced:
         files.remove(os.path.join(output, _own(name)))
 
 
-def forget_output(output: str, made: dict[str, list[str]] | None, work: str) -> None:
-    """To start over: remove what was made beside the files of the last pass. `made`: None where nobody noted it, because the call was killed."""
+def forget_output(output: str, made: OutputFiles | None, work: str) -> None:
+    """Remove the files next to those of the last pass, to start over. `made`: None where the call was killed before it noted them."""
     if made is None:
-        packed = read_json(os.path.join(work, "pack", "packed.json")) or []
-        made = {"files": [str(p["name"]) for p in packed] + ([CARD] if is_own_card(os.path.join(output, CARD)) else [])}
-    for name in made.get("files", []):
+        packed = packed_file(os.path.join(work, "pack")).read() or PackedFiles([])
+        card = [CARD] if is_own_card(os.path.join(output, CARD)) else []
+        made = OutputFiles([file.name for file in packed.files] + card)
+    for name in made.files:
         files.remove(os.path.join(output, _own(name)))
 
 
@@ -75,59 +75,69 @@ def _own(name: str) -> str:
 
 
 # -- packing --------------------------------------------------------------------------------------------------------------
-def _pack(run: CurationRun, parts: list[str]) -> list[dict[str, Any]]:
-    """Files of the asked kind, in the output under their names."""
-    folder = os.path.join(run.work, "pack")
+def _pack(run: CurationRun, parts: list[str]) -> list[PackedFile]:
+    """Have the files packed, and move them into the output under their names."""
+    folder = os.path.join(run.work_path, "pack")
     files.own_folder(folder, "start over with fresh (--fresh)")
-    packed: list[dict[str, Any]] | None = read_json(os.path.join(folder, "packed.json"))
+    packed = packed_file(folder).read()
     if packed is None:
-        _call_packer(run, folder, parts)
-        packed = read_json(os.path.join(folder, "packed.json")) or []
-    for about in packed:
-        final = os.path.join(run.home, _own(str(about["name"])))
-        if os.path.exists(about["path"]):
-            files.move(about["path"], final)
+        packed = _call_packer(run, folder, parts)
+    for file in packed.files:
+        final = os.path.join(run.output.home, _own(file.name))
+        if os.path.exists(file.path):
+            files.move(file.path, final)
         elif not os.path.exists(final):
             raise RunConflict(f"{final} was made by this curation and is gone; start over with fresh (--fresh)")
+    return packed.files
+
+
+def _call_packer(run: CurationRun, folder: str, parts: list[str]) -> PackedFiles:
+    writing, began_s = run.curation.writing, time.monotonic()
+    task = PackTask(
+        parts=[os.path.join(run.output.path, name) for name in parts],
+        text_field=run.curation.text_field,
+        extension=run.curation.extension,
+        shard_bytes=writing.shard_bytes,
+        split=writing.split,
+        shuffle=writing.shuffle,
+        room_bytes=solver_room(run.settings.budget_bytes()),
+    )
+
+    def progress(state: dict[str, Any]) -> None:
+        run.runner.progress({**state, "pass": "packing"})
+
+    run.runner.run_task(folder, task, "tamis.curation.packer", progress)
+    packed = packed_file(folder).read() or PackedFiles([])
+    run.took.append(
+        {
+            "name": "packing",
+            "seconds": round(time.monotonic() - began_s, 3),
+            "read_bytes": sum(os.path.getsize(path) for path in task.parts),
+            "written_bytes": sum(file.bytes for file in packed.files),
+            "documents": sum(file.rows for file in packed.files),
+        }
+    )
     return packed
 
 
-def _call_packer(run: CurationRun, folder: str, parts: list[str]) -> None:
-    writing, began_s = run.curation.writing, time.monotonic()
-    task = {
-        "parts": [os.path.join(run.output, name) for name in parts], "text_field": run.curation.text_field, "extension": run.curation.extension,
-        "shard_bytes": writing.shard_bytes, "split": writing.split, "shuffle": writing.shuffle,
-        "room_bytes": solver_room(run.budget_bytes()),
-    }  # fmt: skip
-    run.do_apart(folder, task, lambda state: run.progress({**state, "pass": "packing"}), "tamis.curation.packer")
-    packed = read_json(os.path.join(folder, "packed.json")) or []
-    took = {
-        "name": "packing", "seconds": round(time.monotonic() - began_s, 3),
-        "read_bytes": sum(os.path.getsize(os.path.join(run.output, name)) for name in parts),
-        "written_bytes": sum(p["bytes"] for p in packed), "documents": sum(p["rows"] for p in packed),
-    }  # fmt: skip
-    run.took.append(took)
-
-
-def _splits(packed: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    for about in packed:
-        name = str(about["split"])
-        extension = str(about["name"]).partition(".")[2]
-        split = found.setdefault(name, {"name": name, "path": f"{name}-*.{extension}", "rows": 0, "bytes": 0})
-        split["rows"] += about["rows"]
-        split["bytes"] += about["bytes"]
-    return list(found.values())
+def _splits(packed: list[PackedFile]) -> list[Split]:
+    splits: dict[str, Split] = {}
+    for file in packed:
+        extension = file.name.partition(".")[2]
+        split = splits.setdefault(file.split, Split(file.split, f"{file.split}-*.{extension}", 0, 0))
+        split.rows += file.rows
+        split.bytes += file.bytes
+    return list(splits.values())
 
 
 # -- the card -------------------------------------------------------------------------------------------------------------
-def _write_card(run: CurationRun, written: Any, splits: list[dict[str, Any]]) -> None:
-    path = os.path.join(run.home, CARD)
-    rules = (read_json(os.path.join(run.run_dir, "plan.json")) or {}).get("rules") or []
+def _write_card(run: CurationRun, written: RunResult, splits: list[Split]) -> None:
+    path = os.path.join(run.output.home, CARD)
+    rules = (files.read_json(os.path.join(run.output.run_dir, "plan.json")) or {}).get("rules") or []
     text = make_card(run.curation.name, written.ledger, rules, splits, _language(run.curation))
     files.write_text(path, text + "\n")
-    if is_bucket(run.output):
-        name, prefix = split_s3(run.output)
+    if is_bucket(run.output.path):
+        name, prefix = split_s3(run.output.path)
         Bucket(name).put(f"{prefix}/{CARD}", (text + "\n").encode())
 
 

@@ -12,6 +12,7 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tamis import files
+from tamis.curation.state import PackedFile, PackedFiles, PackTask, packed_file
 from tamis.curation.writing import cuts_of
-from tamis.dedup.progress_files import read_json, write_json
-from tamis.dedup.solver import run_apart, say
+from tamis.dedup.task_process import perform_task, report_share
 from tamis.formats.compression.codecs import codec_of
 from tamis.formats.compression.streams import StreamWriter
 from tamis.formats.jsonl.block import JsonlBlock
@@ -41,44 +42,42 @@ _ROW_GROUP_BYTES = 32_000_000
 Array = np.ndarray[Any, Any]
 
 
-def pack(folder: str) -> None:
-    """`task.json`: parts (files), text_field, extension, shard_bytes, split, shuffle, room_bytes."""
-    task = read_json(os.path.join(folder, "task.json"))
+def pack(folder: str, task: PackTask) -> None:
+    """Write the files of the output anew into a folder, and the list of them."""
     target = os.path.join(folder, "packed")
     shutil.rmtree(target, ignore_errors=True)
     os.makedirs(target)
-    names = list(task["split"]) or ["train"]
-    looks = _looks(task["parts"]) if task["extension"] == "parquet" else None
-    shards = {name: _Shards(target, name, task["extension"], task["shard_bytes"], looks) for name in names}
-    progress = say("packing")
-    total = max(1, sum(os.path.getsize(p) for p in task["parts"]))
+    names = list(task.split) or ["train"]
+    looks = _looks(task.parts) if task.extension == "parquet" else None
+    shards = {name: _Shards(target, name, task.extension, task.shard_bytes, looks) for name in names}
+    progress = report_share("packing")
+    total = max(1, sum(os.path.getsize(p) for p in task.parts))
     tables = _tables(task, progress, total)
-    if task["shuffle"] is not None:
-        tables = _shuffled(tables, os.path.join(folder, "buckets"), total, int(task["room_bytes"]))
-    cuts = np.array(cuts_of(task["split"]), np.uint64)
+    if task.shuffle is not None:
+        tables = _shuffled(tables, os.path.join(folder, "buckets"), total, task.room_bytes)
+    cuts = np.array(cuts_of(task.split), np.uint64)
     for table, split in tables:
         which = np.searchsorted(cuts, split, side="right")
         for i, name in enumerate(names):
             rows = np.flatnonzero(which == i)
             if len(rows):
                 shards[name].add(table if len(rows) == len(table) else table.take(pa.array(rows)))
-    made = [about for name in names for about in shards[name].close()]
-    write_json(os.path.join(folder, "packed.json"), made)
+    packed_file(folder).write(PackedFiles([file for name in names for file in shards[name].close()]))
 
 
 # -- reading --------------------------------------------------------------------------------------------------------------
-def _tables(task: dict[str, Any], progress: Any, total: int) -> Iterator[tuple[pa.Table, Array]]:
+def _tables(task: PackTask, progress: Any, total: int) -> Iterator[tuple[pa.Table, Array]]:
     """Yield the rows of each file, and the hash that assigns each row to a split.
 
     With a seed, a column holds the key of the row's position in the output.
     """
     done = 0
-    for path in task["parts"]:
-        table, texts = _read(path, task["text_field"])
+    for path in task.parts:
+        table, texts = _read(path, task.text_field)
         parts = string_buffers(texts)
         split, _ = hash_arrow_strings(parts.offsets, parts.data, parts.validity, _SPLIT_SEED)
-        if task["shuffle"] is not None:
-            keys, _ = hash_arrow_strings(parts.offsets, parts.data, parts.validity, _ORDER_SEED ^ int(task["shuffle"]))
+        if task.shuffle is not None:
+            keys, _ = hash_arrow_strings(parts.offsets, parts.data, parts.validity, _ORDER_SEED ^ task.shuffle)
             table = table.append_column(_KEY, pa.array(keys)).append_column("__tamis_split", pa.array(split))
         done += os.path.getsize(path)
         progress(done / total)
@@ -150,7 +149,7 @@ class _Shards:
     ) -> None:
         self._folder, self._name, self._extension, self._most = folder, name, extension, shard_bytes
         self._looks = looks
-        self._made: list[dict[str, Any]] = []
+        self._written: list[PackedFile] = []
         self._open: _ParquetFile | _JsonlFile | None = None
 
     def add(self, table: pa.Table) -> None:
@@ -168,24 +167,22 @@ class _Shards:
                 self._finish()
 
     def _next(self) -> _ParquetFile | _JsonlFile:
-        path = os.path.join(self._folder, f"{self._name}-{len(self._made):05d}.{self._extension}")
+        path = os.path.join(self._folder, f"{self._name}-{len(self._written):05d}.{self._extension}")
         return _JsonlFile(path) if self._looks is None else _ParquetFile(path, self._looks)
 
     def _finish(self) -> None:
         if self._open is not None:
             self._open.close()
-            about = {"split": self._name, "rows": self._open.n_rows, "path": self._open.path}
-            self._made.append({**about, "bytes": os.path.getsize(self._open.path)})
+            path = self._open.path
+            self._written.append(PackedFile("", path, self._name, self._open.n_rows, os.path.getsize(path)))
             self._open = None
 
-    def close(self) -> list[dict[str, Any]]:
-        """Close the shards and return a description of each: split, file, name, rows, bytes."""
+    def close(self) -> list[PackedFile]:
+        """Close the shards and return a description of each."""
         self._finish()
-        n = len(self._made)
-        return [
-            {**about, "name": f"{self._name}-{i:05d}-of-{n:05d}.{self._extension}"}
-            for i, about in enumerate(self._made)
-        ]
+        n = len(self._written)
+        names = (f"{self._name}-{i:05d}-of-{n:05d}.{self._extension}" for i in range(n))
+        return [replace(file, name=name) for file, name in zip(self._written, names, strict=True)]
 
 
 class _JsonlFile:
@@ -250,4 +247,4 @@ def _row_sizes(table: pa.Table) -> Array:
 
 
 def main(arguments: Sequence[str]) -> int:
-    return run_apart(arguments, pack, "putting the output together")
+    return perform_task(arguments, PackTask, pack, "packing the output")

@@ -9,11 +9,11 @@ from tamis.curation.facts import kind_of
 from tamis.curation.planner import DROPS
 from tamis.curation.steps import Step
 from tamis.dedup.replay_tables.stages import OnlyListed, Remembered, SetAside
-from tamis.engine.job import labels_of
+from tamis.engine import job
 from tamis.stages.base import ProcessingStage
 
 if TYPE_CHECKING:
-    from tamis.curation.group import GroupWorkflow
+    from tamis.curation.group import Group
 
 Stages = list[ProcessingStage[Any, Any]]
 
@@ -24,24 +24,24 @@ class Replay:
     def __init__(self, steps: Sequence[Step]) -> None:
         self._steps = list(steps)
         # What the engine calls each step in a pass that begins with all of those before it.
-        self._labels = labels_of(step.name for step in self._steps)
-        self._groups: list[GroupWorkflow] = []
+        self._labels = job.labels_of(step.name for step in self._steps)
+        self._groups: list[Group] = []
 
-    def add(self, group: GroupWorkflow) -> None:
+    def add(self, group: Group) -> None:
         self._groups.append(group)
 
-    def remembered_labels(self, before: Sequence[int]) -> list[str]:
+    def labels_of(self, before: Sequence[int]) -> list[str]:
         """Return the labels of all steps before a group; what any of them quarantined is recorded, too."""
         return [self._labels[i] for i in before]
 
-    def stages(self, deciding: GroupWorkflow | None = None) -> Stages:
+    def stages(self, deciding: Group | None = None) -> Stages:
         """`deciding`: a group whose first pass is done, for its further passes: its own steps before it are remembered, too."""
         made: Stages = []
         at = 0
         for group in [*self._groups, *([deciding] if deciding is not None else [])]:
-            group.find_work()
-            if (aside := group.aside()) is not None:
-                made.append(SetAside(aside, name=f"set_aside_{group.number}"))
+            group.locate()
+            if (table := group.quarantine_table()) is not None:
+                made.append(SetAside(table, name=f"set_aside_{group.number}"))
             for _ in group.labels:
                 made += self._again(at, group)
                 at += 1
@@ -50,12 +50,12 @@ class Replay:
                 at += len(group.steps)
         return made
 
-    def _again(self, i: int, group: GroupWorkflow) -> Stages:
+    def _again(self, i: int, group: Group) -> Stages:
         step = self._steps[i]
         assert isinstance(step, ProcessingStage)
         if kind_of(step) != DROPS:
             return [step]
-        return [Remembered(group.remembered(self._labels[i]), name=step.name, told=step.rules())]
+        return [Remembered(group.replay_table(self._labels[i]), name=step.name, told=step.rules())]
 
     def text_stages(self, candidates: str, text_makers: Sequence[int]) -> Stages:
         """Return the stages of the pass that collects the texts of candidates.

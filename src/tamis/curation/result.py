@@ -3,9 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from tamis.pipeline.passes import took
+
+if TYPE_CHECKING:
+    from tamis.dedup.state import Summary
+    from tamis.engine.run.run_result import RunResult
+
+
+class PassFacts(TypedDict):
+    """What one pass did."""
+
+    name: str
+    seconds: float
+    read_bytes: int
+    written_bytes: int
+    documents: int
+
+
+class CurationFacts(TypedDict, total=False):
+    """What a curation did, as it is recorded; of a shard, the number of documents alone."""
+
+    n_records: int
+    n_written: int
+    n_dropped: int
+    n_quarantined: int
+    content_hash: str
+    peak_bytes: int
+    seconds: float
+    n_documents: int
 
 
 @dataclass
@@ -15,13 +42,13 @@ class CurationResult:
 
     status: str
     output: str
-    run: Any = None
-    deduplications: dict[str, dict[str, Any]] = field(default_factory=dict)
+    run: RunResult | None = None
+    deduplications: dict[str, Summary] = field(default_factory=dict)
     seconds: float = 0.0
     peak_bytes: int = 0
     scratch_bytes: int = 0
-    passes: list[dict[str, Any]] = field(default_factory=list)  # name, seconds, read_bytes, written_bytes
-    about: dict[str, Any] = field(default_factory=dict)  # what an earlier call noted, where it did everything
+    passes: list[PassFacts] = field(default_factory=list)
+    about: CurationFacts = field(default_factory=lambda: CurationFacts())
     leaks: list[dict[str, Any]] = field(default_factory=list)  # events `leak` of all passes
     alerts: dict[str, Any] = field(default_factory=dict)  # n, by rule, undelivered, log; empty where they are off
 
@@ -37,9 +64,13 @@ class CurationResult:
         )
 
 
-def pass_facts(name: str, result: Any, seconds: float) -> dict[str, Any]:
+def pass_facts(name: str, result: RunResult, seconds: float) -> PassFacts:
+    """Describe one pass over documents."""
     ledger = result.ledger
     return {
-        "name": name, "seconds": round(seconds, 3), "read_bytes": ledger.read_bytes, "written_bytes": ledger.written_bytes,
+        "name": name,
+        "seconds": round(seconds, 3),
+        "read_bytes": ledger.read_bytes,
+        "written_bytes": ledger.written_bytes,
         "documents": ledger.records.n,
-    }  # fmt: skip
+    }

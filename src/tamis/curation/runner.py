@@ -1,8 +1,8 @@
 """Running a curation: its deduplications are decided one after the other, then one pass writes.
 
-Each group of deduplications is a workflow of its own (tamis.dedup.workflow), kept in `<output>/_tamis/curation/N`; the last pass is
-an ordinary run into the output, whose ledger, verdicts and report tell of every step. Finished parts are not done
-again. `<output>/_tamis/curation.json` is written last, and what lies between passes is removed then.
+Each group of deduplications is decided by a workflow (group.py), whose files are in `<output>/_tamis/curation/N`; the last pass is
+an ordinary run into the output, whose ledger, verdicts and report describe every step. Finished parts are not done
+again. `<output>/_tamis/curation.json` is written last, and the files between passes are removed then.
 """
 
 from __future__ import annotations
@@ -13,25 +13,28 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tamis import files
 from tamis.backends.alerting import summary_of
 from tamis.curation.describe import Describe
-from tamis.curation.group import GroupWorkflow, decided, make_group, without_limit
+from tamis.curation.group import Group
 from tamis.curation.mixing import Draw, Mix
 from tamis.curation.output import drop_card, finish_output, forget_output, tidy_output
 from tamis.curation.replay import Replay
-from tamis.curation.result import CurationResult, pass_facts
+from tamis.curation.result import CurationFacts, CurationResult, PassFacts, pass_facts
+from tamis.curation.state import ChoiceTask, CurationRecord, ScoresTask
 from tamis.curation.steps import Deduplication
-from tamis.dedup.held_output import HeldOutput
-from tamis.dedup.progress_files import read_json, write_json
+from tamis.dedup import state
+from tamis.dedup.output_directory import OutputDirectory
+from tamis.dedup.pass_runner import PassRunner, PassSession, WorkflowInput, WorkflowSettings
 from tamis.dedup.record_writer import RecordWriter
+from tamis.dedup.state import Summary
 from tamis.engine.job import make_job
 from tamis.engine.run.identity import describe_job, differences
 from tamis.engine.run.input_identity import InputGuard
-from tamis.engine.run.inputs import find_inputs
 from tamis.engine.run.output.directory import RunDir, remove_own_folder
+from tamis.engine.run.run_result import RunResult
 from tamis.errors import ConservationError, RunConflict, UsageError
 from tamis.memory.sampler import watching
 from tamis.pipeline import Pipeline
@@ -52,79 +55,91 @@ _FORKED = [
     "tamis.curation.share_of_source",
     "tamis.curation.packer",
 ]
+_FRESH = "start over with fresh (--fresh)"
 
 
-class CurationRun(HeldOutput):
-    """Call `run` once."""
+class CurationRun:
+    """One run of a curation. Call `run` once.
 
-    called = "curation or deduplication"
-    noted_in = "curation.json"
-    instead_of_sample = "use a step that samples"
+    `settings`: those of a run (memory, workers, scratch, timeout, fresh, ...).
+    """
 
     def __init__(
         self, curation: Curation, settings: Mapping[str, Any], progress: Progress | None, executor: Any
     ) -> None:
-        super().__init__(curation.output_path, settings, executor)
         self.curation = curation
-        self.progress = progress or self.progress
+        self.output = OutputDirectory(curation.output_path, "curation or deduplication", "curation.json")
+        self.settings = WorkflowSettings.parse(settings, curation.output_path, "use a step that samples")
+        self.session = PassSession(executor, self.settings)
+        self.took: list[PassFacts] = []
+        self.runner = PassRunner(self.session, self.settings, progress or (lambda _: None), self._note_pass)
         options = (curation.writer().write_kwargs or {}).get("storage_options")
-        stores.use(self.output, options, "write_kwargs: storage_options")  # it is looked at before the last pass
-        if self.home != self.output and curation.writing.is_packed:
+        # The output is looked at before the last pass.
+        stores.use(self.output.path, options, "write_kwargs: storage_options")
+        if self.output.home != self.output.path and curation.writing.is_packed:
             raise UsageError(
-                "shard_size, split and shuffle put files together on this machine; give a local output and copy it, or leave them out"
+                "shard_size, split and shuffle join files on this machine; give a local output and copy it, or leave them out"
             )
-        self.work = os.path.join(self.run_dir, "curation")
-        self.guard = InputGuard(os.path.join(self.work, "inputs.json"))
+        self.work_path = os.path.join(self.output.run_dir, "curation")
+        self.guard = InputGuard(os.path.join(self.work_path, "inputs.json"))
+        self.input = WorkflowInput(curation.name, curation.source, lambda: self.guard)
         self.plan = curation.plan()
         self.replay = Replay(curation.steps)
-        self.groups = [make_group(self, k) for k in range(len(self.plan.groups))]
-        self.took: list[dict[str, Any]] = []
+        self.groups = [Group(self, k) for k in range(len(self.plan.groups))]
 
     def run(self, is_shown: bool = False) -> CurationResult:
         """Run all passes. `is_shown`: alerts are printed, too."""
-        with self._alerted(self.curation.name, is_shown):
-            for group in self.groups:
-                group.watch = self.watch
-            result = self._run_passes() if self.shard is None else self._run_shard()
-        result.leaks = [leak for part in (*self.groups, self) for leak in part.leaks]
-        result.alerts = summary_of(self.watch)
+        with self.session.alerted(self.curation.name, self.output.run_dir, is_shown):
+            result = self._run_passes() if self.settings.shard is None else self._run_shard()
+        runners = [*(group.workflow.runner for group in self.groups), self.runner]
+        result.leaks = [leak for runner in runners for leak in runner.leaks]
+        result.alerts = summary_of(self.session.watch)
         return result
 
     def _run_passes(self) -> CurationResult:
-        if self.groups:
-            self.groups[0].merge = self.merge
         began_s = time.monotonic()
-        with watching(bool(self.settings.get("count_caller"))) as mark, self._locked(), self._processes():
+        with (
+            watching(self.settings.counts_caller) as mark,
+            self.output.locked(self, self.settings.fresh),
+            self._processes(),
+        ):
             identity = self._identity()
-            done = self._done()
-            self._same((done or {}).get("identity") or read_json(os.path.join(self.work, "identity.json")), identity)
-            if done is not None:
-                tidy_output(self.home, done.get("made") or {})
+            record = self._read_record()
+            identity_file = os.path.join(self.work_path, "identity.json")
+            self._check_identity(files.read_json(identity_file) if record is None else record.identity, identity)
+            if record is not None:
+                tidy_output(self.output.home, record.made)
                 self.remove_work()
-                return CurationResult("already", self.output, None, done["deduplications"], about=done["about"])
-            write_json(os.path.join(self.work, "identity.json"), identity)
-            summaries: dict[str, dict[str, Any]] = {}
+                deduplications = cast("dict[str, Summary]", record.deduplications)
+                facts = cast("CurationFacts", record.about)
+                return CurationResult("already", self.output.path, None, deduplications, about=facts)
+            files.write_json(identity_file, identity)
+            summaries: dict[str, Summary] = {}
             scratch_bytes = 0
             for group in self.groups:
                 summaries |= self._decide(group)
-                scratch_bytes = max(scratch_bytes, group.scratch_bytes)
-            written = self._write(**({"merge": True} if self.merge and not self.groups else {}))
+                scratch_bytes = max(scratch_bytes, group.workflow.scratch_bytes)
+            written = self._write(**({"merge": True} if self.settings.merge and not self.groups else {}))
             self._check_counts(written, summaries)
             self._keep_duplicates()
             self._keep_scores()
             made = finish_output(self, written)
-            about = self._about(written, mark.peak_bytes, time.monotonic() - began_s)
-            write_json(
-                os.path.join(self.run_dir, self.noted_in),
-                {"identity": identity, "deduplications": summaries, "plan": self.plan.to_dict(), "passes": self.took, "about": about, "made": made},
-            )  # fmt: skip
-            # Where the output lies in a bucket, another machine knows by these that all is done.
-            RunDir(self.output).keep_files("duplicates", "scores", self.noted_in)
+            facts = self._facts(written, mark.peak_bytes, time.monotonic() - began_s)
+            record = CurationRecord(
+                identity,
+                {name: dict(summary) for name, summary in summaries.items()},
+                self.plan.to_dict(),
+                [dict(each) for each in self.took],
+                dict(facts),
+                made,
+            )
+            # Where the output is in a bucket, another machine knows by these that all is done.
+            self.output.write_record(state.to_dict(record), "duplicates", "scores")
             self.remove_work()
-            tidy_output(self.home, made)
+            tidy_output(self.output.home, made)
         seconds = time.monotonic() - began_s
         return CurationResult(
-            "finished", self.output, written, summaries, seconds, mark.peak_bytes, scratch_bytes, self.took, about
+            "finished", self.output.path, written, summaries, seconds, mark.peak_bytes, scratch_bytes, self.took, facts
         )
 
     def _run_shard(self) -> CurationResult:
@@ -134,138 +149,139 @@ class CurationRun(HeldOutput):
         """
         began_s = time.monotonic()
         if self.groups:
-            self.groups[0].shard, self.groups[0].fresh = self.shard, self.fresh
-            made = self.groups[0].run_shard()
-            output, n, peak = made.output, made.n_documents, made.peak_bytes
+            part = self.groups[0].run_shard()
+            output, n, peak = part.output, part.n_documents, part.peak_bytes
         else:
-            written = self._write(shard=self.shard, fresh=self.fresh)
+            written = self._write(shard=self.settings.shard, fresh=self.settings.fresh)
             output, n, peak = written.output, written.ledger.written.n, written.peak_bytes
-        about = {"n_documents": n}
-        return CurationResult("shard", output, seconds=time.monotonic() - began_s, peak_bytes=peak, about=about)
+        seconds = time.monotonic() - began_s
+        return CurationResult("shard", output, seconds=seconds, peak_bytes=peak, about={"n_documents": n})
 
-    # -- the folder -------------------------------------------------------------------------------------------------------
-    def _check_output(self, place: RunDir) -> None:
-        place.check_foreign("ignore")
+    # -- contents of the output (dedup/output_directory.py) ----------------------------------------------------------------
+    def check_output(self, run: RunDir) -> None:
+        run.check_foreign("ignore")
         if not len(self.curation.files()):
             raise UsageError(f"{self.curation.name}: no input files in {self.curation.file_list_paths()}")
 
-    def _forget(self) -> None:
-        drop_card(self.output)
-        forget_output(self.home, (self._done() or {}).get("made"), self.work)
+    def forget(self) -> None:
+        drop_card(self.output.path)
+        record = self._read_record()
+        forget_output(self.output.home, None if record is None else record.made, self.work_path)
         self.remove_work()
 
-    def _open_work(self) -> None:
-        files.own_folder(self.work, "give another output, or start over with fresh (--fresh)")
-        self._keep_dear_results()
-        self.progress({"phase": "opened"})
+    def open_work(self) -> str:
+        files.own_folder(self.work_path, "give another output, or start over with fresh (--fresh)")
+        self._provide_result_folders()
+        self.runner.progress({"phase": "opened"})
+        return self.work_path
 
-    def _keep_dear_results(self) -> None:
-        """Steps before a deduplication run again in later passes: those that can keep what they made get a folder for it."""
+    def has_commits(self) -> bool:
+        return self.output.run.has_commits() or any(group.has_commits() for group in self.groups)
+
+    def remove_work(self) -> None:
+        if remove_below(self.work_path):  # also of deduplications that this curation no longer has
+            remove_own_folder(self.work_path)
+
+    def _read_record(self) -> CurationRecord | None:
+        data = self.output.read_record()
+        return None if data is None else state.from_dict(CurationRecord, data, self.output.record_path)
+
+    def _provide_result_folders(self) -> None:
+        """Give a folder to steps before a deduplication that can store their results, since later passes run them again."""
         for i in (i for group in self.plan.groups for i in group.before):
             step = self.curation.steps[i]
             if isinstance(step, ProcessingStage) and step.traits.keeps_results:
-                folder = os.path.join(self.work, f"kept-{i}")
-                files.own_folder(folder, "start over with fresh (--fresh)")
+                folder = os.path.join(self.work_path, f"kept-{i}")
+                files.own_folder(folder, _FRESH)
                 step.keep_between_passes(folder)
 
     @contextlib.contextmanager
     def _processes(self) -> Iterator[None]:
-        stages = [*self.curation.steps, *(s for g in self.groups for s, _ in g.passes.keys or g.passes.keys_of(1))]
-        with self._forking(_FORKED, stages, at_once=self.executor is None):
+        of_groups = [group.workflow.passes for group in self.groups]
+        stages = [*self.curation.steps, *(s for p in of_groups for s, _ in p.keys or p.keys_of(1))]
+        is_needed = self.session.executor is None and self.output.read_record() is None
+        with self.session.processes(self.work_path, _FORKED, stages, start=is_needed):
             yield
 
-    def has_commits(self) -> bool:
-        return RunDir(self.output).has_commits() or any(group.has_commits() for group in self.groups)
-
-    def remove_work(self) -> None:
-        if remove_below(self.work):  # also of deduplications that this curation no longer has
-            remove_own_folder(self.work)
-
+    # -- identity ----------------------------------------------------------------------------------------------------------
     def _identity(self) -> dict[str, Any]:
         """Describe this curation, so that another one is not mixed with it; inputs are compared by each pass."""
         steps = self.curation.steps
         plain = [s for s in steps if isinstance(s, ProcessingStage)]
         stages = Pipeline("", stages=[self.curation.source(), *plain, self.curation.writer()]).build()
+        sources = self.curation.sources
         return {
             "steps": [s.name for s in steps],
             "text_field": next((s.text_field for s in steps if isinstance(s, Deduplication)), "text"),
-            "deduplications": {g.name: g.passes.identity for g in self.groups},
-            "writing": self.curation.writing.to_dict()
-            | {"weights": [s.weight for s in self.curation.sources], **self._most()},
-            "stages": describe_job(make_job("", stages, on_cluster=getattr(self.executor, "is_cluster", False)), {}),
+            "deduplications": {group.name: group.workflow.passes.identity for group in self.groups},
+            "writing": {
+                **self.curation.writing.to_dict(),
+                "weights": [s.weight for s in sources],
+                "max_documents": [s.max_documents for s in sources],
+                "upsample": [s.upsample for s in sources],
+            },
+            "stages": describe_job(make_job("", stages, on_cluster=self.session.is_cluster), {}),
         }
 
-    def _most(self) -> dict[str, Any]:
-        """Return what sources request in addition to their weights.
-
-        Empty where they request nothing, like the identity of versions that do not know these options.
-        """
-        sources = self.curation.sources
-        most, each = [s.max_documents for s in sources], [s.upsample for s in sources]
-        return ({"max_documents": most} if any(most) else {}) | (
-            {"upsample": each} if any(n != 1 for n in each) else {}
-        )
-
-    def _same(self, earlier: dict[str, Any] | None, now: dict[str, Any]) -> None:
+    def _check_identity(self, earlier: dict[str, Any] | None, now: dict[str, Any]) -> None:
+        """Raise RunConflict if the output has results of another curation."""
         now = json.loads(json.dumps(now))
-        if earlier is None or earlier == now or (not self.has_commits() and self._done() is None):
+        if earlier is None or earlier == now or (not self.has_commits() and self.output.read_record() is None):
             return
         if earlier.get("steps") != now["steps"]:
             changed = (
-                f"its steps were {earlier.get('steps')} and are {now['steps']}; a recipe that has the earlier ones goes on with it "
+                f"its steps were {earlier.get('steps')} and are {now['steps']}; a recipe that has the earlier ones resumes it "
                 "(presets may change from version to version)"
             )
-        elif found := differences(earlier["stages"], now["stages"]):
-            changed = found[0]
-        elif {k: without_limit(v) for k, v in (earlier.get("deduplications") or {}).items()} != now["deduplications"]:
+        elif changes := differences(earlier["stages"], now["stages"]):
+            changed = changes[0]
+        elif earlier.get("deduplications") != now["deduplications"]:
             changed = "a parameter of a deduplication differs"
         elif earlier.get("text_field") != now["text_field"]:
             changed = f"its text field was {earlier.get('text_field')!r} and is {now['text_field']!r}"
         elif earlier.get("writing") != now["writing"]:
             changed = f"it was written with {earlier.get('writing')} and is to be with {now['writing']}"
-        else:  # stages of Tamis that another version has in other modules
+        else:  # the same stages, from other modules
             return
         raise RunConflict(
-            f"{self.output} holds another curation: {changed}; give another output, or start over with fresh (--fresh)"
+            f"{self.output.path} already contains another curation: {changed}; give another output, or start over with fresh (--fresh)"
         )
 
-    # -- the passes ---------------------------------------------------------------------------------------------------------
-    def _decide(self, group: GroupWorkflow) -> dict[str, dict[str, Any]]:
-        result = group.run()
+    # -- the passes --------------------------------------------------------------------------------------------------------
+    def reader_for_replay(self) -> Any:
+        """Return a fresh reader whose verdicts record the positions of records, for later passes."""
+        return with_hints(self.curation.source(), ReadHints(keep_hashes=True))
+
+    def _note_pass(self, label: str, result: RunResult, seconds: float) -> None:
+        self.took.append(pass_facts(label, result, seconds))
+
+    def _decide(self, group: Group) -> dict[str, Summary]:
+        summaries = group.decide()
         self.took += group.took
-        found = decided(group, result.summary)
         self.replay.add(group)
-        return found
+        return summaries
 
-    def _execute(self, pipeline: Pipeline, label: str, **more: Any) -> Any:
-        began_s = time.monotonic()
-        result = super()._execute(pipeline, label, **more)
-        self.took.append(pass_facts(label, result, time.monotonic() - began_s))
-        return result
+    def _execute_checked(self, pipeline: Pipeline, label: str, **more: Any) -> RunResult:
+        if more.get("shard") is not None:  # the only pass
+            return self.runner.execute(pipeline, label, **more)
+        return self.runner.execute_checked(pipeline, label, self.input, self.work_path, **more)
 
-    def _execute_guarded(self, pipeline: Pipeline, label: str, **more: Any) -> Any:
-        """Run a pass over the input, which must be that of the first pass of this curation, before it and behind it."""
-        if more.get("shard") is not None:  # its only pass
-            return self._execute(pipeline, label, **more)
-        job = make_job(self.curation.name, Pipeline(self.curation.name, stages=[self.curation.source()]).build())
-        self.guard.check(find_inputs(job, None, None, self.work, scratch=self.settings.get("scratch")).files)
-        result = self._execute(pipeline, label, **more)
-        self.guard.confirm((read_json(os.path.join(result.run_dir, "plan.json")) or {})["inputs"], result.ledger)
-        return result
-
-    def _write(self, **more: Any) -> Any:
+    def _write(self, **more: Any) -> RunResult:
+        """Run the last pass, which writes the output."""
         source: Any = self.curation.source()
         if self.groups:
-            record_index = next((k for g in self.groups if (k := g.known_records()) is not None), None)
-            source = with_hints(source, ReadHints(all_valid=self.groups[0].is_clean(), record_index=record_index))
+            known = (group.workflow.known_records() for group in self.groups)
+            index = next((folder for folder in known if folder is not None), None)
+            all_valid = self.groups[0].workflow.is_clean()
+            source = with_hints(source, ReadHints(all_valid=all_valid, record_index=index))
         last = [self.curation.steps[i] for i in self.plan.last]
         if (mix := self.curation.mix()) is not None:
             if any(mix.most):
                 mix.limits = self._choose_documents(source, list(last), mix, **more)
             last.append(mix)
-        told = [Describe(self.curation.text_field)] if self.curation.writing.card else []
-        stages: list[Any] = [source, *self.replay.stages(), *last, *told, self.curation.writer()]
-        return self._execute_guarded(Pipeline(self.curation.name, stages=stages), "write", **more)
+        describe = [Describe(self.curation.text_field)] if self.curation.writing.card else []
+        stages: list[Any] = [source, *self.replay.stages(), *last, *describe, self.curation.writer()]
+        return self._execute_checked(Pipeline(self.curation.name, stages=stages), "write", **more)
 
     def _choose_documents(self, source: Any, last: list[Any], mix: Mix, **more: Any) -> str:
         """Choose the documents to write where a source has max_documents.
@@ -275,39 +291,38 @@ class CurationRun(HeldOutput):
         """
         if more.get("shard") is not None or more.get("merge"):
             raise UsageError("sources: max_documents chooses among all documents, so that it cannot be done by shards")
-        folder = os.path.join(self.work, "mix")
-        files.own_folder(folder, "start over with fresh (--fresh)")
+        folder = os.path.join(self.work_path, "mix")
+        files.own_folder(folder, _FRESH)
         limits = os.path.join(folder, "limits.json")
         if not os.path.exists(limits):
             stages = [copy.deepcopy(source), *self.replay.stages(), *copy.deepcopy(last)]
             draw = Draw(mix.first_files, mix.text_field)
             drawn = os.path.join(folder, "draws")
             pipeline = Pipeline(f"{self.curation.name}: numbers", stages=[*stages, draw, RecordWriter(drawn)])
-            result = self._execute_guarded(pipeline, "numbers for sources", keep_rejected=False)
+            result = self._execute_checked(pipeline, "numbers for sources", keep_rejected=False)
             paths = [os.path.join(drawn, f["name"]) for f in result.files]
-            task = {"records": paths, "most": mix.most, "limits": limits}
-            self.do_apart(folder, task, self.progress, "tamis.curation.share_of_source")
+            self.runner.run_task(folder, ChoiceTask(paths, mix.most, limits), "tamis.curation.share_of_source")
         return limits
 
-    def _check_counts(self, written: Any, summaries: Mapping[str, Mapping[str, Any]]) -> None:
+    def _check_counts(self, written: RunResult, summaries: Mapping[str, Summary]) -> None:
         """Check that the last pass removed as many documents as were decided, except for those in quarantine."""
         ledger = written.ledger
         for group in self.groups:
             if group.kind.changes_text:
                 continue
             for name in group.step_names:
-                n_found = int(summaries[name]["n_duplicates"])
-                n_gone = sum(t.n for b in ledger.stages if b.name == name for t in b.dropped.values())
-                if not 0 <= n_found - n_gone <= ledger.quarantined.n:
+                n_decided = summaries[name]["n_duplicates"]
+                n_removed = sum(t.n for b in ledger.stages if b.name == name for t in b.dropped.values())
+                if not 0 <= n_decided - n_removed <= ledger.quarantined.n:
                     raise ConservationError(
-                        f"{name}: {n_found:,} documents were found to be duplicates, but the pass that removes them removed {n_gone:,}; do not "
-                        f"use {self.output}, start over with fresh (--fresh)"
+                        f"{name}: {n_decided:,} documents were found to be duplicates, but the pass that removes them removed "
+                        f"{n_removed:,}; do not use {self.output.path}, start over with fresh (--fresh)"
                     )
 
-    # -- what stays ---------------------------------------------------------------------------------------------------------
+    # -- results next to the output ----------------------------------------------------------------------------------------
     def _keep_duplicates(self) -> None:
         """Move the tables for people into the run directory, named after their step."""
-        target = os.path.join(self.run_dir, "duplicates")
+        target = os.path.join(self.output.run_dir, "duplicates")
         for group in self.groups:
             for name, folder in group.tables_of_duplicates().items():
                 for file in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
@@ -315,17 +330,23 @@ class CurationRun(HeldOutput):
                     files.move(os.path.join(folder, file), os.path.join(target, f"{name}-{file}"))
 
     def _keep_scores(self) -> None:
-        """Scores of the rules that only earlier passes asked, for those who ask what another limit would do."""
+        """Keep the scores of rules that only earlier passes applied, for `tamis rethreshold`."""
         if not self.groups:
             return
-        folder = os.path.join(self.work, "scores")
-        files.own_folder(folder, "start over with fresh (--fresh)")
-        passes = [os.path.join(group.work, "keys-0", "_tamis") for group in self.groups]
-        self.do_apart(folder, {"passes": passes, "run_dir": self.run_dir}, lambda _: None, "tamis.curation.scores")
+        folder = os.path.join(self.work_path, "scores")
+        files.own_folder(folder, _FRESH)
+        passes = [os.path.join(group.workflow.work.path, "keys-0", "_tamis") for group in self.groups]
+        task = ScoresTask(passes, self.output.run_dir)
+        self.runner.run_task(folder, task, "tamis.curation.scores", lambda _: None)
 
-    def _about(self, written: Any, peak_bytes: int, seconds: float) -> dict[str, Any]:
+    def _facts(self, written: RunResult, peak_bytes: int, seconds: float) -> CurationFacts:
         ledger = written.ledger
         return {
-            "n_records": ledger.records.n, "n_written": ledger.written.n, "n_dropped": ledger.n_dropped, "n_quarantined": ledger.quarantined.n,
-            "content_hash": f"{ledger.content.identity:032x}", "peak_bytes": peak_bytes, "seconds": round(seconds, 3),
-        }  # fmt: skip
+            "n_records": ledger.records.n,
+            "n_written": ledger.written.n,
+            "n_dropped": ledger.n_dropped,
+            "n_quarantined": ledger.quarantined.n,
+            "content_hash": f"{ledger.content.identity:032x}",
+            "peak_bytes": peak_bytes,
+            "seconds": round(seconds, 3),
+        }

@@ -13,28 +13,27 @@ from collections.abc import Sequence
 import numpy as np
 
 from tamis import files
+from tamis.curation.state import ScoresTask
 from tamis.dedup.place_table import PlaceTable, rows_of_table
-from tamis.dedup.progress_files import read_json
 from tamis.dedup.replay_tables.tables import in_input_order
-from tamis.dedup.solver import run_apart
+from tamis.dedup.task_process import perform_task
 from tamis.formats.scratch.score_file import ScoreTable, encode_scores, read_scores
 
 FOLDER = "remembered_scores"
 
 
-def carry(folder: str) -> None:
-    """`task.json`: passes (their run directories), run_dir (of the last pass)."""
-    task = read_json(os.path.join(folder, "task.json"))
+def keep_scores(folder: str, task: ScoresTask) -> None:
+    """Write the scores of documents that the last pass wrote into its run directory."""
     gone = os.path.join(folder, "gone")
     shutil.rmtree(gone, ignore_errors=True)
     table = PlaceTable(gone, {"file": "<i4", "offset": "<i8"})
-    for rows in in_input_order(os.path.join(task["run_dir"], "verdicts"), ["file", "offset"]):
+    for rows in in_input_order(os.path.join(task.run_dir, "verdicts"), ["file", "offset"]):
         table.add(file=rows["file"].to_numpy(), offset=rows["offset"].to_numpy())
     table.close()
-    target = os.path.join(task["run_dir"], FOLDER)
+    target = os.path.join(task.run_dir, FOLDER)
     shutil.rmtree(target, ignore_errors=True)
     os.makedirs(target)
-    for i, run_dir in enumerate(task["passes"]):
+    for i, run_dir in enumerate(task.passes):
         scores = os.path.join(run_dir, "scores")
         for name in sorted(os.listdir(scores)) if os.path.isdir(scores) else []:
             kept = _without(read_scores(os.path.join(scores, name)), gone)
@@ -54,4 +53,4 @@ def _without(table: ScoreTable, gone: str) -> ScoreTable:
 
 
 def main(arguments: Sequence[str]) -> int:
-    return run_apart(arguments, carry, "keeping scores")
+    return perform_task(arguments, ScoresTask, keep_scores, "keeping scores")

@@ -6,28 +6,26 @@ documents there are; of documents with equal numbers (equal texts) those earlier
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tamis.dedup.progress_files import read_json, write_json
+from tamis.curation.state import ChoiceTask, SourceLimit, SourceLimits, limits_file
 from tamis.dedup.records import Records
-from tamis.dedup.solver import run_apart
+from tamis.dedup.task_process import perform_task
 
 _BITS = 16
 
 
-def take(folder: str) -> None:
-    """`task.json`: records (files), most (of each source; null for all), limits (where the answer goes)."""
-    task = read_json(os.path.join(folder, "task.json"))
-    records = Records(task["records"])
-    limits = [None if most is None else limit_of(records, k, int(most)) for k, most in enumerate(task["most"])]
-    write_json(task["limits"], limits)
+def find_limits(folder: str, task: ChoiceTask) -> None:
+    """Find and write the limit of each source."""
+    records = Records(task.records)
+    limits = [None if most is None else limit_of(records, k, most) for k, most in enumerate(task.most)]
+    limits_file(task.limits).write(SourceLimits(limits))
 
 
-def limit_of(records: Records, source: int, most: int) -> dict[str, Any] | None:
+def limit_of(records: Records, source: int, most: int) -> SourceLimit | None:
     """Return the last number taken and the position of the last document that has it; None if all are taken."""
     known, left = 0, most  # the first bits of that number, and how many of those that begin with them are taken
     for shift in range(64 - _BITS, -1, -_BITS):
@@ -43,14 +41,14 @@ def limit_of(records: Records, source: int, most: int) -> dict[str, Any] | None:
             if shift + _BITS == 64:
                 return None
             # All numbers that begin with these bits are taken.
-            return {"draw": str(((known + 1) << (shift + _BITS)) - 1), "file": 1 << 30, "offset": 0}
+            return SourceLimit(str(((known + 1) << (shift + _BITS)) - 1), 1 << 30, 0)
         at = int(np.searchsorted(upto, left))
         known, left = known << _BITS | at, left - (int(upto[at - 1]) if at else 0)
     for first, draws, rows in _parts(records, source):
         same = np.flatnonzero(draws == np.uint64(known))
         if len(same) >= left:
             place = records.gather(["file", "offset"], np.array([first + int(rows[same[left - 1]])], np.int64))
-            return {"draw": str(known), "file": int(place["file"][0]), "offset": int(place["offset"][0])}
+            return SourceLimit(str(known), int(place["file"][0]), int(place["offset"][0]))
         left -= len(same)
     raise AssertionError("there are fewer documents than were counted")
 
@@ -64,4 +62,4 @@ def _parts(records: Records, source: int) -> Any:
 
 
 def main(arguments: Sequence[str]) -> int:
-    return run_apart(arguments, take, "choosing documents")
+    return perform_task(arguments, ChoiceTask, find_limits, "choosing documents")

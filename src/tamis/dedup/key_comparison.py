@@ -24,6 +24,7 @@ from tamis.formats.input_files.names import ends_in
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
 from tamis.stages.file_partitioning import JSONL_SUFFIXES
+from tamis.stages.io import ReadHints, with_hints
 from tamis.stores.urls import is_remote
 
 if TYPE_CHECKING:
@@ -168,9 +169,8 @@ class KeyComparison:
             if passes.remove is not None
             else RemoveDuplicates(table, paths, threshold=passes.threshold)
         )
-        source: Any = workflow.input.reader()
-        source.checked = workflow.is_clean()
-        source.known = workflow.known_records()
+        hints = ReadHints(all_valid=workflow.is_clean(), record_index=workflow.known_records())
+        source = with_hints(workflow.input.reader(), hints)
         pipeline = Pipeline(f"{passes.name}: removal", stages=[source, remove, passes.writer()])
         return workflow.execute_checked(pipeline, "removal")
 

@@ -14,7 +14,7 @@ import types
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 Kinds = Mapping[str, type]
 """The messages that one side of a channel may hear, by name."""
@@ -56,7 +56,7 @@ def to_json(message: Any) -> dict[str, Any]:
 def from_json(kind: type[T], values: Any) -> T:
     """Return the dataclass of this type that `to_json` gave these values for; raise `Garbled` if they are none."""
     try:
-        message: T = _reader(kind)(values)
+        message: T = _reader(cast("Any", kind))(values)
         return message
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as exc:
         raise Garbled(f"{type(exc).__name__}: {exc}"[:300]) from exc
