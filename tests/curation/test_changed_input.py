@@ -14,7 +14,7 @@ import pytest
 
 from tamis.backends.local import InProcessExecutor
 from tamis.curation import Curation, DuplicateLines, ExactDuplicates, FuzzyDuplicates
-from tamis.dedup.held_output import HeldOutput
+from tamis.dedup.pass_runner import PassRunner
 from tamis.errors import Incomplete, RunConflict, TamisError
 from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
 from tamis.stages.deduplication.fuzzy.workflow import FuzzyDeduplicationWorkflow
@@ -112,16 +112,16 @@ class Meddler:
         self.moments += 1
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
-        for name in ("_execute", "do_apart"):
-            real = getattr(HeldOutput, name)
+        for name in ("execute", "run_task"):
+            real = getattr(PassRunner, name)
 
-            def around(run: HeldOutput, *args: Any, real: Any = real, **more: Any) -> Any:
+            def around(run: PassRunner, *args: Any, real: Any = real, **more: Any) -> Any:
                 self.moment()
                 result = real(run, *args, **more)
                 self.moment()
                 return result
 
-            patch.setattr(HeldOutput, name, around)
+            patch.setattr(PassRunner, name, around)
 
 
 MEDDLERS: list[Meddler] = []

@@ -9,8 +9,11 @@ import pytest
 
 from tamis.backends.local import InProcessExecutor
 from tamis.curation import Curation, ExactDuplicates, FuzzyDuplicates
-from tamis.curation.group import GroupWorkflow
+from tamis.curation.group import remaining_after
 from tamis.curation.runner import CurationRun
+from tamis.dedup.pass_runner import PassRunner
+from tamis.dedup.solver_launcher import SolverLauncher
+from tamis.dedup.state import Summary
 from tamis.errors import PipelineError, RunConflict, TamisError, UsageError
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.filters import ScoreFilter
@@ -40,10 +43,10 @@ def test_stopped_before_every_pass_and_decision(tmp_path: Path, monkeypatch: pyt
     expected = run(source, tmp_path / "whole").about["content_hash"]
     places: list[str] = []
     for owner, method in (
-        (GroupWorkflow, "_execute"),
-        (GroupWorkflow, "_solve"),
+        (PassRunner, "execute"),
+        (SolverLauncher, "solve"),
         (CurationRun, "_write"),
-        (CurationRun, "_about"),
+        (CurationRun, "_facts"),
     ):
         real = getattr(owner, method)
 
@@ -59,7 +62,7 @@ def test_stopped_before_every_pass_and_decision(tmp_path: Path, monkeypatch: pyt
         with pytest.raises(Stopped):
             run(source, out)
     result = run(source, out)
-    assert places == ["_execute", "_solve", "_write", "_about"]
+    assert places == ["execute", "solve", "_write", "_facts"]
     assert (result.status, result.about["content_hash"]) == ("finished", expected)
     assert [p["name"] for p in result.passes] == ["write"]  # the rest was there
     (source / "more.jsonl").write_text('{"text": "a new one"}\n')
@@ -79,7 +82,8 @@ def test_other_steps_or_another_input_are_not_mixed_with_what_is_there(
         with pytest.raises(Stopped):
             run(source, out)
     with pytest.raises(
-        RunConflict, match=r"holds another curation: its steps were .*; a recipe that has the earlier ones goes on"
+        RunConflict,
+        match=r"already contains another curation: its steps were .*; a recipe that has the earlier ones resumes",
     ):
         run(source, out, [ExactDuplicates()])
     with pytest.raises(RunConflict, match="a parameter of a deduplication differs"):
@@ -88,7 +92,7 @@ def test_other_steps_or_another_input_are_not_mixed_with_what_is_there(
         file.write('{"text": "a new one"}\n')
     with pytest.raises(RunConflict, match="the input changed after it was compared"):
         run(source, out)
-    with pytest.raises(RunConflict, match="holds another curation"):
+    with pytest.raises(RunConflict, match="already contains another curation"):
         run(source, out, [ExactDuplicates()])
 
 
@@ -193,27 +197,12 @@ def test_each_of_two_deduplications_that_are_decided_together_has_its_own_limit(
         TamisError, match=r"remove_exact_duplicates: nothing was removed: .*33.3% of 450.*duplicates_equal;"
     ):
         run(source, out, both)
-    # Another limit is no other curation, also where the version that began it noted the limit.
-    for path in (p for p in out.rglob("identity.json") if '"exact"' in p.read_text()):
-        path.write_text(path.read_text().replace('"exact": {', '"exact": {"max_source_loss": 0.3, '))
+    # Another limit is no other curation.
     done = run(source, out, [ExactDuplicates(max_source_loss=0.4), FuzzyDuplicates(max_source_loss=1)])
     assert done.deduplications["remove_exact_duplicates"]["n_duplicates"] == 150
 
 
-def test_the_limit_of_a_second_deduplication_is_a_share_of_what_the_first_one_leaves(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    checked: list[Any] = []
-    group = object.__new__(GroupWorkflow)
-    group.steps = [ExactDuplicates(max_source_loss=0.5), FuzzyDuplicates(max_source_loss=0.25)]
-    group.passes = group.steps[1].workflow("out").passes()
-    group.duplicates, group.run_dir = "run/duplicates", "run"
-    monkeypatch.setattr(group, "_told", lambda name: {"documents_by_file": [10, 4], "duplicates_by_file": [2, 1]})
-    monkeypatch.setattr(group, "_refuse_loss", lambda *given: checked.append(given))
-    group._check_loss({"documents_by_file": [10, 4], "duplicates_by_file": [3, 0]})
-    equal = {"documents_by_file": [10, 4], "duplicates_by_file": [2, 1]}
-    similar = {"documents_by_file": [8, 3], "duplicates_by_file": [3, 0]}
-    assert checked == [
-        (equal, 0.5, "run/duplicates_equal", "remove_exact_duplicates"),
-        (similar, 0.25, "run/duplicates", "remove_fuzzy_duplicates"),
-    ]
+def test_the_limit_of_a_second_deduplication_is_a_share_of_what_the_first_one_leaves() -> None:
+    equal: Summary = {"documents_by_file": [10, 4], "duplicates_by_file": [2, 1]}
+    similar: Summary = {"documents_by_file": [10, 4], "duplicates_by_file": [3, 0]}
+    assert remaining_after(equal, similar) == {"documents_by_file": [8, 3], "duplicates_by_file": [3, 0]}

@@ -21,6 +21,7 @@ from tamis.backends.local import InProcessExecutor
 from tamis.curation import Curation, ExactDuplicates, packer
 from tamis.curation import output as output_module
 from tamis.curation.card import make_card
+from tamis.curation.state import PackTask, packed_file
 from tamis.curation.writing import make_writing, parse_split
 from tamis.engine.ledger import Ledger
 from tamis.errors import RunConflict, UsageError
@@ -117,15 +118,13 @@ def test_parquet_and_the_card(source: Path, tmp_path: Path) -> None:
 )
 def test_shards_are_compressed_as_their_names_say(extension: str, unpack: Any, tmp_path: Path) -> None:
     (tmp_path / "part.jsonl").write_bytes(b'{"text":"a"}\n{"text":"b"}\n')
-    task = {
-        "parts": [str(tmp_path / "part.jsonl")], "text_field": "text", "extension": extension, "shard_bytes": None, "split": {},
-        "shuffle": None, "room_bytes": 1_000_000,
-    }  # fmt: skip
-    (tmp_path / "task.json").write_text(json.dumps(task))
-    packer.pack(str(tmp_path))
-    (made,) = json.loads((tmp_path / "packed.json").read_text())
-    assert made["name"] == f"train-00000-of-00001.{extension}"
-    assert unpack(Path(made["path"]).read_bytes()) == b'{"text":"a"}\n{"text":"b"}\n'
+    part = str(tmp_path / "part.jsonl")
+    packer.pack(str(tmp_path), PackTask([part], "text", extension, None, {}, None, 1_000_000))
+    packed = packed_file(str(tmp_path)).read()
+    assert packed is not None
+    (file,) = packed.files
+    assert file.name == f"train-00000-of-00001.{extension}"
+    assert unpack(Path(file.path).read_bytes()) == b'{"text":"a"}\n{"text":"b"}\n'
 
 
 def test_shards_of_parquet_keep_the_types_and_metadata_of_the_input(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tamis.backends.local import InProcessExecutor
 from tamis.curation import Curation, ExactDuplicates, FuzzyDuplicates
-from tamis.curation.group import GroupWorkflow
+from tamis.dedup.workflow import Workflow
 from tamis.engine.worker import read as reading
 from tamis.errors import Incomplete
 from tamis.formats.jsonl import stretches
@@ -80,7 +80,7 @@ def test_the_same_with_and_without(
     assert 0 < sum(n_read) < sum(p.stat().st_size for p in source.iterdir()) * 0.7
     taken.clear()
     with monkeypatch.context() as patched:
-        patched.setattr(GroupWorkflow, "known_records", lambda self: None)
+        patched.setattr(Workflow, "known_records", lambda self: None)
         whole = run(source, tmp_path / "whole")
     assert taken == []
     assert output_of(tmp_path / "ranges") == output_of(tmp_path / "whole")

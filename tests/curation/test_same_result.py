@@ -66,7 +66,7 @@ def test_texts_are_compared_after_the_steps_that_make_them(tmp_path: Path, monke
     (tmp_path / "in.jsonl").write_text('{"text": "a"}\n')
     steps = CHAINS["a field that a modifier reads"]
     run = CurationRun(Curation(steps, str(tmp_path / "in.jsonl"), str(tmp_path / "out")), {}, None, InProcessExecutor())
-    stages = run.groups[0].passes.step.before("texts")  # type: ignore[union-attr]
+    stages = run.groups[0].workflow.passes.step.before("texts")  # type: ignore[union-attr]
     assert [stage.name for stage in stages] == ["only_listed", *(step.name for step in steps[:3])]
 
 

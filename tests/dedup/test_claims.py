@@ -64,7 +64,7 @@ def test_a_call_that_was_killed_before_it_did_anything_claims_nothing(tmp_path: 
     (work / "identity.json").write_text(json.dumps({"name": "exact deduplication", "text_field": "body"}))
     result = run(source, output)
     assert (result.n_documents, result.n_duplicates) == (6, 2)
-    with pytest.raises(RunConflict, match="holds another deduplication"):
+    with pytest.raises(RunConflict, match="already contains another deduplication"):
         run(source, output, text_field="body")
     assert (output / "_tamis" / "dedup.json").exists()
 

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis.backends.local import InProcessExecutor, LocalExecutor
+from tamis.dedup import key_comparison
 from tamis.dedup.fuzzy.workflow import FuzzyDeduplicationWorkflow, RemoveFuzzyDuplicates
 from tamis.dedup.workflow import Workflow
 from tamis.errors import UsageError, WorkerError
@@ -149,30 +150,22 @@ def test_mistakes(tmp_path: Path, parameters: dict[str, Any], message: str) -> N
         RemoveFuzzyDuplicates(None, str(tmp_path / "out"), str(tmp_path), **parameters)
 
 
-@pytest.mark.parametrize("layout", ["of an earlier version", "ours"])
-def test_a_decision_that_was_begun_is_gone_on_with_or_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
-) -> None:
+def test_a_decision_that_was_begun_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped when equal texts are known and those of candidates are to be collected, which lie in a compressed file."""
     (tmp_path / "in").mkdir()
     lines = "".join(json.dumps(d) + "\n" for d in corpus())
     (tmp_path / "in" / "a.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
-    do_pass = Workflow._pass
+    do_pass = key_comparison.run_key_pass
 
-    def stopped(self: Workflow, folder: str, stage: Any) -> list[str]:
+    def stopped(workflow: Workflow, folder: str, stage: Any) -> list[str]:
         if folder == "texts":
             raise WorkerError("stopped")
-        return do_pass(self, folder, stage)
+        return do_pass(workflow, folder, stage)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Workflow, "_pass", stopped)
+        patch.setattr(key_comparison, "run_key_pass", stopped)
         with pytest.raises(WorkerError, match="stopped"):
             run(tmp_path / "in", tmp_path / "out")
-    work = tmp_path / "out" / "_tamis" / "dedup"
-    told = json.loads((work / "room.json").read_text())
-    if layout != "ours":  # names without the generation, and nothing that says so
-        (work / "equal" / "00000.0.bin").rename(work / "equal" / "00000.bin")
-        (work / "room.json").write_text(str(told["room_bytes"]))
     result = run(tmp_path / "in", tmp_path / "out")
     assert (result.summary["n_equal"], result.summary["n_similar"]) == (20, 20)
     with gzip.open(next((tmp_path / "out").glob("*.gz")), "rt") as left:

@@ -255,14 +255,14 @@ def test_a_run_that_was_killed_after_it_added_its_documents_adds_them_once(
     from tamis.dedup.workflow import Workflow
 
     source = write(tmp_path / "a", [{"id": 1, "text": "one"}, {"id": 2, "text": "one"}])
-    add = Workflow._add_to_index
+    add = Workflow._append_to_index
 
     def interrupted(self: Any) -> None:
         add(self)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Workflow, "_add_to_index", interrupted)
+        patched.setattr(Workflow, "_append_to_index", interrupted)
         with pytest.raises(KeyboardInterrupt):
             exact(source, tmp_path / "out", index_path=tmp_path / "i")
     (tmp_path / "i" / "entry-0123456789abcdef-1").mkdir()  # what a kill leaves behind
@@ -312,7 +312,7 @@ def test_mistakes(tmp_path: Path) -> None:
 
 
 def test_an_index_that_changes_while_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tamis.dedup.workflow import Workflow
+    from tamis.dedup.solver_launcher import SolverLauncher
 
     first = write(tmp_path / "a", [{"id": 1, "text": "one"}, {"id": 0, "text": "zero"}])
     exact(first, tmp_path / "o1", index_path=tmp_path / "i")
@@ -322,7 +322,7 @@ def test_an_index_that_changes_while_it_is_used(tmp_path: Path, monkeypatch: pyt
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Workflow, "_solve", interrupted)
+        patched.setattr(SolverLauncher, "solve", interrupted)
         with pytest.raises(KeyboardInterrupt):
             exact(second, tmp_path / "o2", against=tmp_path / "i")
     CliRunner().invoke(app, ["dedup", "index-remove", str(tmp_path / "i"), str(tmp_path / "a" / "0.jsonl")])
@@ -332,7 +332,8 @@ def test_an_index_that_changes_while_it_is_used(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_run_resumed_with_other_memory_decides_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tamis.dedup.workflow import Workflow
+    from tamis.dedup.solver_launcher import SolverLauncher
+    from tamis.dedup.solver_task import CompareCandidates
 
     docs = families(0, 6) + [{"id": f"n{i}", "text": edited(text(i), 1)} for i in range(6)]
     source = write(tmp_path / "in", docs)
@@ -341,15 +342,15 @@ def test_a_run_resumed_with_other_memory_decides_again(tmp_path: Path, monkeypat
     ) as file:  # not plain: the texts take a pass, and the decision comes after it
         file.write(json.dumps({"id": "z", "text": "alone"}) + "\n")
     workflow = RemoveFuzzyDuplicates(None, str(tmp_path / "out"), str(source), max_source_loss=1)
-    whole = Workflow._solve
+    whole = SolverLauncher.solve
 
-    def interrupted(self: Any, steps: list[str], **files: Any) -> None:
-        if "decide" in steps:
+    def interrupted(self: Any, steps: list[Any], records: list[str]) -> None:
+        if any(isinstance(step, CompareCandidates) for step in steps):
             raise KeyboardInterrupt
-        whole(self, steps, **files)
+        whole(self, steps, records)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Workflow, "_solve", interrupted)
+        patched.setattr(SolverLauncher, "solve", interrupted)
         with pytest.raises(KeyboardInterrupt):
             workflow.run(InProcessExecutor(), memory="512MB")
     work = tmp_path / "out" / "_tamis" / "dedup"

@@ -30,6 +30,8 @@ from tamis.dedup.lines.hashing import MODES
 from tamis.dedup.lines.keys import UnitKeys
 from tamis.dedup.lines.table import cut_out, cuts_of
 from tamis.dedup.lines.units import split_units
+from tamis.dedup.solver import SolverRun
+from tamis.dedup.solver_task import CutLines, SolverTask
 from tamis.errors import Incomplete, RunConflict, UsageError
 from tamis.kernels.buffers import string_buffers
 from tamis.kernels.records.hash128 import hash_arrow_strings
@@ -276,11 +278,8 @@ def test_decisions_are_the_same_whatever_fits_in_memory(
     batches = [[[key() for _ in range(rng.randint(0, 9))] for _ in range(rng.randint(1, 40))] for _ in range(40)]
     write_records(tmp_path / "r.arrow", batches, 3)
     (tmp_path / "paths.json").write_text(json.dumps(["a", "b", "c"]))
-    task = {
-        "records": [str(tmp_path / "r.arrow")], "paths": str(tmp_path / "paths.json"), "min_count": min_count,
-        "keep_first": keep_first, "duplicates": str(tmp_path / "most"),
-    }  # fmt: skip
-    told = solver.cut_lines(str(tmp_path), task, room_bytes, lambda _: lambda _: None)
+    task = SolverTask([], [str(tmp_path / "r.arrow")], str(tmp_path / "most"), room_bytes)
+    told = solver.cut_lines(CutLines(min_count, keep_first), SolverRun(str(tmp_path), task))
     places: dict[int, list[tuple[int, int, int]]] = {}
     for b, batch in enumerate(batches):
         for i, d in enumerate(batch):

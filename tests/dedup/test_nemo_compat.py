@@ -137,13 +137,6 @@ def test_own_ids_of_a_finished_deduplication_are_left_alone(place: Path, tmp_pat
         t.data for t in first.pipeline_tasks["identification"]
     ]
     assert sorted(pd.read_parquet(tmp_path / "found" / "ExactDuplicateIds")["doc"]) == ["d3", "d5", "d7"]
-    noted = tmp_path / "found" / "_tamis" / "dedup.json"
-    done = noted.read_text()
-    noted.write_text(
-        json.dumps({k: json.loads(done)[k] for k in ("identity", "summary")})
-    )  # as earlier versions wrote it
-    assert workflow.run([], InProcessExecutor(), **MEMORY).status == "already"
-    noted.write_text(done)
     other = ExactDeduplicationWorkflow(str(tmp_path / "found"), str(tmp_path / "in"), assign_id=False, id_field="text")
     with pytest.raises(RunConflict, match="the input changed after it was compared"):
         other.run([], InProcessExecutor(), **MEMORY)

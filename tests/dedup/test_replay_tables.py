@@ -30,7 +30,7 @@ def remembered(folder: Path) -> tuple[Remembered, DocumentBatch]:
         "rule": ["length"] * 2, "value": ["7", "größer"], "threshold": ["9"] * 2, "bytes": pa.array([22, 22], pa.uint32()),
     }  # fmt: skip
     parquet.write_table(pa.table(told), str(verdicts / "0.parquet"))
-    assert write_remembered(str(folder / "run"), ["short"], str(folder / "told"), [])["short"] == 2
+    assert write_remembered(str(folder / "run"), ["short"], str(folder / "told"), []).dropped["short"] == 2
     stage = Remembered(str(folder / "told" / "0"), name="short")
     stage.setup()
     return stage, DocumentBatch.over(block, np.arange(3))

@@ -442,17 +442,6 @@ def test_ids_are_made_again_where_their_pass_was_killed(tmp_path: Path, monkeypa
     assert ids_in(tmp_path) == ["b"]
 
 
-def test_a_run_that_an_earlier_version_finished_is_told_to_have_no_ids(tmp_path: Path) -> None:
-    rows = {"id": ["a", "b"], "embeddings": [[1.0, 0.0], [2.0, 0.0]]}
-    pq.write_table(pa.table(rows), tmp_path / "in.parquet")
-    found_alone(tmp_path, id_field=None)
-    noted = tmp_path / "out" / "_tamis" / "dedup.json"
-    done = json.loads(noted.read_text())
-    noted.write_text(json.dumps({"identity": done["identity"], "summary": done["summary"]}))
-    with pytest.warns(UserWarning, match="an earlier version found the duplicates"):
-        assert found_alone(tmp_path).status == "already"
-
-
 def test_ids_of_shards_are_written_when_they_are_joined(tmp_path: Path) -> None:
     rows = {"id": ["a", "b", "c"], "embeddings": [[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]]}
     pq.write_table(pa.table(rows), tmp_path / "in.parquet")

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tamis.dedup.solver_task import DecideEqual, NamedStep, SolverTask
+from tamis.dedup.task_process import Surroundings, write_task
 from tamis.memory.release import hygiene_env
 
 SRC = Path(__file__).parents[2] / "src"
@@ -20,7 +22,7 @@ def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_an_allocation_beyond_the_budget_fails() -> None:
     done = python(
-        "from tamis.dedup.solver import cap_memory; import numpy as np; from tamis.memory import meter\n"
+        "from tamis.dedup.task_process import cap_memory; import numpy as np; from tamis.memory import meter\n"
         "cap_memory(meter.pss() + 100_000_000)\n"
         "held = np.ones(60_000_000, np.uint8)\n"
         "try: np.ones(60_000_000, np.uint8)\n"
@@ -30,9 +32,8 @@ def test_an_allocation_beyond_the_budget_fails() -> None:
 
 
 def test_a_budget_that_is_too_small_is_told_and_not_exceeded(tmp_path: Path) -> None:
-    (tmp_path / "task.json").write_text(
-        json.dumps({"budget_bytes": 1, "room_bytes": 1 << 30, "steps": ["exact"], "records": []})
-    )
+    task = SolverTask([NamedStep.of(DecideEqual())], records=[], duplicates="", room_bytes=1 << 30)
+    write_task(str(tmp_path), Surroundings(budget_bytes=1), task)
     code = (
         "import sys; from tamis.dedup import solver; from tamis.dedup.exact import groups; import numpy as np\n"
         "groups.exact_duplicates = lambda *_: np.ones(200_000_000, np.uint8)\n"
@@ -44,6 +45,7 @@ def test_a_budget_that_is_too_small_is_told_and_not_exceeded(tmp_path: Path) -> 
 
 
 def test_an_unknown_step_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "task.json").write_text(json.dumps({"budget_bytes": 10**10, "room_bytes": 1, "steps": ["guess"]}))
+    task = SolverTask([NamedStep("Guess", {})], records=[], duplicates="", room_bytes=1)
+    write_task(str(tmp_path), Surroundings(budget_bytes=10**10), task)
     done = python("import sys; from tamis.dedup.solver import main; sys.exit(main(sys.argv[1:]))", str(tmp_path))
-    assert (done.returncode, json.loads(done.stdout)["error"]) == (2, "deduplication: unknown step 'guess'")
+    assert (done.returncode, json.loads(done.stdout)["error"]) == (2, "deduplication: unknown step 'Guess'")

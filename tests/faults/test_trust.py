@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import stat
@@ -197,17 +196,19 @@ def test_what_a_killed_run_left_in_scratch_is_removed_if_it_is_ours(tmp_path: Pa
 
 def workflow(output: Path, scratch: Path | None) -> Workflow:
     source = write_lines(output.parent / "in" / "a.jsonl", documents(1))
-    passes = Passes("x", source=lambda: DocumentReader(str(source)), keys=[], output=str(output), task={}, writer=None)
+    passes = Passes(
+        "x", source=lambda: DocumentReader(str(source)), keys=[], output=str(output), decision=None, writer=None
+    )
     return Workflow(passes, {} if scratch is None else {"scratch": str(scratch)})
 
 
 def test_a_deduplication_finds_its_folder_in_scratch_again(tmp_path: Path) -> None:
     def place(scratch: str | None, note: str = "") -> Path:
         made = workflow(tmp_path / "out", None if scratch is None else tmp_path / scratch)
-        with made._locked():
+        with made.output.locked(made, fresh=False):
             if note:
-                (Path(made.work) / note).touch()
-        return Path(made.work)
+                (Path(made.work.path) / note).touch()
+        return Path(made.work.path)
 
     first = place("a", "kept")
     assert first.parent == tmp_path / "a"
@@ -218,20 +219,8 @@ def test_a_deduplication_finds_its_folder_in_scratch_again(tmp_path: Path) -> No
     assert second.parent == tmp_path / "b"
     assert os.listdir(tmp_path / "a") == []
     made = workflow(tmp_path / "out", tmp_path / "b")
-    made.fresh = True
-    with made._locked():
-        assert list((tmp_path / "b").iterdir()) == [Path(made.work)] != [second]
-
-
-def test_a_deduplication_of_an_earlier_version_goes_on_in_scratch(tmp_path: Path) -> None:
-    old = tmp_path / "scratch" / old_name(tmp_path / "out", "tamis-dedup-")
-    old.mkdir(parents=True, mode=0o700)
-    (old / "identity.json").write_text(json.dumps({"name": "x"}))
-    made = workflow(tmp_path / "out", tmp_path / "scratch")
-    with made._locked():
-        assert made.work == str(old)
-        made.remove_work()
-        assert not old.exists()
+    with made.output.locked(made, fresh=True):
+        assert list((tmp_path / "b").iterdir()) == [Path(made.work.path)] != [second]
 
 
 # -- blocks ---------------------------------------------------------------------------------------------------------------

@@ -49,10 +49,10 @@ def test_the_pass_under_way(tmp_path: Path) -> None:
 
 
 def test_passes_under_the_scratch_folder_of_the_workflow(tmp_path: Path) -> None:
-    passes = Passes("x", source=lambda: None, keys=[], output=str(tmp_path / "out"), task={}, writer=None)  # type: ignore[arg-type,return-value]
+    passes = Passes("x", source=lambda: None, keys=[], output=str(tmp_path / "out"), decision=None, writer=None)  # type: ignore[arg-type,return-value]
     workflow = Workflow(passes, {"scratch": str(tmp_path / "scratch")})
-    with workflow._locked():
-        keys = make_run(Path(workflow.work) / "keys-0/_tamis", seconds=1)
+    with workflow.output.locked(workflow, fresh=False):
+        keys = make_run(Path(workflow.work.path) / "keys-0/_tamis", seconds=1)
         assert keys.parents[2] == tmp_path / "scratch"
         assert find_place(tmp_path / "out/_tamis", str(tmp_path / "scratch")).run_dir == keys
         # A run directory may be anybody's: it does not say which folders of the user's are looked into.

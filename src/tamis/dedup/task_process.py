@@ -18,8 +18,8 @@ from tamis.backends.warm_process import WarmProcess
 from tamis.dedup import state
 from tamis.engine.run import disk
 from tamis.errors import BudgetError, RunConflict, TamisError, UsageError, WorkerError
+from tamis.failures import is_memory_failure
 from tamis.files import read_json, write_json
-from tamis.formats.faults import is_memory_failure
 from tamis.memory import meter
 from tamis.stores import opening, options, scratch_files
 

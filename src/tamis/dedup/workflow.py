@@ -28,9 +28,9 @@ from tamis.backends.alerting import summary_of
 from tamis.dedup import state
 from tamis.dedup.expected import DedupExpectation
 from tamis.dedup.key_comparison import KeyComparison, key_pipeline
-from tamis.dedup.passes import DedupResult, Passes
 from tamis.dedup.output_directory import OutputDirectory
 from tamis.dedup.pass_runner import PassRunner, PassSession, WorkflowInput, WorkflowSettings
+from tamis.dedup.passes import DedupResult, Passes
 from tamis.dedup.solver_launcher import SolverLauncher
 from tamis.dedup.solver_task import AppendToIndex
 from tamis.dedup.source_loss import LossLimit
