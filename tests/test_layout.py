@@ -26,7 +26,7 @@ SUPERVISOR_SIDE = [
     "tamis.engine.channel", "tamis.engine.job", "tamis.engine.ledger", "tamis.engine.monitor.database", "tamis.engine.worker.config",
     "tamis.backends.local", "tamis.pipeline", "tamis.tasks", *(m for m in MODULES if m.startswith("tamis.stages")),
     *(f"tamis.dedup.{m}" for m in (
-        "alarms", "replay_tables.stages", "ids.removal", "index.index", "planning", "progress_files", "join_segments.passes", "solver_process", "workflow",
+        "alarms", "replay_tables.stages", "ids.removal", "index.index", "planning", "join_segments.passes", "solver_launcher", "state", "task_process", "workflow",
     )),
     *(m for m in MODULES if m.startswith("tamis.curation") and m not in ("tamis.curation.packer", "tamis.curation.scores", "tamis.curation.share_of_source")),
 ]  # fmt: skip

@@ -122,7 +122,7 @@ def test_again_there_is_nothing_to_do_by_the_command_by_resume_and_by_the_recipe
 def test_other_steps_are_refused(made: Any) -> None:
     folder, _ = made
     said = tamis("curate", folder / "in", folder / "out", "--preset", "minimal")
-    assert (said.exit_code, "holds another curation: its steps were" in said.output) == (5, True), said.output
+    assert (said.exit_code, "already contains another curation" in said.output) == (5, True), said.output
     changed = tamis(
         "curate",
         folder / "in",

@@ -21,7 +21,7 @@ from tamis.backends.local import InProcessExecutor
 from tamis.curation import Curation, ExactDuplicates, packer
 from tamis.curation import output as output_module
 from tamis.curation.card import make_card
-from tamis.curation.state import PackTask, packed_file
+from tamis.curation.state import OutputFiles, PackTask, packed_file
 from tamis.curation.writing import make_writing, parse_split
 from tamis.engine.ledger import Ledger
 from tamis.errors import RunConflict, UsageError
@@ -204,7 +204,7 @@ def test_what_cannot_be_written_is_said() -> None:
     with pytest.raises(UsageError, match="go with output_path"):
         Curation([ExactDuplicates(), JsonlWriter("out")], "in", shard_size="1MB")
     with pytest.raises(RunConflict, match="no file of this output"):
-        output_module.tidy_output("/tmp", {"replaced": ["../x"]})
+        output_module.tidy_output("/tmp", OutputFiles(replaced=["../x"]))
 
 
 def test_a_card_names_the_one_language_that_is_kept(source: Path, tmp_path: Path) -> None:

@@ -436,5 +436,5 @@ def test_a_folder_of_ids_that_was_empty_is_another_removal(tmp_path: Path) -> No
     run(source, tmp_path / "ids", tmp_path / "out", id_field="name")
     assert run(source, tmp_path / "ids", tmp_path / "out", id_field="name").status == "already"
     ids_file(tmp_path / "ids" / "a.jsonl", ["a"])
-    with pytest.raises(RunConflict, match="holds another deduplication: nothing_listed was True"):
+    with pytest.raises(RunConflict, match="already contains another deduplication: nothing_listed was True"):
         run(source, tmp_path / "ids", tmp_path / "out", id_field="name")

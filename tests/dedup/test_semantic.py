@@ -70,11 +70,7 @@ def test_equal_vectors_are_found_with_an_eps_of_0() -> None:
 
 def test_documents_at_random_are_ordered_by_the_seed_of_their_strategy(tmp_path: Path) -> None:
     def order_seed(**how: Any) -> Any:
-        return (
-            SemanticDeduplicationWorkflow("in", str(tmp_path), 1, eps=EPS, **how)
-            .passes()
-            .task["semantic"]["order_seed"]
-        )
+        return SemanticDeduplicationWorkflow("in", str(tmp_path), 1, eps=EPS, **how).passes().decision.order_seed
 
     assert order_seed(ranking_strategy=RankingStrategy.random()) == 42  # as it was
     assert order_seed(which_to_keep="random", random_state=5) == 5

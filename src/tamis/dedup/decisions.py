@@ -45,16 +45,22 @@ class Decisions:
 
 
 class DecisionFiles:
-    """Decisions on disk. Add them in any order; they come back by document number, a range at a time."""
+    """Decisions on disk. Add them in any order; they come back by document number, a range at a time.
 
-    def __init__(self, folder: str, n_documents: int, room_bytes: int, fresh: bool = True) -> None:
+    `first`: documents with smaller numbers are those of an index, which stay: decisions on them are ignored.
+    """
+
+    def __init__(self, folder: str, n_documents: int, room_bytes: int, fresh: bool = True, first: int = 0) -> None:
         n_ranges = max(1, -(-n_documents * BYTES_PER_DECISION // max(1, room_bytes)))
         self._per_range = -(-max(1, n_documents) // n_ranges)
         self._n_ranges, self._rows = n_ranges, Spilled(folder, fresh)
+        self._first = first
 
     def add(self, number: Any, kept: Any, similarity: Any, size: Any) -> None:
         rows = np.empty(len(number), _ROW)
         rows["number"], rows["kept"], rows["similarity"], rows["size"] = number, kept, similarity, size
+        if self._first:
+            rows = rows[rows["number"] >= self._first]
         which = rows["number"] // np.uint32(self._per_range)
         for k in np.unique(which).tolist():
             self._rows.add(k, rows if self._n_ranges == 1 else rows[which == k])

@@ -139,7 +139,7 @@ class AppendToIndex(Step):
 
 
 STEPS: Mapping[type[Step], str] = {
-    DecideEqual: "tamis.dedup.exact.groups:decide_equal",
+    DecideEqual: "tamis.dedup.exact.solver:decide_equal",
     LinkBands: "tamis.dedup.fuzzy.solver:link_bands",
     FindCandidates: "tamis.dedup.fuzzy.solver:list_candidates",
     CompareCandidates: "tamis.dedup.fuzzy.solver:compare_candidates",

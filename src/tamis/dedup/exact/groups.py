@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,24 +12,7 @@ from tamis.dedup.planning import BYTES_PER_HASH
 from tamis.dedup.records import Array, Records, parts_of
 from tamis.dedup.sorting import positions_in, runs, sort_pairs
 
-if TYPE_CHECKING:
-    from tamis.dedup.solver import SolverRun
-    from tamis.dedup.solver_task import DecideEqual
-
 Progress = Callable[[float], None]
-
-
-def decide_equal(step: DecideEqual, run: SolverRun) -> None:
-    """Decide which documents with equal texts are removed, from their keys or from what workers found in ranges of them."""
-    records = run.open_records()
-    found = run.decisions(records)
-    if step.ranges is not None:
-        from tamis.dedup.range_passes.found import add_equal
-
-        add_equal(step.ranges.equal, found)
-    else:
-        exact_duplicates(records, found, run.room_bytes, run.progress("equal texts"))
-    run.conclude(records, found, {}, step.keep_by, step.facts)
 
 
 def exact_duplicates(records: Records, found: DecisionFiles, room_bytes: int, progress: Progress | None = None) -> None:

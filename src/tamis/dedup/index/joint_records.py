@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,22 +140,9 @@ def n_old(records: Records) -> int:
     return records.n_old if isinstance(records, JoinedRecords) else 0
 
 
-class NewDecisions(DecisionFiles):
-    """Decisions on new documents; those on indexed ones, which stay, are not taken."""
-
-    def __init__(self, folder: str, n_documents: int, room_bytes: int, fresh: bool, first: int) -> None:
-        super().__init__(folder, n_documents, room_bytes, fresh)
-        self._first = first
-
-    def add(self, number: Any, kept: Any, similarity: Any, size: Any) -> None:
-        new = np.asarray(number) >= self._first
-        super().add(*(np.asarray(column)[new] for column in (number, kept, similarity, size)))
-
-
 def decision_files(folder: str, records: Records, room_bytes: int, fresh: bool = True) -> DecisionFiles:
-    if first := n_old(records):
-        return NewDecisions(folder, len(records), room_bytes, fresh, first)
-    return DecisionFiles(folder, len(records), room_bytes, fresh)
+    """Open the files of decisions on these records; those on documents of an index are ignored."""
+    return DecisionFiles(folder, len(records), room_bytes, fresh, first=n_old(records))
 
 
 # -- components with indexed documents ----------------------------------------------------------------------------------
