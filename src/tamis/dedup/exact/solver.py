@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tamis.dedup.exact.groups import exact_duplicates
 from tamis.dedup.range_passes.found import add_equal
-from tamis.dedup.solver import SolverRun
-from tamis.dedup.solver_task import DecideEqual
+
+if TYPE_CHECKING:
+    from tamis.dedup.solver import SolverRun
+    from tamis.dedup.solver_task import DecideEqual
 
 
 def decide_equal(step: DecideEqual, run: SolverRun) -> None:
