@@ -240,8 +240,8 @@ def test_paths_of_a_table_mean_files_of_the_input_by_each_path_alone(
     [
         ({"id_generator_path": "ids.json"}, "no id generator can be read there"),
         ({"drop_id_field": True, "id_field": None}, "there is no field to drop"),
-        ({"input_kwargs": {"lines": 1, "x": 1}}, ": input_kwargs has"),
-        ({"duplicate_id_read_kwargs": {"x": 1}}, "duplicate_id_read_kwargs has"),
+        ({"input_kwargs": {"lines": 1, "x": 1}}, "unknown input_kwargs"),
+        ({"duplicate_id_read_kwargs": {"x": 1}}, "unknown duplicate_id_read_kwargs"),
         ({"duplicate_id_read_kwargs": {"compression": "gz"}}, "duplicate_id_read_kwargs: .*compression"),
         ({"output_filetype": "csv"}, "output_filetype must be"),
         ({"output_mode": "anew"}, "output_mode must be"),

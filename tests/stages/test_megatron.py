@@ -108,7 +108,7 @@ def test_what_is_refused(tokenizer: Letters, tmp_path: Path) -> None:
         ({"model_identifier": "m", "mode": "maybe"}, "mode must be one of"),
         ({"model_identifier": "m", "tokenization_batch_size": 0}, "at least 1"),
         ({"model_identifier": "m", "file_extension": [".x"]}, "file_extension must be"),
-        ({"model_identifier": "m", "write_kwargs": {"x": 1}}, "write_kwargs has"),
+        ({"model_identifier": "m", "write_kwargs": {"x": 1}}, "unknown write_kwargs"),
         ({"model_identifier": "m", "transformers_init_kwargs": {"local_files_only": True}}, "local_files_only cannot"),
     ):
         with pytest.raises(UsageError, match=message):

@@ -67,7 +67,7 @@ def test_by_hand(folder: Path) -> None:
     )
     empty = reader.process(FileGroupTask("set", [str(folder / "in/c.txt")]))
     assert (empty.num_items, empty.get_columns()) == (0, ["text"])
-    with pytest.raises(UsageError, match=r"there is no field x in .*a\.txt.*; there are \['text', 'n'\]"):
+    with pytest.raises(UsageError, match=r"a\.txt.* has no field x; it has \['text', 'n'\]"):
         TextFiles(fields=["x"]).process(FileGroupTask("set", [str(folder / "in/a.txt")]))
     with pytest.raises(UsageError, match="AddId"):
         TextFiles(_generate_ids=True)

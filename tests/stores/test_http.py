@@ -136,5 +136,5 @@ def test_addresses_that_mean_no_file_are_refused(web: Web) -> None:
         with pytest.raises(UsageError, match="is a secret, and addresses of input are kept") as told:
             list_files(f"{web.url}/a.jsonl?{secret}", (".jsonl",))
         assert "hush" not in str(told.value)
-    with pytest.raises(UsageError, match="nothing is written there"):
+    with pytest.raises(UsageError, match="cannot write there"):
         JsonlWriter(f"{web.url}/out")

@@ -1,4 +1,4 @@
-"""ClientPartitioningStage: the files of a folder, or those of it that a list names."""
+"""ClientPartitioningStage: the files of a folder, or those that a list names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tamis.tasks import EmptyTask, FileGroupTask
 
 @dataclass(repr=False)
 class ClientPartitioningStage(FilePartitioningStage):
-    """As FilePartitioningStage. `input_list_json_path`: a JSON file with a list of paths, all of them below `file_paths`."""
+    """Like FilePartitioningStage; `input_list_json_path` is a JSON file with a list of paths, all of them below `file_paths`."""
 
     name: str = "client_partitioning"
     input_list_json_path: str | None = None
@@ -23,18 +23,18 @@ class ClientPartitioningStage(FilePartitioningStage):
         super().__post_init__()
         self.root = self.file_paths
         if self.input_list_json_path is not None:
-            self.file_paths = self._listed(self.input_list_json_path)
+            self.file_paths = self._read_list(self.input_list_json_path)
 
     def setup(self, worker_metadata: Any = None) -> None:
-        """Prepare nothing: paths are local."""
+        """Prepare nothing, because paths are local."""
 
     def process(self, task: EmptyTask) -> list[FileGroupTask]:
         return super().process(task)
 
-    def _listed(self, path: str) -> list[str]:
+    def _read_list(self, path: str) -> list[str]:
         if not isinstance(self.root, (str, os.PathLike)):
             raise UsageError(
-                f"{self.name}: with input_list_json_path, file_paths must be the one folder that the paths lie in"
+                f"{self.name}: with input_list_json_path, file_paths must be the folder that contains the paths"
             )
         try:
             with open(path, encoding="utf-8") as file:
@@ -44,10 +44,10 @@ class ClientPartitioningStage(FilePartitioningStage):
         if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
             raise UsageError(f"{self.name}: {path}: expected a list of at least one path")
         root = os.path.abspath(os.path.expanduser(self.root))
-        inside: dict[str, None] = {}
+        paths: dict[str, None] = {}
         for name in names:
-            whole = os.path.normpath(os.path.join(root, os.path.expanduser(name)))
-            if os.path.commonpath([root, whole]) != root:
+            absolute = os.path.normpath(os.path.join(root, os.path.expanduser(name)))
+            if os.path.commonpath([root, absolute]) != root:
                 raise UsageError(f"{self.name}: {path}: {name} is not below {root}")
-            inside[whole] = None
-        return sorted(p for p in inside if p.endswith(self.suffixes()))
+            paths[absolute] = None
+        return sorted(p for p in paths if p.endswith(self.suffixes()))

@@ -1,4 +1,4 @@
-"""Another path of the base classes of stages, which some users know."""
+"""A path of NeMo Curator for the base classes of stages."""
 
 from tamis.stages.base import CompositeStage, ProcessingStage
 

@@ -1,4 +1,4 @@
-"""FilePartitioningStage: which files to read, and how much of them makes a partition."""
+"""FilePartitioningStage: the files to read, and the size of partitions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tamis.tasks import EmptyTask, FileGroupTask
 
 JSONL_SUFFIXES = suffixes("jsonl")
 PARQUET_SUFFIXES = suffixes("parquet")
-_LARGE_BYTES = 512 << 20  # of one file that is a group of its own because nothing else was asked for
+_LARGE_BYTES = 512 << 20  # of a file that is a group of its own by default
 
 
 @dataclass(repr=False)
@@ -37,7 +37,7 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
     limit: int | None = None
     name: str = "file_partitioning"
     resources: Resources = field(default_factory=lambda: Resources(cpus=0.5), kw_only=True)
-    leave_out: tuple[str, ...] = field(default=(), init=False)  # folders that are written to: never input
+    leave_out: tuple[str, ...] = field(default=(), init=False)  # output folders, which are never input
 
     is_source_stage = True
     columns_out = ()
@@ -62,19 +62,19 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
         return None if self.blocksize is None else parse_size(self.blocksize)
 
     def suffixes(self) -> tuple[str, ...]:
-        """Accepted endings of file names (in any case): each extension, plain or compressed."""
+        """Return the accepted suffixes of file names (in any case): each extension, plain or compressed."""
         bases = [(e if e.startswith(".") else "." + e).lower() for e in self.file_extensions or ()]
         return tuple(b + c for b in bases for c in codecs_of(b))
 
     def reach(self) -> None:
-        """Make `storage_options` known, before the files are listed."""
+        """Register `storage_options` before the files are listed."""
         use(self.file_paths, self.storage_options, f"{self.name}: storage_options")
 
     def num_workers(self) -> int | None:
         return 1
 
     def process(self, task: EmptyTask) -> list[FileGroupTask]:
-        """Groups of whole files, for use outside of a run; a run partitions by itself, and splits large files, too."""
+        """Return groups of whole files, for use outside of a run; a run also splits large files."""
         from tamis.formats.input_files.listing import list_files
 
         self.reach()
@@ -83,11 +83,11 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
         if self.files_per_partition is None:
             self._warn_of_large(sizes)
         groups = group_files(sizes, self.files_per_partition, self.block_bytes)
-        made = []
+        tasks = []
         for i, group in enumerate(groups):
-            about = {"partition_index": i, "total_partitions": len(groups), "source_files": group}
-            made.append(FileGroupTask(task.dataset_name, group, _metadata=about))
-        return made
+            metadata = {"partition_index": i, "total_partitions": len(groups), "source_files": group}
+            tasks.append(FileGroupTask(task.dataset_name, group, _metadata=metadata))
+        return tasks
 
     def _warn_of_large(self, files: Sequence[tuple[str, int]]) -> None:
         """Warn of groups of whole files that are too large; a run would split them."""
@@ -97,8 +97,8 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
             path, size = max(large, key=lambda file: file[1])
             than = f"blocksize ({format_size(limit)})" if self.block_bytes else format_size(limit)
             warnings.warn(
-                f"{self.name}: {len(large)} of {len(files)} files are larger than {than}, such as {path!r} ({format_size(size)}); each is a group "
-                "of its own here. A pipeline with a reader splits them",
+                f"{self.name}: {len(large)} of {len(files)} files are larger than {than}, such as {path!r} "
+                f"({format_size(size)}); each is a group of its own. A pipeline with a reader splits them",
                 stacklevel=3,
             )
 
@@ -106,10 +106,11 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
 def group_files(
     files: Sequence[tuple[str, int]], files_per_partition: int | None = None, block_bytes: int | None = None
 ) -> list[list[str]]:
-    """Neighbouring files (path, bytes) in groups: of so many files, of so many bytes, or one by one.
+    """Group consecutive files (path, bytes) by number or by size, or each alone.
 
-    >>> group_files([("a", 1), ("b", 1), ("c", 5)], files_per_partition=2), group_files([("a", 1), ("b", 1), ("c", 5)], block_bytes=3)
-    ([['a', 'b'], ['c']], [['a', 'b'], ['c']])
+    >>> files = [("a", 1), ("b", 1), ("c", 5)]
+    >>> group_files(files, files_per_partition=2), group_files(files, block_bytes=3), group_files(files)
+    ([['a', 'b'], ['c']], [['a', 'b'], ['c']], [['a'], ['b'], ['c']])
     """
     if block_bytes is None:
         n = files_per_partition or 1

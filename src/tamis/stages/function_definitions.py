@@ -1,4 +1,4 @@
-"""Another path of `processing_stage`, which some users know."""
+"""A path of NeMo Curator for `processing_stage`."""
 
 from tamis.stages.function_decorators import processing_stage
 

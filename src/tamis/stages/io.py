@@ -1,4 +1,4 @@
-"""What the engine knows of readers and writers: their base classes."""
+"""The base classes of readers and writers, which is all that the engine knows of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Source = TypeVar("Source", bound=ProcessingStage[Any, Any])
 
 @dataclass(frozen=True)
 class ReadHints:
-    """What a workflow knows of its input from earlier passes; it changes how a pass reads, never what it reads.
+    """Facts about the input from earlier passes of a workflow, which change how a pass reads but never what it reads.
 
     `all_valid`: an earlier pass found every record of the same files to be valid. `record_index`: the folder in which an
     earlier pass listed the positions of records (formats/jsonl/known_records.py). `keep_hashes`: later passes need the
@@ -29,7 +29,7 @@ class ReadHints:
 
 
 def with_hints(source: Source, hints: ReadHints) -> Source:
-    """Return the source of a pipeline with these hints; unchanged if it reads in a way that has no use for them."""
+    """Return the source of a pipeline with these hints, or unchanged if it cannot use them."""
     if not hasattr(source, "hints"):
         return source
     changed: Any = copy.copy(source)
@@ -43,11 +43,12 @@ class Reader(ProcessingStage[FileGroupTask, DocumentBatch]):
     name = "reader"
     formats: ClassVar[tuple[str, ...]] = ("jsonl", "parquet")
     fields: Sequence[str] | None = None
-    batch: ClassVar[type[DocumentBatch]] = DocumentBatch  # what its documents flow as
+    batch: ClassVar[type[DocumentBatch]] = DocumentBatch
+    """The class of the batches that it returns."""
     hints: ReadHints = ReadHints()
 
     def process(self, task: FileGroupTask) -> list[DocumentBatch]:
-        """Whole files at once, for use outside of a run; a run reads ranges that fit its budget."""
+        """Read whole files, for use outside of a run; a run reads ranges that fit its budget."""
         from tamis.formats.whole_file import read_whole_file
 
         batches = [read_whole_file(path, self.formats) for path in task.data]
@@ -69,16 +70,19 @@ class Writer(ProcessingStage[Task[Any], FileGroupTask]):
     mode: str = "ignore"
     schema: Mapping[str, str] | None = None
     write_kwargs: Mapping[str, Any] | None = None
-    options: Mapping[str, Any] | None = None  # plain values for a format that is written as several files at once
-    is_reported: ClassVar[bool] = True  # whether a run that writes this leaves a report
+    options: Mapping[str, Any] | None = None
+    """Plain values for a format that is written as several files at once."""
+    is_reported: ClassVar[bool] = True
+    """A run that writes this also writes a report."""
 
     def process(self, task: Task[Any]) -> FileGroupTask:
         raise UsageError(
-            f"{self.name}: files are written by a run, which commits them whole; add this stage to a Pipeline and run it"
+            f"{self.name}: only a run can write and commit these files; add this stage to a Pipeline and run it"
         )
 
 
 def check_fields(stage: str, fields: Any) -> list[str] | None:
+    """Return a list of field names, or None for all; raise UsageError for any other value."""
     if fields is None:
         return None
     if isinstance(fields, str) or not all(isinstance(f, str) for f in fields) or not list(fields):
@@ -86,10 +90,12 @@ def check_fields(stage: str, fields: Any) -> list[str] | None:
     return list(fields)
 
 
-def refuse_unknown(stage: str, what: str, given: Mapping[str, Any] | None, known: Sequence[str]) -> dict[str, Any]:
-    """Options that nobody would read are refused, never ignored."""
-    unknown = sorted(set(given or {}) - set(known))
+def check_options(
+    stage: str, parameter: str, options: Mapping[str, Any] | None, known: Sequence[str]
+) -> dict[str, Any]:
+    """Return the options; raise UsageError for unknown ones, which would have no effect."""
+    unknown = sorted(set(options or {}) - set(known))
     if unknown:
         accepted = ", ".join(known) if known else "none"
-        raise UsageError(f"{stage}: {what} has {unknown}, which this version does not know; accepted: {accepted}")
-    return dict(given or {})
+        raise UsageError(f"{stage}: unknown {parameter} {unknown}; accepted: {accepted}")
+    return dict(options or {})

@@ -1,4 +1,4 @@
-"""What one worker of a stage needs."""
+"""Resources: the needs of one worker of a stage."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tamis.sizes import check_amount
 
 @dataclass(frozen=True)
 class Resources:
-    """CPUs, GPU share and (as a hint; the engine measures anyway) memory of one worker.
+    """CPUs, GPU share and memory of one worker; `memory_gb` is a hint only, because the engine measures.
 
-    `gpus` are whole or shared devices; `gpu_memory_gb` asks for that much memory on one device. They exclude each other.
+    `gpus` are whole or shared devices; `gpu_memory_gb` requests that much memory on one device. They exclude each other.
     """
 
     cpus: float = 1.0

@@ -1,7 +1,7 @@
-"""ToBackend: from here on `batch.data` is a frame of another library: cuDF's on the GPU, pandas', or an Arrow table.
+"""ToBackend: makes `batch.data` of the stages that follow a cuDF frame on the GPU, a pandas frame, or an Arrow table.
 
-Only stages that look at `batch.data` notice. Those of Tamis read columns as they are, and move to a GPU themselves what they compute there; so nothing
-is copied to a device and back for their sake.
+It concerns only stages that read `batch.data`. Built-in stages read columns, and move to a GPU what they compute there; so
+nothing is copied to a device and back for them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ BACKENDS = ("pandas", "cudf", "pyarrow")
 
 @dataclass(repr=False)
 class ToBackend(ProcessingStage[Any, Any]):
-    """`backend`: "cudf" (a frame on the GPU that the worker sees), "pandas" or "pyarrow". Documents themselves stay as they are: what a stage does
-    to such a frame is traced to them as with any other."""
+    """Sets the library of `batch.data`: "cudf" (a frame on the GPU of the worker), "pandas" or "pyarrow".
+
+    Documents do not change; changes of such a frame are traced to them as with any other.
+    """
 
     backend: str
     name: str = "to_backend"
@@ -31,7 +33,7 @@ class ToBackend(ProcessingStage[Any, Any]):
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         """Check that the library is installed before any worker starts.
 
-        It is not loaded here, because CUDA does not survive a fork.
+        Do not load it, because CUDA does not survive a fork.
         """
         import importlib.util
         import sys

@@ -14,7 +14,7 @@ from typing import Any
 
 from tamis import files
 from tamis._lazy import np
-from tamis.stages.text.io.reader.ids import numbers_of
+from tamis.stages.text.io.reader.ids import ids_of
 from tamis.tasks import DocumentBatch
 
 _DISK_SPEED = 100_000_000  # bytes per second of a slow disk
@@ -83,4 +83,4 @@ class VectorCache:
 def _position_keys(batch: DocumentBatch) -> np.ndarray[Any, Any]:
     """Return positions as single numbers, -1 if unknown."""
     files_, offsets = batch.places()
-    return np.where(files_ < 0, -1, numbers_of(files_, offsets))
+    return np.where(files_ < 0, -1, ids_of(files_, offsets))

@@ -176,7 +176,7 @@ def test_a_run_of_a_version_that_named_members_otherwise_is_not_gone_on_with(tmp
 
 
 def test_outputs_elsewhere_than_in_folders_and_buckets_are_refused() -> None:
-    with pytest.raises(UsageError, match="nothing is written there; give a local folder, or s3://bucket/path"):
+    with pytest.raises(UsageError, match="cannot write there; give a local folder, or s3://bucket/path"):
         ImageWriterStage("https://host/clean/")
 
 

@@ -15,7 +15,7 @@ from tamis.errors import PipelineError, UsageError
 from tamis.formats.registry import is_table
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.io.options import read_options
-from tamis.stages.text.io.reader.ids import CURATOR_DEDUP_ID_STR, places_of
+from tamis.stages.text.io.reader.ids import CURATOR_DEDUP_ID_STR, positions_of
 from tamis.stores.urls import is_remote, path_of, path_text
 from tamis.tasks import DocumentBatch
 
@@ -166,7 +166,7 @@ class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
         if not pa.types.is_integer(column.type):
             return None
         # A number of 64 bits without a sign may be above all ids: it becomes a negative one, which is of no file.
-        files, offsets = places_of(pc.fill_null(column, 0).to_numpy(zero_copy_only=False).astype(np.int64))
+        files, offsets = positions_of(pc.fill_null(column, 0).to_numpy(zero_copy_only=False).astype(np.int64))
         known = (files >= 0) & (files < len(self._file_of))
         now = np.full(len(files), _UNKNOWN, np.int64)
         now[known] = self._file_of[files[known]]

@@ -16,7 +16,7 @@ from tamis.dedup.state import RecordedIds
 from tamis.errors import RunConflict, UsageError
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
-from tamis.stages.text.io.reader.ids import CURATOR_DEDUP_ID_STR, numbers_of
+from tamis.stages.text.io.reader.ids import CURATOR_DEDUP_ID_STR, ids_of
 from tamis.stores.urls import is_bucket
 from tamis.tasks import DocumentBatch, Task
 
@@ -141,7 +141,7 @@ class IdNumbers(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         files, offsets = _places(batch)
-        return batch.with_column(CURATOR_DEDUP_ID_STR, pa.array(numbers_of(files, offsets)))
+        return batch.with_column(CURATOR_DEDUP_ID_STR, pa.array(ids_of(files, offsets)))
 
 
 @dataclass(repr=False)
@@ -162,10 +162,10 @@ class OwnIds(ProcessingStage[DocumentBatch, DocumentBatch]):
 
         names = sorted(n for n in os.listdir(self.duplicates) if n.endswith(".parquet"))
         batches = [read_whole_file(os.path.join(self.duplicates, n)).select(["id"]) for n in names]
-        self._listed = np.sort(np.concatenate([np.empty(0, np.int64), *(numbers_of(*_places(b)) for b in batches)]))
+        self._listed = np.sort(np.concatenate([np.empty(0, np.int64), *(ids_of(*_places(b)) for b in batches)]))
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        batch = batch.filter(np.isin(numbers_of(*batch.places()), self._listed))
+        batch = batch.filter(np.isin(ids_of(*batch.places()), self._listed))
         return batch.with_column(self.called, batch.column(self.id_field)) if self.called else batch
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from tamis import files as own_files
 from tamis.errors import FormatError, UsageError
-from tamis.stages.text.io.reader.ids import CURATOR_DEDUP_ID_STR, CURRENT, OFFSET_BITS, Numbers
+from tamis.stages.text.io.reader.ids import CURATOR_DEDUP_ID_STR, CURRENT, OFFSET_BITS, FileNumbers
 
 __all__ = [
     "CURATOR_DEDUP_ID_STR",
@@ -102,7 +102,7 @@ def create_id_generator_actor(filepath: str | None = None, storage_options: Mapp
     """Begin a generator for this program, or go on with one that was written to disk."""
     if CURRENT:
         raise UsageError("there is an id generator already; end it with kill_id_generator_actor()")
-    CURRENT.append(Numbers(IdGenerator.from_disk(filepath, storage_options).files if filepath is not None else ()))
+    CURRENT.append(FileNumbers(IdGenerator.from_disk(filepath, storage_options).files if filepath is not None else ()))
 
 
 def get_id_generator_actor() -> IdGenerator:

@@ -9,7 +9,7 @@ from typing import Any
 from tamis.errors import UsageError
 from tamis.sizes import parse_size
 from tamis.stages.io import Writer
-from tamis.stages.text.io.writer.jsonl import output_place
+from tamis.stages.text.io.writer.files import output_path
 
 
 @dataclass(repr=False)
@@ -48,7 +48,7 @@ class ImageWriterStage(Writer):
             raise UsageError(
                 f"{self.name}: mode must be ignore or error, got {self.mode!r}; start over with fresh (--fresh)"
             )
-        self.output_dir = self.path = output_place(self.name, self.output_dir)
+        self.output_dir = self.path = output_path(self.name, self.output_dir)
         parse_size(self.max_tar_bytes, f"{self.name}: max_tar_bytes")
         # Of earlier versions it was the name at the source: with this in what a run is, none goes on with a column of
         # two meanings.

@@ -1,4 +1,4 @@
-"""Which format an output gets when it is to be that of the input, and who writes it."""
+"""Chooses the writer of an output by the format of the input."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tamis.stages.text.io.writer import JsonlWriter
+    from tamis.stages.text.io.writer.files import FileWriter
 
 
 def output_format(
     source: Any, accepted: Sequence[str] | None = None, output: str | None = None
-) -> tuple[type[JsonlWriter], str]:
-    """(writer, file extension): those of the input files where they agree; JSONL for a mix of formats, plain for one of codecs.
+) -> tuple[type[FileWriter], str]:
+    """Return the writer class and file extension of the input files; JSONL for several formats, plain for several codecs.
 
-    `accepted`: the endings of file names that are read, by default all that Tamis knows. `output`: a folder that is no input.
+    `accepted`: the suffixes of files that are read, by default all that Tamis knows. `output`: a folder to exclude.
     """
     from tamis.formats.input_files.listing import list_files
     from tamis.formats.input_files.names import suffix_of
@@ -29,16 +29,16 @@ def output_format(
     if len(tables) == 1 and (name := tables.pop()) in _writers():
         return writer_of(name), (suffixes.pop().lstrip(".") if len(suffixes) == 1 else name)
     codecs = {suffix.rpartition(".")[2] for suffix in suffixes if suffix.count(".") == 2}
-    same = len(codecs) == 1 and all(suffix.count(".") == 2 for suffix in suffixes)
-    return writer_of("jsonl"), f"jsonl.{codecs.pop()}" if same else "jsonl"
+    is_one_codec = len(codecs) == 1 and all(suffix.count(".") == 2 for suffix in suffixes)
+    return writer_of("jsonl"), f"jsonl.{codecs.pop()}" if is_one_codec else "jsonl"
 
 
-def writer_of(file_type: str) -> type[JsonlWriter]:
+def writer_of(file_type: str) -> type[FileWriter]:
     """Return the writer class for "parquet", "arrow", "jsonl", "jsonl.zst"."""
     return _writers().get(file_type) or _writers()["jsonl"]
 
 
-def _writers() -> dict[str, type[JsonlWriter]]:
+def _writers() -> dict[str, type[FileWriter]]:
     from tamis.stages.text.io import writer
 
-    return {made.format: made for made in (writer.JsonlWriter, writer.ParquetWriter, writer.ArrowWriter)}
+    return {cls.format: cls for cls in (writer.JsonlWriter, writer.ParquetWriter, writer.ArrowWriter)}

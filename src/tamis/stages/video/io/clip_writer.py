@@ -11,7 +11,7 @@ from typing import Any
 from tamis.errors import check_choice
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.text.io.writer import ParquetWriter
-from tamis.stages.text.io.writer.jsonl import output_place
+from tamis.stages.text.io.writer.files import output_path
 from tamis.stages.video.io.clip_files import ClipFilesStage
 from tamis.stores.homes import local_of
 from tamis.tasks import DocumentBatch, FileGroupTask, Task
@@ -56,7 +56,7 @@ class ClipWriterStage(CompositeStage[DocumentBatch, FileGroupTask]):
     def __post_init__(self) -> None:
         super().__init__()
         check_choice(f"{self.name}: embedding_algorithm", self.embedding_algorithm, _EMBEDDINGS)
-        self.output_path = output_place(self.name, self.output_path)
+        self.output_path = output_path(self.name, self.output_path)
         self.decompose()
 
     def decompose(self) -> list[ProcessingStage[Any, Any]]:

@@ -1,10 +1,15 @@
-"""Readers: the usual first stage of a pipeline. One file per format."""
+"""Readers: the usual first stage of a pipeline. `base.py` is for formats that Tamis does not read."""
 
-from tamis.stages.text.io.reader.arrow import ArrowReader, ArrowReaderStage
-from tamis.stages.text.io.reader.document import DocumentReader, DocumentReaderStage
+from tamis.stages.text.io.reader.files import (
+    ArrowReader,
+    ArrowReaderStage,
+    DocumentReader,
+    DocumentReaderStage,
+    TextReader,
+    TextReaderStage,
+)
 from tamis.stages.text.io.reader.jsonl import JsonlReader, JsonlReaderStage
 from tamis.stages.text.io.reader.parquet import ParquetReader, ParquetReaderStage
-from tamis.stages.text.io.reader.text import TextReader, TextReaderStage
 
 __all__ = [
     "ArrowReader",

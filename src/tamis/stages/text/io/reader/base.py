@@ -1,6 +1,6 @@
-"""Readers of one's own: subclass BaseFileReader for formats that Tamis does not know, and put a FilePartitioningStage before it.
+"""Base classes of custom readers: subclass BaseFileReader for a format that Tamis does not know, after a FilePartitioningStage.
 
-The readers that ship (jsonl, parquet) need none of this: the engine reads ranges of their files itself.
+The built-in readers do not use them: the engine reads ranges of their files itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tamis.tasks import DocumentBatch, FileGroupTask, Task
 
 @dataclass
 class ReaderOutput:
-    """What a reader found: a table or a frame, and what else the task is to carry."""
+    """The result of a reader: a table or a frame, and metadata for the task."""
 
     data: Any
     metadata: dict[str, Any] | None = None
@@ -27,9 +27,9 @@ class ReaderOutput:
 
 @dataclass(repr=False)
 class BaseReader(ProcessingStage[Task[Any], DocumentBatch]):
-    """Turns a task into documents by `read_task`. `fields`: only these come out; one that is not there is told.
+    """Turns a task into documents by `read_task`. `fields`: the documents have only these; a missing one is an error.
 
-    Where nothing was read the batch is empty, with `allow_empty` or without: an empty file has no documents, and is no error.
+    If nothing was read the batch is empty, with or without `allow_empty`: an empty file has no documents, which is not an error.
     """
 
     fields: Sequence[str] | None = None
@@ -44,9 +44,7 @@ class BaseReader(ProcessingStage[Task[Any], DocumentBatch]):
         self.name = self.name or type(self).__name__.lower()
         self.fields = check_fields(self.name, self.fields)
         if self._generate_ids or self._assign_ids:
-            raise UsageError(
-                f"{self.name}: ids are made by the deduplication workflows; add your own with the stage AddId"
-            )
+            raise UsageError(f"{self.name}: deduplication workflows assign ids; add others with the stage AddId")
 
     def outputs(self) -> tuple[list[str], list[str]]:
         return ["data"], list(self.fields or [])
@@ -56,22 +54,22 @@ class BaseReader(ProcessingStage[Task[Any], DocumentBatch]):
 
     @abstractmethod
     def read_task(self, task: Any, read_kwargs: Mapping[str, Any], fields: Sequence[str] | None) -> ReaderOutput | None:
-        """Read the documents of a task; None: there are none."""
+        """Read the documents of a task, or return None if there are none."""
 
     def process(self, task: Any) -> DocumentBatch:
         output = self.read_task(task, dict(self.read_kwargs), self.fields)
         if output is None or output.data is None:
-            nothing = pa.table({name: pa.array([], pa.string()) for name in self.fields or ()})
-            return DocumentBatch(task.dataset_name, nothing, task._stage_perf, dict(task._metadata))
+            empty = pa.table({name: pa.array([], pa.string()) for name in self.fields or ()})
+            return DocumentBatch(task.dataset_name, empty, task._stage_perf, dict(task._metadata))
         batch = DocumentBatch(
             task.dataset_name, output.data, task._stage_perf, {**task._metadata, **(output.metadata or {})}
         )
         if self.fields is None:
             return batch
-        there = batch.get_columns()
-        missing = [name for name in self.fields if name not in there]
+        columns = batch.get_columns()
+        missing = [name for name in self.fields if name not in columns]
         if missing and batch.num_items:
-            raise UsageError(f"{self.name}: there is no field {', '.join(missing)} in {task.data}; there are {there}")
+            raise UsageError(f"{self.name}: {task.data} has no field {', '.join(missing)}; it has {columns}")
         return batch.select(list(self.fields))
 
 

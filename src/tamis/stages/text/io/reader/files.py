@@ -1,4 +1,8 @@
-"""What the readers of files share: which files, in what partitions, which fields."""
+"""The base of the built-in readers, whose files the engine reads in ranges; and the readers of Arrow, of text, and of any mix.
+
+A reader is a composite of a FilePartitioningStage, which lists the files, and a stage that names their formats. Those of JSONL and
+Parquet are in `jsonl.py` and `parquet.py`.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,12 @@ from typing import Any, ClassVar, cast
 
 from tamis._lazy import pd
 from tamis.errors import UsageError
+from tamis.formats.registry import suffixes
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.io import Reader, ReadHints, check_fields, with_hints
 from tamis.stages.text.io.options import read_options
-from tamis.stages.text.io.reader.ids import CURRENT, Numbers, PlaceIds
+from tamis.stages.text.io.reader.ids import CURRENT, AddPositionIds, FileNumbers
 from tamis.tasks import DocumentBatch, EmptyTask, FileGroupTask
 
 
@@ -26,12 +31,12 @@ class FileReaderStage(Reader):
     name: str = "file_reader"
     _generate_ids: bool = False
     _assign_ids: bool = False
-    allow_empty: bool = False  # where nothing was read there are no documents, and that is no error
+    allow_empty: bool = False  # a parameter of NeMo Curator; an empty file has no documents, which is never an error
 
     def __post_init__(self) -> None:
         self.fields = check_fields(self.name, self.fields)
-        self.read_kwargs, fields = read_options(self.name, self.read_kwargs)
-        self.fields = self.fields or fields
+        self.read_kwargs, columns = read_options(self.name, self.read_kwargs)
+        self.fields = self.fields or columns
         if self._generate_ids or self._assign_ids:
             raise UsageError(
                 f"{self.name}: ids are added by the reader that names the files: JsonlReader, ParquetReader"
@@ -41,8 +46,8 @@ class FileReaderStage(Reader):
         self, paths: Sequence[str], read_kwargs: dict[str, Any] | None = None, fields: Sequence[str] | None = None
     ) -> Any:
         """Read all documents of these files as a frame, for use outside of a run."""
-        chosen = check_fields(self.name, fields) or self.fields
-        batches = type(self)(chosen, read_kwargs).process(FileGroupTask("", list(paths)))
+        columns = check_fields(self.name, fields) or self.fields
+        batches = type(self)(columns, read_kwargs).process(FileGroupTask("", list(paths)))
         if len(batches) == 1:
             return batches[0].to_pandas()
         return pd.concat([b.to_pandas() for b in batches], ignore_index=True) if batches else pd.DataFrame()
@@ -53,8 +58,10 @@ class FileReader(CompositeStage[EmptyTask, DocumentBatch]):
     """Reads files: a folder, a glob, a file or a list of these.
 
     `blocksize` bounds the decoded bytes of one partition (large files are split), `files_per_partition` groups whole
-    files; with neither, partitions follow from the memory budget. `fields`: only these come out.
-    Subclasses add the parameters that users know in another order for JSONL than for others, and name the stage that reads.
+    files; with neither, partitions follow from the memory budget. `fields`: the documents have only these.
+
+    Subclasses name the stage that reads, and declare `file_extensions`, `task_type`, `_generate_ids`, `_assign_ids`, `storage_options`
+    and `limit` in the order that callers of NeMo Curator's readers may rely on, which is not the same for all.
     """
 
     file_paths: str | Sequence[str]
@@ -68,20 +75,22 @@ class FileReader(CompositeStage[EmptyTask, DocumentBatch]):
 
     def __post_init__(self) -> None:
         super().__init__()
-        of: Any = self
-        if of.task_type != "document":
-            raise UsageError(f"{self.name}: task_type must be 'document', got {of.task_type!r}")
-        if of._generate_ids and of._assign_ids:
+        options: Any = self
+        if options.task_type != "document":
+            raise UsageError(f"{self.name}: task_type must be 'document', got {options.task_type!r}")
+        if options._generate_ids and options._assign_ids:
             raise UsageError(
                 f"{self.name}: give _generate_ids (new ids) or _assign_ids (those of the id generator), not both"
             )
         self._parts()
 
     def decompose(self) -> list[ProcessingStage[Any, Any]]:
-        parts, of = self._parts(), cast("Any", self)
-        return [*parts, PlaceIds(self._numbers(parts[0]))] if of._generate_ids or of._assign_ids else parts
+        parts, options = self._parts(), cast("Any", self)
+        if options._generate_ids or options._assign_ids:
+            return [*parts, AddPositionIds(self._file_numbers(parts[0]))]
+        return parts
 
-    def _numbers(self, files: Any) -> list[int]:
+    def _file_numbers(self, files: Any) -> list[int]:
         """Return the numbers of the input files, which the id generator of this program knows or assigns."""
         from tamis.formats.input_files.listing import list_files
 
@@ -91,19 +100,20 @@ class FileReader(CompositeStage[EmptyTask, DocumentBatch]):
                 f"{self.name}: _assign_ids takes ids from a generator; begin one with create_id_generator_actor(path)"
             )
         files.reach()
-        found = list_files(files.file_paths, files.suffixes(), files.limit, files.leave_out)
-        return (CURRENT[0] if CURRENT else Numbers()).of([os.fsdecode(p) for p in found.paths], known_only=assign)
+        listing = list_files(files.file_paths, files.suffixes(), files.limit, files.leave_out)
+        numbers = CURRENT[0] if CURRENT else FileNumbers()
+        return numbers.of([os.fsdecode(p) for p in listing.paths], known_only=assign)
 
     def _parts(self) -> list[ProcessingStage[Any, Any]]:
-        of: Any = self
+        options: Any = self
         reader = with_hints(self.reader(self.fields, self.read_kwargs), self.hints)
         files = FilePartitioningStage(
             self.file_paths,
             files_per_partition=self.files_per_partition,
             blocksize=self.blocksize,
-            file_extensions=of.file_extensions,
-            storage_options=of.storage_options or (self.read_kwargs or {}).get("storage_options"),
-            limit=of.limit,
+            file_extensions=options.file_extensions,
+            storage_options=options.storage_options or (self.read_kwargs or {}).get("storage_options"),
+            limit=options.limit,
         )
         files.leave_out = self.leave_out
         return [files, reader]
@@ -111,8 +121,7 @@ class FileReader(CompositeStage[EmptyTask, DocumentBatch]):
 
 @dataclass(repr=False)
 class RowsReader(FileReader):
-    """A reader of rows; a subclass gives the endings of files, a name and the stage that reads. ParquetReader and DocumentReader have the
-    same parameters in another order, which those who give them by position know."""
+    """A reader with parameters in the order of Tamis; a subclass sets extensions, a name and the stage that reads."""
 
     file_extensions: Sequence[str] = ()
     task_type: str = "document"
@@ -121,3 +130,65 @@ class RowsReader(FileReader):
     storage_options: dict[str, Any] | None = None
     limit: int | None = None
     name: str = "file_reader"
+
+
+@dataclass(repr=False)
+class ArrowReaderStage(FileReaderStage):
+    """Rows of Arrow files."""
+
+    name: str = "arrow_reader"
+    formats: ClassVar[tuple[str, ...]] = ("arrow",)
+
+
+@dataclass(repr=False)
+class ArrowReader(RowsReader):
+    """Read Arrow IPC files and streams (.arrow, .feather), such as those of Hugging Face datasets.
+
+    Parameters as in JsonlReader.
+    """
+
+    file_extensions: Sequence[str] = suffixes("arrow")
+    name: str = "arrow_reader"
+    reader: ClassVar[type[FileReaderStage]] = ArrowReaderStage
+
+
+@dataclass(repr=False)
+class TextReaderStage(FileReaderStage):
+    """Files of plain text."""
+
+    name: str = "text_reader"
+    formats: ClassVar[tuple[str, ...]] = ("text",)
+
+
+@dataclass(repr=False)
+class TextReader(RowsReader):
+    """Read plain text (.txt, .text, .md; also compressed), one document per file, with the fields `text` and `file_name`.
+
+    Parameters as in JsonlReader. Files that are not UTF-8, or larger than max_record, are quarantined.
+    """
+
+    file_extensions: Sequence[str] = suffixes("text")
+    name: str = "text_reader"
+    reader: ClassVar[type[FileReaderStage]] = TextReaderStage
+
+
+@dataclass(repr=False)
+class DocumentReaderStage(FileReaderStage):
+    """Any mix of JSONL, Parquet and Arrow files."""
+
+    name: str = "document_reader"
+    formats: ClassVar[tuple[str, ...]] = ("jsonl", "parquet", "arrow")
+
+
+@dataclass(repr=False)
+class DocumentReader(FileReader):
+    """Read any mix of JSONL, Parquet and Arrow files. Parameters as in JsonlReader."""
+
+    task_type: str = "document"
+    file_extensions: Sequence[str] = suffixes()
+    _generate_ids: bool = False
+    _assign_ids: bool = False
+    storage_options: dict[str, Any] | None = None
+    limit: int | None = None
+    name: str = "document_reader"
+    reader: ClassVar[type[FileReaderStage]] = DocumentReaderStage

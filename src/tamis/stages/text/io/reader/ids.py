@@ -1,7 +1,7 @@
-"""Whole numbers as ids of documents: a function of file and place, the same however the input is cut into partitions.
+"""Integer ids of documents: a function of file and position, independent of how the input is split into partitions.
 
-A document's number is that of its file times 2^40, plus the offset of its record (or the row of a Parquet file). Which file has
-which number is what an id generator keeps: `CURRENT` is the one of this program, as `create_id_generator_actor` made it.
+The id of a document is the number of its file times 2^40, plus the offset of its record (or the row of a Parquet file). An id
+generator assigns numbers to files: `CURRENT` is that of this program, which `create_id_generator_actor` creates.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ CURATOR_DEDUP_ID_STR = "_curator_dedup_id"
 OFFSET_BITS = 40  # files of up to 1 TB, 8 million of them
 
 
-class Numbers:
-    """Files by number, in the order in which they were met."""
+class FileNumbers:
+    """Files by number, in the order in which they were first seen."""
 
     def __init__(self, files: Sequence[str] = ()) -> None:
         self.files = list(files)
@@ -32,20 +32,20 @@ class Numbers:
             if path not in known:
                 if known_only:
                     raise UsageError(
-                        f"{path} has no ids: the id generator knows {len(self.files)} other files; give the input that the ids were "
-                        "made for, and the generator that was written then"
+                        f"{path} has no ids: the id generator knows {len(self.files)} other files; give the input that "
+                        "the ids were assigned for, and the generator that was written then"
                     )
                 known[path] = len(self.files)
                 self.files.append(path)
         return [known[path] for path in paths]
 
 
-CURRENT: list[Numbers] = []  # none, or the one
+CURRENT: list[FileNumbers] = []  # at most one
 
 
 @dataclass(repr=False)
-class PlaceIds(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Adds the column of ids. `numbers`: of the input files in the order of the run; None: as they come."""
+class AddPositionIds(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Adds the column of ids. `numbers`: those of the input files in the order of the run; None: 0, 1, ..."""
 
     numbers: list[int] | None = None
     name: str = "place_ids"
@@ -55,16 +55,16 @@ class PlaceIds(ProcessingStage[DocumentBatch, DocumentBatch]):
         files, offsets = batch.places()
         if self.numbers is not None:
             files = np.asarray(self.numbers, np.int64)[files]
-        return batch.with_column(CURATOR_DEDUP_ID_STR, pa.array(numbers_of(files, offsets)))
+        return batch.with_column(CURATOR_DEDUP_ID_STR, pa.array(ids_of(files, offsets)))
 
 
-def numbers_of(files: Any, offsets: Any) -> np.ndarray[Any, Any]:
-    """Ids of documents at these places."""
-    made: np.ndarray[Any, Any] = (np.asarray(files, np.int64) << OFFSET_BITS) | np.asarray(offsets, np.int64)
-    return made
+def ids_of(files: Any, offsets: Any) -> np.ndarray[Any, Any]:
+    """Return the ids of documents at these positions."""
+    ids: np.ndarray[Any, Any] = (np.asarray(files, np.int64) << OFFSET_BITS) | np.asarray(offsets, np.int64)
+    return ids
 
 
-def places_of(numbers: Any) -> tuple[Any, Any]:
-    """Return the files and offsets that ids name."""
-    ids = np.asarray(numbers, np.int64)
-    return ids >> OFFSET_BITS, ids & ((1 << OFFSET_BITS) - 1)
+def positions_of(ids: Any) -> tuple[Any, Any]:
+    """Return the files and offsets that ids stand for."""
+    array = np.asarray(ids, np.int64)
+    return array >> OFFSET_BITS, array & ((1 << OFFSET_BITS) - 1)

@@ -23,8 +23,8 @@ class JsonlReader(FileReader):
     """Read JSONL files: a folder, a glob, a file or a list of these.
 
     `blocksize` bounds the decoded bytes of one partition (large files are split), `files_per_partition` groups whole
-    files; with neither, partitions follow from the memory budget. `fields`: only these come out.
-    `_generate_ids`, `_assign_ids`: with a column of whole numbers as ids (ids.py).
+    files; with neither, partitions follow from the memory budget. `fields`: the documents have only these.
+    `_generate_ids`, `_assign_ids`: add a column of integer ids (ids.py).
     """
 
     task_type: str = "document"

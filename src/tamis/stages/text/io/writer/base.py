@@ -1,6 +1,6 @@
-"""Writers of one's own: subclass BaseWriter for formats that Tamis does not write.
+"""The base class of custom writers: subclass BaseWriter for a format that Tamis does not write.
 
-The writers that ship (jsonl, parquet) need none of this: the engine writes and commits their files itself.
+In a run, the built-in writers do not use it: the engine writes and commits their files itself.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _MODES = ("ignore", "append", "error")
 
 @dataclass(repr=False)
 class BaseWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
-    """Writes a file for each batch, whole or not at all, by `write_data`. The name says what is in it and where it comes from.
+    """Writes a file for each batch, completely or not at all, by `write_data`; its name follows from its documents.
 
-    A repeated attempt at the same documents replaces its own file. `mode`: "ignore" and "append" write beside what is there,
-    "error" refuses a folder that is not empty. `append_mode_implemented` is what a writer may say of itself; all can append here.
+    A retry of the same documents replaces its own file. `mode`: "ignore" and "append" write next to existing files, "error"
+    rejects a folder that is not empty. `append_mode_implemented` is a parameter of NeMo Curator; every writer can append.
     """
 
     path: str
@@ -43,13 +43,11 @@ class BaseWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
 
     def __post_init__(self) -> None:
         if "://" in os.fspath(self.path):
-            raise UsageError(
-                f"{self.name}: {self.path}: remote paths are not written by this version; give a local folder"
-            )
+            raise UsageError(f"{self.name}: {self.path}: cannot write to remote paths; give a local folder")
         if self.mode == "overwrite":
             raise UsageError(
-                f"{self.name}: mode 'overwrite' would also remove what an interrupted run of the same job wrote; empty the folder "
-                "before the job, e.g. with tamis.utils.file_utils.create_or_overwrite_dir"
+                f"{self.name}: mode 'overwrite' would also remove what an interrupted run of the same job wrote; empty "
+                "the folder before the job, e.g. with tamis.utils.file_utils.create_or_overwrite_dir"
             )
         check_choice(f"{self.name}: mode", self.mode, _MODES)
         self.path = os.path.abspath(os.path.expanduser(self.path))
@@ -86,20 +84,20 @@ class BaseWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
     def name_of(self, task: DocumentBatch) -> str:
         """Return the file name for a batch, the same for the same documents from the same input location.
 
-        A repeated attempt thus replaces its own files. If the origin of the documents is unknown, return a new
-        name: equal batches must not replace each other.
+        A retry thus replaces its own files. If the origin of the documents is unknown, return a new name: equal
+        batches must not replace each other.
         """
         numbers, offsets = task.places()
         sources = task._metadata.get("source_files", ())
         if not sources and not (numbers >= 0).any():
             return uuid.uuid4().hex[:24]
         digest = hashlib.blake2b(numbers.tobytes() + offsets.tobytes(), digest_size=12)
-        for text in (*sources, *self._told_apart_by(task)):
+        for text in (*sources, *self._identity_of(task)):
             data = b"" if text is None else str(text).encode("utf-8", "surrogatepass")
             digest.update(len(data).to_bytes(8, "little") + data)
         return digest.hexdigest()
 
-    def _told_apart_by(self, task: DocumentBatch) -> list[Any]:
-        """Values that differ between batches of the same source."""
+    def _identity_of(self, task: DocumentBatch) -> list[Any]:
+        """Return values that differ between batches of the same source."""
         columns = task.get_columns()
         return task.column(columns[0]).to_pylist() if columns else []

@@ -1,4 +1,4 @@
-"""MegatronTokenizerWriter: documents as tokens, in the files that Megatron trains from. Needs the extra `models`."""
+"""MegatronTokenizerWriter: documents as token ids, in the files that Megatron trains on. Needs the extra `models`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tamis._lazy import np
 from tamis.errors import UsageError
 from tamis.formats.megatron.index import token_type, write_index
 from tamis.secrets import Secret
-from tamis.stages.io import refuse_unknown
+from tamis.stages.io import check_options
 from tamis.stages.text.io.writer.base import BaseWriter
 from tamis.stages.text.io.writer.utils import batched
 from tamis.stages.text.models.pretrained import IF_TRUSTED, from_pretrained, tokenizer_fingerprint
@@ -25,10 +25,9 @@ ENDINGS = (".bin", ".idx")
 class MegatronTokenizerWriter(BaseWriter):
     """Writes a pair of .bin and .idx files for each batch. Documents without text have no tokens.
 
-    `model_identifier`: a Hugging Face model, or a folder with a tokenizer. It is looked up in the local cache, and downloaded
-    where it is not there. `append_eod`: put the end-of-sequence token behind each document. Merge the pairs with
-    `tamis.utils.merge_file_prefixes`. Code that a model brings along is refused, unless `transformers_init_kwargs` has
-    `trust_remote_code=True`.
+    `model_identifier`: a Hugging Face model, which is downloaded unless it is in the local cache, or a folder with a tokenizer.
+    `append_eod`: append the end-of-sequence token to each document. Merge the pairs with `tamis.utils.merge_file_prefixes`. Code
+    that comes with a model is refused, unless `transformers_init_kwargs` has `trust_remote_code=True`.
     """
 
     file_extension: Sequence[str] = ENDINGS
@@ -55,7 +54,7 @@ class MegatronTokenizerWriter(BaseWriter):
             )
         if "local_files_only" in self.transformers_init_kwargs:
             raise UsageError(f"{self.name}: local_files_only cannot be passed in transformers_init_kwargs")
-        refuse_unknown(self.name, "write_kwargs", self.write_kwargs, ())
+        check_options(self.name, "write_kwargs", self.write_kwargs, ())
         super().__post_init__()
         self._token = None if hf_token is None else Secret(hf_token)
         self._tokenizer: Any = None
@@ -68,11 +67,11 @@ class MegatronTokenizerWriter(BaseWriter):
         return tokenizer_fingerprint(str(self.model_identifier), settings) or ""
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
-        """Once per machine: the only place that may use the network."""
+        """Fetch the tokenizer once per machine: the only method that may use the network."""
         self._from_pretrained(local_files_only=False)
 
     def setup(self, worker_metadata: Any = None) -> None:
-        """Once per worker, from what is on this machine."""
+        """Load the tokenizer in a worker, from the local cache."""
         self._tokenizer = self._from_pretrained(local_files_only=True)
 
     def teardown(self) -> None:
@@ -107,14 +106,14 @@ class MegatronTokenizerWriter(BaseWriter):
     def write_data(  # type: ignore[override]
         self, tokens_batch: Sequence[Sequence[int]], sequence_lengths: list[int], file: BinaryIO, dtype: str
     ) -> None:
-        """Append tokens to a .bin file, and their numbers to `sequence_lengths`."""
+        """Append tokens to a .bin file, and the number of each sequence to `sequence_lengths`."""
         end = [self._tokenizer.eos_token_id] if self.append_eod else []
         for tokens in tokens_batch:
             ids = np.array([*tokens, *end], np.int64)
             info = np.iinfo(dtype)
             if len(ids) and (ids.min() < info.min or ids.max() > info.max):
                 raise UsageError(
-                    f"{self.name}: token {ids.max()} does not fit into {dtype}; the tokenizer tells a smaller vocabulary"
+                    f"{self.name}: token {ids.max()} does not fit into {dtype}; the tokenizer reports a smaller vocabulary"
                 )
             file.write(ids.astype(np.dtype(dtype).newbyteorder("<")).tobytes())
             sequence_lengths.append(len(ids))
@@ -135,7 +134,7 @@ class MegatronTokenizerWriter(BaseWriter):
         )
         return list(encoded["input_ids"])
 
-    def _told_apart_by(self, task: DocumentBatch) -> list[Any]:
+    def _identity_of(self, task: DocumentBatch) -> list[Any]:
         return list(task.texts(self.text_field).to_pylist())
 
     def _from_pretrained(self, local_files_only: bool) -> Any:

@@ -12,13 +12,13 @@ T = TypeVar("T")
 
 
 def batched(iterable: Iterable[T], n: int) -> Iterator[tuple[T, ...]]:
-    """Neighbours, `n` at a time; the last may be fewer.
+    """Yield consecutive items as tuples of `n`; the last may have fewer.
 
     >>> list(batched("abcde", 2))
     [('a', 'b'), ('c', 'd'), ('e',)]
     """
     if n < 1:
         raise UsageError(f"batched: expected n of at least 1, got {n}")
-    rest = iter(iterable)
-    while group := tuple(islice(rest, n)):
+    iterator = iter(iterable)
+    while group := tuple(islice(iterator, n)):
         yield group
