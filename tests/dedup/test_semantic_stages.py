@@ -228,7 +228,10 @@ def test_wrong_parameters_and_folders(tmp_path: Path) -> None:
             "pairwise_batch_size: expected",
         ),
         (lambda: IdentifyDuplicatesStage("out", 3), "eps"),
-        (lambda: IdentifyDuplicatesStage("out", 0.1, read_kwargs={"filters": []}), r"unknown read_kwargs \['filters'\]"),
+        (
+            lambda: IdentifyDuplicatesStage("out", 0.1, read_kwargs={"filters": []}),
+            r"unknown read_kwargs \['filters'\]",
+        ),
         (lambda: KMeansStage(2, "id", "e", str(tmp_path), "out", read_kwargs={"columns": ["x"]}), "columns is refused"),
         (lambda: KMeansStage(2, "id", "e", str(tmp_path), "out", fit_data_fraction=0), "fit_data_fraction: expected"),
     ):
