@@ -18,7 +18,7 @@ def run(texts: list[str], device: str, tiny: bool) -> dict[str, Any]:
 
     from tamis.dedup.exact import gpu_hash
     from tamis.dedup.fuzzy import gpu_sketch
-    from tamis.dedup.fuzzy.sketching import Sketch
+    from tamis.dedup.fuzzy.stages import Sketch
     from tamis.dedup.keys import text_hashes
     from tamis.kernels.buffers import string_buffers
 

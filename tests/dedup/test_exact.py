@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis.backends.local import InProcessExecutor, LocalExecutor
-from tamis.dedup.exact.hashing import DocumentHashes
+from tamis.dedup.exact.stages import DocumentHashes
 from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.dedup.keys import numbers_of
 from tamis.engine.worker import read as reading

@@ -17,7 +17,7 @@ import xxhash
 
 from tamis.backends.local import InProcessExecutor
 from tamis.dedup.exact.gpu_hash import SOURCE, choose
-from tamis.dedup.exact.hashing import DocumentHashes
+from tamis.dedup.exact.stages import DocumentHashes
 from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.dedup.keys import text_hashes
 from tamis.errors import UsageError

@@ -18,7 +18,7 @@ import pytest
 from tamis.backends.local import InProcessExecutor
 from tamis.dedup.fuzzy import gpu_sketch
 from tamis.dedup.fuzzy.gpu_sketch import SOURCE, Differs, Sketcher, check, choose, definitions, on_cpu
-from tamis.dedup.fuzzy.sketching import DocumentSketches, Sketch
+from tamis.dedup.fuzzy.stages import DocumentSketches, Sketch
 from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
 from tamis.errors import MissingExtra, UsageError
 from tamis.kernels.buffers import string_buffers
@@ -161,7 +161,7 @@ def test_a_worker_that_cannot_use_its_gpu_falls_back_unless_the_gpu_was_asked_fo
 def test_the_gpu_asked_for_is_asked_for_on_workers_too() -> None:
     for backend in ("gpu", "auto"):
         (stage, _bands), *_ = RemoveFuzzyDuplicates(None, "o", "i", backend=backend)._keys_of(20, True)
-        assert stage._made_on == backend
+        assert stage._backend == backend
 
 
 def test_a_run_says_where_and_a_stage_on_gpus_is_the_same_stage(

@@ -26,8 +26,8 @@ import tamis
 from tamis.backends.local import InProcessExecutor, LocalExecutor
 from tamis.dedup.lines import solver as solver
 from tamis.dedup.lines import units as units_module
-from tamis.dedup.lines.hashing import MODES
 from tamis.dedup.lines.keys import UnitKeys
+from tamis.dedup.lines.stages import MODES
 from tamis.dedup.lines.table import cut_out, cuts_of
 from tamis.dedup.lines.units import split_units
 from tamis.dedup.solver import SolverRun

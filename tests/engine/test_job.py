@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tamis.dedup.exact.hashing import DocumentHashes
-from tamis.dedup.fuzzy.sketching import DocumentSketches
+from tamis.dedup.exact.stages import DocumentHashes
+from tamis.dedup.fuzzy.stages import DocumentSketches
 from tamis.engine.job import Job, make_job
 from tamis.errors import PipelineError
 from tamis.stages.base import ProcessingStage

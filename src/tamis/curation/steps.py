@@ -122,7 +122,7 @@ class DuplicateLines(Deduplication):
     kind = LINES
 
     def removal(self, table: str, paths: str) -> ProcessingStage[Any, Any]:
-        from tamis.dedup.lines.cutting import CutUnits
+        from tamis.dedup.lines.stages import CutUnits
 
         return CutUnits(table, self.text_field, self.unit, self.min_left_chars, self.cut_field, name=self.name)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tamis.dedup.exact.gpu_hash import choose
-from tamis.dedup.exact.hashing import DocumentHashes
+from tamis.dedup.exact.stages import DocumentHashes
 from tamis.dedup.kinds import EXACT
 from tamis.dedup.nemo_compat.finding import FindingWorkflow
 from tamis.dedup.normalization import NORMALIZATION_VERSION

@@ -1,5 +1,7 @@
-"""Texts of candidates by document number, read one by one with pread: out of plain JSONL input itself, where each document's place
-is known, or out of files that a second pass wrote, compressed, where the input cannot be read by place.
+"""Texts of candidates by document number, read one by one with pread.
+
+They are read from plain JSONL input itself, where the position of each document is known, or from compressed files that a second
+pass wrote, where the input cannot be read by position.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from tamis.tasks import DocumentBatch
 _MAX_TEXT_BYTES = 1 << 32
 _STEP = 1 << 14
 _LINE_FEED = 10
-_GAP = 1 << 14  # bytes that are read and not needed, rather than asking a store once more
+_GAP = 1 << 14  # unneeded bytes that are read to save a request to a store
 _LOT_BYTES = 12 << 20  # of records that are parsed at once
 
 
@@ -43,7 +45,7 @@ class StoredTexts(ABC):
 
     @abstractmethod
     def array(self, numbers: NDArray[np.uint32]) -> pa.Array:
-        """Texts of several documents, in this order, as one Arrow array without nulls."""
+        """Return the texts of several documents, in this order, as one Arrow array without nulls."""
 
     def lot(self, numbers: NDArray[np.uint32]) -> tuple[pa.Array, NDArray[np.int64]]:
         """Return the texts in the order they are read, and the position of each of `numbers` therein.
@@ -54,9 +56,9 @@ class StoredTexts(ABC):
 
     def another(self) -> Self:
         """Return a reader of the same texts for another thread."""
-        made = copy.copy(self)
-        made._open = {}
-        return made
+        other = copy.copy(self)
+        other._open = {}
+        return other
 
     def close(self) -> None:
         for file in self._open.values():
@@ -72,12 +74,12 @@ class StoredTexts(ABC):
 
 
 class InputTexts(StoredTexts):
-    """Texts of plain JSONL files. `places`: a table of places (decisions.py) of `numbers`; `mode`: how texts are normalised."""
+    """Texts of plain JSONL files. `places`: their positions (decisions.py) by `numbers`; `mode`: of normalisation."""
 
     def __init__(self, paths: Sequence[str], places: str, numbers: NDArray[np.uint32], field: str, mode: str) -> None:
         super().__init__()
         self._paths, self._numbers, self._field, self._mode = list(paths), numbers, field, mode
-        self._read, self._read_at, self._read_path = b"", 0, ""
+        self._read, self._read_offset, self._read_path = b"", 0, ""
         places = placed(places)
         self._file_of, self._offset = (_column(os.path.join(places, f"{n}.npy")) for n in ("file", "offset"))
         sizes = os.path.join(places, "record_bytes.npy")
@@ -99,7 +101,7 @@ class InputTexts(StoredTexts):
         return pa.concat_arrays(texts) if texts else pa.array([], pa.large_string()), back
 
     def _searched(self, rows: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.uint8], int]]:
-        """Records, and how many, as many at a time as are parsed at once: they may hold far more than their text."""
+        """Yield records and their count, some at a time: they may be far larger than their texts."""
         lines: list[bytes] = []
         n_bytes = 0
         for row in rows.tolist():
@@ -124,15 +126,15 @@ class InputTexts(StoredTexts):
             some = rows[first:last]
             records = np.empty(int(ends[last - 1]) - before, np.uint8)
             view: memoryview = memoryview(records)  # type: ignore[arg-type]
-            at = 0
+            position = 0
             for file, offset, size in zip(
                 self._file_of[some].tolist(), self._offset[some].tolist(), sizes[some].tolist(), strict=True
             ):
-                n = os.preadv(self._file(self._paths[file]), [view[at : at + size]], offset)
+                n = os.preadv(self._file(self._paths[file]), [view[position : position + size]], offset)
                 if n != size:
                     raise FormatError("the input changed after it was compared; start over with fresh (--fresh)")
-                view[at + size] = _LINE_FEED
-                at += size + 1
+                view[position + size] = _LINE_FEED
+                position += size + 1
             yield records, len(some)
             first = last
 
@@ -149,14 +151,14 @@ class InputTexts(StoredTexts):
 
         Neighbouring lines are often in the part that was read last.
         """
-        at = offset - self._read_at
-        if path == self._read_path and 0 <= at < len(self._read):
-            end = self._read.find(b"\n", at)
+        start = offset - self._read_offset
+        if path == self._read_path and 0 <= start < len(self._read):
+            end = self._read.find(b"\n", start)
             if end >= 0:
-                return self._read[at:end]
+                return self._read[start:end]
         pieces, step = [], _STEP
         while piece := os.pread(self._file(path), step, offset):
-            self._read, self._read_at, self._read_path = piece, offset, path
+            self._read, self._read_offset, self._read_path = piece, offset, path
             end = piece.find(b"\n")
             if end >= 0:
                 pieces.append(piece[:end])
@@ -168,7 +170,7 @@ class InputTexts(StoredTexts):
 
 
 class Texts(StoredTexts):
-    """`numbers`: the candidates, ascending, in the order of the input: that of the rows of all files."""
+    """Texts that a second pass wrote. `numbers`: the candidates, ascending, in the order of the rows of all files."""
 
     def __init__(self, paths: Sequence[str], numbers: NDArray[np.uint32]) -> None:
         super().__init__()
@@ -179,18 +181,16 @@ class Texts(StoredTexts):
         self._starts = np.concatenate([np.empty(0, np.int64), *(at + np.append(0, ends[:-1]) for _, at, ends in runs)])
         self._sizes = np.concatenate([np.empty(0, np.int64), *(np.diff(ends, prepend=0) for *_, ends in runs)])
         if int(self._first[-1]) != len(numbers):
-            raise FormatError(
-                f"the texts of {len(numbers)} documents were to be compared, {int(self._first[-1])} are there"
-            )
+            raise FormatError(f"{len(numbers)} texts of candidates expected, {int(self._first[-1])} found")
         self._numbers = numbers
 
     def array(self, numbers: NDArray[np.uint32]) -> pa.Array:
-        """Held once, besides the one that is being read."""
+        """Return the texts of these documents; each is held once, besides the one that is being read."""
         data, offsets = bytearray(), np.zeros(len(numbers) + 1, np.int64)
         rows = np.searchsorted(self._numbers, numbers)
-        strange = (rows >= len(self._numbers)) | (self._numbers[np.minimum(rows, len(self._numbers) - 1)] != numbers)
-        if strange.any():
-            raise FormatError(f"document {numbers[strange][0]} is no candidate")
+        unknown = (rows >= len(self._numbers)) | (self._numbers[np.minimum(rows, len(self._numbers) - 1)] != numbers)
+        if unknown.any():
+            raise FormatError(f"document {numbers[unknown][0]} is no candidate")
         for i, (path, packed) in enumerate(self._packed(rows)):
             try:
                 data += zstd.unpack(packed, _MAX_TEXT_BYTES)
@@ -215,25 +215,25 @@ class Texts(StoredTexts):
         first = np.ones(len(order), bool)
         first[1:] = (of_file[1:] != of_file[:-1]) | (starts[1:] - ends[:-1] > _GAP)
         cuts = [*np.flatnonzero(first).tolist(), len(order)]
-        found: list[bytes] = [b""] * len(order)
+        texts: list[bytes] = [b""] * len(order)
 
         def read(span: tuple[int, int]) -> None:
             a, b = span
-            held = np.empty(int(ends[b - 1] - starts[a]), np.uint8)
-            read_into(self._paths[of_file[a]], int(starts[a]), held)
+            data = np.empty(int(ends[b - 1] - starts[a]), np.uint8)
+            read_into(self._paths[of_file[a]], int(starts[a]), data)
             for k in range(a, b):
-                found[order[k]] = held[starts[k] - starts[a] : ends[k] - starts[a]].tobytes()
+                texts[order[k]] = data[starts[k] - starts[a] : ends[k] - starts[a]].tobytes()
 
         for _ in ahead(read, itertools.pairwise(cuts), is_far=True):
             pass
-        yield from ((self._paths[file], packed) for file, packed in zip(of.tolist(), found, strict=True))
+        yield from ((self._paths[file], packed) for file, packed in zip(of.tolist(), texts, strict=True))
 
 
 def _column(path: str) -> NDArray[Any]:
-    found = npy(path)
-    return found.read(0, len(found))
+    array = npy(path)
+    return array.read(0, len(array))
 
 
 def _run_of(batch: BatchPlaces, first: tuple[int, int]) -> tuple[str, int, NDArray[np.int64]]:
-    """(path, place of the texts' bytes in the file, ends of the texts) of a record batch."""
+    """Return the path of a record batch, the offset of its texts in the file, and their ends."""
     return batch.path, batch.data_at("text"), batch.ends("text").read(1, batch.n_rows + 1)

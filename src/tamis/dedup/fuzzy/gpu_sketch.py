@@ -1,7 +1,8 @@
-"""Sketches on a GPU, key for key what the CPU's kernel gives; and which of the two is faster here, measured.
+"""Sketches on a GPU, with the same keys as the CPU's kernel, and the choice between the two by measuring them.
 
-The kernel is in sketch.cu, compiled when it is first used (cupy, NVRTC); a test compiles the same file for the CPU and compares it with the CPU's kernel.
-Documents that are long or not well-formed, and shingles of words, are left to the CPU. Before it is used, it is compared with the CPU on some documents.
+The kernel is in sketch.cu, compiled at first use (cupy, NVRTC); a test compiles the same file for the CPU and compares it with the
+CPU's kernel. The CPU sketches documents that are long or not well-formed, and shingles of words. Before a GPU is used, its keys
+of some documents are compared with the CPU's.
 """
 
 from __future__ import annotations
@@ -15,21 +16,21 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from tamis._lazy import np, pa
-from tamis.dedup.exact.gpu_hash import Choice, measure_apart
+from tamis.dedup.exact.gpu_hash import BackendChoice, measure_apart
 from tamis.errors import MissingExtra, TamisError, UsageError
 from tamis.memory.gpu import count_gpus
 
 if TYPE_CHECKING:
-    from tamis.dedup.fuzzy.sketching import Sketch
+    from tamis.dedup.fuzzy.stages import Sketch
     from tamis.kernels.buffers import StringBuffers
 
     Array = np.ndarray[Any, Any]
 
 SOURCE = Path(__file__).with_name("sketch.cu")
-MAX_BINS = 1024  # they lie in shared memory
-LONGEST_BYTES = 1 << 20  # a longer document would keep one block of threads busy while the others have nothing to do
+MAX_BINS = 1024  # in shared memory
+LONGEST_BYTES = 1 << 20  # a longer document would keep one block of threads busy while the others are idle
 _MAX_BLOCKS = 1 << 16
-_TRIED_BYTES, _TRIED_TEXT = 32 << 20, 4000
+_SAMPLE_BYTES, _SAMPLE_TEXT_BYTES = 32 << 20, 4000
 
 
 class Differs(TamisError):
@@ -40,7 +41,7 @@ def _missing() -> MissingExtra:
     return MissingExtra("--backend gpu (sketches on a GPU)", "gpu")
 
 
-def why_not(sketch: Sketch) -> str:
+def obstacle(sketch: Sketch) -> str:
     """Return why a sketch cannot be computed on a GPU, as part of a sentence; empty if it can."""
     if sketch.unit != "char":
         return "shingles of words are made on the CPU"
@@ -57,7 +58,7 @@ def definitions(sketch: Sketch) -> list[str]:
 
 
 class GpuSketcher:
-    """Called like band_keys, with the buffers of texts: (keys[document, band], shingles of each)."""
+    """Like band_keys, on a GPU: (keys[document, band], shingles of each) from the buffers of texts."""
 
     def __init__(self, sketch: Sketch) -> None:
         try:
@@ -82,19 +83,19 @@ class GpuSketcher:
     ) -> tuple[Array, Array]:
         cupy, n_rows = self._cupy, len(starts)
         keys, counts = cupy.empty((n_rows, bands), cupy.uint64), cupy.empty(n_rows, cupy.int64)
-        there = [cupy.asarray(x) for x in (data if len(data) else np.zeros(1, np.uint8), starts, ends)]
-        arguments = (*there, np.int64(n_rows), np.int32(n), power, seed, keys, counts)
+        device_arrays = [cupy.asarray(x) for x in (data if len(data) else np.zeros(1, np.uint8), starts, ends)]
+        arguments = (*device_arrays, np.int64(n_rows), np.int32(n), power, seed, keys, counts)
         self._kernel((min(n_rows, _MAX_BLOCKS),), (128,), arguments)
         return cupy.asnumpy(keys), cupy.asnumpy(counts)
 
 
 class Sketcher:
-    """What is the same wherever sketch.cu runs: which documents go there, and what becomes of the others. `launch` runs the kernel."""
+    """Divides documents between sketch.cu, wherever it runs, and the CPU's kernel. `launch` runs sketch.cu."""
 
     def __init__(self, sketch: Sketch, launch: Callable[..., tuple[Array, Array]]) -> None:
         from tamis.kernels.sketch._documents import shingling
 
-        if reason := why_not(sketch):
+        if reason := obstacle(sketch):
             raise UsageError(f"--backend gpu: {reason}; use --backend cpu")
         self.sketch, self._launch = sketch, launch
         self._plan = shingling("band_keys", sketch.n, "char", sketch.seed)
@@ -103,17 +104,23 @@ class Sketcher:
         starts, ends = parts.spans()
         keys = np.zeros((len(starts), self.sketch.bands), np.uint64)
         n_shingles = np.full(len(starts), -1, np.int64)
-        there = np.flatnonzero(ends - starts <= LONGEST_BYTES)
-        if len(there):
-            first, last = int(starts[there].min()), int(ends[there].max())
+        on_device = np.flatnonzero(ends - starts <= LONGEST_BYTES)
+        if len(on_device):
+            first, last = int(starts[on_device].min()), int(ends[on_device].max())
             data = np.ascontiguousarray(parts.data[first:last])
             plan = self._plan
-            keys[there], n_shingles[there] = self._launch(
-                data, starts[there] - first, ends[there] - first, plan.n, plan.power, plan.seed, self.sketch.bands
+            keys[on_device], n_shingles[on_device] = self._launch(
+                data,
+                starts[on_device] - first,
+                ends[on_device] - first,
+                plan.n,
+                plan.power,
+                plan.seed,
+                self.sketch.bands,
             )
-        here = np.flatnonzero(n_shingles < 0)  # too long, or not well-formed
-        if len(here):
-            keys[here], n_shingles[here] = on_cpu(self.sketch, parts, here)
+        others = np.flatnonzero(n_shingles < 0)  # too long, or not well-formed
+        if len(others):
+            keys[others], n_shingles[others] = on_cpu(self.sketch, parts, others)
         return keys, n_shingles
 
 
@@ -132,7 +139,7 @@ def on_cpu(sketch: Sketch, parts: StringBuffers, rows: Array | None = None) -> t
 
 
 def check(sketcher: Sketcher) -> None:
-    """Compare with the CPU on documents of all kinds. Differs where a key is another."""
+    """Compare with the CPU on documents of all kinds; raise Differs if a key is another."""
     from tamis.kernels.buffers import string_buffers
 
     words = "the quick brown fox jumps over a lazy dog while größere 中文 texts 😀 wait, and wait; "
@@ -145,7 +152,7 @@ def check(sketcher: Sketcher) -> None:
 
 def choose(
     backend: str, sketch: Sketch, n_cores: int, n_gpus: int | None = None, measured: Callable[..., Any] | None = None
-) -> Choice:
+) -> BackendChoice:
     """Choose where sketches are computed.
 
     `gpu`: on the GPU, unless it gives other keys than the CPU (an error if it cannot be used at all); `auto`:
@@ -153,32 +160,30 @@ def choose(
     """
     n_gpus = count_gpus() if n_gpus is None else n_gpus
     if backend == "cpu":
-        return Choice("cpu", "as asked for")
-    reason = why_not(sketch)
+        return BackendChoice("cpu", "as asked for")
+    reason = obstacle(sketch)
     if backend == "gpu" and (reason or not n_gpus):
         raise UsageError(f"--backend gpu: {reason or 'this machine has no GPU'}; use --backend cpu, or auto")
     if reason or not n_gpus:
-        return Choice("cpu", reason or "there is no GPU")
-    told = (measured or measure)(sketch)
-    if "gpu" not in told:
-        error = str(told.get("error", "it told nothing"))
+        return BackendChoice("cpu", reason or "there is no GPU")
+    rates = (measured or measure)(sketch)
+    if "gpu" not in rates:
+        error = str(rates.get("error", "it reported nothing"))
         kind = error.partition(":")[0]
         if backend == "gpu" and kind == MissingExtra.__name__:
             raise _missing()
         if backend == "gpu" and kind != Differs.__name__:
-            raise UsageError(
-                f"--backend gpu: the GPU cannot be used: {error}; mend that, or use --backend cpu, or auto"
-            )
-        return Choice("cpu", f"the GPU cannot be used: {error}")
-    cpu, gpu = told["cpu"] * n_cores / 1e9, told["gpu"] * n_gpus / 1e9
-    rates = f"{n_cores} cores sketch {cpu:.1f} GB/s, the GPU {gpu:.1f} GB/s with the copies to it"
+            raise UsageError(f"--backend gpu: the GPU cannot be used: {error}; fix that, or use --backend cpu, or auto")
+        return BackendChoice("cpu", f"the GPU cannot be used: {error}")
+    cpu, gpu = rates["cpu"] * n_cores / 1e9, rates["gpu"] * n_gpus / 1e9
+    measurement = f"measured: {n_cores} cores sketch {cpu:.1f} GB/s, the GPU {gpu:.1f} GB/s with the copies to it"
     if backend == "gpu":
-        return Choice("gpu", f"as asked for; measured: {rates}")
-    return Choice("gpu" if gpu > cpu else "cpu", f"measured: {rates}")
+        return BackendChoice("gpu", f"as asked for; {measurement}")
+    return BackendChoice("gpu" if gpu > cpu else "cpu", measurement)
 
 
 def measure(sketch: Sketch) -> dict[str, Any]:
-    """Bytes per second of a core and of a GPU."""
+    """Measure the bytes per second of a core and of a GPU, in another process."""
     return measure_apart(__name__, json.dumps(vars(sketch)))
 
 
@@ -186,29 +191,29 @@ def measure_here(sketch: Sketch) -> dict[str, Any]:
     """Measure bytes per second of a core and of a GPU, in this process."""
     from tamis.kernels.buffers import StringBuffers
 
-    data = np.random.default_rng(0).integers(97, 123, _TRIED_BYTES, np.uint8)
+    data = np.random.default_rng(0).integers(97, 123, _SAMPLE_BYTES, np.uint8)
     data[::6] = 32
-    offsets = np.append(np.arange(0, len(data), _TRIED_TEXT, dtype=np.int64), len(data))
+    offsets = np.append(np.arange(0, len(data), _SAMPLE_TEXT_BYTES, dtype=np.int64), len(data))
     parts = StringBuffers(offsets, data, None)
     few = StringBuffers(offsets[: len(offsets) // 4], data, None)
     on_cpu(sketch, StringBuffers(offsets[:2], data, None))
     began = time.perf_counter()
     on_cpu(sketch, few)
-    told: dict[str, Any] = {"cpu": int(few.offsets[-1]) / (time.perf_counter() - began)}
+    rates: dict[str, Any] = {"cpu": int(few.offsets[-1]) / (time.perf_counter() - began)}
     try:
         sketcher = GpuSketcher(sketch)
         sketcher(parts)
         began = time.perf_counter()
         sketcher(parts)
-        told["gpu"] = len(data) / (time.perf_counter() - began)
-    except Exception as exc:  # whatever the libraries raise: then the CPU it is
-        told["error"] = f"{type(exc).__name__}: {str(exc)[:200]}"
-    return told
+        rates["gpu"] = len(data) / (time.perf_counter() - began)
+    except Exception as exc:  # whatever the libraries raise, the CPU is used then
+        rates["error"] = f"{type(exc).__name__}: {str(exc)[:200]}"
+    return rates
 
 
 def _main() -> None:
-    asked: Any = SimpleNamespace(**json.loads(sys.argv[1]))  # a Sketch, by its fields
-    print(json.dumps(measure_here(asked)))
+    sketch: Any = SimpleNamespace(**json.loads(sys.argv[1]))  # a Sketch, by its fields
+    print(json.dumps(measure_here(sketch)))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Which documents of a component really resemble one that stays.
+"""Verify the candidates of a component: a document is removed only if it really resembles one that stays.
 
-Sharing a band is a hint, and being linked through others is none at all. So the documents of a component are visited in the order in which
-they are kept rather; each is compared, by the Jaccard similarity of the two sets of shingles, with those that stay so far, and goes
-only if one of them is similar enough. A document is compared with at most MAX_LEADERS that stay, the first ones: in
-a giant component some that could go stay, but none goes that resembles nothing.
+Sharing a band is a hint, and being linked through others is none at all. So the documents of a component are visited in order of
+preference; each is compared, by the Jaccard similarity of the two sets of shingles, with the leaders, those that stay so far, and
+is removed only if one of them is similar enough. A document is compared with at most MAX_LEADERS leaders: in a giant component
+some duplicates stay, but no document is removed that resembles none that stays.
 """
 
 from __future__ import annotations
@@ -31,9 +31,11 @@ Array = NDArray[Any]
 
 
 class Verifier:
+    """Compares the documents of components, in one thread, within its share of the memory."""
+
     def __init__(self, texts: StoredTexts, threshold: float, n: int, unit: str, seed: int, room_bytes: int) -> None:
         self.texts, self.threshold, self.room_bytes = texts, threshold, room_bytes
-        self.how: dict[str, Any] = {"n": n, "unit": unit, "seed": seed}
+        self.shingling: dict[str, Any] = {"n": n, "unit": unit, "seed": seed}
         self.n_compared = self.n_capped = 0
 
     @property
@@ -43,60 +45,62 @@ class Verifier:
     def several(self, n: int) -> list[Verifier]:
         """Return this verifier and copies of it, one for each of `n` threads, sharing the memory of this one."""
         self.room_bytes //= n
-        made = [copy.copy(self) for _ in range(1, n)]
-        for one in made:
-            one.texts = self.texts.another()
-        return [self, *made]
+        others = [copy.copy(self) for _ in range(1, n)]
+        for verifier in others:
+            verifier.texts = self.texts.another()
+        return [self, *others]
 
     def verify(
         self, member: NDArray[np.uint32], length: NDArray[np.int64], room_bytes: int
     ) -> Iterator[tuple[int, int, float]]:
-        """(document, the one it resembles, similarity) for those that go. `member`: one component, best first.
+        """Yield (document, the one it resembles, similarity) for duplicates. `member`: one component, best first.
 
-        Texts of at most twice `room_bytes` are held (and never less than two documents): a chunk of members, and beside it the
-        leaders before it, a lot of them at a time.
+        Holds texts of at most twice `room_bytes`, and at least two documents: a chunk of members, and some of the leaders before
+        it at a time.
         """
         leaders: list[int] = []  # positions in `member`
         for first, last in _chunks(length, room_bytes):
-            left = np.arange(first, last)
+            remaining = np.arange(first, last)
             for a, b in _chunks(length[leaders], room_bytes):
-                left = yield from self._compared(member, leaders[a:b], left)
-            left = yield from self._among(member, leaders, left)
-            self.n_capped += len(left)
+                remaining = yield from self._compared(member, leaders[a:b], remaining)
+            remaining = yield from self._among(member, leaders, remaining)
+            self.n_capped += len(remaining)
 
     def _compared(
-        self, member: Array, leaders: list[int], left: Array
+        self, member: Array, leaders: list[int], remaining: Array
     ) -> Generator[tuple[int, int, float], None, Array]:
-        """Compare what is left of a chunk with some leaders; returns what is left then."""
-        parts = self._texts(member, [*leaders, *left.tolist()])
+        """Compare the remaining documents of a chunk with some leaders; return those that remain after that."""
+        parts = self._texts(member, [*leaders, *remaining.tolist()])
         rows = np.arange(len(leaders), parts.n_rows)
         for k, leader in enumerate(leaders):
-            goes = yield from self._goes(member, leader, left, parts, k, rows)
-            left, rows = left[~goes], rows[~goes]
-        return left
+            is_similar = yield from self._compare_with(member, leader, remaining, parts, k, rows)
+            remaining, rows = remaining[~is_similar], rows[~is_similar]
+        return remaining
 
-    def _among(self, member: Array, leaders: list[int], left: Array) -> Generator[tuple[int, int, float], None, Array]:
+    def _among(
+        self, member: Array, leaders: list[int], remaining: Array
+    ) -> Generator[tuple[int, int, float], None, Array]:
         """Compare the rest of a chunk with each other: the first becomes a leader, until there are too many."""
-        parts = self._texts(member, left.tolist())
+        parts = self._texts(member, remaining.tolist())
         rows = np.arange(parts.n_rows)
-        while len(left) and len(leaders) < MAX_LEADERS:
-            leader, row = int(left[0]), int(rows[0])
+        while len(remaining) and len(leaders) < MAX_LEADERS:
+            leader, row = int(remaining[0]), int(rows[0])
             leaders.append(leader)
-            left, rows = left[1:], rows[1:]
-            goes = yield from self._goes(member, leader, left, parts, row, rows)
-            left, rows = left[~goes], rows[~goes]
-        return left
+            remaining, rows = remaining[1:], rows[1:]
+            is_similar = yield from self._compare_with(member, leader, remaining, parts, row, rows)
+            remaining, rows = remaining[~is_similar], rows[~is_similar]
+        return remaining
 
-    def _goes(
-        self, member: Array, leader: int, left: Array, parts: StringBuffers, row: int, rows: Array
+    def _compare_with(
+        self, member: Array, leader: int, remaining: Array, parts: StringBuffers, row: int, rows: Array
     ) -> Generator[tuple[int, int, float], None, NDArray[np.bool_]]:
-        if not len(left):
+        if not len(remaining):
             return np.zeros(0, bool)
-        goes, found = self._follow(parts, row, rows)
-        self.n_compared += len(left)
-        for at, similarity in zip(left[goes].tolist(), found[goes].tolist(), strict=True):
-            yield int(member[at]), int(member[leader]), similarity
-        return goes
+        is_similar, similarities = self._follow(parts, row, rows)
+        self.n_compared += len(remaining)
+        for position, similarity in zip(remaining[is_similar].tolist(), similarities[is_similar].tolist(), strict=True):
+            yield int(member[position]), int(member[leader]), similarity
+        return is_similar
 
     def _follow(self, parts: StringBuffers, row: int, rows: Array) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
         """Return which of these documents resemble that of `row`, and how much.
@@ -105,28 +109,28 @@ class Verifier:
         thinned, it gives up documents that cannot reach the threshold before `similarities` would estimate it, and
         the decision must not depend on the memory available.
         """
-        here = np.concatenate([np.array([row], np.int64), np.asarray(rows, np.int64)])
-        cuts = np.array([0, len(here)], np.int64)
-        leader, found, _, _ = lead(parts, cuts, self.threshold, 1, order=here, **self.how)
-        return leader[1:] == 0, found[1:]
+        order = np.concatenate([np.array([row], np.int64), np.asarray(rows, np.int64)])
+        cuts = np.array([0, len(order)], np.int64)
+        leader, similarity, _, _ = lead(parts, cuts, self.threshold, 1, order=order, **self.shingling)
+        return leader[1:] == 0, similarity[1:]
 
     def verify_lot(self, member: Array, cuts: Array) -> tuple[Array, Array, Array]:
-        """(number, kept, similarity) of several components whose texts fit together: member[cuts[i]:cuts[i + 1]] each."""
+        """Return (number, kept, similarity) for several components member[cuts[i]:cuts[i + 1]] whose texts fit together."""
         texts, places = self.texts.lot(member)
         leader, similarity, n_compared, n_capped = lead(
-            string_buffers(texts), cuts, self.threshold, MAX_LEADERS, order=places, **self.how
+            string_buffers(texts), cuts, self.threshold, MAX_LEADERS, order=places, **self.shingling
         )
         self.n_compared += n_compared
         self.n_capped += n_capped
-        gone = np.flatnonzero(leader != np.arange(len(member)))
-        return member[gone], member[leader[gone]], similarity[gone].astype(np.float32)
+        removed = np.flatnonzero(leader != np.arange(len(member)))
+        return member[removed], member[leader[removed]], similarity[removed].astype(np.float32)
 
     def _texts(self, member: Array, places: list[int]) -> StringBuffers:
         return string_buffers(self.texts.array(member[np.array(places, np.int64)]))
 
 
 def _chunks(length: NDArray[np.int64], room_bytes: int) -> Iterator[tuple[int, int]]:
-    """Ranges of documents whose texts fit together, at least one document each."""
+    """Yield ranges of documents whose texts fit together, at least one document each."""
     first, total = 0, 0
     for i, size in enumerate(length.tolist()):
         if i > first and total + size > room_bytes:
@@ -140,11 +144,11 @@ def _chunks(length: NDArray[np.int64], room_bytes: int) -> Iterator[tuple[int, i
 def verify_components(
     verifiers: Sequence[Verifier], member: NDArray[np.uint32], root: NDArray[np.uint32], length: NDArray[np.int64]
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """(number, kept, similarity) over all components. `member` comes by root, and within one best first.
+    """Return (number, kept, similarity) over all components. `member` is sorted by root, then best first.
 
     Lots of components are compared by as many threads as there are verifiers (the kernels hold no lock); the result does not
-    depend on how many. A component that is too large for one of them comes after, alone, in the room of all: two documents of
-    it are held in any case.
+    depend on how many. A component that is too large for one of them follows alone, with the memory of all: at least two of its
+    documents are held.
     """
     if not len(root):
         return np.empty(0, np.uint32), np.empty(0, np.uint32), np.empty(0, np.float32)
@@ -178,22 +182,22 @@ def verify_components(
         else _large(verifiers[0], member[cuts[i] : cuts[j]], length[cuts[i] : cuts[j]], room_bytes)
         for part, (i, j) in zip(found, lots, strict=True)
     ]
-    gone, kept, similarity = (np.concatenate([p[k] for p in parts]) for k in range(3))
-    return gone, kept, similarity
+    number, kept, similarity = (np.concatenate([p[k] for p in parts]) for k in range(3))
+    return number, kept, similarity
 
 
 def _large(verifier: Verifier, member: Array, length: Array, room_bytes: int) -> tuple[Array, Array, Array]:
     """Verify one component that may not fit into memory, a chunk at a time."""
-    gone, kept, similarity = array("I"), array("I"), array("f")  # 12 bytes per duplicate
-    for number, stays, alike in verifier.verify(member, length, room_bytes):
-        gone.append(number)
-        kept.append(stays)
-        similarity.append(alike)
-    return np.array(gone, np.uint32), np.array(kept, np.uint32), np.array(similarity, np.float32)
+    numbers, kept, similarities = array("I"), array("I"), array("f")  # 12 bytes per duplicate
+    for number, leader, similarity in verifier.verify(member, length, room_bytes):
+        numbers.append(number)
+        kept.append(leader)
+        similarities.append(similarity)
+    return np.array(numbers, np.uint32), np.array(kept, np.uint32), np.array(similarities, np.float32)
 
 
 def _lots(cuts: Array, length: NDArray[np.int64], room_bytes: int) -> Iterator[tuple[int, int]]:
-    """Ranges of components whose texts fit together; one that fits with no other comes alone."""
+    """Yield ranges of components whose texts fit together; one that fits with no other comes alone."""
     ends = np.concatenate([[0], np.cumsum(np.maximum(length, 0))])[cuts]  # bytes before each component
     first, n = 0, len(cuts) - 1
     while first < n:

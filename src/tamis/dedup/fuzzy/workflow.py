@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tamis.dedup.fuzzy.gpu_sketch import choose
-from tamis.dedup.fuzzy.sketching import CandidateTexts, DocumentSketches, Sketch
+from tamis.dedup.fuzzy.stages import CandidateTexts, DocumentSketches, Sketch
 from tamis.dedup.index.options import SignedSketches
 from tamis.dedup.kinds import FUZZY
 from tamis.dedup.nemo_compat.finding import FindingWorkflow

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tamis._lazy import np, pa
-from tamis.dedup.fuzzy.sketching import DocumentSketches
+from tamis.dedup.fuzzy.stages import DocumentSketches
 from tamis.dedup.options import absolute
 from tamis.errors import UsageError
 from tamis.stores.urls import is_remote

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.kinds import LINES
-from tamis.dedup.lines.cutting import CutUnits
-from tamis.dedup.lines.hashing import KEYS_VERSION, UnitHashes, check_count
+from tamis.dedup.lines.stages import KEYS_VERSION, CutUnits, UnitHashes, check_count
 from tamis.dedup.options import InOneCall, absolute
 from tamis.errors import UsageError
 from tamis.sizes import parse_fraction

@@ -1,4 +1,4 @@
-"""The first pass of fuzzy deduplication: band keys of a sketch for every document, and its exact hash."""
+"""The stages of fuzzy deduplication: band keys of a sketch for every document, then the texts of candidates."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tamis._lazy import np, pa
-from tamis.dedup.exact.hashing import TextKeys
+from tamis.dedup.exact.stages import TextKeys
 from tamis.dedup.normalization import NORMALIZATION_VERSION, check_mode, normalized
 from tamis.errors import UsageError
 from tamis.sizes import check_integer
@@ -80,16 +80,16 @@ class DocumentSketches(TextKeys):
         return Sketch(self.n, self.unit, self.bands, self.rows, self.seed, self.wide, self.method)
 
     def setup(self, worker_metadata: Any = None) -> None:
-        """`gpu`: a GPU that cannot be used is an error; `auto`: a worker that has such a one makes its keys on the CPU."""
-        if self._made_on != "cpu" and self._device is None:
+        """Prepare the GPU if it is used. One that cannot be used is an error for `gpu`; with `auto` the CPU makes the keys."""
+        if self._backend != "cpu" and self._device is None:
             from tamis.dedup.fuzzy.gpu_sketch import Differs, GpuSketcher
 
             try:
                 self.__dict__["_device"] = GpuSketcher(self.sketch())
-            except Exception as exc:  # whatever the libraries of this node raise: the CPU's keys are the right ones
-                if self._made_on == "gpu" and not isinstance(exc, Differs):
+            except Exception as exc:  # whatever the libraries of this node raise: the CPU makes the same keys
+                if self._backend == "gpu" and not isinstance(exc, Differs):
                     raise
-                print(f"{self.name}: sketches are made on the CPU: {exc}", file=sys.stderr, flush=True)
+                print(f"{self.name}: sketches are computed on the CPU: {exc}", file=sys.stderr, flush=True)
 
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         """Load the compiled code before any memory cap is set."""
@@ -122,9 +122,9 @@ class DocumentSketches(TextKeys):
 
 @dataclass(repr=False)
 class CandidateTexts(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """The second pass: the texts of documents that share a band with another one, compressed one by one.
+    """Replaces candidates, which share a band with another document, by their texts, compressed one by one.
 
-    `places`: a folder as decisions.py writes it for removal, with the places of the candidates.
+    `places`: a table of their positions, as decisions.py writes it for removal.
     """
 
     places: str
@@ -144,7 +144,7 @@ class CandidateTexts(ProcessingStage[DocumentBatch, DocumentBatch]):
         rows, _ = listed_rows(self.places, *batch.places())
         batch = batch.take(np.sort(rows))
         texts = normalized(batch.texts(self.text_field), str(self.normalize_text))
-        squeeze = Packer(level=1).pack
-        packed = pa.array([squeeze((t or "").encode()) for t in texts.to_pylist()], pa.large_binary())
+        compress = Packer(level=1).pack
+        packed = pa.array([compress((t or "").encode()) for t in texts.to_pylist()], pa.large_binary())
         batch = record_batch(batch, place_columns(batch)).with_column("text", packed)
         return batch.select(["file", "offset", "text"])

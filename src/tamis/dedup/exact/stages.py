@@ -1,4 +1,4 @@
-"""The first pass of exact deduplication: a hash for every document."""
+"""The stage of exact deduplication: a hash for every document. TextKeys is the base of all stages that make keys of texts."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ class TextKeys(ProcessingStage[DocumentBatch, DocumentBatch]):
     keep: str
     keep_by: str | None
     traits: ClassVar[StageTraits] = StageTraits(gives_documents=True)
-    _made_on: ClassVar[str] = "cpu"
-    _device: ClassVar[Any] = None  # what makes the keys on a GPU, in a worker
+    _backend: ClassVar[str] = "cpu"
+    _device: ClassVar[Any] = None  # the function that makes keys on a GPU, in a worker
 
     def __post_init__(self) -> None:
         self.normalize_text = check_mode(self.name, self.normalize_text)
         check_keep(self.name, self.keep, self.keep_by)
 
-    def on_gpu(self, n_workers: int, kind: str = "gpu") -> Self:
+    def on_gpu(self, n_workers: int, backend: str = "gpu") -> Self:
         """Compute the same keys on GPUs that `n_workers` workers share.
 
         Where they are computed changes nothing in the identity of the run.
         """
         self.resources = Resources(cpus=1.0, gpus=1.0 / max(1, n_workers))
-        self.__dict__["_made_on"] = kind
+        self.__dict__["_backend"] = backend
         return self
 
     def __getstate__(self) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class DocumentHashes(TextKeys):
     version: int = NORMALIZATION_VERSION
 
     def setup(self, worker_metadata: Any = None) -> None:
-        if self._made_on == "gpu" and self._device is None:
+        if self._backend == "gpu" and self._device is None:
             from tamis.dedup.exact.gpu_hash import GpuHasher
 
             self.__dict__["_device"] = GpuHasher()
