@@ -148,7 +148,7 @@ def test_a_worker_that_cannot_use_its_gpu_falls_back_unless_the_gpu_was_asked_fo
     texts = pa.array(["one two three four five six seven"], pa.large_string())
     stage = DocumentSketches().on_gpu(2, "auto")
     stage.setup()
-    assert f"document_sketches: sketches are made on the CPU: {error}" in capsys.readouterr().err
+    assert f"document_sketches: sketches are computed on the CPU: {error}" in capsys.readouterr().err
     assert (stage._keys(texts)[0] == DocumentSketches()._keys(texts)[0]).all()
     asked = pickle.loads(pickle.dumps(DocumentSketches().on_gpu(2, "gpu")))
     if isinstance(error, Differs):
