@@ -212,7 +212,7 @@ def test_rows_that_decode_to_more_than_they_declare_say_so_before_they_fill_the_
         assert (info.file, info.n_rows, info.whole) == (2, n, piece.end == TO_END)
         assert (first, n_rows) == (piece.start, n - piece.start)
         assert n_bytes > 2 << 20
-        assert n_bytes > 100 * parquet.describe(piece.path).row_groups[0].decoded_bytes
+        assert n_bytes > 100 * parquet.describe(piece.path).row_groups[0].estimated_bytes
     small = read_pieces([Piece(2, Kind.ROWS, str(tmp_path / "x.parquet"), 5, 25)], [], ReadOptions(1 << 30, 1 << 20))
     assert small.n_records == 20
 
@@ -227,7 +227,7 @@ def test_rows_that_a_reader_refuses_come_back_cut_or_fed(
     text = pa.DictionaryArray.from_arrays(pa.array([0] * n, pa.int32()), pa.array(["x" * 1000]))
     pq.write_table(pa.table({"text": text}), path, row_group_size=4000)
     found = parquet.describe(path)
-    groups = tuple(replace(g, decoded_bytes=int(g.decoded_bytes * declared)) for g in found.row_groups)
+    groups = tuple(replace(g, estimated_bytes=int(g.estimated_bytes * declared)) for g in found.row_groups)
     monkeypatch.setattr(parquet, "describe", lambda path: replace(found, row_groups=groups))
     cursor = Cursor(FileList([str(path)], [path.stat().st_size], [0]), [Kind.ROWS])
     read, fed, asked = [], [], []

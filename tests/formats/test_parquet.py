@@ -44,7 +44,7 @@ def test_describe(path: Path) -> None:
     info = describe(path)
     assert info.n_rows == 10_000
     assert [(g.first_row, g.n_rows) for g in info.row_groups] == [(0, 3000), (3000, 3000), (6000, 3000), (9000, 1000)]
-    assert all(g.decoded_bytes > 1000 for g in info.row_groups)
+    assert all(g.estimated_bytes > 1000 for g in info.row_groups)
     assert info.columns == [("id", "int64"), ("text", "string")]
     assert info.file_bytes == path.stat().st_size
     assert TableInfo.from_dict(json.loads(json.dumps(info.to_dict()))) == info

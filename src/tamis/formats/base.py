@@ -73,10 +73,12 @@ class RowsFault(FormatError):
 
 @dataclass(frozen=True)
 class RowGroup:
+    """Neighbouring rows that a file stores together, which is where reading can start."""
+
     first_row: int
     n_rows: int
-    decoded_bytes: int
-    """As the file says: a dictionary-encoded column can take many times this once decoded."""
+    estimated_bytes: int
+    """Size of the rows as the file declares it: decompressed, but still encoded. Decoded, columns of dictionaries may take many times it."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,22 @@ class TableInfo:
     columns: list[tuple[str, str]]
     """(name, Arrow type) as the file declares them."""
     file_bytes: int
+
+    @property
+    def estimated_bytes(self) -> int:
+        return sum(group.estimated_bytes for group in self.row_groups)
+
+    def cut_into_groups(self, first_row: int, end_row: int, ratio: float = 1.0) -> list[tuple[int, int, int]]:
+        """Cut a range of rows between row groups: (first row, number of rows, bytes) of each part.
+
+        `ratio`: decoded bytes for an estimated one. This is the only place that decides what part of a row group a range takes.
+        """
+        parts = []
+        for group in self.row_groups:
+            first, end = max(group.first_row, first_row), min(group.first_row + group.n_rows, end_row)
+            if first < end:
+                parts.append((first, end - first, int(group.estimated_bytes * ratio) * (end - first) // group.n_rows))
+        return parts
 
     def to_dict(self) -> dict[str, Any]:
         """Return a plain structure for JSON; `from_dict` is the inverse."""

@@ -125,8 +125,7 @@ def _rows(path: str, stem: str, n_bytes: int, packed: bool) -> tuple[str, int, f
     copy = f"{stem}.parquet"
     group = max(1, info.row_groups[0].n_rows if info.row_groups else 1)
     parquet.write_table(pa.concat_tables(tables) if tables else pa.table({}), copy, row_group_size=group)
-    decoded = sum(group.decoded_bytes for group in info.row_groups)
-    return copy, total, decoded / max(info.file_bytes, 1)
+    return copy, total, info.estimated_bytes / max(info.file_bytes, 1)
 
 
 if __name__ == "__main__":

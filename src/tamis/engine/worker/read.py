@@ -421,7 +421,7 @@ def _rows_of_piece(piece: Piece, limits: ReadOptions, contents: Contents, descri
     whole = piece.end == TO_END
     end = info.n_rows if whole else piece.end
     most = max(limits.block_bytes, MIN_ROWS_BYTES) * 2 if limits.block_bytes and end - piece.start > 1 else 1 << 62
-    if whole and (describe or sum(g.decoded_bytes for g in info.row_groups) > most):
+    if whole and (describe or info.estimated_bytes > most):
         raise TooLarge(_groups(piece, info, end))
     tables, at, total = [], piece.start, 0
     while at < end:
@@ -442,11 +442,7 @@ def _rows_of_piece(piece: Piece, limits: ReadOptions, contents: Contents, descri
 
 def _groups(piece: Piece, info: TableInfo, end: int, ratio: float = 1.0) -> RowsTooLarge:
     """Return the row groups of a piece, each with the assumed bytes of its rows: `ratio` times what it declares."""
-    groups = []
-    for g in info.row_groups:
-        first, last = max(g.first_row, piece.start), min(g.first_row + g.n_rows, end)
-        if first < last:
-            groups.append((first, last - first, int(g.decoded_bytes * ratio) * (last - first) // g.n_rows))
+    groups = info.cut_into_groups(piece.start, end, ratio)
     return RowsTooLarge(piece.file, groups, end, whole=piece.end == TO_END)
 
 
