@@ -17,7 +17,7 @@ from tamis.formats import registry
 from tamis.formats.arrow import format as arrow
 from tamis.formats.arrow.messages import read_layout
 from tamis.formats.base import RowsFault
-from tamis.formats.utf8 import bad_text_rows
+from tamis.formats.table_files import bad_text_rows
 from tamis.stages.text.io.reader import DocumentReader
 from tamis.stages.text.io.writer import JsonlWriter
 

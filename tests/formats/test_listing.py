@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from tamis.errors import RunConflict, UsageError
-from tamis.formats.input_files import passed_over as passed_over
+from tamis.formats.input_files import skipped
 from tamis.formats.input_files.listing import list_files
-from tamis.formats.input_files.names import checked_paths
+from tamis.formats.input_files.skipped import checked_paths
 
 SUFFIXES = (".jsonl", ".jsonl.gz")
 
@@ -85,7 +85,7 @@ def test_a_suffix_counts_in_any_case(folder: Path) -> None:
 
 def passed(folder: Path, *paths: str, leave_out: tuple[str, ...] = ()) -> dict[str, tuple[int, list[str]]]:
     found = list_files([str(folder / p) for p in paths], SUFFIXES, leave_out=[str(folder / p) for p in leave_out])
-    return {e["reason"]: (e["n"], [os.path.relpath(p, folder) for p in e["examples"]]) for e in found.passed.to_list()}
+    return {e["reason"]: (e["n"], [os.path.relpath(p, folder) for p in e["examples"]]) for e in found.skipped.to_list()}
 
 
 def test_what_is_passed_over_is_counted_with_its_reason_and_a_few_names(folder: Path) -> None:
@@ -97,18 +97,18 @@ def test_what_is_passed_over_is_counted_with_its_reason_and_a_few_names(folder: 
     (folder / "dead.md").symlink_to("nowhere")
     assert passed(folder, "") == {
         "ends in .txt": (6, ["t0.TXT", "t1.TXT", "t2.TXT"]),
-        passed_over.HIDDEN: (3, [".git", ".hidden.jsonl", "_z.jsonl"]),
-        passed_over.DEAD_LINK: (1, ["dead.md"]),
+        skipped.HIDDEN: (3, [".git", ".hidden.jsonl", "_z.jsonl"]),
+        skipped.DEAD_LINK: (1, ["dead.md"]),
         "ends in .lz4, a compression that is not read: recompress it, e.g. with zstd": (1, ["a.jsonl.lz4"]),
         "no ending": (1, ["README"]),
-        passed_over.NOT_REGULAR: (1, ["pipe.jsonl"]),
+        skipped.NOT_REGULAR: (1, ["pipe.jsonl"]),
     }
 
 
 def test_a_million_different_endings_are_few_reasons(folder: Path) -> None:
     for i in range(40):
         (folder / f"x.e{i}").write_text("")
-    found = list_files(str(folder), SUFFIXES).passed.to_list()
+    found = list_files(str(folder), SUFFIXES).skipped.to_list()
     assert len(found) <= 22
     assert next(e["n"] for e in found if e["reason"] == "other endings") >= 19
 
@@ -123,7 +123,7 @@ def test_links_to_folders_are_followed_and_each_folder_is_read_once(folder: Path
     (folder / "sub" / "up").symlink_to("..")
     (folder / "again").symlink_to("sub")
     assert names(folder, "") == ["a.jsonl", "a_link/deep/d.jsonl", "b.jsonl", "sub/c.jsonl.gz"]
-    seen = passed(folder, "")[passed_over.SEEN_FOLDER]
+    seen = passed(folder, "")[skipped.SEEN_FOLDER]
     assert seen == (4, ["again", "loop", "sub/up"])
     assert names(folder, "**/*.jsonl") == ["_z.jsonl", "a.jsonl", "a_link/deep/d.jsonl", "b.jsonl"]
 
@@ -164,7 +164,7 @@ def test_outputs_of_tamis_are_passed_over_unless_they_are_named(folder: Path) ->
     (folder / "out" / "_tamis").mkdir(parents=True)
     (folder / "out" / "part.jsonl").write_text("{}\n")
     assert names(folder, "") == ["a.jsonl", "b.jsonl", "sub/c.jsonl.gz"]
-    assert passed(folder, "")[passed_over.OTHER_OUTPUT] == (1, ["out"])
+    assert passed(folder, "")[skipped.OTHER_OUTPUT] == (1, ["out"])
     assert names(folder, "out") == names(folder, "o*") == ["out/part.jsonl"]
 
 
@@ -175,7 +175,7 @@ def test_the_own_output_is_never_input(folder: Path) -> None:
     for path in ("", "*", "**/*.jsonl"):
         found = list_files(str(folder / path), SUFFIXES, leave_out=[str(folder / "out")])
         assert not any("part" in p for p in found.paths)
-        assert passed_over.OWN_OUTPUT in passed(folder, path, leave_out=("out",))
+        assert skipped.OWN_OUTPUT in passed(folder, path, leave_out=("out",))
     for path in ("out", "again", "out/part.jsonl", "out/*"):
         with pytest.raises(RunConflict, match="the output folder"):
             list_files(str(folder / path), SUFFIXES, leave_out=[str(folder / "out")])

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis import InProcessExecutor, Pipeline
-from tamis.formats.schema.presenting import present, presented
+from tamis.formats.schema.run_schema import present, presented
 from tamis.stages.text.filters import ScoreFilter
 from tamis.stages.text.filters.heuristic import WordCountFilter
 from tamis.stages.text.io.reader import ParquetReader

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tamis.formats.schema.lattice import canonical_order, join, normal
-from tamis.formats.schema.run_schema import run_schema
+from tamis.formats.schema.run_schema import canonical_order, join, normal, run_schema
 
 TEXT = pa.large_string()
 SCALARS = [

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from tamis.formats.row_hashes import row_hashes
-from tamis.formats.table_block import TableBlock
+from tamis.formats.table_block import TableBlock, row_hashes
 
 
 def test_columns_of_one_many_and_no_chunks() -> None:

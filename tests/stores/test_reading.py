@@ -97,7 +97,7 @@ def test_listing_follows_the_rules_of_folders(bucket: str, s3: Any) -> None:
     found = list_files(f"{url}/in", (".jsonl", ".jsonl.gz"))
     assert found.paths == [f"{url}/in/a/c.jsonl.gz", f"{url}/in/b.jsonl"]
     assert list(found.sizes) == [15, 10]
-    reasons = {p["reason"]: p["n"] for p in found.passed.to_list()}
+    reasons = {p["reason"]: p["n"] for p in found.skipped.to_list()}
     assert reasons == {
         "hidden, the name begins with . or _": 2, "ends in .txt": 1,
         "the output of a Tamis run: read only where it is named as input itself": 1,

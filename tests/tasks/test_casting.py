@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tamis.errors import FormatError
-from tamis.formats.schema.lattice import join
+from tamis.formats.schema.run_schema import join
 from tamis.tasks.columns.casting import cast_declared, cast_table, widen
 
 TEXT = pa.large_string()

@@ -14,7 +14,7 @@ from tamis.curation.steps import Deduplication, Step
 from tamis.curation.writing import make_writing
 from tamis.dedup.options import Input, absolute
 from tamis.errors import PipelineError, UsageError
-from tamis.formats.input_files.names import ends_in
+from tamis.formats.input_files.skipped import ends_in
 from tamis.pipeline import Pipeline
 from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.file_partitioning import JSONL_SUFFIXES, FilePartitioningStage

@@ -28,7 +28,7 @@ from tamis.formats.compression.codecs import codec_of
 from tamis.formats.compression.streams import StreamWriter
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.formats.parquet import format as parquet
-from tamis.formats.schema.presenting import kept_metadata, present
+from tamis.formats.schema.run_schema import kept_metadata, present
 from tamis.formats.table_files import plain_types
 from tamis.kernels.buffers import string_buffers
 from tamis.kernels.records.hash128 import hash_arrow_strings

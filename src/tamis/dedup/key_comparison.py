@@ -20,7 +20,7 @@ from tamis.dedup.state import BandChoice, FirstPass, LinkedPass, RangeRoom, Solv
 from tamis.engine.run.run_result import RunResult
 from tamis.errors import ConservationError, WorkerError
 from tamis.files import read_json
-from tamis.formats.input_files.names import ends_in
+from tamis.formats.input_files.skipped import ends_in
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
 from tamis.stages.file_partitioning import JSONL_SUFFIXES

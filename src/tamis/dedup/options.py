@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import UsageError
-from tamis.formats.input_files.names import checked_paths
+from tamis.formats.input_files.skipped import checked_paths
 from tamis.sizes import parse_size
 from tamis.stages.base import ProcessingStage
 from tamis.stages.io import Writer

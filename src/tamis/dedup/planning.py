@@ -78,7 +78,7 @@ def make_plan(
         n_parts_per_band=max(1, -(-n_documents * key_bytes // room)),
         budget_bytes=budget_bytes,
         original_formula_bytes=8 * bands * rows * n_documents * chosen // bands if bands else 0,
-        passed_over=files.passed.to_list(),
+        passed_over=files.skipped.to_list(),
     )
 
 

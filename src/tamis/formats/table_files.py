@@ -1,19 +1,28 @@
-"""What several formats of rows share: plain types, tables cut to a size, and a writer that collects groups of rows. base.py says what a format is."""
+"""Parts that several formats of rows share; base.py defines what a format is.
+
+Covers: plain types, tables cut to a size, values that their type does not allow, formats whose columns are the same in every file (text,
+videos, images), and a writer that collects row groups.
+"""
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tamis.errors import FormatError
+from tamis.failures import is_memory_failure
 from tamis.files import Finishing
-from tamis.formats.base import MAX_BATCH_ROWS
-from tamis.tasks.columns.casting import cast_table, is_plain, plain_array
+from tamis.formats.base import BATCH_BYTES, MAX_BATCH_ROWS, RowGroup, TableInfo
+from tamis.tasks.columns.casting import cast_table, is_plain, is_text, plain_array
 
+Path = str | os.PathLike[str]
 _SHORT = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 
 
@@ -65,6 +74,105 @@ def cut(at: int, table: pa.Table, batch_bytes: int) -> Iterator[tuple[int, pa.Ta
     yield from cut(at + half, table.slice(half), batch_bytes)
 
 
+def bad_text_rows(table: pa.Table) -> tuple[npt.NDArray[np.int64], list[str]]:
+    """Return the rows with a value that its type does not allow, top-level or nested, and a reason for each.
+
+    Text that is not UTF-8, times after midnight, decimals of too many digits: readers do not look at values, and kernels and Python rely on
+    them. A bad byte would end as an exception in a stage, and a time of 25 hours as one of 1 hour in the output. JSONL needs no such check,
+    its scanner validates every record.
+    """
+    bad: dict[int, str] = {}
+    for name in table.column_names:
+        at = 0
+        for chunk in table.column(name).chunks:
+            if _has_invalid_patterns(chunk.type) and _invalid_reason(chunk):
+                for row in range(len(chunk)):
+                    # `take`, not `slice`: a slice of a list column is validated with the items of all rows.
+                    if why := _invalid_reason(chunk.take(pa.array([row]))):
+                        bad.setdefault(at + row, f"field {name!r} {why}")
+            at += len(chunk)
+    rows = sorted(bad)
+    return np.array(rows, np.int64), [bad[row] for row in rows]
+
+
+def _has_invalid_patterns(kind: pa.DataType) -> bool:
+    """Return True if not every pattern of bits is a value of this type, at any depth."""
+    if is_text(kind) or pa.types.is_decimal(kind) or pa.types.is_time(kind) or pa.types.is_date64(kind):
+        return True
+    return any(_has_invalid_patterns(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def _invalid_reason(array: pa.Array) -> str:
+    """Return why an array has values that its type does not allow, as the end of a sentence; "" if it has none."""
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid as exc:
+        if is_memory_failure(exc):
+            raise MemoryError(str(exc)) from exc
+        told = str(exc).partition("\n")[0]
+        return "is not valid UTF-8" if "UTF8" in told else f"is not a valid {array.type}: {told}"
+    return ""
+
+
+# -- formats with the same columns in every file -----------------------------------------------------------------------
+class FixedColumns:
+    """What follows from the schema alone."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+
+    def read_schema(self, path: Path) -> pa.Schema:
+        return self.schema
+
+    def info(self, row_groups: list[RowGroup], file_bytes: int) -> TableInfo:
+        """Return the description of a file with these row groups."""
+        columns = [(field.name, str(field.type)) for field in self.schema]
+        return TableInfo(sum(group.n_rows for group in row_groups), row_groups, columns, file_bytes)
+
+    def wanted(self, columns: Sequence[str] | None) -> pa.Schema:
+        """Return the schema of the requested columns, in their own order; all of them for None."""
+        return pa.schema([field for field in self.schema if columns is None or field.name in columns])
+
+
+class OneRowPerFile(FixedColumns):
+    """A file is one row. `read(path, names)` gives the values of the columns of these names, or raises RowsFault;
+    `row_bytes(path, file_bytes)` says how large the row is, about; `size_of(path)` how large the file is."""
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        read: Callable[[str, Sequence[str]], Mapping[str, Any]],
+        row_bytes: Callable[[str, int], int],
+        size_of: Callable[[str], int] = os.path.getsize,
+    ) -> None:
+        super().__init__(schema)
+        self._read, self._row_bytes, self._size_of = read, row_bytes, size_of
+
+    def describe(self, path: Path) -> TableInfo:
+        path = os.fspath(path)
+        file_bytes = self._size_of(path)
+        return self.info([RowGroup(0, 1, self._row_bytes(path, file_bytes))], file_bytes)
+
+    def iter_rows(
+        self,
+        path: Path,
+        first_row: int,
+        end_row: int,
+        columns: Sequence[str] | None = None,
+        batch_bytes: int = BATCH_BYTES,
+        max_rows: int = MAX_BATCH_ROWS,
+    ) -> Iterator[tuple[int, pa.Table]]:
+        if first_row > 0 or end_row < 1:
+            return
+        wanted = self.wanted(columns)
+        if not wanted.names:
+            yield from counted(0, 1)
+            return
+        values = self._read(os.fspath(path), wanted.names)
+        yield 0, pa.table({field.name: pa.array([values[field.name]], field.type) for field in wanted})
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
 class BufferedWriter(Finishing, ABC):
     """A file being written in groups of rows of about `group_bytes` (decoded). The same tables in the same order give the same bytes."""
 

@@ -22,8 +22,7 @@ import pyarrow as pa
 
 from tamis.errors import FormatError
 from tamis.formats.base import BATCH_BYTES, MAX_BATCH_ROWS, RowGroup, RowsFault, TableInfo
-from tamis.formats.fixed_columns import FixedColumns
-from tamis.formats.table_files import counted
+from tamis.formats.table_files import FixedColumns, counted
 from tamis.images.faults import ImageFault, TarFault
 from tamis.images.headers import Looks, look
 from tamis.images.samples import Row, index_of, is_image, key_of, rows

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tamis.formats.scratch.score_codes import MISSING, ends_of
-from tamis.formats.scratch.score_file import ScoreTable
+from tamis.formats.scratch.score_file import MISSING, ScoreTable, ends_of
 from tamis.observe.commits import Commit, commit_of, commits_at, first_name
 from tamis.observe.thresholds import read_table
 from tamis.observe.verdicts import AT_LEAST, Rule, is_number, rules_of

@@ -1,6 +1,6 @@
 """What another limit would do: which dropped documents its rule would keep, and which kept ones it would drop. No text is read.
 
-Dropped documents: from the verdicts, exactly. Kept ones: from their scores, two bytes each (formats/scratch/score_codes.py); documents whose
+Dropped documents: from the verdicts, exactly. Kept ones: from their scores, two bytes each (formats/scratch/score_file.py); documents whose
 code cannot tell are counted apart, so that both ends of the answer are certain.
 """
 
@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from tamis.errors import FormatError, UsageError
-from tamis.formats.scratch.score_codes import MISSING, ends_of
-from tamis.formats.scratch.score_file import ScoreTable, read_scores
+from tamis.formats.scratch.score_file import MISSING, ScoreTable, ends_of, read_scores
 from tamis.observe.commits import Commit, commits
 from tamis.observe.verdicts import (
     AT_LEAST,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.errors import UsageError
-from tamis.formats.input_files.names import checked_paths
+from tamis.formats.input_files.skipped import checked_paths
 from tamis.formats.registry import codecs_of, suffixes
 from tamis.sizes import check_optional_integer, format_size, parse_size
 from tamis.stages.base import ProcessingStage

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from tamis.formats.base import RowsFault
-from tamis.formats.fixed_columns import OneRowPerFile
+from tamis.formats.table_files import OneRowPerFile
 from tamis.stores.opening import size_of
 from tamis.stores.urls import absolute, path_text
 from tamis.video.facts import read_facts

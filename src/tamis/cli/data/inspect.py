@@ -33,18 +33,18 @@ def inspect(
     from tamis.cli.data.sampling import SUFFIXES, take_sample
     from tamis.cli.terminal.show import print_json, print_lines
     from tamis.formats.input_files.listing import list_files
-    from tamis.formats.input_files.passed_over import passed_lines
+    from tamis.formats.input_files.skipped import skipped_lines
 
     files = list_files(paths, SUFFIXES)
     sample = take_sample(files.paths, list(files.sizes), int(sample_mb * 1e6), text_field, max_files)
     if as_json:
-        print_json({**as_dict(sample), "passed_over": files.passed.to_list()})
+        print_json({**as_dict(sample), "passed_over": files.skipped.to_list()})
     else:
         _print_files(sample)
         _print_fields(sample)
         _print_lengths(sample)
         _print_bad(sample)
-        print_lines(passed_lines(files.passed.to_list()))
+        print_lines(skipped_lines(files.skipped.to_list()))
 
 
 def as_dict(sample: Sample) -> dict[str, Any]:

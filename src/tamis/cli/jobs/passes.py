@@ -83,10 +83,10 @@ def perform(
     else:
         from tamis.cli.jobs.alerting import alert_lines
         from tamis.cli.terminal.show import print_lines
-        from tamis.formats.input_files.passed_over import passed_lines
+        from tamis.formats.input_files.skipped import skipped_lines
 
         (summary.print_lines_summary if by_lines else summary.print_summary)(about, result)
-        print_lines([*passed_lines(about.get("passed_over") or ()), *alert_lines(raised)])
+        print_lines([*skipped_lines(about.get("passed_over") or ()), *alert_lines(raised)])
         for sentence in about["alarms"]:
             echo(f"warning: {sentence}", err=True)
     return 0

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.cli.terminal.show import count, print_lines, print_table
 from tamis.engine.ledger import UNTRACED
-from tamis.formats.input_files.passed_over import passed_lines
+from tamis.formats.input_files.skipped import skipped_lines
 from tamis.hints import command
 from tamis.sizes import format_size
 
@@ -116,7 +116,7 @@ def predicted_lines(prediction: dict[str, Any]) -> list[str]:
 
 
 def _lines(about: dict[str, Any], count: Any) -> list[str]:
-    lines = passed_lines(about.get("passed_over") or ())
+    lines = skipped_lines(about.get("passed_over") or ())
     if about["n_blank_lines"]:
         lines.append(f"{count(about['n_blank_lines'], 'blank line')} passed over")
     for stage in about["stages"]:

@@ -113,7 +113,7 @@ def make_recipe(source: str, target: str, wanted: Wanted) -> str:
     Values are written as JSON, which YAML reads unchanged.
     """
     from tamis.cli.jobs.request import path_in_recipe, text_in_recipe
-    from tamis.formats.input_files.names import ends_in
+    from tamis.formats.input_files.skipped import ends_in
     from tamis.stores.urls import path_text
     from tamis.video.opening import SUFFIXES
 

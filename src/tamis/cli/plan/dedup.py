@@ -21,7 +21,7 @@ from tamis.errors import BudgetError, UsageError
 from tamis.forecast import shipped_table
 from tamis.forecast.experience import Experience
 from tamis.formats.input_files.listing import FileList
-from tamis.formats.input_files.passed_over import passed_lines
+from tamis.formats.input_files.skipped import skipped_lines
 from tamis.memory.budget import find_budget
 from tamis.sizes import format_size
 from tamis.stores.urls import absolute
@@ -102,7 +102,7 @@ def show(
         rows = [r for r in rows if r[0] not in ("peak memory", "time")]
     print_table("Plan", ["", ""], rows)
     about = [f"from {known.basis}; {range_words(made)}", guide_line(row.size, guide)]
-    print_lines([*about, *passed_lines(found.passed_over), *([] if fits else [too_small_line(smallest.n_bytes)])])
+    print_lines([*about, *skipped_lines(found.passed_over), *([] if fits else [too_small_line(smallest.n_bytes)])])
     _end(fits)
 
 

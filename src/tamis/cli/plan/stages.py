@@ -38,7 +38,7 @@ from tamis.forecast import ranges, shipped_table
 from tamis.forecast.experience import Experience, models_of
 from tamis.forecast.prediction import Conditions, RunMeasurement
 from tamis.formats.input_files.listing import FileList
-from tamis.formats.input_files.passed_over import passed_lines
+from tamis.formats.input_files.skipped import skipped_lines
 from tamis.memory.budget import find_budget
 from tamis.sizes import format_size, parse_size
 from tamis.stores.homes import free_at, local_of
@@ -120,7 +120,7 @@ class Plan:
             range_words(found),
             guide_line(f"{self.guide['size']} of text", self.guide),
         ]
-        made += passed_lines(self.passed_over)
+        made += skipped_lines(self.passed_over)
         if not self.fits:
             made.append(too_small_line(self.smallest_budget_bytes))
         if self.free_bytes is not None and self.output_bytes > self.free_bytes:
@@ -186,7 +186,7 @@ def make_plan(
         probe_documents=tried.measured.n_documents if tried else 0, basis=known.basis, machine=str(where), nodes=where.nodes,
         gpu_seconds=round(gpu, 1), forecast=told,
         guide={"size": row.size, "nodes": row.nodes, "gpus": row.gpus, "memory": row.memory, "notes": row.notes},
-        passed_over=files.passed.to_list() if files is not None else [], cluster=cluster,
+        passed_over=files.skipped.to_list() if files is not None else [], cluster=cluster,
     )  # fmt: skip
 
 

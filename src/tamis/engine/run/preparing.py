@@ -263,7 +263,7 @@ class PreparedRun:
             seconds=seconds,
             has_writer=self.job.writer is not None,
             n_files=past.n_files,
-            passed_over=self.inputs.files.passed.to_list(),
+            passed_over=self.inputs.files.skipped.to_list(),
         )
 
     def _covered(self, past: Past, step: int) -> Coverage:

@@ -1,6 +1,6 @@
 """Scores of the documents that stayed: what a stricter limit would cost can be told afterwards, without reading texts again.
 
-Collected while stages run, two bytes per document and rule (formats/scratch/score_codes.py), and written beside the output of the unit
+Collected while stages run, two bytes per document and rule (formats/scratch/score_file.py), and written beside the output of the unit
 (formats/scratch/score_file.py), so that they are committed, resumed and done over with it. Documents are found again at the end by the
 identity that stages leave them; one that a stage made anew has no scores of the stages before.
 """
@@ -15,8 +15,7 @@ import numpy as np
 from tamis import files
 from tamis.engine.messages import StagedFile
 from tamis.engine.worker.dropped import record_bytes
-from tamis.formats.scratch.score_codes import MISSING, codes_of
-from tamis.formats.scratch.score_file import ScoreKey, ScoreTable, encode_scores
+from tamis.formats.scratch.score_file import MISSING, ScoreKey, ScoreTable, codes_of, encode_scores
 from tamis.tasks import DocumentBatch
 
 Array = np.ndarray[Any, Any]

@@ -33,10 +33,9 @@ from tamis.formats.jsonl.known_records import Found, KnownRecords
 from tamis.formats.jsonl.ranges import read_range
 from tamis.formats.jsonl.stretches import Stretch, Stretches
 from tamis.formats.registry import line_format, table_format
-from tamis.formats.row_bytes import row_bytes
 from tamis.formats.schema.run_schema import NO_FIELDS
-from tamis.formats.table_block import TableBlock
-from tamis.formats.utf8 import bad_text_rows
+from tamis.formats.table_block import TableBlock, row_bytes
+from tamis.formats.table_files import bad_text_rows
 from tamis.stores import opening as stores
 from tamis.stores.reading import again_if_damaged
 from tamis.stores.urls import is_remote

@@ -22,12 +22,10 @@ from tamis.engine.worker.blocks import BlockWriter
 from tamis.engine.worker.config import OutputSpec
 from tamis.formats import registry
 from tamis.formats.compression.streams import StreamWriter
-from tamis.formats.row_bytes import row_bytes
-from tamis.formats.row_hashes import row_hashes
 from tamis.formats.schema import run_schema
-from tamis.formats.schema.presenting import present, presented
-from tamis.formats.schema.run_schema import NO_FIELDS
+from tamis.formats.schema.run_schema import NO_FIELDS, present, presented
 from tamis.formats.schema.type_names import from_json, parse_schema, to_json
+from tamis.formats.table_block import row_bytes, row_hashes
 from tamis.kernels.records import hash128
 from tamis.tasks import ROW_ID, DocumentBatch, Task
 from tamis.tasks.columns.casting import cast_declared

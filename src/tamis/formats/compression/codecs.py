@@ -113,12 +113,12 @@ class Zstandard(Codec):
     text_ratio = 3.5
 
     def open(self, source: PieceSource) -> Decoder:
-        from tamis.formats.compression.zstd_frames import ZstdFrames
+        from tamis.formats.compression.zstd import ZstdFrames
 
         return ZstdFrames(source)
 
     def new_decoder(self) -> Any:
-        from tamis.formats.compression.zstd_frames import new_decoder
+        from tamis.formats.compression.zstd import new_decoder
 
         return new_decoder()
 

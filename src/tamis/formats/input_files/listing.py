@@ -1,6 +1,6 @@
 """Which files an input means: folders, globs, files, lists of these; in a stable order, in little memory.
 
-Nothing that lies there is left out without a word: files that are not read are counted with their reason (`FileList.passed`),
+Nothing that lies there is left out without a word: files that are not read are counted with their reason (`FileList.skipped`),
 and what cannot be read is named in the error that ends the run. See also: searching.py (how folders are searched).
 """
 
@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tamis.errors import RunConflict, UsageError
-from tamis.formats.input_files.names import ends_in
-from tamis.formats.input_files.passed_over import HIDDEN, OTHER_OUTPUT, OWN_OUTPUT, PassedOver, passed_lines
 from tamis.formats.input_files.searching import Search
+from tamis.formats.input_files.skipped import HIDDEN, OTHER_OUTPUT, OWN_OUTPUT, SkippedFiles, ends_in, skipped_lines
 from tamis.formats.registry import sidecars
 from tamis.stores.listing import find
 from tamis.stores.urls import is_remote, path_of
@@ -26,13 +25,13 @@ _MAX_NAMED = 5
 
 @dataclass
 class FileList:
-    """Paths with size and time, about 200 bytes per file (a supervisor may hold 100,000), and what was passed over."""
+    """Paths with size and time, about 200 bytes per file (a supervisor may hold 100,000), and the files that were skipped."""
 
     paths: list[str] = field(default_factory=list)
     sizes: array[int] = field(default_factory=lambda: array("q"))
     mtimes_ns: array[int] = field(default_factory=lambda: array("q"))
     inodes: array[int] = field(default_factory=lambda: array("Q"))  # 0 where there is none (remote files)
-    passed: PassedOver = field(default_factory=PassedOver)
+    skipped: SkippedFiles = field(default_factory=SkippedFiles)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -57,7 +56,7 @@ def list_files(
 ) -> FileList:
     """Regular files whose names end in one of the suffixes (in any case). Folders are searched recursively, links followed.
 
-    In folders, names that begin with . or _ and outputs of Tamis are passed over. `leave_out`: folders that this run writes to,
+    In folders, names that begin with . or _ and outputs of Tamis are skipped. `leave_out`: folders that this run writes to,
     which are never input. Raises UsageError when something cannot be read, or when there is nothing to read; RunConflict when
     what is to be read lies in one of those folders. `scratch`: where temporary files of the run will lie; UsageError where that is read.
     """
@@ -69,7 +68,7 @@ def list_files(
         if "://" in entry:
             _add_remote(entry, accepted, limit, leave_out, files, seen, scratch)
             continue
-        search = Search(accepted, leave_out, files.passed, sidecars(accepted), scratch)
+        search = Search(accepted, leave_out, files.skipped, sidecars(accepted), scratch)
         _search(search, os.path.expanduser(entry), accepted)
         search.settle_beside()
         outputs = {folder for folder in {os.path.dirname(path) for path in search.found} if search.is_output(folder)}
@@ -90,7 +89,7 @@ def list_files(
             f"part of the input cannot be read: {named}{more}. Make it readable, move it away, or name the rest as input"
         )
     if not files:
-        told = "".join(f"\n{line}" for line in passed_lines(files.passed.to_list()))
+        told = "".join(f"\n{line}" for line in skipped_lines(files.skipped.to_list()))
         raise UsageError(
             f"no input files: {', '.join(entries)} holds nothing that ends in {', '.join(sorted(set(suffixes)))}{told}"
         )
@@ -113,12 +112,12 @@ def _add_remote(
     found = find(entry, lambda name: ends_in(name, accepted), leave_out, scratch)
     for reason, urls in ((HIDDEN, found.hidden), (OWN_OUTPUT, found.own), (OTHER_OUTPUT, found.outputs)):
         for url in urls:
-            files.passed.add(reason, url)
+            files.skipped.add(reason, url)
     companions = sidecars(accepted)
     stems = {os.path.splitext(url)[0] for url, _, _ in found.files} if companions else set()
     for url in found.others:
         if not (ends_in(url, companions) and os.path.splitext(url)[0] in stems):  # a caption is read with its image
-            files.passed.add_ending(url, accepted)
+            files.skipped.add_ending(url, accepted)
     for url, size, version in found.files:
         if url not in seen and (limit is None or len(files) < limit):
             seen.add(url)

@@ -1,8 +1,8 @@
 """Searching folders for input files: every folder once, whatever links lead to it, and nothing lost without a word.
 
-What is found and not read is counted (passed_over.py). What cannot be read (a folder or file without permission, a link to nothing
+What is found and not read is counted (skipped.py). What cannot be read (a folder or file without permission, a link to nothing
 that would have been read) is gathered in `unreadable`, which ends the run. A folder with a `_tamis` in it is the output of a
-run: it is passed over unless it is named itself.
+run and is skipped unless it is named itself.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 
-from tamis.formats.input_files import passed_over as passed
-from tamis.formats.input_files.names import ends_in
-from tamis.formats.input_files.passed_over import PassedOver
+from tamis.formats.input_files import skipped
+from tamis.formats.input_files.skipped import SkippedFiles, ends_in
 from tamis.stores.listing import SCRATCH_EXAMPLE, refuse_scratch
 
 RUN_DIRECTORY = "_tamis"
@@ -29,7 +28,7 @@ class Search:
         self,
         suffixes: tuple[str, ...],
         leave_out: Sequence[str],
-        passed_over: PassedOver,
+        passed_over: SkippedFiles,
         beside: tuple[str, ...] = (),
         scratch: str | None = None,
     ) -> None:
@@ -82,7 +81,7 @@ class Search:
                     if entry.name == RUN_DIRECTORY:
                         continue
                     if entry.name.startswith(hidden):
-                        self._passed.add(passed.HIDDEN, path)
+                        self._passed.add(skipped.HIDDEN, path)
                     elif entry.is_dir(follow_symlinks=False):
                         below.append(path)
                     elif entry.is_symlink() and os.path.isdir(path):
@@ -107,10 +106,10 @@ class Search:
             return None
         if (info.st_dev, info.st_ino) in self._visited:
             if os.path.islink(folder):
-                self._passed.add(passed.SEEN_FOLDER, folder)
+                self._passed.add(skipped.SEEN_FOLDER, folder)
             return None
         if not is_root and any(e.name == RUN_DIRECTORY and e.is_dir() for e in entries):
-            self._passed.add(passed.OTHER_OUTPUT, folder)
+            self._passed.add(skipped.OTHER_OUTPUT, folder)
             return None
         self._visited.add((info.st_dev, info.st_ino))
         return entries
@@ -118,7 +117,7 @@ class Search:
     def _is_left_out(self, folder: str) -> bool:
         if not self.is_output(folder):
             return False
-        self._passed.add(passed.OWN_OUTPUT, folder)
+        self._passed.add(skipped.OWN_OUTPUT, folder)
         return True
 
     # -- files ----------------------------------------------------------------------------------------------------------
@@ -128,7 +127,7 @@ class Search:
             self.found.append(path)
         elif is_link and (why := _why_not(path)):
             if os.path.splitext(path)[1]:
-                self._passed.add(passed.DEAD_LINK, path)
+                self._passed.add(skipped.DEAD_LINK, path)
             else:  # what it leads to may well be a folder
                 self.unreadable.append((path, why))
         elif self._beside and ends_in(path, self._beside):
@@ -137,7 +136,7 @@ class Search:
             self._passed.add_ending(path, self._suffixes)
 
     def settle_beside(self) -> None:
-        """Files that could belong to others of the same name (a caption to its image) are passed over where there is none."""
+        """Files that could belong to others of the same name (a caption to its image) are skipped where there is none."""
         stems = {os.path.splitext(path)[0] for path in self.found} if self._companions else set()
         for path in self._companions:
             if os.path.splitext(path)[0] not in stems:
@@ -152,7 +151,7 @@ class Search:
             self.unreadable.append((path, _why_not(path)))
             return None
         if not stat.S_ISREG(info.st_mode):
-            self._passed.add(passed.NOT_REGULAR, path)
+            self._passed.add(skipped.NOT_REGULAR, path)
         elif not os.access(path, os.R_OK, effective_ids=_EFFECTIVE_IDS):
             self.unreadable.append((path, "Permission denied"))
         else:
@@ -203,7 +202,7 @@ def _why_not(path: str) -> str:
     try:
         os.stat(path)
     except FileNotFoundError:
-        return passed.DEAD_LINK if os.path.islink(path) else "it vanished while files were listed"
+        return skipped.DEAD_LINK if os.path.islink(path) else "it vanished while files were listed"
     except OSError as exc:
         return exc.strerror or str(exc)
     return ""

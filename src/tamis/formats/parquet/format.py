@@ -2,7 +2,7 @@
 
 Row groups of any size are streamed: one iterator per row group whose batch size follows the measured bytes per row
 (`iter_batches` with a 1 MiB buffer took 33 MB where reading the table took 1,070). A corrupt page ends the stream with
-`RowsFault` after every row before it was delivered. See also: `formats/row_hashes.py` (content hashes of rows).
+`RowsFault` after every row before it was delivered. See also: `formats/table_block.py` (content hashes of rows).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from tamis.formats.base import RowsFault
 from tamis.formats.compression.codecs import codec_of
 from tamis.formats.compression.source import StreamFault
 from tamis.formats.compression.streams import StreamReader
-from tamis.formats.fixed_columns import OneRowPerFile
+from tamis.formats.table_files import OneRowPerFile
 from tamis.stores.opening import size_of
 
 _SCHEMA = pa.schema([("text", pa.large_string()), ("file_name", pa.large_string())])

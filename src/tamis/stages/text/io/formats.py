@@ -18,7 +18,7 @@ def output_format(
     `accepted`: the suffixes of files that are read, by default all that Tamis knows. `output`: a folder to exclude.
     """
     from tamis.formats.input_files.listing import list_files
-    from tamis.formats.input_files.names import suffix_of
+    from tamis.formats.input_files.skipped import suffix_of
     from tamis.formats.registry import table_name
     from tamis.stages.file_partitioning import FilePartitioningStage
 

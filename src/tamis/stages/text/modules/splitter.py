@@ -30,7 +30,7 @@ class DocumentSplitter(ProcessingStage[DocumentBatch, DocumentBatch]):
             raise UsageError(f"DocumentSplitter(separator=...): expected a string to split at, got {self.separator!r}")
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        from tamis.formats.jsonl.emptied_records import without_texts
+        from tamis.formats.jsonl.encode import without_texts
         from tamis.tasks.columns.exact import replaced
 
         texts = batch.texts(self.text_field)

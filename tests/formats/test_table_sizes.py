@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tamis.formats.row_bytes import row_bytes
+from tamis.formats.table_block import row_bytes
 
 
 def size(value: Any) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tamis.formats.row_hashes import row_hashes
+from tamis.formats.table_block import row_hashes
 
 ROWS = [
     {"id": i, "text": None if i % 7 == 0 else f"text {i} é", "x": i / 3, "ok": i % 2 == 0, "tags": ["a", str(i)]}

@@ -1,4 +1,7 @@
-"""What was found where the input lies and is not read: by reason, how many, and a few of them by name."""
+"""Which files of a folder are input, by the ends of their names, and which are skipped: by reason, how many, and a few of them by name.
+
+Case does not matter: `A.JSONL.GZ` is read like `a.jsonl.gz`.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tamis.errors import UsageError
 from tamis.formats.compression.codecs import SUFFIXES
-from tamis.formats.input_files.names import suffix_of
 
 HIDDEN = "hidden, the name begins with . or _"
 NOT_REGULAR = "no regular file: a pipe, a socket or a device"
@@ -22,8 +25,42 @@ _MAX_ENDINGS = 20
 _MAX_EXAMPLES = 3
 
 
+def suffix_of(path: str, suffixes: Sequence[str]) -> str:
+    """Return the longest of `suffixes` (lower case) that `path` ends in, or "" if it ends in none.
+
+    >>> suffix_of("a/B.JSONL.gz", (".jsonl", ".jsonl.gz", ".gz")), suffix_of("note.txt", (".jsonl",))
+    ('.jsonl.gz', '')
+    """
+    plain = path.lower()
+    return max((s for s in suffixes if plain.endswith(s)), key=len, default="")
+
+
+def ends_in(path: str, suffixes: tuple[str, ...]) -> bool:
+    """Return True if `path` ends in one of the suffixes (lower case)."""
+    return path.lower().endswith(suffixes)
+
+
+def checked_paths(given: Any, what: str) -> Any:
+    """Return a single path unchanged and several paths as a list; paths of a set are returned in order.
+
+    Raises UsageError, whose message begins with `what`, for anything else.
+    """
+    if isinstance(given, (str, os.PathLike)):
+        return given
+    are_several = isinstance(given, Iterable) and not isinstance(given, (bytes, bytearray))
+    paths = list(given) if are_several else [given]
+    for path in paths:
+        if not isinstance(path, (str, os.PathLike)):
+            is_number = isinstance(path, (int, float)) and not isinstance(path, bool)
+            advice = (
+                f"; write a name that looks like a number in quotes in a recipe, and as ./{path} on the command line"
+            )
+            raise UsageError(f"{what}: expected a path or a list of paths, got {path!r}{advice if is_number else ''}")
+    return sorted(paths, key=os.fspath) if isinstance(given, (set, frozenset)) else paths
+
+
 @dataclass
-class PassedOver:
+class SkippedFiles:
     """Counts by reason. Bounded: however many files there are, it holds a few names and a few reasons."""
 
     _found: dict[str, tuple[int, list[str]]] = field(default_factory=dict)
@@ -64,15 +101,15 @@ def ending(path: str, accepted: Sequence[str]) -> str:
     return f"ends in {suffix}" if len(suffix) <= 12 and suffix[1:].isalnum() and suffix.isascii() else _OTHER_ENDING
 
 
-def passed_lines(entries: Iterable[Mapping[str, Any]]) -> list[str]:
+def skipped_lines(entries: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return one human-readable line per reason.
 
-    >>> passed_lines([{"reason": "ends in .txt", "n": 3, "examples": ["a.txt", "b.txt"]}])
-    ['passed over, not read: 3 (ends in .txt): a.txt, b.txt and 1 more']
+    >>> skipped_lines([{"reason": "ends in .txt", "n": 3, "examples": ["a.txt", "b.txt"]}])
+    ['skipped, not read: 3 (ends in .txt): a.txt, b.txt and 1 more']
     """
     lines = []
     for entry in entries:
         names, more = list(entry["examples"]), entry["n"] - len(entry["examples"])
         shown = ", ".join(names) + (f" and {more:,} more" if more > 0 else "")
-        lines.append(f"passed over, not read: {entry['n']:,} ({entry['reason']}): {shown}")
+        lines.append(f"skipped, not read: {entry['n']:,} ({entry['reason']}): {shown}")
     return lines

@@ -11,8 +11,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tamis.errors import FormatError
-from tamis.formats.scratch.score_codes import BEYOND, NO_NUMBER, RELATIVE_WIDTH, codes_of, ends_of
-from tamis.formats.scratch.score_file import ScoreKey, ScoreTable, encode_scores, read_scores
+from tamis.formats.scratch.score_file import (
+    BEYOND,
+    NO_NUMBER,
+    RELATIVE_WIDTH,
+    ScoreKey,
+    ScoreTable,
+    codes_of,
+    encode_scores,
+    ends_of,
+    read_scores,
+)
 
 SOME = [0.0, -0.0, 5e-324, 2**-25, 2**-24, 0.1, 1.0, 1.5, 1024.0, 1025.0, 2**39, 2.0**40, 1e300, math.inf]
 

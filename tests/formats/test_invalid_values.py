@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tamis.formats.utf8 import bad_text_rows
+from tamis.formats.table_files import bad_text_rows
 
 
 def text(*values: bytes | None) -> pa.Array:
