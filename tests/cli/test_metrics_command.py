@@ -128,8 +128,8 @@ def test_the_files_for_grafana_and_prometheus_are_printed() -> None:
     import yaml
 
     observe = SRC / "tamis" / "observe"
-    assert tamis("metrics", "--grafana").stdout == (observe / "grafana.json").read_text()
+    assert tamis("metrics", "--grafana").stdout == (observe / "metrics" / "grafana.json").read_text()
     told = tamis("metrics", "--rules").stdout
-    assert told == (observe / "prometheus_rules.yml").read_text()
+    assert told == (observe / "metrics" / "prometheus_rules.yml").read_text()
     names = [rule["alert"] for group in yaml.safe_load(told)["groups"] for rule in group["rules"]]
     assert len(names) == len(set(names)) == 12

@@ -24,7 +24,7 @@ from tamis.backends.cluster.remote_workers import RemoteJob, RemoteWorkers
 from tamis.backends.ray_cluster import leases
 from tamis.engine.worker.config import WorkerConfig
 from tamis.errors import BudgetError, PipelineError, UsageError, WorkerError
-from tamis.observe.run_tables import nodes_table
+from tamis.observe.charts.tables import nodes_table
 from tamis.observe.series import open_series
 from tamis.stages.text.filters import ScoreFilter
 from tamis.stages.text.filters.heuristic import WordCountFilter

@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from tamis.observe.dashboard.listening import listen
 from tamis.observe.dashboard.server import HEADER_S, Server
 from tamis.observe.dashboard.watching import Watcher
+from tamis.observe.serving import listen
 from tests.support.made_run import make_run, make_version_1
 
 SRC = Path(__file__).parents[2] / "src"

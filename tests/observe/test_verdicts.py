@@ -18,7 +18,7 @@ from tamis.cli.main import app
 from tamis.errors import TamisError, UsageError
 from tamis.observe.document_status import ASIDE, KEPT, NO_RECORD, NOT_READ, NOT_SAMPLED, read_record, whereabouts
 from tamis.observe.duplicates import read_side
-from tamis.observe.record_at import line_at
+from tamis.observe.records import line_at
 from tamis.observe.thresholds import rethreshold
 from tamis.observe.verdicts import (
     AT_LEAST,

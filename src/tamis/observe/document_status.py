@@ -20,7 +20,7 @@ from tamis.formats.registry import reads_rows, table_format
 from tamis.hints import command
 from tamis.observe.commits import commits_at, covers, steps_of
 from tamis.observe.quarantine import read_entries
-from tamis.observe.record_at import line_at
+from tamis.observe.records import line_at
 from tamis.observe.verdicts import input_paths, matching_files, offset_of, read_plan, run_folder
 from tamis.stores.urls import is_bucket, is_remote, output_url
 

@@ -20,7 +20,7 @@ from typing import Any
 from tamis._lazy import pa, pc
 from tamis.errors import FormatError, UsageError
 from tamis.formats.registry import holds_rows, load_table_format, table_format, table_name
-from tamis.observe.record_at import line_at
+from tamis.observe.records import line_at
 from tamis.observe.snapshot import read_object
 from tamis.observe.verdicts import Verdict, find, input_paths, offset_of, read_plan, run_folder
 from tamis.stores.homes import local_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from tamis.observe.charts.forecast import seconds_to_limit
+from tamis.observe.charts.memory import seconds_to_limit
 
 
 def test_a_steady_rise() -> None:

@@ -47,8 +47,8 @@ def dashboard(
 
     Example: tamis dashboard clean/
     """
-    from tamis.observe.dashboard.guard import good_token, is_loopback
     from tamis.observe.passes import find_run
+    from tamis.observe.serving import good_token, is_loopback
 
     if token is not None and not good_token(token):
         raise UsageError("--token: expected 8 to 256 letters, digits, - and _")
@@ -107,7 +107,7 @@ def beside(run_dir: str, settings: dict[str, Any]) -> Iterator[None]:
 
 def _start(run_dir: str, port: int, scratch: str | None) -> tuple[subprocess.Popen[bytes], str]:
     """Start the dashboard process and return it with its address: on this port, or on another if it is taken."""
-    from tamis.observe.dashboard.listening import listen
+    from tamis.observe.serving import listen
 
     try:
         listening = listen("127.0.0.1", port)

@@ -40,14 +40,14 @@ def metrics(
         return
     if output is None:
         raise UsageError("give the output folder of a run: tamis metrics clean/")
-    from tamis.observe.metrics import Metrics
+    from tamis.observe.metrics.run_metrics import Metrics
     from tamis.observe.passes import find_run
 
     made = Metrics(find_run(output), None if scratch is None else str(scratch))
     if once:
         echo(made.text(), nl=False)
         return
-    from tamis.observe.endpoint import Endpoint
+    from tamis.observe.metrics.endpoint import Endpoint
 
     endpoint = Endpoint(made.text, host, port)
     echo(f"metrics: {endpoint.url} (Ctrl-C ends it)")
@@ -80,8 +80,8 @@ def beside(run_dir: str, settings: dict[str, Any]) -> Iterator[None]:
             raise UsageError("--metrics-host goes with --metrics-port")
         yield
         return
-    from tamis.observe.endpoint import Endpoint
-    from tamis.observe.metrics import Metrics
+    from tamis.observe.metrics.endpoint import Endpoint
+    from tamis.observe.metrics.run_metrics import Metrics
 
     made = Metrics(Path(run_dir), settings.get("scratch"))
     endpoint = Endpoint(made.text, host or "127.0.0.1", port).start()

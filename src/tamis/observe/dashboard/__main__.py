@@ -33,9 +33,9 @@ def main() -> int:
             os.nice(10)  # beside a run: it takes what the workers leave
     # http.client, which http.server imports, would load the TLS library (4 MB) for clients that are not used here.
     sys.modules.setdefault("ssl", None)  # type: ignore[arg-type]
-    from tamis.observe.dashboard.listening import listen
     from tamis.observe.dashboard.server import Server, serve
     from tamis.observe.dashboard.watching import Watcher
+    from tamis.observe.serving import listen
 
     token = os.environ.pop(TOKEN, "")
     watcher = Watcher(asked.run_dir, asked.scratch)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from tamis.observe.charts import run_charts
 from tamis.observe.charts.svg import count_text, number, seconds_text, text
+from tamis.observe.charts.tables import alerts_table, bar, cards, events_table, nodes_table, settings_table, table
 from tamis.observe.gpu_figures import gpu_cards
-from tamis.observe.markup import bar, cards, table
 from tamis.observe.passes import Place
 from tamis.observe.points import LEVELS, AlertPoint
-from tamis.observe.run_tables import alerts_table, events_table, nodes_table, settings_table
 from tamis.observe.snapshot import Snapshot
 from tamis.sizes import format_size
 

@@ -28,8 +28,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from tamis.observe.charts.style import CSS
-from tamis.observe.dashboard.guard import Guard
 from tamis.observe.dashboard.watching import Watcher
+from tamis.observe.serving import Guard
 from tamis.terminal import printable
 
 MAX_CONNECTIONS = 32

@@ -7,11 +7,10 @@ import time
 from tamis.observe.charts import run_charts
 from tamis.observe.charts.style import CSS
 from tamis.observe.charts.svg import number, text
+from tamis.observe.charts.tables import alerts_table, cards, events_table, nodes_table
 from tamis.observe.gpu_figures import gpu_cards
-from tamis.observe.markup import cards
 from tamis.observe.report import parts
 from tamis.observe.report.facts import Facts
-from tamis.observe.run_tables import alerts_table, events_table, nodes_table
 from tamis.observe.thumbnails import sheet
 from tamis.sizes import format_size
 

@@ -13,11 +13,10 @@ from tamis.engine.ledger import UNTRACED
 from tamis.hints import command, quoted
 from tamis.observe.charts import run_charts
 from tamis.observe.charts.svg import number, seconds_text, text
+from tamis.observe.charts.tables import bar, settings_table, table
 from tamis.observe.drops import Drop
-from tamis.observe.excerpts import MAX_CHARS, excerpt
-from tamis.observe.markup import bar, table
+from tamis.observe.records import MAX_CHARS, excerpt
 from tamis.observe.report.facts import MAX_ENTRIES, Facts
-from tamis.observe.run_tables import settings_table
 from tamis.sizes import format_size
 from tamis.tasks.lineage import TOLD
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tamis.engine.monitor.database import RunDatabase
-from tamis.observe.metrics import Metrics
+from tamis.observe.metrics.run_metrics import Metrics
 from tests.support.made_run import STAGES, make_run, make_version_1
 from tests.support.strict_exposition import parse
 

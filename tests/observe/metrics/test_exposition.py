@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tamis.observe.exposition import Family, number, render
+from tamis.observe.metrics.exposition import Family, number, render
 from tamis.terminal import printable
 from tests.support.strict_exposition import parse
 

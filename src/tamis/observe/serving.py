@@ -1,12 +1,30 @@
-"""Who may look: only this machine by default; from elsewhere with a token. Pure: no sockets here.
+"""Access and sockets of the HTTP servers of observers: the dashboard and the metrics endpoint.
 
-Host names are checked, so that a web page which makes its own name point to this machine (DNS rebinding) gets nothing.
+Only this machine may look by default; others need a token. Host names are checked, so that a web page that makes its own
+name point to this machine (DNS rebinding) gets nothing. The socket is opened in the process of the run, before the
+dashboard's process exists; this module imports nothing beyond the standard library.
 """
 
 from __future__ import annotations
 
 import re
+import socket
 from dataclasses import dataclass
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open the listening socket of a server; raise OSError if the port is in use."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((host, port))
+        made.listen(128)  # half-open connections of others must not keep a client from connecting
+    except BaseException:
+        made.close()
+        raise
+    return made
+
 
 _LOOPBACK = re.compile(r"127(\.[0-9]{1,3}){3}")
 _COOKIE = re.compile(r"[0-9A-Za-z_-]{8,256}")

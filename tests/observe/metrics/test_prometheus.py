@@ -23,8 +23,8 @@ from typing import Any
 import pytest
 
 from tamis.engine.monitor.database import RunDatabase
-from tamis.observe.endpoint import Endpoint
-from tamis.observe.metrics import Metrics
+from tamis.observe.metrics.endpoint import Endpoint
+from tamis.observe.metrics.run_metrics import Metrics
 from tests.support.command import SRC, tamis
 from tests.support.made_run import add_moment, make_run
 from tests.support.slow_run import recipe, stages
@@ -58,7 +58,7 @@ class Prometheus:
         self.targets = folder / "targets.json"
         self.scrape([])
         (folder / "prometheus.yml").write_text(
-            CONFIG.format(rules=OBSERVE / "prometheus_rules.yml", targets=self.targets)
+            CONFIG.format(rules=OBSERVE / "metrics" / "prometheus_rules.yml", targets=self.targets)
         )
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
@@ -124,7 +124,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
 def panels() -> list[tuple[str, str]]:
     """(title, expression) of all panels, with Grafana's variables replaced."""
     found = []
-    for panel in json.loads((OBSERVE / "grafana.json").read_text())["panels"]:
+    for panel in json.loads((OBSERVE / "metrics" / "grafana.json").read_text())["panels"]:
         for target in panel.get("targets", ()):
             plain = (
                 target["expr"].replace("$instance", ".*").replace("$__rate_interval", "10s").replace("[5m]", "[10s]")
@@ -135,7 +135,9 @@ def panels() -> list[tuple[str, str]]:
 
 
 def test_promtool_accepts_the_rules_and_the_figures(tmp_path: Path) -> None:
-    subprocess.run(["promtool", "check", "rules", OBSERVE / "prometheus_rules.yml"], check=True, capture_output=True)
+    subprocess.run(
+        ["promtool", "check", "rules", OBSERVE / "metrics" / "prometheus_rules.yml"], check=True, capture_output=True
+    )
     text = Metrics(make_run(tmp_path, seconds=20, n_gpus=1)).text()
     done = subprocess.run(["promtool", "check", "metrics"], input=text, text=True, capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -152,9 +154,9 @@ def test_alerts_are_raised_when_they_should_be(tmp_path: Path) -> None:
         8: set(), 12: {"TamisMemoryNearBudget"}, 18: set(), 25: {"TamisQuarantine"},
         38: {"TamisQuarantine", "TamisStopped"},
     }  # fmt: skip
-    names = re.findall(r"alert: (\w+)", (OBSERVE / "prometheus_rules.yml").read_text())
+    names = re.findall(r"alert: (\w+)", (OBSERVE / "metrics" / "prometheus_rules.yml").read_text())
     tests = {
-        "rule_files": [str(OBSERVE / "prometheus_rules.yml")],
+        "rule_files": [str(OBSERVE / "metrics" / "prometheus_rules.yml")],
         "evaluation_interval": "15s",
         "tests": [
             {
@@ -181,7 +183,7 @@ def test_alerts_are_raised_when_they_should_be(tmp_path: Path) -> None:
 def _expected(name: str, at: str) -> dict[str, Any]:
     import yaml
 
-    rules = yaml.safe_load((OBSERVE / "prometheus_rules.yml").read_text())["groups"][0]["rules"]
+    rules = yaml.safe_load((OBSERVE / "metrics" / "prometheus_rules.yml").read_text())["groups"][0]["rules"]
     rule = next(r for r in rules if r["alert"] == name)
     value = {"TamisMemoryNearBudget": "90%", "TamisQuarantine": "0.5%"}.get(name, "")
     summary = re.sub(r"\{\{ \$labels\.instance \}\}", "", rule["annotations"]["summary"])

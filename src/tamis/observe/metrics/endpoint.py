@@ -17,9 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tamis.errors import UsageError
-from tamis.observe.dashboard.guard import host_of, is_loopback
-from tamis.observe.dashboard.listening import listen
-from tamis.observe.exposition import CONTENT_TYPE
+from tamis.observe.metrics.exposition import CONTENT_TYPE
+from tamis.observe.serving import host_of, is_loopback, listen
 from tamis.terminal import printable
 
 PATH = "/metrics"

@@ -1,6 +1,6 @@
 """The text format that Prometheus reads (version 0.0.4), written by hand: families of samples with HELP and TYPE lines.
 
-Covers names, escapes and numbers. Does not cover what is measured: see observe/metrics.py.
+Covers names, escapes and numbers. Does not cover what is measured: see observe/metrics/run_metrics.py.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tamis.observe.exposition import Family, render
+from tamis.observe.metrics.exposition import Family, render
 from tamis.observe.passes import find_place
 from tamis.observe.points import AlertPoint, Cell, Total
 from tamis.observe.series import Series, SeriesError, open_series

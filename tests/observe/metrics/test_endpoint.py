@@ -12,7 +12,7 @@ import pytest
 
 from tamis.errors import UsageError
 from tamis.observe import endpoint as module
-from tamis.observe.endpoint import Endpoint
+from tamis.observe.metrics.endpoint import Endpoint
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tamis.observe.dashboard.guard import Guard, good_token, is_loopback
+from tamis.observe.serving import Guard, good_token, is_loopback
 
 TOKEN = "0123456789abcdef"
 

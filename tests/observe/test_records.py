@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tamis.observe.drops import Drop
-from tamis.observe.excerpts import MAX_CHARS, beginning, excerpt
+from tamis.observe.records import MAX_CHARS, beginning, excerpt
 from tamis.observe.report.parts import _example
 
 

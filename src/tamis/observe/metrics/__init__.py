@@ -1,0 +1,1 @@
+"""Figures of a run for Prometheus, with alert rules for it and a dashboard for Grafana."""
