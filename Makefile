@@ -3,7 +3,7 @@
 #   make demo          gather text, plant faults, curate it under 512 MB, show that the ledger found them
 #   make test          the default test suite
 #   make test-failed   once more, one by one, what failed in the last `make test`
-#   make lint          ruff (check and format) and mypy
+#   make lint          ruff (check and format), mypy, import contracts (.importlinter)
 #   make torture       the slow tests, part after part; each ends after 40 minutes at most, and can be run alone:
 #                      torture-simulation (SEEDS=100000), torture-cluster, -stores, -passes, -kills, -budgets, -memory, -models, -formats, -rest
 #   make torture-kills-long  KILLS=1000 random kills over all kinds of jobs, in at most MINUTES=90
@@ -73,6 +73,7 @@ lint: $(STAMP)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache --no-logo
 
 format: $(STAMP)
 	@$(BIN)/ruff check --fix .

@@ -33,6 +33,17 @@ SATELLITES = {
     "alerts.open_watch": "tamis.observe.alerts.watch:open_watch",
     "alerts.read_section": "tamis.observe.alerts.parse:read_section",
     "report.write": "tamis.observe.report:write_report",
+    # commands that show a run
+    "dashboard": "tamis.observe.dashboard",
+    "dashboard.serving": "tamis.observe.serving",
+    "metrics": "tamis.observe.metrics",
+    "metrics.collector": "tamis.observe.metrics.run_metrics:Metrics",
+    "metrics.endpoint": "tamis.observe.metrics.endpoint:Endpoint",
+    # commands with models, and the demo
+    "dedup.text_semantic": "tamis.dedup.semantic.text_workflow:TextSemanticDeduplicationWorkflow",
+    "dedup.default_embedding_model": "tamis.stages.text.embedders.base:DEFAULT_MODEL",
+    "models.classifiers": "tamis.stages.text.classifiers",
+    "demo.corpus": "tamis.demo.corpus",
     # recipes: the module whose classes describe a cluster (`ray_client:`)
     "recipe.client": "tamis.core.client",
 }

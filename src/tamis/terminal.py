@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from types import TracebackType
 from typing import TextIO
 
@@ -24,6 +25,14 @@ def clock(seconds: float) -> str:
     whole = round(seconds)
     hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def time_of_day(unix_time: float) -> str:
+    """Format the local time of day; return "-" for an invalid time."""
+    try:
+        return time.strftime("%H:%M:%S", time.localtime(unix_time))
+    except (ValueError, OverflowError, OSError):
+        return "-"
 
 
 def printable(text: str, keep: str = "") -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tamis.errors import UsageError
-from tamis.observe import endpoint as module
+from tamis.observe.metrics import endpoint as module
 from tamis.observe.metrics.endpoint import Endpoint
 
 

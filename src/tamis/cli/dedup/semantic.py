@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+from tamis import _satellites
 from tamis.cli.dedup.shared import FindOnly, MaxLoss, Target
 from tamis.cli.jobs.passes import perform_with
 from tamis.cli.parsing import options
@@ -83,11 +84,9 @@ def semantic(
             eps=eps, perform_removal=not find_only, input_blocksize=work.blocksize, max_source_loss=max_source_loss, backend=backend,
         )  # fmt: skip
     else:
-        from tamis.dedup.semantic.text_workflow import TextSemanticDeduplicationWorkflow
-        from tamis.stages.text.embedders.base import DEFAULT_MODEL
-
-        workflow = TextSemanticDeduplicationWorkflow(
-            source, target, model_identifier=DEFAULT_MODEL if model == "minilm" else model, text_field=text_field or "text", n_clusters=clusters,
+        default_model = _satellites.load("dedup.default_embedding_model")
+        workflow = _satellites.load("dedup.text_semantic")(
+            source, target, model_identifier=default_model if model == "minilm" else model, text_field=text_field or "text", n_clusters=clusters,
             embedding_field=embedding_field, input_filetype=None, kmeans_random_state=seed, which_to_keep=keep, eps=eps,
             perform_removal=not find_only, input_blocksize=work.blocksize, max_source_loss=max_source_loss, embedding_pooling=pooling, backend=backend,
             id_field=None,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from tamis import _satellites
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Exit, Option, echo
 from tamis.errors import RunConflict, TamisError
@@ -102,12 +103,11 @@ def compare(planted: Planted, about: dict[str, Any], duplicates: Counter[str]) -
 
 def _corpus(output: Path, size: str, quiet: bool) -> Planted:
     """Return the corpus in `output`, creating it unless it already exists in this size."""
-    from tamis.demo.corpus import corpus_dir, gather, load
     from tamis.sizes import format_size, parse_size
 
-    target_bytes = parse_size(size, "--size")
-    planted = load(output)
-    if planted is not None and corpus_dir(output).exists():
+    corpus, target_bytes = _satellites.load("demo.corpus"), parse_size(size, "--size")
+    planted: Planted | None = corpus.load(output)
+    if planted is not None and corpus.corpus_dir(output).exists():
         if planted.target_bytes != target_bytes:
             raise RunConflict(
                 f"{output} holds a demo of {format_size(planted.target_bytes)}; remove the folder, or give another --output"
@@ -117,7 +117,8 @@ def _corpus(output: Path, size: str, quiet: bool) -> Planted:
         raise RunConflict(f"{output} is not empty and holds no demo; give another --output")
     if not quiet:
         echo(f"gathering {format_size(target_bytes)} of text from this machine ...", err=True)
-    return _gather_apart(output, target_bytes) or gather(output, target_bytes)
+    planted = _gather_apart(output, target_bytes)
+    return planted if planted is not None else corpus.gather(output, target_bytes)
 
 
 def _gather_apart(output: Path, target_bytes: int) -> Planted | None:
@@ -125,14 +126,14 @@ def _gather_apart(output: Path, target_bytes: int) -> Planted | None:
     import subprocess
     import sys
 
-    from tamis.demo.corpus import load
-
-    code = "import sys; from tamis.demo.corpus import gather; gather(sys.argv[1], int(sys.argv[2]))"
+    module = _satellites.module_of("demo.corpus")
+    code = f"import sys; from {module} import gather; gather(sys.argv[1], int(sys.argv[2]))"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     done = subprocess.run(
         [sys.executable, "-c", code, str(output), str(target_bytes)], env=env, stderr=subprocess.PIPE, check=False
     )
-    return load(output) if done.returncode == 0 else None
+    planted: Planted | None = _satellites.load("demo.corpus").load(output) if done.returncode == 0 else None
+    return planted
 
 
 def _print(

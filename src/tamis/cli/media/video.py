@@ -114,15 +114,15 @@ def make_recipe(source: str, target: str, wanted: Wanted) -> str:
     """
     from tamis.cli.jobs.request import path_in_recipe, text_in_recipe
     from tamis.formats.input_files.skipped import ends_in
+    from tamis.formats.registry import suffixes
     from tamis.stores.urls import path_text
-    from tamis.video.opening import SUFFIXES
 
     _check_options(wanted)
     source, target = map(path_in_recipe, (source, target))
     models = None if wanted.model_folder is None else path_in_recipe(wanted.model_folder)
     for value in (wanted.transcode, wanted.caption_model or "", wanted.caption_prompt or ""):
         text_in_recipe(value)
-    is_file = ends_in(source, SUFFIXES) if is_remote(source) else not os.path.isdir(source)
+    is_file = ends_in(source, suffixes("video")) if is_remote(source) else not os.path.isdir(source)
     folder = os.path.dirname(source) if is_file else source
     videos = {"input_video_path": path_text(source), "video_limit": wanted.limit_videos}
     writer = {

@@ -12,6 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
+from tamis import _satellites
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, Exit, Option
 from tamis.errors import UsageError
@@ -91,8 +92,7 @@ def known() -> dict[str, Any]:
     >>> sorted(known())[:4]
     ['aegis', 'content-type', 'domain', 'fineweb-edu']
     """
-    from tamis.stages.text import classifiers
-
+    classifiers = _satellites.load("models.classifiers")
     made = {}
     for name in classifiers.__all__:
         if name not in ("DistributedDataClassifier", "FastTextClassifier"):

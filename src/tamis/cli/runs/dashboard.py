@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tamis
+from tamis import _satellites
 from tamis.cli.parsing.arguments import Argument, Option, echo
 from tamis.errors import UsageError
 from tamis.stores.urls import absolute
@@ -48,11 +49,11 @@ def dashboard(
     Example: tamis dashboard clean/
     """
     from tamis.observe.passes import find_run
-    from tamis.observe.serving import good_token, is_loopback
 
-    if token is not None and not good_token(token):
+    serving = _satellites.load("dashboard.serving")
+    if token is not None and not serving.good_token(token):
         raise UsageError("--token: expected 8 to 256 letters, digits, - and _")
-    if token is None and not is_loopback(host):
+    if token is None and not serving.is_loopback(host):
         token = os.urandom(16).hex()
     command, env = _command(str(find_run(output)), host, port, token, None if scratch is None else str(scratch))
     sys.stdout.flush()
@@ -71,7 +72,7 @@ def _command(
     if token is not None:
         env["TAMIS_DASHBOARD_TOKEN"] = token
     # -P: a file named like a module in the current folder must not be run.
-    command = [sys.executable, "-P", "-m", "tamis.observe.dashboard", os.path.abspath(run_dir), "--host", host]
+    command = [sys.executable, "-P", "-m", _satellites.module_of("dashboard"), os.path.abspath(run_dir), "--host", host]
     command += ["--port", str(port)]
     return ([*command, "--scratch", absolute(scratch)] if scratch is not None else command), env
 
@@ -107,12 +108,11 @@ def beside(run_dir: str, settings: dict[str, Any]) -> Iterator[None]:
 
 def _start(run_dir: str, port: int, scratch: str | None) -> tuple[subprocess.Popen[bytes], str]:
     """Start the dashboard process and return it with its address: on this port, or on another if it is taken."""
-    from tamis.observe.serving import listen
-
+    serving = _satellites.load("dashboard.serving")
     try:
-        listening = listen("127.0.0.1", port)
+        listening = serving.listen("127.0.0.1", port)
     except OSError:
-        listening = listen("127.0.0.1", 0)
+        listening = serving.listen("127.0.0.1", 0)
     with listening:
         number = listening.getsockname()[1]
         command, env = _command(run_dir, "127.0.0.1", number, None, scratch)

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
+from tamis import _satellites
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument
 from tamis.errors import UsageError
@@ -70,14 +71,13 @@ def report(output: Output, as_json: options.AsJson = False) -> None:
     """
     from tamis.cli.terminal.show import print_json, print_lines
     from tamis.observe.passes import looked_only
-    from tamis.observe.report import write_report
     from tamis.observe.verdicts import run_folder
 
     if (table := looked_only(output)) is not None:
         raise UsageError(
             f"{output}: this run only looked for duplicates; the table of them is in {table}, and there is no report of documents that went"
         )
-    path = Path(write_report(str(run_folder(output))))
+    path = Path(_satellites.load("report.write")(str(run_folder(output))))
     if as_json:
         print_json({"report": str(path), "bytes": path.stat().st_size})
     else:

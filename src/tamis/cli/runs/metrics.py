@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
+from tamis import _satellites
 from tamis.cli.parsing.arguments import Argument, Exit, Option, echo
 from tamis.errors import UsageError
 
@@ -40,16 +41,13 @@ def metrics(
         return
     if output is None:
         raise UsageError("give the output folder of a run: tamis metrics clean/")
-    from tamis.observe.metrics.run_metrics import Metrics
     from tamis.observe.passes import find_run
 
-    made = Metrics(find_run(output), None if scratch is None else str(scratch))
+    made = _satellites.load("metrics.collector")(find_run(output), None if scratch is None else str(scratch))
     if once:
         echo(made.text(), nl=False)
         return
-    from tamis.observe.metrics.endpoint import Endpoint
-
-    endpoint = Endpoint(made.text, host, port)
+    endpoint = _satellites.load("metrics.endpoint")(made.text, host, port)
     echo(f"metrics: {endpoint.url} (Ctrl-C ends it)")
     try:
         endpoint.serve()
@@ -61,9 +59,7 @@ def metrics(
 
 def shipped(name: str) -> str:
     """Return the text of a file that ships with the package."""
-    from tamis import observe
-
-    return (Path(observe.__file__).parent / name).read_text(encoding="utf-8")
+    return Path(_satellites.load("metrics").__file__).with_name(name).read_text(encoding="utf-8")
 
 
 @contextlib.contextmanager
@@ -80,11 +76,8 @@ def beside(run_dir: str, settings: dict[str, Any]) -> Iterator[None]:
             raise UsageError("--metrics-host goes with --metrics-port")
         yield
         return
-    from tamis.observe.metrics.endpoint import Endpoint
-    from tamis.observe.metrics.run_metrics import Metrics
-
-    made = Metrics(Path(run_dir), settings.get("scratch"))
-    endpoint = Endpoint(made.text, host or "127.0.0.1", port).start()
+    made = _satellites.load("metrics.collector")(Path(run_dir), settings.get("scratch"))
+    endpoint = _satellites.load("metrics.endpoint")(made.text, host or "127.0.0.1", port).start()
     echo(f"metrics: {endpoint.url}", err=True)
     try:
         yield

@@ -90,8 +90,8 @@ def _has_ended(live: Live, is_far: bool) -> bool:
 
 def lines_of(live: Live, width: int = 80, doing: str = "") -> list[str]:
     """Return the whole display as lines of text. `doing`: the current pass of a workflow."""
-    from tamis.observe.charts.svg import clock_text
     from tamis.observe.points import LEVELS
+    from tamis.terminal import time_of_day
 
     lines = [f"{live.name or 'run'}: {live.status}, {clock(live.seconds)}{f', {doing}' if doing else ''}"]
     budget = max(live.budget_bytes, 1)
@@ -118,10 +118,10 @@ def lines_of(live: Live, width: int = 80, doing: str = "") -> list[str]:
         lines += [f"  {w:>3d}  {format_size(d):>9s}  {format_size(p):>9s}  {s:6.2f}" for w, d, p, s in live.units]
     if live.alerts:
         lines.append("last alerts")
-        lines += [f"  {clock_text(at)}  {level}  {text}" for at, level, text in live.alerts]
+        lines += [f"  {time_of_day(at)}  {level}  {text}" for at, level, text in live.alerts]
     if live.events:
         lines.append("last events")
-        lines += [f"  {clock_text(at)}  {kind}  {text}" for at, kind, text in live.events]
+        lines += [f"  {time_of_day(at)}  {kind}  {text}" for at, kind, text in live.events]
     return lines
 
 

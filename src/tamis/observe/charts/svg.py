@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 import re
 import sys
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+
+from tamis.terminal import time_of_day
 
 WIDTH = 1000  # of the inner chart, in its own units
 MAX_HITS = 60  # places of a chart that show their values under the pointer
@@ -61,17 +62,9 @@ def seconds_text(seconds: float) -> str:
     return f"{coordinate(seconds)} s"
 
 
-def clock_text(at: float) -> str:
-    """Format the time of day; return "-" for an invalid time."""
-    try:
-        return time.strftime("%H:%M:%S", time.localtime(at))
-    except (ValueError, OverflowError, OSError):
-        return "-"
-
-
 def moment_text(at: float, began_at: float) -> str:
     """Seconds since the run began, with the time of day where that is known."""
-    return f"{seconds_text(at)} ({clock_text(began_at + at)})" if began_at else seconds_text(at)
+    return f"{seconds_text(at)} ({time_of_day(began_at + at)})" if began_at else seconds_text(at)
 
 
 def count_text(n: float) -> str:

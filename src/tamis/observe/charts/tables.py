@@ -9,9 +9,10 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tamis.observe.charts.svg import clock_text, number, text
+from tamis.observe.charts.svg import number, text
 from tamis.observe.points import AlertPoint, EventPoint, NodePoint
 from tamis.sizes import format_size
+from tamis.terminal import time_of_day
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> str:
@@ -72,14 +73,14 @@ def nodes_table(nodes: Sequence[NodePoint]) -> str:
 
 def alerts_table(alerts: Iterable[AlertPoint]) -> str:
     rows = [
-        [clock_text(a.at), f'<span class="{_KINDS.get(a.level, "")}">{text(a.level, 20)}</span>', text(a.rule, 60), text(a.text, 600)]
+        [time_of_day(a.at), f'<span class="{_KINDS.get(a.level, "")}">{text(a.level, 20)}</span>', text(a.rule, 60), text(a.text, 600)]
         for a in alerts
     ]  # fmt: skip
     return table(["time", "level", "rule", "what"], rows) if rows else ""
 
 
 def events_table(events: Iterable[EventPoint]) -> str:
-    rows = [[clock_text(e.at), text(e.kind, 60), text(e.text, 500)] for e in events]
+    rows = [[time_of_day(e.at), text(e.kind, 60), text(e.text, 500)] for e in events]
     return table(["time", "event", "what"], rows) if rows else ""
 
 
