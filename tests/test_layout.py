@@ -147,7 +147,10 @@ SUPERVISOR_PACKAGES = (
     "tamis.stages",
     "tamis.tasks",
     *(f"tamis.dedup.{name}" for name in ("alarms", "ids.removal", "index.index", "join_segments.passes", "planning")),
-    *(f"tamis.dedup.{name}" for name in ("progress_files", "replay_tables.stages", "solver_process", "workflow")),
+    *(
+        f"tamis.dedup.{name}"
+        for name in ("replay_tables.stages", "solver_launcher", "state", "task_process", "workflow")
+    ),
 )
 IN_WORKERS_ONLY = (
     "tamis.curation.packer",
