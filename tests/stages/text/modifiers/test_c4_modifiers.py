@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tamis.errors import UsageError
 from tamis.stages.text.modifiers import BoilerPlateStringModifier, C4LineCleaner
-from tamis.stages.text.modifiers.string.c4 import C4_POLICY, POLICY
+from tamis.stages.text.modifiers.c4 import C4_POLICY, POLICY
 
 
 def twin(name: str) -> Any:

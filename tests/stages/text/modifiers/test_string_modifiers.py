@@ -22,7 +22,7 @@ from tamis.stages.text.modifiers import (
     UrlRemover,
     WhitespaceNormalizer,
 )
-from tamis.stages.text.modifiers.string.markdown_remover import _Underscores
+from tamis.stages.text.modifiers.string import _Underscores
 
 ALL: list[DocumentModifier] = [
     FastTextLabelModifier("__label__x"),
@@ -168,7 +168,7 @@ def test_lines_equal_the_definition(text: str, patterns: list[str]) -> None:
 
 
 def test_a_pattern_that_no_line_can_equal_is_refused() -> None:
-    with pytest.raises(UsageError, match="'a\\\\nb' holds a line feed"):
+    with pytest.raises(UsageError, match="'a\\\\nb' contains a line feed"):
         LineRemover(["a", "a\nb"])
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tamis.errors import MissingExtra, UsageError
 from tamis.stages.text.modifiers import UnicodeNormalizer, UnicodeReformatter
-from tamis.stages.text.modifiers.unicode.normalizer import Form, _has_many_marks
+from tamis.stages.text.modifiers.unicode import Form, _has_many_marks
 
 FORMS: list[Form] = ["NFC", "NFD", "NFKC", "NFKD"]
 MARKS = "\u0300\u0315\u0327\u0344\u0f73\u3099\uff9e\U0001d165"

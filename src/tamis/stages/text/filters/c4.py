@@ -2,7 +2,7 @@
 Transformer", section 2.2).
 
 A document is dropped if "lorem ipsum" or a curly bracket occurs, or if the lines that C4 keeps hold fewer than five
-sentences. The text is not changed: removing the lines that C4 does not keep is the work of `modifiers/string/c4.py`.
+sentences. The text is not changed: removing the lines that C4 does not keep is the work of `modifiers/c4.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Modifiers: what changes texts. `Modify` is the stage that runs them."""
+"""Modifiers change texts; `Modify` is the stage that applies them."""
 
 from tamis.stages.text.modifiers.doc_modifier import DocumentModifier
 from tamis.stages.text.modifiers.fasttext import FastTextLabelModifier

@@ -1,4 +1,4 @@
-"""The stage that runs modifiers: which fields they read and where their results go."""
+"""Modify: the stage that applies modifiers to fields."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tamis.tasks import DocumentBatch
 
 Modifier = DocumentModifier | Callable[..., Any]
 
-_NAME = "modifier_fn"  # what users know as the default; the modifiers say more
+_NAME = "modifier_fn"  # NeMo Curator's default, which is replaced by the names of the modifiers
 
 
 @dataclass(repr=False)
 class Modify(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Changes fields by a modifier, a function, or a list of them, one after the other.
 
-    `input_fields`: one field for all modifiers, a list with one field per modifier, or a list of lists: a modifier with several
-    input fields is called with them by name. `output_fields`: where results go, one name or one per modifier (None: in place,
-    for modifiers with one input). A null stays null; a DocumentModifier changes texts only; a function gets any value.
+    `input_fields`: one field for all modifiers, a list with one field per modifier, or a list of lists: a function of several
+    fields gets them by name. `output_fields`: the fields of the results, one name or one per modifier (None: in place, for
+    modifiers with one input). A null stays null; a DocumentModifier changes texts only; a function gets any value.
     """
 
     modifier_fn: Modifier | list[Modifier]
@@ -36,7 +36,7 @@ class Modify(ProcessingStage[DocumentBatch, DocumentBatch]):
         if not modifiers:
             raise UsageError("Modify(modifier_fn=...): the list is empty; give at least one modifier")
         for modifier in modifiers:
-            is_class = isinstance(modifier, type) and issubclass(modifier, DocumentModifier)  # its () was forgotten
+            is_class = isinstance(modifier, type) and issubclass(modifier, DocumentModifier)  # not instantiated
             if is_class or not (isinstance(modifier, DocumentModifier) or callable(modifier)):
                 raise UsageError(
                     f"Modify(modifier_fn=...): expected DocumentModifier objects or functions, got {modifier!r}"
@@ -52,20 +52,20 @@ class Modify(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     @property
     def kernel_groups(self) -> tuple[str, ...]:  # type: ignore[override]  # those of its modifiers
-        chosen = [m for m, _, _ in self._steps if isinstance(m, DocumentModifier)]
-        return tuple(dict.fromkeys(g for m in chosen for g in m.kernel_groups))
+        modifiers = [m for m, _, _ in self._steps if isinstance(m, DocumentModifier)]
+        return tuple(dict.fromkeys(g for m in modifiers for g in m.kernel_groups))
 
     def inputs(self) -> Any:
-        made: set[str] = set()
-        needed: dict[str, None] = {}
+        added: set[str] = set()
+        required: dict[str, None] = {}
         for _, fields, output in self._steps:
-            needed.update(dict.fromkeys(f for f in fields if f not in made))
-            made.add(output)
-        return ["data"], list(needed)
+            required.update(dict.fromkeys(f for f in fields if f not in added))
+            added.add(output)
+        return ["data"], list(required)
 
     def outputs(self) -> Any:
-        given = set(self.inputs()[1])
-        return ["data"], [o for o in dict.fromkeys(o for _, _, o in self._steps) if o not in given]
+        inputs = set(self.inputs()[1])
+        return ["data"], [o for o in dict.fromkeys(o for _, _, o in self._steps) if o not in inputs]
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         if not batch.num_items:
@@ -95,13 +95,13 @@ def _modify_texts(batch: DocumentBatch, modifier: DocumentModifier, field: str, 
         if changed is None:
             return batch if after.equals(texts) else batch.with_texts(field, after)
         return batch.with_texts(field, after, changed=changed) if changed.any() else batch
-    if texts.null_count and after.null_count < len(after):  # a batch method of a user may have forgotten nulls
+    if texts.null_count and after.null_count < len(after):  # a user's modify_batch may ignore nulls
         after = replaced(after, texts.is_null().to_numpy(zero_copy_only=False), pa.nulls(texts.null_count))
     return batch.with_column(output, after)
 
 
 def _changed(before: pa.Array, after: pa.Array) -> Any:
-    """By row, whether a text is another; None where the modifier made something else than texts."""
+    """Return a mask of the rows whose text changed, or None if the modifier returned something else than texts."""
     if before.type != after.type:
         return None
     valid = [np.asarray(texts.is_valid()) for texts in (before, after)]
@@ -127,13 +127,13 @@ def _call(batch: DocumentBatch, function: Callable[..., Any], fields: list[str],
     return batch.with_column(output, results)
 
 
-def _inputs(given: Any, n: int) -> list[list[str]]:
+def _inputs(fields: Any, n: int) -> list[list[str]]:
     """Return one list of fields per modifier."""
-    entries = [given] if isinstance(given, str) else list(given) if isinstance(given, (list, tuple)) else []
+    entries = [fields] if isinstance(fields, str) else list(fields) if isinstance(fields, (list, tuple)) else []
     groups = [[e] if isinstance(e, str) else list(e) if isinstance(e, (list, tuple)) else [] for e in entries]
     if not groups or not all(g and all(isinstance(f, str) for f in g) for g in groups):
         raise UsageError(
-            f"Modify(input_fields=...): expected a field, a list of fields or a list of lists, got {given!r}"
+            f"Modify(input_fields=...): expected a field, a list of fields or a list of lists, got {fields!r}"
         )
     if len(groups) not in (1, n):
         raise UsageError(
@@ -143,13 +143,12 @@ def _inputs(given: Any, n: int) -> list[list[str]]:
     return groups if len(groups) == n else groups * n
 
 
-def _outputs(given: Any, inputs: list[list[str]]) -> list[str]:
+def _outputs(output_fields: Any, inputs: list[list[str]]) -> list[str]:
+    """Return the output field of each modifier."""
     n = len(inputs)
-    names = (
-        [given] if given is None or isinstance(given, str) else list(given) if isinstance(given, (list, tuple)) else [0]
-    )
+    names: list[Any] = list(output_fields) if isinstance(output_fields, (list, tuple)) else [output_fields]
     if not all(name is None or isinstance(name, str) for name in names) or len(names) not in (1, n):
-        raise UsageError(f"Modify(output_fields=...): expected None, a field or {n} of them, got {given!r}")
+        raise UsageError(f"Modify(output_fields=...): expected None, a field or {n} of them, got {output_fields!r}")
     outputs = []
     for name, fields in zip(names if len(names) == n else names * n, inputs, strict=True):
         if name is None and len(fields) > 1:

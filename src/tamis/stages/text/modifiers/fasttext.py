@@ -1,4 +1,4 @@
-"""Texts as fastText wants them for training: one line with a label in front."""
+"""FastTextLabelModifier: writes texts in the format of fastText's training files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tamis.stages.text.modifiers.doc_modifier import ColumnModifier
 
 
 class FastTextLabelModifier(ColumnModifier):
-    """`label text`, with line feeds and any `__label__` inside the text made spaces."""
+    """Writes `label text`, with line feeds and any `__label__` inside the text replaced by spaces."""
 
     def __init__(self, label: str) -> None:
         if not isinstance(label, str) or not label or label.split() != [label]:  # fastText's labels are words

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tamis.kernels.text.split_lines import LineTable
-from tamis.stages.text.modifiers.string import kept_lines
-from tamis.stages.text.modifiers.string.kept_lines import keep_lines
+from tamis.stages.text.modifiers import c4
+from tamis.stages.text.modifiers.c4 import keep_lines
 
 BREAKS = ["\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]
 PIECES = [*BREAKS, " ", "a", "drop it", "END", "\u2027", "\x84", "é", "\x1f"]
@@ -35,13 +35,13 @@ def expected(text: str) -> str:
 @given(st.lists(st.none() | st.lists(st.sampled_from(PIECES), max_size=25).map("".join), max_size=5))
 def test_windows_of_any_size_give_the_same(window: int, texts: list[str | None]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kept_lines, "_WINDOW_BYTES", window)
+        patch.setattr(c4, "_WINDOW_BYTES", window)
         made = keep_lines(pa.array(texts, pa.large_string()), decide)
     assert made.to_pylist() == [None if t is None else expected(t) for t in texts]
 
 
 def test_a_line_of_a_later_window_empties_the_whole_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_lines, "_WINDOW_BYTES", 4)
+    monkeypatch.setattr(c4, "_WINDOW_BYTES", 4)
     texts = pa.array(["before", "first\nsecond\n\nthird\none two three\nlast", "after\n\nit"], pa.string())
     assert keep_lines(texts, decide).to_pylist() == ["before", "", "after\n\nit"]
 
@@ -55,7 +55,7 @@ def test_large_texts_are_cut_where_lines_end(monkeypatch: pytest.MonkeyPatch) ->
 
     text = "\n" * 3_000_000
     assert keep_lines(pa.array([text, "a"], pa.large_string()), watch).to_pylist() == [text[:-1], "a"]
-    assert max(sizes) <= kept_lines._WINDOW_BYTES + 1
+    assert max(sizes) <= c4._WINDOW_BYTES + 1
     assert sum(sizes) == 3_000_001
 
 
