@@ -1,4 +1,6 @@
-"""Alerts of runs that a program starts: rules from an argument or the environment, remedies, and what the result says of them."""
+"""Alerts of runs that a program starts: rules from an argument or the environment, remedies, and what the result says
+of them.
+"""
 
 from __future__ import annotations
 

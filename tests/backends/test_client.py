@@ -1,4 +1,7 @@
-"""Workers of a client: processes of their own, each with its GPU and its memory; and what runs take from an open one."""
+"""Workers of a client: processes of their own, each with its GPU and its memory.
+
+And what runs take from an open one.
+"""
 
 from __future__ import annotations
 
@@ -102,8 +105,10 @@ def test_memory_is_a_pool_of_rmm_where_that_is_installed(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "cupy", None)
     assert Pools(1 << 30, 10**10).set_up() == ["a pool of RMM", "cuDF spills"]
     assert calls == [
-        {"initial_pool_size": 1 << 30, "release_threshold": None}, ("async", 9_400_000_000 // 256 * 256), ("spill", True),
-    ]  # fmt: skip
+        {"initial_pool_size": 1 << 30, "release_threshold": None},
+        ("async", 9_400_000_000 // 256 * 256),
+        ("spill", True),
+    ]
     calls.clear()
     Pools(1 << 30, is_managed=True, spills=False).set_up()
     assert calls == [

@@ -12,10 +12,20 @@ from tamis.backends.progress import Rates, Shown
 
 def state(seconds: float, left: int, read: int, **more: Any) -> dict[str, Any]:
     return {
-        "phase": "working", "share": 1.0, "seconds": seconds, "used_bytes": 300_000_000, "budget_bytes": 512_000_000,
-        "total_bytes": 1000, "left_bytes": left, "documents": 1234, "written": 1000, "dropped": 200, "quarantined": 34,
-        "read_bytes": read, **more,
-    }  # fmt: skip
+        "phase": "working",
+        "share": 1.0,
+        "seconds": seconds,
+        "used_bytes": 300_000_000,
+        "budget_bytes": 512_000_000,
+        "total_bytes": 1000,
+        "left_bytes": left,
+        "documents": 1234,
+        "written": 1000,
+        "dropped": 200,
+        "quarantined": 34,
+        "read_bytes": read,
+        **more,
+    }
 
 
 def test_a_line_has_everything() -> None:

@@ -123,7 +123,9 @@ def test_a_plan_looks_at_the_scratch_folder_and_says_sizes_that_can_be_read(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "small").mkdir()
-    monkeypatch.setattr("tamis.dedup.planning.free_at", lambda folder: 700 if str(folder).endswith("small") else 10**12)
+    monkeypatch.setattr(
+        "tamis.dedup.planning.free_space", lambda folder: 700 if str(folder).endswith("small") else 10**12
+    )
 
     def here(*arguments: object) -> tuple[int, str]:
         told = CliRunner().invoke(app, [*map(str, arguments), "--memory", "8GB"])

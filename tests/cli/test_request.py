@@ -108,7 +108,7 @@ def test_what_a_bucket_names_on_this_machine_is_told_and_must_be_ones_own(
     (tmp_path / "here").mkdir()
     output = made(tmp_path / "there", modules=["mine"], set={"output": "second"})
     monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.setattr("tamis.cli.jobs.request.present", lambda target: str(output))
+    monkeypatch.setattr("tamis.cli.jobs.request.fetch_run_dir", lambda target: str(output))
     request = find_request("s3://bucket/first", {}, ("mine",), {})
     assert (request.modules_in, os.getcwd()) == (str(tmp_path / "here"), str(tmp_path / "there"))
     told = capsys.readouterr().err
@@ -130,14 +130,14 @@ def test_how_stores_are_reached_is_kept_and_for_a_bucket_asked_for(
     monkeypatch.setenv(stores.VARIABLE, "{}")
     monkeypatch.chdir(tmp_path)
     output = made(tmp_path)
-    stores.use_everywhere(["endpoint_url=http://localhost:9000", "anon=true", "read_timeout=5"])
+    stores.remember_for_all(["endpoint_url=http://localhost:9000", "anon=true", "read_timeout=5"])
     Request(str(tmp_path / "recipe.yaml")).save(str(output / "_tamis"))
     monkeypatch.setenv(stores.VARIABLE, "{}")
     find_request(str(output), {}, (), {})
     reached = stores.of_bucket("any")
     assert (reached.endpoint_url, reached.anon, reached.read_timeout) == ("http://localhost:9000", True, 5.0)
     monkeypatch.setenv(stores.VARIABLE, "{}")
-    monkeypatch.setattr("tamis.cli.jobs.request.present", lambda target: str(output))
+    monkeypatch.setattr("tamis.cli.jobs.request.fetch_run_dir", lambda target: str(output))
     with pytest.raises(UsageError, match="add: --storage-option anon=true --storage-option endpoint_url=http:"):
         find_request("s3://bucket/first", {}, (), {})
     damaged = json.loads((output / "_tamis/command.json").read_text()) | {"storage": ["secret=x"]}

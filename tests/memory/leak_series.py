@@ -1,7 +1,8 @@
 """Memory floors of imagined workers, seeded: what allocators and caches do without any leak, and the same with one.
 
-Sizes and time constants are those seen in real runs (or a few times worse): a floor after release() moves by some hundred
-kilobytes, remembers where it was, jumps when an arena or a cache is added, and warms up during the first partitions.
+Sizes and time constants are those seen in real runs (or a few times worse): a floor after release() moves by some
+hundred kilobytes, remembers where it was, jumps when an arena or a cache is added, and warms up during the first
+partitions.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ def warm_up(n: int, height_bytes: float, tau: float) -> list[float]:
 
 
 def filling(rng: random.Random, n: int, n_filling: int, height_bytes: float) -> list[float]:
-    """A cache with a limit that takes as much from every partition until it is full: nothing tells it from a leak until then."""
+    """A cache with a limit that takes as much from every partition until it is full: nothing tells it from a leak until
+    then.
+    """
     first = rng.randrange(10)
     return [height_bytes * min(1.0, max(0, i - first) / n_filling) for i in range(n)]
 
@@ -100,9 +103,12 @@ def clean(seed: int, n: int = 400, only: str = "", parts_of: tuple[str, ...] = P
 
 
 def leaking(seed: int, leak_bytes: float = 64_000, n: int = 200, only: str = "") -> list[int]:
-    """The same kind of worker with a leak: even, uneven, or only in some partitions; the mean per partition is `leak_bytes`.
+    """The same kind of worker with a leak: even, uneven, or only in some partitions.
 
-    Without a cache that fills beside it: which is which shows only when the cache is full, and 200 partitions may be over by then.
+    The mean per partition is `leak_bytes`.
+
+    Without a cache that fills beside it: which is which shows only when the cache is full, and 200 partitions may be
+    over by then.
     """
     rng = random.Random(1_000_000 + seed)
     shape = rng.choice(["even", "exponential", "one in four"])

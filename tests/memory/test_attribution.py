@@ -74,13 +74,17 @@ def test_arrow_memory_is_counted_by_both():
     code = (
         "import pyarrow as pa\nfrom tamis.memory.attribution import counts\n"
         "pa.array([1])\nbefore = counts()\nkept = pa.allocate_buffer(10_000_000)\nafter = counts()\n"
-        "print(after['arrow_bytes'] - before['arrow_bytes'], (after['malloc_bytes'] - before['malloc_bytes']) // 1_000_000)"
+        "print(after['arrow_bytes'] - before['arrow_bytes'], (after['malloc_bytes'] - before['malloc_bytes']) // "
+        "1_000_000)"
     )
     assert run_python(code) == "10000000 10\n"
 
 
 def test_nothing_heavy_is_imported_to_count():
-    code = "import sys\nfrom tamis.memory.attribution import counts\nprint(counts()['arrow_bytes'], 'pyarrow' in sys.modules)"
+    code = (
+        "import sys\nfrom tamis.memory.attribution import counts\nprint(counts()['arrow_bytes'], 'pyarrow' in "
+        "sys.modules)"
+    )
     assert run_python(code) == "0 False\n"
 
 
@@ -105,7 +109,8 @@ def test_a_census_reaches_what_the_collector_has_put_away():
         "holder = Holder(); holder.kept = []\ngc.collect(); gc.freeze()\n"
         "before, blind = census([holder]), census()\n"
         "holder.kept += [bytes(100_000) for _ in range(30)]\n"
-        "print((census([holder]).n_bytes - before.n_bytes) // 1_000_000, (census().n_bytes - blind.n_bytes) // 1_000_000)"
+        "print((census([holder]).n_bytes - before.n_bytes) // 1_000_000, (census().n_bytes - blind.n_bytes) // "
+        "1_000_000)"
     )
     assert run_python(code) in ("3 0\n", "3 3\n")
 

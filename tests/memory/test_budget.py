@@ -9,7 +9,10 @@ from tamis.errors import BudgetError, UsageError
 from tamis.memory.budget import Budget, Limit, describe_limits, find_budget, find_cgroup
 
 GIB = 1 << 30
-MEMINFO = "MemTotal:       67108864 kB\nMemAvailable:   33554432 kB\nSwapTotal:  1024 kB\nSwapFree:  512 kB\nHugePages_Total: 0\n"
+MEMINFO = (
+    "MemTotal:       67108864 kB\nMemAvailable:   33554432 kB\nSwapTotal:  1024 kB\nSwapFree:  512 "
+    "kB\nHugePages_Total: 0\n"
+)
 V2_MOUNT = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"
 V1_MOUNT = "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
 CPU_MOUNT = "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"

@@ -27,7 +27,10 @@ NOT_SUPPORTED, LOST, INSUFFICIENT_SIZE = 3, 15, 7
 
 
 class Library:
-    """What libnvidia-ml does on a machine with these GPUs, by the same calls; `changes`: error numbers by function, or MISSING."""
+    """What libnvidia-ml does on a machine with these GPUs, by the same calls.
+
+    `changes`: error numbers by function, or MISSING.
+    """
 
     def __init__(self, n_gpus: int = 2, samples: list[tuple[int, int]] | None = None, **changes: int | str) -> None:
         self.n_gpus, self.samples, self.changes = n_gpus, samples or [], changes

@@ -1,4 +1,7 @@
-"""The leak detector: leaks are found in time, everything else that floors do is not taken for one. The figures are printed (-s)."""
+"""The leak detector: leaks are found in time, everything else that floors do is not taken for one.
+
+The figures are printed (-s).
+"""
 
 import pytest
 

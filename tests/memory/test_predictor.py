@@ -8,7 +8,8 @@ import pytest
 from tamis.errors import UsageError
 from tamis.memory.predictor import FIRST_SIZE_BYTES, MIB, MIN_SIZE_BYTES, Predictor
 
-# (a, b, c, spread of the noise) of five stages: filters, n-grams, parsing only, token lists, a model with a big constant
+# (a, b, c, spread of the noise) of five stages: filters, n-grams, parsing only, token lists, a model with a big
+# constant
 STAGES = [
     (5e6, 4.0, 2.0, 0.05),
     (40e6, 11.0, 0.0, 0.15),
@@ -259,7 +260,8 @@ def test_kept_numbers_come_back_through_json():
         model.next_size(10**9)
     again = Predictor.from_dict(json.loads(json.dumps(model.to_dict())))
     assert again.reserve(8 * MIB, 1_000) == pytest.approx(model.reserve(8 * MIB, 1_000), rel=1e-4)
-    # Sizes follow from the line again, under whatever budget comes next: a ceiling learned under a small one would linger.
+    # Sizes follow from the line again, under whatever budget comes next: a ceiling learned under a small one would
+    # linger.
     assert again.next_size(10**9) == min(
         again.best_size(10**9, again.to_dict()["largest_record_bytes"]), again.max_size_bytes
     )

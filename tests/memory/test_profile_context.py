@@ -1,4 +1,6 @@
-"""tamis.memory.profile: blocks and functions, nested, in threads, with and without the kernel's peak counter, on a pretended GPU."""
+"""tamis.memory.profile: blocks and functions, nested, in threads, with and without the kernel's peak counter, on a
+pretended GPU.
+"""
 
 import asyncio
 import logging

@@ -1,4 +1,6 @@
-"""Counting several processes: exact when asked, moved by resident memory in between, peaks between two looks not missed."""
+"""Counting several processes: exact when asked, moved by resident memory in between, peaks between two looks not
+missed.
+"""
 
 from __future__ import annotations
 

@@ -64,7 +64,9 @@ def test_without_experience_the_shipped_values_stand_in_and_go_when_there_is_eno
 
 
 def test_runs_of_every_size_and_setting_lie_in_their_ranges() -> None:
-    """A made-up machine: every job is predicted from those before it, and then takes what the machine says, not what the model does."""
+    """A made-up machine: every job is predicted from those before it, and then takes what the machine says, not what
+    the model does.
+    """
     rng, known = random.Random(9), Ranges()
     past: dict[int, list[RunMeasurement]] = {}
     held: dict[str, list[bool]] = {name: [] for name in ("peak_bytes", "seconds")}
@@ -82,7 +84,21 @@ def test_runs_of_every_size_and_setting_lie_in_their_ranges() -> None:
         above = (20 + 3 * pipeline) * MB + (2 + pipeline) * largest * packed**0.3
         peak = min((110 * MB + min(n, 3) * above * 0.7) * math.exp(rng.gauss(0, 0.08)), budget)
         seconds = (1.1 + decoded * (1 + pipeline) * 6e-9 / n**0.8) * math.exp(rng.gauss(0, 0.25))
-        took = RunMeasurement(asked, int(peak), seconds, 0.8 * (seconds - 1) * n if seconds > 1.2 else 0.0, 1.0, 0, decoded, 100, 9, i, bool(earlier), largest, int(above))  # fmt: skip
+        took = RunMeasurement(
+            asked,
+            int(peak),
+            seconds,
+            0.8 * (seconds - 1) * n if seconds > 1.2 else 0.0,
+            1.0,
+            0,
+            decoded,
+            100,
+            9,
+            i,
+            bool(earlier),
+            largest,
+            int(above),
+        )
         for name, value in (("peak_bytes", peak), ("seconds", seconds)):
             span = getattr(found, name)
             middle, half = found.centres[name]
@@ -185,12 +201,21 @@ def test_ranges_that_failed_reach_further_and_ranges_that_all_held_less_far() ->
 @pytest.mark.parametrize(
     "bad",
     [
-        None, [], {}, {"off": {}, "held": []}, {"off": {"x": {}}, "held": {}}, {"off": {"seconds": {"x": []}}, "held": {}},
-        {"off": {"seconds": {TABLE: ["1"]}}, "held": {}}, {"off": {"seconds": {TABLE: [1e9]}}, "held": {}},
-        {"off": {"seconds": {TABLE: [True]}}, "held": {}}, {"off": {}, "held": {"seconds": [1]}}, {"off": {}, "held": {}, "command_s": [-1e9]},
-        {"off": {"seconds": {TABLE: [0.0] * 10_000}}, "held": {}}, {"off": {}, "held": {}, "planned": [1]},
+        None,
+        [],
+        {},
+        {"off": {}, "held": []},
+        {"off": {"x": {}}, "held": {}},
+        {"off": {"seconds": {"x": []}}, "held": {}},
+        {"off": {"seconds": {TABLE: ["1"]}}, "held": {}},
+        {"off": {"seconds": {TABLE: [1e9]}}, "held": {}},
+        {"off": {"seconds": {TABLE: [True]}}, "held": {}},
+        {"off": {}, "held": {"seconds": [1]}},
+        {"off": {}, "held": {}, "command_s": [-1e9]},
+        {"off": {"seconds": {TABLE: [0.0] * 10_000}}, "held": {}},
+        {"off": {}, "held": {}, "planned": [1]},
     ],
-)  # fmt: skip
+)
 def test_what_is_damaged_is_refused_and_read_as_nothing(kept: Path, bad: Any) -> None:
     with pytest.raises(UsageError, match="ranges"):
         Ranges.from_dict(bad)

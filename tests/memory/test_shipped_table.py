@@ -19,10 +19,15 @@ from tamis.forecast.shipped_table import (
 
 
 def test_the_longest_name_counts_and_strangers_are_slow() -> None:
-    rate = {n: round(1e-6 / seconds_per_byte([n])) for n in (
-        "tamis.stages.text.filters.gopher.GopherRepetition", "tamis.stages.text.filters.gopher.GopherQuality",
-        "tamis.stages.text.filters.heuristic.string.X", "mine.Stage",
-    )}  # fmt: skip
+    rate = {
+        n: round(1e-6 / seconds_per_byte([n]))
+        for n in (
+            "tamis.stages.text.filters.gopher.GopherRepetition",
+            "tamis.stages.text.filters.gopher.GopherQuality",
+            "tamis.stages.text.filters.heuristic.string.X",
+            "mine.Stage",
+        )
+    }
     assert list(rate.values()) == [80, 400, 3000, 20]
 
 

@@ -266,8 +266,8 @@ def test_what_lies_in_a_store_is_not_called_gone(tmp_path, monkeypatch):
     run = tmp_path / "home/_tamis"
     run.mkdir(parents=True)
     (run / "plan.json").write_text(json.dumps({"inputs": {"paths": ["/in/a.jsonl"]}}))
-    monkeypatch.setattr("tamis.observe.verdicts.present", lambda output: str(run.parent))
-    monkeypatch.setattr("tamis.observe.duplicates.local_of", lambda output: str(run.parent))
+    monkeypatch.setattr("tamis.observe.verdicts.fetch_run_dir", lambda output: str(run.parent))
+    monkeypatch.setattr("tamis.observe.duplicates.local_output_dir", lambda output: str(run.parent))
     with pytest.raises(UsageError, match=r"the commit log of s3://bucket/out lies in the bucket"):
         whereabouts("s3://bucket/out", "a.jsonl:0")
     said = CliRunner().invoke(app, ["why", "s3://bucket/out", "some-id"])

@@ -120,22 +120,40 @@ def encoded(data: bytes) -> str:
         ({"ETag": '"' + "ab" * 16 + '"', "ServerSideEncryption": "AES256"}, Expected("md5", b"\xab" * 16)),
         ({"ETag": '"' + "ab" * 16 + '"', "ServerSideEncryption": "aws:kms"}, None),
         ({"ETag": '"' + "ab" * 16 + '"', "SSECustomerAlgorithm": "AES256"}, None),
-        ({"ETag": '"' + "ab" * 16 + '"', "ServerSideEncryption": "aws:kms", "ChecksumCRC64NVME": encoded(b"12345678")}, Expected("crc64nvme", b"12345678")),
+        (
+            {
+                "ETag": '"' + "ab" * 16 + '"',
+                "ServerSideEncryption": "aws:kms",
+                "ChecksumCRC64NVME": encoded(b"12345678"),
+            },
+            Expected("crc64nvme", b"12345678"),
+        ),
         ({"ETag": '"' + "ab" * 16 + '-3"', "ChecksumCRC32": encoded(b"1234")}, Expected("md5", b"\xab" * 16, 3)),
-        ({"ETag": '"' + "ab" * 16 + '-3"', "ChecksumCRC32": encoded(b"1234") + "-3", "ChecksumType": "COMPOSITE"}, Expected("md5", b"\xab" * 16, 3)),
-        ({"ETag": '"' + "ab" * 16 + '-3"', "ChecksumCRC32": encoded(b"1234"), "ChecksumType": "FULL_OBJECT"}, Expected("crc32", b"1234")),
+        (
+            {"ETag": '"' + "ab" * 16 + '-3"', "ChecksumCRC32": encoded(b"1234") + "-3", "ChecksumType": "COMPOSITE"},
+            Expected("md5", b"\xab" * 16, 3),
+        ),
+        (
+            {"ETag": '"' + "ab" * 16 + '-3"', "ChecksumCRC32": encoded(b"1234"), "ChecksumType": "FULL_OBJECT"},
+            Expected("crc32", b"1234"),
+        ),
         ({"ETag": '"x"', "ChecksumCRC32": "no base64", "ChecksumSHA256": encoded(b"short")}, None),
         ({}, None),
     ],
-)  # fmt: skip
+)
 def test_what_an_answer_says_of_the_contents(answer: dict[str, str], expected: Expected | None) -> None:
     assert expected_of(answer) == expected
 
 
 @pytest.mark.parametrize(
     ("algorithm", "digest"),
-    [("crc32c", "e3069283"), ("crc64nvme", "ae8b14860a799888"), ("crc32", "cbf43926"), ("sha1", hashlib.sha1(b"123456789").hexdigest())],
-)  # fmt: skip
+    [
+        ("crc32c", "e3069283"),
+        ("crc64nvme", "ae8b14860a799888"),
+        ("crc32", "cbf43926"),
+        ("sha1", hashlib.sha1(b"123456789").hexdigest()),
+    ],
+)
 def test_algorithms_by_their_check_values(algorithm: str, digest: str) -> None:
     for cuts in ([0, 9], [0, 1, 8, 9]):
         running = Running(Expected(algorithm, bytes.fromhex(digest)), 9)
@@ -199,7 +217,7 @@ def test_objects_of_tamis_own_are_compared(
     store.fetch(next(store.objects("large")), str(tmp_path / "listed"))
     assert (tmp_path / "listed").read_bytes() == DATA
     monkeypatch.setattr(spool, "_place", None)
-    spool.use(str(tmp_path / "spool"))
+    spool.keep_copies(str(tmp_path / "spool"))
     proxy.fault = flipping(1)
     with spool.open_bytes(f"s3://{bucket}/large") as file:
         assert file.pread(len(DATA), 0) == DATA
@@ -219,7 +237,7 @@ def test_objects_of_tamis_own_are_compared(
 def test_a_store_that_stops_answering_is_no_fault_of_a_compressed_file(
     bucket: str, s3: Any, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retry.again, "__defaults__", (retry.Policy(n_tries=2), lambda s: None))
+    monkeypatch.setattr(retry.call_with_retries, "__defaults__", (retry.Policy(n_tries=2), lambda s: None))
     s3.put_object(Bucket=bucket, Key="a.jsonl.gz", Body=gzip.compress(DATA))
     with StreamReader.open(f"s3://{bucket}/a.jsonl.gz") as reader:
         assert reader.read(1000)

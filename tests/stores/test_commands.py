@@ -1,4 +1,6 @@
-"""s3:// on the command line and in recipes: input and output of every kind of command, and looking at a run from anywhere."""
+"""s3:// on the command line and in recipes: input and output of every kind of command, and looking at a run from
+anywhere.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
 from tamis.errors import UsageError
 from tamis.stores import retry
-from tamis.stores.homes import home_of
+from tamis.stores.run_locations import default_local_dir
 from tests.support.bucket_runs import documents, keys
 from tests.support.cli_runner import CliRunner
 from tests.support.command import tamis
@@ -24,7 +26,9 @@ TEXT = "A sieve lets fine flour pass and keeps back what is coarse, husks and st
 
 
 def put_documents(s3: Any, bucket: str, n_files: int = 2) -> None:
-    """Each text twice: the second time in the next file, with an ending of its own where it is odd (so that it is nearly the same)."""
+    """Each text twice: the second time in the next file, with an ending of its own where it is odd (so that it is
+    nearly the same).
+    """
     for f in range(n_files):
         lines = []
         for i in range(40):
@@ -47,7 +51,7 @@ def test_filter_from_a_bucket_into_a_bucket_and_every_command_that_looks_at_it(
     assert about["output"] == out
     assert (about["n_dropped"], about["n_quarantined"]) == (about["n_records"] - about["n_written"] - 1, 1)
     assert "not-so-secret" not in told.output
-    shutil.rmtree(home_of(out))  # from another machine
+    shutil.rmtree(default_local_dir(out))  # from another machine
     run = CliRunner()
     assert "{bad" in run.invoke(app, ["quarantine", out]).output
     assert "dropped by gopher_short_doc" in run.invoke(app, ["why", out, "999"]).output
@@ -93,7 +97,7 @@ def test_a_curation_into_a_bucket(bucket: str, s3: Any, tmp_path: Path) -> None:
     assert (result.status, result.about["n_written"]) == ("finished", 60)
     assert len(documents(s3, bucket, "curated")) == 60
     assert "curated/README.md" in keys(s3, bucket, "curated/")
-    shutil.rmtree(home_of(out))
+    shutil.rmtree(default_local_dir(out))
     assert make().run(InProcessExecutor()).status == "already"
     assert make().run(InProcessExecutor(), fresh=True).about["n_written"] == 60
     with pytest.raises(UsageError, match="shard_size, split and shuffle put files together on this machine"):
@@ -114,7 +118,7 @@ def test_a_curation_reaches_its_output_as_its_writer_says(
     s3.create_bucket(Bucket=f"{bucket}-out")
     put_documents(s3, bucket, 1)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    monkeypatch.setattr(retry.again, "__defaults__", (retry.Policy(n_tries=1), lambda s: None))
+    monkeypatch.setattr(retry.call_with_retries, "__defaults__", (retry.Policy(n_tries=1), lambda s: None))
     options = {"endpoint_url": server.url}
 
     def run(**settings: Any) -> Any:

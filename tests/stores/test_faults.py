@@ -1,5 +1,6 @@
-"""What networks and stores do to a run: 500s, requests to slow down, cut connections, lost answers, a driver that is killed. The output is
-the same, every document once."""
+"""What networks and stores do to a run: 500s, requests to slow down, cut connections, lost answers, a driver that is
+killed. The output is the same, every document once.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ KINDS = ("500", "503", "drop", "lost", "cut", "slow")
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries without the waits."""
-    monkeypatch.setattr(retry.again, "__defaults__", (retry.POLICY, lambda s: time.sleep(0.001)))
+    monkeypatch.setattr(retry.call_with_retries, "__defaults__", (retry.POLICY, lambda s: time.sleep(0.001)))
 
 
 @pytest.mark.parametrize("kind", ["lost", *(pytest.param(k, marks=pytest.mark.slow) for k in ("500", "drop"))])
@@ -56,9 +57,15 @@ def test_each_kind_of_request_survives_each_kind_of_fault(
 def _about(path: str) -> str:
     """What a request is for, in a word."""
     for mark, name in (
-        ("list-type", "list"), ("uploads&", "uploads"), ("?uploads", "begin"), ("partNumber", "part"), ("uploadId", "complete"),
-        ("/log/", "log"), ("probe-", "probe"), (".json", "kept"),
-    ):  # fmt: skip
+        ("list-type", "list"),
+        ("uploads&", "uploads"),
+        ("?uploads", "begin"),
+        ("partNumber", "part"),
+        ("uploadId", "complete"),
+        ("/log/", "log"),
+        ("probe-", "probe"),
+        (".json", "kept"),
+    ):
         if mark in path:
             return name
     return "object"
@@ -117,15 +124,19 @@ def test_a_driver_that_is_killed_again_and_again(bucket: str, s3: Any, tmp_path:
     source, url = write_input(tmp_path / "in", 30), f"s3://{bucket}/out"
     code = (
         "import sys; from tamis import Pipeline; from tamis.stages.text.io import JsonlReader, JsonlWriter\n"
-        "Pipeline('copy', stages=[JsonlReader(sys.argv[1], files_per_partition=1), JsonlWriter(sys.argv[2])]).run(memory='512MB')"
+        "Pipeline('copy', stages=[JsonlReader(sys.argv[1], files_per_partition=1), "
+        "JsonlWriter(sys.argv[2])]).run(memory='512MB')"
     )
     chance, n_kills = random.Random(4), 0
     for attempt in range(12):
         env = {**os.environ, "TAMIS_RUNS": str(tmp_path / f"runs-{attempt}")}
         run = subprocess.Popen(
-            [sys.executable, "-c", code, source, url], env=env, start_new_session=True,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        )  # fmt: skip
+            [sys.executable, "-c", code, source, url],
+            env=env,
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
         try:
             _, told = run.communicate(timeout=60.0 if attempt == 11 else 3.0 + 3.0 * chance.random())
         except subprocess.TimeoutExpired:

@@ -17,7 +17,7 @@ from tamis.cli.main import app
 from tamis.errors import StoreError, UsageError
 from tamis.stages.text.io import DocumentReader, JsonlReader, JsonlWriter
 from tamis.stores import opening
-from tamis.stores.listing import find
+from tamis.stores.listing import list_input
 from tests.support.cli_runner import CliRunner
 
 
@@ -87,7 +87,9 @@ def test_a_store_that_goes_away_ends_the_run_and_blames_no_document(
     from tamis.stores import retry
 
     s3.put_object(Bucket=bucket, Key="in/a.jsonl", Body=_lines(_documents(2000)))
-    monkeypatch.setattr(retry.again, "__defaults__", (retry.Policy(n_tries=2, first_s=0.01), lambda s: None))
+    monkeypatch.setattr(
+        retry.call_with_retries, "__defaults__", (retry.Policy(n_tries=2, first_s=0.01), lambda s: None)
+    )
     proxy.fault = lambda method, path, n: (
         "500" if "Range" not in path and method == "GET" and "list-type" not in path else ""
     )
@@ -120,7 +122,7 @@ def test_sets_in_patterns(bucket: str, s3: Any, tmp_path: Path) -> None:
         s3.put_object(Bucket=bucket, Key=f"in/{name}.jsonl", Body=_lines(_documents(1)))
 
     def names(pattern: str) -> list[str]:
-        found = find(f"s3://{bucket}/in/{pattern}.jsonl", lambda name: True, [])
+        found = list_input(f"s3://{bucket}/in/{pattern}.jsonl", lambda name: True, [])
         return [url.rpartition("/")[2][0] for url, _, _ in found.files]
 
     assert names("[ab]") == ["a", "b"]
@@ -139,7 +141,7 @@ def test_scratch_that_would_be_read_is_refused(bucket: str, s3: Any, tmp_path: P
     s3.put_object(Bucket=bucket, Key="in/a.jsonl", Body=_lines(_documents(3)))
 
     def read(path: str, scratch: str) -> list[str]:
-        found = find(f"s3://{bucket}/{path}", lambda name: True, [], f"s3://{bucket}/{scratch}")
+        found = list_input(f"s3://{bucket}/{path}", lambda name: True, [], f"s3://{bucket}/{scratch}")
         return [url.removeprefix(f"s3://{bucket}/") for url, _, _ in found.files]
 
     for path, scratch in (

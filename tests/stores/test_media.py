@@ -1,4 +1,6 @@
-"""Images and videos in buckets: the same output as from local folders, every file fetched once, and nothing but scratch beside it."""
+"""Images and videos in buckets: the same output as from local folders, every file fetched once, and nothing but scratch
+beside it.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ from tests.support.sample_videos import library, make_video
 @pytest.fixture(autouse=True)
 def nowhere() -> Any:
     yield
-    spool.use(None)
+    spool.keep_copies(None)
 
 
 @pytest.fixture
@@ -56,11 +58,12 @@ def in_bucket(s3: Any, bucket: str, prefix: str) -> dict[str, bytes]:
     return {o["Key"][len(prefix) + 1 :]: s3.get_object(Bucket=bucket, Key=o["Key"])["Body"].read() for o in listed}
 
 
-# -- copies -------------------------------------------------------------------------------------------------------------------
+# -- copies
+# -------------------------------------------------------------------------------------------------------------------
 def test_copies_are_made_once_and_bounded(s3: Any, bucket: str, tmp_path: Path, gets: list[str]) -> None:
     for name in "abc":
         s3.put_object(Bucket=bucket, Key=f"{name}.mp4", Body=name.encode() * 1000)
-    spool.use(str(tmp_path / "spool"), 2500)
+    spool.keep_copies(str(tmp_path / "spool"), 2500)
 
     def read(name: str, at: int = 10) -> bytes:
         with spool.open_bytes(f"s3://{bucket}/{name}.mp4") as file:
@@ -86,7 +89,10 @@ def test_copies_are_made_once_and_bounded(s3: Any, bucket: str, tmp_path: Path, 
 def test_many_small_copies_are_not_looked_at_again_for_each_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder of single images: thousands of copies. Looking at all for each took 80 ms an image with 4,000 of them."""
+    """A folder of single images: thousands of copies.
+
+    Looking at all for each took 80 ms an image with 4,000 of them.
+    """
 
     class Made:
         size, version = 1000, 1
@@ -110,7 +116,7 @@ def test_many_small_copies_are_not_looked_at_again_for_each_new_one(
     monkeypatch.setattr(opening, "_seen", {})
     monkeypatch.setattr(opening, "_look", Made)
     monkeypatch.setattr(os, "scandir", counted)
-    spool.use(str(tmp_path / "spool"), 80_000)
+    spool.keep_copies(str(tmp_path / "spool"), 80_000)
     for i in range(200):
         with spool.open_bytes(f"s3://b/{i}.jpg") as file:
             assert file.pread(3, 0) == bytes(3)
@@ -122,7 +128,7 @@ def test_many_small_copies_are_not_looked_at_again_for_each_new_one(
 
 def test_what_a_killed_process_left_half_way_makes_room(s3: Any, bucket: str, tmp_path: Path) -> None:
     s3.put_object(Bucket=bucket, Key="a.mp4", Body=b"a" * 1000)
-    spool.use(str(tmp_path / "spool"), 1500)
+    spool.keep_copies(str(tmp_path / "spool"), 1500)
     (tmp_path / "spool").mkdir()
     left = tmp_path / "spool" / f".{'0' * 32}.mp4.{'1' * 16}.tmp"
     left.write_bytes(b"?" * 900)
@@ -137,7 +143,7 @@ def test_a_disk_that_is_full_is_no_room(s3: Any, bucket: str, tmp_path: Path, mo
         raise OSError(errno.ENOSPC, "No space left on device")
 
     s3.put_object(Bucket=bucket, Key="a.mp4", Body=b"a" * 1000)
-    spool.use(str(tmp_path / "spool"))
+    spool.keep_copies(str(tmp_path / "spool"))
     monkeypatch.setattr(spool, "copy_into", full)
     with spool.open_bytes(f"s3://{bucket}/a.mp4") as file:
         assert file.pread(5, 0) == b"aaaaa"
@@ -164,7 +170,8 @@ def test_ids_to_remove_lie_in_a_bucket(s3: Any, bucket: str) -> None:
         assert stage.process(DocumentBatch(data=pa.table({"id": ["a", "b", "c"]}))).values("id") == ["b"]
 
 
-# -- images -------------------------------------------------------------------------------------------------------------------
+# -- images
+# -------------------------------------------------------------------------------------------------------------------
 def shards(folder: Path) -> Path:
     folder.mkdir()
     some = {"000.jpg": jpeg(0, 80, 70), "000.txt": b"a caption"} | {
@@ -222,7 +229,10 @@ def test_images_from_a_bucket_into_a_bucket(s3: Any, bucket: str, tmp_path: Path
 def test_an_image_of_a_bucket_that_we_may_not_list_needs_no_caption(
     caption: str, s3: Any, bucket: str, proxy: FaultyProxy, tmp_path: Path
 ) -> None:
-    """S3 refuses (403) what is not there to whoever may not list a bucket. One that is there and refused is an error, where that can be told."""
+    """S3 refuses (403) what is not there to whoever may not list a bucket.
+
+    One that is there and refused is an error, where that can be told.
+    """
     s3.put_object(Bucket=bucket, Key="in/b.png", Body=png(9, 90, 90))
     if caption != "missing":
         s3.put_object(Bucket=bucket, Key="in/b.txt", Body=b"beside it")
@@ -285,7 +295,8 @@ def test_a_store_that_does_not_answer_condemns_no_image(
         pipeline.run(InProcessExecutor())
 
 
-# -- videos --------------------------------------------------------------------------------------------------------------------
+# -- videos
+# --------------------------------------------------------------------------------------------------------------------
 def cut(source: str, target: str) -> Any:
     writer = ClipWriterStage(target, source, True, False, False, False, False)
     stages = [
@@ -330,7 +341,7 @@ def test_a_video_is_read_where_it_lies_when_there_is_no_room(s3: Any, bucket: st
     path = make_video(tmp_path / "a.mp4", 48)
     s3.upload_file(str(path), bucket, "a.mp4")
     assert read_facts(f"s3://{bucket}/a.mp4") == read_facts(str(path))
-    spool.use(str(tmp_path / "spool"), 10)
+    spool.keep_copies(str(tmp_path / "spool"), 10)
     assert read_facts(f"s3://{bucket}/a.mp4") == read_facts(str(path))
 
 

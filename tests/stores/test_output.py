@@ -17,7 +17,7 @@ from tamis.engine.run.output.directory import RunDir
 from tamis.errors import RunConflict, StoreError, TamisError, UsageError
 from tamis.stages.text.io import JsonlReader, JsonlWriter, ParquetWriter
 from tamis.stores import s3 as requests
-from tamis.stores.homes import home_of, present
+from tamis.stores.run_locations import default_local_dir, fetch_run_dir
 from tests.support.bucket_runs import copy, documents, keys, n_uploads, write_input
 
 
@@ -40,11 +40,11 @@ def test_a_run_writes_to_a_bucket_and_says_already(bucket: str, s3: Any, tmp_pat
 def test_the_bucket_alone_is_enough_to_go_on(bucket: str, s3: Any, tmp_path: Path) -> None:
     source, url = write_input(tmp_path / "in"), f"s3://{bucket}/out"
     first = copy(source, url)
-    shutil.rmtree(home_of(url))
+    shutil.rmtree(default_local_dir(url))
     again = copy(source, url)
     assert again.status == "already"
     assert again.ledger.to_dict() == first.ledger.to_dict()
-    home = Path(home_of(url)) / "_tamis" / "quarantine"
+    home = Path(default_local_dir(url)) / "_tamis" / "quarantine"
     assert len(list(home.glob("*.jsonl"))) == 2
 
 
@@ -65,7 +65,7 @@ def test_what_was_logged_and_not_completed_is_completed(
     assert [k for k in keys(s3, bucket, "out/") if "/log/" in k]
     assert keys(s3, bucket, "out/part-") == []
     assert n_uploads(s3, bucket) > 0
-    shutil.rmtree(home_of(url))
+    shutil.rmtree(default_local_dir(url))
     result = copy(source, url)
     assert result.ledger.written.n == 200
     assert documents(s3, bucket, "out") == list(range(200))
@@ -171,7 +171,7 @@ def test_workers_of_their_own_read_and_write_a_bucket_and_secrets_stay_out_of_it
     assert documents(s3, bucket, "out") == list(range(200))
     assert pipeline.last_result.peak_bytes <= 512 * 10**6
     kept = b"".join(s3.get_object(Bucket=bucket, Key=k)["Body"].read() for k in keys(s3, bucket, "out/_tamis/"))
-    kept += b"".join(p.read_bytes() for p in Path(home_of(url)).rglob("*") if p.is_file())
+    kept += b"".join(p.read_bytes() for p in Path(default_local_dir(url)).rglob("*") if p.is_file())
     assert b"not-so-secret" not in kept
     assert b"test-access-key-id" not in kept
 
@@ -233,7 +233,7 @@ def test_who_looks_at_a_run_again_sees_what_became_of_it(
 
     def written_as_seen_from(machine: str) -> int:
         monkeypatch.setenv("TAMIS_RUNS", str(tmp_path / machine))
-        manifest = Path(present(url)) / "_tamis" / "manifest.json"
+        manifest = Path(fetch_run_dir(url)) / "_tamis" / "manifest.json"
         return int(json.loads(manifest.read_text())["ledger"]["written"][0])
 
     def sampled(machine: str, share: float) -> None:

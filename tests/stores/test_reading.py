@@ -61,7 +61,7 @@ def test_a_store_that_never_answers_is_an_error_that_says_so(
     s3.put_object(Bucket=bucket, Key="a", Body=b"x" * 100)
     proxy.fault = lambda method, path, n: "500"
     waited: list[float] = []
-    monkeypatch.setattr(retry.again, "__defaults__", (retry.POLICY, waited.append))
+    monkeypatch.setattr(retry.call_with_retries, "__defaults__", (retry.POLICY, waited.append))
     with pytest.raises(StoreError, match=r"s3://.*failed 8 times, the last time with: 500"):
         opening.open_input(f"s3://{bucket}/a")
     assert len(waited) == 7
@@ -90,8 +90,17 @@ def test_what_is_not_there_and_what_is_refused(bucket: str, s3: Any) -> None:
 
 
 def test_listing_follows_the_rules_of_folders(bucket: str, s3: Any) -> None:
-    for key in ("in/b.jsonl", "in/a/c.jsonl.gz", "in/_hidden/x.jsonl", "in/notes.txt", "in/run/_tamis/plan.json",
-                "in/run/part-0.jsonl", "in/.x.jsonl", "other/z.jsonl", "in/"):  # fmt: skip
+    for key in (
+        "in/b.jsonl",
+        "in/a/c.jsonl.gz",
+        "in/_hidden/x.jsonl",
+        "in/notes.txt",
+        "in/run/_tamis/plan.json",
+        "in/run/part-0.jsonl",
+        "in/.x.jsonl",
+        "other/z.jsonl",
+        "in/",
+    ):
         s3.put_object(Bucket=bucket, Key=key, Body=key.encode())
     url = f"s3://{bucket}"
     found = list_files(f"{url}/in", (".jsonl", ".jsonl.gz"))
@@ -99,13 +108,15 @@ def test_listing_follows_the_rules_of_folders(bucket: str, s3: Any) -> None:
     assert list(found.sizes) == [15, 10]
     reasons = {p["reason"]: p["n"] for p in found.skipped.to_list()}
     assert reasons == {
-        "hidden, the name begins with . or _": 2, "ends in .txt": 1,
+        "hidden, the name begins with . or _": 2,
+        "ends in .txt": 1,
         "the output of a Tamis run: read only where it is named as input itself": 1,
-    }  # fmt: skip
+    }
     assert list_files(f"{url}/*/*.jsonl", (".jsonl",)).paths == [f"{url}/in/b.jsonl", f"{url}/other/z.jsonl"]
     assert list_files([f"{url}/other/z.jsonl", f"{url}/in/b.jsonl"], (".jsonl",)).paths == [
-        f"{url}/other/z.jsonl", f"{url}/in/b.jsonl",
-    ]  # fmt: skip
+        f"{url}/other/z.jsonl",
+        f"{url}/in/b.jsonl",
+    ]
     assert list_files(f"{url}/in/run/", (".jsonl",)).paths == [f"{url}/in/run/part-0.jsonl"]
     with pytest.raises(UsageError, match="nothing below it"):
         list_files(f"{url}/absent", (".jsonl",))
@@ -138,5 +149,5 @@ def test_use_ssl_decides_where_no_endpoint_does(
 def test_options_reach_a_bucket(bucket: str, s3: Any, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     s3.put_object(Bucket=bucket, Key="in/a.jsonl", Body=b'{"text":"a"}\n')
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    options.use(f"s3://{bucket}/in", {"client_kwargs": {"endpoint_url": server.url}, "anon": False})
+    options.remember(f"s3://{bucket}/in", {"client_kwargs": {"endpoint_url": server.url}, "anon": False})
     assert list_files(f"s3://{bucket}/in", (".jsonl",)).paths == [f"s3://{bucket}/in/a.jsonl"]

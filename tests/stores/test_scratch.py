@@ -1,5 +1,6 @@
-"""Scratch in a bucket (`--scratch s3://bucket/path`): the same output as with a local folder, from commands, recipes and Python, whatever the
-store does meanwhile; nothing is left there."""
+"""Scratch in a bucket (`--scratch s3://bucket/path`): the same output as with a local folder, from commands, recipes
+and Python, whatever the store does meanwhile; nothing is left there.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ from tamis.stages.text.filters import ScoreFilter, WordCountFilter
 from tamis.stages.text.io import JsonlReader, JsonlWriter
 from tamis.stages.text.modifiers import Modify, UnicodeReformatter
 from tamis.stores import scratch_files
-from tamis.stores.s3 import Bucket, Refused
+from tamis.stores.s3 import AccessDenied, Bucket
 from tests.support.bucket_runs import keys, n_uploads
 from tests.support.command import SRC, tamis
 from tests.support.s3_server import FaultyProxy
@@ -61,7 +62,7 @@ def far(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A local folder whose large files lie in a bucket, in this process."""
     monkeypatch.setattr(scratch_files, "_here", {})
     (tmp_path / "work").mkdir()
-    scratch_files.use(str(tmp_path / "work"), f"s3://{bucket}/tmp/tamis-1")
+    scratch_files.map_folder(str(tmp_path / "work"), f"s3://{bucket}/tmp/tamis-1")
     return str(tmp_path / "work")
 
 
@@ -69,7 +70,8 @@ def content(output: str | Path) -> str:
     return str(json.loads(Path(output, "_tamis", "manifest.json").read_text())["content_hash"])
 
 
-# -- files --------------------------------------------------------------------------------------------------------------
+# -- files
+# --------------------------------------------------------------------------------------------------------------
 def test_buckets_that_lie_in_a_store_hold_what_was_added(far: str, s3: Any, bucket: str) -> None:
     where = os.path.join(far, "spilled")
     spilled = Spilled(where, window_bytes=4000)
@@ -125,7 +127,8 @@ def test_what_a_killed_run_left_is_removed_by_the_next(bucket: str, s3: Any, tmp
     assert not (tmp_path / "out" / "_tamis" / "scratch.json").exists()
 
 
-# -- runs ---------------------------------------------------------------------------------------------------------------
+# -- runs
+# ---------------------------------------------------------------------------------------------------------------
 def test_blocks_between_segments_in_batch_mode(data: str, bucket: str, s3: Any, proxy: FaultyProxy) -> None:
     """Handed over by every segment, and by a feeder; with answers that are lost and connections that are cut."""
     plain = Path(data, "2.jsonl")
@@ -193,9 +196,12 @@ def test_a_deduplication_that_is_killed_goes_on_from_the_bucket(
     words = ["dedup", "exact", data, f"{data}-there", "--scratch", f"s3://{bucket}/tmp", "--memory", "1GB"]
     env = {**os.environ, "PYTHONPATH": str(SRC)}
     run = subprocess.Popen(
-        [sys.executable, "-m", "tamis.cli.start", *words], env=env, start_new_session=True, stdout=subprocess.DEVNULL,
+        [sys.executable, "-m", "tamis.cli.start", *words],
+        env=env,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    )
 
     def kill(method: str, path: str, n: int) -> str:
         if method == "PUT" and "/removal/" in path:
@@ -271,7 +277,7 @@ def test_what_a_killed_run_left_goes_with_fresh_and_no_run_begins_that_could_not
     assert keys(s3, bucket) == []
 
     def refused(self: Bucket, key: str) -> None:
-        raise Refused(f"{key}: the store refuses")
+        raise AccessDenied(f"{key}: the store refuses")
 
     monkeypatch.setattr(Bucket, "delete", refused)
     with pytest.raises(StoreError, match="the store refuses"):

@@ -1,7 +1,8 @@
 """Alerts of a run from any caller: the rules that apply, and the watch that judges its samples by them.
 
-The command line, pipelines and workflows all come here. `alerts` is what the caller says: a file of rules, a mapping with the
-same keys, "off" (or False) for none; None for $TAMIS_ALERTS or the file in the user's configuration (docs/alerts.md).
+The command line, pipelines and workflows all come here. `alerts` is what the caller says: a file of rules, a mapping
+with the same keys, "off" (or False) for none; None for $TAMIS_ALERTS or the file in the user's configuration
+(docs/alerts.md).
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def make_watch(
 ) -> Any:
     """Return the watch of a run; None if alerts are off. Wrong rules raise before anything starts.
 
-    `show` prints a line; `recipe`: the section `alerts:` of a recipe, whose own sinks count only with `allow_recipe_sinks`.
+    `show` prints a line; `recipe`: the section `alerts:` of a recipe, whose own sinks count only with
+    `allow_recipe_sinks`.
     """
     if alerts is False:
         return None
@@ -68,6 +70,9 @@ def alerted(
 
 
 def summary_of(watch: Any) -> dict[str, Any]:
-    """Return how many alerts there were, by rule, and where they are logged; empty for a watch that does not count them."""
+    """Return how many alerts there were, by rule, and where they are logged.
+
+    Empty for a watch that does not count them.
+    """
     summary = getattr(watch, "summary", None)
     return dict(summary()) if callable(summary) else {}

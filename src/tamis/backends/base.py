@@ -36,8 +36,8 @@ _CONFIG = {
 class BaseExecutor:
     """`config`: execution_mode ("streaming" or "batch"), memory, workers, scratch, timeout, max_record.
 
-    `progress` is called with the state of a run some times a second, `watch` with its samples (engine/monitor/monitor.py). Without
-    `report` a run leaves no report.html.
+    `progress` is called with the state of a run some times a second, `watch` with its samples
+    (engine/monitor/monitor.py). Without `report` a run leaves no report.html.
     """
 
     own_config: Mapping[str, Any] = {}  # keys of `config` beside those that every executor knows, with their defaults
@@ -95,7 +95,8 @@ class BaseExecutor:
         Called by the run, once. Not abstract: an executor with its own `execute` does not need it.
         """
         raise UsageError(
-            f"{type(self).__name__} cannot run a pipeline: it has no make_workers(job, config, log_path, count_caller); give it one, "
+            f"{type(self).__name__} cannot run a pipeline: it has no make_workers(job, config, log_path, "
+            "count_caller); give it one, "
             "or run with LocalExecutor"
         )
 

@@ -1,10 +1,14 @@
-"""Workers of this machine for functions of one's own: one per GPU with its memory pools set up, or one per core. `with get_client("gpu") as client:`
+"""Workers of this machine for functions of one's own: one per GPU with its memory pools set up, or one per core.
 
-Nothing has to be started before a pipeline runs. A client is for what a script does beside pipelines (`client.submit`, `client.map`, `client.run`), and while it is
-open the pipelines of the program take its number of workers and its limit of GPU memory as their defaults.
+`with get_client("gpu") as client:`
 
-Each worker is a process of its own (client_worker.py) that starts when it is first needed, with CUDA_VISIBLE_DEVICES set before any library looks for GPUs: a fresh interpreter, since
-CUDA does not survive a fork, which does not import the script again. Functions and results travel by cloudpickle, over a pipe that only these two processes have.
+Nothing has to be started before a pipeline runs. A client is for what a script does beside pipelines (`client.submit`,
+`client.map`, `client.run`), and while it is open the pipelines of the program take its number of workers and its limit
+of GPU memory as their defaults.
+
+Each worker is a process of its own (client_worker.py) that starts when it is first needed, with CUDA_VISIBLE_DEVICES
+set before any library looks for GPUs: a fresh interpreter, since CUDA does not survive a fork, which does not import
+the script again. Functions and results travel by cloudpickle, over a pipe that only these two processes have.
 """
 
 from __future__ import annotations
@@ -53,7 +57,8 @@ class Client(Closing):
         self.closed = False
         _open.append(weakref.ref(self))
 
-    # -- work -------------------------------------------------------------------------------------------------------------
+    # -- work
+    # -------------------------------------------------------------------------------------------------------------
     def submit(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
         """Call it on the next worker; the result, or what it raised, comes with `.result()`."""
         return self._call(next(self._turn), function, args, kwargs)
@@ -80,7 +85,8 @@ class Client(Closing):
             self._processes[worker.number] = _Process(worker, self._threads, self.pools)
         return self._processes[worker.number].call(cloudpickle.dumps((function, args, kwargs)))
 
-    # -- life -------------------------------------------------------------------------------------------------------------
+    # -- life
+    # -------------------------------------------------------------------------------------------------------------
     @property
     def n_workers(self) -> int:
         return len(self.workers)
@@ -123,8 +129,10 @@ class _Process:
         self._name, self._connection = f"worker {worker.number}", ours
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tamis.backends.client_worker", str(theirs.fileno())],
-            env={**os.environ, **environment, **limit}, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            env={**os.environ, **environment, **limit},
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+        )
         theirs.close()
         self._thread = ThreadPoolExecutor(1, f"tamis client {self._name}")
         self._weakly = weakref.finalize(self, _end, self._process, ours)
@@ -186,18 +194,25 @@ def get_client(
         raise UsageError(f"get_client: cluster_type must be 'cpu' or 'gpu', got {cluster_type!r}")
     if scheduler_address is not None or scheduler_file is not None:
         raise UsageError(
-            "get_client: there is no scheduler of Dask to connect to; it starts workers on this machine (for several machines see docs/cluster.md)"
+            "get_client: there is no scheduler of Dask to connect to; it starts workers on this machine (for several "
+            "machines see docs/cluster.md)"
         )
     if nvlink_only or protocol != "tcp":
         raise UsageError(
-            f"get_client: protocol={protocol!r}, nvlink_only={nvlink_only!r}: workers exchange nothing with each other; leave both out"
+            f"get_client: protocol={protocol!r}, nvlink_only={nvlink_only!r}: workers exchange nothing with each "
+            "other; leave both out"
         )
     for name, n in (("n_workers", n_workers), ("threads_per_worker", threads_per_worker)):
         check_optional_integer(n, f"get_client: {name}")
     pools = Pools(
-        _size(rmm_pool_size, "rmm_pool_size"), _size(rmm_maximum_pool_size, "rmm_maximum_pool_size"),
-        _size(rmm_release_threshold, "rmm_release_threshold"), rmm_async, rmm_managed_memory, set_torch_to_use_rmm, enable_spilling,
-    )  # fmt: skip
+        _size(rmm_pool_size, "rmm_pool_size"),
+        _size(rmm_maximum_pool_size, "rmm_maximum_pool_size"),
+        _size(rmm_release_threshold, "rmm_release_threshold"),
+        rmm_async,
+        rmm_managed_memory,
+        set_torch_to_use_rmm,
+        enable_spilling,
+    )
     if cluster_type == "cpu":
         n = n_workers or len(os.sched_getaffinity(0))
         return Client([Worker(i) for i in range(n)], threads_per_worker, pools)

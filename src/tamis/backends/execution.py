@@ -26,7 +26,7 @@ from tamis.engine.run.settings import RunSettings
 from tamis.engine.run.shard import Shard
 from tamis.errors import Incomplete, RunConflict, StoreError, TamisError, UsageError
 from tamis.hints import command
-from tamis.stores.homes import local_of
+from tamis.stores.run_locations import local_output_dir
 from tamis.stores.urls import is_bucket, output_url
 from tamis.tasks import DocumentBatch, Task
 from tamis.terminal import printable
@@ -61,12 +61,12 @@ def execute(
         job,
         initial_tasks,
         chosen.blocksize,
-        os.path.join(local_of(output), "_tamis", "initial"),
+        os.path.join(local_output_dir(output), "_tamis", "initial"),
         everything,
         chosen.scratch,
     )
     is_part = getattr(executor, "warm_process", None) is not None
-    run_dir = os.path.join(local_of(output), "_tamis")
+    run_dir = os.path.join(local_output_dir(output), "_tamis")
     with alerted(alerts, executor.watch, given, run_dir, name, executor.note) as watch:
         run = Run(job, inputs, chosen, executor.make_workers, output, executor.progress, watch, is_part)
         result = _run(run, executor, job.writer, chosen.run_dir)

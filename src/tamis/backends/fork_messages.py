@@ -1,4 +1,7 @@
-"""What is said to the processes that fork others (forking server and warm process), and what they say; bytes by engine/wire.py."""
+"""What is said to the processes that fork others (forking server and warm process), and what they say.
+
+Bytes by engine/wire.py.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,9 @@ class ForkServer:
 
 @dataclass(frozen=True)
 class ForkCall:
-    """To a warm process, with a descriptor for its output: fork a process called `name` that runs `main(arguments)` of a module."""
+    """To a warm process, with a descriptor for its output: fork a process called `name` that runs `main(arguments)` of
+    a module.
+    """
 
     child: int
     name: str
@@ -84,7 +89,10 @@ class LoadStages:
 
 @dataclass(frozen=True)
 class NotLoaded:
-    """The job cannot be loaded, and why. `is_memory`: an allocation failed, of `asked_bytes` where that is known, in `stage`."""
+    """The job cannot be loaded, and why.
+
+    `is_memory`: an allocation failed, of `asked_bytes` where that is known, in `stage`.
+    """
 
     error: str
     trace: str

@@ -1,7 +1,8 @@
 """A process that forks others on request: messages with file descriptors in, children forked, their ends told.
 
-The forking server (forkserver.py) and the warm process (warm_process.py) are both made of it; they differ in what a child becomes.
-Forking is safe because such a process has one thread. Children die with it, and it dies with whoever started it.
+The forking server (forkserver.py) and the warm process (warm_process.py) are both made of it; they differ in what a
+child becomes. Forking is safe because such a process has one thread. Children die with it, and it dies with whoever
+started it.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def name_process(name: str) -> None:
 class Forker:
     """Forks a child for every request with one file descriptor; the child runs `become(request, fd)`.
 
-    Tells that it is `Forked` and, when it has ended, that it has `Exited`. Whatever else turns up as a child of this process was started by one of them, and is ended when that is gone.
+    Tells that it is `Forked` and, when it has ended, that it has `Exited`. Whatever else turns up as a child of this
+    process was started by one of them, and is ended when that is gone.
     """
 
     def __init__(self, channel: Channel, become: Callable[[Any, int], int]) -> None:
@@ -157,9 +159,12 @@ class Forker:
 def launch(
     module: str, log: int, environment: Mapping[str, str] | None = None
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Start `main(descriptor, parent)` of a module in a fresh interpreter: the process, and our end of its socket. `environment`: ours, unless given.
+    """Start `main(descriptor, parent)` of a module in a fresh interpreter: the process, and our end of its socket.
 
-    Without the collector, which `settle` turns on again, and with -P: a file named like a module in the current folder must not be run.
+    `environment`: ours, unless given.
+
+    Without the collector, which `settle` turns on again, and with -P: a file named like a module in the current folder
+    must not be run.
     """
     code = (
         "import gc, sys; gc.disable(); sys.path.insert(0, sys.argv[3]); "
@@ -170,9 +175,13 @@ def launch(
     with theirs:
         process = subprocess.Popen(
             [sys.executable, "-P", "-c", code, str(theirs.fileno()), str(os.getpid()), source],
-            pass_fds=[theirs.fileno()], env=hygiene_env(os.environ if environment is None else environment), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            pass_fds=[theirs.fileno()],
+            env=hygiene_env(os.environ if environment is None else environment),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
             start_new_session=True,
-        )  # fmt: skip
+        )
     return process, ours
 
 
@@ -283,8 +292,8 @@ def enter(of_caller: Surroundings) -> None:
 def settle(drop_pages: bool = True, is_branch: bool = False) -> Up:
     """After loading, before the first fork: nothing is collected any more, and pages needed once are given back.
 
-    Not again in a fork of a process that did: looking for them takes 60 ms. A branch shares pages with the command; as they are
-    written to, each gets its own, so all of them count here.
+    Not again in a fork of a process that did: looking for them takes 60 ms. A branch shares pages with the command; as
+    they are written to, each gets its own, so all of them count here.
     """
     from tamis.memory.pages import drop_clean_pages
 

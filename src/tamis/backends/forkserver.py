@@ -1,9 +1,9 @@
 """The forking server: imports everything once, then forks workers in milliseconds.
 
-Started by exec with a clean environment and one thread (or forked from a warm process that was), so forking is safe; it never
-imports the user's script (stages come by value or by module name). Workers share its pages: gc.freeze() keeps the collector
-from touching, and so copying, them. Dies with the supervisor (its socket closes, and the kernel kills it if the supervisor
-vanishes); workers die with it.
+Started by exec with a clean environment and one thread (or forked from a warm process that was), so forking is safe; it
+never imports the user's script (stages come by value or by module name). Workers share its pages: gc.freeze() keeps the
+collector from touching, and so copying, them. Dies with the supervisor (its socket closes, and the kernel kills it if
+the supervisor vanishes); workers die with it.
 """
 
 from __future__ import annotations

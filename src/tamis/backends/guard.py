@@ -1,9 +1,11 @@
-"""The guard of the workers of a machine: keeps each worker, with all that it starts and maps, to its cap, and leaves nothing of it behind.
+"""The guard of the workers of a machine: keeps each worker, with all that it starts and maps, to its cap, and leaves
+nothing of it behind.
 
-Three threads meet here. One waits at the gate (memory/seccomp_gate.py) and answers: it knows the family of whoever asks, and lets pass
-what fits its cap (memory/worker_tree.py). The sampler's thread tells after each look what everybody uses: a family above its ceiling
-is stopped at once and measured exactly; whether it is ended is the supervisor's decision, which is woken for it. The executor's own
-thread brings families in, grants caps and ends them. One lock for all.
+Three threads meet here. One waits at the gate (memory/seccomp_gate.py) and answers: it knows the family of whoever
+asks, and lets pass what fits its cap (memory/worker_tree.py). The sampler's thread tells after each look what everybody
+uses: a family above its ceiling is stopped at once and measured exactly; whether it is ended is the supervisor's
+decision, which is woken for it. The executor's own thread brings families in, grants caps and ends them. One lock for
+all.
 """
 
 from __future__ import annotations
@@ -50,8 +52,10 @@ class _Ward:
 
 @dataclass(frozen=True)
 class Notice:
-    """Something that users should know of. "refused": a worker, or one below it, did not get so much shared memory or so large a file,
-    or may not fork (0 bytes). "unbounded": there is no gate, and what a stage does would have to pass it.
+    """Something that users should know of.
+
+    "refused": a worker, or one below it, did not get so much shared memory or so large a file, or may not fork (0
+    bytes). "unbounded": there is no gate, and what a stage does would have to pass it.
     """
 
     kind: Literal["refused", "unbounded"]
@@ -89,7 +93,8 @@ class Guard:
         self._stop_read, self._stop_write = os.pipe()
         watch.listen(self._looked)
 
-    # -- the executor's thread ----------------------------------------------------------------------------------------------
+    # -- the executor's thread
+    # ----------------------------------------------------------------------------------------------
     def stand_at(self, fd: int | None) -> None:
         """Attach to a new forking server; `fd` is its gate, if it has one."""
         self._leave_gate()
@@ -199,7 +204,8 @@ class Guard:
             self._gate.close()
         self._thread = self._gate = None
 
-    # -- at the gate ----------------------------------------------------------------------------------------------------
+    # -- at the gate
+    # ----------------------------------------------------------------------------------------------------
     def _answer_all(self, gate: Gate) -> None:
         poll = select.poll()
         poll.register(gate.fileno(), select.POLLIN)
@@ -315,7 +321,8 @@ class Guard:
                 found[m.device, m.inode] = found.get((m.device, m.inode), 0) + m.n_bytes
         return found
 
-    # -- after each look ------------------------------------------------------------------------------------------------
+    # -- after each look
+    # ------------------------------------------------------------------------------------------------
     def _looked(self) -> None:
         uses, parents = self._watch.uses, self._watch.parents
         children: dict[int, list[int]] = {}
@@ -378,13 +385,16 @@ class Guard:
             send(pid, signal.SIGCONT)
 
     def _say_unbounded(self, ward: _Ward) -> None:
-        """Once a run, where there is no gate: a stage has children, or took more than the limit of its process should allow."""
+        """Once a run, where there is no gate: a stage has children, or took more than the limit of its process should
+        allow.
+        """
         if self._gate is None and not self._said_unbounded:
             self._said_unbounded = True
             self._notices.append(Notice("unbounded", ward.worker))
 
 
-# -- processes ----------------------------------------------------------------------------------------------------------
+# -- processes
+# ----------------------------------------------------------------------------------------------------------
 def _tree(pid: int) -> list[int]:
     return [pid, *meter.descendants(pid)]
 
@@ -401,7 +411,8 @@ def _below(pid: int, children: dict[int, list[int]]) -> dict[int, int]:
 
 
 def is_system(path: str) -> bool:
-    """Libraries and what belongs to the system (locales): told by name, since reading somebody's file might take for ever.
+    """Libraries and what belongs to the system (locales): told by name, since reading somebody's file might take for
+    ever.
 
     >>> [is_system(p) for p in ("/usr/lib/locale/locale-archive", "/env/a.so", "/env/libb.so.1.2", "/data/a.bin", "/data/a.sol")]
     [True, True, True, False, False]

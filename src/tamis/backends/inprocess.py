@@ -84,5 +84,5 @@ class InlineWorkers:
 
     def close(self) -> None:
         if hasattr(self, "_runner"):
-            spool.use(None)  # its folder goes with the run, and this process goes on
+            spool.keep_copies(None)  # its folder goes with the run, and this process goes on
             self._runner.teardown()

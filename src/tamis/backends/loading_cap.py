@@ -1,10 +1,12 @@
 """The memory cap of a forking server while it loads the stages of a job.
 
-Workers have caps of their own (guard.py). The process that they are forked from loads models, tokenizers and the user's modules before
-there is any worker, and what these take is not known beforehand: so it gets what the budget leaves, and no more.
+Workers have caps of their own (guard.py). The process that they are forked from loads models, tokenizers and the user's
+modules before there is any worker, and what these take is not known beforehand: so it gets what the budget leaves, and
+no more.
 
-Covers: everything from unpickling the job to the last `setup_on_node`, children of the server included. Does not cover: the libraries that
-every job needs (numpy, Arrow, kernels), which are loaded before, so that the smallest budget can be measured and named.
+Covers: everything from unpickling the job to the last `setup_on_node`, children of the server included. Does not cover:
+the libraries that every job needs (numpy, Arrow, kernels), which are loaded before, so that the smallest budget can be
+measured and named.
 """
 
 from __future__ import annotations
@@ -51,8 +53,9 @@ def without_cap() -> Iterator[None]:
 class LoadingCap:
     """Keeps the process tree of a forking server inside the budget. Owned by the executor that waits for the server.
 
-    `RLIMIT_DATA` of the server is what it has plus what the budget leaves, lowered after every sample by the pages of libraries and files that came
-    since, which count as well. Children inherit it. What such pages, or several children, take beyond the budget ends the tree.
+    `RLIMIT_DATA` of the server is what it has plus what the budget leaves, lowered after every sample by the pages of
+    libraries and files that came since, which count as well. Children inherit it. What such pages, or several children,
+    take beyond the budget ends the tree.
     """
 
     def __init__(self, watch: Sampler, pid: int, budget_bytes: int, log: str) -> None:
@@ -90,7 +93,10 @@ class LoadingCap:
                 meter.set_data_limit(self._pid, None)
 
     def check(self, answer: NotLoaded | None, code: int | None) -> None:
-        """Raise BudgetError if loading failed for want of memory. `code`: exit status of a server that gave no answer."""
+        """Raise BudgetError if loading failed for want of memory.
+
+        `code`: exit status of a server that gave no answer.
+        """
         if not self._ceiling_bytes:
             return
         asked = answer.asked_bytes if answer is not None else 0
@@ -108,8 +114,10 @@ class LoadingCap:
         where = f"stage {answer.stage!r}" if answer is not None and answer.stage else "the stages"
         more = f", where an allocation of {format_size(asked)} failed" if asked >= 10**6 else ""
         raise BudgetError(
-            f"a memory budget of {format_size(self._budget_bytes)} is too small: {format_size(self._used_bytes)} go to the supervisor and the "
-            f"forking server, and loading {where} takes more than the rest{more}; the smallest that may work is {named // 10**6}MB",
+            f"a memory budget of {format_size(self._budget_bytes)} is too small: {format_size(self._used_bytes)} go "
+            "to the supervisor and the "
+            f"forking server, and loading {where} takes more than the rest{more}; the smallest that may work is "
+            f"{named // 10**6}MB",
             named,
         )
 

@@ -1,4 +1,6 @@
-"""The local executor's workers: worker processes from a forking server, capped with RLIMIT_DATA, measured through /proc."""
+"""The local executor's workers: worker processes from a forking server, capped with RLIMIT_DATA, measured through
+/proc.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,8 @@ class ForkedWorkers:
         self._log_seen_at = 0.0
         self.server = ServerMemory(0, 0, 0)
 
-    # -- the forking server -----------------------------------------------------------------------------------------------
+    # -- the forking server
+    # -----------------------------------------------------------------------------------------------
     def open(self) -> None:
         """Start the forking server and wait until everything is imported."""
         if self._sampler is None or self._guard is None:
@@ -119,7 +122,10 @@ class ForkedWorkers:
         self._selector.register(ours, selectors.EVENT_READ, self._channel)
 
     def _load_stages(self) -> Any:
-        """Have the stages of the job loaded inside the budget; return the answer of the server. BudgetError where they do not fit."""
+        """Have the stages of the job loaded inside the budget; return the answer of the server.
+
+        BudgetError where they do not fit.
+        """
         assert self._channel is not None
         assert self._server is not None
         assert self._sampler is not None
@@ -159,7 +165,8 @@ class ForkedWorkers:
             + secrets.hide(answer.trace)
         )
 
-    # -- Workers -------------------------------------------------------------------------------------------------------------
+    # -- Workers
+    # -------------------------------------------------------------------------------------------------------------
     def start(self, worker: int, segment: int, environment: Mapping[str, str] | None = None, node: int = 0) -> None:
         if self._channel is None or self._channel.closed:
             self._restart()
@@ -241,7 +248,8 @@ class ForkedWorkers:
             process.channel.close()
         self._waker.close()
 
-    # -- inside -----------------------------------------------------------------------------------------------------------
+    # -- inside
+    # -----------------------------------------------------------------------------------------------------------
     def _from_worker(self, worker: int) -> list[Event]:
         process = self._workers.get(worker)
         if process is None:
@@ -294,7 +302,8 @@ class ForkedWorkers:
             return []
         if notice.kind == "unbounded":
             text = (
-                "shared memory, mapped files and child processes of stages are watched only, a hundred times a second: this machine "
+                "shared memory, mapped files and child processes of stages are watched only, a hundred times a "
+                "second: this machine "
                 "lets nothing bound them (no seccomp notifications), so they may go beyond the budget for a moment"
             )
             return [Incident(notice.worker, "unbounded", text)]

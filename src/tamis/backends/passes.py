@@ -1,4 +1,6 @@
-"""One pass of a workflow (dedup/, curation/): a pipeline with files before and behind it, run by the workflow's executor."""
+"""One pass of a workflow (dedup/, curation/): a pipeline with files before and behind it, run by the workflow's
+executor.
+"""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def stage_of(exc: BaseException) -> str:
 
 def keep_copies_in(scratch: str) -> None:
     """Copies of remote files that decoders go about in are scratch; where that is memory, there are none."""
-    spool.use(None if filesystem(scratch) in ("tmpfs", "ramfs") else os.path.join(scratch, "spool"))
+    spool.keep_copies(None if filesystem(scratch) in ("tmpfs", "ramfs") else os.path.join(scratch, "spool"))
 
 
 def log_to_file() -> None:
@@ -106,10 +106,12 @@ def log_to_file() -> None:
 
 
 def set_up_on_node(stage: Any) -> None:
-    """Here, where workers are forked from, so that they share what it loads; a stage that needs a GPU in a process of its own.
+    """Here, where workers are forked from, so that they share what it loads.
 
-    A process that has used CUDA cannot be forked: whatever such a stage does here would break every worker. What it leaves
-    on disk stays, what it leaves in memory does not.
+    A stage that needs a GPU in a process of its own.
+
+    A process that has used CUDA cannot be forked: whatever such a stage does here would break every worker. What it
+    leaves on disk stays, what it leaves in memory does not.
     """
     if not stage.resources.requires_gpu:
         stage.setup_on_node(this_node(), WorkerMetadata())
@@ -192,5 +194,6 @@ def _warm_up() -> None:
     table = batch.to_pyarrow()
     with pyarrow.parquet.ParquetWriter(sink, table.schema) as writer:
         writer.write_table(table)
-    # Neither read_table() nor pre_buffer, which is on unless said otherwise: both start threads, and a forking server must have one.
+    # Neither read_table() nor pre_buffer, which is on unless said otherwise: both start threads, and a forking server
+    # must have one.
     pyarrow.parquet.ParquetFile(io.BytesIO(sink.getvalue()), pre_buffer=False).read(use_threads=False)

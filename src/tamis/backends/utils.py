@@ -1,4 +1,7 @@
-"""What stages and scripts ask of the place where they run. Answers are those of this machine: the local executor has one node."""
+"""What stages and scripts ask of the place where they run.
+
+Answers are those of this machine: the local executor has one node.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ class RayStageSpecKeys(StrEnum):
 def get_available_cpu_gpu_resources(
     init_and_shutdown: bool = False, ignore_head_node: bool = False
 ) -> tuple[float, float]:
-    """(cores, GPUs) that this process may use. Both parameters are about Ray: here nothing is started, and no node is a head."""
+    """(cores, GPUs) that this process may use.
+
+    Both parameters are about Ray: here nothing is started, and no node is a head.
+    """
     if init_and_shutdown or ignore_head_node:
         log.info("get_available_cpu_gpu_resources: this is one machine without Ray; its own cores and GPUs are told")
     return float(len(os.sched_getaffinity(0))), float(count_gpus())

@@ -8,7 +8,10 @@ import threading
 
 
 class Waker:
-    """Register it with a selector; `drain` it when it is ready. `wake` may be called by any thread, also when it is closed."""
+    """Register it with a selector; `drain` it when it is ready.
+
+    `wake` may be called by any thread, also when it is closed.
+    """
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe()

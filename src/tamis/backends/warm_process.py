@@ -1,7 +1,8 @@
 """The warm process: one process with all libraries loaded, from which the forking servers of several passes are forked.
 
 A workflow of several passes would otherwise load numpy, Arrow and the kernels once for every pass and once for every
-step between them, 0.5 to 1 s each. The warm process itself never sees a job: each server is a fork, and its memory goes with it.
+step between them, 0.5 to 1 s each. The warm process itself never sees a job: each server is a fork, and its memory goes
+with it.
 """
 
 from __future__ import annotations
@@ -136,7 +137,8 @@ class WarmProcess:
             end_within(self._process, 2.0)
             self._process = None
 
-    # -- inside -----------------------------------------------------------------------------------------------------------
+    # -- inside
+    # -----------------------------------------------------------------------------------------------------------
     def _open(self) -> None:
         self._n_starts += 1
         if self._n_starts > _MAX_STARTS:
@@ -190,7 +192,8 @@ class WarmProcess:
         self._children.clear()
 
 
-# -- the process itself ---------------------------------------------------------------------------------------------------
+# -- the process itself
+# ---------------------------------------------------------------------------------------------------
 def main(fd: int, parent: int, how: str = "", *more: str) -> NoReturn:
     name_process("tamis-warm")
     die_with_parent(parent)

@@ -42,7 +42,7 @@ from tamis.pipeline.passes import Progress
 from tamis.stages.base import ProcessingStage
 from tamis.stages.io import ReadHints, with_hints
 from tamis.stores import options as stores
-from tamis.stores.told_scratch import remove_below
+from tamis.stores.scratch_references import remove_referenced_below
 
 if TYPE_CHECKING:
     from tamis.curation.curation import Curation
@@ -75,7 +75,7 @@ class CurationRun:
         self.runner = PassRunner(self.session, self.settings, progress or (lambda _: None), self._note_pass)
         options = (curation.writer().write_kwargs or {}).get("storage_options")
         # The output is looked at before the last pass.
-        stores.use(self.output.path, options, "write_kwargs: storage_options")
+        stores.remember(self.output.path, options, "write_kwargs: storage_options")
         if self.output.home != self.output.path and curation.writing.is_packed:
             raise UsageError(
                 "shard_size, split and shuffle join files on this machine; give a local output and copy it, or leave them out"
@@ -179,7 +179,7 @@ class CurationRun:
         return self.output.run.has_commits() or any(group.has_commits() for group in self.groups)
 
     def remove_work(self) -> None:
-        if remove_below(self.work_path):  # also of deduplications that this curation no longer has
+        if remove_referenced_below(self.work_path):  # also of deduplications that this curation no longer has
             remove_own_folder(self.work_path)
 
     def _read_record(self) -> CurationRecord | None:

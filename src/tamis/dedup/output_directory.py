@@ -15,7 +15,7 @@ from tamis import files
 from tamis.engine.run import disk
 from tamis.engine.run.output.directory import RunDir, own_run_dir
 from tamis.errors import BudgetError, RunConflict, UsageError
-from tamis.stores.homes import local_of
+from tamis.stores.run_locations import local_output_dir
 
 
 class OutputContents(Protocol):
@@ -45,7 +45,7 @@ class OutputDirectory:
 
     def __init__(self, path: str, writer: str, record_name: str) -> None:
         self.path = path
-        self.home = local_of(path)
+        self.home = local_output_dir(path)
         self.run_dir = os.path.join(self.home, "_tamis")
         self.record_name = record_name
         self._writer = writer

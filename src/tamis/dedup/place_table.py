@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamis.formats.scratch.stored_arrays import NpyWriter, StoredArray, npy
-from tamis.stores.scratch_files import placed
+from tamis.stores.scratch_files import resolve
 
 Array = NDArray[Any]
 
@@ -23,7 +23,7 @@ class PlaceTable:
     """
 
     def __init__(self, folder: str, columns: dict[str, str]) -> None:
-        self._folder = placed(folder)
+        self._folder = resolve(folder)
         if self._folder == folder:
             os.makedirs(folder, exist_ok=True)
         self._files = {name: NpyWriter(self._path(name), kind) for name, kind in columns.items()}

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from tamis.errors import BudgetError
 from tamis.forecast.shipped_table import PACKED, decoded_bytes
 from tamis.sizes import format_size
-from tamis.stores.homes import free_at
 from tamis.stores.opening import open_buffered
+from tamis.stores.run_locations import free_space
 
 if TYPE_CHECKING:
     from tamis.formats.input_files.listing import FileList
@@ -60,7 +60,7 @@ def make_plan(
     files: FileList, bands: int, rows: int, per_pass: int | None, budget_bytes: int, scratch: str
 ) -> DedupPlan:
     """`bands` is 0 for exact deduplication."""
-    n_documents, free = estimate_documents(files), free_at(scratch)
+    n_documents, free = estimate_documents(files), free_space(scratch)
     free = _WITHOUT_BOUND if free is None else free
     chosen = per_pass or choose_bands(n_documents, bands, free)
     room = solver_room(budget_bytes)

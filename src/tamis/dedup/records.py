@@ -21,7 +21,7 @@ from tamis.errors import FormatError, UsageError
 from tamis.formats.arrow.column_places import BatchPlaces, batches_of, numpy_type
 from tamis.formats.jsonl import known_records
 from tamis.formats.scratch.stored_arrays import read_into
-from tamis.stores.ahead import ahead
+from tamis.stores.reading import prefetch
 from tamis.stores.urls import is_bucket
 
 Array = NDArray[Any]
@@ -90,7 +90,7 @@ class Records:
         def read(i: int) -> None:
             _read_into(self._runs[i], name, out[self.bases[i] : self.bases[i + 1]])
 
-        for _ in ahead(read, range(len(self._runs)), self._is_far):
+        for _ in prefetch(read, range(len(self._runs)), self._is_far):
             pass
         return out
 
@@ -108,7 +108,7 @@ class Records:
                 _read_into(run, name, values)
                 out[name][a:b] = values[rows]
 
-        for _ in ahead(read, np.flatnonzero(np.diff(cuts)).tolist(), self._is_far):
+        for _ in prefetch(read, np.flatnonzero(np.diff(cuts)).tolist(), self._is_far):
             pass
         return out
 
@@ -129,7 +129,7 @@ class Records:
             a, b = _slice(key, row, part)
             return key[a:b].copy(), (row[a:b] + self.bases[i]).astype(np.uint32)
 
-        for key, number in ahead(read, range(len(self._runs)), self._is_far):
+        for key, number in prefetch(read, range(len(self._runs)), self._is_far):
             if len(key):
                 keys.append(key)
                 numbers.append(number)
@@ -144,7 +144,7 @@ class Records:
                 _read_into(self._runs[i], name, values)
             return int(self.bases[i]), values
 
-        yield from ahead(read, range(len(self._runs)), self._is_far)
+        yield from prefetch(read, range(len(self._runs)), self._is_far)
 
 
 def runs_of(paths: Sequence[str], what: str, make: Callable[[BatchPlaces, tuple[int, int]], Any]) -> list[Any]:
@@ -164,7 +164,7 @@ def runs_of(paths: Sequence[str], what: str, make: Callable[[BatchPlaces, tuple[
             raise FormatError(f"{path}: not {what}: {exc}") from None
         return found
 
-    found = [run for some in ahead(of_file, paths, any(is_bucket(path) for path in paths)) for run in some]
+    found = [run for some in prefetch(of_file, paths, any(is_bucket(path) for path in paths)) for run in some]
     return [run for _, run in sorted(found, key=lambda pair: pair[0])]
 
 

@@ -114,7 +114,7 @@ def perform_task(arguments: Sequence[str], kind: type[T], work: Callable[[str, T
         if surroundings.bucket_url:
             options.restore(surroundings.stores)
             opening.warm()
-            scratch_files.use(folder, surroundings.bucket_url)
+            scratch_files.map_folder(folder, surroundings.bucket_url)
         task = state.from_dict(kind, stored.task, _path(folder))
         cap_memory(surroundings.budget_bytes - others)
         work(folder, task)

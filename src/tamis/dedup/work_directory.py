@@ -17,8 +17,8 @@ from tamis.dedup.state import State
 from tamis.engine.run.output.directory import RunDir, remove_own_folder
 from tamis.errors import StoreError
 from tamis.stores import scratch_files
-from tamis.stores.homes import settle
-from tamis.stores.told_scratch import register, remove_below
+from tamis.stores.run_locations import register_local_dir
+from tamis.stores.scratch_references import register, remove_referenced_below
 from tamis.stores.urls import is_bucket, scratch_url
 
 _OTHER_SCRATCH = "start over with fresh (--fresh), or give another --scratch"
@@ -83,10 +83,10 @@ class WorkDirectory:
         if self.bucket_url:
             return
         self.remove()
-        self.bucket_url = scratch_files.new_place(scratch, "tamis-dedup-")
+        self.bucket_url = scratch_files.new_scratch_url(scratch, "tamis-dedup-")
         files.write_json(self._pointer, {"far": self.bucket_url})  # first: what no file names would stay for ever
         try:
-            scratch_files.probe(self.bucket_url)
+            scratch_files.check_writable(self.bucket_url)
         except StoreError:  # a call that could do nothing claims nothing: the next may name another location, or none
             files.remove(self._pointer)
             raise
@@ -109,7 +109,7 @@ class WorkDirectory:
 
     def remove(self) -> None:
         """Remove all files between passes."""
-        remove_below(self._run_dir)
+        remove_referenced_below(self._run_dir)
         remove_own_folder(self._own_path)
         self.bucket_url = self._recorded_url()  # where the store refused: the next call removes it
 
@@ -125,7 +125,7 @@ class WorkDirectory:
         if not self.bucket_url:
             return os.path.join(self.path, name)
         url = f"{self.bucket_url}/{name}"
-        settle(url, os.path.join(self.path, name))
+        register_local_dir(url, os.path.join(self.path, name))
         return url
 
     def table(self, name: str) -> str:
@@ -135,7 +135,7 @@ class WorkDirectory:
     def drop(self, name: str) -> None:
         """Delete a folder of a pass or of a decision, or a file."""
         path = os.path.join(self.path, name)
-        remove_below(path)  # scratch of a pass that was killed
+        remove_referenced_below(path)  # scratch of a pass that was killed
         shutil.rmtree(path, ignore_errors=True) if os.path.isdir(path) else files.remove(path)
         if self.bucket_url:
             scratch_files.remove_tree(f"{self.bucket_url}/{name}")

@@ -27,7 +27,7 @@ from tamis.images.faults import ImageFault, TarFault
 from tamis.images.headers import Looks, look
 from tamis.images.samples import Row, index_of, is_image, key_of, rows
 from tamis.images.tar import Member
-from tamis.stores.opening import is_there, size_of
+from tamis.stores.opening import object_exists, size_of
 from tamis.stores.spool import Bytes, open_bytes
 from tamis.stores.urls import is_bucket, is_remote, name_in, path_text
 
@@ -184,7 +184,7 @@ def _beside_file(path: str) -> dict[str, Any]:
         beside = os.path.splitext(path)[0] + suffix
         try:
             # A pipe with such a name would be waited for without end.
-            if not (is_there(beside) if is_remote(beside) else stat.S_ISREG(os.stat(beside).st_mode)):
+            if not (object_exists(beside) if is_remote(beside) else stat.S_ISREG(os.stat(beside).st_mode)):
                 continue
             with open_bytes(beside) as file:
                 text = _text(file, 0, file.size)

@@ -1,10 +1,11 @@
-"""What memory that grew is made of: Python objects, Arrow buffers, native allocations, shared memory, or nothing that anybody counts.
+"""What memory that grew is made of: Python objects, Arrow buffers, native allocations, shared memory, or nothing that
+anybody counts.
 
-`counts()` is read in a worker after every partition (40 us): Python's allocator counts its blocks, Arrow its bytes, glibc what
-malloc has handed out. That tells most leaks apart, but not a large Python object (which is malloc's too) from a native
-allocation that some Python object points to. `census()` does: it weighs the Python objects themselves, in up to half a second,
-so only a worker under suspicion is asked for it. tracemalloc would tell the line too, but slows every allocation and takes
-memory inside the cap while it watches: it is for the user to start.
+`counts()` is read in a worker after every partition (40 us): Python's allocator counts its blocks, Arrow its bytes,
+glibc what malloc has handed out. That tells most leaks apart, but not a large Python object (which is malloc's too)
+from a native allocation that some Python object points to. `census()` does: it weighs the Python objects themselves, in
+up to half a second, so only a worker under suspicion is asked for it. tracemalloc would tell the line too, but slows
+every allocation and takes memory inside the cap while it watches: it is for the user to start.
 
 Does not decide whether anything leaks: see leaks.py.
 """
@@ -61,7 +62,9 @@ def _malloc_counter() -> Callable[[], int] | None:
 
 @dataclass(frozen=True)
 class Census:
-    """Bytes of Python objects and of the Arrow buffers that they pin: in all, by type, and by the variable that leads to them."""
+    """Bytes of Python objects and of the Arrow buffers that they pin: in all, by type, and by the variable that leads
+    to them.
+    """
 
     n_bytes: int
     by_type: Mapping[str, int]
@@ -77,9 +80,13 @@ class Census:
         """Return what grew since `before`."""
         variable, n_bytes = _largest(self.by_variable, before.by_variable)
         return Growth(
-            self.n_bytes - before.n_bytes, self.largest_growth(before), self.arrow_bytes - before.arrow_bytes,
-            _largest(self.arrow_by_type, before.arrow_by_type)[0], variable if n_bytes > 0 else "", max(0, n_bytes),
-        )  # fmt: skip
+            self.n_bytes - before.n_bytes,
+            self.largest_growth(before),
+            self.arrow_bytes - before.arrow_bytes,
+            _largest(self.arrow_by_type, before.arrow_by_type)[0],
+            variable if n_bytes > 0 else "",
+            max(0, n_bytes),
+        )
 
 
 @dataclass(frozen=True)
@@ -103,11 +110,12 @@ def _largest(now: Mapping[str, int], before: Mapping[str, int]) -> tuple[str, in
 def census(
     roots: Iterable[Any] = (), max_objects: int = _MAX_OBJECTS, variables: Mapping[str, Any] | None = None
 ) -> Census | None:
-    """Weigh the objects that the collector watches, those reachable from `roots` and `variables`, and what they hold directly.
+    """Weigh the objects that the collector watches, those reachable from `roots` and `variables`, and what they hold
+    directly.
 
-    `roots` and `variables` are for what the collector does not list any more (objects from before gc.freeze()); what `variables`
-    lead to is also counted by their names. None when there are more than `max_objects`: such a walk would take long and copy
-    pages that processes share.
+    `roots` and `variables` are for what the collector does not list any more (objects from before gc.freeze()); what
+    `variables` lead to is also counted by their names. None when there are more than `max_objects`: such a walk would
+    take long and copy pages that processes share.
     """
     watched = gc.get_objects()
     if len(watched) > max_objects:
@@ -237,9 +245,9 @@ def _buffers(item: Any, pyarrow: Any) -> Iterator[Any]:
 def variables_of(owners: Iterable[Any]) -> dict[str, Any]:
     """Return what objects, and the code of their classes, can keep something in, by dotted name.
 
-    That is their attributes, those of their classes, and the globals of the modules that these are defined in. Modules of the
-    user's own that they import count too; installed packages and the standard library do not. A class of the user's script is
-    sent to workers by value, so its globals are those of its functions: no module has them.
+    That is their attributes, those of their classes, and the globals of the modules that these are defined in. Modules
+    of the user's own that they import count too; installed packages and the standard library do not. A class of the
+    user's script is sent to workers by value, so its globals are those of its functions: no module has them.
     """
     found = _Variables()
     for owner in owners:
@@ -309,7 +317,10 @@ class _Variables:
 
 
 def _is_users(module: object) -> bool:
-    """Return True for modules that are neither installed nor Python's nor ours; what no module is known of came by value."""
+    """Return True for modules that are neither installed nor Python's nor ours.
+
+    What no module is known of came by value.
+    """
     name = str(module)
     if name.partition(".")[0] in {"tamis", *sys.stdlib_module_names} - {"__main__"}:
         return False
@@ -353,7 +364,8 @@ def attribute(
 
     `pinned_bytes`: Arrow buffers that a census found; those over memory of others are in no counter of Arrow's.
 
-    Without a census, memory from malloc counts as Python's where blocks are many and small (up to 4 KB each), else as native.
+    Without a census, memory from malloc counts as Python's where blocks are many and small (up to 4 KB each), else as
+    native.
     """
     left = max(0.0, grown_bytes)
     shared = min(max(0.0, shared_bytes), left)

@@ -69,13 +69,20 @@ def find_budget(
         size = binding.bytes * CGROUP_PERCENT // 100
         # A limit is a permission, not a promise: other groups may have taken the memory already.
         if from_available is None or size <= from_available:
-            why = f"{format_size(size)}: {CGROUP_PERCENT} % of the control group limit {format_size(binding.bytes)} in {binding.path}."
+            why = (
+                f"{format_size(size)}: {CGROUP_PERCENT} % of the control group limit {format_size(binding.bytes)} in "
+                f"{binding.path}."
+            )
             return Budget(size, "cgroup", why)
     if available is None or from_available is None or from_available <= 0:
         raise BudgetError(
-            "memory budget: expected MemAvailable in /proc/meminfo, got none; give the budget yourself, e.g. --memory 4GB"
+            "memory budget: expected MemAvailable in /proc/meminfo, got none; give the budget yourself, e.g. --memory "
+            "4GB"
         )
-    why = f"{format_size(from_available)}: {AVAILABLE_PERCENT} % of the {format_size(available)} that are available on this machine now."
+    why = (
+        f"{format_size(from_available)}: {AVAILABLE_PERCENT} % of the {format_size(available)} that are available on "
+        "this machine now."
+    )
     return Budget(from_available, "available", why)
 
 
@@ -146,7 +153,10 @@ def _meminfo(read: Reading) -> dict[str, int]:
 
 
 def _own_paths(read: Reading) -> dict[int, str | None]:
-    """Version -> this process's path in the hierarchy that may limit memory; v1 without a memory controller gives None."""
+    """Version -> this process's path in the hierarchy that may limit memory.
+
+    V1 without a memory controller gives None.
+    """
     paths: dict[int, str | None] = {}
     for line in (read("/proc/self/cgroup") or "").splitlines():
         number, _, rest = line.partition(":")

@@ -1,4 +1,6 @@
-"""Processes beside a run that count in its budget, such as the dashboard: whoever starts one in this process names it here."""
+"""Processes beside a run that count in its budget, such as the dashboard: whoever starts one in this process names it
+here.
+"""
 
 from __future__ import annotations
 

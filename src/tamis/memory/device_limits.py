@@ -1,8 +1,8 @@
-"""What this process may take of the GPUs that it sees: told by who started it (engine/supervisor/devices.py), set in every library
-that allocates there.
+"""What this process may take of the GPUs that it sees: told by who started it (engine/supervisor/devices.py), set in
+every library that allocates there.
 
-torch and CuPy keep memory of their own, so each that is used gets the limit (RMM: pools.py). What CUDA itself holds for a process (its context,
-code, stacks) is outside of all of them: about CONTEXT_BYTES, which the limit leaves room for.
+torch and CuPy keep memory of their own, so each that is used gets the limit (RMM: pools.py). What CUDA itself holds for
+a process (its context, code, stacks) is outside of all of them: about CONTEXT_BYTES, which the limit leaves room for.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from tamis.errors import TamisError
 OUT_OF_DEVICE_MEMORY = "out_of_device_memory"  # a batch did not fit, and its documents went through in smaller ones
 CUT_TO_FIT = "cut_to_fit_device"  # of a document as much went through as fitted (gpu_overflow="cut")
 
-TURNS_FOLDER = "TAMIS_GPU_TURNS"  # a folder of the run on this machine, where workers that share a device find each other (gpu_lock.py)
+# A folder of the run on this machine, where workers that share a device find each other (gpu_lock.py)
+TURNS_FOLDER = "TAMIS_GPU_TURNS"
 CONTEXT_BYTES = 600_000_000  # measured on an H200: 510 to 570 MB with torch's kernels loaded
 LEAST_CONTEXT_BYTES = 450_000_000  # less before all kernels are loaded
 # What CUDA's libraries say where they have no memory of their own; the device can still be used.
@@ -38,7 +39,9 @@ class DeviceMemory(TamisError):
 
 
 def is_device_full(exc: BaseException) -> bool:
-    """Return True if torch, one of CUDA's libraries below it or cupy (added_norm.py, disentangled_attention.py) reports that a GPU has no memory left."""
+    """Return True if torch, one of CUDA's libraries below it or cupy (added_norm.py, disentangled_attention.py) reports
+    that a GPU has no memory left.
+    """
     kind = type(exc)
     if any(f"{base.__module__}.{base.__qualname__}" in _CLASSES for base in kind.__mro__):
         return True

@@ -1,7 +1,7 @@
 """GPUs of this machine, and how full and busy they are, without importing anything that touches them.
 
-Figures come from the driver's library (nvml.py, loaded only where there is a GPU), else from the program nvidia-smi, which is started in
-the background and never waited for. Where there is neither there are no figures.
+Figures come from the driver's library (nvml.py, loaded only where there is a GPU), else from the program nvidia-smi,
+which is started in the background and never waited for. Where there is neither there are no figures.
 """
 
 from __future__ import annotations
@@ -72,7 +72,10 @@ def device_names(environ: Mapping[str, str]) -> list[str]:
 
 @dataclass(frozen=True)
 class DeviceRoom:
-    """Memory of the GPUs that are ours to use: of the smallest, and what is free on the fullest. 0: there is none, or it is not known."""
+    """Memory of the GPUs that are ours to use: of the smallest, and what is free on the fullest.
+
+    0: there is none, or it is not known.
+    """
 
     total_bytes: int = 0
     free_bytes: int = 0
@@ -182,7 +185,10 @@ def _told(ask: Callable[..., T], *arguments: Any) -> T | None:
 
 
 class SmiSource:
-    """Through nvidia-smi: started every 10 s, its answer is taken whenever it has come; until then the last one holds."""
+    """Through nvidia-smi: started every 10 s, its answer is taken whenever it has come.
+
+    Until then the last one holds.
+    """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ, self._program = environ, _find_smi(environ)

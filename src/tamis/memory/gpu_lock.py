@@ -1,8 +1,8 @@
 """Processes that share a GPU take turns on it, so that one computes while the others read, prepare and hand on.
 
-Two processes that compute at once gain nothing: the device switches between them, and each takes twice as long (measured: 1,087 documents/s
-where one alone did 1,151). In turn the device has always one to work for, as long as the others are ready in time. A turn is a lock on a file in a
-folder of the run: it is free again when its holder dies.
+Two processes that compute at once gain nothing: the device switches between them, and each takes twice as long
+(measured: 1,087 documents/s where one alone did 1,151). In turn the device has always one to work for, as long as the
+others are ready in time. A turn is a lock on a file in a folder of the run: it is free again when its holder dies.
 """
 
 from __future__ import annotations

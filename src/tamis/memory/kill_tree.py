@@ -1,4 +1,7 @@
-"""Ending processes together with everything that they started, wherever it went. Used by the guard, forking servers and warm processes."""
+"""Ending processes together with everything that they started, wherever it went.
+
+Used by the guard, forking servers and warm processes.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,10 @@ def end_within(process: Ending, seconds: float) -> None:
 
 
 def end_tree(pid: int) -> None:
-    """Kill a process and all below it. It is stopped first, so that nobody is born meanwhile; trackers end by themselves."""
+    """Kill a process and all below it.
+
+    It is stopped first, so that nobody is born meanwhile; trackers end by themselves.
+    """
     send(pid, signal.SIGSTOP)
     killed: set[int] = set()
     for _ in range(_ROUNDS):  # who was killed has no more children, but may have had some just before
@@ -86,7 +92,10 @@ def end_descendants() -> None:
 
 
 def end_escaped() -> int:
-    """Kill those whom processes of ours have started and that are not below us any more. Returns how many there were."""
+    """Kill those whom processes of ours have started and that are not below us any more.
+
+    Returns how many there were.
+    """
     ours = {os.getpid(), *meter.descendants()}
     n = 0
     for name in os.listdir("/proc"):
@@ -97,8 +106,9 @@ def end_escaped() -> int:
 
 
 def end_forks(known: Container[int]) -> int:
-    """Kill children of this process that are forks of it which nobody here has started, and all below them: daemons of a stage, once
-    their forking server, itself such a fork, is gone. For commands; a program of the user's may fork as it likes. Returns how many.
+    """Kill children of this process that are forks of it which nobody here has started, and all below them: daemons of
+    a stage, once their forking server, itself such a fork, is gone. For commands; a program of the user's may fork as
+    it likes. Returns how many.
     """
     own = os.getpid()
     program, n, n_empty = meter.command_line(own), 0, 0

@@ -1,8 +1,8 @@
 """Whether a worker's floor rises: what it still holds after release(), partition after partition. Pure.
 
-A rising floor eats the cap from below until every partition fails, so the leak is named and the worker replaced before that.
-Floors move for many reasons that are not leaks: allocators scatter and remember, caches fill (steps), are emptied (saws) and
-warm up (growth that ends by itself). A leak is therefore claimed only when all of this holds:
+A rising floor eats the cap from below until every partition fails, so the leak is named and the worker replaced before
+that. Floors move for many reasons that are not leaks: allocators scatter and remember, caches fill (steps), are emptied
+(saws) and warm up (growth that ends by itself). A leak is therefore claimed only when all of this holds:
 
 - the series rises: lower bound of the Theil-Sen slope above 0, autocorrelation-corrected Mann-Kendall p < 0.001;
 - the rise matters: 4 MB or more, and twice the scatter around the line;
@@ -12,10 +12,11 @@ warm up (growth that ends by itself). A leak is therefore claimed only when all 
 - enough was seen: 150 partitions, and three of the last four checks agree. 60 will do for a fast and even rise that workers were
   replaced for already: what fills their memory is in the way, whether it would have ended or not.
 
-Simulated with every kind of disturbance (tests/memory/leak_series.py), 64 KB per partition are found within 200 partitions in
-99 % of workers, and fewer than 1 % of those without a leak are accused. While a cache fills as evenly as a leak nothing tells it
-from one: one that takes longer than about 120 partitions is accused, and cleared when its floor has stayed level (`is_level`).
-Until a leak is proven (`is_proven`), a worker is replaced only when its next partition would not fit (supervisor/worker_health.py).
+Simulated with every kind of disturbance (tests/memory/leak_series.py), 64 KB per partition are found within 200
+partitions in 99 % of workers, and fewer than 1 % of those without a leak are accused. While a cache fills as evenly as
+a leak nothing tells it from one: one that takes longer than about 120 partitions is accused, and cleared when its floor
+has stayed level (`is_level`). Until a leak is proven (`is_proven`), a worker is replaced only when its next partition
+would not fit (supervisor/worker_health.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The machine around a run: its memory, the control group's limit and use, memory pressure (PSI), room on disks.
 
-The parsers are pure; `Machine` finds the files once and reads them at each look (0.1 to 0.5 ms). What a kernel, a container or
-a file system does not tell is None, never an exception. See budget.py for what a limit means for the budget of a run.
+The parsers are pure; `Machine` finds the files once and reads them at each look (0.1 to 0.5 ms). What a kernel, a
+container or a file system does not tell is None, never an exception. See budget.py for what a limit means for the
+budget of a run.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from tamis.memory.meter import Reading, read_text
 
 @dataclass(frozen=True)
 class Look:
-    """One look at the machine, named as the run database does. Pressure is the share of the last 10 s, in percent, in which some (or all)
-    tasks waited for memory."""
+    """One look at the machine, named as the run database does.
+
+    Pressure is the share of the last 10 s, in percent, in which some (or all) tasks waited for memory.
+    """
 
     machine_used_bytes: int | None = None
     machine_total_bytes: int | None = None
@@ -62,7 +65,9 @@ def parse_memory_stat(text: str) -> dict[str, int]:
 
 
 def used_by_group(usage: str, stat: dict[str, int]) -> int | None:
-    """Bytes of a control group that the kernel cannot simply drop: its usage without file pages that nobody used lately."""
+    """Bytes of a control group that the kernel cannot simply drop: its usage without file pages that nobody used
+    lately.
+    """
     if not usage.strip().isdigit():
         return None
     idle = stat.get("total_inactive_file", stat.get("inactive_file", 0))

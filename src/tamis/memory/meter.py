@@ -1,12 +1,12 @@
 """What processes use, as Linux tells it: the one file of the memory room that asks the operating system.
 
-Covers resident, anonymous, proportional (PSS) and peak memory, process trees and the
-RLIMIT_DATA cap, by plain reads of /proc. A process that is gone, or that we may not look at, gives None and never
-an exception; anything else (no descriptors left, for example) is raised, because "cannot see" must not look like "uses nothing".
-Does not decide anything: see predictor.py and pressure.py.
+Covers resident, anonymous, proportional (PSS) and peak memory, process trees and the RLIMIT_DATA cap, by plain reads of
+/proc. A process that is gone, or that we may not look at, gives None and never an exception; anything else (no
+descriptors left, for example) is raised, because "cannot see" must not look like "uses nothing". Does not decide
+anything: see predictor.py and pressure.py.
 
-Measured cost of one read: statm 10 to 20 us, status 40 us, smaps_rollup 10 ms per GB (it walks the page tables and holds
-mmap_lock), so the watchdog polls statm and asks for PSS only now and then.
+Measured cost of one read: statm 10 to 20 us, status 40 us, smaps_rollup 10 ms per GB (it walks the page tables and
+holds mmap_lock), so the watchdog polls statm and asks for PSS only now and then.
 """
 
 from __future__ import annotations
@@ -73,7 +73,10 @@ def rss_anon(pid: Pid = "self") -> int | None:
 
 
 def status(pid: Pid = "self") -> dict[str, int] | None:
-    """VmData, VmHWM, VmRSS, RssAnon, RssFile, RssShmem and VmSwap in bytes, Threads as a count; 0 where the kernel shows none."""
+    """VmData, VmHWM, VmRSS, RssAnon, RssFile, RssShmem and VmSwap in bytes, Threads as a count.
+
+    0 where the kernel shows none.
+    """
     raw = _read(f"/proc/{pid}/status")
     if not raw:
         return None
@@ -87,7 +90,10 @@ def status(pid: Pid = "self") -> dict[str, int] | None:
 
 
 def n_descriptors() -> int:
-    """Return the number of open file descriptors of this process; 0 where /proc does not tell. Needs none itself since Linux 6.2."""
+    """Return the number of open file descriptors of this process; 0 where /proc does not tell.
+
+    Needs none itself since Linux 6.2.
+    """
     return _count_entries("/proc/self/fd", lambda seen: seen.st_size)
 
 
@@ -133,13 +139,18 @@ def reset_peak(pid: Pid = "self") -> bool:
 
 
 def pss(pid: Pid = "self") -> int | None:
-    """Proportional set size: shared pages divided among their users, so that sums over processes are true. None if unreadable."""
+    """Proportional set size: shared pages divided among their users, so that sums over processes are true.
+
+    None if unreadable.
+    """
     return _rolled_up(pid, b"Pss:")
 
 
 def own_bytes(pid: Pid = "self") -> int | None:
-    """Private memory; pages that a fork has not written to count by their share. Unlike PSS it has no pages of files, of which other
-    programs on the machine may take a share or not. None if unreadable.
+    """Private memory; pages that a fork has not written to count by their share.
+
+    Unlike PSS it has no pages of files, of which other programs on the machine may take a share or not. None if
+    unreadable.
     """
     own = _rolled_up(pid, b"Pss_Anon:")
     return own if own is not None else rss_anon(pid)  # before Linux 5.9
@@ -212,7 +223,9 @@ def _parents() -> dict[int, list[int]]:
 
 
 def _stat_fields(pid: Pid) -> list[bytes] | None:
-    """Fields of /proc/<pid>/stat from the state (field 3) to the CPU times (17) and on: the name before them may hold spaces and brackets."""
+    """Fields of /proc/<pid>/stat from the state (field 3) to the CPU times (17) and on: the name before them may hold
+    spaces and brackets.
+    """
     fields = (_read(f"/proc/{pid}/stat") or b"").rpartition(b")")[2].split()
     return fields if len(fields) > 14 else None
 

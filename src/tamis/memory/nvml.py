@@ -1,4 +1,5 @@
-"""Figures of NVIDIA GPUs from the driver's own library, libnvidia-ml: every driver brings it, so no package is needed for it.
+"""Figures of NVIDIA GPUs from the driver's own library, libnvidia-ml: every driver brings it, so no package is needed
+for it.
 
 Used by gpu.py alone. A call that the driver refuses raises NvmlError with its number.
 """
@@ -29,9 +30,12 @@ class _MemoryV2(ctypes.Structure):
     """What the driver keeps for itself is apart here (`reserved`), as in nvidia-smi."""
 
     _fields_ = (
-        ("version", ctypes.c_uint32), ("total", ctypes.c_uint64), ("reserved", ctypes.c_uint64), ("free", ctypes.c_uint64),
+        ("version", ctypes.c_uint32),
+        ("total", ctypes.c_uint64),
+        ("reserved", ctypes.c_uint64),
+        ("free", ctypes.c_uint64),
         ("used", ctypes.c_uint64),
-    )  # fmt: skip
+    )
 
 
 class _Rates(ctypes.Structure):
@@ -40,8 +44,11 @@ class _Rates(ctypes.Structure):
 
 class _Process(ctypes.Structure):
     _fields_ = (
-        ("pid", ctypes.c_uint32), ("used", ctypes.c_uint64), ("instance", ctypes.c_uint32), ("part", ctypes.c_uint32)
-    )  # fmt: skip
+        ("pid", ctypes.c_uint32),
+        ("used", ctypes.c_uint64),
+        ("instance", ctypes.c_uint32),
+        ("part", ctypes.c_uint32),
+    )
 
 
 class _Sample(ctypes.Structure):

@@ -1,8 +1,9 @@
 """Giving back pages of libraries that were needed once.
 
 Loading compiled kernels touches some 70 MB of LLVM's code and another 60 MB of other libraries, of which workers use a
-fraction afterwards. Clean, read-only pages of files can be dropped from a process at any time: the kernel reads them again
-(from its cache) when they are touched. Measured: a forking server goes from 235 to 100 MB (PSS), and takes back 20 MB at work.
+fraction afterwards. Clean, read-only pages of files can be dropped from a process at any time: the kernel reads them
+again (from its cache) when they are touched. Measured: a forking server goes from 235 to 100 MB (PSS), and takes back
+20 MB at work.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Memory pools of a process that works on a GPU: RMM's where that is installed, else the limits of torch and CuPy. Called in the process itself."""
+"""Memory pools of a process that works on a GPU: RMM's where that is installed, else the limits of torch and CuPy.
+
+Called in the process itself.
+"""
 
 from __future__ import annotations
 

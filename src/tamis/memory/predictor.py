@@ -1,6 +1,7 @@
 """How much memory a partition will take: a model that learns from every partition's exact peak. Pure: no I/O, no clock.
 
-peak above the worker's baseline = a + b * decoded_bytes + c * largest_record, times a factor that covers what the line misses.
+peak above the worker's baseline = a + b * decoded_bytes + c * largest_record, times a factor that covers what the line
+misses.
 
 The line is recursive least squares with forgetting, kept as normal equations (information form) because those stay
 exact under "no negative coefficient" and under few or identical samples; residuals are relative, so small partitions
@@ -8,10 +9,11 @@ count as much as large ones. The factor is conformal: a high order statistic of 
 taken before its sample was learned; it assumes no distribution. A lasting change of behaviour restarts the model from
 the samples that showed it, otherwise its ratios would inflate (or its old samples delay) the next 400 reservations.
 
-A partition that failed says only that it needed more than its cap. Where a partition of its size has fitted into less, its
-documents are to blame: the slope rises and partitions get smaller. Otherwise it is learned like a sample until those that
-finished explain it, and after the first that finishes a partition of another size is asked for: two sizes tell what costs by
-the byte from what costs in any case, which no smaller partition saves (`least_cap`: fewer workers with larger caps do).
+A partition that failed says only that it needed more than its cap. Where a partition of its size has fitted into less,
+its documents are to blame: the slope rises and partitions get smaller. Otherwise it is learned like a sample until
+those that finished explain it, and after the first that finishes a partition of another size is asked for: two sizes
+tell what costs by the byte from what costs in any case, which no smaller partition saves (`least_cap`: fewer workers
+with larger caps do).
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ MIN_SIZE_BYTES = 64 * KIB
 FIRST_SIZE_BYTES = MIB
 LEAST_SIZE_BYTES = 256 * KIB  # partitions should have room for this much, before there is another worker
 MAX_SIZE_BYTES = 256 * MIB
-# Measured with keep-all over 1 GB: growing by 5 % per 20 partitions leaves a run at tiny partitions for minutes after one
-# failure, and a second failure costs one split; so growth is quicker than in the literature.
+# Measured with keep-all over 1 GB: growing by 5 % per 20 partitions leaves a run at tiny partitions for minutes after
+# one failure, and a second failure costs one split; so growth is quicker than in the literature.
 GROWTH = 1.25
 CLEAN_PER_GROWTH = 5
 
@@ -109,7 +111,10 @@ class Predictor:
     def observe_failure(
         self, decoded_bytes: int, cap_bytes: int, need_bytes: int = 0, largest_record_bytes: int = 0
     ) -> None:
-        """Learn from a partition that did not fit into `cap_bytes`. `need_bytes`: what it had and asked for then, where known."""
+        """Learn from a partition that did not fit into `cap_bytes`.
+
+        `need_bytes`: what it had and asked for then, where known.
+        """
         x, m = max(1.0, decoded_bytes), max(0.0, largest_record_bytes)
         bound = float(max(cap_bytes, need_bytes))
         if any(size >= x and peak < bound for size, _, peak in self._finished):
@@ -312,7 +317,10 @@ class Predictor:
             self._first = None
 
     def _learn_all(self, samples: Sequence[Sample]) -> None:
-        """Learn these and nothing else. A guessed prior is brought to their height first: it tells directions, not sizes."""
+        """Learn these and nothing else.
+
+        A guessed prior is brought to their height first: it tells directions, not sizes.
+        """
         self._clear_sums()
         self._theta = self._prior
         if samples and self._prior_weight == _PRIOR_WEIGHT:
@@ -389,8 +397,8 @@ def _numbers(data: Mapping[str, Any], key: str, largest: float) -> list[float]:
 def _solve_nonnegative(s: list[float], t: list[float], prior: Coefficients, weight: float) -> Coefficients:
     """Least squares with a ridge towards `prior` and no negative coefficient, by trying every set of free coefficients.
 
-    Works in units of the prior (u = theta / scale), which brings all entries to a similar size; a coefficient of about 0
-    gets a natural scale instead, or nothing could ever move it again.
+    Works in units of the prior (u = theta / scale), which brings all entries to a similar size; a coefficient of about
+    0 gets a natural scale instead, or nothing could ever move it again.
     """
     p0, p1, p2 = max(prior[0], 1.0 * MIB), max(prior[1], 1.0), max(prior[2], 1.0)
     a00, a11, a22 = s[0] * p0 * p0 + weight, s[3] * p1 * p1 + weight, s[5] * p2 * p2 + weight
@@ -410,7 +418,8 @@ def _solve_nonnegative(s: list[float], t: list[float], prior: Coefficients, weig
         if u0 >= 0 and u1 >= 0 and u2 >= 0:
             return u0 * p0, u1 * p1, u2 * p2
 
-    # One coefficient alone is always feasible; pairs are kept when both are non-negative. The gain v.u is what is minimized, negated.
+    # One coefficient alone is always feasible; pairs are kept when both are non-negative. The gain v.u is what is
+    # minimized, negated.
     best, best_gain = (v0 / a00, 0.0, 0.0), v0 * v0 / a00
     for candidate, gain in (
         ((0.0, v1 / a11, 0.0), v1 * v1 / a11),

@@ -1,11 +1,13 @@
-"""`tamis.memory.profile` and `tamis.memory.scope`: how much memory a step of your program takes, on the CPU and, where torch uses one,
-on the GPU.
+"""`tamis.memory.profile` and `tamis.memory.scope`: how much memory a step of your program takes, on the CPU and, where
+torch uses one, on the GPU.
 
-For development: `with tamis.memory.profile("load") as p:` around a block, or `@tamis.memory.profile("load")` on a function.
-Memory is given back (release()) before and after, so that a block answers for its own memory only; with `scope` only after it. Figures are the whole
-process's: blocks may be nested and may overlap in several threads, and each then sees what all of them use together.
+For development: `with tamis.memory.profile("load") as p:` around a block, or `@tamis.memory.profile("load")` on a
+function. Memory is given back (release()) before and after, so that a block answers for its own memory only; with
+`scope` only after it. Figures are the whole process's: blocks may be nested and may overlap in several threads, and
+each then sees what all of them use together.
 
-Peaks are exact where the kernel lets a process reset its peak counter (VmHWM), else sampled every 5 ms. Never imports torch.
+Peaks are exact where the kernel lets a process reset its peak counter (VmHWM), else sampled every 5 ms. Never imports
+torch.
 """
 
 from __future__ import annotations
@@ -41,8 +43,8 @@ class profile:
     exact            whether the peak is the kernel's; if not it was sampled, and shorter peaks were missed
     gpu_...          the same of CUDA memory in tensors, over all devices; None where torch does not use CUDA
 
-    As a decorator (of functions, coroutines and generators) it measures every call: the fields hold the latest finished one,
-    `n_calls` how many there were, and the decorated function has it all as `.profile`.
+    As a decorator (of functions, coroutines and generators) it measures every call: the fields hold the latest finished
+    one, `n_calls` how many there were, and the decorated function has it all as `.profile`.
     """
 
     _releases_first = True
@@ -109,7 +111,9 @@ class profile:
 
     @contextmanager
     def _one_call(self) -> Iterator[None]:
-        """Around one call of the decorated function, by a profile of its own: calls may recurse, and overlap in threads."""
+        """Around one call of the decorated function, by a profile of its own: calls may recurse, and overlap in
+        threads.
+        """
         one = type(self)(self.name)
         try:
             with one:
@@ -156,7 +160,8 @@ def _decorate(function: Callable[..., Any], kept: profile) -> Any:
 
 
 class scope(profile):
-    """Measure a block and release memory at its end, also when it raises: a `profile` that leaves memory alone before it begins.
+    """Measure a block and release memory at its end, also when it raises: a `profile` that leaves memory alone before
+    it begins.
 
     >>> with scope("load") as s:
     ...     data = bytearray(50_000_000)
@@ -203,8 +208,10 @@ class _Sampler:
 
 
 class _GpuWatch(PeakWatch):
-    """Peak of CUDA memory, of which torch keeps one per device. Sums over devices: an upper bound where several have their peaks at
-    different times."""
+    """Peak of CUDA memory, of which torch keeps one per device.
+
+    Sums over devices: an upper bound where several have their peaks at different times.
+    """
 
     _lock = threading.Lock()
     _open: list[PeakWatch] = []

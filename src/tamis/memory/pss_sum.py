@@ -1,9 +1,10 @@
 """The memory of several processes as somebody outside counts it: the sum of their PSS, now. Asks /proc through a Meter.
 
-PSS is dear (1 to 6 ms for a process of ours, which cannot map memory meanwhile), resident memory is cheap (8 us). So PSS is
-asked for twice a second, and whenever who is there or what is shared has changed; in between it moves with resident memory:
-anonymous pages are a process's own, and file pages that come are taken to be shared like those that are there. What rose and
-fell between two looks is known from the kernel's own count of the highest resident memory. Used by sampler.py.
+PSS is dear (1 to 6 ms for a process of ours, which cannot map memory meanwhile), resident memory is cheap (8 us). So
+PSS is asked for twice a second, and whenever who is there or what is shared has changed; in between it moves with
+resident memory: anonymous pages are a process's own, and file pages that come are taken to be shared like those that
+are there. What rose and fell between two looks is known from the kernel's own count of the highest resident memory.
+Used by sampler.py.
 """
 
 from __future__ import annotations
@@ -40,8 +41,10 @@ class _Basis(NamedTuple):
 
 
 class Tally:
-    """As of the last `look`. `used_bytes`: all of them together; `uses`: each, rather too much than too little (for whoever
-    enforces a limit); `parents`: who started whom.
+    """As of the last `look`.
+
+    `used_bytes`: all of them together; `uses`: each, rather too much than too little (for whoever enforces a limit);
+    `parents`: who started whom.
     """
 
     def __init__(
@@ -67,8 +70,10 @@ class Tally:
         self.parents: dict[int, int] = {}
 
     def look(self, insist: bool = False) -> int:
-        """Count now; `insist`: exactly, however often that was asked already. Returns the most in use since the last look, or 0 if
-        that is not known: somebody has just come or gone, and who shares what has changed.
+        """Count now; `insist`: exactly, however often that was asked already.
+
+        Returns the most in use since the last look, or 0 if that is not known: somebody has just come or gone, and who
+        shares what has changed.
         """
         self.parents = dict(self._processes())
         seen: dict[int, Statm] = {}

@@ -1,4 +1,6 @@
-"""Files that lie in memory (tmpfs, memfd) and that processes hold open without mapping them: memory that no process's own counts show."""
+"""Files that lie in memory (tmpfs, memfd) and that processes hold open without mapping them: memory that no process's
+own counts show.
+"""
 
 from __future__ import annotations
 

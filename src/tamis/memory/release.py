@@ -1,8 +1,8 @@
 """Giving memory back: `release()`, and the settings that keep allocators honest.
 
-Covers the public call tamis.memory.release, PeakWatch (several peak measurements over the kernel's one counter) and the environment
-that every worker starts with. Never imports a heavy library: what the
-process has not imported has nothing to release.
+Covers the public call tamis.memory.release, PeakWatch (several peak measurements over the kernel's one counter) and the
+environment that every worker starts with. Never imports a heavy library: what the process has not imported has nothing
+to release.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _DEFAULT_ENV = {
     "RAYON_NUM_THREADS": "1",
     "POLARS_MAX_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
-    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # asking whether there is a GPU must not start CUDA where workers are forked from
+    # Asking whether there is a GPU must not start CUDA where workers are forked from.
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     "JE_ARROW_MALLOC_CONF": "background_thread:false",  # the forking server must have one thread
 }
 _MALLOPT = {-8: "MALLOC_ARENA_MAX", -1: "MALLOC_TRIM_THRESHOLD_", -3: "MALLOC_MMAP_THRESHOLD_"}  # numbers of malloc.h
@@ -52,9 +53,11 @@ class Released:
 
 
 def release(device: bool = True) -> Released:
-    """Give back to the system what this process no longer needs: Python garbage, Arrow's and CUDA's caches, free heap pages.
+    """Give back to the system what this process no longer needs: Python garbage, Arrow's and CUDA's caches, free heap
+    pages.
 
-    `device=False` leaves CUDA's cache: what a process may take of a device is limited anyway, and filling it again would keep the device waiting.
+    `device=False` leaves CUDA's cache: what a process may take of a device is limited anyway, and filling it again
+    would keep the device waiting.
     """
     start_s = time.perf_counter()
     before_bytes = resident_bytes()
@@ -93,8 +96,8 @@ class PeakWatch:
     """The highest resident bytes between start() and stop(), nested and across threads.
 
     The kernel keeps one peak per process. Whoever resets it first hands the old value to every open watch, so an inner
-    measurement never hides an outer one's peak. Every peak measured inside a process must go through this class; a subclass
-    watches another counter of that kind.
+    measurement never hides an outer one's peak. Every peak measured inside a process must go through this class; a
+    subclass watches another counter of that kind.
     """
 
     _lock = threading.Lock()
@@ -163,7 +166,10 @@ def hygiene_env(base: Mapping[str, str]) -> dict[str, str]:
 
 
 def tune_malloc(environ: Mapping[str, str]) -> None:
-    """Have glibc follow the settings of an environment that came after it was loaded; other C libraries have none of them."""
+    """Have glibc follow the settings of an environment that came after it was loaded.
+
+    Other C libraries have none of them.
+    """
     import ctypes
 
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
@@ -174,7 +180,8 @@ def tune_malloc(environ: Mapping[str, str]) -> None:
 
 
 def thread_stack(n_bytes: int = 1 << 20) -> bool:
-    """Give threads started from now on stacks of `n_bytes`: the default of 8 MiB each counts in full against RLIMIT_DATA.
+    """Give threads started from now on stacks of `n_bytes`: the default of 8 MiB each counts in full against
+    RLIMIT_DATA.
 
     Covers Python threads and, with glibc, the threads of native libraries; False where only Python threads are covered.
     The main thread keeps its own stack, unlike with a lower RLIMIT_STACK.

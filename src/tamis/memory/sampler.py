@@ -1,8 +1,9 @@
-"""The sampler: a thread that counts the memory of all processes of a run (pss_sum.py), from the first moment to the last.
+"""The sampler: a thread that counts the memory of all processes of a run (pss_sum.py), from the first moment to the
+last.
 
-There is one for this process with everything below it (commands), and one for what Tamis starts from it (programs of the
-user's, whose own memory is told but not counted). Peaks are kept in marks: whoever wants to know the highest use of some time
-opens one at its beginning. What was used before anybody had one open belongs to the first that is opened.
+There is one for this process with everything below it (commands), and one for what Tamis starts from it (programs of
+the user's, whose own memory is told but not counted). Peaks are kept in marks: whoever wants to know the highest use of
+some time opens one at its beginning. What was used before anybody had one open belongs to the first that is opened.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ _TOKEN = os.urandom(8).hex()  # of this process: it is in the environment of eve
 
 @dataclass
 class Mark:
-    """The most that was in use since it was opened. `caller_bytes`: of the calling process, where that does not count."""
+    """The most that was in use since it was opened.
+
+    `caller_bytes`: of the calling process, where that does not count.
+    """
 
     peak_bytes: int = 0
     caller_bytes: int = 0
@@ -124,7 +128,8 @@ class Sampler:
             self.look()
 
 
-# -- one for each way of counting ---------------------------------------------------------------------------------------
+# -- one for each way of counting
+# ---------------------------------------------------------------------------------------
 _running: dict[bool, tuple[Sampler, int]] = {}  # count_caller -> sampler, how many use it
 _starting = threading.Lock()
 
@@ -178,7 +183,8 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-# -- which processes ----------------------------------------------------------------------------------------------------
+# -- which processes
+# ----------------------------------------------------------------------------------------------------
 def marked(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for a process that Tamis starts, by which it and its descendants are recognized."""
     return {**environment, MARK_VARIABLE: _TOKEN}

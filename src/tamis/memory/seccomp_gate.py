@@ -1,14 +1,17 @@
-"""The gate: system calls by which memory gets around RLIMIT_DATA wait until the supervisor has said yes (seccomp notifications).
+"""The gate: system calls by which memory gets around RLIMIT_DATA wait until the supervisor has said yes (seccomp
+notifications).
 
-RLIMIT_DATA bounds private pages of one process, at once and exactly. It does not see shared and file mappings, System V shared
-memory, and children (each has a limit of its own). Watching cannot bound those: a file in the page cache was mapped at 200 GB/s
-(measured). So a process closes the gate on itself and on everything it starts, and whoever holds the other end decides. Needs
-Linux 5.5 and no privileges; where a kernel or container does not allow it, `close_gate` returns None and only watching is left.
+RLIMIT_DATA bounds private pages of one process, at once and exactly. It does not see shared and file mappings, System V
+shared memory, and children (each has a limit of its own). Watching cannot bound those: a file in the page cache was
+mapped at 200 GB/s (measured). So a process closes the gate on itself and on everything it starts, and whoever holds the
+other end decides. Needs Linux 5.5 and no privileges; where a kernel or container does not allow it, `close_gate`
+returns None and only watching is left.
 
-Filtered: mappings that are shared or of a file, private ones of 16 MiB or more (bounded already, but who sees them knows what
-was asked for, and can let one of several processes have it), mremap to 1 MiB or more, shmget, fork and its kin, exec. Setting
-RLIMIT_DATA is forbidden, and clone3 (whose flags cannot be seen) is answered with ENOSYS, upon which libraries use clone. All
-other calls cost nothing: the kernel knows that the filter lets them pass. One notification takes 0.15 ms.
+Filtered: mappings that are shared or of a file, private ones of 16 MiB or more (bounded already, but who sees them
+knows what was asked for, and can let one of several processes have it), mremap to 1 MiB or more, shmget, fork and its
+kin, exec. Setting RLIMIT_DATA is forbidden, and clone3 (whose flags cannot be seen) is answered with ENOSYS, upon which
+libraries use clone. All other calls cost nothing: the kernel knows that the filter lets them pass. One notification
+takes 0.15 ms.
 
 TAMIS_GATE=off leaves the gate open: for debuggers, and to see how a machine without it fares.
 """
@@ -37,18 +40,44 @@ Call = Literal["map", "allocate", "grow", "segment", "fork", "exec"]
 
 _NUMBERS: dict[str, dict[str, int]] = {
     "x86_64": {
-        "arch": 0xC000003E, "mmap": 9, "mremap": 25, "shmget": 29, "clone": 56, "fork": 57, "vfork": 58, "execve": 59,
-        "setrlimit": 160, "prlimit64": 302, "seccomp": 317, "execveat": 322, "clone3": 435,
+        "arch": 0xC000003E,
+        "mmap": 9,
+        "mremap": 25,
+        "shmget": 29,
+        "clone": 56,
+        "fork": 57,
+        "vfork": 58,
+        "execve": 59,
+        "setrlimit": 160,
+        "prlimit64": 302,
+        "seccomp": 317,
+        "execveat": 322,
+        "clone3": 435,
     },
     "aarch64": {
-        "arch": 0xC00000B7, "mmap": 222, "mremap": 216, "shmget": 194, "clone": 220, "execve": 221, "setrlimit": 164,
-        "prlimit64": 261, "seccomp": 277, "execveat": 281, "clone3": 435,
+        "arch": 0xC00000B7,
+        "mmap": 222,
+        "mremap": 216,
+        "shmget": 194,
+        "clone": 220,
+        "execve": 221,
+        "setrlimit": 164,
+        "prlimit64": 261,
+        "seccomp": 277,
+        "execveat": 281,
+        "clone3": 435,
     },
-}  # fmt: skip
+}
 _CALLS: dict[str, Call] = {
-    "mmap": "map", "mremap": "grow", "shmget": "segment", "clone": "fork", "fork": "fork", "vfork": "fork",
-    "execve": "exec", "execveat": "exec",
-}  # fmt: skip
+    "mmap": "map",
+    "mremap": "grow",
+    "shmget": "segment",
+    "clone": "fork",
+    "fork": "fork",
+    "vfork": "fork",
+    "execve": "exec",
+    "execveat": "exec",
+}
 
 _PR_SET_NO_NEW_PRIVS = 38
 _SET_MODE_FILTER, _SPEC_ALLOW, _NEW_LISTENER, _WAIT_KILLABLE = 1, 1 << 2, 1 << 3, 1 << 5
@@ -63,7 +92,10 @@ _CONTINUE = 1
 
 @dataclass(frozen=True)
 class Asked:
-    """One call that waits. `n_bytes`: what it would add; `fd`: the mapped file's, in that process, or -1; `address`: of a "grow"."""
+    """One call that waits.
+
+    `n_bytes`: what it would add; `fd`: the mapped file's, in that process, or -1; `address`: of a "grow".
+    """
 
     id: int
     pid: int
@@ -75,9 +107,13 @@ class Asked:
     copies: bool = True  # a fork: whether the child gets memory of its own
 
 
-# -- the process behind the gate ----------------------------------------------------------------------------------------
+# -- the process behind the gate
+# ----------------------------------------------------------------------------------------
 def close_gate() -> int | None:
-    """Close it on this process, which must have one thread, and all that it will start. Returns the descriptor for `Gate`."""
+    """Close it on this process, which must have one thread, and all that it will start.
+
+    Returns the descriptor for `Gate`.
+    """
     numbers = _numbers()
     if numbers is None or is_off(os.environ):
         return None
@@ -115,9 +151,18 @@ def filter_program(numbers: dict[str, int]) -> bytes:
         (_LOAD, 0, "", ""),
     ]
     where = {
-        "mmap": "mmap", "mremap": "mremap", "shmget": ask, "clone": "clone", "fork": ask, "vfork": ask, "execve": ask,
-        "execveat": ask, "clone3": "unknown", "prlimit64": "prlimit", "setrlimit": "setrlimit",
-    }  # fmt: skip
+        "mmap": "mmap",
+        "mremap": "mremap",
+        "shmget": ask,
+        "clone": "clone",
+        "fork": ask,
+        "vfork": ask,
+        "execve": ask,
+        "execveat": ask,
+        "clone3": "unknown",
+        "prlimit64": "prlimit",
+        "setrlimit": "setrlimit",
+    }
     lines += [(_EQUAL, numbers[name], label, "") for name, label in where.items() if name in numbers]
     lines += [(_RETURN, _ALLOW, "", "")]
     lines += ["mmap", *_argument(3), (_ANY_BIT, _MAP_SHARED, ask, ""), (_ANY_BIT, _MAP_ANONYMOUS, "", ask)]
@@ -164,7 +209,8 @@ def _assembled(lines: list[tuple[int, int, str, str] | str]) -> bytes:
     return b"".join(code)
 
 
-# -- who decides --------------------------------------------------------------------------------------------------------
+# -- who decides
+# --------------------------------------------------------------------------------------------------------
 class Gate:
     """The other end. Whoever waits at it waits until it is answered; when it is closed, calls fail (ENOSYS)."""
 

@@ -1,7 +1,8 @@
-"""Shared memory that ended processes leave behind: files in /dev/shm and System V segments, which take memory until removed.
+"""Shared memory that ended processes leave behind: files in /dev/shm and System V segments, which take memory until
+removed.
 
-Only what the processes of a worker had mapped, that was not there when the run began, that is ours, and that nobody else has
-open is ever removed.
+Only what the processes of a worker had mapped, that was not there when the run began, that is ours, and that nobody
+else has open is ever removed.
 """
 
 from __future__ import annotations

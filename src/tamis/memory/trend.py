@@ -1,12 +1,15 @@
-"""Whether a short series rises, and how fast: Theil-Sen slope and Mann-Kendall test, corrected for autocorrelation. Pure.
+"""Whether a short series rises, and how fast: Theil-Sen slope and Mann-Kendall test, corrected for autocorrelation.
+
+Pure.
 
 Covers the statistics only; what a rise of a worker's floor means is decided in leaks.py. Plain Python: it runs in the
 supervisor, which imports no numerical library. Quadratic in the points, so longer series are thinned
 first (`thin`): a fit of 50 points takes about 0.5 ms.
 
 Slope: Sen (1968), the median of all pairwise slopes; its bounds are order statistics of the same slopes. Test: Mann and
-Kendall's count of rising pairs. Memory floors remember (a cache that filled stays), which makes neighbouring points alike and
-the plain test "find" trends in noise; Hamed and Rao (1998) widen its variance by the autocorrelation of the detrended ranks.
+Kendall's count of rising pairs. Memory floors remember (a cache that filled stays), which makes neighbouring points
+alike and the plain test "find" trends in noise; Hamed and Rao (1998) widen its variance by the autocorrelation of the
+detrended ranks.
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
-"""A worker and all below it under one cap: who may still allocate how much. Decides only; processes are reached through `Limits`.
+"""A worker and all below it under one cap: who may still allocate how much.
 
-RLIMIT_DATA is per process and inherited, so eight children could take eight caps. Here the limits of a family are set so that what
-they have allocated, what they may still allocate and what they have mapped add up to the cap, at every moment: what is left is
-divided evenly, anew with every child that comes or goes. A fork counts in full what its parent has allocated: it may write to
-all of it, and so copy it. Mappings that are shared or of a file count in full, from the moment they are asked for (seccomp_gate.py). Only
-what is copied of the forking server's own pages is not seen here, and is watched.
+Decides only; processes are reached through `Limits`.
+
+RLIMIT_DATA is per process and inherited, so eight children could take eight caps. Here the limits of a family are set
+so that what they have allocated, what they may still allocate and what they have mapped add up to the cap, at every
+moment: what is left is divided evenly, anew with every child that comes or goes. A fork counts in full what its parent
+has allocated: it may write to all of it, and so copy it. Mappings that are shared or of a file count in full, from the
+moment they are asked for (seccomp_gate.py). Only what is copied of the forking server's own pages is not seen here, and
+is watched.
 """
 
 from __future__ import annotations
@@ -228,7 +231,8 @@ class Family:
             self.share()
             self._note_need()
 
-    # -- inside ---------------------------------------------------------------------------------------------------------
+    # -- inside
+    # ---------------------------------------------------------------------------------------------------------
     def _data(self) -> dict[int, int]:
         found: dict[int, int] = {}
         for pid in self._starts:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tamis.errors import UsageError
 from tamis.observe.snapshot import read_object
-from tamis.stores.homes import present
+from tamis.stores.run_locations import fetch_run_dir
 
 MAX_PASSES = 200
 _NAMES = {"keys": "reading documents, making keys", "texts": "collecting the texts to be compared"}
@@ -32,7 +32,7 @@ def find_run(output: str) -> Path:
 
     Raise UsageError if there is no run.
     """
-    path = Path(present(output))
+    path = Path(fetch_run_dir(output))
     for folder in (path / "_tamis", path):
         if any(
             (folder / name).exists()
@@ -47,7 +47,7 @@ def looked_only(output: str) -> Path | None:
 
     Return None for any other run.
     """
-    run_dir = Path(present(output)) / "_tamis"
+    run_dir = Path(fetch_run_dir(output)) / "_tamis"
     is_done = (run_dir / "dedup.json").exists() and not (run_dir / "plan.json").exists()
     return run_dir / "duplicates" if is_done else None
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from tamis._lazy import pa, pc
 from tamis.errors import UsageError
-from tamis.stores.homes import present
+from tamis.stores.run_locations import fetch_run_dir
 
 AT_LEAST, AT_MOST = "at least", "at most"
 _OFFSET = re.compile("[0-9]{1,18}")
@@ -121,7 +121,7 @@ def side_of_name(name: str) -> str:
 
 def run_folder(output: str) -> Path:
     """Return the run directory of an output folder (or the folder itself, if it is one)."""
-    path = Path(present(output))
+    path = Path(fetch_run_dir(output))
     for folder in (path / "_tamis", path):
         if (folder / "plan.json").exists():
             return folder

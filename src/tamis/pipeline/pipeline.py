@@ -17,7 +17,7 @@ from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
 from tamis.stages.expand import expand_stages
 from tamis.stages.io import Writer
-from tamis.stores.homes import local_of
+from tamis.stores.run_locations import local_output_dir
 from tamis.tasks import Task
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _leave_pointer(checkpoint_path: str, output: str) -> None:
     """
     os.makedirs(checkpoint_path, exist_ok=True)
     with files.replacing(os.path.join(checkpoint_path, "tamis-run.json")) as file:
-        file.write(json.dumps({"output": output, "run_dir": os.path.join(local_of(output), "_tamis")}).encode())
+        file.write(json.dumps({"output": output, "run_dir": os.path.join(local_output_dir(output), "_tamis")}).encode())
 
 
 def assign_root_task_ids(initial_tasks: Sequence[Task[Any]]) -> list[Task[Any]]:

@@ -13,7 +13,7 @@ from tamis.formats.registry import codecs_of, suffixes
 from tamis.sizes import check_optional_integer, format_size, parse_size
 from tamis.stages.base import ProcessingStage
 from tamis.stages.resources import Resources
-from tamis.stores.options import check, use
+from tamis.stores.options import check, remember
 from tamis.tasks import EmptyTask, FileGroupTask
 
 JSONL_SUFFIXES = suffixes("jsonl")
@@ -68,13 +68,13 @@ class FilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]):
 
     def reach(self) -> None:
         """Register `storage_options` before the files are listed."""
-        use(self.file_paths, self.storage_options, f"{self.name}: storage_options")
+        remember(self.file_paths, self.storage_options, f"{self.name}: storage_options")
 
     def num_workers(self) -> int | None:
         return 1
 
     def process(self, task: EmptyTask) -> list[FileGroupTask]:
-        """Return groups of whole files, for use outside of a run; a run also splits large files."""
+        """Return groups of whole files, for remember outside of a run; a run also splits large files."""
         from tamis.formats.input_files.listing import list_files
 
         self.reach()

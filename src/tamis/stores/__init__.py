@@ -12,7 +12,7 @@ listing.py    which objects an input means
 spool.py      copies on this machine for decoders, bounded
 ahead.py      requests that are under way while earlier answers are used
 scratch_files.py  scratch in a bucket: files written in parts, removed at the end
-told_scratch.py   what files of run directories name as scratch, in folders and buckets, is removed with them
+scratch_references.py   what files of run directories name as scratch, in folders and buckets, is removed with them
 
 boto3 is imported only when a path begins with s3://.
 """

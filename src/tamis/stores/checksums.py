@@ -1,7 +1,8 @@
 """Checksums that a store keeps of an object, compared while the object is read from its first byte to its last.
 
-Covers the ETag where it is an MD5 (of the object, or of the MD5s of its parts) and `x-amz-checksum-*` of whole objects: CRC32, CRC32C,
-CRC64NVME, SHA-1, SHA-256. A range by itself cannot be compared: stores keep no checksums of ranges. Does not cover requests: see s3.py.
+Covers the ETag where it is an MD5 (of the object, or of the MD5s of its parts) and `x-amz-checksum-*` of whole objects:
+CRC32, CRC32C, CRC64NVME, SHA-1, SHA-256. A range by itself cannot be compared: stores keep no checksums of ranges. Does
+not cover requests: see s3.py.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ _CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Expected:
-    """The checksum of an object as its store keeps it. `n_parts`: it is one of the checksums of so many parts; 0: of the bytes."""
+    """The checksum of an object as its store keeps it.
+
+    `n_parts`: it is one of the checksums of so many parts; 0: of the bytes.
+    """
 
     algorithm: str
     digest: bytes
@@ -35,7 +39,10 @@ class Expected:
 
 
 def expected_of(answer: Mapping[str, Any]) -> Expected | None:
-    """Choose the checksum to compare with from a store's answer to HeadObject; None where it has none that holds for all bytes."""
+    """Choose the checksum to compare with from a store's answer to HeadObject.
+
+    None where it has none that holds for all bytes.
+    """
     known: dict[str, Expected] = {}
     etag = _ETAG.fullmatch(str(answer.get("ETag", "")))
     # Of encrypted objects the ETag is something else, unless the store encrypts with keys of its own.
@@ -121,8 +128,9 @@ class _Crc32:
 class _Crc:
     """CRC32C and CRC64NVME by numpy: many short lanes side by side, joined two by two.
 
-    A CRC is linear. With f = "shift by one zero byte", a state s and eight more bytes w give f^8(s ^ w), and two neighbours a and b of
-    n bytes, each from state zero, give f^n(a) ^ b. Zeros before data change nothing, so that any length fills a whole number of lanes.
+    A CRC is linear. With f = "shift by one zero byte", a state s and eight more bytes w give f^8(s ^ w), and two
+    neighbours a and b of n bytes, each from state zero, give f^n(a) ^ b. Zeros before data change nothing, so that any
+    length fills a whole number of lanes.
     """
 
     def __init__(self, polynomial: int, n_bytes: int) -> None:

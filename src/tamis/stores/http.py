@@ -1,7 +1,8 @@
 """Files of web servers, read only: by ranges, bound to what the server said of the file when it was first looked at.
 
-A server must tell the length of a file, give ranges of it, and name its version (an ETag, or when it was changed): one that
-cannot is refused, as a file read in parts could be a mixture of two. Redirects are followed on the same scheme only.
+A server must tell the length of a file, give ranges of it, and name its version (an ETag, or when it was changed): one
+that cannot is refused, as a file read in parts could be a mixture of two. Redirects are followed on the same scheme
+only.
 """
 
 from __future__ import annotations
@@ -47,10 +48,11 @@ class HttpSource:
         signed = [n for n, _ in parse_qsl(urlsplit(url).query) if kind_of(n) or "sig" in n.lower().split("-")[-1][:9]]
         if signed:
             raise UsageError(
-                f"{_shown(url)}: {signed[0]} in the address is a secret, and addresses of input are kept in the run directory and in reports; "
+                f"{_shown(url)}: {signed[0]} in the address is a secret, and addresses of input are kept in the run "
+                "directory and in reports; "
                 "use s3:// with credentials from the environment, or copy the file here"
             )
-        answer = retry.again(lambda: _ask(url, {"Range": "bytes=0-0"}), f"looking at {_shown(url)}")
+        answer = retry.call_with_retries(lambda: _ask(url, {"Range": "bytes=0-0"}), f"looking at {_shown(url)}")
         with answer:
             told = answer.headers
             total = str(told.get("Content-Range", "")).rpartition("/")[2]
@@ -65,7 +67,8 @@ class HttpSource:
             self._bound = {"If-Unmodified-Since": changed}
         if not self._bound and not empty:
             raise StoreError(
-                f"{_shown(url)}: the server names no version of the file (ETag, Last-Modified), so that a change while it is read would "
+                f"{_shown(url)}: the server names no version of the file (ETag, Last-Modified), so that a change "
+                "while it is read would "
                 "not be noticed; copy it to a local folder"
             )
         self._etag, self._changed = etag, changed
@@ -88,13 +91,13 @@ class HttpSource:
                     try:
                         n = answer.readinto(view[done:])
                     except (OSError, http.client.HTTPException) as exc:
-                        raise retry.Passing(str(exc) or type(exc).__name__) from exc
+                        raise retry.Temporary(str(exc) or type(exc).__name__) from exc
                     if not n:
-                        raise retry.Passing(f"the connection was cut after {done} of {len(view)} bytes")
+                        raise retry.Temporary(f"the connection was cut after {done} of {len(view)} bytes")
                     done += n
 
         if len(view):
-            retry.again(call, f"reading {_shown(self.url)}")
+            retry.call_with_retries(call, f"reading {_shown(self.url)}")
 
     def check(self) -> None:
         """Web servers give no checksums of files."""
@@ -118,7 +121,7 @@ def _ask(url: str, headers: dict[str, str]) -> Any:
     except urllib.error.HTTPError as exc:
         with exc:
             if exc.code in _PASSING:
-                raise retry.Passing(f"{exc.code} {exc.reason}", slow_down=exc.code in (429, 503)) from exc
+                raise retry.Temporary(f"{exc.code} {exc.reason}", slow_down=exc.code in (429, 503)) from exc
             if exc.code in (404, 412, 416) and headers.keys() & {"If-Match", "If-Unmodified-Since"}:
                 raise Changed(url, "changed during the run") from exc
             if exc.code == 416:
@@ -127,7 +130,7 @@ def _ask(url: str, headers: dict[str, str]) -> Any:
     except StoreError:
         raise
     except (OSError, http.client.HTTPException) as exc:
-        raise retry.Passing(str(exc) or type(exc).__name__) from exc
+        raise retry.Temporary(str(exc) or type(exc).__name__) from exc
 
 
 def _shown(url: str) -> str:

@@ -1,7 +1,7 @@
 """Which objects an input means: a prefix (a folder, searched at any depth), a pattern, one object or one web address.
 
-The rules are those of local folders (formats/input_files/searching.py): names that begin with . or _ are passed over, and so is the output
-of another run below the folder that was named.
+The rules are those of local folders (formats/input_files/searching.py): names that begin with . or _ are passed over,
+and so is the output of another run below the folder that was named.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAGIC = re.compile(r"[*?[]")
 
 
 @dataclass
-class Found:
+class Listing:
     """Files with their sizes and versions, in order, and what was passed over: (why, URL)."""
 
     files: list[tuple[str, int, int]] = field(default_factory=list)
@@ -35,12 +35,15 @@ class Found:
 def refuse_scratch(scratch: str | None) -> NoReturn:
     """UsageError: temporary files would lie where input is read from."""
     raise UsageError(
-        f"scratch: {scratch} lies in the input: temporary files would be read as input; give a place outside of it, or one "
+        f"scratch: {scratch} lies in the input: temporary files would be read as input; give a place outside of it, "
+        "or one "
         "whose name begins with a dot, which is never read"
     )
 
 
-def find(url: str, accepted: Callable[[str], bool], leave_out: Sequence[str], scratch: str | None = None) -> Found:
+def list_input(
+    url: str, accepted: Callable[[str], bool], leave_out: Sequence[str], scratch: str | None = None
+) -> Listing:
     """Resolve an entry of the input to the files it means.
 
     `accepted`: returns True for a name that is to be read; `leave_out`: URLs that this run writes to;
@@ -67,7 +70,7 @@ def find(url: str, accepted: Callable[[str], bool], leave_out: Sequence[str], sc
     if key and (one := bucket.head(key)) is not None and not url.endswith("/"):
         if not accepted(key):
             raise UsageError(f"{url}: cannot tell its format by its name")
-        return Found([(bucket.url(key), one.size, version_of(one.etag))])
+        return Listing([(bucket.url(key), one.size, version_of(one.etag))])
     folder = f"{key}/" if key else ""
     if bucket.url(key).rstrip("/") in {u.rstrip("/") for u in leave_out}:
         raise RunConflict(f"{url} is the output, too; give another output")
@@ -101,14 +104,14 @@ def _is_read(key: str | None, root: str) -> bool:
     return not any(part.startswith((".", "_")) for part in below.split("/"))
 
 
-def _one_address(url: str, accepted: Callable[[str], bool]) -> Found:
+def _one_address(url: str, accepted: Callable[[str], bool]) -> Listing:
     if not accepted(name_in(url)):
         raise UsageError(
             f"{url.partition('?')[0]}: cannot tell its format; name one file, as web servers list no folders"
         )
     forget(url)
     source = source_of(url)
-    return Found([(url, source.size, source.version)])
+    return Listing([(url, source.size, source.version)])
 
 
 def _search(
@@ -118,10 +121,10 @@ def _search(
     accepted: Callable[[str], bool],
     leave_out: Sequence[str],
     pattern: re.Pattern[str] | None,
-) -> Found:
+) -> Listing:
     from tamis.stores.s3 import Object
 
-    found, outputs = Found(), set[str]()
+    found, outputs = Listing(), set[str]()
     own = {u.rstrip("/") for u in leave_out if is_bucket(u)}
     base = len(root) + 1 if root else 0
     named: list[tuple[str, int, int]] = []

@@ -1,7 +1,7 @@
 """One call for local and remote paths: open a file, tell its size and its version, give Arrow something to read from.
 
-A remote file is looked at once per process, and read as the version that was seen then: what formats read after each other (a
-footer, then rows) belongs together or fails. Who plans a run compares versions; `forget` looks again.
+A remote file is looked at once per process, and read as the version that was seen then: what formats read after each
+other (a footer, then rows) belongs together or fails. Who plans a run compares versions; `forget` looks again.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import errno
 import os
 from typing import Any, BinaryIO, cast
 
-from tamis.stores.reading import RemoteFile, Source
+from tamis.stores.reading import RemoteFile, RemoteSource
 from tamis.stores.urls import is_bucket, is_remote, split_s3
 
 _MOST_SEEN = 4096
-_seen: dict[str, Source] = {}
+_seen: dict[str, RemoteSource] = {}
 
 
-def source_of(url: str) -> Source:
+def source_of(url: str) -> RemoteSource:
     """Return the file as it was when this process first looked at it; raise FileNotFoundError if there is none."""
     if url not in _seen:
         if len(_seen) >= _MOST_SEEN:
@@ -26,18 +26,18 @@ def source_of(url: str) -> Source:
     return _seen[url]
 
 
-def is_there(url: str) -> bool:
+def object_exists(url: str) -> bool:
     """Return True if there is such an object in its bucket, for callers that only try whether it exists.
 
     In a bucket that we may not list, a refused object counts as missing: the two cannot be distinguished.
     """
-    from tamis.stores.s3 import Bucket, Refused
+    from tamis.stores.s3 import AccessDenied, Bucket
 
     try:
         source_of(url)
     except FileNotFoundError:
         return False
-    except Refused:
+    except AccessDenied:
         name, key = split_s3(url)
         if Bucket(name).may_list(key):
             raise
@@ -45,7 +45,7 @@ def is_there(url: str) -> bool:
     return True
 
 
-def _look(url: str) -> Source:
+def _look(url: str) -> RemoteSource:
     if is_bucket(url):
         from tamis.stores.s3 import Bucket, S3Source
 
@@ -118,8 +118,8 @@ def read_at(file: BinaryIO, view: memoryview, offset: int) -> int:
 
 def warm() -> None:
     """Load boto3 and make its client, before a process has a cap and before it is forked. No request is made."""
-    from tamis.stores.options import Options, of_bucket, settings
+    from tamis.stores.options import StoreOptions, of_bucket, settings
     from tamis.stores.s3 import client
 
-    for options in {Options(), *(of_bucket(b) for b in settings())}:
+    for options in {StoreOptions(), *(of_bucket(b) for b in settings())}:
         client(options)

@@ -1,7 +1,10 @@
-"""`storage_options` as users know them from pandas and fsspec: checked, kept by bucket, handed on to workers. Never credentials.
+"""`storage_options` as users know them from pandas and fsspec: checked, kept by bucket, handed on to workers.
+
+Never credentials.
 
 They travel in an environment variable of this program (`TAMIS_STORES`) to every process that it starts, and in the
-description of a run to workers on other machines. Nothing in them is secret: whoever gives a key is told where it belongs.
+description of a run to workers on other machines. Nothing in them is secret: whoever gives a key is told where it
+belongs.
 """
 
 from __future__ import annotations
@@ -18,15 +21,22 @@ from tamis.stores.urls import is_bucket, split_s3
 VARIABLE = "TAMIS_STORES"
 EVERY = "*"
 _CREDENTIALS = (
-    "key", "secret", "token", "username", "password", "aws_access_key_id", "aws_secret_access_key", "aws_session_token",
-)  # fmt: skip
+    "key",
+    "secret",
+    "token",
+    "username",
+    "password",
+    "aws_access_key_id",
+    "aws_secret_access_key",
+    "aws_session_token",
+)
 _CLIENT = ("endpoint_url", "region_name", "use_ssl", "verify")
 _CONFIG = ("connect_timeout", "read_timeout", "addressing_style", "s3")
 _KNOWN = ("anon", "endpoint_url", "requester_pays", "client_kwargs", "config_kwargs", "use_ssl")
 
 
 @dataclass(frozen=True)
-class Options:
+class StoreOptions:
     """How a bucket is reached. None: as the environment says (AWS_ENDPOINT_URL, AWS_REGION, AWS_PROFILE, ...)."""
 
     endpoint_url: str | None = None
@@ -40,8 +50,8 @@ class Options:
     use_ssl: bool | None = None
 
 
-def check(given: Mapping[str, Any] | None, who: str = "storage_options") -> Options:
-    """Validate the user's options and return them as `Options`.
+def check(given: Mapping[str, Any] | None, who: str = "storage_options") -> StoreOptions:
+    """Validate the user's options and return them as `StoreOptions`.
 
     Raises UsageError for options that nothing reads, and for credentials.
 
@@ -55,12 +65,15 @@ def check(given: Mapping[str, Any] | None, who: str = "storage_options") -> Opti
     )
     if found:
         raise UsageError(
-            f"{who}: {found[0]} is a credential, and those come from the environment only, so that no recipe, log or report holds them: "
+            f"{who}: {found[0]} is a credential, and those come from the environment only, so that no recipe, log or "
+            "report holds them: "
             "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_PROFILE) and leave it out"
         )
     for part, known, where in (
-        (options, _KNOWN, ""), (client, _CLIENT, "client_kwargs: "), (config, _CONFIG, "config_kwargs: "),
-    ):  # fmt: skip
+        (options, _KNOWN, ""),
+        (client, _CLIENT, "client_kwargs: "),
+        (config, _CONFIG, "config_kwargs: "),
+    ):
         unknown = sorted(n for n in part if n not in known and n.lower() not in _CREDENTIALS)
         if unknown:
             raise UsageError(f"{who}: {where}{unknown[0]} is not known; accepted: {', '.join(known)}")
@@ -72,15 +85,15 @@ def check(given: Mapping[str, Any] | None, who: str = "storage_options") -> Opti
         )
     if style not in (None, "path", "virtual", "auto"):
         raise UsageError(f"{who}: addressing_style must be path, virtual or auto, got {style!r}")
-    return Options(
+    return StoreOptions(
         endpoint_url=None if endpoint is None else str(endpoint),
         region_name=client.get("region_name"),
         anon=bool(options.get("anon", False)),
         requester_pays=bool(options.get("requester_pays", False)),
         verify=client.get("verify"),
         addressing_style=style,
-        connect_timeout=_seconds(config, "connect_timeout", Options.connect_timeout, who),
-        read_timeout=_seconds(config, "read_timeout", Options.read_timeout, who),
+        connect_timeout=_seconds(config, "connect_timeout", StoreOptions.connect_timeout, who),
+        read_timeout=_seconds(config, "read_timeout", StoreOptions.read_timeout, who),
         use_ssl=options.get("use_ssl", client.get("use_ssl")),
     )
 
@@ -99,7 +112,7 @@ def _seconds(config: Mapping[str, Any], name: str, usual: float, who: str) -> fl
     return seconds
 
 
-def use(urls: Any, given: Mapping[str, Any] | None, who: str = "storage_options") -> None:
+def remember(urls: Any, given: Mapping[str, Any] | None, who: str = "storage_options") -> None:
     """Remember the options for the buckets of these URLs, here and in the processes that this one starts."""
     if not given:
         return
@@ -110,20 +123,20 @@ def use(urls: Any, given: Mapping[str, Any] | None, who: str = "storage_options"
     restore({**settings(), **{split_s3(u)[0]: asdict(options) for u in named}})
 
 
-def use_everywhere(pairs: Sequence[str]) -> None:
-    """Options of the command line, `key=value` each, for every bucket that has none of its own."""
+def remember_for_all(pairs: Sequence[str]) -> None:
+    """Parse options of the command line, `key=value` each, for every bucket that has none of its own."""
     restore({**settings(), EVERY: asdict(parse_options(pairs))})
 
 
-def told_everywhere() -> list[str]:
-    """Return the options that `use_everywhere` was given, in the form it takes them; [] if there are none."""
-    usual = asdict(Options())
+def command_line_options() -> list[str]:
+    """Return the options that `remember_for_all` was given, in the form it takes them; [] if there are none."""
+    usual = asdict(StoreOptions())
     found = settings().get(EVERY)
     told = {n: v for n, v in found.items() if n in usual and v != usual[n]} if isinstance(found, dict) else {}
     return [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in told.items()]
 
 
-def parse_options(pairs: Sequence[str]) -> Options:
+def parse_options(pairs: Sequence[str]) -> StoreOptions:
     """`key=value` pairs of the command line.
 
     >>> parse_options(["endpoint_url=http://localhost:9000", "anon=true"]).anon
@@ -160,10 +173,10 @@ def restore(found: Mapping[str, Mapping[str, Any]]) -> None:
         os.environ[VARIABLE] = json.dumps({str(b): dict(o) for b, o in found.items()}, sort_keys=True)
 
 
-def of_bucket(bucket: str) -> Options:
+def of_bucket(bucket: str) -> StoreOptions:
     known = settings()
     found = known.get(bucket, known.get(EVERY))
     if not isinstance(found, dict):
-        return Options()
-    names = Options.__dataclass_fields__
-    return Options(**{n: v for n, v in found.items() if n in names})
+        return StoreOptions()
+    names = StoreOptions.__dataclass_fields__
+    return StoreOptions(**{n: v for n, v in found.items() if n in names})

@@ -1,7 +1,9 @@
-"""A remote file as Python knows files: seek, tell, read, readinto. Large reads go out as parallel ranges, straight into their place.
+"""A remote file as Python knows files: seek, tell, read, readinto.
 
-Memory: what the caller gave, plus a window of at most 8 MiB for small reads that follow each other. The window begins small
-(a footer, a line end) and doubles while reads go on where the last one ended (a compressed stream).
+Large reads go out as parallel ranges, straight into their place.
+
+Memory: what the caller gave, plus a window of at most 8 MiB for small reads that follow each other. The window begins
+small (a footer, a line end) and doubles while reads go on where the last one ended (a compressed stream).
 """
 
 from __future__ import annotations
@@ -12,11 +14,12 @@ import io
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, Protocol, TypeVar
 
 RANGE_BYTES = 8 << 20
 N_RANGES = 4  # at the same time
+N_PREFETCH = 8  # calls under way at the same time
 _LEAST_RANGE = 1 << 20
 _FIRST_WINDOW = 256 << 10
 _LARGEST_WINDOW = 8 << 20
@@ -24,7 +27,9 @@ T = TypeVar("T")
 
 
 class Changed(OSError):
-    """An object is not the one that was listed: a fault of the input, which is set aside, unlike a store that does not answer."""
+    """An object is not the one that was listed: a fault of the input, which is set aside, unlike a store that does not
+    answer.
+    """
 
     def __init__(self, url: str, why: str) -> None:
         super().__init__(errno.ESTALE, why, url)
@@ -41,7 +46,7 @@ Check = Callable[[int, memoryview], None]
 """Given the bytes of one reading and their offset, in the order in which they arrive. Raises Damaged."""
 
 
-class Source(Protocol):
+class RemoteSource(Protocol):
     """Who can fill a buffer with a range of one file, bound to one version of it."""
 
     url: str
@@ -59,15 +64,18 @@ def version_of(etag: str) -> int:
     return int.from_bytes(hashlib.blake2b(etag.encode(), digest_size=8).digest(), "little") >> 1
 
 
-def again_if_damaged(read: Callable[[], T]) -> T:
-    """Return the result of `read`; where what arrived was damaged, read once more: on the way it may have been, and not in the store."""
+def retry_if_damaged(read: Callable[[], T]) -> T:
+    """Return the result of `read`.
+
+    Where what arrived was damaged, read once more: on the way it may have been, and not in the store.
+    """
     try:
         return read()
     except Damaged:
         return read()
 
 
-def fetch(source: Source, offset: int, view: memoryview, check: Check | None = None) -> None:
+def fetch(source: RemoteSource, offset: int, view: memoryview, check: Check | None = None) -> None:
     """Fill `view` from `offset` on, in up to four ranges at a time, and have it checked."""
 
     def read() -> None:
@@ -75,12 +83,12 @@ def fetch(source: Source, offset: int, view: memoryview, check: Check | None = N
 
     # Of a part of a file its reader must begin anew: which part is damaged is not known.
     if len(view) == source.size:
-        again_if_damaged(read)
+        retry_if_damaged(read)
     else:
         read()
 
 
-def _fetch_ranges(source: Source, offset: int, view: memoryview, check: Check | None) -> None:
+def _fetch_ranges(source: RemoteSource, offset: int, view: memoryview, check: Check | None) -> None:
     each = max(_LEAST_RANGE, min(RANGE_BYTES, -(-len(view) // N_RANGES)))
     starts = list(range(0, len(view), each))
     arrived = _InOrder(starts, lambda at: check(offset + at, view[at : at + each]) if check is not None else None)
@@ -142,14 +150,14 @@ class _InOrder:
             return self._left.popleft() if self._left and self._left[0] in self._arrived else None
 
 
-def read_all(source: Source) -> bytes:
+def read_all(source: RemoteSource) -> bytes:
     """Return the contents of a small remote file."""
     data = bytearray(source.size)
     fetch(source, 0, memoryview(data), source.check())
     return bytes(data)
 
 
-def copy_into(source: Source, out: BinaryIO) -> None:
+def copy_into(source: RemoteSource, out: BinaryIO) -> None:
     """Write all of a remote file into a file, from its beginning on."""
     check = source.check()
     out.seek(0)
@@ -162,7 +170,7 @@ def copy_into(source: Source, out: BinaryIO) -> None:
 class RemoteFile(io.RawIOBase):
     """An open remote file. `source.size` bytes long, read-only."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: RemoteSource) -> None:
         super().__init__()
         self.source = source
         self._at = 0
@@ -231,3 +239,26 @@ class RemoteFile(io.RawIOBase):
         held = bytearray(n)
         fetch(self.source, self._at, memoryview(held), self._check)
         self._held, self._held_at = held, self._at
+
+
+def prefetch(call: Callable[..., T], items: Iterable[Any], is_remote: bool) -> Iterator[T]:
+    """Yield `call(item)` for each item, in order.
+
+    A few calls run ahead if `is_remote`, as a store takes long to answer and answers many at once.
+
+    >>> list(prefetch(abs, [-1, 2, -3], is_remote=True))
+    [1, 2, 3]
+    """
+    if not is_remote:
+        yield from map(call, items)
+        return
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+    with ThreadPoolExecutor(N_PREFETCH, "tamis-ahead") as pool:
+        waiting: deque[Future[T]] = deque()
+        for item in items:
+            waiting.append(pool.submit(call, item))
+            if len(waiting) > N_PREFETCH:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()

@@ -1,4 +1,7 @@
-"""Which failures of a store are tried again, after how long, and how often. `again` is pure but for sleeping."""
+"""Which failures of a store are retried, after how long, and how often.
+
+`call_with_retries` is pure but for sleeping.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,11 @@ class Policy:
         return min(self.most_s, self.first_s * 2.0 ** (n_failed - 1)) * (0.5 + chance / 2)
 
 
-class Passing(Exception):
-    """A failure that may pass: a 500, a request to slow down, a connection that was cut. `what` is told if it does not."""
+class Temporary(Exception):
+    """A failure that may pass: a 500, a request to slow down, a connection that was cut.
+
+    `what` is told if it does not.
+    """
 
     def __init__(self, what: str, slow_down: bool = False) -> None:
         super().__init__(what)
@@ -40,8 +46,10 @@ class Passing(Exception):
 POLICY = Policy()
 
 
-def again(call: Callable[[], T], doing: str, policy: Policy = POLICY, sleep: Callable[[float], None] = time.sleep) -> T:
-    """Return the result of `call`, retrying while it raises Passing; raise StoreError after too many failures.
+def call_with_retries(
+    call: Callable[[], T], doing: str, policy: Policy = POLICY, sleep: Callable[[float], None] = time.sleep
+) -> T:
+    """Return the result of `call`, retrying while it raises Temporary; raise StoreError after too many failures.
 
     `call` may record its progress: one that reads a range continues where the connection was cut.
     """
@@ -49,11 +57,12 @@ def again(call: Callable[[], T], doing: str, policy: Policy = POLICY, sleep: Cal
     while True:
         try:
             return call()
-        except Passing as exc:
+        except Temporary as exc:
             n_failed += 1
             if n_failed >= policy.n_tries:
                 raise StoreError(
-                    f"{doing}: failed {n_failed} times, the last time with: {exc.what}. Nothing is lost: the same command goes on "
+                    f"{doing}: failed {n_failed} times, the last time with: {exc.what}. Nothing is lost: the same "
+                    "command goes on "
                     "once the store answers"
                 ) from exc
             import random  # here: most processes never meet a failure

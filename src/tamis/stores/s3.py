@@ -1,10 +1,13 @@
 """Requests to an S3 store through boto3, each tried again where that can help (retry.py).
 
-What is read is bound to the ETag that was seen when it was listed or opened (If-Match): an object that changed meanwhile is an
-error, never a mixture. What is read from its first byte to its last is compared with the checksum that the store keeps (checksums.py). What is written carries a checksum (Content-MD5), and what must be new says so (If-None-Match). An answer
-that was lost is looked for: the object there is ours if it has our mark. Nothing is deleted on doubt.
+What is read is bound to the ETag that was seen when it was listed or opened (If-Match): an object that changed
+meanwhile is an error, never a mixture. What is read from its first byte to its last is compared with the checksum that
+the store keeps (checksums.py). What is written carries a checksum (Content-MD5), and what must be new says so
+(If-None-Match). An answer that was lost is looked for: the object there is ours if it has our mark. Nothing is deleted
+on doubt.
 
-The client is made before a worker is forked and used only behind it; boto3's own retries are off, as they know nothing of ranges.
+The client is made before a worker is forked and used only behind it; boto3's own retries are off, as they know nothing
+of ranges.
 """
 
 from __future__ import annotations
@@ -22,16 +25,26 @@ from tamis.files import OWN, replacing
 from tamis.secrets import learn_values
 from tamis.stores import retry
 from tamis.stores.checksums import Expected, Running, expected_of
-from tamis.stores.options import Options, of_bucket
-from tamis.stores.reading import Changed, Check, Damaged, again_if_damaged, copy_into, read_all, version_of
+from tamis.stores.options import StoreOptions, of_bucket
+from tamis.stores.reading import Changed, Check, Damaged, copy_into, read_all, retry_if_damaged, version_of
 
 _PASSING = {500, 502, 503, 504, 429, 408}
 _SLOW_DOWN = {
-    "SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequests", "ServiceUnavailable",
-}  # fmt: skip
+    "SlowDown",
+    "Throttling",
+    "ThrottlingException",
+    "RequestLimitExceeded",
+    "TooManyRequests",
+    "ServiceUnavailable",
+}
 _PASSING_CODES = {
-    *_SLOW_DOWN, "RequestTimeout", "InternalError", "ConditionalRequestConflict", "OperationAborted", "BadDigest",
-}  # fmt: skip
+    *_SLOW_DOWN,
+    "RequestTimeout",
+    "InternalError",
+    "ConditionalRequestConflict",
+    "OperationAborted",
+    "BadDigest",
+}
 # Of a body at a time: the library copies through memory of its own, which stays in the cache and is used again.
 _PIECE_BYTES = 1 << 20
 _COPY_BYTES = 1 << 30  # stores copy at most 5 GiB in one request
@@ -48,7 +61,7 @@ class Object(NamedTuple):
     expected: Expected | None = None  # its checksum; listings have none
 
 
-class Refused(StoreError):
+class AccessDenied(StoreError):
     """The store knows who asks, and says no: trying again cannot help."""
 
 
@@ -60,7 +73,7 @@ class Taken(Exception):
     """Something is there already, and it was to be new."""
 
 
-_clients: dict[Options, Any] = {}
+_clients: dict[StoreOptions, Any] = {}
 _used = False
 
 
@@ -75,7 +88,7 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def client(options: Options) -> Any:
+def client(options: StoreOptions) -> Any:
     """boto3's client for these options, made once."""
     if options in _clients:
         return _clients[options]
@@ -112,7 +125,10 @@ def client(options: Options) -> Any:
 
 
 class Bucket:
-    """The requests, for one bucket. `timeout_s`: of a connection and of an answer, instead of what is set for the bucket."""
+    """The requests, for one bucket.
+
+    `timeout_s`: of a connection and of an answer, instead of what is set for the bucket.
+    """
 
     def __init__(self, name: str, requester_pays: bool = False, timeout_s: float | None = None) -> None:
         self.name, self._options = name, of_bucket(name)
@@ -125,7 +141,8 @@ class Bucket:
     def url(self, key: str) -> str:
         return f"s3://{self.name}/{key}"
 
-    # -- looking --------------------------------------------------------------------------------------------------------
+    # -- looking
+    # --------------------------------------------------------------------------------------------------------
     def head(self, key: str) -> Object | None:
         """Return the object; None if it does not exist."""
         asked = {"Key": key, "ChecksumMode": "ENABLED", **self._payer()}
@@ -148,7 +165,7 @@ class Bucket:
         """
         try:
             next(self.objects(prefix), None)
-        except Refused:
+        except AccessDenied:
             return False
         return True
 
@@ -172,9 +189,13 @@ class Bucket:
                 return
             at = {name: str(answer[told]) for name, told in following.items()}
 
-    # -- reading --------------------------------------------------------------------------------------------------------
+    # -- reading
+    # --------------------------------------------------------------------------------------------------------
     def read_into(self, key: str, etag: str, offset: int, view: memoryview) -> None:
-        """Fill `view` with the bytes from `offset` on, of the object with this ETag. A connection that is cut goes on where it was."""
+        """Fill `view` with the bytes from `offset` on, of the object with this ETag.
+
+        A connection that is cut goes on where it was.
+        """
         done = 0
 
         def call() -> None:
@@ -184,20 +205,22 @@ class Bucket:
             body = answer["Body"]
             try:
                 if int(answer.get("ContentLength", -1)) != len(view) - done:
-                    raise retry.Passing(f"asked for {asked}, got {answer.get('ContentLength')} bytes")
+                    raise retry.Temporary(f"asked for {asked}, got {answer.get('ContentLength')} bytes")
                 while done < len(view):
                     n = int(_streamed(body.readinto, view[done : done + _PIECE_BYTES]))
                     if not n:
-                        raise retry.Passing(f"the connection was cut after {done} of {len(view)} bytes")
+                        raise retry.Temporary(f"the connection was cut after {done} of {len(view)} bytes")
                     done += n
             finally:
                 body.close()
 
         if len(view):
-            retry.again(call, f"reading {self.url(key)}")
+            retry.call_with_retries(call, f"reading {self.url(key)}")
 
     def read_once(self, key: str, offset: int, n_bytes: int, policy: retry.Policy = retry.POLICY) -> bytes:
-        """Bytes from `offset` on, fewer where the object ends, of whatever version is there: for who reads it only once."""
+        """Bytes from `offset` on, fewer where the object ends, of whatever version is there: for who reads it only
+        once.
+        """
 
         def call() -> bytes:
             asked = f"bytes={offset}-{offset + n_bytes - 1}"
@@ -206,7 +229,7 @@ class Bucket:
             ) as body:
                 return bytes(_streamed(body.read))
 
-        return retry.again(call, f"reading {self.url(key)}", policy)
+        return retry.call_with_retries(call, f"reading {self.url(key)}", policy)
 
     def get(self, key: str, most: int = 64 << 20) -> bytes | None:
         """Return a small object; None if it does not exist. Raises StoreError if it is larger than `most`."""
@@ -237,9 +260,10 @@ class Bucket:
             with replacing(path, OWN) as out:
                 copy_into(source, out)
 
-        again_if_damaged(read)
+        retry_if_damaged(read)
 
-    # -- writing --------------------------------------------------------------------------------------------------------
+    # -- writing
+    # --------------------------------------------------------------------------------------------------------
     def put(self, key: str, data: bytes) -> None:
         """Write a small object, over what is there."""
         self._put(key, data)
@@ -282,18 +306,29 @@ class Bucket:
         parts: list[str] = []
         for number, at in enumerate(range(0, size, _COPY_BYTES), 1):
             answer = self._request(
-                "copying", "upload_part_copy", key, Key=key, UploadId=upload, PartNumber=number, CopySource=where,
-                CopySourceIfMatch=etag, CopySourceRange=f"bytes={at}-{min(size, at + _COPY_BYTES) - 1}",
-            )  # fmt: skip
+                "copying",
+                "upload_part_copy",
+                key,
+                Key=key,
+                UploadId=upload,
+                PartNumber=number,
+                CopySource=where,
+                CopySourceIfMatch=etag,
+                CopySourceRange=f"bytes={at}-{min(size, at + _COPY_BYTES) - 1}",
+            )
             parts.append(str(answer["CopyPartResult"]["ETag"]))
         return parts
 
     def delete(self, key: str) -> None:
         self._request("removing", "delete_object", key, ok=(404,), Key=key)
 
-    # -- uploads in parts -----------------------------------------------------------------------------------------------
+    # -- uploads in parts
+    # -----------------------------------------------------------------------------------------------
     def begin(self, key: str, mark: str) -> str:
-        """Begin an upload; nothing is seen of it until it is completed. An upload whose answer was lost is left to `uploads`."""
+        """Begin an upload; nothing is seen of it until it is completed.
+
+        An upload whose answer was lost is left to `uploads`.
+        """
         answer = self._request("writing", "create_multipart_upload", key, Key=key, Metadata={MARK: mark})
         return str(answer["UploadId"])
 
@@ -303,7 +338,10 @@ class Bucket:
         return str(self._request("writing", "upload_part", key, Key=key, **asked)["ETag"])
 
     def complete(self, key: str, upload: str, parts: list[str], mark: str) -> None:
-        """Make an upload an object, where there is none. Done twice it is done once; `Taken` where the object is not this one."""
+        """Make an upload an object, where there is none.
+
+        Done twice it is done once; `Taken` where the object is not this one.
+        """
         made = {"Parts": [{"PartNumber": i + 1, "ETag": etag} for i, etag in enumerate(parts)]}
 
         n_asked = 0
@@ -324,12 +362,13 @@ class Bucket:
                 IfNoneMatch="*",
             )
 
-        if retry.again(call, f"writing {self.url(key)}") is not None:
+        if retry.call_with_retries(call, f"writing {self.url(key)}") is not None:
             return
         found = self.head(key)  # completed before, by a request whose answer was lost or by a run that was killed
         if found is None:
             raise StoreError(
-                f"{self.url(key)}: its upload is gone from the store and was never completed (a rule of the bucket may remove unfinished "
+                f"{self.url(key)}: its upload is gone from the store and was never completed (a rule of the bucket "
+                "may remove unfinished "
                 "uploads too early); start over with fresh=True (--fresh)"
             )
         if found.mark != mark:
@@ -339,20 +378,23 @@ class Bucket:
         self._request("removing an upload of", "abort_multipart_upload", key, ok=(404,), Key=key, UploadId=upload)
 
     def uploads(self, prefix: str) -> Iterator[tuple[str, str, float]]:
-        """Uploads that are not completed, of keys that begin with `prefix`: key, id, when they were begun (seconds since 1970)."""
+        """Uploads that are not completed, of keys that begin with `prefix`: key, id, when they were begun (seconds
+        since 1970).
+        """
         following = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
         for answer in self._pages("list_multipart_uploads", prefix, following):
             for found in answer.get("Uploads", ()):
                 if str(found["Key"]).startswith(prefix):  # some stores do not look at the prefix
                     yield str(found["Key"]), str(found["UploadId"]), found["Initiated"].timestamp()
 
-    # -- asking ---------------------------------------------------------------------------------------------------------
+    # -- asking
+    # ---------------------------------------------------------------------------------------------------------
     def _payer(self) -> dict[str, Any]:
         return {"RequestPayer": "requester"} if self._options.requester_pays else {}
 
     def _request(self, doing: str, what: str, key: str, /, **arguments: Any) -> Any:
         """Send a request like `_ask`, retrying temporary failures; `doing` begins the message of a permanent one."""
-        return retry.again(lambda: self._ask(what, key, **arguments), f"{doing} {self.url(key)}")
+        return retry.call_with_retries(lambda: self._ask(what, key, **arguments), f"{doing} {self.url(key)}")
 
     def _ask(self, what: str, key: str, /, *, ok: Sequence[int] = (), **arguments: Any) -> Any:
         """Send one request.
@@ -370,11 +412,12 @@ class Bucket:
             raised = self._judge(exc.response, key, ok)
         except (exceptions.NoCredentialsError, exceptions.PartialCredentialsError, exceptions.ProfileNotFound) as exc:
             raised = StoreError(
-                f"{self.url(key)}: {exc}. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; or, for a public bucket, "
+                f"{self.url(key)}: {exc}. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; or, for a "
+                "public bucket, "
                 "storage_options={'anon': True} (--storage-option anon=true)"
             )
         except (exceptions.HTTPClientError, exceptions.ConnectionError, OSError) as exc:
-            raised = retry.Passing(str(exc))
+            raised = retry.Temporary(str(exc))
         except exceptions.BotoCoreError as exc:
             raised = StoreError(f"{self.url(key)}: {exc}")
         if raised is not None:
@@ -389,14 +432,14 @@ class Bucket:
         if status in ok or (404 in ok and code in ("NoSuchUpload", "NoSuchKey")):
             return None
         if status in _PASSING or code in _PASSING_CODES or (status == 409 and code != "BucketAlreadyExists"):
-            return retry.Passing(f"{status} {code}", slow_down=code in _SLOW_DOWN)
+            return retry.Temporary(f"{status} {code}", slow_down=code in _SLOW_DOWN)
         if status in (404, 412, 416) and code != "NoSuchBucket":
             why = "is gone" if status == 404 else "changed during the run: it is not the object that was listed"
             return Changed(self.url(key), why)
         if code == "NoSuchBucket":
             return NoBucket(f"{self.url(key)}: there is no bucket {self.name!r} at this store")
         if status in (401, 403):
-            return Refused(
+            return AccessDenied(
                 f"{self.url(key)}: the store refuses ({code}: {told}); check the credentials and their rights"
             )
         return StoreError(f"{self.url(key)}: {status} {code}: {told}")
@@ -438,11 +481,15 @@ class _Comparison:
         if not self._running.add(offset, data) and self._has_equal_parts():
             raise Damaged(
                 self._bucket.url(self._found.key),
-                f"what arrived is not what the store holds: the {self._expected.algorithm.upper()} of its {self._found.size} bytes differs",
+                f"what arrived is not what the store holds: the {self._expected.algorithm.upper()} of its "
+                f"{self._found.size} bytes differs",
             )
 
     def _has_equal_parts(self) -> bool:
-        """Return True if the comparison was fair: all parts are as large as the first, but the last. Asked where it failed, only."""
+        """Return True if the comparison was fair: all parts are as large as the first, but the last.
+
+        Asked where it failed, only.
+        """
         n_parts = self._expected.n_parts
         return all(self._bucket.part_size(self._found, n) == self._part_bytes for n in range(2, n_parts))
 
@@ -455,7 +502,7 @@ def _streamed(read: Any, *into: memoryview) -> Any:
     try:
         return read(*into)
     except (BotoCoreError, HTTPError, OSError) as exc:
-        raise retry.Passing(str(exc) or type(exc).__name__) from exc
+        raise retry.Temporary(str(exc) or type(exc).__name__) from exc
 
 
 def _md5(data: bytes | memoryview) -> str:
@@ -463,9 +510,12 @@ def _md5(data: bytes | memoryview) -> str:
 
 
 def check_conditions(bucket: Bucket, prefix: str) -> None:
-    """See that the store honours If-None-Match: two writes of one key, of which the second must fail. RunConflict where it does not.
+    """See that the store honours If-None-Match: two writes of one key, of which the second must fail.
 
-    Some stores (several that imitate S3) accept the condition and ignore it: two runs could commit over each other there.
+    RunConflict where it does not.
+
+    Some stores (several that imitate S3) accept the condition and ignore it: two runs could commit over each other
+    there.
     """
     key = f"{prefix}probe-{os.urandom(8).hex()}"
     bucket.put_new(key, b"first")
@@ -475,8 +525,10 @@ def check_conditions(bucket: Bucket, prefix: str) -> None:
         pass
     else:
         raise RunConflict(
-            f"{bucket.url(prefix)}: the store ignores conditional writes (If-None-Match), so that two runs could commit over each "
-            "other; write to a local folder and copy it, or use a store that honours them (AWS S3, MinIO, R2, Ceph since Squid)"
+            f"{bucket.url(prefix)}: the store ignores conditional writes (If-None-Match), so that two runs could "
+            "commit over each "
+            "other; write to a local folder and copy it, or use a store that honours them (AWS S3, MinIO, R2, Ceph "
+            "since Squid)"
         )
     finally:
         bucket.delete(key)

@@ -1,7 +1,9 @@
-"""Scratch that lies in a bucket (`--scratch s3://bucket/path`): written in parts by way of a small local file, read by ranges, removed at the end.
+"""Scratch that lies in a bucket (`--scratch s3://bucket/path`): written in parts by way of a small local file, read by
+ranges, removed at the end.
 
-What grows with the input lies in the bucket; on this machine there are at most two parts of each file that is being written. Scratch of
-a run lies below a name that cannot be guessed, and one process at a time writes there: nothing is asked about who came first.
+What grows with the input lies in the bucket; on this machine there are at most two parts of each file that is being
+written. Scratch of a run lies below a name that cannot be guessed, and one process at a time writes there: nothing is
+asked about who came first.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ from typing import Any, BinaryIO
 
 from tamis import files
 from tamis.errors import StoreError, UsageError
-from tamis.stores.ahead import ahead
 from tamis.stores.opening import forget, source_of
+from tamis.stores.reading import prefetch
 from tamis.stores.s3 import Bucket, NoBucket
 from tamis.stores.uploads import put_file
 from tamis.stores.urls import is_bucket, output_url, scratch_url, split_s3
@@ -23,13 +25,13 @@ PART_BYTES = 8 << 20
 _here: dict[str, str] = {}  # local folders of this process, and the URLs where what grows of them lies
 
 
-def use(folder: str, url: str) -> None:
+def map_folder(folder: str, url: str) -> None:
     """Map large files below a local folder to `url` for the rest of this process."""
     if url:
         _here[os.path.abspath(folder)] = url
 
 
-def placed(path: str) -> str:
+def resolve(path: str) -> str:
     """Return the actual location of a large scratch file or folder: its URL, or the path itself if not mapped."""
     if not _here or is_bucket(path):
         return path
@@ -40,21 +42,25 @@ def placed(path: str) -> str:
     return path
 
 
-def new_place(parent: str, prefix: str) -> str:
+def new_scratch_url(parent: str, prefix: str) -> str:
     """Return an unused name below `parent`, for the scratch of one run."""
     return f"{scratch_url(parent)}/{prefix}{os.urandom(8).hex()}"
 
 
 def refuse_inside(output: str, scratch: Any) -> None:
-    """UsageError where scratch in a bucket would lie in the output: it would be taken for data that somebody else put there."""
+    """UsageError where scratch in a bucket would lie in the output: it would be taken for data that somebody else put
+    there.
+    """
     if not (isinstance(scratch, str) and is_bucket(scratch) and is_bucket(output)):
         return
     if f"{scratch_url(scratch)}/".startswith(f"{output_url(output)}/"):
         raise UsageError(f"scratch: {scratch} lies in the output {output}; give a place beside it")
 
 
-def probe(url: str) -> None:
-    """See that objects can be written below a place of `new_place`, and removed: StoreError before anything is done rather than in the end."""
+def check_writable(url: str) -> None:
+    """See that objects can be written below a place of `new_scratch_url`, and removed: StoreError before anything is
+    done rather than in the end.
+    """
     name, prefix = split_s3(url)
     bucket, key = Bucket(name), f"{prefix}/probe"
     bucket.put(key, b"")
@@ -77,7 +83,9 @@ def open_to_write(path: str) -> BinaryIO | BucketFile:
 
 
 class BucketFile(files.Finishing):
-    """An object that is written from its beginning to its end. Its first bytes can be changed as long as it is open (`seek(0)`).
+    """An object that is written from its beginning to its end.
+
+    Its first bytes can be changed as long as it is open (`seek(0)`).
 
     Bytes wait in a local file without a name: the first part until the end, the others until they are one part.
     """
@@ -160,11 +168,11 @@ def remove_object(url: str) -> None:
 
 
 def remove_tree(url: str) -> None:
-    """Delete everything below a location that `new_place` returned, including incomplete uploads."""
+    """Delete everything below a location that `new_scratch_url` returned, including incomplete uploads."""
     name, prefix = split_s3(output_url(url))
     bucket = Bucket(name)
     with contextlib.suppress(NoBucket):
-        for _ in ahead(lambda found: bucket.delete(found.key), bucket.objects(f"{prefix}/"), is_far=True):
+        for _ in prefetch(lambda found: bucket.delete(found.key), bucket.objects(f"{prefix}/"), is_remote=True):
             pass
         for key, upload, _ in bucket.uploads(f"{prefix}/"):
             bucket.abort(key, upload)

@@ -1,8 +1,10 @@
-"""Copies of remote files on this machine, for who goes about in a file: decoders of video, and tars that several stages read.
+"""Copies of remote files on this machine, for who goes about in a file: decoders of video, and tars that several stages
+read.
 
-A worker keeps copies in the scratch folder of its run, where they count as scratch: each is made once, for all workers of the machine, and
-bounded together. Where a copy does not fit, copies that nobody has open go, the one used longest ago first; where that is not
-enough, or there is no folder (by hand, and for reports), the file is read where it lies, in ranges. A copy holds one version of a file.
+A worker keeps copies in the scratch folder of its run, where they count as scratch: each is made once, for all workers
+of the machine, and bounded together. Where a copy does not fit, copies that nobody has open go, the one used longest
+ago first; where that is not enough, or there is no folder (by hand, and for reports), the file is read where it lies,
+in ranges. A copy holds one version of a file.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import BinaryIO, NamedTuple
 
 from tamis import files
 from tamis.stores.opening import source_of
-from tamis.stores.reading import RemoteFile, Source, again_if_damaged, copy_into
+from tamis.stores.reading import RemoteFile, RemoteSource, copy_into, retry_if_damaged
 from tamis.stores.urls import is_remote, name_in
 
 _SHARE = 4  # of what is free on the disk, one part in so many
@@ -39,7 +41,7 @@ class _Place(NamedTuple):
 _place: _Place | None = None
 
 
-def use(folder: str | None, most_bytes: int | None = None) -> None:
+def keep_copies(folder: str | None, most_bytes: int | None = None) -> None:
     """Set where this process, and those forked from it, keep copies; None: nowhere.
 
     By default at most a quarter of what is free there now.
@@ -49,7 +51,10 @@ def use(folder: str | None, most_bytes: int | None = None) -> None:
 
 
 class Bytes(files.Closing):
-    """An open file of which parts are read, wherever it lies: a file descriptor, which it closes, or a remote file. Use as a context manager."""
+    """An open file of which parts are read, wherever it lies: a file descriptor, which it closes, or a remote file.
+
+    Use as a context manager.
+    """
 
     def __init__(self, file: int | RemoteFile) -> None:
         self._remote = None if isinstance(file, int) else file
@@ -69,7 +74,10 @@ class Bytes(files.Closing):
         return info.st_mtime_ns, info.st_ino
 
     def pread(self, n: int, at: int) -> bytes:
-        """`n` bytes from `at` on; fewer at the end of the file, and maybe fewer than asked for of a local one, as os.pread."""
+        """`n` bytes from `at` on.
+
+        Fewer at the end of the file, and maybe fewer than asked for of a local one, as os.pread.
+        """
         if self._remote is None:
             return os.pread(self._fd, max(0, n), at)
         size = self._remote.source.size
@@ -120,7 +128,8 @@ def local_or_open(path: str) -> Iterator[str | RemoteFile]:
         yield str(found.name)
 
 
-# -- copies -------------------------------------------------------------------------------------------------------------------
+# -- copies
+# -------------------------------------------------------------------------------------------------------------------
 def _copy(url: str) -> BinaryIO | None:
     """Return the copy, open and thus protected from removal; None if there is none and it cannot be created."""
     if _place is None:
@@ -146,7 +155,7 @@ def _copy(url: str) -> BinaryIO | None:
     return found
 
 
-def _made(path: str, source: Source, place: _Place) -> bool:
+def _made(path: str, source: RemoteSource, place: _Place) -> bool:
     """Fetch a file; False where there is no room for it. Only with the lock of its name."""
     with contextlib.ExitStack() as stack:
         held = files.take_lock(os.path.join(place.folder, _LOCK), wait=True)
@@ -157,7 +166,7 @@ def _made(path: str, source: Source, place: _Place) -> bool:
             out.truncate(source.size)  # so that whoever makes room counts it
         finally:
             os.close(held)
-        again_if_damaged(lambda: copy_into(source, out))
+        retry_if_damaged(lambda: copy_into(source, out))
     return True
 
 

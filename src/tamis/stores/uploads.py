@@ -1,4 +1,7 @@
-"""A file of this machine into a bucket, in parts, unseen until somebody completes it. Workers send, the driver completes."""
+"""A file of this machine into a bucket, in parts, unseen until somebody completes it.
+
+Workers send, the driver completes.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,10 @@ class Upload(NamedTuple):
 
 
 def send(bucket: Bucket, key: str, path: str) -> Upload:
-    """Send the file `path` as an upload of `key`. Holds one part at a time. What fails half-way is aborted, as far as that goes."""
+    """Send the file `path` as an upload of `key`.
+
+    Holds one part at a time. What fails half-way is aborted, as far as that goes.
+    """
     mark = os.urandom(12).hex()
     upload = bucket.begin(key, mark)
     try:

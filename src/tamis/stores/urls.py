@@ -34,7 +34,8 @@ def split_s3(url: str) -> tuple[str, str]:
     bucket, _, key = url.removeprefix("s3://").partition("/")
     if "@" in bucket or ":" in bucket:
         raise UsageError(
-            "an s3:// URL names a bucket and a key and nothing else; credentials come from the environment (AWS_ACCESS_KEY_ID and "
+            "an s3:// URL names a bucket and a key and nothing else; credentials come from the environment "
+            "(AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or the machine's role)"
         )
     if not bucket:

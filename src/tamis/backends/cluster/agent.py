@@ -1,8 +1,8 @@
 """The agent on a node: runs local workers (backends/local.py) as the driver orders, inside this node's memory.
 
-python -m tamis.backends.cluster.agent, with an `AgentSpec` (placement.py) as one line of JSON on stdin. It is started by a process of the
-cluster engine, and ends with that process, with the driver, or when ordered. It decides nothing: caps, kills and commits are the driver's;
-hard limits and guards are enforced here.
+python -m tamis.backends.cluster.agent, with an `AgentSpec` (placement.py) as one line of JSON on stdin. It is started
+by a process of the cluster engine, and ends with that process, with the driver, or when ordered. It decides nothing:
+caps, kills and commits are the driver's; hard limits and guards are enforced here.
 """
 
 from __future__ import annotations
@@ -113,7 +113,8 @@ class Agent:
             missing = _wait_until_visible(order.visible)
             if missing:
                 raise _Unseen(
-                    f"{socket.gethostname()} does not see {missing[0]}: output, scratch and inputs must be stored where all nodes see "
+                    f"{socket.gethostname()} does not see {missing[0]}: output, scratch and inputs must be stored "
+                    "where all nodes see "
                     "them under the same path (a shared file system)"
                 )
             sys.path[:] = order.surroundings.sys_path

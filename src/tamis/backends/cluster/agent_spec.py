@@ -1,4 +1,7 @@
-"""What an agent is started with. A module of its own: agents import it, and so do the processes that start them, which must stay small."""
+"""What an agent is started with.
+
+A module of its own: agents import it, and so do the processes that start them, which must stay small.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class AgentSpec:
-    """What an agent needs to know: the hub with its token, and its node as the engine describes it (0 and "": as the agent sees it)."""
+    """What an agent needs to know: the hub with its token, and its node as the engine describes it (0 and "": as the
+    agent sees it).
+    """
 
     host: str
     port: int

@@ -1,4 +1,6 @@
-"""ClusterExecutor: what executors that run agents on the nodes of a cluster have in common, whatever engine starts them."""
+"""ClusterExecutor: what executors that run agents on the nodes of a cluster have in common, whatever engine starts
+them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ from tamis.memory.budget import find_budget
 class ClusterExecutor(BaseExecutor, Closing):
     """Workers on every node of a cluster, inside a budget of `memory` on each.
 
-    A subclass names its placement and describes its cluster. Use an executor for several runs, then `close()` it, or use `with`.
+    A subclass names its placement and describes its cluster. Use an executor for several runs, then `close()` it, or
+    use `with`.
     """
 
     name = ""  # in the registry of executors

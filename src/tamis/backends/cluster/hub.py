@@ -1,8 +1,9 @@
-"""The driver's side of the connections: a listening socket, and one link for each agent that has proved that it knows the token.
+"""The driver's side of the connections: a listening socket, and one link for each agent that has proved that it knows
+the token.
 
-Both sides prove that they know the token of the session, which itself never goes over the socket: each sends a random challenge and
-answers the other's with its keyed hash. Roles are part of it, so that an answer cannot be sent back. What follows is neither
-encrypted nor signed: the network between nodes is trusted as far as the cluster itself trusts it.
+Both sides prove that they know the token of the session, which itself never goes over the socket: each sends a random
+challenge and answers the other's with its keyed hash. Roles are part of it, so that an answer cannot be sent back. What
+follows is neither encrypted nor signed: the network between nodes is trusted as far as the cluster itself trusts it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ SEND_S = 30  # an agent that receives nothing for so long counts as lost
 
 @dataclass
 class Link:
-    """The connection of one agent. `hello` describes its node; `node` is its number in the engine, new with every agent."""
+    """The connection of one agent.
+
+    `hello` describes its node; `node` is its number in the engine, new with every agent.
+    """
 
     channel: Channel
     hello: Hello
@@ -39,7 +43,10 @@ class Link:
 
 
 class Hub:
-    """Listens from `open` to `close`. New links wait in `arrivals`; `on_arrival` is called after each, in another thread."""
+    """Listens from `open` to `close`.
+
+    New links wait in `arrivals`; `on_arrival` is called after each, in another thread.
+    """
 
     def __init__(self, host: str) -> None:
         self.token = secrets.token_hex(32)

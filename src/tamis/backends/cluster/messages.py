@@ -1,8 +1,8 @@
 """Messages between the driver and the agents on the nodes, typed; engine/wire.py makes bytes of them.
 
-`TO_AGENT`: open a job (start what its workers are forked from), start and kill workers, pass orders to them, close the job, leave.
-`FROM_AGENT`: a description of the node; a job opened, refused or closed; news and deaths of workers and incidents (as in
-engine/workers_interface.py); memory in use, which is also the sign of life.
+`TO_AGENT`: open a job (start what its workers are forked from), start and kill workers, pass orders to them, close the
+job, leave. `FROM_AGENT`: a description of the node; a job opened, refused or closed; news and deaths of workers and
+incidents (as in engine/workers_interface.py); memory in use, which is also the sign of life.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.workers_interface import Died, Incident, ServerMemory
 
 
-# -- to an agent ----------------------------------------------------------------------------------------------------------
+# -- to an agent
+# ----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class OpenJob:
     """Prepare to start workers for a job (`payload`, base64; `job`: its number)."""
@@ -75,7 +76,8 @@ class Leave:
 TO_AGENT = kinds(OpenJob, StartWorker, AssignUnit, SendOrder, KillWorker, CloseJob, Leave)
 
 
-# -- from an agent --------------------------------------------------------------------------------------------------------
+# -- from an agent
+# --------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Hello:
     """A node that can work. `machine` tells machines apart; `others_bytes`: of the process that started the agent."""

@@ -1,8 +1,9 @@
 """The placer: a process next to the driver that has a cluster engine start agents on its nodes.
 
-The driver never imports the engine: Ray, for example, ends its drivers when the cluster is gone. `main` reads a `PlacementRequest`, loads
-the `Placement` it names, and runs it until the driver is gone or needs no more agents. To add an engine, implement `Placement` here in this
-process and `Cluster` (session.py) in the driver; both are told nothing of jobs, budgets or documents.
+The driver never imports the engine: Ray, for example, ends its drivers when the cluster is gone. `main` reads a
+`PlacementRequest`, loads the `Placement` it names, and runs it until the driver is gone or needs no more agents. To add
+an engine, implement `Placement` here in this process and `Cluster` (session.py) in the driver; both are told nothing of
+jobs, budgets or documents.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ class Placement(Protocol):
         """Join the cluster."""
 
     def place(self, request: PlacementRequest, driver: DriverLink) -> None:
-        """Keep one agent running on every node until `driver.ended` is set: replace those that die, add one where a node joins."""
+        """Keep one agent running on every node until `driver.ended` is set: replace those that die, add one where a
+        node joins.
+        """
 
     def disconnect(self) -> None:
         """Leave the cluster; called also after an error."""
@@ -95,7 +98,10 @@ class DriverLink:
 
 
 class AgentProcess:
-    """An agent started below this process, which is one of the engine's. Start it in the main thread: it dies with the thread that started it."""
+    """An agent started below this process, which is one of the engine's.
+
+    Start it in the main thread: it dies with the thread that started it.
+    """
 
     def __init__(self, spec: AgentSpec) -> None:
         self._process = subprocess.Popen(

@@ -1,7 +1,8 @@
 """RemoteWorkers: the `Workers` of a run (engine/workers_interface.py) on all nodes of a session.
 
-Nodes come and go while it is open: each agent that calls gets the job, and is a node once its forking server is up. An agent that falls
-silent is cut off; the engine counts its workers as dead from then on, whatever they still do, because only the driver commits.
+Nodes come and go while it is open: each agent that calls gets the job, and is a node once its forking server is up. An
+agent that falls silent is cut off; the engine counts its workers as dead from then on, whatever they still do, because
+only the driver commits.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ class RemoteWorkers:
         self._visible: list[str] = []
         self.server = ServerMemory(0, 0, 0)
 
-    # -- lifecycle ---------------------------------------------------------------------------------------------------------
+    # -- lifecycle
+    # ---------------------------------------------------------------------------------------------------------
     def open(self) -> None:
         """Have the session running, give every agent the job, and wait until the first node is ready."""
         self._sampler = sampler.begin(self._count_caller)
@@ -137,13 +139,17 @@ class RemoteWorkers:
         self._report_alone(waited_s, START_S)
 
     def _refuse_missing_gpus(self, offered: Sequence[float]) -> None:
-        """Raise PipelineError if a stage needs more GPUs than any node offers. `offered` is empty while that is not known."""
+        """Raise PipelineError if a stage needs more GPUs than any node offers.
+
+        `offered` is empty while that is not known.
+        """
         if not offered:
             return
         for stage, needed in self._job.gpus_needed.items():
             if needed > max(offered):
                 raise PipelineError(
-                    f"stage {stage!r} asks for {needed:g} GPU, the nodes of this cluster offer {max(offered):g} at most; change its "
+                    f"stage {stage!r} asks for {needed:g} GPU, the nodes of this cluster offer {max(offered):g} at "
+                    "most; change its "
                     "resources, or declare the GPUs of the nodes to the cluster (ray start --num-gpus)"
                 )
 
@@ -174,7 +180,8 @@ class RemoteWorkers:
             with open(files.open_to_append(path), "ab"):
                 self._visible.append(path)
 
-    # -- Workers -------------------------------------------------------------------------------------------------------------
+    # -- Workers
+    # -------------------------------------------------------------------------------------------------------------
     def start(self, worker: int, segment: int, environment: Mapping[str, str] | None = None, node: int = 0) -> None:
         remote = self._nodes.get(node)
         if remote is None or not remote.is_up:
@@ -220,7 +227,8 @@ class RemoteWorkers:
                 node.peak_bytes = 0
         return measured
 
-    # -- inside -----------------------------------------------------------------------------------------------------------
+    # -- inside
+    # -----------------------------------------------------------------------------------------------------------
     def _send(self, worker: int, message: Any) -> None:
         node = self._nodes.get(self._node_of.get(worker, -1))
         if node is not None:
@@ -337,7 +345,10 @@ class RemoteWorkers:
         """Report that the run waits for a node, and what to do, some times with growing intervals."""
         if self._n_reported < len(REPORT_S) and alone_s >= REPORT_S[self._n_reported]:
             self._n_reported += 1
-            text = f"no node of the cluster for {alone_s:.0f} s; the run ends after {limit_s:.0f} s. {self._session.advice()}"
+            text = (
+                f"no node of the cluster for {alone_s:.0f} s; the run ends after {limit_s:.0f} s. "
+                f"{self._session.advice()}"
+            )
             _log.warning("%s", text)
             self._pending.append(Incident(0, "node", text))
 

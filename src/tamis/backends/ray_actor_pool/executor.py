@@ -13,16 +13,21 @@ from tamis.sizes import check_amount, check_seconds
 class RayActorPoolExecutor(RayExecutor):
     """Ray places one actor on every node and replaces those that die; nodes may join and leave during a run.
 
-    `config`, beside what every executor takes: `reserved_cpus` and `reserved_gpus` (of every node, left to others), `runtime_env` (env_vars for
-    the actors), `resource_wait_timeout_s` (how long CPUs that others hold are waited for; then the actor does without), and
-    `resource_wait_interval_s` (how often nodes are looked at). `show_progress`: a line while it runs, every `progress_interval` seconds at most.
+    `config`, beside what every executor takes: `reserved_cpus` and `reserved_gpus` (of every node, left to others),
+    `runtime_env` (env_vars for the actors), `resource_wait_timeout_s` (how long CPUs that others hold are waited for;
+    then the actor does without), and `resource_wait_interval_s` (how often nodes are looked at). `show_progress`: a
+    line while it runs, every `progress_interval` seconds at most.
     """
 
     name = "ray"
     placement = "tamis.backends.ray_cluster.actor_placement:ActorPlacement"
     own_config: Mapping[str, Any] = {
-        "runtime_env": {}, "reserved_cpus": 0.0, "reserved_gpus": 0.0, "resource_wait_timeout_s": 5.0, "resource_wait_interval_s": 0.2,
-    }  # fmt: skip
+        "runtime_env": {},
+        "reserved_cpus": 0.0,
+        "reserved_gpus": 0.0,
+        "resource_wait_timeout_s": 5.0,
+        "resource_wait_interval_s": 0.2,
+    }
 
     def __init__(
         self,

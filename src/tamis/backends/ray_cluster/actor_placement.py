@@ -1,8 +1,10 @@
-"""One actor on every node of the cluster, each with an agent below it; replaced where it dies, added where a node joins.
+"""One actor on every node of the cluster, each with an agent below it.
 
-Options: `reserved_cpus`, `reserved_gpus` (left to others on every node), `resource_wait_timeout_s` (for CPUs that others hold: then the
-agent does without them, as far as Ray's books go), `resource_wait_interval_s` (how often nodes are looked at), `ignore_head_node`,
-`runtime_env`.
+Replaced where it dies, added where a node joins.
+
+Options: `reserved_cpus`, `reserved_gpus` (left to others on every node), `resource_wait_timeout_s` (for CPUs that
+others hold: then the agent does without them, as far as Ray's books go), `resource_wait_interval_s` (how often nodes
+are looked at), `ignore_head_node`, `runtime_env`.
 """
 
 from __future__ import annotations
@@ -68,7 +70,10 @@ class ActorPlacement(RayConnection):
                 self._pings.pop(node_id, None)
 
     def _is_worth_waiting(self, node_id: str, node: Node, request: PlacementRequest) -> bool:
-        """Return True while others hold CPUs of the node that we want and may give them back in time; then we do without."""
+        """Return True while others hold CPUs of the node that we want and may give them back in time.
+
+        Then we do without.
+        """
         n_cpus, _ = cpus_and_gpus(node["Resources"], request)
         waited_s = time.monotonic() - self._waiting_since_s.setdefault(node_id, time.monotonic())
         timeout_s = float(request.options.get("resource_wait_timeout_s", 5.0))
@@ -105,7 +110,9 @@ class ActorPlacement(RayConnection):
 
 
 def _start_actor(node_id: str, node: Node, request: PlacementRequest) -> Any:
-    """Start an actor on this node and no other, with at most the CPUs that are free there: Ray would wait for the others."""
+    """Start an actor on this node and no other, with at most the CPUs that are free there: Ray would wait for the
+    others.
+    """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

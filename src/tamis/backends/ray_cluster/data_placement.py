@@ -1,8 +1,8 @@
 """Ray Data: leases are the rows of a dataset, and a pool of actors, one on every node, maps them.
 
-Ray Data starts the actors, replaces those that die (and runs their lease again), and shows them. An agent never raises: a dataset would
-end with it. The rows are made here and put into the object store: a dataset that reads them does so in tasks of its own, which need a CPU
-each, and where the actors hold all of them neither could continue without the other.
+Ray Data starts the actors, replaces those that die (and runs their lease again), and shows them. An agent never raises:
+a dataset would end with it. The rows are made here and put into the object store: a dataset that reads them does so in
+tasks of its own, which need a CPU each, and where the actors hold all of them neither could continue without the other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ _N_ROWS = 256  # of one dataset; another follows while the run continues
 
 
 class PooledAgent:
-    """One actor of the pool, which dies with its agent. Ray Data constructs it in the main thread of its process, and replaces it where it dies."""
+    """One actor of the pool, which dies with its agent.
+
+    Ray Data constructs it in the main thread of its process, and replaces it where it dies.
+    """
 
     def __init__(self, spec: AgentSpec) -> None:
         self._holder = LeaseHolder(spec, on_loss=lambda: os._exit(1))

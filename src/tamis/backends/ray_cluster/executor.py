@@ -22,9 +22,9 @@ ADDRESS_VARIABLE = "RAY_ADDRESS"
 class RayExecutor(ClusterExecutor):
     """Workers on every node of a Ray cluster.
 
-    `address`: of a running cluster (HOST:PORT, or "auto"). Without: the one that ray.init() or a RayClient began in this program, else the
-    one that RAY_ADDRESS names, else one of its own on this machine, which ends with the executor.
-    `ignore_head_node`: no workers on the node where the cluster's own processes are (if there are others).
+    `address`: of a running cluster (HOST:PORT, or "auto"). Without: the one that ray.init() or a RayClient began in
+    this program, else the one that RAY_ADDRESS names, else one of its own on this machine, which ends with the
+    executor. `ignore_head_node`: no workers on the node where the cluster's own processes are (if there are others).
     """
 
     def __init__(

@@ -1,6 +1,8 @@
-"""A Ray cluster on this machine that is ours: started with `ray start --head`, ended with whoever started it (keeper.py).
+"""A Ray cluster on this machine that is ours: started with `ray start --head`, ended with whoever started it
+(keeper.py).
 
-It asks for a token, which is in the environment of this process and of those it starts: Ray listens on all interfaces, whatever it is told.
+It asks for a token, which is in the environment of this process and of those it starts: Ray listens on all interfaces,
+whatever it is told.
 """
 
 from __future__ import annotations
@@ -56,12 +58,16 @@ class Head:
         self.keeper_pid = 0
         self.dashboard_port = self.metrics_port = 0
         self.environment = {
-            "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32),
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": secrets.token_hex(32),
             # Ours is the budget, and Ray's monitor would count agents without their workers and end a bystander.
-            "RAY_memory_monitor_refresh_ms": "0", "RAY_worker_niceness": "0", "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_memory_monitor_refresh_ms": "0",
+            "RAY_worker_niceness": "0",
+            "RAY_USAGE_STATS_ENABLED": "0",
             # Xenna asks for lists of this length.
-            "RAY_MAX_LIMIT_FROM_API_SERVER": "40000", "RAY_MAX_LIMIT_FROM_DATA_SOURCE": "40000",
-        }  # fmt: skip
+            "RAY_MAX_LIMIT_FROM_API_SERVER": "40000",
+            "RAY_MAX_LIMIT_FROM_DATA_SOURCE": "40000",
+        }
         self._sock: socket.socket | None = None
         self._own_folder: str | None = None
 
@@ -70,7 +76,10 @@ class Head:
         return self._sock is not None and bool(self.keeper_pid) and meter.is_alive(self.keeper_pid)
 
     def start(self) -> str:
-        """Start it; returns the address for ray.init(). A port may be taken between the look at it and Ray's own: then with any others."""
+        """Start it; returns the address for ray.init().
+
+        A port may be taken between the look at it and Ray's own: then with any others.
+        """
         check_installed("ray")
         try:
             return self._start()
@@ -93,10 +102,24 @@ class Head:
         try:
             with theirs:
                 subprocess.run(
-                    [sys.executable, "-P", "-m", "tamis.backends.ray_cluster.keeper", str(theirs.fileno()), log, self._own_folder or "", *self._command(folder)],
-                    pass_fds=[theirs.fileno()], env={**os.environ, **self.environment}, start_new_session=True, check=True,
-                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=START_S,
-                )  # fmt: skip
+                    [
+                        sys.executable,
+                        "-P",
+                        "-m",
+                        "tamis.backends.ray_cluster.keeper",
+                        str(theirs.fileno()),
+                        log,
+                        self._own_folder or "",
+                        *self._command(folder),
+                    ],
+                    pass_fds=[theirs.fileno()],
+                    env={**os.environ, **self.environment},
+                    start_new_session=True,
+                    check=True,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    timeout=START_S,
+                )
             told = self._told()
             self.keeper_pid = int(told.get("pid", 0))
             if told.get("code") != 0:
@@ -137,12 +160,20 @@ class Head:
         o = self.options
         self.dashboard_port, self.metrics_port = free_port(o.dashboard_port), free_port(o.metrics_port)
         told = {
-            "--node-ip-address": o.ip or "127.0.0.1", "--port": free_port(o.port), "--temp-dir": folder,
-            "--num-cpus": o.num_cpus, "--num-gpus": o.num_gpus, "--memory": o.memory_bytes, "--object-store-memory": o.object_store_bytes,
-            "--include-dashboard": str(o.dashboard).lower(), "--dashboard-host": o.dashboard_host, "--dashboard-port": self.dashboard_port,
-            "--ray-client-server-port": free_port(o.client_port), "--metrics-export-port": self.metrics_port,
+            "--node-ip-address": o.ip or "127.0.0.1",
+            "--port": free_port(o.port),
+            "--temp-dir": folder,
+            "--num-cpus": o.num_cpus,
+            "--num-gpus": o.num_gpus,
+            "--memory": o.memory_bytes,
+            "--object-store-memory": o.object_store_bytes,
+            "--include-dashboard": str(o.dashboard).lower(),
+            "--dashboard-host": o.dashboard_host,
+            "--dashboard-port": self.dashboard_port,
+            "--ray-client-server-port": free_port(o.client_port),
+            "--metrics-export-port": self.metrics_port,
             "--object-spilling-directory": os.path.join(folder, "spill") if o.spills else None,
-        }  # fmt: skip
+        }
         given = [text for name, value in told.items() if value is not None for text in (name, str(value))]
         code = "import sys; from ray.scripts.scripts import main; sys.exit(main())"
         return [sys.executable, "-P", "-c", code, "start", "--head", "--disable-usage-stats", *given]

@@ -1,10 +1,13 @@
-"""The keeper of a Ray cluster: starts its processes, waits until whoever wanted it is gone or says so, and ends every one of them.
+"""The keeper of a Ray cluster: starts its processes, waits until whoever wanted it is gone or says so, and ends every
+one of them.
 
-Ray's processes detach themselves from whoever starts them; some outlive a killed driver by minutes or for ever. Here they stay below
-one process, which adopts orphans and is left out of what the driver's budget counts (it is detached from the driver, too). The driver holds
-the other end of a socket; when that closes, however the driver ended, the cluster is gone a moment later.
+Ray's processes detach themselves from whoever starts them; some outlive a killed driver by minutes or for ever. Here
+they stay below one process, which adopts orphans and is left out of what the driver's budget counts (it is detached
+from the driver, too). The driver holds the other end of a socket; when that closes, however the driver ended, the
+cluster is gone a moment later.
 
-python -m tamis.backends.ray_cluster.keeper DESCRIPTOR LOG FOLDER COMMAND...   (FOLDER: removed at the end; empty for none)
+python -m tamis.backends.ray_cluster.keeper DESCRIPTOR LOG FOLDER COMMAND...   (FOLDER: removed at the end; empty for
+none)
 """
 
 from __future__ import annotations
@@ -29,7 +32,9 @@ _LOOK_S = 1.0
 
 
 def main(fd: int, log: str, folder: str, command: list[str]) -> NoReturn:
-    """Detach, run the command (which leaves daemons behind), tell how that went as one line of JSON, and stay until the socket closes."""
+    """Detach, run the command (which leaves daemons behind), tell how that went as one line of JSON, and stay until the
+    socket closes.
+    """
     if os.fork():
         os._exit(0)  # whoever started this waits for that; the child belongs to nobody
     name_process("tamis-keeper")

@@ -1,8 +1,8 @@
 """A lease: a turn of work for the workers of one node, as a row of Ray Data or an item of Xenna.
 
-What a lease does is decided as it runs: the driver gives units to any worker that is free. A lease ends after some seconds, so that rows
-stream through the pipeline, and the engine around it sees progress and may scale; the agent and its workers stay for the next lease. When
-the run is over, agents end, and all remaining leases end at once.
+What a lease does is decided as it runs: the driver gives units to any worker that is free. A lease ends after some
+seconds, so that rows stream through the pipeline, and the engine around it sees progress and may scale; the agent and
+its workers stay for the next lease. When the run is over, agents end, and all remaining leases end at once.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _MAX_FAILED = 20
 class LeaseHolder:
     """Holds the agent of its process, and works off leases. Made in the main thread; `work` may be called in another.
 
-    `on_loss` is called when the agent was killed or failed, during a lease or between two; without it the remaining leases end at once. An
-    agent that the driver shut down is no loss.
+    `on_loss` is called when the agent was killed or failed, during a lease or between two; without it the remaining
+    leases end at once. An agent that the driver shut down is no loss.
     """
 
     def __init__(self, spec: AgentSpec, on_loss: Callable[[], object] | None = None) -> None:
@@ -82,7 +82,10 @@ def repeat(
 
 
 def _watch(agent: AgentProcess, on_loss: Callable[[], object]) -> None:
-    """Wait for the end of an agent. Keeps no reference to the holder, which must be collectable, and its agent with it."""
+    """Wait for the end of an agent.
+
+    Keeps no reference to the holder, which must be collectable, and its agent with it.
+    """
     while (status := agent.wait(_LOOK_S)) is None:
         pass
     if status != 0 and not agent.was_ended:

@@ -1,4 +1,7 @@
-"""Nodes of a Ray cluster and the agents on them. Runs in the placer, and in processes that Ray starts; never in the driver."""
+"""Nodes of a Ray cluster and the agents on them.
+
+Runs in the placer, and in processes that Ray starts; never in the driver.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,8 @@ class RayConnection:
     def connect(self, address: str) -> None:
         """Join this cluster, and make it the default one of this process.
 
-        Where several run on a machine, Ray's own tools (and with them Xenna) take any that they find, and wait for minutes for one whose
-        token they do not know.
+        Where several run on a machine, Ray's own tools (and with them Xenna) take any that they find, and wait for
+        minutes for one whose token they do not know.
         """
         import ray
 
@@ -60,7 +63,10 @@ def start_agent(spec: AgentSpec) -> AgentProcess:
 
 
 def declared_bytes() -> int:
-    """Return the memory that Ray declares for this node (`ray start --memory`, `ray.init(_memory=...)`); 0 outside of Ray."""
+    """Return the memory that Ray declares for this node (`ray start --memory`, `ray.init(_memory=...)`).
+
+    0 outside of Ray.
+    """
     ray: Any = sys.modules.get("ray")
     if ray is None or not ray.is_initialized():
         return 0

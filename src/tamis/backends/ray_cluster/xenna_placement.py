@@ -1,8 +1,9 @@
 """Cosmos Xenna: leases are the items of a pipeline whose one stage has one worker on every node, which holds the agent.
 
-Options: `logging_interval`, `ignore_failures`, `execution_mode`, `cpu_allocation_percentage`, `autoscale_interval_s` go to Xenna as they
-are. Its stage asks for as many CPUs as Xenna will give on the smallest node, never for more: a pipeline that needs more is fused into what
-is available. A worker that is killed ends a pipeline of Xenna's: another one follows.
+Options: `logging_interval`, `ignore_failures`, `execution_mode`, `cpu_allocation_percentage`, `autoscale_interval_s` go
+to Xenna as they are. Its stage asks for as many CPUs as Xenna will give on the smallest node, never for more: a
+pipeline that needs more is fused into what is available. A worker that is killed ends a pipeline of Xenna's: another
+one follows.
 """
 
 from __future__ import annotations

@@ -9,9 +9,12 @@ from tamis.backends.ray_cluster.executor import RayExecutor
 
 
 class RayDataExecutor(RayExecutor):
-    """Ray Data places, restarts and shows the actors. Each row of its data is a lease: a share of the work, done by the workers of one node.
+    """Ray Data places, restarts and shows the actors.
 
-    `config`, beside what every executor takes: `ignore_failures` (documents that fail are quarantined, however many they are).
+    Each row of its data is a lease: a share of the work, done by the workers of one node.
+
+    `config`, beside what every executor takes: `ignore_failures` (documents that fail are quarantined, however many
+    they are).
     """
 
     name = "ray_data"

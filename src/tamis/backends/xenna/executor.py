@@ -15,17 +15,20 @@ from tamis.sizes import check_seconds, is_number
 class XennaExecutor(RayExecutor):
     """Xenna places one worker of its stage on every node; ours work below it.
 
-    `config`, beside what every executor takes: `logging_interval` (seconds between Xenna's reports, in the log of the run), `ignore_failures`
-    (documents that fail are quarantined, however many they are), `execution_mode` ("streaming" or "batch", for Xenna and for the stages),
-    `cpu_allocation_percentage` (of every node's cores, for workers; at least one), `autoscale_interval_s`. A pipeline whose stages ask for more
-    CPUs than there are runs with what there is.
+    `config`, beside what every executor takes: `logging_interval` (seconds between Xenna's reports, in the log of the
+    run), `ignore_failures` (documents that fail are quarantined, however many they are), `execution_mode` ("streaming"
+    or "batch", for Xenna and for the stages), `cpu_allocation_percentage` (of every node's cores, for workers; at least
+    one), `autoscale_interval_s`. A pipeline whose stages ask for more CPUs than there are runs with what there is.
     """
 
     name = "xenna"
     placement = "tamis.backends.ray_cluster.xenna_placement:XennaPlacement"
     own_config: Mapping[str, Any] = {
-        "logging_interval": 60, "ignore_failures": False, "cpu_allocation_percentage": 0.95, "autoscale_interval_s": 180,
-    }  # fmt: skip
+        "logging_interval": 60,
+        "ignore_failures": False,
+        "cpu_allocation_percentage": 0.95,
+        "autoscale_interval_s": 180,
+    }
 
     def __init__(self, config: Mapping[str, Any] | None = None, ignore_head_node: bool = False, **options: Any) -> None:
         if ignore_head_node:
@@ -34,7 +37,8 @@ class XennaExecutor(RayExecutor):
         own = self.placement_options()
         if not is_number(own["cpu_allocation_percentage"]) or not 0 < own["cpu_allocation_percentage"] <= 1:
             raise UsageError(
-                f"cpu_allocation_percentage: expected a share above 0 and up to 1, got {own['cpu_allocation_percentage']!r}"
+                "cpu_allocation_percentage: expected a share above 0 and up to 1, got "
+                f"{own['cpu_allocation_percentage']!r}"
             )
         for key in ("logging_interval", "autoscale_interval_s"):
             check_seconds(own[key], key)

@@ -102,11 +102,11 @@ def bucket_advice(scratch: str | None) -> list[str]:
     """
     if scratch is None or "://" not in scratch:
         return []
-    from tamis.stores.scratch_files import new_place, probe
+    from tamis.stores.scratch_files import check_writable, new_scratch_url
 
-    place = new_place(scratch, "tamis-")
+    place = new_scratch_url(scratch, "tamis-")
     try:
-        probe(place)
+        check_writable(place)
     except TamisError as exc:
         return [f"scratch: {exc}"]
     return []

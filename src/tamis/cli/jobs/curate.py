@@ -11,7 +11,7 @@ from tamis.cli.jobs.request import Request, path_in_recipe
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, Exit, Option
 from tamis.errors import TamisError, UsageError
-from tamis.stores.homes import local_of
+from tamis.stores.run_locations import local_output_dir
 
 if TYPE_CHECKING:
     from tamis.curation import Curation, CurationResult
@@ -130,7 +130,7 @@ def execute(
     from tamis.cli.jobs.passes import attended
     from tamis.curation.curation import PASSES
 
-    run_dir = os.path.join(local_of(curation.output_path), "_tamis")
+    run_dir = os.path.join(local_output_dir(curation.output_path), "_tamis")
     wanted = request.wanted_alerts() if request is not None else Wanted()
     with attended(run_dir, settings, curation.name, wanted, quiet, PASSES) as (executor, show, watch):
         begun = show if settings.get("shard") is not None else _Once(show, on_start, run_dir)
@@ -169,7 +169,7 @@ def described(result: CurationResult) -> dict[str, Any]:
     about |= {**whole, "peak_bytes": max(result.peak_bytes, result.run.peak_bytes), "seconds": round(result.seconds, 3)}
     about["mb_per_s"] = round(about["read_bytes"] / 1e6 / result.seconds, 1) if result.seconds else 0.0
     about["prediction"] = {}  # of the last pass alone
-    return {**about, "drops": drops_of_run(result.run.ledger, os.path.join(local_of(result.output), "_tamis"))}
+    return {**about, "drops": drops_of_run(result.run.ledger, os.path.join(local_output_dir(result.output), "_tamis"))}
 
 
 def print_result(about: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Exit, echo
 from tamis.errors import TamisError
-from tamis.stores.homes import local_of
+from tamis.stores.run_locations import local_output_dir
 
 if TYPE_CHECKING:
     from tamis.backends.base import BaseExecutor
@@ -40,7 +40,7 @@ def perform(
     from tamis.signatures import accepted
 
     output = str(getattr(getattr(run, "__self__", None), "output_path", ""))
-    run_dir = os.path.join(local_of(output), "_tamis")
+    run_dir = os.path.join(local_output_dir(output), "_tamis")
     raised: dict[str, Any] = {}
     try:
         with attended(run_dir, settings, "deduplication", alerts or Wanted(), quiet or as_json) as (

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import tamis
 from tamis import files, secrets
 from tamis.errors import PipelineError, RunConflict, TamisError, UsageError
-from tamis.stores.homes import local_of, present
-from tamis.stores.options import parse_options, told_everywhere
+from tamis.stores.options import command_line_options, parse_options
+from tamis.stores.run_locations import fetch_run_dir, local_output_dir
 from tamis.stores.urls import absolute
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Request:
             "secrets": sorted(hidden),
             "modules": list(self.allow),
             "settings": {k: v for k, v in self.settings.items() if k in _kept()},
-            "storage": told_everywhere(),
+            "storage": command_line_options(),
         }
         files.write_json(os.path.join(run_dir, FILE), data, indent=1)
 
@@ -167,7 +167,7 @@ def load_saved(output: str) -> Saved:
     """
     from tamis.engine.run.output.directory import check_run_dir
 
-    output = present(output)
+    output = fetch_run_dir(output)
     path = os.path.join(output, "_tamis", FILE)
     check_run_dir(os.path.dirname(path))
     try:
@@ -296,7 +296,7 @@ def run_dir_of(pipeline: Pipeline, settings: dict[str, Any]) -> str:
         from tamis.engine.run.shard import Shard
 
         output = Shard.parse(str(settings["shard"])).place_in(output)
-    return os.path.join(local_of(output), "_tamis")
+    return os.path.join(local_output_dir(output), "_tamis")
 
 
 def file_source(stages: Sequence[Any], command: str) -> FilePartitioningStage:

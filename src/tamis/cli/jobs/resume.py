@@ -16,8 +16,8 @@ from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, Exit, echo
 from tamis.errors import RunConflict, UsageError
 from tamis.files import user_name
-from tamis.stores.homes import local_of
-from tamis.stores.options import told_everywhere, use_everywhere
+from tamis.stores.options import command_line_options, remember_for_all
+from tamis.stores.run_locations import local_output_dir
 from tamis.stores.urls import absolute, is_bucket
 
 
@@ -81,8 +81,8 @@ def find_request(
     if is_bucket(target):
         _check_named(saved, target)
         request = replace(request, modules_in=os.getcwd())
-    elif not told_everywhere() and saved.storage:
-        use_everywhere(saved.storage)
+    elif not command_line_options() and saved.storage:
+        remember_for_all(saved.storage)
     try:
         os.chdir(saved.cwd)  # relative paths in the recipe mean what they meant
     except OSError as exc:
@@ -118,7 +118,7 @@ def _check_named(saved: Saved, target: str) -> None:
                 f"{target} names {path}, which belongs to {user_name(owner)}, and whoever can write to the bucket may have named it; "
                 f"if you trust it, run the recipe itself: tamis run {shlex.quote(saved.request.recipe)}"
             )
-    if saved.storage and not told_everywhere():
+    if saved.storage and not command_line_options():
         again = " ".join(f"--storage-option {shlex.quote(pair)}" for pair in saved.storage)
         raise UsageError(f"{target} was made with another way to reach s3://; if it is still right, add: {again}")
     sets = "".join(f" --set {shlex.quote(f'{k}={v}')}" for k, v in saved.request.overrides.items())
@@ -133,7 +133,7 @@ def in_place(request: Request, target: str) -> Request:
     """
     from tamis.engine.run.shard import NAME
 
-    home = os.path.realpath(os.path.join(local_of(target), "_tamis"))
+    home = os.path.realpath(os.path.join(local_output_dir(target), "_tamis"))
     place = _run_dir(request)
     name = NAME.fullmatch(os.path.basename(target.rstrip("/")))
     if os.path.realpath(place) != home and name is not None and "shard" not in request.settings:
@@ -151,4 +151,4 @@ def _run_dir(request: Request) -> str:
     found = request.workflow()
     if found is None:
         return run_dir_of(*request.build())
-    return os.path.join(local_of(str(getattr(found[0], "output_path", ""))), "_tamis")
+    return os.path.join(local_output_dir(str(getattr(found[0], "output_path", ""))), "_tamis")

@@ -119,9 +119,9 @@ class Parameter:
         if self.kind is Path and text.startswith("s3://"):
             if not isinstance(self.about, Argument):
                 raise Misuse(f"{what}: expected a folder of this machine, got {text}")
-            from tamis.stores.homes import present
+            from tamis.stores.run_locations import fetch_run_dir
 
-            return Path(present(text))
+            return Path(fetch_run_dir(text))
         if self.kind not in (int, float):
             return self.kind(text)
         low, high = (self.about.min, self.about.max) if isinstance(self.about, Option) else (None, None)

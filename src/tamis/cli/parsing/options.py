@@ -148,9 +148,9 @@ class Resuming(OptionGroup):
     def __post_init__(self) -> None:
         """Apply the requested storage options before the command opens anything."""
         if self.storage_option:
-            from tamis.stores.options import use_everywhere
+            from tamis.stores.options import remember_for_all
 
-            use_everywhere(self.storage_option)
+            remember_for_all(self.storage_option)
 
     def settings(self) -> dict[str, Any]:
         """Return the options given by the user that are settings of a run."""

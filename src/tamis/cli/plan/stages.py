@@ -41,7 +41,7 @@ from tamis.formats.input_files.listing import FileList
 from tamis.formats.input_files.skipped import skipped_lines
 from tamis.memory.budget import find_budget
 from tamis.sizes import format_size, parse_size
-from tamis.stores.homes import free_at, local_of
+from tamis.stores.run_locations import free_space, local_output_dir
 
 _PLAIN = ("jsonl", "json")  # kinds of files that are read without being handed on
 
@@ -174,13 +174,13 @@ def make_plan(
         cluster = asdict(cluster_figures(where.nodes, seconds, data.decoded_bytes, found.n_partitions))
         seconds = float(cluster["seconds"])
     row = shipped_table.text_sizing(data.decoded_bytes)
-    scratch = str(settings.get("scratch") or local_of(output))
+    scratch = str(settings.get("scratch") or local_output_dir(output))
     return Plan(
         n_files=data.n_files, kinds=data.kinds, input_bytes=data.input_bytes, decoded_bytes=data.decoded_bytes, output=output,
         budget_bytes=budget, smallest_budget_bytes=smallest,
         smallest_is_measured=bool(tried or known.past), fits=fits, n_workers=conditions.n_workers, block_bytes=found.block_bytes,
         n_partitions=found.n_partitions, peak_bytes=int(found.peak_bytes.expected), output_bytes=int(found.output_bytes.expected),
-        free_bytes=free_at(output) if where.is_here else None, scratch_free_bytes=free_at(scratch) if where.is_here else None,
+        free_bytes=free_space(output) if where.is_here else None, scratch_free_bytes=free_space(scratch) if where.is_here else None,
         seconds=round(seconds, 1), kept_share=round(tried.n_written / max(tried.measured.n_documents, 1), 4) if tried else None,
         probe_bytes=tried.measured.conditions.decoded_bytes if tried else 0,
         probe_documents=tried.measured.n_documents if tried else 0, basis=known.basis, machine=str(where), nodes=where.nodes,

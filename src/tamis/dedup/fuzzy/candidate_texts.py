@@ -25,8 +25,8 @@ from tamis.formats.arrow.column_places import BatchPlaces
 from tamis.formats.compression import zstd
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.formats.scratch.stored_arrays import npy, read_into
-from tamis.stores.ahead import ahead
-from tamis.stores.scratch_files import exists, placed
+from tamis.stores.reading import prefetch
+from tamis.stores.scratch_files import exists, resolve
 from tamis.stores.urls import is_bucket
 from tamis.tasks import DocumentBatch
 
@@ -80,7 +80,7 @@ class InputTexts(StoredTexts):
         super().__init__()
         self._paths, self._numbers, self._field, self._mode = list(paths), numbers, field, mode
         self._read, self._read_offset, self._read_path = b"", 0, ""
-        places = placed(places)
+        places = resolve(places)
         self._file_of, self._offset = (_column(os.path.join(places, f"{n}.npy")) for n in ("file", "offset"))
         sizes = os.path.join(places, "record_bytes.npy")
         self._sizes = _column(sizes).astype(np.int64) if exists(sizes) else None
@@ -224,7 +224,7 @@ class Texts(StoredTexts):
             for k in range(a, b):
                 texts[order[k]] = data[starts[k] - starts[a] : ends[k] - starts[a]].tobytes()
 
-        for _ in ahead(read, itertools.pairwise(cuts), is_far=True):
+        for _ in prefetch(read, itertools.pairwise(cuts), is_remote=True):
             pass
         yield from ((self._paths[file], packed) for file, packed in zip(of.tolist(), texts, strict=True))
 

@@ -18,7 +18,7 @@ from tamis.dedup.sorting import sort_pairs
 from tamis.errors import FormatError, UsageError
 from tamis.formats.scratch.stored_arrays import NpyWriter, npy
 from tamis.stores.opening import open_input, read_at, state_of_open
-from tamis.stores.scratch_files import BucketFile, open_to_write, placed
+from tamis.stores.scratch_files import BucketFile, open_to_write, resolve
 
 if TYPE_CHECKING:
     from tamis.dedup.solver import SolverRun
@@ -45,7 +45,7 @@ def build_table(step: BuildIdTable, run: SolverRun) -> None:
 
 def build(records: Records, folder: str, room_bytes: int) -> int:
     """Sort the ids of a pass into a table; returns how many different ones there are."""
-    far = placed(folder)
+    far = resolve(folder)
     if far == folder:
         os.makedirs(folder, exist_ok=True)
     folder = far

@@ -17,7 +17,7 @@ from tamis.dedup.place_table import listed_rows
 from tamis.dedup.records import Array, Records
 from tamis.errors import UsageError
 from tamis.files import write_json
-from tamis.stores.scratch_files import placed
+from tamis.stores.scratch_files import resolve
 from tamis.stores.urls import absolute
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def append(step: AppendToIndex, run: SolverRun) -> None:
     """Add the documents that stay to an index, in place of what the same run added before."""
     path, run_id = step.path, run_name(step.output)
-    paths, removal = run.paths(), placed(run.path("removal"))
+    paths, removal = run.paths(), resolve(run.path("removal"))
     with locked(path):
         exists = os.path.exists(os.path.join(path, "index.json"))
         version = sketch_version(int(step.parameters.get("bands", 0)))

@@ -14,7 +14,7 @@ import numpy as np
 from tamis.dedup.records import runs_of
 from tamis.formats.arrow.column_places import BatchPlaces
 from tamis.formats.scratch.stored_arrays import StoredArray, read_into
-from tamis.stores.ahead import N_AHEAD, ahead
+from tamis.stores.reading import N_PREFETCH, prefetch
 from tamis.stores.urls import is_bucket
 
 Array = np.ndarray[Any, Any]
@@ -53,13 +53,13 @@ class UnitRecords:
         # As many bytes on their way as are asked for at once: where one batch has them all, nothing is read ahead of it.
         wanted = ((i, first) for i, run in enumerate(self._runs) for first in range(0, run.n_keys, most))
         largest = max((run.n_keys for run in self._runs), default=0)
-        yield from ahead(read, wanted, self._is_far and N_AHEAD * largest <= most)
+        yield from prefetch(read, wanted, self._is_far and N_PREFETCH * largest <= most)
 
     def documents(self, i: int) -> dict[str, Array]:
         """Return the facts of the documents of a batch; `bounds[k]:bounds[k + 1]` are the keys of document k."""
         run = self._runs[i]
         wanted = [*((name, run.n_documents) for name in FACTS), ("bounds", run.n_documents + 1)]
-        read = ahead(lambda one: _read(run, *one), wanted, self._is_far)
+        read = prefetch(lambda one: _read(run, *one), wanted, self._is_far)
         facts = dict(zip([name for name, _ in wanted], read, strict=True))
         return facts | {"bounds": facts["bounds"] // 8}
 

@@ -26,7 +26,7 @@ from tamis.dedup.lines.table import COLUMNS
 from tamis.dedup.place_table import PlaceTable
 from tamis.dedup.sorting import positions_in, runs, sort_pairs
 from tamis.formats.scratch.spilled import Spilled
-from tamis.stores.scratch_files import placed
+from tamis.stores.scratch_files import resolve
 from tamis.stores.urls import path_text
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ class _Marks:
 
 def _write_table(records: UnitRecords, marks: _Marks, folder: str, n_files: int) -> Summary:
     """Write the removal table, and return the counts that take a walk through all documents."""
-    if placed(folder) == folder:
+    if resolve(folder) == folder:
         shutil.rmtree(folder, ignore_errors=True)
     table, n_cuts = PlaceTable(folder, COLUMNS), 0
     units_of, cut_of = np.zeros(n_files, np.int64), np.zeros(n_files, np.int64)

@@ -22,7 +22,7 @@ from tamis.dedup.state import QUARANTINED, REPLAY_FOLDER, ReplayCounts
 from tamis.errors import FormatError
 from tamis.formats.jsonl.known_records import RECORD_HASH, DroppedWriter
 from tamis.formats.parquet import format as parquet
-from tamis.stores.scratch_files import open_to_write, placed
+from tamis.stores.scratch_files import open_to_write, resolve
 from tamis.stores.urls import path_text
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class _Table:
     def __init__(self, folder: str) -> None:
         self._places = PlaceTable(folder, _COLUMNS)
         self._folder, self._n, self._at = folder, 0, 0
-        self._values = open_to_write(placed(os.path.join(folder, "values.bin")))
+        self._values = open_to_write(resolve(os.path.join(folder, "values.bin")))
         self._reasons: dict[tuple[str, str], int] = {}
 
     def add(self, rows: pa.Table) -> None:
@@ -116,7 +116,7 @@ class _Table:
 
 
 def _write_reasons(folder: str, reasons: list[Any]) -> None:
-    with open_to_write(placed(os.path.join(folder, "reasons.json"))) as file:
+    with open_to_write(resolve(os.path.join(folder, "reasons.json"))) as file:
         file.write(json.dumps(reasons).encode())
 
 

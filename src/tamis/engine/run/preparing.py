@@ -68,7 +68,7 @@ class PreparedRun:
         self.job, self.inputs, self.settings, self.make_workers = job, inputs, settings, make_workers
         secrets.learn(*job.stages, job.source, job.reader, job.writer)
         options = (job.writer.write_kwargs or {}).get("storage_options") if job.writer is not None else None
-        stores.use(output, options, "write_kwargs: storage_options")
+        stores.remember(output, options, "write_kwargs: storage_options")
         self.progress = progress or (lambda _: None)
         self._has_progress = progress is not None
         self.dir = RunDir(output, settings.scratch)

@@ -37,7 +37,7 @@ from tamis.formats.schema.run_schema import NO_FIELDS
 from tamis.formats.table_block import TableBlock, row_bytes
 from tamis.formats.table_files import bad_text_rows
 from tamis.stores import opening as stores
-from tamis.stores.reading import again_if_damaged
+from tamis.stores.reading import retry_if_damaged
 from tamis.stores.urls import is_remote
 from tamis.tasks import DocumentBatch
 from tamis.tasks.columns.python_values import python_values
@@ -223,7 +223,7 @@ def _read_lines(pieces: list[Piece], keys: list[str], limits: ReadOptions, conte
             else:
                 shift = piece.base if piece.kind is Kind.BLOCK else 0
                 try:
-                    found = again_if_damaged(functools.partial(
+                    found = retry_if_damaged(functools.partial(
                         read_range,
                         file, piece.start - shift, min(piece.end, TO_END) - shift, limits.max_record_bytes, shift == 0,
                         _teller(limits, len(pieces), shift),

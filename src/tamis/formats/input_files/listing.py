@@ -17,7 +17,7 @@ from tamis.errors import RunConflict, UsageError
 from tamis.formats.input_files.searching import Search
 from tamis.formats.input_files.skipped import HIDDEN, OTHER_OUTPUT, OWN_OUTPUT, SkippedFiles, ends_in, skipped_lines
 from tamis.formats.registry import sidecars
-from tamis.stores.listing import find
+from tamis.stores.listing import list_input
 from tamis.stores.urls import is_remote, path_of
 
 _MAX_NAMED = 5
@@ -109,7 +109,7 @@ def _add_remote(
     if not is_remote(entry):
         scheme = entry.partition("://")[0]
         raise UsageError(f"{entry}: {scheme}:// is not read; expected a local path, s3:// or https://")
-    found = find(entry, lambda name: ends_in(name, accepted), leave_out, scratch)
+    found = list_input(entry, lambda name: ends_in(name, accepted), leave_out, scratch)
     for reason, urls in ((HIDDEN, found.hidden), (OWN_OUTPUT, found.own), (OTHER_OUTPUT, found.outputs)):
         for url in urls:
             files.skipped.add(reason, url)

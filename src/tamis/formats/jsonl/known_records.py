@@ -19,7 +19,7 @@ import numpy as np
 from tamis.errors import FormatError
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.formats.scratch.stored_arrays import npy, read_into
-from tamis.stores.scratch_files import open_to_write, placed
+from tamis.stores.scratch_files import open_to_write, resolve
 from tamis.tasks import DocumentBatch
 
 COLUMNS = ("record_bytes", "record_hi", "record_lo")
@@ -103,7 +103,7 @@ class DroppedWriter:
     def __init__(self, folder: str) -> None:
         os.makedirs(folder, exist_ok=True)
         self._folder = folder
-        self._path = placed(os.path.join(folder, f"{DROPPED}.bin"))
+        self._path = resolve(os.path.join(folder, f"{DROPPED}.bin"))
         self._file = open_to_write(self._path)
         self._runs: list[Run] = []
         self._at = 0

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tamis import files
 from tamis.errors import FormatError
 from tamis.formats.scratch.stored_arrays import read_into
-from tamis.stores.scratch_files import BucketFile, placed
+from tamis.stores.scratch_files import BucketFile, resolve
 from tamis.stores.urls import is_bucket
 
 WINDOW_BYTES = 64 << 20
@@ -33,7 +33,7 @@ class Spilled:
 
     def __init__(self, folder: str, fresh: bool = True, window_bytes: int = WINDOW_BYTES) -> None:
         self._folder, self._window_bytes = folder, window_bytes
-        far = placed(folder)
+        far = resolve(folder)
         self._far = far if is_bucket(far) else ""
         self._sent: dict[int, list[Piece]] = {}
         self._generation = 0

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from tamis._lazy import pa
 from tamis.errors import TamisError
 from tamis.observe.verdicts import input_paths, read_plan
-from tamis.stores.homes import home_of
 from tamis.stores.opening import open_arrow
+from tamis.stores.run_locations import default_local_dir
 from tamis.stores.urls import is_bucket, split_s3
 
 MAX_KEPT = 24
@@ -83,7 +83,7 @@ def outputs(folder: Path, suffix: str) -> list[str]:
     except (TamisError, KeyError, TypeError, AttributeError):
         places = set()
     for url in places:
-        if is_bucket(url) and home_of(url) == str(folder.parent):
+        if is_bucket(url) and default_local_dir(url) == str(folder.parent):
             return _in_bucket(url, suffix)
     return sorted(str(p) for p in folder.parent.glob(f"*{suffix}") if p.is_file())
 

@@ -403,10 +403,10 @@ def test_times_and_attempts_hold_for_s3(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_store_that_refuses_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tamis.stages.text.download import remote
-    from tamis.stores.s3 import Bucket, Refused
+    from tamis.stores.s3 import AccessDenied, Bucket
 
     def refuses(self: Bucket, key: str) -> None:
-        raise Refused("no rights")
+        raise AccessDenied("no rights")
 
     monkeypatch.setattr(Bucket, "head", refuses)
     with pytest.raises(DownloadError, match="access is refused: no rights") as caught:

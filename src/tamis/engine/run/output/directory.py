@@ -36,8 +36,8 @@ from tamis.engine.run.output.names import check_name
 from tamis.engine.run.output.retract import finish_retracting
 from tamis.engine.supervisor.coverage import Coverage
 from tamis.errors import RunConflict
-from tamis.stores import scratch_files, told_scratch
-from tamis.stores.homes import FETCHED, local_of
+from tamis.stores import scratch_files, scratch_references
+from tamis.stores.run_locations import FETCHED, local_output_dir
 from tamis.stores.urls import is_bucket
 
 NAME = "_tamis"
@@ -68,7 +68,7 @@ class RunDir(files.Closing):
         scratch_files.refuse_inside(output, scratch)
         self.remote = BucketOutput(output) if is_bucket(output) else None
         self.target = output if self.remote is None else self.remote.url  # as the user knows it
-        self.output = output = local_of(output)
+        self.output = output = local_output_dir(output)
         self.path = os.path.join(output, NAME)
         self.staged = os.path.join(self.path, "staged")
         self.quarantine = os.path.join(self.path, "quarantine")
@@ -166,15 +166,15 @@ class RunDir(files.Closing):
         """
         self._remove_scratch()
         if self._far_parent:
-            self.far = scratch_files.new_place(self._far_parent, "tamis-")
+            self.far = scratch_files.new_scratch_url(self._far_parent, "tamis-")
             self.write_json("scratch.json", {"far": self.far})  # first: what nobody knows of would stay
-            scratch_files.probe(self.far)
+            scratch_files.check_writable(self.far)
         if self._scratch_parent is None:
             files.own_folder(self.scratch, _ADVICE.format(path=self.path))
             return self.scratch
         files.check_scratch_parent(self._scratch_parent)
         self.scratch = files.unguessable(self._scratch_parent, "tamis-")
-        told_scratch.register(os.path.join(self.path, "scratch.json"), self.scratch)
+        scratch_references.register(os.path.join(self.path, "scratch.json"), self.scratch)
         try:
             os.mkdir(self.scratch, 0o700)
         except OSError as exc:
@@ -193,7 +193,7 @@ class RunDir(files.Closing):
         for folder in found:
             remove_own_folder(folder)
         # Else it stays known: the next call removes it.
-        told_scratch.remove_told(os.path.join(self.path, "scratch.json"))
+        scratch_references.remove_referenced_scratch(os.path.join(self.path, "scratch.json"))
 
     def close(self) -> None:
         if self._lock >= 0:
@@ -365,9 +365,9 @@ class RunDir(files.Closing):
         for name in _DONE:
             self.remove_json(name)
         if everything:  # before the files go that say where it lies; also of passes, whoever made them
-            told_scratch.remove_below(self.path)
+            scratch_references.remove_referenced_below(self.path)
         else:
-            told_scratch.remove_told(os.path.join(self.path, "scratch.json"))
+            scratch_references.remove_referenced_scratch(os.path.join(self.path, "scratch.json"))
         past_files: set[str] = set()
         with contextlib.suppress(RunConflict):
             for record in self.log.read():

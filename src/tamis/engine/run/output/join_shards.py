@@ -18,9 +18,9 @@ from tamis.engine.run.output.directory import RunDir, remove_own_folder
 from tamis.engine.run.output.names import check_name, folder_of
 from tamis.engine.run.shard import NAME, Shard
 from tamis.errors import RunConflict, UsageError
-from tamis.stores.homes import local_of
+from tamis.stores.run_locations import local_output_dir
 from tamis.stores.s3 import Bucket
-from tamis.stores.told_scratch import remove_below
+from tamis.stores.scratch_references import remove_referenced_below
 from tamis.stores.urls import is_bucket, split_s3
 
 _COPY_BYTES = 1 << 20
@@ -238,9 +238,9 @@ def drop_shards(base: str) -> None:
         if place.remote is not None:
             with place.open():
                 place.forget()
-        if remove_below(place.path):
+        if remove_referenced_below(place.path):
             remove_own_folder(place.path)
         with contextlib.suppress(OSError):  # somebody put something else there
             os.rmdir(place.output)
     with contextlib.suppress(OSError):  # of one pass: nothing else lies there
-        os.rmdir(local_of(base))
+        os.rmdir(local_output_dir(base))

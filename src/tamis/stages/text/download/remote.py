@@ -10,7 +10,7 @@ from tamis import files
 from tamis.errors import DownloadError, StoreError
 from tamis.stores.reading import Changed, Damaged
 from tamis.stores.retry import POLICY
-from tamis.stores.s3 import Bucket, Refused, S3Source
+from tamis.stores.s3 import AccessDenied, Bucket, S3Source
 from tamis.stores.urls import is_bucket, split_s3
 
 _BLOCK_BYTES = 8 << 20
@@ -23,7 +23,7 @@ def fetch_object(url: str, path: str, requester_pays: bool = False) -> int:
     bucket, note = Bucket(name, requester_pays), Path(path + ".from")
     try:
         found = bucket.head(key)
-    except Refused as exc:
+    except AccessDenied as exc:
         raise DownloadError(url, f"access is refused: {exc}") from exc
     except OSError as exc:
         raise DownloadError(url, f"no connection: {exc}") from exc

@@ -13,7 +13,7 @@ from tamis.stages.base import CompositeStage, ProcessingStage
 from tamis.stages.text.io.writer import ParquetWriter
 from tamis.stages.text.io.writer.files import output_path
 from tamis.stages.video.io.clip_files import ClipFilesStage
-from tamis.stores.homes import local_of
+from tamis.stores.run_locations import local_output_dir
 from tamis.tasks import DocumentBatch, FileGroupTask, Task
 
 _EMBEDDINGS = ("cosmos-embed1", "cosmos-embed1-224p", "cosmos-embed1-336p", "cosmos-embed1-448p")
@@ -94,7 +94,7 @@ class ClipWriterStage(CompositeStage[DocumentBatch, FileGroupTask]):
 
     def setup(self, worker_metadata: Any = None) -> None:
         """By hand: the folder is there before the first clip."""
-        os.makedirs(local_of(self.output_path), exist_ok=True)
+        os.makedirs(local_output_dir(self.output_path), exist_ok=True)
 
     def process(self, task: Task[Any]) -> Any:
         """By hand: write the files of some clips. The table is written by a run."""

@@ -12,7 +12,7 @@ from tamis.formats.warc.records import WarcFault, WarcRecord, WarcScanner
 from tamis.stages.notes import InputFault
 from tamis.stages.text.download.base.iterator import DocumentIterator
 from tamis.stores.opening import open_input
-from tamis.stores.options import check, use
+from tamis.stores.options import check, remember
 from tamis.stores.urls import is_bucket
 
 MAX_PAGE_BYTES = 64 << 20
@@ -69,5 +69,5 @@ class CommonCrawlWarcIterator(DocumentIterator):
         if "://" in path:
             if not is_bucket(path):
                 raise DownloadError(path, "expected a path, or a URL that begins with s3://", True)
-            use(path, self._storage_options, _OPTIONS)
+            remember(path, self._storage_options, _OPTIONS)
         return open_input(path)

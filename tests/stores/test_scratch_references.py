@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tamis.stores.told_scratch import register, remove_below, remove_told
+from tamis.stores.scratch_references import register, remove_referenced_below, remove_referenced_scratch
 
 
 def make(folder: Path) -> Path:
@@ -30,7 +30,7 @@ def test_scratch_goes_with_that_of_the_runs_whose_directories_lie_in_it(tmp_path
     blocks = make(tmp_path / "scratch" / f"tamis-{'b' * 16}")
     tell(work / "keys-0" / "_tamis", "scratch.json", path=blocks)
     told = tell(tmp_path / "out" / "_tamis" / "curation" / "0" / "_tamis", "work.json", path=work)
-    assert remove_below(str(tmp_path / "out"))
+    assert remove_referenced_below(str(tmp_path / "out"))
     assert not list((tmp_path / "scratch").iterdir())
     assert not told.exists()
 
@@ -42,7 +42,7 @@ def test_what_is_no_scratch_stays_whatever_a_file_says(tmp_path: Path) -> None:
         tell(tmp_path / "out" / str(i), "scratch.json", path=path)
     (tmp_path / "out" / "9").mkdir()
     (tmp_path / "out" / "9" / "work.json").write_text("[no JSON")
-    assert remove_below(str(tmp_path / "out"))
+    assert remove_referenced_below(str(tmp_path / "out"))
     assert (mine / "block").exists()
     assert (open_to_all / "block").exists()
 
@@ -50,7 +50,7 @@ def test_what_is_no_scratch_stays_whatever_a_file_says(tmp_path: Path) -> None:
 def test_scratch_that_names_itself_ends(tmp_path: Path) -> None:
     work = make(tmp_path / f"tamis-{'d' * 16}")
     tell(work / "_tamis", "scratch.json", path=work)
-    assert remove_below(str(work))
+    assert remove_referenced_below(str(work))
     assert not work.exists()
 
 
@@ -59,7 +59,7 @@ def test_scratch_of_any_depth_goes(tmp_path: Path) -> None:
     tell(tmp_path / "out" / "_tamis", "work.json", path=folders[0])
     for outer, inner in itertools.pairwise(folders):
         tell(outer / "pass" / "_tamis", "scratch.json", path=inner)
-    assert remove_below(str(tmp_path / "out"))
+    assert remove_referenced_below(str(tmp_path / "out"))
     assert not list((tmp_path / "scratch").iterdir())
 
 
@@ -76,12 +76,12 @@ def test_a_folder_that_is_still_written_to_stays_known(tmp_path: Path, monkeypat
         real(path, **options)
 
     monkeypatch.setattr(os, "rmdir", late)
-    assert not remove_told(str(pointer))
+    assert not remove_referenced_scratch(str(pointer))
     assert old.exists()
     register(str(pointer), str(new))
     make(new)
     monkeypatch.undo()
-    assert remove_told(str(pointer))
+    assert remove_referenced_scratch(str(pointer))
     assert not old.exists()
     assert not new.exists()
     assert not pointer.exists()
@@ -89,5 +89,5 @@ def test_a_folder_that_is_still_written_to_stays_known(tmp_path: Path, monkeypat
 
 def test_a_place_that_cannot_be_removed_stays_known(tmp_path: Path) -> None:
     told = tell(tmp_path / "_tamis", "work.json", far=f"s3://bucket/../tamis-{'e' * 16}")
-    assert not remove_below(str(tmp_path))
+    assert not remove_referenced_below(str(tmp_path))
     assert told.exists()

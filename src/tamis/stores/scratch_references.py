@@ -1,4 +1,5 @@
-"""Scratch that lies outside of the output (`--scratch`): files of run directories say where, in a folder or in a bucket. Here it is removed.
+"""Scratch that lies outside of the output (`--scratch`): files of run directories say where, in a folder or in a
+bucket. Here it is removed.
 
 Whoever removes a run directory removes what its files name first; nobody would know of it otherwise, and it would stay.
 """
@@ -30,18 +31,23 @@ def register(pointer: str, path: str) -> None:
     files.write_json(pointer, {"path": path, **({"left": left} if left else {})}, indent=1)
 
 
-def remove_below(folder: str, _above: frozenset[str] = frozenset()) -> bool:
-    """Remove what the run directories in a folder name. False where something could not be removed: the files that name that stay."""
+def remove_referenced_below(folder: str, _above: frozenset[str] = frozenset()) -> bool:
+    """Remove what the run directories in a folder name.
+
+    False where something could not be removed: the files that name that stay.
+    """
     pointers = [os.path.join(where, n) for where, _, names in os.walk(folder) for n in _FILES if n in names]
-    removed = [remove_told(pointer, _above) for pointer in pointers]
+    removed = [remove_referenced_scratch(pointer, _above) for pointer in pointers]
     return all(removed)
 
 
-def remove_told(pointer: str, _above: frozenset[str] = frozenset()) -> bool:
-    """Remove what one such file names, and the file; whatever it says, only what has the name of scratch and is this user's.
+def remove_referenced_scratch(pointer: str, _above: frozenset[str] = frozenset()) -> bool:
+    """Remove what one such file names, and the file.
 
-    False where something stays: a store refused, or a worker of a run that was killed a moment ago still writes there. The file then names
-    what is left, for the next call.
+    Whatever it says, only what has the name of scratch and is this user's.
+
+    False where something stays: a store refused, or a worker of a run that was killed a moment ago still writes there.
+    The file then names what is left, for the next call.
     """
     about = _read(pointer)
     left = [path for path in _paths(about) if not _remove_folder(path, _above)]
@@ -69,14 +75,16 @@ def _remove_folder(path: str, above: frozenset[str]) -> bool:
             return True
     except RunConflict:  # of others: it stays
         return True
-    if not remove_below(path, above | {path}):  # runs whose directories are in scratch themselves
+    if not remove_referenced_below(path, above | {path}):  # runs whose directories are in scratch themselves
         return False
     shutil.rmtree(path, ignore_errors=True)
     return not os.path.lexists(path)
 
 
 def _paths(about: dict[str, Any]) -> list[str]:
-    """Return the folders that a file names: of the run that wrote it last, and of those before that could not be removed."""
+    """Return the folders that a file names: of the run that wrote it last, and of those before that could not be
+    removed.
+    """
     left = about.get("left", [])
     named = [about.get("path", ""), *(left if isinstance(left, list) else [])]
     return list(dict.fromkeys(path for path in named if isinstance(path, str) and path))

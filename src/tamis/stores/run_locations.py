@@ -25,7 +25,7 @@ FETCHED = "fetched.json"  # of a run directory that was brought here to be looke
 _settled: dict[str, str] = {}
 
 
-def home_of(url: str) -> str:
+def default_local_dir(url: str) -> str:
     """Return the local folder that represents an output in a bucket.
 
     It is below $TAMIS_RUNS, or in this user's state directory.
@@ -40,17 +40,17 @@ def home_of(url: str) -> str:
     return os.path.join(os.path.abspath(base), f"{readable}-{key}")
 
 
-def settle(url: str, folder: str) -> None:
+def register_local_dir(url: str, folder: str) -> None:
     """Let `folder` represent an output in a bucket, in this process: that of a pass whose scratch is stored there."""
     _settled[output_url(url)] = folder
 
 
-def local_of(output: str) -> str:
+def local_output_dir(output: str) -> str:
     """Return the folder of an output on this machine: itself, or the one that represents a bucket's output."""
-    return (_settled.get(output_url(output)) or home_of(output)) if is_bucket(output) else output
+    return (_settled.get(output_url(output)) or default_local_dir(output)) if is_bucket(output) else output
 
 
-def free_at(path: str) -> int | None:
+def free_space(path: str) -> int | None:
     """Bytes that are free where something will lie, which need not be there yet; None in a bucket."""
     if is_bucket(path):
         return None
@@ -60,13 +60,13 @@ def free_at(path: str) -> int | None:
     return shutil.disk_usage(path).free
 
 
-def present(output: str) -> str:
-    """Return the same folder as `local_of`, with the run's files fetched from the bucket, to inspect a run.
+def fetch_run_dir(output: str) -> str:
+    """Return the same folder as `local_output_dir`, with the run's files fetched from the bucket, to inspect a run.
 
     They are fetched if this machine has nothing of the run, has an earlier state of what it fetched before, or
     started a run that another machine finished. Not while a run works here.
     """
-    folder = local_of(output)
+    folder = local_output_dir(output)
     if not is_bucket(output):
         return folder
     run = os.path.join(folder, _RUN)
