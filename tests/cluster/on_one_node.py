@@ -122,7 +122,7 @@ def main() -> None:
         with RayDataExecutor() as executor:
             found["ray_data"] = filtered(executor, "ray_data")
             assert executor._session is not None
-            found["ray_data does"] = executor._session.story()
+            found["ray_data does"] = executor._session.progress_text()
         words = ["--executor", "ray", "--address", client.address, "--memory", "1GB", "--quiet"]
         found["exact by command"] = command("dedup", "exact", "data", "by-command", *words)
         found["ray exact"] = survivors("by-command")
