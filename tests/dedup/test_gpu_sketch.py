@@ -117,8 +117,8 @@ def test_where_sketches_are_made_is_measured_and_told() -> None:
     assert (failed.backend, failed.why) == ("cpu", "the GPU cannot be used: Differs: keys of 3 documents")
     for error, kind, why in (
         ("MissingExtra: needs more", MissingExtra, r"--backend gpu .* pip install 'tamis\[gpu\]'"),
-        ("CompileException: no nvrtc", UsageError, "cannot be used: CompileException: no nvrtc; mend that, or use --backend cpu, or auto"),
-        ("", UsageError, "cannot be used: it told nothing"),
+        ("CompileException: no nvrtc", UsageError, "cannot be used: CompileException: no nvrtc; fix that, or use --backend cpu, or auto"),
+        ("", UsageError, "cannot be used: it reported nothing"),
     ):  # fmt: skip
         told_so = {"error": error} if error else {}
         with pytest.raises(kind, match=why):

@@ -59,7 +59,7 @@ def test_what_goes_does_not_depend_on_the_room_where_sets_are_thinned() -> None:
     ]
     for room_bytes in (1 << 20, 1):
         verifier = Verifier(Texts(texts), 0.3, 1, "word", 1, room_bytes)  # type: ignore[arg-type]
-        verifier.how["max_shingles"] = 1000
+        verifier.shingling["max_shingles"] = 1000
         length = np.array([len(t) for t in texts], np.int64)
         gone, _, _ = verify_components([verifier], np.arange(2, dtype=np.uint32), np.zeros(2, np.uint32), length)
         assert gone.tolist() == []
