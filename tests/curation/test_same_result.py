@@ -62,7 +62,7 @@ def curate(steps: list[Any], source: Path, output: Path, **settings: Any) -> Any
 
 
 def test_texts_are_compared_after_the_steps_that_make_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tamis.dedup.removal.exists", lambda path: True)  # as if the first pass were done
+    monkeypatch.setattr("tamis.dedup.stages.exists", lambda path: True)  # as if the first pass were done
     (tmp_path / "in.jsonl").write_text('{"text": "a"}\n')
     steps = CHAINS["a field that a modifier reads"]
     run = CurationRun(Curation(steps, str(tmp_path / "in.jsonl"), str(tmp_path / "out")), {}, None, InProcessExecutor())

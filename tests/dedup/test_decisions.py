@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tamis.dedup.decisions import DecisionFiles, place_ids
-from tamis.dedup.place_table import PlaceTable, rows_of_table
+from tamis.dedup.decisions import DecisionFiles, position_ids
+from tamis.dedup.position_table import PositionTable, rows_of_table
 
 
 @pytest.mark.parametrize("room_bytes", [1_000_000, 500, 100])
@@ -31,7 +31,7 @@ def test_decisions_come_back_by_document(tmp_path: Path, room_bytes: int) -> Non
 
 
 def test_places_are_found_by_file_and_range(tmp_path: Path) -> None:
-    table = PlaceTable(str(tmp_path), {"file": "<i4", "offset": "<i8", "more": "<f4"})
+    table = PositionTable(str(tmp_path), {"file": "<i4", "offset": "<i8", "more": "<f4"})
     table.add(file=np.array([0, 0, 2]), offset=np.array([10, 40, 0]), more=np.array([0.5, 0.25, 1]))
     table.add(file=np.array([2]), offset=np.array([70]), more=np.array([2.0]))
     table.close()
@@ -43,9 +43,9 @@ def test_places_are_found_by_file_and_range(tmp_path: Path) -> None:
 
 
 def test_a_table_of_nothing(tmp_path: Path) -> None:
-    PlaceTable(str(tmp_path), {"file": "<i4", "offset": "<i8"}).close()
+    PositionTable(str(tmp_path), {"file": "<i4", "offset": "<i8"}).close()
     assert rows_of_table(str(tmp_path), 0, np.array([0]), [])[0].tolist() == []
 
 
 def test_ids_are_those_of_add_id() -> None:
-    assert place_ids([0, 1234567], [5, 0]).to_pylist() == ["000000_5", "1234567_0"]
+    assert position_ids([0, 1234567], [5, 0]).to_pylist() == ["000000_5", "1234567_0"]

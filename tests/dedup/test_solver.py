@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from tamis.dedup.solver_task import DecideEqual, NamedStep, SolverTask
-from tamis.dedup.task_process import Surroundings, write_task
+from tamis.dedup.task_process import TaskEnvironment, write_task
 from tamis.memory.release import hygiene_env
 
 SRC = Path(__file__).parents[2] / "src"
@@ -33,7 +33,7 @@ def test_an_allocation_beyond_the_budget_fails() -> None:
 
 def test_a_budget_that_is_too_small_is_told_and_not_exceeded(tmp_path: Path) -> None:
     task = SolverTask([NamedStep.of(DecideEqual())], records=[], duplicates="", room_bytes=1 << 30)
-    write_task(str(tmp_path), Surroundings(budget_bytes=1), task)
+    write_task(str(tmp_path), TaskEnvironment(budget_bytes=1), task)
     code = (
         "import sys; from tamis.dedup import solver; from tamis.dedup.exact import solver as exact; import numpy as np\n"
         "exact.exact_duplicates = lambda *_: np.ones(200_000_000, np.uint8)\n"
@@ -46,6 +46,6 @@ def test_a_budget_that_is_too_small_is_told_and_not_exceeded(tmp_path: Path) -> 
 
 def test_an_unknown_step_is_an_error(tmp_path: Path) -> None:
     task = SolverTask([NamedStep("Guess", {})], records=[], duplicates="", room_bytes=1)
-    write_task(str(tmp_path), Surroundings(budget_bytes=10**10), task)
+    write_task(str(tmp_path), TaskEnvironment(budget_bytes=10**10), task)
     done = python("import sys; from tamis.dedup.solver import main; sys.exit(main(sys.argv[1:]))", str(tmp_path))
     assert (done.returncode, json.loads(done.stdout)["error"]) == (2, "deduplication: unknown step 'Guess'")

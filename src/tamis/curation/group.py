@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.curation.result import PassFacts, pass_facts
 from tamis.curation.steps import Deduplication
+from tamis.dedup.alarms import LossLimit
 from tamis.dedup.kinds import DedupKind
 from tamis.dedup.pass_runner import PassRunner, WorkflowSettings
 from tamis.dedup.passes import CurationStep, DedupResult, Passes
 from tamis.dedup.solver_task import CompareCandidates, WriteReplayTables
-from tamis.dedup.source_loss import LossLimit
 from tamis.dedup.state import QUARANTINED, REPLAY_FOLDER, Summary
 from tamis.dedup.workflow import Host, Workflow
 from tamis.engine.run.run_result import RunResult

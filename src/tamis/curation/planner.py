@@ -39,7 +39,7 @@ class StepFacts:
 
 
 @dataclass(frozen=True)
-class Group:
+class DecisionGroup:
     """Deduplications that are decided together: numbers of the steps that run before them and were not run yet, and their own.
 
     `text_makers`: numbers of the earlier steps that made the texts they compare; none where these are the texts of the input.
@@ -56,7 +56,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Pass:
+class PlannedPass:
     """One pass over the input. `runs`: steps done for the first time; `remembers`: from tables; `redoes`: done again."""
 
     name: str
@@ -73,9 +73,9 @@ class Pass:
 class CurationPlan:
     """`groups`, then what is left for the last pass (`last`, numbers of steps). `passes` says the same in words."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[DecisionGroup, ...]
     last: tuple[int, ...]
-    passes: tuple[Pass, ...] = ()
+    passes: tuple[PlannedPass, ...] = ()
     remarks: tuple[str, ...] = ()
 
     @property
@@ -95,7 +95,7 @@ def make_plan(steps: Sequence[StepFacts], plain_texts: bool = True, counts_sourc
     (2, (1, 2))
     """
     groups, last = _grouped(steps)
-    passes: list[Pass] = []
+    passes: list[PlannedPass] = []
     done: list[int] = []
 
     def names(numbers: Iterable[int]) -> tuple[str, ...]:
@@ -108,7 +108,7 @@ def make_plan(steps: Sequence[StepFacts], plain_texts: bool = True, counts_sourc
         """
         again = [i for i in done if steps[i].kind in _DONE_AGAIN]
         remembered = names(i for i in done if i not in again)
-        passes.append(Pass(name, "the input", names(runs), remembered, names(again), writes, holds, why))
+        passes.append(PlannedPass(name, "the input", names(runs), remembered, names(again), writes, holds, why))
 
     for group in groups:
         decided, dedup = names(group.decides), steps[group.decides[-1]]
@@ -122,7 +122,7 @@ def make_plan(steps: Sequence[StepFacts], plain_texts: bool = True, counts_sourc
             why = f"the texts that {dedup.name} compares are those that {', '.join(changed)} made"
             why = why if changed else "compressed and Parquet input cannot be read by place"
             writes = "the texts of candidates, compressed"
-            passes.append(Pass(f"texts for {dedup.name}", "the input", redoes=changed, writes=writes, why=why))
+            passes.append(PlannedPass(f"texts for {dedup.name}", "the input", redoes=changed, writes=writes, why=why))
         done += group.decides
     if counts_sources:
         why = "which documents max_documents chooses depends on all that are left"
@@ -135,9 +135,9 @@ def make_plan(steps: Sequence[StepFacts], plain_texts: bool = True, counts_sourc
     return CurationPlan(groups, last, tuple(passes), remarks)
 
 
-def _grouped(steps: Sequence[StepFacts]) -> tuple[tuple[Group, ...], tuple[int, ...]]:
+def _grouped(steps: Sequence[StepFacts]) -> tuple[tuple[DecisionGroup, ...], tuple[int, ...]]:
     """Deduplications in the groups that are decided together, and the numbers of the steps behind the last of them."""
-    groups: list[Group] = []
+    groups: list[DecisionGroup] = []
     before: list[int] = []
     for i, step in enumerate(steps):
         if step.kind not in KINDS:
@@ -148,9 +148,9 @@ def _grouped(steps: Sequence[StepFacts]) -> tuple[tuple[Group, ...], tuple[int, 
             step.joins and not before and earlier is not None
             and len(earlier.decides) == 1 and steps[earlier.decides[0]].kind == KINDS[step.kind].decided_with
         ):  # fmt: skip
-            groups[-1] = Group(earlier.before, (*earlier.decides, i), earlier.text_makers)
+            groups[-1] = DecisionGroup(earlier.before, (*earlier.decides, i), earlier.text_makers)
         else:
-            groups.append(Group(tuple(before), (i,), _text_makers(steps, i)))
+            groups.append(DecisionGroup(tuple(before), (i,), _text_makers(steps, i)))
         before = []
     return tuple(groups), tuple(before)
 
@@ -177,7 +177,7 @@ def _text_makers(steps: Sequence[StepFacts], deciding: int) -> tuple[int, ...]:
     return tuple(reversed(found))
 
 
-def _remarks(step: StepFacts, passes: Sequence[Pass]) -> Iterator[str]:
+def _remarks(step: StepFacts, passes: Sequence[PlannedPass]) -> Iterator[str]:
     """Yield remarks on a step that later passes run again."""
     if step.keeps:
         yield (

@@ -60,7 +60,7 @@ class Replay:
     def text_stages(self, candidates: str, text_makers: Sequence[int]) -> Stages:
         """Return the stages of the pass that collects the texts of candidates.
 
-        It reads these documents alone, and applies the steps that produced their texts (`Group.text_makers`).
+        It reads these documents alone, and applies the steps that produced their texts (`DecisionGroup.text_makers`).
         """
         cuts: dict[int, ProcessingStage[Any, Any]] = {}  # what a deduplication did, by the number of its step
         at = 0

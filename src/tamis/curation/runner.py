@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tamis import files
 from tamis.backends.alerting import summary_of
-from tamis.curation.describe import Describe
+from tamis.curation.card import Describe
 from tamis.curation.group import Group
 from tamis.curation.mixing import Draw, Mix
 from tamis.curation.output import drop_card, finish_output, forget_output, tidy_output
@@ -28,7 +28,7 @@ from tamis.curation.steps import Deduplication
 from tamis.dedup import state
 from tamis.dedup.output_directory import OutputDirectory
 from tamis.dedup.pass_runner import PassRunner, PassSession, WorkflowInput, WorkflowSettings
-from tamis.dedup.record_writer import RecordWriter
+from tamis.dedup.stages import RecordWriter
 from tamis.dedup.state import Summary
 from tamis.engine.job import make_job
 from tamis.engine.run.identity import describe_job, differences
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 _FORKED = [
     "tamis.dedup.solver",
-    "tamis.dedup.removal",
+    "tamis.dedup.stages",
     "tamis.dedup.replay_tables.stages",
     "tamis.curation.scores",
     "tamis.curation.share_of_source",

@@ -14,7 +14,7 @@ import numpy as np
 
 from tamis import files
 from tamis.curation.state import ScoresTask
-from tamis.dedup.place_table import PlaceTable, rows_of_table
+from tamis.dedup.position_table import PositionTable, rows_of_table
 from tamis.dedup.replay_tables.tables import in_input_order
 from tamis.dedup.task_process import perform_task
 from tamis.formats.scratch.score_file import ScoreTable, encode_scores, read_scores
@@ -26,7 +26,7 @@ def keep_scores(folder: str, task: ScoresTask) -> None:
     """Write the scores of documents that the last pass wrote into its run directory."""
     gone = os.path.join(folder, "gone")
     shutil.rmtree(gone, ignore_errors=True)
-    table = PlaceTable(gone, {"file": "<i4", "offset": "<i8"})
+    table = PositionTable(gone, {"file": "<i4", "offset": "<i8"})
     for rows in in_input_order(os.path.join(task.run_dir, "verdicts"), ["file", "offset"]):
         table.add(file=rows["file"].to_numpy(), offset=rows["offset"].to_numpy())
     table.close()

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from tamis.dedup.kinds import EXACT, FUZZY, LINES, DedupKind
 from tamis.dedup.normalization import check_mode
-from tamis.dedup.removal import RemoveDuplicates
+from tamis.dedup.stages import RemoveDuplicates
 from tamis.dedup.workflows import load_workflow
 from tamis.stages.base import ProcessingStage
 

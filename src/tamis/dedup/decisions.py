@@ -21,13 +21,14 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tamis import files
-from tamis.dedup.place_table import PlaceTable
+from tamis.dedup.position_table import PositionTable
 from tamis.dedup.records import Records
 from tamis.formats.scratch.spilled import Spilled
 from tamis.stores.urls import path_text
 
 _CHUNK = 1 << 18
 _ROW = np.dtype([("number", "<u4"), ("kept", "<u4"), ("similarity", "<f4"), ("size", "<u4")])
+LARGE = 1 << 20  # groups above this size are counted as if they had it
 BYTES_PER_DECISION = 160  # of one range while it is sorted and its places are looked up
 
 
@@ -84,7 +85,7 @@ class DecisionFiles:
 def write_tables(found: DecisionFiles, records: Records, removal: str, duplicates: str, paths: Sequence[str]) -> None:
     """Write the removal and the duplicates table: positions of the removed documents and of those kept instead."""
     columns = {"file": "<i4", "offset": "<i8", "kept_file": "<i4", "kept_offset": "<i8", "similarity": "<f4"}
-    table = PlaceTable(removal, columns)
+    table = PositionTable(removal, columns)
     os.makedirs(duplicates, exist_ok=True)
     names = pa.array([path_text(p) for p in paths], pa.large_string())
     n_written = 0
@@ -104,13 +105,13 @@ def write_tables(found: DecisionFiles, records: Records, removal: str, duplicate
     table.close()
 
 
-def write_places(numbers: Any, records: Records, folder: str) -> None:
+def write_positions(numbers: Any, records: Records, folder: str) -> None:
     """Write a table of positions alone for documents given by arrays of ascending numbers.
 
     It also has the lengths of the records where they are known.
     """
     columns = {"file": "<i4", "offset": "<i8"} | ({"record_bytes": "<u4"} if records.have("record_bytes") else {})
-    table = PlaceTable(folder, columns)
+    table = PositionTable(folder, columns)
     for part in numbers:
         table.add(**records.gather(list(columns), part))
     table.close()
@@ -119,8 +120,8 @@ def write_places(numbers: Any, records: Records, folder: str) -> None:
 def _write_duplicates(rows: dict[str, NDArray[Any]], names: pa.Array, path: str) -> None:
     table = pa.table(
         {
-            "id": place_ids(rows["file"], rows["offset"]),
-            "kept_id": place_ids(rows["kept_file"], rows["kept_offset"]),
+            "id": position_ids(rows["file"], rows["offset"]),
+            "kept_id": position_ids(rows["kept_file"], rows["kept_offset"]),
             "similarity": pa.array(rows["similarity"]),
             "group_size": pa.array(rows["group_size"]),
             "path": names.take(pa.array(rows["file"])).dictionary_encode(),
@@ -136,9 +137,23 @@ def write_table(path: str, table: pa.Table) -> None:
         pq.write_table(table, file, compression="zstd")
 
 
-def place_ids(files: Any, offsets: Any) -> pa.Array:
+def position_ids(files: Any, offsets: Any) -> pa.Array:
     """Return the ids that AddId assigns: the number of the file, at least six digits, and the offset."""
     number = pc.utf8_lpad(pa.array(np.array(files)).cast(pa.large_string()), width=6, padding="0")
     return pc.binary_join_element_wise(
         number, pa.array(np.array(offsets)).cast(pa.large_string()), pa.scalar("_", pa.large_string())
     )
+
+
+def histogram(by_size: Any) -> dict[str, int]:
+    """Count the groups that have 2, 3-4, 5-8, ... members; `by_size[n]` groups have n.
+
+    >>> histogram([0, 0, 3, 1, 2, 0, 1])
+    {'2': 3, '3-4': 3, '5-8': 1}
+    """
+    found: dict[str, int] = {}
+    low = high = 2
+    while low < len(by_size):
+        found[str(low) if low == high else f"{low}-{high}"] = int(sum(by_size[low : high + 1]))
+        low, high = high + 1, high * 2
+    return found

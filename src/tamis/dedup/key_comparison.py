@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.range_passes import ranges
 from tamis.dedup.range_passes.passes import Spreading
-from tamis.dedup.record_writer import RecordWriter
-from tamis.dedup.removal import RemoveDuplicates
-from tamis.dedup.solver_task import CompareCandidates, DecideEqual, FindCandidates, LinkBands, RangeResults, Step
+from tamis.dedup.solver_task import CompareCandidates, DecideEqual, FindCandidates, LinkBands, RangeResults, SolverStep
+from tamis.dedup.stages import RecordWriter, RemoveDuplicates
 from tamis.dedup.state import BandChoice, FirstPass, LinkedPass, RangeRoom, SolverRoom, Summary
 from tamis.engine.run.run_result import RunResult
 from tamis.errors import ConservationError, WorkerError
@@ -107,19 +106,19 @@ class KeyComparison:
                 workflow.work.drop(f"keys-{i}")
         return first
 
-    def _steps_after(self, workflow: Workflow, files: list[str], bands: list[int], is_last: bool) -> list[Step]:
+    def _steps_after(self, workflow: Workflow, files: list[str], bands: list[int], is_last: bool) -> list[SolverStep]:
         """Return the steps of the solver after a pass that made the keys of these bands."""
         decision = workflow.passes.decision
         assert decision is not None
         if not bands:
             return [decision]
-        steps: list[Step] = [LinkBands(files, bands)]
+        steps: list[SolverStep] = [LinkBands(files, bands)]
         if is_last:
             steps += [FindCandidates()] if self._needs_texts(workflow) else [FindCandidates(), decision]
         return steps
 
     def _look_at_ranges(
-        self, workflow: Workflow, steps: list[Step], i: int, first: list[str], paths: list[str], bands: list[int]
+        self, workflow: Workflow, steps: list[SolverStep], i: int, first: list[str], paths: list[str], bands: list[int]
     ) -> RangeResults | None:
         """Have ranges of keys looked at by all workers of a cluster, where one process would be the bottleneck."""
         state, settings, runner = workflow.work.state, workflow.settings, workflow.runner

@@ -121,7 +121,7 @@ def record_batch(batch: DocumentBatch, columns: dict[str, Words]) -> DocumentBat
     return batch.select(list(columns))
 
 
-def place_columns(batch: DocumentBatch) -> dict[str, Words]:
+def position_columns(batch: DocumentBatch) -> dict[str, Words]:
     file, offset = batch.places()
     if len(file) and int(file.min()) < 0:
         raise PipelineError(

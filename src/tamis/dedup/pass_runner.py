@@ -15,7 +15,7 @@ from typing import Any
 from tamis.backends.alerting import OFF, alerted
 from tamis.backends.passes import execute_pass
 from tamis.backends.warm_process import WarmProcess
-from tamis.dedup.task_process import Surroundings, run_task, write_task
+from tamis.dedup.task_process import TaskEnvironment, run_task, write_task
 from tamis.engine.job import make_job
 from tamis.engine.run.input_identity import InputGuard
 from tamis.engine.run.inputs import find_inputs
@@ -210,5 +210,5 @@ class PassRunner:
         self, folder: str, task: Any, module: str, progress: Progress | None = None, bucket_url: str = ""
     ) -> None:
         """Run the `main` of a module between passes, in a process of its own, under the budget (task_process.py)."""
-        write_task(folder, Surroundings(self.settings.budget_bytes(), bucket_url), task)
+        write_task(folder, TaskEnvironment(self.settings.budget_bytes(), bucket_url), task)
         run_task(folder, self.session.warm_process, progress or self.progress, module)

@@ -13,7 +13,7 @@ from tamis.stages.io import Writer
 
 if TYPE_CHECKING:
     from tamis.dedup.nemo_compat.id_files import IdFiles
-    from tamis.dedup.solver_task import Step
+    from tamis.dedup.solver_task import SolverStep
     from tamis.dedup.state import Summary
 
 KeyPass = tuple[ProcessingStage[Any, Any], list[int]]
@@ -33,7 +33,7 @@ class Passes:
     source: Callable[[], ProcessingStage[Any, Any]]
     keys: list[KeyPass]
     output: str
-    decision: Step | None
+    decision: SolverStep | None
     writer: Callable[[], Writer] | None  # None: nothing is removed
     kind: DedupKind | None = None
     texts: Callable[[str], ProcessingStage[Any, Any]] | None = None
@@ -76,7 +76,7 @@ class CurationStep:
 
     output: str
     before: Callable[[str], list[ProcessingStage[Any, Any]]]
-    first_steps: list[Step] = field(default_factory=list)
+    first_steps: list[SolverStep] = field(default_factory=list)
     is_as_read: bool = True
 
 

@@ -32,7 +32,7 @@ _FEW_ROWS = 1024  # are read whole
 
 
 @dataclass(frozen=True)
-class _Run:
+class _RecordBatch:
     """One record batch: where its columns lie."""
 
     path: str
@@ -57,7 +57,7 @@ class Records:
                 "input, and compare the second part with the first by --against"
             )
 
-    def _run_of(self, batch: BatchPlaces, first: tuple[int, int]) -> _Run:
+    def _run_of(self, batch: BatchPlaces, first: tuple[int, int]) -> _RecordBatch:
         for name, kind in batch.types.items():
             stored = numpy_type(kind)
             if self.types.setdefault(name, stored) != stored:
@@ -65,7 +65,9 @@ class Records:
                     f"{batch.path}: {name} takes {stored.itemsize} bytes here and {self.types[name].itemsize} elsewhere; embeddings "
                     "must be of one length in all documents"
                 )
-        return _Run(batch.path, batch.n_rows, {name: buffers[1][0] for name, buffers in batch.buffers.items()}, first)
+        return _RecordBatch(
+            batch.path, batch.n_rows, {name: buffers[1][0] for name, buffers in batch.buffers.items()}, first
+        )
 
     def write_known(self, folder: str) -> None:
         """Write the index of the columns that describe the records, so that a later pass need not search for them.
@@ -168,7 +170,7 @@ def runs_of(paths: Sequence[str], what: str, make: Callable[[BatchPlaces, tuple[
     return [run for _, run in sorted(found, key=lambda pair: pair[0])]
 
 
-def _read_keys(run: _Run, k: int, first: int, last: int) -> tuple[Array, Array]:
+def _read_keys(run: _RecordBatch, k: int, first: int, last: int) -> tuple[Array, Array]:
     key, row = np.empty(last - first, np.uint64), np.empty(last - first, np.uint32)
     begin, rows_at = run.offsets[f"key_{k}"] + first * key.itemsize, run.offsets[f"row_{k}"] + first * row.itemsize
     if is_bucket(run.path) and 0 <= rows_at - begin - key.nbytes <= _GAP:  # one request for both
@@ -180,7 +182,7 @@ def _read_keys(run: _Run, k: int, first: int, last: int) -> tuple[Array, Array]:
     return key, row
 
 
-def _read_near(run: _Run, k: int, part: tuple[int, int]) -> tuple[Array, Array] | None:
+def _read_near(run: _RecordBatch, k: int, part: tuple[int, int]) -> tuple[Array, Array] | None:
     """Return the keys around a small part, read only near their expected position.
 
     Keys are sorted hashes, so they are evenly distributed. None if the keys read do not reach beyond the part
@@ -207,7 +209,7 @@ def _slice(key: Array, row: Array, part: tuple[int, int]) -> tuple[int, int]:
     return a, b
 
 
-def _read_into(run: _Run, name: str, out: Array) -> None:
+def _read_into(run: _RecordBatch, name: str, out: Array) -> None:
     read_into(run.path, run.offsets[name], out)
 
 

@@ -14,19 +14,18 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from tamis.dedup.decisions import DecisionFiles, write_tables
-from tamis.dedup.group_sizes import LARGE, histogram
+from tamis.dedup.decisions import LARGE, DecisionFiles, histogram, write_tables
 from tamis.dedup.index.joint_records import JoinedRecords, decision_files, n_old, open_records, restore_ids
 from tamis.dedup.keys import NO_NUMBER
 from tamis.dedup.records import Records
-from tamis.dedup.solver_task import STEPS, SolverTask, Step
+from tamis.dedup.solver_task import STEPS, SolverStep, SolverTask
 from tamis.dedup.state import State, Summary
 from tamis.dedup.task_process import perform_task, report_share
 from tamis.engine.worker.blocks import check_file
 from tamis.files import write_json
 
 if TYPE_CHECKING:
-    Handler = Callable[[Step, "SolverRun"], None]
+    Handler = Callable[[SolverStep, "SolverRun"], None]
 
 _NO_FACTS: Mapping[str, str] = {}
 EQUAL_TABLE = "equal_removal"  # of equal documents, where they are decided apart
@@ -114,7 +113,7 @@ def solve(folder: str, task: SolverTask) -> None:
         _handler(type(step))(step, run)
 
 
-def _handler(kind: type[Step]) -> Handler:
+def _handler(kind: type[SolverStep]) -> Handler:
     module, _, name = STEPS[kind].partition(":")
     return cast("Handler", getattr(import_module(module), name))
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tamis.dedup.pass_runner import PassRunner
 from tamis.dedup.planning import check_room, solver_room
-from tamis.dedup.solver_task import NamedStep, SolverTask, Step
+from tamis.dedup.solver_task import NamedStep, SolverStep, SolverTask
 from tamis.dedup.state import IndexPins
 from tamis.dedup.work_directory import WorkDirectory
 from tamis.engine.run.run_result import RunResult
@@ -32,7 +32,7 @@ class SolverLauncher:
         self._unchecked.update(checks)
         return list(checks)
 
-    def solve(self, steps: Sequence[Step], records: Sequence[str]) -> None:
+    def solve(self, steps: Sequence[SolverStep], records: Sequence[str]) -> None:
         """Have these steps performed. `records`: the files of the first pass."""
         settings, room_bytes = self._runner.settings, self.room_bytes()
         check_room(settings.budget_bytes(), bool(self._work.bucket_url))

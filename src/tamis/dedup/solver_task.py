@@ -16,7 +16,7 @@ from tamis.errors import UsageError
 
 
 @dataclass(frozen=True)
-class Step:
+class SolverStep:
     """One step of the solver."""
 
     def files(self) -> list[str]:
@@ -33,7 +33,7 @@ class RangeResults:
 
 
 @dataclass(frozen=True)
-class DecideEqual(Step):
+class DecideEqual(SolverStep):
     """Keep one document of every group with equal hashes. `facts`: entries of the summary that are known beforehand."""
 
     keep_by: str | None = None
@@ -42,7 +42,7 @@ class DecideEqual(Step):
 
 
 @dataclass(frozen=True)
-class LinkBands(Step):
+class LinkBands(SolverStep):
     """Link documents that share a key of one of these bands; the first such step finds equal texts, too."""
 
     records: list[str]
@@ -54,12 +54,12 @@ class LinkBands(Step):
 
 
 @dataclass(frozen=True)
-class FindCandidates(Step):
+class FindCandidates(SolverStep):
     """List the components of linked documents, and the positions of the texts to be compared."""
 
 
 @dataclass(frozen=True)
-class CompareCandidates(Step):
+class CompareCandidates(SolverStep):
     """Decide the components: a document is removed against one that stays and that it resembles.
 
     `threshold` None: without comparing texts. `texts`: files with the texts of candidates; None: each is read from the input by its
@@ -83,7 +83,7 @@ class CompareCandidates(Step):
 
 
 @dataclass(frozen=True)
-class CutLines(Step):
+class CutLines(SolverStep):
     """Decide which lines or paragraphs are cut: all with `min_count` occurrences, but for the first one if `keep_first`."""
 
     min_count: int
@@ -91,7 +91,7 @@ class CutLines(Step):
 
 
 @dataclass(frozen=True)
-class CompareVectors(Step):
+class CompareVectors(SolverStep):
     """Cluster vectors, and keep one document of each group of similar ones within a cluster."""
 
     n_clusters: int | None
@@ -109,7 +109,7 @@ class CompareVectors(Step):
 
 
 @dataclass(frozen=True)
-class BuildIdTable(Step):
+class BuildIdTable(SolverStep):
     """Sort the hashes of listed ids into a table. `id_paths`: the files that list them."""
 
     field: str
@@ -117,7 +117,7 @@ class BuildIdTable(Step):
 
 
 @dataclass(frozen=True)
-class WriteReplayTables(Step):
+class WriteReplayTables(SolverStep):
     """Write tables of what the steps with these labels dropped, for later passes.
 
     `judges`: stages that make keys, whose quarantine holds for all passes.
@@ -128,7 +128,7 @@ class WriteReplayTables(Step):
 
 
 @dataclass(frozen=True)
-class AppendToIndex(Step):
+class AppendToIndex(SolverStep):
     """Add the documents that stay to an index. `input` and `output`: of the run that adds them."""
 
     path: str
@@ -138,7 +138,7 @@ class AppendToIndex(Step):
     output: str
 
 
-STEPS: Mapping[type[Step], str] = {
+STEPS: Mapping[type[SolverStep], str] = {
     DecideEqual: "tamis.dedup.exact.solver:decide_equal",
     LinkBands: "tamis.dedup.fuzzy.solver:link_bands",
     FindCandidates: "tamis.dedup.fuzzy.solver:list_candidates",
@@ -162,10 +162,10 @@ class NamedStep:
     parameters: dict[str, Any]
 
     @classmethod
-    def of(cls, step: Step) -> NamedStep:
+    def of(cls, step: SolverStep) -> NamedStep:
         return cls(type(step).__name__, wire.to_json(step))
 
-    def step(self) -> Step:
+    def step(self) -> SolverStep:
         """Return the step itself; raise UsageError if its type is not registered."""
         if self.name not in _TYPES:
             raise UsageError(f"deduplication: unknown step {self.name!r}")

@@ -31,7 +31,7 @@ _ERRORS: dict[int, type[TamisError]] = {4: BudgetError, 2: UsageError, 5: RunCon
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class TaskEnvironment:
     """What a task needs to know of its workflow. `bucket_url`: where large files of the folder are, if not in it."""
 
     budget_bytes: int
@@ -41,13 +41,13 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class _TaskFile:
-    surroundings: Surroundings
+    environment: TaskEnvironment
     task: dict[str, Any]
 
 
-def write_task(folder: str, surroundings: Surroundings, task: Any) -> None:
+def write_task(folder: str, environment: TaskEnvironment, task: Any) -> None:
     """Store a task (a dataclass) in its folder."""
-    write_json(_path(folder), state.to_dict(_TaskFile(surroundings, state.to_dict(task))))
+    write_json(_path(folder), state.to_dict(_TaskFile(environment, state.to_dict(task))))
 
 
 def _read_task(folder: str) -> _TaskFile:
@@ -110,13 +110,13 @@ def perform_task(arguments: Sequence[str], kind: type[T], work: Callable[[str, T
         # The driver, and the warm process that this one was forked from.
         others = _DRIVER_BYTES + (meter.pss(os.getppid()) or 0)
         stored = _read_task(folder)
-        surroundings = stored.surroundings
-        if surroundings.bucket_url:
-            options.restore(surroundings.stores)
+        environment = stored.environment
+        if environment.bucket_url:
+            options.restore(environment.stores)
             opening.warm()
-            scratch_files.map_folder(folder, surroundings.bucket_url)
+            scratch_files.map_folder(folder, environment.bucket_url)
         task = state.from_dict(kind, stored.task, _path(folder))
-        cap_memory(surroundings.budget_bytes - others)
+        cap_memory(environment.budget_bytes - others)
         work(folder, task)
     except TamisError as exc:
         return _refuse(str(exc), exc.exit_code)

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from tamis import files
 from tamis.backends.alerting import summary_of
 from tamis.dedup import state
+from tamis.dedup.alarms import LossLimit
 from tamis.dedup.expected import DedupExpectation
 from tamis.dedup.key_comparison import KeyComparison, key_pipeline
 from tamis.dedup.output_directory import OutputDirectory
@@ -33,7 +34,6 @@ from tamis.dedup.pass_runner import PassRunner, PassSession, WorkflowInput, Work
 from tamis.dedup.passes import DedupResult, Passes
 from tamis.dedup.solver_launcher import SolverLauncher
 from tamis.dedup.solver_task import AppendToIndex
-from tamis.dedup.source_loss import LossLimit
 from tamis.dedup.state import DedupRecord, FirstPass, IndexPins, Summary
 from tamis.dedup.work_directory import WorkDirectory
 from tamis.engine.ledger import Ledger
@@ -201,7 +201,7 @@ class Workflow:
             yield
             return
         keys = self.passes.keys or self.passes.keys_of(1)
-        modules, stages = ["tamis.dedup.solver", "tamis.dedup.removal"], [stage for stage, _ in keys]
+        modules, stages = ["tamis.dedup.solver", "tamis.dedup.stages"], [stage for stage, _ in keys]
         is_needed = self.output.read_record() is None
         with self.runner.session.processes(self.work.path, modules, stages, start=is_needed):
             yield

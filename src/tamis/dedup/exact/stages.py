@@ -61,9 +61,9 @@ class DocumentHashes(TextKeys):
             self.__dict__["_device"] = GpuHasher()
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        from tamis.dedup.keys import hash_columns, place_columns, record_batch
+        from tamis.dedup.keys import hash_columns, position_columns, record_batch
 
         written = batch.texts(self.text_field)
         texts = normalized(written, str(self.normalize_text))
         hashes = hash_columns(batch, written, texts, self.keep, self.keep_by, self._device)
-        return record_batch(batch, place_columns(batch) | hashes)
+        return record_batch(batch, position_columns(batch) | hashes)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamis import files
-from tamis.dedup.group_sizes import LARGE, histogram
+from tamis.dedup.decisions import LARGE, histogram
 from tamis.dedup.planning import BYTES_PER_KEY
 from tamis.dedup.records import Array, Records, parts_of
 from tamis.dedup.sorting import cuts_between, runs, sort_pairs

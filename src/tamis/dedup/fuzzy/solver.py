@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tamis.dedup.decisions import DecisionFiles, Decisions, write_places
+from tamis.dedup.decisions import DecisionFiles, Decisions, write_positions
 from tamis.dedup.exact.groups import exact_duplicates
 from tamis.dedup.fuzzy.bands import Linked, component_facts
 from tamis.dedup.index.joint_records import JoinedRecords, decision_files, n_old, similar_to_indexed, with_new
@@ -113,7 +113,7 @@ def find_candidates(folder: str, records: Records, room_bytes: int) -> Summary:
     np.save(os.path.join(folder, "candidates.npy"), numbers)
     step = max(1, room_bytes // BYTES_PER_CANDIDATE)
     slices = (numbers[a : a + step] for a in range(0, len(numbers), step))
-    write_places(slices, records, os.path.join(folder, "candidates"))
+    write_positions(slices, records, os.path.join(folder, "candidates"))
     return facts
 
 

@@ -96,11 +96,11 @@ class DocumentSketches(TextKeys):
         self._keys(pa.array(["one two three"], pa.large_string()))
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        from tamis.dedup.keys import hash_columns, place_columns, record_batch, sorted_keys
+        from tamis.dedup.keys import hash_columns, position_columns, record_batch, sorted_keys
 
         written = batch.texts(self.text_field)
         texts = normalized(written, str(self.normalize_text))
-        columns = place_columns(batch)
+        columns = position_columns(batch)
         if self.first == 0:
             columns |= hash_columns(batch, written, texts, self.keep, self.keep_by)
         keys, n_shingles = self._keys(texts)
@@ -137,8 +137,8 @@ class CandidateTexts(ProcessingStage[DocumentBatch, DocumentBatch]):
         self.normalize_text = check_mode(self.name, self.normalize_text)
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        from tamis.dedup.keys import place_columns, record_batch
-        from tamis.dedup.place_table import listed_rows
+        from tamis.dedup.keys import position_columns, record_batch
+        from tamis.dedup.position_table import listed_rows
         from tamis.formats.compression.zstd import Packer
 
         rows, _ = listed_rows(self.places, *batch.places())
@@ -146,5 +146,5 @@ class CandidateTexts(ProcessingStage[DocumentBatch, DocumentBatch]):
         texts = normalized(batch.texts(self.text_field), str(self.normalize_text))
         compress = Packer(level=1).pack
         packed = pa.array([compress((t or "").encode()) for t in texts.to_pylist()], pa.large_binary())
-        batch = record_batch(batch, place_columns(batch)).with_column("text", packed)
+        batch = record_batch(batch, position_columns(batch)).with_column("text", packed)
         return batch.select(["file", "offset", "text"])

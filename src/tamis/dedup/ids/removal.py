@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.ids.stages import IdHashes, NoneListed, RemoveListed
-from tamis.dedup.record_writer import RecordWriter
 from tamis.dedup.solver_task import BuildIdTable
+from tamis.dedup.stages import RecordWriter
 from tamis.dedup.state import FirstPass, Summary
 from tamis.errors import Incomplete, UsageError
 from tamis.files import read_json

@@ -138,7 +138,7 @@ class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         from tamis.dedup.ids.table import NOT_A_NAME
-        from tamis.dedup.keys import place_columns, record_batch, sorted_keys, text_hashes
+        from tamis.dedup.keys import position_columns, record_batch, sorted_keys, text_hashes
 
         column = batch.column(self.field) if self.field in batch.get_columns() else pa.nulls(batch.num_items)
         ids = id_texts(column) if self.numbers is None else self._place_texts(column)
@@ -152,14 +152,14 @@ class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
             self._check_places(ids, batch, length)
         key, row = sorted_keys(hi, length >= 0)
         columns = {"lo": lo, "length": length.astype(np.int64), "key_0": key, "row_0": row}
-        return record_batch(batch, place_columns(batch) | columns)
+        return record_batch(batch, position_columns(batch) | columns)
 
     def _place_texts(self, column: pa.Array) -> pa.Array | None:
         """Whole numbers as the ids by file and position of the same documents.
 
         Where the input has no such file, that of a file behind the last: the next (_UNKNOWN), or the one after it (_LEFT_OUT).
         """
-        from tamis.dedup.decisions import place_ids
+        from tamis.dedup.decisions import position_ids
         from tamis.tasks.columns.exact import stored
 
         column = stored(column)
@@ -170,7 +170,7 @@ class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
         known = (files >= 0) & (files < len(self._file_of))
         now = np.full(len(files), _UNKNOWN, np.int64)
         now[known] = self._file_of[files[known]]
-        texts = place_ids(np.where(now >= 0, now, len(self._files) - 1 - now), offsets)
+        texts = position_ids(np.where(now >= 0, now, len(self._files) - 1 - now), offsets)
         return pc.if_else(column.is_valid(), texts, pa.scalar(None, pa.large_string()))
 
     def _check_places(self, ids: pa.Array, batch: DocumentBatch, length: np.ndarray[Any, Any]) -> None:
@@ -240,11 +240,11 @@ class RemoveListed(_ById):
 
     def _ids(self, batch: DocumentBatch) -> pa.Array:
         if self.id_field is None:
-            from tamis.dedup.decisions import place_ids
-            from tamis.dedup.keys import place_columns
+            from tamis.dedup.decisions import position_ids
+            from tamis.dedup.keys import position_columns
 
-            places = place_columns(batch)
-            return place_ids(places["file"], places["offset"])
+            places = position_columns(batch)
+            return position_ids(places["file"], places["offset"])
         if self.id_field not in batch.get_columns():
             return pa.nulls(batch.num_items, pa.large_string())
         ids = id_texts(batch.column(self.id_field))

@@ -33,7 +33,7 @@ class ImageHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
         check_libraries()
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        from tamis.dedup.keys import place_columns, record_batch, sorted_keys
+        from tamis.dedup.keys import position_columns, record_batch, sorted_keys
 
         hashes: list[Any] = []
         for found in each(places(self.name, batch), _hash, _AT_ONCE, None):
@@ -51,7 +51,7 @@ class ImageHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
         if self.keep == "largest":
             rank = np.uint64(1 << 62) - length.astype(np.uint64)
         key, row = sorted_keys(hi, np.ones(len(numbers), bool))
-        columns = place_columns(batch) | {
+        columns = position_columns(batch) | {
             "hi": hi,
             "lo": lo,
             "length": length,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tamis.dedup.index.index import Entry, Index, check_parameters, locked, read_index, run_name
 from tamis.dedup.index.joint_records import TYPES, entry_records, sketch_version
 from tamis.dedup.keys import NO_ROW
-from tamis.dedup.place_table import listed_rows
+from tamis.dedup.position_table import listed_rows
 from tamis.dedup.records import Array, Records
 from tamis.errors import UsageError
 from tamis.files import write_json

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tamis.dedup.decisions import DecisionFiles, place_ids, write_table
+from tamis.dedup.decisions import DecisionFiles, position_ids, write_table
 from tamis.dedup.keys import NO_NUMBER
 from tamis.dedup.records import MAX_DOCUMENTS, Array, Records
 from tamis.dedup.sorting import cuts_between
@@ -255,6 +255,6 @@ def restore_ids(records: JoinedRecords, duplicates: str) -> int:
             n_rows += int(old.sum())
             ids[old, 0] -= starts[np.searchsorted(starts, ids[old, 0], side="right") - 1]
             at = table.column_names.index("kept_id")
-            table = table.set_column(at, "kept_id", place_ids(ids[:, 0], ids[:, 1]))
+            table = table.set_column(at, "kept_id", position_ids(ids[:, 0], ids[:, 1]))
             write_table(path, table)
     return n_rows

@@ -30,10 +30,10 @@ class SegmentRecords(ProcessingStage[DocumentBatch, DocumentBatch]):
     columns_in = ("document_id_field",)
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        from tamis.dedup.keys import place_columns, record_batch
+        from tamis.dedup.keys import position_columns, record_batch
         from tamis.formats.jsonl.encode import encode_jsonl
 
-        places = place_columns(batch)
+        places = position_columns(batch)
         key = self._keys(batch, places)
         order = np.argsort(key, kind="stable")
         batch = batch.take(order)
@@ -46,12 +46,12 @@ class SegmentRecords(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def _keys(self, batch: DocumentBatch, places: dict[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
         """64 bits of the id's text; what text it is matters only in that equal ids have the same."""
-        from tamis.dedup.decisions import place_ids
+        from tamis.dedup.decisions import position_ids
         from tamis.dedup.keys import text_hashes
         from tamis.tasks.columns.casting import widen
 
         hi, _, length = text_hashes(widen(batch.column(self.document_id_field), pa.large_string()))
-        alone = text_hashes(place_ids(places["file"], places["offset"]).cast(pa.large_string()))[0]
+        alone = text_hashes(position_ids(places["file"], places["offset"]).cast(pa.large_string()))[0]
         return np.where(length < 0, alone, hi)
 
 

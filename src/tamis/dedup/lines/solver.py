@@ -20,10 +20,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tamis.dedup.decisions import place_ids, write_table
+from tamis.dedup.decisions import position_ids, write_table
 from tamis.dedup.lines.records import UnitRecords
 from tamis.dedup.lines.table import COLUMNS
-from tamis.dedup.place_table import PlaceTable
+from tamis.dedup.position_table import PositionTable
 from tamis.dedup.sorting import positions_in, runs, sort_pairs
 from tamis.formats.scratch.spilled import Spilled
 from tamis.stores.scratch_files import resolve
@@ -232,7 +232,7 @@ def _write_table(records: UnitRecords, marks: _Marks, folder: str, n_files: int)
     """Write the removal table, and return the counts that take a walk through all documents."""
     if resolve(folder) == folder:
         shutil.rmtree(folder, ignore_errors=True)
-    table, n_cuts = PlaceTable(folder, COLUMNS), 0
+    table, n_cuts = PositionTable(folder, COLUMNS), 0
     units_of, cut_of = np.zeros(n_files, np.int64), np.zeros(n_files, np.int64)
     n_edited = n_units = n_without_text = 0
     for r, (first, last) in enumerate(itertools.pairwise(marks.runs)):
@@ -271,7 +271,7 @@ def _write_most(records: UnitRecords, found: Found, folder: str, paths: Sequence
     numbers = np.array([p[0] for p in places], np.int32)
     table = pa.table(
         {
-            "id": place_ids(numbers, np.array([p[1] for p in places], np.int64)),
+            "id": position_ids(numbers, np.array([p[1] for p in places], np.int64)),
             "unit": pa.array([p[2] for p in places], pa.uint32()),
             "n_occurrences": pa.array([n for n, _ in found.most], pa.int64()),
             "path": pa.array([path_text(paths[f]) for f in numbers], pa.large_string()),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tamis._lazy import np, pa, pc
 from tamis.dedup.normalization import MODES as TEXT_MODES
 from tamis.dedup.normalization import NORMALIZATION_VERSION
-from tamis.dedup.removal import ByPlace, without
+from tamis.dedup.stages import PositionTableStage, without
 from tamis.errors import UsageError, check_choice
 from tamis.sizes import check_integer
 from tamis.stages.base import ProcessingStage
@@ -48,7 +48,7 @@ class UnitHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
         check_count(self.name, "min_chars", self.min_chars, 1)
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        from tamis.dedup.keys import place_columns, record_batch
+        from tamis.dedup.keys import position_columns, record_batch
         from tamis.dedup.lines.keys import UnitKeys
         from tamis.dedup.lines.units import split_units
         from tamis.kernels.buffers import string_buffers
@@ -68,7 +68,7 @@ class UnitHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
             ends = np.append(np.flatnonzero(np.diff(units.row)), len(units.row) - 1)
             n_units[first : last + 1] = units.number[ends] + 1
         n_units[length < 0] = 0
-        columns = place_columns(batch) | {"length": length, "n_units": n_units}
+        columns = position_columns(batch) | {"length": length, "n_units": n_units}
         offsets = np.concatenate([[0], np.cumsum(n_keys)])
         records = record_batch(batch, columns)
         for name, values in (("keys", np.concatenate(keys)), ("numbers", np.concatenate(numbers))):
@@ -88,7 +88,7 @@ def check_count(where: str, name: str, value: Any, low: int) -> None:
 
 
 @dataclass(repr=False)
-class CutUnits(ByPlace):
+class CutUnits(PositionTableStage):
     """Cuts the units of a table (table.py) out of the texts. What is not cut stays as it is, byte for byte.
 
     A document of which fewer than `min_left_chars` characters are left (whitespace at the ends not counted) is dropped.

@@ -1,6 +1,6 @@
 """The table of what is cut: one row per document that changes, in the order of the input, and the numbers of its units. And cutting by it.
 
-A PlaceTable (place_table.py). `file`, `offset`: the place of the document; `first`, `end`: its numbers are cuts[first:end).
+A PositionTable (position_table.py). `file`, `offset`: the place of the document; `first`, `end`: its numbers are cuts[first:end).
 Written in pieces, read by range.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from tamis.dedup.lines.units import Units, split_units
-from tamis.dedup.place_table import rows_of_table
+from tamis.dedup.position_table import rows_of_table
 from tamis.formats.scratch.stored_arrays import npy
 from tamis.kernels.buffers import string_array, string_buffers
 from tamis.kernels.records.json_text import copy_spans

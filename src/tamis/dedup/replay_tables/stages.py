@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tamis._lazy import np
-from tamis.dedup.removal import ByPlace, without
+from tamis.dedup.stages import PositionTableStage, without
 from tamis.formats.scratch.stored_arrays import read_into
 from tamis.stages.base import DropRule
 from tamis.stores.opening import open_input
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(repr=False)
-class Remembered(ByPlace):
+class Remembered(PositionTableStage):
     """Drops what the stage of this name dropped in an earlier pass, for the same rules with the same values.
 
     `told`: the rules of that stage, for those who ask why. It is what `tamis why` and the report know of it.
@@ -71,7 +71,7 @@ class Remembered(ByPlace):
 
 
 @dataclass(repr=False)
-class SetAside(ByPlace):
+class SetAside(PositionTableStage):
     """Sets the documents aside on which a stage failed in an earlier pass, so that they go to quarantine here, too."""
 
     table: str
@@ -87,7 +87,7 @@ class SetAside(ByPlace):
 
 
 @dataclass(repr=False)
-class OnlyListed(ByPlace):
+class OnlyListed(PositionTableStage):
     """Keeps the documents of a table of places alone: for a pass that collects their texts."""
 
     table: str

@@ -2,7 +2,7 @@
 
 Made in the deciding process from the run directory of the pass: `verdicts/*.parquet` (one row per dropped document) and
 `quarantine/*.jsonl`. Documents that stayed take no room. Files of verdicts cover ranges of the input and rarely overlap; they are
-merged in the order of the input, so that no more is held than what a few of them hold. A table is a PlaceTable (place_table.py) with, for
+merged in the order of the input, so that no more is held than what a few of them hold. A table is a PositionTable (position_table.py) with, for
 each document, the number of its reason in reasons.json and where its measured value and its id lie in values.bin.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tamis.dedup.place_table import PlaceTable
+from tamis.dedup.position_table import PositionTable
 from tamis.dedup.state import QUARANTINED, REPLAY_FOLDER, ReplayCounts
 from tamis.errors import FormatError
 from tamis.formats.jsonl.known_records import RECORD_HASH, DroppedWriter
@@ -84,7 +84,7 @@ class _Table:
     """One stage's. Rows come in the order of the input."""
 
     def __init__(self, folder: str) -> None:
-        self._places = PlaceTable(folder, _COLUMNS)
+        self._places = PositionTable(folder, _COLUMNS)
         self._folder, self._n, self._at = folder, 0, 0
         self._values = open_to_write(resolve(os.path.join(folder, "values.bin")))
         self._reasons: dict[tuple[str, str], int] = {}
@@ -178,7 +178,7 @@ def _write_aside(quarantine: str, labels: Sequence[str], folder: str, paths: Seq
                     file = number.get(path_text(entry["file"]))
                     if entry["n"] and entry["stage"] in labels and file is not None:
                         found[file, int(entry["offset"])] = f"stage {entry['stage']!r}: {entry['reason']}"
-    table = PlaceTable(folder, {"file": "<i4", "offset": "<i8", "reason": "<u4"})
+    table = PositionTable(folder, {"file": "<i4", "offset": "<i8", "reason": "<u4"})
     places = sorted(found)
     if places:
         at = np.array(places, np.int64)

@@ -37,10 +37,10 @@ class DocumentVectors(ProcessingStage[DocumentBatch, DocumentBatch]):
         return ["data"], [self.embedding_field, *([self.rank_field] if self.rank_field else [])]
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        from tamis.dedup.keys import place_columns, record_batch
+        from tamis.dedup.keys import position_columns, record_batch
         from tamis.formats.jsonl.known_records import known_columns
 
-        places = place_columns(batch)
+        places = position_columns(batch)
         # A field that no document at all has is told before (engine/worker/fields.py); in some partition it may well be missing.
         there = self.embedding_field in batch.get_columns()
         column = batch.column(self.embedding_field) if there else pa.nulls(batch.num_items)

@@ -48,7 +48,7 @@ class AddPositionIds(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Adds the column of ids. `numbers`: those of the input files in the order of the run; None: 0, 1, ..."""
 
     numbers: list[int] | None = None
-    name: str = "place_ids"
+    name: str = "position_ids"
     columns_out = (CURATOR_DEDUP_ID_STR,)
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:

@@ -15,7 +15,7 @@ from tamis.stores.scratch_files import resolve
 Array = NDArray[Any]
 
 
-class PlaceTable:
+class PositionTable:
     """Columns as raw .npy files, written a piece at a time, in input order.
 
     `folder`: where it lies if scratch is local (stores/scratch_files.py says where else).

@@ -1,4 +1,4 @@
-"""Stages that look their documents up in a table of places (place_table.py); the one by which a deduplication removes."""
+"""Stages that all kinds of deduplication share: writing records of documents, and removing those that a table lists."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tamis._lazy import np
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
+from tamis.stages.text.io.writer import JsonlWriter
 from tamis.stores.scratch_files import exists
 from tamis.tasks import DocumentBatch
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 
-class ByPlace(ProcessingStage[DocumentBatch, DocumentBatch]):
+class PositionTableStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     """`table`: the folder of a table of places, which must be there when the stage is made."""
 
     table: str
@@ -28,7 +29,7 @@ class ByPlace(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def listed(self, batch: DocumentBatch, *wanted: str) -> tuple[Array, list[Array]]:
         """Rows of the batch that the table lists, and the wanted columns of these."""
-        from tamis.dedup.place_table import listed_rows
+        from tamis.dedup.position_table import listed_rows
 
         return listed_rows(self.table, *batch.places(), wanted)
 
@@ -41,7 +42,7 @@ def without(batch: DocumentBatch, rows: Array) -> DocumentBatch:
 
 
 @dataclass(repr=False)
-class RemoveDuplicates(ByPlace):
+class RemoveDuplicates(PositionTableStage):
     """Drops the documents of a removal table (tamis.dedup.decisions), each with the document it resembles as the reason.
 
     `paths` is a JSON file with the input files by number, to name the kept document; `threshold` is told with every verdict.
@@ -68,3 +69,16 @@ class RemoveDuplicates(ByPlace):
             limits = {"min_similarity": self.threshold} if self.threshold is not None else {}
             self._note_drops(batch.serial[gone], self.rule, values, limits)
         return without(batch, gone)
+
+
+@dataclass(repr=False)
+class RecordWriter(JsonlWriter):
+    """Writes the columns of a key stage, uncompressed, so that a later pass can read any part of a column."""
+
+    file_extension: str = "arrow"
+    name: str = "record_writer"
+    format = "columns"
+    is_reported = False  # one pass of several
+
+    def _check_format(self) -> None:
+        self.write_kwargs = {}
