@@ -269,11 +269,11 @@ def test_a_block_that_was_altered_ends_the_run_and_is_named(
 def test_keys_of_a_deduplication_that_were_altered_end_it_and_are_named(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "in" / "a.jsonl", documents(300)).parent
     made = RemoveExactDuplicates(str(tmp_path / "out"), str(source))
-    from tamis.dedup import held_output as module
+    from tamis.dedup import pass_runner
 
-    real, altered = module.decide, []
+    real, altered = pass_runner.run_task, []
 
-    def decide(folder: str, *rest: Any) -> Any:
+    def run_task(folder: str, *rest: Any) -> Any:
         (path,) = Path(folder).glob("keys-0/*.arrow")
         if not altered:
             altered.append(path.read_bytes())
@@ -283,9 +283,9 @@ def test_keys_of_a_deduplication_that_were_altered_end_it_and_are_named(tmp_path
         return real(folder, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "decide", decide)
+        patch.setattr(pass_runner, "run_task", run_task)
         with pytest.raises(TamisError, match=r"keys-0/.*\.arrow is not what was written to it"):
             made.run(memory="400MB", workers=1)
     (path,) = (tmp_path / "out" / "_tamis" / "dedup").glob("keys-0/*.arrow")
-    path.write_bytes(altered[0])  # mended, it goes on
+    path.write_bytes(altered[0])  # restored: the run is resumed
     assert made.run(memory="400MB", workers=1).n_documents == 300
