@@ -16,10 +16,10 @@ import zstandard
 
 from tamis.failures import (
     asked_bytes,
+    clear_frames,
     is_descriptor_failure,
     is_memory_failure,
     is_thread_failure,
-    let_go,
     reason_of,
 )
 from tamis.formats.compression import zstd
@@ -173,7 +173,7 @@ def test_what_failed_frames_held_is_let_go_and_the_traceback_stays() -> None:
         fails()
     exc = caught.value
     assert [r() is None for r in held] == [False, False]
-    let_go(exc)
+    clear_frames(exc)
     assert [r() is None for r in held] == [True, True]
     assert (is_memory_failure(exc), asked_bytes(exc)) == (True, 64)
     shown = "".join(traceback.format_exception(exc))

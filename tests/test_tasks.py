@@ -16,7 +16,7 @@ from tamis.formats.table_block import TableBlock
 from tamis.formats.whole_file import read_whole_file
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.tasks import ROW_ID, DocumentBatch, EmptyTask, FileGroupTask, Task
-from tamis.tasks.returned_data import adopt
+from tamis.tasks.returned_data import trace_returned
 
 
 class Records(TableBlock):
@@ -49,7 +49,7 @@ def lazy() -> tuple[DocumentBatch, Records]:
 def returned(data: Any, batch: DocumentBatch) -> DocumentBatch:
     """Return a batch as a user's stage would, with its lineage restored."""
     child = DocumentBatch("set", data)
-    adopt(child, [batch])
+    trace_returned(child, [batch])
     return child
 
 
@@ -291,7 +291,7 @@ def test_two_parents_of_one_block_are_told_apart_by_serial() -> None:
     batch, _ = lazy()
     left, right = batch.take(np.array([0, 1])), batch.take(np.array([2, 3]))
     child = DocumentBatch("set", pa.concat_tables([right.to_pyarrow(), left.to_pyarrow()]))
-    adopt(child, [left, right])
+    trace_returned(child, [left, right])
     assert child._rows is not None
     assert child._rows.tolist() == [2, 3, 0, 1]
     assert child._columns == {}

@@ -84,7 +84,7 @@ def reason_of(exc: BaseException) -> str:
     return (str(exc).strip() or type(exc).__name__).splitlines()[0]
 
 
-def let_go(exc: BaseException) -> None:
+def clear_frames(exc: BaseException) -> None:
     """Free what the frames that failed still hold, for who tells of a failed allocation: that takes memory, too."""
     for failed in _chain(exc):
         traceback.clear_frames(failed.__traceback__)

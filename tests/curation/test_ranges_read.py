@@ -16,7 +16,7 @@ from tamis.curation import Curation, ExactDuplicates, FuzzyDuplicates
 from tamis.dedup.workflow import Workflow
 from tamis.engine.worker import read as reading
 from tamis.errors import Incomplete
-from tamis.formats.jsonl import stretches
+from tamis.formats.jsonl import file_spans
 from tamis.stages.text.filters import ScoreFilter
 from tamis.stages.text.filters.has_text import HasText
 from tamis.stages.text.filters.heuristic import WordCountFilter
@@ -69,8 +69,8 @@ def test_the_same_with_and_without(
 ) -> None:
     source = write(tmp_path / "in")
     n_read: list[int] = []
-    read_at = stretches.read_at
-    monkeypatch.setattr(stretches, "read_at", lambda f, v, o: n_read.append(len(v)) or read_at(f, v, o))
+    read_at = file_spans.read_at
+    monkeypatch.setattr(file_spans, "read_at", lambda f, v, o: n_read.append(len(v)) or read_at(f, v, o))
     ranges = run(source, tmp_path / "ranges")
     assert {done for _, done in taken} == {
         True,
@@ -157,14 +157,14 @@ def test_a_file_that_cannot_be_read_in_the_last_pass_is_set_aside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = write(tmp_path / "in", 60)
-    read_at = stretches.read_at
+    read_at = file_spans.read_at
 
     def failing(file: Any, view: Any, offset: int) -> int:
         if str(file.name).endswith("2.jsonl"):
             raise OSError(errno.EIO, "Input/output error")
         return int(read_at(file, view, offset))
 
-    monkeypatch.setattr(stretches, "read_at", failing)
+    monkeypatch.setattr(file_spans, "read_at", failing)
     result = run(source, tmp_path / "out", quarantine_limit="50%")
     ledger = result.run.ledger
     assert ledger.records.n == ledger.written.n + ledger.n_dropped + ledger.quarantined.n

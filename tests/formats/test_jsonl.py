@@ -260,7 +260,7 @@ def test_literals_keep_quotes_and_name_missing_ones() -> None:
 
 def test_checked_records_are_the_same_and_their_fields_are_found_when_asked_for() -> None:
     data = np.frombuffer(b'{"id":1,"text":"a"}\n\n {"id":2,"text":"b\\n"}\r\n{"id":3}', np.uint8)
-    parsed, checked = JsonlBlock.parse(data), JsonlBlock.checked(data)
+    parsed, checked = JsonlBlock.parse(data), JsonlBlock.parse_valid(data)
     assert not checked.is_parsed
     assert (checked.n_rows, checked.n_blank, checked.bad) == (3, 1, [])
     assert [h.tolist() for h in checked.identity()] == [h.tolist() for h in parsed.identity()]
@@ -272,11 +272,11 @@ def test_checked_records_are_the_same_and_their_fields_are_found_when_asked_for(
 
 
 def test_records_that_are_not_valid_after_all_are_noticed() -> None:
-    plain = JsonlBlock.checked(np.frombuffer(b'{"a":1}\n[2]\n', np.uint8))
+    plain = JsonlBlock.parse_valid(np.frombuffer(b'{"a":1}\n[2]\n', np.uint8))
     assert (plain.n_rows, len(plain.bad)) == (1, 1)
-    large = JsonlBlock.checked(np.frombuffer(b'{"a":1}\n{"a":12345}\n', np.uint8), 8)
+    large = JsonlBlock.parse_valid(np.frombuffer(b'{"a":1}\n{"a":12345}\n', np.uint8), 8)
     assert (large.n_rows, large.bad) == (1, [(8, 19, "larger than max_record")])
-    broken = JsonlBlock.checked(np.frombuffer(b'{"a":1}\n{"a" 2}\n', np.uint8))
+    broken = JsonlBlock.parse_valid(np.frombuffer(b'{"a":1}\n{"a" 2}\n', np.uint8))
     assert broken.n_rows == 2
     with pytest.raises(FormatError, match="the input changed"):
         broken.column("a")

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis import InProcessExecutor, Pipeline
-from tamis.formats.schema.run_schema import present, presented
+from tamis.formats.schema.run_schema import output_schema, to_output_schema
 from tamis.stages.text.filters import ScoreFilter
 from tamis.stages.text.filters.heuristic import WordCountFilter
 from tamis.stages.text.io.reader import ParquetReader
@@ -72,13 +72,13 @@ def test_a_type_that_says_something_else_stays() -> None:
     model = pa.schema(
         [("b", pa.large_string()), ("c", pa.large_list(pa.int64())), ("a", pa.dictionary(pa.int8(), pa.string()))]
     )
-    found = presented(target, model)
+    found = output_schema(target, model)
     assert found == pa.schema(
         [("b", pa.int64()), ("c", pa.large_list(pa.int64())), ("a", pa.dictionary(pa.int32(), pa.string()))]
     )
     table = pa.table({"a": pa.array(["x", None], pa.large_string()), "b": [1, 2], "c": [[1], []]}, schema=target)
-    assert present(table, found).to_pylist() == [{"b": 1, "c": [1], "a": "x"}, {"b": 2, "c": [], "a": None}]
-    assert presented(target, None) is target
+    assert to_output_schema(table, found).to_pylist() == [{"b": 1, "c": [1], "a": "x"}, {"b": 2, "c": [], "a": None}]
+    assert output_schema(target, None) is target
     lists = pa.schema([("a", pa.list_(pa.large_string())), ("b", pa.list_(pa.int64()))])
     views = pa.schema([("a", pa.list_view(pa.string())), ("b", pa.large_list_view(pa.int64()))])
-    assert presented(lists, views).types == [pa.list_(pa.string()), pa.large_list(pa.int64())]
+    assert output_schema(lists, views).types == [pa.list_(pa.string()), pa.large_list(pa.int64())]

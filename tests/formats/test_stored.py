@@ -12,14 +12,14 @@ import pytest
 import tamis
 from tamis.errors import FormatError, StoreError
 from tamis.formats.arrow.column_places import batches_of
-from tamis.formats.scratch.stored_arrays import NpyWriter, StoredArray, npy, read_into
+from tamis.formats.scratch.stored_arrays import NpyWriter, StoredArray, open_npy, read_into
 
 
 def written(path: Path, values: np.ndarray) -> StoredArray:
     with NpyWriter(str(path), values.dtype.str) as writer:
         writer.append(values[:3])
         writer.append(values[3:])
-    return npy(str(path))
+    return open_npy(str(path))
 
 
 def test_what_was_written_in_pieces_is_read_by_range_and_by_numpy(tmp_path: Path) -> None:
@@ -49,14 +49,14 @@ def test_an_empty_array_and_rows_of_several_fields(tmp_path: Path) -> None:
     assert written(tmp_path / "a.npy", np.empty(0, np.int32)).read(0, 5).tolist() == []
     rows = np.array([(1, 5), (1, 9), (2, 0)], [("file", "<i4"), ("offset", "<i8")])
     np.save(tmp_path / "b.npy", rows)
-    assert npy(str(tmp_path / "b.npy")).search((1, 9), key=lambda row: (int(row["file"]), int(row["offset"]))) == 1
+    assert open_npy(str(tmp_path / "b.npy")).search((1, 9), key=lambda row: (int(row["file"]), int(row["offset"]))) == 1
 
 
 @pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"no such thing at all"])
 def test_a_damaged_column_is_said_by_name(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.npy").write_bytes(content)
     with pytest.raises(FormatError, match=r"a\.npy: not a column of a table"):
-        npy(str(tmp_path / "a.npy"))
+        open_npy(str(tmp_path / "a.npy"))
 
 
 def test_a_column_that_ends_early_is_said_by_name(tmp_path: Path) -> None:

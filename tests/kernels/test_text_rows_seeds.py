@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tamis.kernels import text_rows
-from tamis.tasks.columns.exact import replaced, taken
+from tamis.tasks.columns.exact import replace_where, take_or_null
 
 LETTERS = ["", "a", "ä", "日本", "\U0001f9c0", "x" * 15, "y" * 64, "z" * 700, "\x00", "ab\ncd"]
 
@@ -82,7 +82,7 @@ def test_rows_of_any_column_are_those_of_a_list(kind: pa.DataType) -> None:
         array = column(kind, values, rng)
         rows = rng.integers(-1, len(values), size=int(rng.integers(60))) if values else np.zeros(0, np.int64)
         rows = np.sort(rows) if rng.random() < 0.3 else rows
-        for take in (text_rows.take, taken):
+        for take in (text_rows.take, take_or_null):
             found = take(array, rows)
             found.validate(full=True)
             assert found.type == kind
@@ -99,7 +99,7 @@ def test_replaced_rows_of_any_column_are_those_of_a_list(kind: pa.DataType) -> N
         mask = rng.random(len(values)) < rng.random()
         new = [value(kind, rng) for _ in range(int(mask.sum()))]
         array, others = column(kind, values, rng), column(kind, new, rng)
-        found = replaced(array, mask, others)
+        found = replace_where(array, mask, others)
         found.validate(full=True)
         come = iter(new)
         assert plain(found) == [next(come) if is_new else v for v, is_new in zip(values, mask, strict=True)]

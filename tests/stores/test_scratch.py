@@ -25,7 +25,7 @@ from tamis.dedup.planning import check_room
 from tamis.engine.run.output.directory import RunDir
 from tamis.errors import BudgetError, StoreError, UsageError
 from tamis.formats.scratch.spilled import Spilled
-from tamis.formats.scratch.stored_arrays import NpyWriter, npy
+from tamis.formats.scratch.stored_arrays import NpyWriter, open_npy
 from tamis.stages.text.filters import ScoreFilter, WordCountFilter
 from tamis.stages.text.io import JsonlReader, JsonlWriter
 from tamis.stages.text.modifiers import Modify, UnicodeReformatter
@@ -103,7 +103,7 @@ def test_a_column_is_written_in_parts(far: str, s3: Any, bucket: str, monkeypatc
                 column.append(np.arange(first, min(first + 70_000, n)))
         (found,) = s3.list_objects_v2(Bucket=bucket, Prefix="tmp/tamis-1/column")["Contents"]
         assert found["Size"] == 128 + 8 * n
-    stored = npy(url)
+    stored = open_npy(url)
     assert (len(stored), stored[1_999_999], stored.search(777_777)) == (2_000_000, 1_999_999, 777_777)
     scratch_files.remove_tree(f"s3://{bucket}/tmp/tamis-1")
     assert (keys(s3, bucket), n_uploads(s3, bucket)) == ([], 0)

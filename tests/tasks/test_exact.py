@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 from tamis.tasks import NULL, OTHER, TEXT
 from tamis.tasks.columns.exact import (
+    cast_back,
     exact_array,
-    fitted,
     is_same,
     kinds_of,
-    replaced,
+    replace_where,
     same_values,
-    shown,
     texts_of_column,
+    to_computable,
     values_of,
 )
 from tamis.tasks.columns.json_type import JSON, json_column
@@ -85,9 +85,12 @@ def test_a_type_that_holds_them_all_or_json(given: list[Any], kind: str) -> None
 
 
 def test_the_form_that_users_compute_with() -> None:
-    assert shown(exact_array([1, 2.5])).equals(pa.array([1.0, 2.5]))
-    assert shown(exact_array([{"a": 1}, {"b": None}])).to_pylist() == [{"a": 1, "b": None}, {"a": None, "b": None}]
-    assert shown(exact_array([1, "a"])).to_pylist() == [1, "a"]
+    assert to_computable(exact_array([1, 2.5])).equals(pa.array([1.0, 2.5]))
+    assert to_computable(exact_array([{"a": 1}, {"b": None}])).to_pylist() == [
+        {"a": 1, "b": None},
+        {"a": None, "b": None},
+    ]
+    assert to_computable(exact_array([1, "a"])).to_pylist() == [1, "a"]
 
 
 def test_what_json_has_no_word_for() -> None:
@@ -106,9 +109,9 @@ def test_replacing_some_values_keeps_the_others() -> None:
         ([None, None, None], [[1]], [None, [1], None]),
         ([[1], [2], None], [[3]], [[1], [3], None]),
     ):
-        assert spelled(values_of(replaced(exact_array(before), mask, exact_array(new)))) == spelled(after)
+        assert spelled(values_of(replace_where(exact_array(before), mask, exact_array(new)))) == spelled(after)
     views = pa.array(["a", "b", "c"], pa.string_view())
-    assert replaced(views, mask, pa.array(["x"])).to_pylist() == ["a", "x", "c"]
+    assert replace_where(views, mask, pa.array(["x"])).to_pylist() == ["a", "x", "c"]
 
 
 def test_what_counts_as_the_same() -> None:
@@ -130,11 +133,11 @@ def test_what_counts_as_the_same() -> None:
 
 
 def test_a_type_is_kept_where_it_holds_the_values() -> None:
-    assert fitted(pa.array([1]), pa.int16()).type == pa.int16()
-    assert fitted(pa.array([70000]), pa.int16()).type == pa.int64()
-    assert fitted(pa.array([1]), pa.string()).type == pa.int64()
-    assert fitted(exact_array([{"a": 1}]), pa.struct([("a", pa.int8())])).type == pa.struct([("a", pa.int8())])
-    assert fitted(exact_array([{"b": 1}]), pa.struct([("a", pa.int8())])).type == JSON
+    assert cast_back(pa.array([1]), pa.int16()).type == pa.int16()
+    assert cast_back(pa.array([70000]), pa.int16()).type == pa.int64()
+    assert cast_back(pa.array([1]), pa.string()).type == pa.int64()
+    assert cast_back(exact_array([{"a": 1}]), pa.struct([("a", pa.int8())])).type == pa.struct([("a", pa.int8())])
+    assert cast_back(exact_array([{"b": 1}]), pa.struct([("a", pa.int8())])).type == JSON
 
 
 def test_json_values_survive_arrow_files() -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tamis.tasks.columns.exact import stored
-from tamis.tasks.columns.inference import column_type, facts_of, n_facts, observe, revived
+from tamis.tasks.columns.inference import column_type, facts_of, n_facts, observe, parse_json_column
 from tamis.tasks.columns.json_type import Digits, deep_recursion, load
 from tamis.tasks.columns.literals import literals_of_values
 
@@ -81,6 +81,6 @@ def test_facts_are_counted() -> None:
 
 def test_text_stored_for_lack_of_fields_comes_back() -> None:
     kind = pa.struct([("a", pa.struct([("b", pa.int64())])), ("f", pa.float64())])
-    made = revived(pa.array(['{"a":{},"f":1}', None, '{"f":NaN}'], pa.large_string()), kind)
+    made = parse_json_column(pa.array(['{"a":{},"f":1}', None, '{"f":NaN}'], pa.large_string()), kind)
     assert made.slice(0, 2).to_pylist() == [{"a": {"b": None}, "f": 1.0}, None]
     assert made.type == kind

@@ -28,7 +28,7 @@ from tamis.formats.compression.codecs import codec_of
 from tamis.formats.compression.streams import StreamWriter
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.formats.parquet import format as parquet
-from tamis.formats.schema.run_schema import kept_metadata, present
+from tamis.formats.schema.run_schema import kept_metadata, to_output_schema
 from tamis.formats.table_files import plain_types
 from tamis.kernels.buffers import string_buffers
 from tamis.kernels.records.hash128 import hash_arrow_strings
@@ -226,7 +226,7 @@ class _ParquetFile:
 
     def _flush(self) -> None:
         if self._waiting:
-            table = present(pa.concat_tables(self._waiting), self._looks)
+            table = to_output_schema(pa.concat_tables(self._waiting), self._looks)
             if self._writer is None:
                 self._writer = pq.ParquetWriter(files.fresh(self.path), table.schema, compression="zstd")
             self._writer.write_table(table, row_group_size=max(1, len(table)))

@@ -17,7 +17,7 @@ import xxhash
 
 from tamis.dedup.sorting import sort_pairs
 from tamis.errors import PipelineError
-from tamis.formats.jsonl.known_records import known_columns
+from tamis.formats.jsonl.record_index import record_columns
 from tamis.kernels.buffers import string_buffers
 from tamis.tasks import DocumentBatch
 from tamis.tasks.columns.exact import stored
@@ -110,7 +110,7 @@ def hash_columns(
     """
     hi, lo, length = text_hashes(texts, hasher)
     key, row = sorted_keys(hi, length >= 0)
-    columns = {"hi": hi, "lo": lo, "length": length} | known_columns(batch)
+    columns = {"hi": hi, "lo": lo, "length": length} | record_columns(batch)
     return columns | {"rank": ranks(batch, keep, keep_by, written), "key_0": key, "row_0": row}
 
 

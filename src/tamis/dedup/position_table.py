@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tamis.formats.scratch.stored_arrays import NpyWriter, StoredArray, npy
+from tamis.formats.scratch.stored_arrays import NpyWriter, StoredArray, open_npy
 from tamis.stores.scratch_files import resolve
 
 Array = NDArray[Any]
@@ -81,4 +81,4 @@ def rows_of_table(
 
 
 def _column(folder: str, name: str) -> StoredArray:
-    return npy(os.path.join(folder, name + ".npy"))
+    return open_npy(os.path.join(folder, name + ".npy"))

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tamis.dedup.keys import NO_ROW
 from tamis.errors import FormatError, UsageError
 from tamis.formats.arrow.column_places import BatchPlaces, batches_of, numpy_type
-from tamis.formats.jsonl import known_records
+from tamis.formats.jsonl import record_index
 from tamis.formats.scratch.stored_arrays import read_into
 from tamis.stores.reading import prefetch
 from tamis.stores.urls import is_bucket
@@ -72,10 +72,10 @@ class Records:
     def write_known(self, folder: str) -> None:
         """Write the index of the columns that describe the records, so that a later pass need not search for them.
 
-        See formats/jsonl/known_records.py.
+        See formats/jsonl/record_index.py.
         """
-        known_records.write_index(
-            folder, [known_records.Run(run.path, run.first, run.n_rows, run.offsets) for run in self._runs]
+        record_index.write_index(
+            folder, [record_index.IndexedBatch(run.path, run.first, run.n_rows, run.offsets) for run in self._runs]
         )
 
     def __len__(self) -> int:

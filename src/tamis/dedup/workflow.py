@@ -241,7 +241,7 @@ class Workflow:
     def known_records(self) -> str | None:
         """Return the folder that lists the positions of the input's records, or None if it was not written.
 
-        See formats/jsonl/known_records.py.
+        See formats/jsonl/record_index.py.
         """
         folder = os.path.join(self.work.path, "known")
         return folder if os.path.exists(os.path.join(folder, "kept-runs.npy")) else None

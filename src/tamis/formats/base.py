@@ -20,7 +20,7 @@ from tamis.tasks import DocumentBatch, Origin
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tamis.formats.jsonl.stretches import Stretches
+    from tamis.formats.jsonl.file_spans import FileSpans
 
 Array = np.ndarray[Any, Any]
 
@@ -131,7 +131,7 @@ class LineBlock(Origin, Protocol):
 
 
 @dataclass
-class Written:
+class WrittenLines:
     """Lines as pieces to be written one after the other; of every line its hash and its bytes without the line feed."""
 
     pieces: Iterable[Array | memoryview]
@@ -149,17 +149,17 @@ class LineFormat(Protocol):
         """
         ...
 
-    def checked(self, buf: Array, max_record_bytes: int = 1 << 62) -> LineBlock:
+    def parse_valid(self, buf: Array, max_record_bytes: int = 1 << 62) -> LineBlock:
         """Parse a buffer in which an earlier pass saw only valid records.
 
         Like `parse`, but the contents of records are parsed only on request.
         """
         ...
 
-    def known(self, lying: Stretches, start: Array, end: Array, identity: tuple[Array, Array]) -> LineBlock:
+    def from_index(self, stored: FileSpans, start: Array, end: Array, identity: tuple[Array, Array]) -> LineBlock:
         """Records whose places and hashes an earlier pass told, each followed by a line feed. Read when somebody looks inside."""
         ...
 
-    def written_lines(self, batch: DocumentBatch) -> Written:
+    def written_lines(self, batch: DocumentBatch) -> WrittenLines:
         """Return the documents of a batch as lines; unmodified records are written byte for byte."""
         ...

@@ -25,7 +25,7 @@ from tamis.kernels.buffers import string_buffers, validity_of
 from tamis.kernels.records.hash128 import NULL_HI, NULL_LO, combine, hash_arrow_strings, hash_fixed, hash_spans
 from tamis.tasks.columns.canonical import canonical_text
 from tamis.tasks.columns.casting import is_bytes, is_list, is_text
-from tamis.tasks.columns.exact import shown, taken
+from tamis.tasks.columns.exact import take_or_null, to_computable
 from tamis.tasks.columns.python_values import python_values
 
 Array = np.ndarray[Any, Any]
@@ -56,13 +56,13 @@ class TableBlock:
     def column(self, name: str) -> pa.Array:
         if name not in self._at:
             return pa.nulls(self.n_rows)
-        return shown(self._chunk(name))
+        return to_computable(self._chunk(name))
 
     def exact(self, name: str, rows: Array) -> pa.Array:
         """Return one column of some rows (null where a row is -1), with every value preserved exactly."""
         if name not in self._at:
             return pa.nulls(len(rows))
-        return taken(self._chunk(name), rows)
+        return take_or_null(self._chunk(name), rows)
 
     def _chunk(self, name: str) -> pa.Array:
         chunks = self.table.column(self._at[name])

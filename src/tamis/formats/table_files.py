@@ -26,7 +26,7 @@ Path = str | os.PathLike[str]
 _SHORT = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 
 
-def counted(start: int, end: int) -> Iterator[tuple[int, pa.Table]]:
+def empty_tables(start: int, end: int) -> Iterator[tuple[int, pa.Table]]:
     """Tables without columns: the rows are only counted."""
     for at in range(start, end, MAX_BATCH_ROWS):
         yield at, pa.table({"": pa.nulls(min(MAX_BATCH_ROWS, end - at))}).select([])
@@ -64,14 +64,14 @@ def _plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(_SHORT[column.type]) if column.type in _SHORT else column
 
 
-def cut(at: int, table: pa.Table, batch_bytes: int) -> Iterator[tuple[int, pa.Table]]:
+def split_table(at: int, table: pa.Table, batch_bytes: int) -> Iterator[tuple[int, pa.Table]]:
     """`table` in slices below `batch_bytes`, each with the number of its first row; usually it is below already."""
     if table.nbytes <= batch_bytes or table.num_rows <= 1:
         yield at, table
         return
     half = table.num_rows // 2
-    yield from cut(at, table.slice(0, half), batch_bytes)
-    yield from cut(at + half, table.slice(half), batch_bytes)
+    yield from split_table(at, table.slice(0, half), batch_bytes)
+    yield from split_table(at + half, table.slice(half), batch_bytes)
 
 
 def bad_text_rows(table: pa.Table) -> tuple[npt.NDArray[np.int64], list[str]]:
@@ -166,7 +166,7 @@ class OneRowPerFile(FixedColumns):
             return
         wanted = self.wanted(columns)
         if not wanted.names:
-            yield from counted(0, 1)
+            yield from empty_tables(0, 1)
             return
         values = self._read(os.fspath(path), wanted.names)
         yield 0, pa.table({field.name: pa.array([values[field.name]], field.type) for field in wanted})

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from tamis.errors import FormatError
 from tamis.formats.base import BATCH_BYTES, MAX_BATCH_ROWS, RowGroup, RowsFault, TableInfo
-from tamis.formats.table_files import FixedColumns, counted
+from tamis.formats.table_files import FixedColumns, empty_tables
 from tamis.images.faults import ImageFault, TarFault
 from tamis.images.headers import Looks, look
 from tamis.images.samples import Row, index_of, is_image, key_of, rows
@@ -84,7 +84,7 @@ def iter_rows(
     path = os.fspath(path)
     schema = _columns.wanted(columns)
     if not schema.names:
-        yield from counted(first_row, end_row)
+        yield from empty_tables(first_row, end_row)
         return
     most = max(1, min(max_rows, _ROWS_AT_ONCE, batch_bytes // ROW_BYTES))
     made: list[dict[str, Any]] = []

@@ -36,10 +36,10 @@ _MEMBER = "member_name"
 _LEFT_OUT = ("offset", "length", "others", CHANGED)  # what only leads to the bytes
 
 Array = np.ndarray[Any, Any]
-Written = tuple[dict[str, Any], Array, tuple[Array, Array]]
+WrittenFile = tuple[dict[str, Any], Array, tuple[Array, Array]]
 
 
-def write(batches: Sequence[DocumentBatch], base: str, options: Mapping[str, Any]) -> Iterator[Written]:
+def write(batches: Sequence[DocumentBatch], base: str, options: Mapping[str, Any]) -> Iterator[WrittenFile]:
     """Staged files `base`.N.tar and `base`.N.parquet, each with the bytes and content hashes of the documents in it (a Parquet file has
     none of its own: it belongs to the tar before it)."""
     per_tar, max_bytes = int(options["per_tar"]), int(options["max_bytes"])
@@ -166,7 +166,7 @@ class _Tar:
         self.file.write(data)
         self.n_bytes += len(data)
 
-    def finish(self) -> Iterator[Written]:
+    def finish(self) -> Iterator[WrittenFile]:
         self._write(bytes(2 * _BLOCK))
         self.file.close()
         table = pa.concat_tables(self.tables, promote_options="permissive")

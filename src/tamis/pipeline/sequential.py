@@ -50,9 +50,9 @@ class Sequential(Pipeline):
             return DocumentBatch(dataset.dataset_name, table)
         if kind == "pyarrow":
             return table
-        from tamis.tasks.frames import moved
+        from tamis.tasks.frames import convert_frame
 
-        return moved(table, "cudf" if kind == "cudf" else "pandas")
+        return convert_frame(table, "cudf" if kind == "cudf" else "pandas")
 
 
 def _over_files(

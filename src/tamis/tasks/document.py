@@ -73,11 +73,11 @@ class DocumentBatch(Task["pa.Table"]):
         # The very objects that frames of this batch were given, by column, and with the row ids for all batches made from one:
         # they trace rows whose index is gone (tasks/frames.py).
         self.handed: dict[str, Array] = {}
-        self.given: list[tuple[Array, Array]] = []
+        self.handed_out: list[tuple[Array, Array]] = []
         self.numbering = 0  # tells row ids of one call of a stage from those of another; 0 where no run gave any
         self.first_id = 0  # the row id of its first document when the stage got it
         # The documents as they were before `data` was looked at or assigned: rows of that frame are traced to them.
-        self._behind: DocumentBatch | None = None
+        self._original: DocumentBatch | None = None
         self.is_adopted = False  # built of a table or frame that a stage returned
         self.frames = "pandas"  # what `data` makes of documents that were read: pandas, cudf or pyarrow
         self._identity: Identity | None = None  # the engine's; see engine/ledger.py
@@ -110,37 +110,37 @@ class DocumentBatch(Task["pa.Table"]):
 
     def with_frames(self, library: str) -> DocumentBatch:
         """Return the same documents with `data` as a frame of this library: pandas, cudf or pyarrow."""
-        child = self._settled() if self._behind is not None else self._child()
+        child = self._settled() if self._original is not None else self._child()
         child.frames = library
         if child._rows is None and child._table is not None:  # given in memory: moved now
-            from tamis.tasks.frames import moved
+            from tamis.tasks.frames import convert_frame
 
-            child._table = moved(child._table, library)
+            child._table = convert_frame(child._table, library)
         return child
 
     def _framed(self) -> Any:
         if self.frames == "pyarrow":
             return self.to_pyarrow()
-        from tamis.tasks.frames import on_device
+        from tamis.tasks.frames import to_cudf
 
-        return on_device(self.to_pyarrow())
+        return to_cudf(self.to_pyarrow())
 
     def _put(self, data: Any) -> None:
         if self._rows is not None:
             behind = self._child()
             behind.handed = self.handed  # what this frame was made of
-            self._behind = behind
+            self._original = behind
         self._table, self._origin, self._rows, self._serial, self._identity = data, None, None, None, None
         self._columns, self._changed, self._cache, self._pending, self.measured = {}, {}, {}, {}, {}
         self._hidden, self._only = frozenset(), None
 
     def _settled(self) -> DocumentBatch:
         """Return the documents of a frame that replaced others, traced to the originals."""
-        from tamis.tasks.returned_data import adopt
+        from tamis.tasks.returned_data import trace_returned
 
-        assert self._behind is not None
+        assert self._original is not None
         child = self._child()
-        adopt(child, [self._behind])
+        trace_returned(child, [self._original])
         return child
 
     def settle(self) -> None:
@@ -149,7 +149,7 @@ class DocumentBatch(Task["pa.Table"]):
     @property
     def as_read(self) -> DocumentBatch:
         """The batch with its lineage: itself, or as it was before a frame took its place."""
-        return self if self._behind is None else self._behind
+        return self if self._original is None else self._original
 
     def __repr__(self) -> str:
         return f"DocumentBatch({self.dataset_name!r}, {self.num_items} documents, columns={self.get_columns()})"
@@ -169,9 +169,9 @@ class DocumentBatch(Task["pa.Table"]):
         unchanged.
         """
         if self._rows is None or name in self._columns:
-            from tamis.tasks.columns.exact import shown
+            from tamis.tasks.columns.exact import to_computable
 
-            return shown(self._own(name))
+            return to_computable(self._own(name))
         if name in self._hidden:
             return pa.nulls(len(self._rows))
         if name not in self._cache:
@@ -322,7 +322,7 @@ class DocumentBatch(Task["pa.Table"]):
         array = values if isinstance(values, pa.Array) else _to_array(values)  # of Python values, each as it is
         if len(array) != self.num_items:
             raise UsageError(f"with_column({name!r}): {len(array)} values for {self.num_items} documents")
-        if self._behind is not None:
+        if self._original is not None:
             return self._settled().with_column(name, array)
         child = self._child()
         child._forget([name])
@@ -342,12 +342,12 @@ class DocumentBatch(Task["pa.Table"]):
 
     def with_values(self, field: str, mask: Array, values: pa.Array | Sequence[Any]) -> DocumentBatch:
         """Other values in a field where `mask` is true (as many as there are such documents); the others stay as they are."""
-        from tamis.tasks.columns.exact import fitted, replaced
+        from tamis.tasks.columns.exact import cast_back, replace_where
 
         column, array = self.exact_column(field), values if isinstance(values, pa.Array) else _to_array(values)
         if self.is_declared(field):
-            array = fitted(array, column.type)
-        return self.with_column(field, replaced(column, mask, array), mask)
+            array = cast_back(array, column.type)
+        return self.with_column(field, replace_where(column, mask, array), mask)
 
     def with_texts(
         self,
@@ -383,7 +383,7 @@ class DocumentBatch(Task["pa.Table"]):
         return child
 
     def drop_columns(self, names: Iterable[str]) -> DocumentBatch:
-        if self._behind is not None:
+        if self._original is not None:
             return self._settled().drop_columns(names)
         child = self._child()
         gone = set(names)
@@ -402,7 +402,7 @@ class DocumentBatch(Task["pa.Table"]):
 
     def select(self, names: Sequence[str]) -> DocumentBatch:
         """Restrict the output to these columns."""
-        if self._behind is not None:
+        if self._original is not None:
             return self._settled().select(names)
         child = self._child()
         if child._rows is None:
@@ -417,7 +417,7 @@ class DocumentBatch(Task["pa.Table"]):
 
         A position may repeat (the copies are derived documents).
         """
-        if self._behind is not None:
+        if self._original is not None:
             return self._settled().take(indices)
         child = self._child()
         child.measured = {k: v[indices] for k, v in self.measured.items()}
@@ -490,7 +490,7 @@ class DocumentBatch(Task["pa.Table"]):
 
     def forget_frames(self) -> None:
         """Objects that frames were given are held until the stage has returned, and no longer."""
-        self.handed, self.given, self.expected = {}, [], ()
+        self.handed, self.handed_out, self.expected = {}, [], ()
 
     @property
     def lineage(self) -> Lineage | None:
@@ -513,7 +513,7 @@ class DocumentBatch(Task["pa.Table"]):
         self._identity = (hi, lo)
 
     @property
-    def given_data(self) -> Any:
+    def raw_data(self) -> Any:
         """The table or frame that it was built of, as it is; None for documents that were read."""
         return self._table
 
@@ -534,18 +534,18 @@ class DocumentBatch(Task["pa.Table"]):
         child._put_lineage(lineage)
         return child
 
-    def take_root(self, origin: Origin, is_new: bool = False) -> None:
+    def set_origin(self, origin: Origin, is_new: bool = False) -> None:
         """Become the rows of this origin, which was made of its own table. `is_new`: as documents that a stage made."""
         self._table, self._origin, self._rows = None, origin, np.arange(origin.n_rows)
         if is_new:
             self._serial = np.full(origin.n_rows, -1, np.int64)
 
-    def take_up(self, lineage: Lineage, serial: Array, identity: Identity | None, parent: DocumentBatch) -> None:
+    def adopt_lineage(self, lineage: Lineage, serial: Array, identity: Identity | None, parent: DocumentBatch) -> None:
         """Become documents that descend from those of `parent` (and others that it came with): tasks/returned_data.py traced them."""
-        self._table, self._behind = None, None
+        self._table, self._original = None, None
         self._put_lineage(lineage)
         self._serial, self._identity, self.handed = serial, identity, {}
-        self.numbering, self.first_id, self.given = parent.numbering, parent.first_id, parent.given
+        self.numbering, self.first_id, self.handed_out = parent.numbering, parent.first_id, parent.handed_out
         self.is_adopted = True
 
     def _put_lineage(self, lineage: Lineage) -> None:

@@ -7,7 +7,7 @@ dtype of numpy would follow the batch (a null makes integers floats, a text make
 other results for other neighbours. Columns of a Parquet file have the dtype of their type; integers and bools are
 pandas' nullable ones, as numpy's have no null.
 
-The objects are remembered (`DocumentBatch.given`): pandas moves references, so that a value which is the very object that
+The objects are remembered (`DocumentBatch.handed_out`): pandas moves references, so that a value which is the very object that
 was given out tells the row it came from (tracing.py).
 """
 
@@ -80,7 +80,7 @@ def _series(batch: DocumentBatch, name: str, index: Any) -> Any:
             series.index = index
             return series
         objects = _objects(array, is_typed)
-        batch.given.append((batch.serial, objects))
+        batch.handed_out.append((batch.serial, objects))
         if not (pa.types.is_nested(array.type) or is_json(array.type)):  # lists and objects may be changed in place
             batch.handed[name] = objects
     return pd.Series(objects.copy(), index=index, dtype=object)
@@ -161,14 +161,14 @@ def array_of(series: Any, handed: set[int] | tuple[()]) -> pa.Array:
     """
     dtype = series.dtype
     if dtype.kind == "f":
-        return whole(pa.array(series, from_pandas=True).cast(pa.float64()))
+        return integers_where_whole(pa.array(series, from_pandas=True).cast(pa.float64()))
     if dtype.kind == "O":  # texts and categories, too
         return exact_array([_plain(v, handed) for v in series.tolist()])
     array = pa.array(series, from_pandas=True)
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
-def whole(array: pa.Array) -> pa.Array:
+def integers_where_whole(array: pa.Array) -> pa.Array:
     """Floats as integers where they are whole; as they are where none is."""
     numbers = array.to_numpy(zero_copy_only=False)
     is_whole = (np.trunc(numbers) == numbers) & (np.abs(numbers) < EXACT_INT) & ~((numbers == 0) & np.signbit(numbers))
@@ -200,7 +200,7 @@ def _plain(value: Any, handed: Any) -> Any:
 # -- cuDF, whose frames are on a GPU ---------------------------------------------------------------------------------
 
 
-def on_device(table: pa.Table) -> Any:
+def to_cudf(table: pa.Table) -> Any:
     """Return a cuDF frame of these columns."""
     try:
         import cudf  # type: ignore[import-not-found,unused-ignore]
@@ -213,17 +213,17 @@ def on_device(table: pa.Table) -> Any:
     return cudf.DataFrame.from_arrow(table)
 
 
-def as_host(data: Any) -> Any:
+def from_cudf(data: Any) -> Any:
     """Convert a cuDF frame to an Arrow table; return anything else unchanged."""
     if type(data).__module__.startswith("cudf") and hasattr(data, "to_arrow"):
         return data.to_arrow(preserve_index=False)
     return data
 
 
-def moved(data: Any, library: str) -> Any:
+def convert_frame(data: Any, library: str) -> Any:
     """Convert a table or frame passed by the caller to another library."""
-    data = as_host(data)
+    data = from_cudf(data)
     table = data if isinstance(data, pa.Table) else pa.Table.from_pandas(data, preserve_index=False)
     if library == "cudf":
-        return on_device(table)
+        return to_cudf(table)
     return table if library == "pyarrow" else data if not isinstance(data, pa.Table) else data.to_pandas()

@@ -17,9 +17,9 @@ import pyarrow as pa
 from tamis.errors import UsageError
 from tamis.tasks.columns.canonical import canonical_text
 from tamis.tasks.columns.casting import is_text
-from tamis.tasks.columns.exact import exact_array, fitted, replaced, same_values, taken, values_of
+from tamis.tasks.columns.exact import cast_back, exact_array, replace_where, same_values, take_or_null, values_of
 from tamis.tasks.columns.json_type import deep_recursion, is_json
-from tamis.tasks.frames import array_of, as_host, labels_of, row_ids, whole
+from tamis.tasks.frames import array_of, from_cudf, integers_where_whole, labels_of, row_ids
 from tamis.tasks.lineage import ROW_ID, Lineage
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ Array = np.ndarray[Any, Any]
 _SHARED_INTS = 1 << 16  # CPython keeps small integers once: up to 256 today, which may grow
 
 
-def adopt(child: DocumentBatch, parents: Sequence[DocumentBatch]) -> None:
+def trace_returned(child: DocumentBatch, parents: Sequence[DocumentBatch]) -> None:
     """Give a batch that a user's stage built its lineage back. Columns equal to the parents' are forgotten again, so that only real
     changes are ever encoded."""
-    returned = _Returned(child.given_data, parents)
+    returned = _Returned(child.raw_data, parents)
     origin, rows, identity = _merged_origin(parents)
     serials = np.concatenate([p.serial for p in parents])
     position = returned.positions(serials, identity)
@@ -50,12 +50,12 @@ def adopt(child: DocumentBatch, parents: Sequence[DocumentBatch]) -> None:
         column = returned.column(name, position) if name in seen else returned.fresh(name)
         if column is None:
             if any(name in p.columns for p in lineages):
-                columns[name] = taken(returned.exact(name), position)
+                columns[name] = take_or_null(returned.exact(name), position)
         elif name in seen or name not in expected or column.null_count < len(column):
             columns[name] = column
             hidden -= {name}
     known = len(serials) > 0
-    child.take_up(
+    child.adopt_lineage(
         Lineage(origin, np.where(traced, rows[at], -1) if known else position, columns, hidden, only),
         np.where(traced, serials[at], -1) if known else position,
         (identity[0][at], identity[1][at]) if identity is not None and known else None,
@@ -85,7 +85,7 @@ def parents_of(child: DocumentBatch, parents: Sequence[DocumentBatch]) -> Sequen
 
     def n_traced(group: list[DocumentBatch]) -> int:
         serials = np.concatenate([p.serial for p in group])
-        return int((_Returned(child.given_data, group).positions(serials, _merged_origin(group)[2]) >= 0).sum())
+        return int((_Returned(child.raw_data, group).positions(serials, _merged_origin(group)[2]) >= 0).sum())
 
     return max(blocks.values(), key=n_traced)
 
@@ -94,7 +94,7 @@ class _Returned:
     """A table or frame beside the batches that it was made from."""
 
     def __init__(self, data: Any, parents: Sequence[DocumentBatch]) -> None:
-        self.data = as_host(data) if data is not None else pa.table({})
+        self.data = from_cudf(data) if data is not None else pa.table({})
         self._was_on_device = self.data is not data and data is not None
         self.parents = parents
         self.is_frame = not isinstance(self.data, pa.Table)
@@ -118,7 +118,7 @@ class _Returned:
         return position
 
     def _by_objects(self, left: Array, serials: Array) -> Array:
-        given = {id(objects): (objects, ids) for p in self.parents for ids, objects in p.given}
+        given = {id(objects): (objects, ids) for p in self.parents for ids, objects in p.handed_out}
         handed = [(objects, _found(serials, ids, len(ids))) for objects, ids in given.values()]
         columns = [
             self._series(name).to_numpy()[left] for name in self.names if self._series(name).dtype.name == "object"
@@ -159,15 +159,15 @@ class _Returned:
             return array_of(self._series(name), self._ids())
         array = self.data.column(name).combine_chunks()
         # What was computed from numbers of a JSON field is float or not as the neighbours were: see frames.array_of.
-        return array if self._is_typed or array.type != pa.float64() else whole(array)
+        return array if self._is_typed or array.type != pa.float64() else integers_where_whole(array)
 
     def column(self, name: str, position: Array) -> pa.Array | None:
         """Return a column that the parents have too, with every value exact, or None if no value was changed."""
         if self._is_as_given(name, position):
             return None
-        before, new = taken(self.before(name), position), self.fresh(name)
+        before, new = take_or_null(self.before(name), position), self.fresh(name)
         if all(p.is_declared(name) for p in self.parents):
-            new = fitted(new, before.type)
+            new = cast_back(new, before.type)
         # There a value of several kinds is its text.
         if self._was_on_device and is_json(before.type) and is_text(new.type):
             before = before.storage.cast(new.type)
@@ -176,7 +176,7 @@ class _Returned:
             return None
         if (is_text(new.type) and not self._was_on_device) or not same.any():  # the same either way
             return new
-        return replaced(new, same, taken(self.exact(name), position).filter(pa.array(same)))
+        return replace_where(new, same, take_or_null(self.exact(name), position).filter(pa.array(same)))
 
     def _is_as_given(self, name: str, position: Array) -> bool:
         """Return True if every cell is the same immutable object that was handed out for that row."""
@@ -193,7 +193,7 @@ class _Returned:
     def _ids(self) -> set[int]:
         """Return the ids of the objects that were handed out; these are kept unchanged."""
         if self._handed is None:
-            self._handed = {id(v) for p in self.parents for _, objects in p.given for v in objects}
+            self._handed = {id(v) for p in self.parents for _, objects in p.handed_out for v in objects}
         return self._handed
 
 

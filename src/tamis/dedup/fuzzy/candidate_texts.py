@@ -24,7 +24,7 @@ from tamis.errors import FormatError
 from tamis.formats.arrow.column_places import BatchPlaces
 from tamis.formats.compression import zstd
 from tamis.formats.jsonl.block import JsonlBlock
-from tamis.formats.scratch.stored_arrays import npy, read_into
+from tamis.formats.scratch.stored_arrays import open_npy, read_into
 from tamis.stores.reading import prefetch
 from tamis.stores.scratch_files import exists, resolve
 from tamis.stores.urls import is_bucket
@@ -230,7 +230,7 @@ class Texts(StoredTexts):
 
 
 def _column(path: str) -> NDArray[Any]:
-    array = npy(path)
+    array = open_npy(path)
     return array.read(0, len(array))
 
 

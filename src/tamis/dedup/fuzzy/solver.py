@@ -18,7 +18,7 @@ from tamis.dedup.exact.groups import exact_duplicates
 from tamis.dedup.fuzzy.bands import Linked, component_facts
 from tamis.dedup.index.joint_records import JoinedRecords, decision_files, n_old, similar_to_indexed, with_new
 from tamis.dedup.records import Array, Records
-from tamis.formats.scratch.stored_arrays import StoredArray, npy
+from tamis.formats.scratch.stored_arrays import StoredArray, open_npy
 
 if TYPE_CHECKING:
     from tamis.dedup.solver import SolverRun
@@ -120,7 +120,7 @@ def find_candidates(folder: str, records: Records, room_bytes: int) -> Summary:
 def decide(records: Records, step: CompareCandidates, run: SolverRun) -> tuple[DecisionFiles, Summary]:
     """Find all duplicates: equal texts, and documents that resemble one that stays."""
     folder, room_bytes = run.folder, run.room_bytes
-    pairs = npy(os.path.join(folder, "clusters.npy"))
+    pairs = open_npy(os.path.join(folder, "clusters.npy"))
     counts: Summary = {}
     progress = run.progress("comparing")
     joined = records if isinstance(records, JoinedRecords) else None

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tamis.dedup.records import Records, parts_of
 from tamis.dedup.sorting import sort_pairs
 from tamis.errors import FormatError, UsageError
-from tamis.formats.scratch.stored_arrays import NpyWriter, npy
+from tamis.formats.scratch.stored_arrays import NpyWriter, open_npy
 from tamis.stores.opening import open_input, read_at, state_of_open
 from tamis.stores.scratch_files import BucketFile, open_to_write, resolve
 
@@ -88,7 +88,7 @@ class IdTable:
 
     def __init__(self, folder: str) -> None:
         path = os.path.join(folder, "ids.bin")
-        starts = npy(os.path.join(folder, "starts.npy"))
+        starts = open_npy(os.path.join(folder, "starts.npy"))
         self._starts = starts.read(0, len(starts))
         self._bits = (len(self._starts) - 1).bit_length() - 1
         self._file = open_input(path)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tamis.dedup.lines.units import Units, split_units
 from tamis.dedup.position_table import rows_of_table
-from tamis.formats.scratch.stored_arrays import npy
+from tamis.formats.scratch.stored_arrays import open_npy
 from tamis.kernels.buffers import string_array, string_buffers
 from tamis.kernels.records.json_text import copy_spans
 
@@ -30,7 +30,7 @@ def cuts_of(folder: str, files: Array, offsets: Array) -> tuple[Array, list[Arra
         mine = np.flatnonzero(files == file)
         found, (first, end) = rows_of_table(folder, file, offsets[mine], ("first", "end"))
         if len(found):
-            some = npy(os.path.join(folder, "cuts.npy")).read(first[0], end[-1])
+            some = open_npy(os.path.join(folder, "cuts.npy")).read(first[0], end[-1])
             rows.append(mine[found])
             ranges = zip((first - first[0]).tolist(), (end - first[0]).tolist(), strict=True)
             numbers += [some[a:b] for a, b in ranges]

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from tamis.dedup.position_table import PositionTable
 from tamis.dedup.state import QUARANTINED, REPLAY_FOLDER, ReplayCounts
 from tamis.errors import FormatError
-from tamis.formats.jsonl.known_records import RECORD_HASH, DroppedWriter
+from tamis.formats.jsonl.record_index import RECORD_HASH, DroppedWriter
 from tamis.formats.parquet import format as parquet
 from tamis.stores.scratch_files import open_to_write, resolve
 from tamis.stores.urls import path_text
@@ -54,7 +54,7 @@ def write_remembered(
     """Tables of what each stage dropped (folder/0, folder/1, ... in the order of `labels`) and of what was set aside.
 
     `paths`: the input files by number. `judges`: stages that make keys, and whose quarantine holds for all passes. `known`: the folder
-    that gets where the records of all dropped documents lie (formats/jsonl/known_records.py), as far as verdicts tell it. Returns
+    that gets where the records of all dropped documents lie (formats/jsonl/record_index.py), as far as verdicts tell it. Returns
     how many documents each table has.
     """
     dropped = None if known is None else DroppedWriter(known)

@@ -38,7 +38,7 @@ class DocumentVectors(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         from tamis.dedup.keys import position_columns, record_batch
-        from tamis.formats.jsonl.known_records import known_columns
+        from tamis.formats.jsonl.record_index import record_columns
 
         places = position_columns(batch)
         # A field that no document at all has is told before (engine/worker/fields.py); in some partition it may well be missing.
@@ -47,7 +47,7 @@ class DocumentVectors(ProcessingStage[DocumentBatch, DocumentBatch]):
         vectors, has_one = unit_vectors(column, self.embedding_field, self.dimension)
         width = vectors.shape[1] * 4
         length = np.zeros(len(vectors), np.int64) if batch.lineage is None else batch.lineage.lengths()
-        columns = places | {"length": np.where(has_one, length, -1), "rank": self._ranks(batch)} | known_columns(batch)
+        columns = places | {"length": np.where(has_one, length, -1), "rank": self._ranks(batch)} | record_columns(batch)
         records = record_batch(batch, columns)
         if not width:
             return records

@@ -26,7 +26,7 @@ from tamis.memory.release import PeakWatch
 from tamis.stages.base import ALL_BATCHES, ProcessingStage
 from tamis.stages.notes import DropNote, InputNotes
 from tamis.tasks import DocumentBatch, FailedTask, NoneTask, Origin, Task
-from tamis.tasks.returned_data import adopt, parents_of
+from tamis.tasks.returned_data import parents_of, trace_returned
 
 GIVEN_UP = "tasks_given_up"  # the metric of a stage that returned FailedTask
 Aside = Callable[[DocumentBatch, str, list[str]], None]
@@ -251,7 +251,7 @@ def _take_in(result: DocumentBatch, parents: Sequence[DocumentBatch]) -> None:
     if not parents:
         _root(result, is_new=True)
     else:
-        adopt(result, parents_of(result, parents))
+        trace_returned(result, parents_of(result, parents))
 
 
 def _root(batch: DocumentBatch, is_new: bool = False) -> None:
@@ -259,7 +259,7 @@ def _root(batch: DocumentBatch, is_new: bool = False) -> None:
 
     `is_new`: none of the documents that the stage got is among its own.
     """
-    batch.take_root(TableBlock(batch.traced_table().replace_schema_metadata(None)), is_new)
+    batch.set_origin(TableBlock(batch.traced_table().replace_schema_metadata(None)), is_new)
 
 
 def _number(batches: Sequence[DocumentBatch], expected: tuple[str, ...]) -> None:

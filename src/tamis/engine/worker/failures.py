@@ -16,7 +16,7 @@ from dataclasses import replace
 from tamis import secrets
 from tamis.engine.messages import Failure, StageUse
 from tamis.errors import StoreError
-from tamis.failures import asked_bytes, is_descriptor_failure, is_memory_failure, is_thread_failure, let_go
+from tamis.failures import asked_bytes, clear_frames, is_descriptor_failure, is_memory_failure, is_thread_failure
 from tamis.memory import meter
 
 _N_RESERVED = 8
@@ -76,7 +76,7 @@ def _used_up(kind: str, exc: BaseException, stage: str, used: str, most: tuple[i
 def failure(kind: str, exc: BaseException, stage: str = "") -> Failure:
     """Return the report on an exception of this kind."""
     if kind == "memory":
-        let_go(exc)
+        clear_frames(exc)
     return Failure(
         kind,
         error=secrets.hide(f"{type(exc).__name__}: {exc}")[:2000],

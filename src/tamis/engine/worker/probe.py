@@ -62,7 +62,7 @@ class StageProbe:
     def restore(self, rejections: Rejections) -> None:
         """Take up again what was rejected, in order."""
         for path in reversed(self._rejected):
-            rejections.take_up(path)
+            rejections.adopt_lineage(path)
         self._rejected.clear()
 
     def _put(self, tasks: list[Task[Any]], rejections: Rejections) -> list[Task[Any] | dict[str, Any]] | None:

@@ -44,7 +44,7 @@ from tamis.engine.worker.rejections import Rejections
 from tamis.engine.worker.sending import send_outputs
 from tamis.errors import FormatError, InputChanged, PipelineError
 from tamis.failures import is_memory_failure
-from tamis.formats.jsonl.known_records import KnownRecords
+from tamis.formats.jsonl.record_index import RecordIndex
 from tamis.formats.registry import TABLES, is_table, table_format
 from tamis.kernels.records import hash128
 from tamis.memory import meter
@@ -76,7 +76,7 @@ class UnitRunner:
         self._first_threads = 0  # when the first unit began
         self._mark = os.urandom(4).hex()
         self._bounded = {(r["stage"], r["score"]) for r in job.rules() if r.get("at_least") or r.get("at_most")}
-        self._known: KnownRecords | None = None
+        self._known: RecordIndex | None = None
         self._fields = FieldCheck(job)
         self._input_schema: tuple[pa.Schema | None] | None = None
 
@@ -246,7 +246,7 @@ class UnitRunner:
         reader = self.job.reader
         hints = ReadHints() if reader is None else reader.hints
         if self._known is None and hints.record_index is not None:
-            self._known = KnownRecords(hints.record_index)
+            self._known = RecordIndex(hints.record_index)
         limits = ReadOptions(
             self.config.max_record_bytes, unit.block_bytes, self.config.inputs, self._columns(), hints.all_valid, self._known,
             lambda n, cut, size: say(Read(n, cut, largest_record=size)),

@@ -29,9 +29,9 @@ from tamis.formats.base import RowsFault, TableInfo
 from tamis.formats.compression.codecs import codec_of
 from tamis.formats.compression.source import StreamFault
 from tamis.formats.compression.streams import StreamReader
-from tamis.formats.jsonl.known_records import Found, KnownRecords
+from tamis.formats.jsonl.file_spans import FileSpan, FileSpans
 from tamis.formats.jsonl.ranges import read_range
-from tamis.formats.jsonl.stretches import Stretch, Stretches
+from tamis.formats.jsonl.record_index import RecordIndex, RecordSpans
 from tamis.formats.registry import line_format, table_format
 from tamis.formats.schema.run_schema import NO_FIELDS
 from tamis.formats.table_block import TableBlock, row_bytes
@@ -79,7 +79,7 @@ class ReadOptions:
     expected: PlannedInputs = field(default_factory=dict)
     columns: tuple[str, ...] | None = None  # of Parquet files: only these are read
     checked: bool = False  # an earlier pass over these files found every record of JSONL to be valid
-    known: KnownRecords | None = None  # what an earlier pass told of where records lie
+    known: RecordIndex | None = None  # what an earlier pass told of where records lie
     # Told of a large record before it is read, which may fail: how many records there are (-1: not known), where to cut, its size.
     on_large: Callable[[int, int, int], None] | None = None
 
@@ -176,8 +176,8 @@ def _take_known(pieces: list[Piece], limits: ReadOptions, contents: Contents) ->
     """
     if limits.known is None or any(p.kind is not Kind.BYTES or p.path not in limits.expected for p in pieces):
         return False
-    found: list[Found] = []
-    parts: list[Stretch] = []
+    found: list[RecordSpans] = []
+    parts: list[FileSpan] = []
     shift, total = [], 0
     for piece in pieces:
         planned = limits.expected[piece.path]
@@ -188,7 +188,7 @@ def _take_known(pieces: list[Piece], limits: ReadOptions, contents: Contents) ->
         records = limits.known.find(piece.file, piece.start, piece.end, planned[0])
         if records is None:
             return False
-        part = Stretch(piece.path, int(records.start[0]), int(records.end[-1]) + 1, planned)
+        part = FileSpan(piece.path, int(records.start[0]), int(records.end[-1]) + 1, planned)
         shift.append(total - part.start)
         total += part.end - part.start
         found.append(records)
@@ -200,7 +200,7 @@ def _take_known(pieces: list[Piece], limits: ReadOptions, contents: Contents) ->
         return False
     contents.largest_record, contents.decoded_bytes = largest, total
     hi, lo = (np.concatenate([f.identity[i] for f in found]) for i in (0, 1))
-    block = line_format(pieces[0].input_path).known(Stretches(parts), start, end, (hi, lo))
+    block = line_format(pieces[0].input_path).from_index(FileSpans(parts), start, end, (hi, lo))
     files = np.concatenate([np.full(len(f.start), p.file, np.int32) for p, f in zip(pieces, found, strict=True)])
     block.places = (files, np.concatenate([f.start for f in found]))
     contents.covered += [(p.file, p.start, p.end, False) for p in pieces]
@@ -249,7 +249,7 @@ def _read_lines(pieces: list[Piece], keys: list[str], limits: ReadOptions, conte
     places = [place for _, _, place in parts]
     lines = line_format(parts[0][0].input_path)
     block = (
-        lines.checked(buf, limits.max_record_bytes)
+        lines.parse_valid(buf, limits.max_record_bytes)
         if limits.checked
         else lines.parse(buf, keys, limits.max_record_bytes)
     )

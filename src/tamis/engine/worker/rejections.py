@@ -21,7 +21,7 @@ from tamis.engine.job import ID_FIELD
 from tamis.engine.messages import StagedFile
 from tamis.engine.worker.dropped import record_bytes
 from tamis.formats.jsonl.encode import encode_jsonl
-from tamis.formats.jsonl.known_records import RECORD_HASH, known_columns
+from tamis.formats.jsonl.record_index import RECORD_HASH, record_columns
 from tamis.formats.parquet import format as parquet
 from tamis.tasks import SCORES, DocumentBatch
 from tamis.tasks.columns.casting import is_bytes, widen
@@ -39,7 +39,7 @@ class Rejections:
     """Collects the drops of one unit."""
 
     def __init__(self, keep_documents: bool, keep_hashes: bool = False) -> None:
-        """`keep_hashes`: verdicts contain the hash of each record, so that a later pass need not read it (formats/jsonl/known_records.py)."""
+        """`keep_hashes`: verdicts contain the hash of each record, so that a later pass need not read it (formats/jsonl/record_index.py)."""
         self.keep_documents, self._keep_hashes = keep_documents, keep_hashes
         self._tables: list[pa.Table] = []
         self._documents: list[bytes] = []
@@ -93,7 +93,7 @@ class Rejections:
         ]  # fmt: skip
         names = list(_COLUMNS)
         if self._keep_hashes:
-            told = known_columns(batch, at)
+            told = record_columns(batch, at)
             columns += [pa.array(told[name]) if told else pa.nulls(n, pa.uint64()) for name in RECORD_HASH]
             names += RECORD_HASH
         self._tables.append(pa.table(columns, names=names))
@@ -125,7 +125,7 @@ class Rejections:
         self._tables, self._documents = [], []
         return True
 
-    def take_up(self, path: str) -> None:
+    def adopt_lineage(self, path: str) -> None:
         """Put what such a file holds before what was collected since, and remove it."""
         size, tables = os.path.getsize(path), []
         with pa.OSFile(os.fsencode(path), "rb") as source:

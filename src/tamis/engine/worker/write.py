@@ -23,7 +23,7 @@ from tamis.engine.worker.config import OutputSpec
 from tamis.formats import registry
 from tamis.formats.compression.streams import StreamWriter
 from tamis.formats.schema import run_schema
-from tamis.formats.schema.run_schema import NO_FIELDS, present, presented
+from tamis.formats.schema.run_schema import NO_FIELDS, output_schema, to_output_schema
 from tamis.formats.schema.type_names import from_json, parse_schema, to_json
 from tamis.formats.table_block import row_bytes, row_hashes
 from tamis.kernels.records import hash128
@@ -160,13 +160,13 @@ def _write_table(
         parts = [(t.schema, s) for t, s in zip(tables, seen, strict=True)]
         target = run_schema.run_schema(parts, list(spec.fields or ()))
         fitting = (run_schema.to_run_schema(t, target) for t in tables)
-    looks = presented(target, model if spec.schema is None else None, spec.fields or ())
+    looks = output_schema(target, model if spec.schema is None else None, spec.fields or ())
     name = spec.format if spec.format in registry.TABLES else "parquet"
     with registry.load_table_format(name).TableWriter(files.fresh(path), looks, compression=spec.compression) as writer:
         for table in fitting:
             ledger.content.add(len(table), hash128.sum128(*row_hashes(table)))
             _count_lengths(ledger, row_bytes(table))
-            writer.write(table if looks is target else present(table, looks))
+            writer.write(table if looks is target else to_output_schema(table, looks))
     extension = spec.extension if name == spec.format else name
     observed = json.dumps(run_schema.facts_to_json(facts), sort_keys=True) if facts else None
     return StagedFile(path, "output", extension=extension, schema=json.dumps(to_json(target)), observed=observed)
@@ -235,12 +235,12 @@ def recast_table(path: str, out: str, union: str, spec: OutputSpec, model: pa.Sc
     rows = registry.load_table_format(spec.format)
     info = rows.describe(path)
     content = 0
-    looks = presented(target, model if spec.schema is None else None, spec.fields or ())
+    looks = output_schema(target, model if spec.schema is None else None, spec.fields or ())
     with rows.TableWriter(files.fresh(out), looks, compression=spec.compression) as writer:
         for _, table in rows.iter_rows(path, 0, info.n_rows):
             cast = run_schema.to_run_schema(table.replace_schema_metadata(None), target)
             content += hash128.sum128(*row_hashes(cast))
-            writer.write(cast if looks is target else present(cast, looks))
+            writer.write(cast if looks is target else to_output_schema(cast, looks))
     return StagedFile(
         out,
         "output",

@@ -12,7 +12,7 @@ from typing import Any
 from tamis._lazy import np, pa
 from tamis.errors import FormatError, StoreError
 from tamis.failures import is_memory_failure
-from tamis.formats.arrow.messages import Batch, read_layout
+from tamis.formats.arrow.messages import BatchLocation, read_layout
 from tamis.formats.scratch.stored_arrays import StoredArray
 from tamis.stores.opening import open_arrow
 
@@ -78,7 +78,7 @@ def batches_of(path: str) -> list[BatchPlaces]:
     return [BatchPlaces(path, b.n_rows, types, _by_column(path, types, b)) for b in batches if b.n_rows]
 
 
-def _by_column(path: str, types: dict[str, pa.DataType], batch: Batch) -> dict[str, list[tuple[int, int]]]:
+def _by_column(path: str, types: dict[str, pa.DataType], batch: BatchLocation) -> dict[str, list[tuple[int, int]]]:
     if batch.is_compressed:
         raise FormatError(f"{path}: its record batches are compressed; expected none that is")
     found, at = {}, 0

@@ -14,9 +14,9 @@ import pyarrow as pa
 from tamis.errors import FormatError
 from tamis.failures import is_memory_failure, reason_of
 from tamis.files import Closing
-from tamis.formats.arrow.messages import FIRST_MESSAGE, Batch, Layout, check_claims, read_layout
+from tamis.formats.arrow.messages import FIRST_MESSAGE, BatchLocation, Layout, check_claims, read_layout
 from tamis.formats.base import BATCH_BYTES, MAX_BATCH_ROWS, RowGroup, RowsFault, TableInfo
-from tamis.formats.table_files import BufferedWriter, counted, cut, named_columns, plain_types
+from tamis.formats.table_files import BufferedWriter, empty_tables, named_columns, plain_types, split_table
 from tamis.stores.opening import open_arrow, size_of
 
 GROUP_BYTES = 4 * 10**6
@@ -48,13 +48,13 @@ def describe(path: str | os.PathLike[str]) -> TableInfo:
     for batch in layout.batches:
         groups.append(RowGroup(first, batch.n_rows, batch.body_bytes * (_EXPANSION if batch.is_compressed else 1)))
         first += batch.n_rows
-    with _Reader(path, layout, None) as reader:
+    with _BatchReader(path, layout, None) as reader:
         return TableInfo(first, groups, named_columns(path, reader.schema), size_of(path))
 
 
 def read_schema(path: str | os.PathLike[str]) -> pa.Schema:
     path = os.fspath(path)
-    with _Reader(path, read_layout(path), None) as reader:
+    with _BatchReader(path, read_layout(path), None) as reader:
         return reader.schema
 
 
@@ -68,24 +68,24 @@ def iter_rows(
 ) -> Iterator[tuple[int, pa.Table]]:
     path = os.fspath(path)
     layout = read_layout(path)
-    with _Reader(path, layout, columns) as reader:
+    with _BatchReader(path, layout, columns) as reader:
         first = 0
         for i, batch in enumerate(layout.batches):
             end = first + batch.n_rows
             start, stop = max(first_row, first), min(end_row, end)
             if start < stop:
-                if not reader.wanted:
-                    yield from counted(start, stop)
+                if not reader.names:
+                    yield from empty_tables(start, stop)
                 else:
                     table = reader.table(i, batch, first).slice(start - first, stop - start)
                     for at in range(0, len(table), max_rows):
                         part = table.slice(at, max_rows)
                         # A slice knows of all its batch: only what is copied can be let go of.
-                        yield from cut(start + at, plain_types(part), batch_bytes)
+                        yield from split_table(start + at, plain_types(part), batch_bytes)
             first = end
 
 
-class _Reader(Closing):
+class _BatchReader(Closing):
     """Record batches by their numbers, only `columns` of them."""
 
     def __init__(self, path: str, layout: Layout, columns: Sequence[str] | None) -> None:
@@ -115,18 +115,18 @@ class _Reader(Closing):
                 f"its schema has {n_nodes} columns, the record batch at byte {other.offset} {other.n_nodes}"
             )
         names = self.schema.names
-        self.wanted = list(names) if columns is None else [name for name in columns if name in names]
-        if not self._layout.is_stream and self.wanted and columns is not None:
-            options = pa.ipc.IpcReadOptions(included_fields=[names.index(n) for n in self.wanted], use_threads=False)
+        self.names = list(names) if columns is None else [name for name in columns if name in names]
+        if not self._layout.is_stream and self.names and columns is not None:
+            options = pa.ipc.IpcReadOptions(included_fields=[names.index(n) for n in self.names], use_threads=False)
             self._source = pa.ipc.open_file(self._file, options=options)
 
-    def table(self, i: int, batch: Batch, first_row: int) -> pa.Table:
+    def table(self, i: int, batch: BatchLocation, first_row: int) -> pa.Table:
         try:
             found = self._batch(i, batch)
             if found.num_rows != batch.n_rows:
                 raise pa.ArrowInvalid(f"{found.num_rows} rows where {batch.n_rows} were announced")
             _check(found)
-            return pa.Table.from_batches([found]).select(self.wanted)
+            return pa.Table.from_batches([found]).select(self.names)
         except _ERRORS as exc:
             end_row = first_row + batch.n_rows
             if is_memory_failure(exc):
@@ -136,7 +136,7 @@ class _Reader(Closing):
                     raise RowsFault(first_row, str(damage), end_row) from None
             raise RowsFault(first_row, reason_of(exc), end_row) from exc
 
-    def _batch(self, i: int, batch: Batch) -> pa.RecordBatch:
+    def _batch(self, i: int, batch: BatchLocation) -> pa.RecordBatch:
         if not self._layout.is_stream:
             return self._source.get_batch(i)
         if not self._layout.dictionaries:

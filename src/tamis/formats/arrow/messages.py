@@ -30,7 +30,7 @@ _MAX_EXPANSION = {_LZ4: (255, 1 << 16), _ZSTD: (1 << 15, 1 << 17)}
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchLocation:
     """A record batch: where its message begins and ends, its rows, the bytes of its body as stored, and where in the file each of its
     buffers lies (place, bytes), where somebody asked."""
 
@@ -46,7 +46,7 @@ class Batch:
 @dataclass
 class Layout:
     is_stream: bool
-    batches: list[Batch] = field(default_factory=list)
+    batches: list[BatchLocation] = field(default_factory=list)
     schema_end: int = 0  # where its first message ends, if that is a schema
     dictionaries: list[tuple[int, int]] = field(default_factory=list)  # where each message begins and ends
 
@@ -72,7 +72,7 @@ def _file(file: BinaryIO, size: int, with_buffers: bool) -> Layout:
         raise FormatError("its footer is damaged")
     end = size - 10 - length
     file.seek(end)
-    footer = _Table.root(file.read(length))
+    footer = _FlatTable.root(file.read(length))
     layout = Layout(is_stream=False, dictionaries=[(at, at + n + body) for at, n, body in footer.items(2, _BLOCK)])
     walked = _walk(file, end, with_buffers, layout)
     listed: set[int] = set()
@@ -96,10 +96,10 @@ def _file(file: BinaryIO, size: int, with_buffers: bool) -> Layout:
     return layout
 
 
-def _walk(file: BinaryIO, end: int, with_buffers: bool, layout: Layout) -> dict[int, Batch]:
+def _walk(file: BinaryIO, end: int, with_buffers: bool, layout: Layout) -> dict[int, BatchLocation]:
     """Return the record batches of a file by their offsets, up to the first byte that is not part of a message, and note in `layout`
     where its schema ends."""
-    batches: dict[int, Batch] = {}
+    batches: dict[int, BatchLocation] = {}
     at = FIRST_MESSAGE
     while at < end:
         try:
@@ -146,7 +146,7 @@ def _check_end(file: BinaryIO, at: int) -> None:
             )
 
 
-def check_claims(path: str, layout: Layout, batch: Batch) -> None:
+def check_claims(path: str, layout: Layout, batch: BatchLocation) -> None:
     """Raise FormatError if a record batch, or a dictionary, claims sizes that cannot be true of this file.
 
     For a reader that failed to allocate what a batch claims: damaged lengths ask for memory that no budget could give.
@@ -188,15 +188,15 @@ def _zstd_size(frame: bytes) -> int | None:
 @dataclass(frozen=True)
 class _Message:
     kind: int
-    header: _Table
+    header: _FlatTable
     body_bytes: int
     end: int
 
-    def batch(self, offset: int, with_buffers: bool = False) -> Batch:
+    def batch(self, offset: int, with_buffers: bool = False) -> BatchLocation:
         n_rows = _rows_of(self.header, self.body_bytes, offset)
         buffers = self._buffers(self.header, offset) if with_buffers else ()
         n_nodes = self.header.length(1)
-        return Batch(offset, self.end, n_rows, n_nodes, self.body_bytes, self.header.place(3) != 0, buffers)
+        return BatchLocation(offset, self.end, n_rows, n_nodes, self.body_bytes, self.header.place(3) != 0, buffers)
 
     def check_dictionary(self, offset: int) -> None:
         """Raise FormatError if this is not a dictionary, whatever its kind says: rows would be lost."""
@@ -213,7 +213,7 @@ class _Message:
                 file.seek(at)
                 _check_compressed(file.read(min(n, 8 + _FRAME_HEAD)), n, codec)
 
-    def _buffers(self, records: _Table, offset: int) -> tuple[tuple[int, int], ...]:
+    def _buffers(self, records: _FlatTable, offset: int) -> tuple[tuple[int, int], ...]:
         begin = self.end - self.body_bytes
         buffers = tuple((begin + at, n) for at, n in records.items(2, _PLACE))
         if any(at < begin or n < 0 or at + n > self.end for at, n in buffers):
@@ -221,7 +221,7 @@ class _Message:
         return buffers
 
 
-def _rows_of(records: _Table, body_bytes: int, offset: int) -> int:
+def _rows_of(records: _FlatTable, body_bytes: int, offset: int) -> int:
     """Return the rows of a record batch. FormatError if its columns have another number, or data and no rows."""
     n_rows = records.int64(0)
     n_in_column = next((n for n, _ in records.items(1, _NODE)), None)
@@ -247,7 +247,7 @@ def _message(file: BinaryIO, at: int, size: int) -> _Message | None:
     if not 0 < length <= min(_MAX_METADATA, size - at - begin):
         raise FormatError(f"there is no message at byte {at}")
     file.seek(at + begin)
-    message = _Table.root(file.read(length))
+    message = _FlatTable.root(file.read(length))
     body = message.int64(3)
     end = at + begin + length + body
     if body < 0 or end > size:
@@ -256,14 +256,14 @@ def _message(file: BinaryIO, at: int, size: int) -> _Message | None:
 
 
 @dataclass(frozen=True)
-class _Table:
+class _FlatTable:
     """A table of a flatbuffer: fields by their number, absent ones zero."""
 
     data: bytes
     at: int
 
     @classmethod
-    def root(cls, data: bytes) -> _Table:
+    def root(cls, data: bytes) -> _FlatTable:
         return cls(data, struct.unpack_from("<I", data)[0])
 
     def place(self, field: int) -> int:
@@ -287,11 +287,11 @@ class _Table:
     def _behind(self, place: int) -> int:
         return place + int(struct.unpack_from("<I", self.data, place)[0])
 
-    def table(self, field: int) -> _Table:
+    def table(self, field: int) -> _FlatTable:
         place = self.place(field)
         if not place:
             raise FormatError("its metadata is damaged")
-        return _Table(self.data, self._behind(place))
+        return _FlatTable(self.data, self._behind(place))
 
     def length(self, field: int) -> int:
         """Return the number of items of a vector."""

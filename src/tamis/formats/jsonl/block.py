@@ -25,7 +25,7 @@ from tamis.tasks.columns.json_type import deep_recursion, json_column, load
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tamis.formats.jsonl.stretches import Stretches
+    from tamis.formats.jsonl.file_spans import FileSpans
 
 Array = np.ndarray[Any, Any]
 
@@ -50,7 +50,7 @@ class JsonlBlock:
 
     def __init__(self, buf: Array, scan: json_scan.Scan) -> None:
         self._buf: Array | None = buf
-        self.lying: Stretches | None = None  # where the bytes lie, of a block that was not read
+        self.stored: FileSpans | None = None  # where the bytes lie, of a block that was not read
         self.is_open = False  # whether they lie in the input as they are, not compressed
         ok = scan.status == json_scan.OK
         self.bad = [
@@ -73,7 +73,7 @@ class JsonlBlock:
         return cls(buf, json_scan.scan_records(buf, list(keys), max_record_bytes))
 
     @classmethod
-    def checked(cls, buf: Array, max_record_bytes: int = 1 << 62) -> JsonlBlock:
+    def parse_valid(cls, buf: Array, max_record_bytes: int = 1 << 62) -> JsonlBlock:
         """Records that an earlier pass over the same bytes found to be valid: only their lines are looked for.
 
         What lies inside is found when it is asked for. Anything unexpected, and they are parsed as always.
@@ -88,23 +88,23 @@ class JsonlBlock:
         return block
 
     @classmethod
-    def known(cls, lying: Stretches, start: Array, end: Array, identity: tuple[Array, Array]) -> JsonlBlock:
+    def from_index(cls, stored: FileSpans, start: Array, end: Array, identity: tuple[Array, Array]) -> JsonlBlock:
         """Records whose places and hashes an earlier pass told, each followed by a line feed. Read when somebody looks inside."""
         block = cls(np.empty(0, np.uint8), json_scan.scan_records(np.empty(0, np.uint8), [], 1 << 62))
         block._buf = block._found = None
-        block.lying, block.start, block.end, block._identity = lying, start, end, identity
+        block.stored, block.start, block.end, block._identity = stored, start, end, identity
         block.n_rows = len(start)
         return block
 
     @property
     def buf(self) -> Array:
         if self._buf is None:
-            assert self.lying is not None
+            assert self.stored is not None
             rows = self._wanted
-            if rows is not None and _MOST * int((self.end[rows] - self.start[rows]).sum()) < self.lying.n_bytes:
-                buf, self._is_part = self.lying.spread(self.stretches(rows)), True
+            if rows is not None and _MOST * int((self.end[rows] - self.start[rows]).sum()) < self.stored.n_bytes:
+                buf, self._is_part = self.stored.spread(self.stretches(rows)), True
             else:
-                buf, rows = self.lying.gather([(0, self.lying.n_bytes)]), np.arange(self.n_rows)
+                buf, rows = self.stored.gather([(0, self.stored.n_bytes)]), np.arange(self.n_rows)
             self._verify(buf, self.start[rows], rows)
             self._buf = buf
         return self._buf
@@ -112,11 +112,11 @@ class JsonlBlock:
     def _verify(self, data: Array, starts: Array, rows: Array) -> None:
         """Raise InputChanged unless `data` holds, at `starts`, the records of these rows as an earlier pass hashed them."""
         assert self._identity is not None
-        assert self.lying is not None
+        assert self.stored is not None
         hi, lo = hash128.hash_spans(data, starts, self.end[rows] - self.start[rows])
         differs = np.flatnonzero((hi != self._identity[0][rows]) | (lo != self._identity[1][rows]))
         if len(differs):
-            path = self.lying.path_at(int(self.start[rows[differs[0]]]))
+            path = self.stored.path_at(int(self.start[rows[differs[0]]]))
             raise InputChanged(f"{path} changed: it does not hold the records that an earlier pass read")
 
     def windows(self, rows: Array) -> Iterator[memoryview]:
@@ -124,12 +124,12 @@ class JsonlBlock:
 
         Records are verified as soon as all of their bytes were read; of one that is longer than a window these are held until then.
         """
-        assert self.lying is not None
+        assert self.stored is not None
         sizes = self.end[rows] - self.start[rows] + 1
         ends = np.cumsum(sizes)
         n_done, total = 0, 0  # records that were verified, and bytes that were read
         tail = b""  # of the record that the last window ended in
-        for view in self.lying.windows(self.stretches(rows)):
+        for view in self.stored.windows(self.stretches(rows)):
             total += len(view)
             n_whole = int(np.searchsorted(ends, total, side="right"))
             if n_whole > n_done:
@@ -198,11 +198,11 @@ class JsonlBlock:
     def column_of(self, name: str, rows: Array) -> pa.Array:
         """Return one field of some records, parsing the contents of those records only."""
         start, end = self.start[rows], self.end[rows] + 1
-        if self._buf is None and self.lying is not None and int((end - start).sum()) * _MOST < self.lying.n_bytes:
+        if self._buf is None and self.stored is not None and int((end - start).sum()) * _MOST < self.stored.n_bytes:
             if self._asked is not None and self._asked[0] == name and bool(np.isin(rows, self._asked[1]).all()):
                 return self._asked[2].take(pa.array(np.searchsorted(self._asked[1], rows)))
             order = np.argsort(rows, kind="stable")
-            data = self.lying.gather(list(zip(start[order].tolist(), end[order].tolist(), strict=True)))
+            data = self.stored.gather(list(zip(start[order].tolist(), end[order].tolist(), strict=True)))
             self._verify(data, np.cumsum((end - start)[order]) - (end - start)[order], rows[order])
             column = JsonlBlock.parse(data, [name]).column(name)
             self._asked = name, rows[order], column

@@ -15,14 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tamis.formats.base import Written
+from tamis.formats.base import WrittenLines
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.formats.table_block import TableBlock
 from tamis.kernels.records import hash128, join, json_text, splice
 from tamis.tasks import NULL, ROW_ID, DocumentBatch, Lineage
 from tamis.tasks.columns.canonical import canonical_text
 from tamis.tasks.columns.casting import is_text
-from tamis.tasks.columns.exact import same_values, taken, texts_of_column, values_of
+from tamis.tasks.columns.exact import same_values, take_or_null, texts_of_column, values_of
 from tamis.tasks.columns.json_type import deep_recursion, is_json
 from tamis.tasks.columns.literals import as_json, literals_of
 
@@ -46,7 +46,7 @@ class Encoded:
         return hash128.hash_spans(self.data, starts, self.offsets[1:] - starts - 1)
 
 
-def written_lines(batch: DocumentBatch) -> Written:
+def written_lines(batch: DocumentBatch) -> WrittenLines:
     """Return what `encode_jsonl` returns, without copying long runs of unchanged records.
 
     Such runs are pieces of the input block.
@@ -55,17 +55,17 @@ def written_lines(batch: DocumentBatch) -> Written:
     if lineage is not None and isinstance(lineage.origin, JsonlBlock) and lineage.is_untouched:
         origin, rows = lineage.origin, lineage.rows
         hashes, lengths = _known(origin, rows), origin.end[rows] - origin.start[rows]
-        if hashes is not None and origin.lying is not None and not origin.is_read and _ascending(rows):
-            return Written(origin.windows(rows), hashes, lengths)
+        if hashes is not None and origin.stored is not None and not origin.is_read and _ascending(rows):
+            return WrittenLines(origin.windows(rows), hashes, lengths)
         runs = _runs(origin, rows)
         if hashes is not None and runs is not None:
-            return Written([origin.buf[a:b] for a, b in runs], hashes, lengths)
+            return WrittenLines([origin.buf[a:b] for a, b in runs], hashes, lengths)
     encoded = encode_jsonl(batch)
-    return Written([encoded.data], encoded.content_hash(), np.diff(encoded.offsets) - 1)
+    return WrittenLines([encoded.data], encoded.content_hash(), np.diff(encoded.offsets) - 1)
 
 
 def _runs(origin: JsonlBlock, rows: Array) -> list[tuple[int, int]] | None:
-    """Stretches of the block that hold these records with their line feeds, and nothing else.
+    """FileSpans of the block that hold these records with their line feeds, and nothing else.
 
     None when a record is not followed by a line feed, or the stretches are so short that copying them together costs less.
     """
@@ -130,12 +130,12 @@ def _spliced(origin: JsonlBlock, rows: Array, columns: Mapping[str, pa.Array], t
         present = length[rows, k] >= 0
         at = np.flatnonzero(present & told[name] if name in told else present)
         if len(at):  # what a stage wrote may be what was there
-            at = at[~_unchanged(column if len(at) == len(rows) else taken(column, at), origin, name, rows[at])]
+            at = at[~_unchanged(column if len(at) == len(rows) else take_or_null(column, at), origin, name, rows[at])]
         changed = np.zeros(len(rows), bool)
         changed[at] = True
         absent = np.flatnonzero(~present & np.asarray(column.is_valid()))  # an absent field and null mean the same
         new = np.flatnonzero(changed | ~present)  # of these alone the literals are needed
-        data, offsets = literals_of(column if len(new) == len(rows) else taken(column, new))
+        data, offsets = literals_of(column if len(new) == len(rows) else take_or_null(column, new))
         at_new = np.searchsorted(new, at)
         edits.append(
             (
@@ -213,7 +213,7 @@ def _from_columns(at: Array, columns: dict[str, pa.Array], with_nulls: bool) -> 
     start, length = np.empty((n, k), np.int64), np.empty((n, k), np.int64)
     parts, base = [], 0
     for j, column in enumerate(columns.values()):
-        column = taken(column, at)
+        column = take_or_null(column, at)
         data, offsets = literals_of(column)
         start[:, j], length[:, j] = offsets[:-1] + base, np.diff(offsets)
         if not with_nulls:
@@ -268,7 +268,7 @@ def _unchanged(new: pa.Array, origin: JsonlBlock, name: str, rows: Array) -> Arr
     one record, and taking its whole text once for each of them would need their number times its size.
     """
     if pa.types.is_nested(new.type):
-        return _same_nested(new, taken(origin.column(name), rows))
+        return _same_nested(new, take_or_null(origin.column(name), rows))
     if not is_text(new.type):
         return same_values(new, origin.exact(name, rows))
     same: Array = np.asarray(new.is_null()) & (origin.kinds(name)[rows] == NULL)
@@ -278,7 +278,7 @@ def _unchanged(new: pa.Array, origin: JsonlBlock, name: str, rows: Array) -> Arr
         texts = texts_of_column(origin.column(name))
     old_bytes, new_bytes = (pc.fill_null(pc.binary_length(t), -1).to_numpy(zero_copy_only=False) for t in (texts, new))
     alike = np.flatnonzero((new_bytes >= 0) & (old_bytes[rows] == new_bytes))
-    same[alike] = same_values(taken(new, alike), taken(texts, rows[alike]))
+    same[alike] = same_values(take_or_null(new, alike), take_or_null(texts, rows[alike]))
     return same
 
 

@@ -5,6 +5,6 @@ from __future__ import annotations
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.formats.jsonl.encode import written_lines
 
-__all__ = ["checked", "known", "parse", "written_lines"]
+__all__ = ["from_index", "parse", "parse_valid", "written_lines"]
 
-parse, checked, known = JsonlBlock.parse, JsonlBlock.checked, JsonlBlock.known
+parse, parse_valid, from_index = JsonlBlock.parse, JsonlBlock.parse_valid, JsonlBlock.from_index

@@ -19,7 +19,7 @@ from tamis.failures import is_memory_failure, reason_of
 from tamis.formats.base import BATCH_BYTES, MAX_BATCH_ROWS, RowGroup, RowsFault, TableInfo
 from tamis.formats.parquet.footer import plain_metadata
 from tamis.formats.parquet.pages import damaged_page
-from tamis.formats.table_files import BufferedWriter, counted, cut, named_columns, plain_types
+from tamis.formats.table_files import BufferedWriter, empty_tables, named_columns, plain_types, split_table
 from tamis.stores.opening import open_arrow, size_of
 
 ROW_GROUP_BYTES = 32 * 10**6
@@ -148,7 +148,7 @@ class _GroupReader:
 
     def _pass(self, start: int, end: int, max_rows: int) -> Iterator[tuple[int, pa.Table]]:
         if not self._columns:
-            yield from counted(start, end)
+            yield from empty_tables(start, end)
             return
         n_rows, at = _FIRST_BATCH_ROWS, 0
         self._ask(n_rows, at, start, max_rows)
@@ -160,7 +160,7 @@ class _GroupReader:
                 first, last = max(start - at, 0), min(end - at, batch.num_rows)
                 if first < last:
                     kept = plain_types(pa.Table.from_batches([batch.slice(first, last - first)]).select(self._columns))
-                    yield from cut(at + first, kept, self._batch_bytes)
+                    yield from split_table(at + first, kept, self._batch_bytes)
                 at += batch.num_rows
                 if at >= end:
                     return

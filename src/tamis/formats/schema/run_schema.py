@@ -13,7 +13,7 @@ The join is commutative, associative and idempotent, so neither the order nor th
 int64 and with float64 to string: were uint64 + float64 = float64, a negative integer, a large one and a float would end as float64 or as
 string depending on their order (and large integers would change).
 
-Parquet in, Parquet out (`presented`): the files written look like the first input file where that says the same: string stays string, a
+Parquet in, Parquet out (`output_schema`): the files written look like the first input file where that says the same: string stays string, a
 dictionary a dictionary, an extension type (a UUID) its own; list views become lists. Columns that stages added come last. Metadata (the
 features of Hugging Face) is kept; that of pandas is not, because it describes an index.
 
@@ -28,7 +28,7 @@ from typing import Any
 import pyarrow as pa
 
 from tamis.tasks.columns.casting import cast_table, is_bytes, is_list, is_text
-from tamis.tasks.columns.inference import MAX_FACTS, STRING, Observed, column_type, n_facts, observe, revived
+from tamis.tasks.columns.inference import MAX_FACTS, STRING, Observed, column_type, n_facts, observe, parse_json_column
 
 Facts = dict[str, Observed]
 NO_FIELDS = "_tamis_no_fields"
@@ -111,7 +111,7 @@ def to_run_schema(table: pa.Table, target: pa.Schema) -> pa.Table:
         wanted = target.field(field.name).type if field.name in target.names else field.type
         if is_text(field.type) and not is_text(wanted):  # stored as text for lack of a field that other files have
             table = table.set_column(
-                i, field.name, pa.chunked_array([revived(c, wanted) for c in table.column(i).chunks], wanted)
+                i, field.name, pa.chunked_array([parse_json_column(c, wanted) for c in table.column(i).chunks], wanted)
             )
     return cast_table(table, target)
 
@@ -206,7 +206,7 @@ def canonical_order(schema: pa.Schema, first: Sequence[str]) -> pa.Schema:
 
 
 # -- the types of the input --------------------------------------------------------------------------------------------
-def presented(target: pa.Schema, model: pa.Schema | None, leading: Sequence[str] = ()) -> pa.Schema:
+def output_schema(target: pa.Schema, model: pa.Schema | None, leading: Sequence[str] = ()) -> pa.Schema:
     """Return the schema to write, from that of the run and that of the input.
 
     `leading`: columns whose order the user chose.
@@ -230,8 +230,8 @@ def kept_metadata(schema: pa.Schema) -> dict[bytes, bytes] | None:
     return {key: value for key, value in (schema.metadata or {}).items() if key != _OF_PANDAS} or None
 
 
-def present(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Convert a table to the schema that `presented` returned."""
+def to_output_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Convert a table to the schema that `output_schema` returned."""
     columns = []
     for field in schema:
         column = table.column(field.name)

@@ -1,6 +1,6 @@
 """Arrays that lie in files, read by range: never mapped, since mapped pages count as memory, and a mapping as all it might become.
 
-Files may lie in a bucket, as scratch does with `--scratch s3://...` (stores/scratch_files.py). `StoredArray` is a range of a file that holds numbers (or rows of a structured type); `npy` finds it in an .npy file, and
+Files may lie in a bucket, as scratch does with `--scratch s3://...` (stores/scratch_files.py). `StoredArray` is a range of a file that holds numbers (or rows of a structured type); `open_npy` finds it in an .npy file, and
 formats/arrow/column_places.py in an Arrow file. `NpyWriter` writes an .npy file in pieces, its length at the end.
 """
 
@@ -91,7 +91,7 @@ class StoredArray:
         return find(self, value, first, self._n if end is None else end, key=key)
 
 
-def npy(path: str) -> StoredArray:
+def open_npy(path: str) -> StoredArray:
     """Return the array of a one-dimensional .npy file.
 
     For a file in a bucket, what was read before is cached, because every access there is a request.

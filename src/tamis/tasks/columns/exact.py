@@ -2,7 +2,7 @@
 
 A column is typed where its type can say all of its values as they are: only texts, only bools, only integers, only floats, lists
 of these that are alike throughout. Otherwise it is one of JSON values (json_type.py). So 1 never becomes 1.0, nor an
-object without a member one with a null in it, whatever stands beside it. `shown` is the friendlier form that users compute with.
+object without a member one with a null in it, whatever stands beside it. `to_computable` is the friendlier form that users compute with.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _holds_text(kind: pa.DataType) -> bool:
 
 
 # -- other forms ------------------------------------------------------------------------------------------------------
-def shown(array: pa.Array) -> pa.Array:
+def to_computable(array: pa.Array) -> pa.Array:
     """Return the column in the form that users compute with.
 
     JSON values that agree well enough for an Arrow type (1 and 2.5; objects of which one has an additional member) are
@@ -153,9 +153,9 @@ def shown(array: pa.Array) -> pa.Array:
 def stored(array: pa.Array) -> pa.Array:
     """Return the column in the form used by Parquet, ids and reports.
 
-    Like `shown`, but values that do not agree become text, by the rules of canonical.py.
+    Like `to_computable`, but values that do not agree become text, by the rules of canonical.py.
     """
-    array = shown(array)
+    array = to_computable(array)
     if not is_json(array.type):
         return array
     with deep_recursion():
@@ -163,7 +163,7 @@ def stored(array: pa.Array) -> pa.Array:
     return pa.array(texts, pa.large_string())
 
 
-def taken(array: pa.Array, rows: Array) -> pa.Array:
+def take_or_null(array: pa.Array, rows: Array) -> pa.Array:
     """Return the values of these rows, with null where a row is -1.
 
     Returns the column itself if `rows` are all of its rows in order.
@@ -175,7 +175,7 @@ def taken(array: pa.Array, rows: Array) -> pa.Array:
     return text_rows.take(array, rows)
 
 
-def replaced(array: pa.Array, mask: Array, values: pa.Array) -> pa.Array:
+def replace_where(array: pa.Array, mask: Array, values: pa.Array) -> pa.Array:
     """Return the column with `values` where `mask` is true, preserving every value exactly.
 
     `values` has as many entries as there are such rows.
@@ -204,7 +204,7 @@ def replaced(array: pa.Array, mask: Array, values: pa.Array) -> pa.Array:
     return text_rows.replace(array, mask, values)
 
 
-def fitted(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def cast_back(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """Cast the column back to its previous type `kind` if that preserves every value.
 
     A number stays a number, and a text stays a text; otherwise the column is returned unchanged.

@@ -224,7 +224,7 @@ def n_facts(seen: Observed) -> int:
     return 1 + (n_facts(seen.item) if seen.item else 0) + sum(n_facts(f) for f in seen.fields.values())
 
 
-def revived(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def parse_json_column(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """Convert a column that had to be stored as text back to its own type.
 
     {} has no fields, which Parquet cannot store.

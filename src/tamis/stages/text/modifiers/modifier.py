@@ -80,7 +80,7 @@ class Modify(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 
 def _modify_texts(batch: DocumentBatch, modifier: DocumentModifier, field: str, output: str) -> DocumentBatch:
-    from tamis.tasks.columns.exact import replaced
+    from tamis.tasks.columns.exact import replace_where
 
     texts = batch.texts(field)
     after = modifier.modify_batch(texts)
@@ -96,7 +96,7 @@ def _modify_texts(batch: DocumentBatch, modifier: DocumentModifier, field: str, 
             return batch if after.equals(texts) else batch.with_texts(field, after)
         return batch.with_texts(field, after, changed=changed) if changed.any() else batch
     if texts.null_count and after.null_count < len(after):  # a user's modify_batch may ignore nulls
-        after = replaced(after, texts.is_null().to_numpy(zero_copy_only=False), pa.nulls(texts.null_count))
+        after = replace_where(after, texts.is_null().to_numpy(zero_copy_only=False), pa.nulls(texts.null_count))
     return batch.with_column(output, after)
 
 

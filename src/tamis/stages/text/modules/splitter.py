@@ -31,7 +31,7 @@ class DocumentSplitter(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         from tamis.formats.jsonl.encode import without_texts
-        from tamis.tasks.columns.exact import replaced
+        from tamis.tasks.columns.exact import replace_where
 
         texts = batch.texts(self.text_field)
         pieces = pc.split_pattern(texts.fill_null(""), pattern=self.separator)
@@ -46,7 +46,7 @@ class DocumentSplitter(ProcessingStage[DocumentBatch, DocumentBatch]):
             if len(whole):  # null, or no text: left as it is
                 mask = np.zeros(len(at), bool)
                 mask[first[whole]] = True
-                segments = replaced(segments, mask, batch.exact_column(self.text_field).take(pa.array(whole)))
+                segments = replace_where(segments, mask, batch.exact_column(self.text_field).take(pa.array(whole)))
             split = without_texts(batch, self.text_field, n_pieces > 1).take(at)
             split = split.with_column(self.text_field, segments)
         return split.with_column(self.segment_id_field, pa.array(numbers, pa.int64()))

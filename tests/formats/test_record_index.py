@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from tamis.dedup.records import Records
-from tamis.formats.jsonl import known_records, stretches
+from tamis.formats.jsonl import file_spans, record_index
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.formats.jsonl.encode import encode_jsonl
-from tamis.formats.jsonl.known_records import DroppedWriter, KnownRecords, known_columns
-from tamis.formats.jsonl.stretches import Stretch, Stretches
+from tamis.formats.jsonl.file_spans import FileSpan, FileSpans
+from tamis.formats.jsonl.record_index import DroppedWriter, RecordIndex, record_columns
 from tamis.tasks import DocumentBatch
 
 
@@ -22,7 +22,7 @@ def _record(i: int, n: int = 600) -> bytes:
     return b'{"text":"' + str(i).encode() * n + b'"}'
 
 
-def _told(folder: Path, files: dict[int, bytes], cuts: dict[int, list[int]] | None = None) -> KnownRecords:
+def _told(folder: Path, files: dict[int, bytes], cuts: dict[int, list[int]] | None = None) -> RecordIndex:
     """What a first pass tells of these files, each in one record batch or cut at some of its records."""
     folder.mkdir(exist_ok=True)
     paths = []
@@ -33,14 +33,14 @@ def _told(folder: Path, files: dict[int, bytes], cuts: dict[int, list[int]] | No
             batch = DocumentBatch.over(block, np.arange(a, b))
             hi, lo = block.identity()
             batch._identity = (hi[a:b], lo[a:b])
-            columns = {"file": np.full(b - a, file, np.int32), "offset": block.start[a:b]} | known_columns(batch)
+            columns = {"file": np.full(b - a, file, np.int32), "offset": block.start[a:b]} | record_columns(batch)
             paths.append(str(folder / f"{file}-{a}.arrow"))
             with pa.OSFile(paths[-1], "wb") as out:
                 table = pa.table({name: pa.array(values) for name, values in columns.items()})
                 with pa.ipc.new_file(out, table.schema) as writer:
                     writer.write_table(table)
     Records(paths).write_known(str(folder / "known"))
-    return KnownRecords(str(folder / "known"))
+    return RecordIndex(str(folder / "known"))
 
 
 def test_every_cut_of_a_file_gives_every_record_once(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_range_whose_last_line_has_another_end_is_looked_into(tmp_path: Path) 
 
 def test_where_the_folder_cannot_be_seen_records_are_looked_for(tmp_path: Path) -> None:
     """On another node, which reads the input and the scratch of a bucket, and not the disk of the first."""
-    assert KnownRecords(str(tmp_path / "elsewhere")).find(0, 0, 100, 100) is None
+    assert RecordIndex(str(tmp_path / "elsewhere")).find(0, 0, 100, 100) is None
 
 
 def test_a_file_that_is_longer_than_what_was_told_is_looked_into(tmp_path: Path) -> None:
@@ -129,9 +129,9 @@ def test_records_that_cannot_be_read_at_once_are_not_kept(monkeypatch: pytest.Mo
     block.is_open = True
     batch = DocumentBatch.over(block, np.arange(2))
     batch._identity = block.identity()
-    assert known_columns(batch)
-    monkeypatch.setattr(known_records, "_MOST_BYTES", len(_record(1)))
-    assert known_columns(batch) == {}
+    assert record_columns(batch)
+    monkeypatch.setattr(record_index, "_MOST_BYTES", len(_record(1)))
+    assert record_columns(batch) == {}
 
 
 def test_short_records_and_compressed_ones_are_not_kept() -> None:
@@ -141,7 +141,7 @@ def test_short_records_and_compressed_ones_are_not_kept() -> None:
         block.is_open = is_open
         batch = DocumentBatch.over(block, np.arange(block.n_rows))
         batch._identity = block.identity()
-        assert bool(known_columns(batch)) is told
+        assert bool(record_columns(batch)) is told
 
 
 def test_a_record_file_that_ends_early_is_not_believed(tmp_path: Path) -> None:
@@ -163,17 +163,17 @@ def test_records_of_documents_that_stayed_and_that_were_dropped_cover_a_file_tog
         batch.identify(*block.identity())
         gone = np.setdiff1d(np.arange(9), stayed[file])
         for part in (gone[:4], gone[4:]):  # two units
-            dropped.add({"file": np.full(len(part), file), "offset": block.start[part]} | known_columns(batch, part))
+            dropped.add({"file": np.full(len(part), file), "offset": block.start[part]} | record_columns(batch, part))
         if stayed[file]:
             kept = np.array(stayed[file])
             columns = {"file": np.full(len(kept), file, np.int32), "offset": block.start[kept]}
-            table = pa.table({k: pa.array(v) for k, v in (columns | known_columns(batch, kept)).items()})
+            table = pa.table({k: pa.array(v) for k, v in (columns | record_columns(batch, kept)).items()})
             paths.append(str(tmp_path / f"{file}.arrow"))
             with pa.OSFile(paths[-1], "wb") as out, pa.ipc.new_file(out, table.schema) as writer:
                 writer.write_table(table)
     dropped.close()
     Records(paths).write_known(str(tmp_path / "known"))
-    told = KnownRecords(str(tmp_path / "known"))
+    told = RecordIndex(str(tmp_path / "known"))
     for file, data in files.items():
         lines, block = data.split(b"\n")[:-1], JsonlBlock.parse(np.frombuffer(data, np.uint8))
         for cut in range(0, len(data), 613):
@@ -198,17 +198,17 @@ def test_a_block_of_which_few_documents_are_left_is_read_in_part(
     info = path.stat()
     whole = JsonlBlock.parse(np.frombuffer(data, np.uint8), ["text"])
     n_read: list[int] = []
-    read_at = stretches.read_at
+    read_at = file_spans.read_at
 
     def counted(file: Any, view: memoryview, offset: int) -> int:
         n_read.append(len(view))
         return read_at(file, view, offset)
 
-    monkeypatch.setattr(stretches, "read_at", counted)
+    monkeypatch.setattr(file_spans, "read_at", counted)
     for rows in ([3], [0, 1, 2, 11, 19], list(range(14)), list(range(19))):
         left = np.array(rows)
-        parts = [Stretch(str(path), 0, len(data), (info.st_size, info.st_mtime_ns))]
-        block = JsonlBlock.known(Stretches(parts), whole.start, whole.end, whole.identity())
+        parts = [FileSpan(str(path), 0, len(data), (info.st_size, info.st_mtime_ns))]
+        block = JsonlBlock.from_index(FileSpans(parts), whole.start, whole.end, whole.identity())
         block.narrow(left)
         n_read.clear()
         batch, twin = (DocumentBatch.over(b, left) for b in (block, whole))

@@ -1,4 +1,4 @@
-"""Stretches of files: what is read and copied equals the same bytes taken from the whole files."""
+"""FileSpans of files: what is read and copied equals the same bytes taken from the whole files."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from tamis.errors import FormatError, StoreError
-from tamis.formats.jsonl import stretches
-from tamis.formats.jsonl.stretches import Stretch, Stretches
+from tamis.formats.jsonl import file_spans
+from tamis.formats.jsonl.file_spans import FileSpan, FileSpans
 from tamis.stores.reading import Changed
 
 
-def _files(folder: Path, lines: list[list[bytes]]) -> tuple[Stretches, bytes]:
+def _files(folder: Path, lines: list[list[bytes]]) -> tuple[FileSpans, bytes]:
     """A stretch of each file: everything but its first line, up to its last one but one."""
     parts, whole = [], b""
     for i, some in enumerate(lines):
@@ -23,9 +23,9 @@ def _files(folder: Path, lines: list[list[bytes]]) -> tuple[Stretches, bytes]:
         path.write_bytes(b"".join(some))
         info = path.stat()
         start, end = len(some[0]), info.st_size - len(some[-1])
-        parts.append(Stretch(str(path), start, end, (info.st_size, info.st_mtime_ns)))
+        parts.append(FileSpan(str(path), start, end, (info.st_size, info.st_mtime_ns)))
         whole += b"".join(some[1:-1])
-    return Stretches(parts), whole
+    return FileSpans(parts), whole
 
 
 def _runs(whole: bytes, chosen: random.Random, share: float) -> list[tuple[int, int]]:
@@ -48,7 +48,7 @@ def _runs(whole: bytes, chosen: random.Random, share: float) -> list[tuple[int, 
 def test_runs_are_copied_whatever_the_window(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int, share: float
 ) -> None:
-    monkeypatch.setattr(stretches, "WINDOW_BYTES", window)
+    monkeypatch.setattr(file_spans, "WINDOW_BYTES", window)
     chosen = random.Random(window)
     lines = [[chosen.randbytes(chosen.randint(0, 200)).replace(b"\n", b".") + b"\n" for _ in range(60)] for _ in "abc"]
     lying, whole = _files(tmp_path, lines)
@@ -79,7 +79,7 @@ def test_a_file_that_changed_is_not_copied(tmp_path: Path) -> None:
 
 
 def test_a_file_that_changes_while_it_is_copied_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stretches, "WINDOW_BYTES", 8)
+    monkeypatch.setattr(file_spans, "WINDOW_BYTES", 8)
     lying, whole = _files(tmp_path, [[b"first\n", b"one line\n", b"two lines\n", b"last\n"]])
     copying = lying.windows([(0, len(whole))])
     next(copying)
@@ -117,7 +117,7 @@ def test_what_cannot_be_read_is_bad_input_and_no_fault_of_this_machine(
 
     for name in ("read_at", "open_input"):
         with monkeypatch.context() as patched:
-            patched.setattr(stretches, name, fail)
+            patched.setattr(file_spans, name, fail)
             for read in (lying.gather, lying.spread, lambda runs: list(lying.windows(runs))):
                 with pytest.raises(seen, match=said):
                     read(everything)

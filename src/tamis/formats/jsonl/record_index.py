@@ -18,7 +18,7 @@ import numpy as np
 
 from tamis.errors import FormatError
 from tamis.formats.jsonl.block import JsonlBlock
-from tamis.formats.scratch.stored_arrays import npy, read_into
+from tamis.formats.scratch.stored_arrays import open_npy, read_into
 from tamis.stores.scratch_files import open_to_write, resolve
 from tamis.tasks import DocumentBatch
 
@@ -36,7 +36,7 @@ _RUN = np.dtype(
 Array = np.ndarray[Any, Any]
 
 
-def known_columns(batch: DocumentBatch, at: Array | None = None) -> dict[str, Array]:
+def record_columns(batch: DocumentBatch, at: Array | None = None) -> dict[str, Array]:
     """Return the columns that a later pass needs to know about these documents' records (`at`: of some rows).
 
     Returns no columns if the records are not in an uncompressed file.
@@ -45,7 +45,7 @@ def known_columns(batch: DocumentBatch, at: Array | None = None) -> dict[str, Ar
     if lineage is None or not batch.is_identified or not batch.num_items:
         return {}
     origin, rows, (hi, lo) = lineage.origin, lineage.rows, batch.identity
-    if not isinstance(origin, JsonlBlock) or not origin.is_open or not _can_be_told(origin):
+    if not isinstance(origin, JsonlBlock) or not origin.is_open or not _is_indexable(origin):
         return {}
     if at is not None:
         rows, hi, lo = rows[at], hi[at], lo[at]
@@ -55,7 +55,7 @@ def known_columns(batch: DocumentBatch, at: Array | None = None) -> dict[str, Ar
     return {"record_bytes": sizes.astype(np.uint32), "record_hi": hi, "record_lo": lo}
 
 
-def _can_be_told(block: JsonlBlock) -> bool:
+def _is_indexable(block: JsonlBlock) -> bool:
     """Return True if records are long enough, none is too long, and each is a line of its own.
 
     The check is done per block, so that the answer is the same for all documents of a unit, kept or dropped.
@@ -68,7 +68,7 @@ def _can_be_told(block: JsonlBlock) -> bool:
 
 
 @dataclass(frozen=True)
-class Run:
+class IndexedBatch:
     """One record batch of the earlier pass. `places`: where in the file at `path` each column begins."""
 
     path: str
@@ -77,7 +77,7 @@ class Run:
     places: dict[str, int]
 
 
-def write_index(folder: str, runs: Sequence[Run], name: str = KEPT) -> None:
+def write_index(folder: str, runs: Sequence[IndexedBatch], name: str = KEPT) -> None:
     """Write an index of where the columns of each record batch are stored (64 bytes per batch).
 
     `runs` are in the order of the input; `name`: KEPT or DROPPED.
@@ -95,7 +95,7 @@ def write_index(folder: str, runs: Sequence[Run], name: str = KEPT) -> None:
 
 
 class DroppedWriter:
-    """Records of the documents that a pass dropped, 36 bytes each, and where they lie: what `KnownRecords` reads beside those that stayed.
+    """Records of the documents that a pass dropped, 36 bytes each, and where they lie: what `RecordIndex` reads beside those that stayed.
 
     `add` in the order of the input; `close` writes the index.
     """
@@ -105,7 +105,7 @@ class DroppedWriter:
         self._folder = folder
         self._path = resolve(os.path.join(folder, f"{DROPPED}.bin"))
         self._file = open_to_write(self._path)
-        self._runs: list[Run] = []
+        self._runs: list[IndexedBatch] = []
         self._at = 0
 
     def add(self, columns: Mapping[str, Array]) -> None:
@@ -120,7 +120,7 @@ class DroppedWriter:
             self._file.write(data)
             self._at += len(data)
         first = (int(columns["file"][0]), int(columns["offset"][0]))
-        self._runs.append(Run(self._path, first, n, places))
+        self._runs.append(IndexedBatch(self._path, first, n, places))
 
     def close(self) -> None:
         self._file.close()
@@ -128,7 +128,7 @@ class DroppedWriter:
 
 
 @dataclass
-class Found:
+class RecordSpans:
     """Records that lie one behind the other in a file, each followed by a line feed."""
 
     start: Array
@@ -136,24 +136,24 @@ class Found:
     identity: tuple[Array, Array]
 
 
-class KnownRecords:
-    """What `write_index` told of: the records of documents that stayed and, where somebody wrote them, of those that were dropped. Nothing
+class RecordIndex:
+    """What `write_index` index of: the records of documents that stayed and, where somebody wrote them, of those that were dropped. Nothing
     where the folder cannot be seen: on another node, perhaps."""
 
     def __init__(self, folder: str) -> None:
         names = [n for n in (KEPT, DROPPED) if os.path.exists(os.path.join(folder, f"{n}-runs.npy"))]
-        self._told = [_Told(folder, name) for name in names]
+        self._indexes = [_IndexFile(folder, name) for name in names]
 
-    def find(self, file: int, start: int, end: int, size: int) -> Found | None:
+    def find(self, file: int, start: int, end: int, size: int) -> RecordSpans | None:
         """Return the records that begin in [start, end) of a file of `size` bytes.
 
         Returns None if they must be located by reading the file.
         """
         end = min(end, size)
-        if not self._told:
+        if not self._indexes:
             return None
         try:
-            columns = _in_order([told.near(file, start, end) for told in self._told])
+            columns = _in_order([index.near(file, start, end) for index in self._indexes])
         except (OSError, FormatError):
             return None
         first, last = np.searchsorted(columns["offset"], [start, end]).tolist()
@@ -163,16 +163,16 @@ class KnownRecords:
         covers = first < last and int(at[first]) == before and bool((stop[first:-1] + 1 == at[first + 1 :]).all())
         if not covers or not end <= int(stop[-1]) + 1 <= size:
             return None
-        return Found(
+        return RecordSpans(
             at[first:], stop[first:], (columns["record_hi"][first:last].copy(), columns["record_lo"][first:last].copy())
         )
 
 
-class _Told:
+class _IndexFile:
     """One index, and the record batch that was read last."""
 
     def __init__(self, folder: str, name: str) -> None:
-        self._runs = npy(os.path.join(folder, f"{name}-runs.npy"))
+        self._runs = open_npy(os.path.join(folder, f"{name}-runs.npy"))
         with open(os.path.join(folder, f"{name}-paths.json"), encoding="utf-8") as file:
             self._paths: list[str] = json.load(file)
         self._read: dict[int, dict[str, Array]] = {}

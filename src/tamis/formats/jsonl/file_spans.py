@@ -1,4 +1,4 @@
-"""Stretches of files, one behind the other, as if they were one buffer, of which only what is asked for is read.
+"""FileSpans of files, one behind the other, as if they were one buffer, of which only what is asked for is read.
 
 For records whose places are known: those that nobody looks into are copied from file to file through a small window, which
 stays in the cache of the processor. Reading a whole block and writing it takes twice as long.
@@ -29,7 +29,7 @@ Run = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Stretch:
+class FileSpan:
     """Bytes of a file. `planned`: its size and the time of its last change, as they must be."""
 
     path: str
@@ -38,10 +38,10 @@ class Stretch:
     planned: tuple[int, int]
 
 
-class Stretches:
+class FileSpans:
     """Places are counted from the beginning of the first stretch. A file that is not as planned raises FormatError."""
 
-    def __init__(self, parts: Sequence[Stretch]) -> None:
+    def __init__(self, parts: Sequence[FileSpan]) -> None:
         self._parts = list(parts)
         self.n_bytes = sum(part.end - part.start for part in parts)
 
@@ -96,11 +96,11 @@ class Stretches:
             with _Opened(part) as file:
                 yield from _windows(file, mine, room)
 
-    def _by_part(self, runs: Sequence[Run]) -> Iterator[tuple[Stretch, list[Run]]]:
+    def _by_part(self, runs: Sequence[Run]) -> Iterator[tuple[FileSpan, list[Run]]]:
         """Yield the runs in each file, by their offsets there."""
         return ((part, mine) for part, _, mine in self._with_shifts(runs))
 
-    def _with_shifts(self, runs: Sequence[Run]) -> Iterator[tuple[Stretch, int, list[Run]]]:
+    def _with_shifts(self, runs: Sequence[Run]) -> Iterator[tuple[FileSpan, int, list[Run]]]:
         """Yield the runs in each file like `_by_part`, with the difference of file offset and offset here."""
         i, at = 0, 0
         for part in self._parts:
@@ -117,7 +117,7 @@ class Stretches:
             at = end
 
 
-def _gap_of(part: Stretch) -> int:
+def _gap_of(part: FileSpan) -> int:
     return _FAR_GAP if is_remote(part.path) else _GAP
 
 
@@ -157,7 +157,7 @@ def _windows(file: _Opened, runs: list[Run], room: memoryview) -> Iterator[memor
 class _Opened:
     """A file that must be as planned, when it is opened and when everything was read."""
 
-    def __init__(self, part: Stretch) -> None:
+    def __init__(self, part: FileSpan) -> None:
         self._part = part
         with self._faults():
             self._file = open_input(part.path)
