@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tamis.recipe.load import SETTINGS, TOP_LEVEL
+from tamis.recipe.load import RECIPE_SETTINGS, TOP_LEVEL
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
@@ -144,7 +144,7 @@ def test_every_field_and_setting_of_a_recipe_is_on_their_page() -> None:
     listed = {
         name for row in re.findall(r"^\| (`[^|]+) \|", page, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
     }
-    assert listed == {*TOP_LEVEL, "input", "output", *SETTINGS, "schema"}
+    assert listed == {*TOP_LEVEL, "input", "output", *RECIPE_SETTINGS, "schema"}
 
 
 def test_readme() -> None:

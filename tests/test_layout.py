@@ -97,9 +97,8 @@ def layer_numbers() -> dict[str, int]:
 
 NAMES_ANY_MODULE = {
     "tamis._satellites",
-    # Recipes, and commands that write them, name the classes of all packages.
-    "tamis.cli.media.video",
-    "tamis.cli.models.classify",
+    # Recipes, and jobs that build stages as recipes do, name the classes of all packages.
+    "tamis.cli.media.video_job",
     "tamis.recipe.step_names",
     "tamis.recipe.targets",
 }

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from tamis import InProcessExecutor, Pipeline, ProcessingStage, Secret, secrets
+from tamis.cli.jobs.jobs import Consent, RecipeJob
+from tamis.cli.jobs.request import Request
 from tamis.cli.jobs.resume import find_request
 from tamis.engine.job import make_job
 from tamis.engine.run.identity import describe_job, differences
@@ -254,13 +256,13 @@ def test_secrets_given_by_set_are_asked_for_again(tmp_path: Path, monkeypatch: p
     assert told.exit_code == 0, told.output
     assert files_with(output, KEY) == []
     kept = json.loads((output / "_tamis" / "command.json").read_text())
-    assert (kept["set"], kept["secrets"]) == ({"model": "large"}, ["mine"])
+    assert (kept["job"]["overrides"], kept["secrets"]) == ({"model": "large"}, ["mine"])
     for changes, why in (
-        ({}, "whose value is not kept; give it again: --set mine=VALUE"),
+        ({}, "whose value is not saved; give it again: --set mine=VALUE"),
         ({"model": "x"}, "--set goes with"),
     ):
         with pytest.raises(UsageError, match=why):
-            find_request(str(output), {}, ("asking",), changes)
+            find_request(str(output), Request(RecipeJob("", changes), consent=Consent(("asking",))))
     told = command("resume", output, "--set", "mine=another key", *allow)
     assert (told.exit_code, "finished earlier" in told.output) == (0, True), told.output
 

@@ -1,4 +1,4 @@
-"""`tamis classify`: a whole run with a small model, and the recipe that it writes for itself."""
+"""`tamis classify`: the stage of a job, and a whole run with a small model."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tamis.cli.models.classify import known, make_recipe
+from tamis.cli.jobs.jobs import ClassifyJob, Consent, known_classifiers
+from tamis.cli.jobs.request import Request
+from tamis.cli.models import classify
 from tamis.errors import UsageError
 from tests.stages.text.models import small_models as small
 
@@ -25,44 +28,46 @@ def tamis(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_classifier_has_a_name() -> None:
-    assert list(known()) == [
+    assert list(known_classifiers()) == [
         "aegis", "content-type", "domain", "fineweb-edu", "fineweb-mixtral-edu", "fineweb-nemotron-edu", "instruction-data-guard",
         "multilingual-domain", "prompt-task-complexity", "quality",
     ]  # fmt: skip
 
 
-def test_the_recipe_names_the_stage_and_what_was_chosen(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"text": "x"}\n')
-    recipe = make_recipe("quality", str(tmp_path / "a.jsonl"), str(tmp_path / "out"), {"filter_by": ["High"]})
-    assert "tamis.stages.text.classifiers.QualityClassifier" in recipe
-    assert 'filter_by: ["High"]' in recipe
-    other = make_recipe("owner/name", str(tmp_path / "a.jsonl"), str(tmp_path / "out"), {})
-    assert 'model_identifier: "owner/name"' in other
-    assert 'label_field: "label"' in other
+def test_a_job_builds_the_stage_with_what_was_chosen() -> None:
+    stage = ClassifyJob("quality", "in", "out", labels=("High",)).stage()
+    assert (type(stage).__name__, stage.filter_by) == ("QualityClassifier", ["High"])
+    other = ClassifyJob("owner/name", "in", "out").stage()
+    assert (other.model_identifier, other.label_field) == ("owner/name", "label")
 
 
 def test_blanks_around_labels_are_none_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tamis.cli.jobs import written_recipes
-    from tamis.cli.models import classify
+    from tamis.cli.jobs import run
+    from tamis.cli.parsing.options import JobOptions
 
-    (tmp_path / "a.jsonl").write_text('{"text": "x"}\n')
-    told: list[str] = []
-    monkeypatch.setattr(written_recipes, "perform_text", lambda recipe, *_: told.append(recipe))
+    requests: list[Request] = []
+    monkeypatch.setattr(run, "perform", requests.append)
     with pytest.raises(classify.Exit):
-        classify.classify("quality", str(tmp_path / "a.jsonl"), str(tmp_path / "out"), keep="High, Low", work=None)  # type: ignore[arg-type]
-    assert 'filter_by: ["High", "Low"]' in told[0]
+        classify.classify("quality", "a.jsonl", "out", keep="High, Low", work=JobOptions())
+    job: Any = requests[0].job
+    assert job.labels == ("High", "Low")
+
+
+def test_code_of_a_model_needs_consent_at_each_call() -> None:
+    with pytest.raises(UsageError, match="add --trust-remote-code"):
+        ClassifyJob("owner/name", "in", "out", uses_remote_code=True).load(Consent())
 
 
 @pytest.mark.parametrize(
     ("model", "chosen", "words"),
     [
-        ("fineweb-edu", {"score_field": "p"}, "--score-field is nothing that 'fineweb-edu' has"),
+        ("fineweb-edu", {"score_field": "p"}, "--score-field is not an option of 'fineweb-edu'"),
         ("owner/name", {"model_folder": "/models/x"}, "give the folder itself as MODEL"),
     ],
 )
-def test_options_that_mean_nothing_are_refused(tmp_path: Path, model: str, chosen: dict[str, str], words: str) -> None:
+def test_options_that_mean_nothing_are_refused(model: str, chosen: dict[str, str], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        make_recipe(model, str(tmp_path), str(tmp_path / "out"), dict(chosen))
+        ClassifyJob(model, "in", "out", **chosen).stage()  # type: ignore[arg-type]
 
 
 def test_a_run_labels_every_document_and_leaves_the_texts(tmp_path: Path) -> None:

@@ -8,13 +8,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tamis.cli.jobs.filter import make_recipe
-from tamis.errors import UsageError
+from tamis.cli.jobs.jobs import Consent, FilterJob
 
 SRC = Path(__file__).parents[2] / "src"
 GOOD = " ".join(f"Sentence {i} of the text says that it has to be of some use with words." for i in range(8))
@@ -62,15 +62,27 @@ def test_parquet_in_parquet_out_with_another_text_field(place: Path) -> None:
     assert pq.read_table(written).to_pydict() == {"n": [1], "body": [GOOD]}
 
 
-def test_the_recipe_names_absolute_places(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(place)
-    text = make_recipe("gopher-quality", "in", "out", "text")
-    assert f'file_paths: "{place}/in"' in text
-    assert "_target_: tamis.stages.text.filters.gopher.GopherQuality" in text
-    assert "_target_: tamis.stages.text.io.writer.JsonlWriter" in text
-    assert text.endswith(f'path: "{place}/out"\n    file_extension: jsonl.gz\n')
-    with pytest.raises(UsageError, match="cannot be given here"):
-        make_recipe("c4", "in", "${out}", "text")
+def test_a_job_is_the_stages_that_it_builds(place: Path) -> None:
+    recipe = FilterJob("gopher-quality", str(place / "in"), str(place / "out")).load(Consent())
+    reader, filters, writer = (type(stage).__name__ for stage in recipe.stages)
+    assert (reader, filters, writer) == ("DocumentReader", "GopherQuality", "JsonlWriter")
+    last: Any = recipe.stages[-1]
+    assert (last.path, last.file_extension) == (str(place / "out"), "jsonl.gz")
+
+
+def test_a_path_that_looks_like_a_reference_and_resuming_it(place: Path) -> None:
+    (place / "in").rename(place / "${in}")
+    arguments = ["c4", "${in}", "[${out}]", "--memory", "600MB", "--quiet"]
+    done = tamis("filter", *arguments, cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert len(list((place / "[${out}]").glob("*.jsonl.gz"))) == 1
+    again = tamis("resume", "[${out}]", "--quiet", cwd=place)
+    assert (again.returncode, "finished earlier" in again.stdout) == (0, True), again.stderr
+    done = tamis("curate", "${in}", "$${c}", "--preset", "minimal", "--memory", "600MB", "--json", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["n_records"] == 10
+    again = tamis("resume", "$${c}", "--quiet", cwd=place)
+    assert (again.returncode, "finished earlier" in again.stdout) == (0, True), again.stderr
 
 
 def test_the_list_shows_sets_filters_and_defaults(tmp_path: Path) -> None:

@@ -237,7 +237,7 @@ def test_options_that_a_plan_would_not_follow_are_refused(
         (["copy", "--avg-doc-bytes", "2kB"], "--avg-doc-bytes is for --dataset-bytes"),
         (["copy", "--dataset-bytes", "lots"], "--dataset-bytes: cannot read 'lots'"),
         (["copy", "--dataset-bytes", "1GB", "--probe"], "--probe needs data"),
-        (["copy", "more"], "one recipe at a time"),
+        (["copy", "more"], "give one recipe"),
         (["copy", "--set", "input=in", "--set", "output=out", "--scratch", "in"], "scratch: in lies in the input"),
         (["dedup"], "expected: tamis plan dedup exact|fuzzy IN"),
         (["dedup", "exact"], "give the input"),

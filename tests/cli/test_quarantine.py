@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tamis.cli.jobs import command_file
+from tamis.cli.jobs.jobs import RecipeJob
 from tamis.cli.jobs.request import Request
 from tamis.cli.main import app
+from tamis.cli.parsing.options import LaunchOptions
 from tamis.cli.runs.quarantine import _open_ends, collect
 from tamis.observe.quarantine import Entry, read_entries
 from tests.support.cli_runner import CliRunner
@@ -140,8 +143,10 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_retry_of_a_run_on_a_cluster_or_of_a_part(small: Path) -> None:
     """Records are few: they go through this machine alone, and all of them."""
     (small / "r.yaml").write_text(RECIPE.replace("  - _target_: picky_stage.Picky\n", ""))
-    settings = {"executor": "ray", "address": "nowhere:1", "shard": "0/2", "workers": 1}
-    Request(str(small / "r.yaml"), settings=settings).save(str(small / "out/_tamis"))
+    request = Request(
+        RecipeJob(str(small / "r.yaml")), {"shard": "0/2", "workers": 1}, LaunchOptions("ray", "nowhere:1")
+    )
+    command_file.save(request, str(small / "out/_tamis"))
     said = CliRunner().invoke(app, ["quarantine", "out", "--retry", "--memory", "4GB"])  # this process counts, too
     assert (said.exit_code, "2 records retried: 2 written" in said.output) == (0, True), said.output
     assert [p.read_text() for p in (small / "out-retry").glob("*.jsonl")] == ['{"n": 7}\n{"n": 8}\n']
@@ -186,7 +191,7 @@ def test_retry_of_a_deduplication_or_a_curation_says_what_to_do(small: Path) -> 
     (small / "in").mkdir()
     (small / "in/a.jsonl").write_text('{"text": "a"}\n')
     (small / "c.yaml").write_text("input: in\noutput: out\nsteps: [text]\n")
-    Request(str(small / "c.yaml")).save(str(small / "out/_tamis"))
+    command_file.save(Request(RecipeJob(str(small / "c.yaml"))), str(small / "out/_tamis"))
     said = CliRunner().invoke(app, ["quarantine", "out", "--retry"])
     assert (said.exit_code, "(--recipe RECIPE), or repair the input files" in said.output) == (2, True), said.output
 

@@ -251,17 +251,17 @@ def test_resume_needs_the_modules_allowed_again_and_finds_its_folder(
 
 
 def test_resume_of_something_else(place: Path) -> None:
-    assert "holds no run of Tamis" in tamis("resume", "in", cwd=place).stderr
+    assert "contains no run of Tamis" in tamis("resume", "in", cwd=place).stderr
     (place / "in/_tamis").mkdir()
-    (place / "in/_tamis/command.json").write_text('{"version": 1, "recipe": "relative"}')
+    (place / "in/_tamis/command.json").write_text('{"version": 2, "cwd": "relative"}')
     damaged = tamis("resume", "in", cwd=place)
-    assert (damaged.returncode, "is damaged (recipe: expected an absolute path)" in damaged.stderr) == (5, True)
+    assert (damaged.returncode, "is damaged (cwd: expected an absolute path)" in damaged.stderr) == (5, True)
 
 
 def test_the_supervisor_imports_nothing_heavy(place: Path) -> None:
     code = (
-        "import sys; from tamis.cli.jobs.request import Request; from tamis.cli.jobs.run import execute; "
-        "execute(Request('copy', {'input': 'in', 'output': 'out'}, settings={'memory': '512MB'}), quiet=True); "
+        "import sys; from tamis.cli.jobs.jobs import RecipeJob; from tamis.cli.jobs.request import Request; from tamis.cli.jobs.run import execute; "
+        "execute(Request(RecipeJob('copy', {'input': 'in', 'output': 'out'}), {'memory': '512MB'}), quiet=True); "
         "print([m for m in ('numpy', 'pyarrow', 'numba', 'pandas', 'backports.zstd', 'fsspec', 'rich') if m in sys.modules])"
     )
     env = {**os.environ, "PYTHONPATH": str(SRC)}

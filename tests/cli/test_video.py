@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tamis.cli.media.video import Wanted, make_recipe
+from tamis.cli.media.video_job import VideoJob, VideoOptions
 from tamis.errors import UsageError
 
 
@@ -22,14 +22,16 @@ from tamis.errors import UsageError
 )
 def test_options_that_nothing_would_follow_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        make_recipe("videos", "clips", Wanted(**given))
+        VideoJob("videos", "clips", VideoOptions(**given)).stages()
 
 
 @pytest.mark.parametrize("given", [{"splitting": "transnetv2"}, {"min_aesthetic": 4.0}, {"preset": "split+caption"}])
 def test_a_folder_of_models_is_for_what_uses_models(given: dict[str, Any]) -> None:
-    assert "/models" in make_recipe("videos", "clips", Wanted(model_folder="/models", **given))
+    stages = VideoJob("videos", "clips", VideoOptions(model_folder="/models", **given)).stages()
+    assert "/models" in [parameters.get("model_dir") for _, parameters in stages]
 
 
 def test_captions_have_a_model_and_a_length_of_their_own() -> None:
-    recipe = make_recipe("videos", "clips", Wanted(preset="split+caption"))
-    assert 'model_variant: "qwen2.5"\n    max_output_tokens: 512\n' in recipe
+    stages = dict(VideoJob("videos", "clips", VideoOptions(preset="split+caption")).stages())
+    (captions,) = [p for name, p in stages.items() if name.endswith("CaptionGenerationStage")]
+    assert (captions["model_variant"], captions["max_output_tokens"]) == ("qwen2.5", 512)

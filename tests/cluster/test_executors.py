@@ -22,8 +22,9 @@ from tamis.backends.ray_cluster.head import Head, HeadOptions, free_port
 from tamis.backends.ray_cluster.nodes import RayConnection
 from tamis.backends.ray_data import RayDataExecutor
 from tamis.backends.xenna import XennaExecutor
-from tamis.cli.jobs.executors import chosen
+from tamis.cli.jobs.launch import Launch
 from tamis.cli.main import app
+from tamis.cli.parsing.options import LaunchOptions
 from tamis.cli.plan.machine import cluster_figures, cluster_lines
 from tamis.core import client
 from tamis.core.client import RayClient, SlurmRayClient
@@ -236,32 +237,33 @@ def test_a_node_of_a_requeued_job_joins_the_head_of_this_start(tmp_path: Path, m
     assert (node.joined, left.value.code) == (["dead:1", "new:1"], 0)
 
 
-def test_a_command_takes_its_executor_out_of_the_settings() -> None:
-    settings = {"executor": "xenna", "address": "10.0.0.1:6379", "memory": "1GB"}
-    with chosen(settings) as executor:
+def test_a_command_opens_the_executor_that_it_was_given() -> None:
+    with Launch.of_options(LaunchOptions("xenna", "10.0.0.1:6379")).open_executor() as executor:
         assert isinstance(executor, XennaExecutor)
         assert executor.address == "10.0.0.1:6379"
-    assert settings == {"memory": "1GB"}
-    with chosen({}) as executor:
+    with Launch.of_options(LaunchOptions()).open_executor() as executor:
         assert executor is None
-    with pytest.raises(UsageError, match="--executor ray, ray_data, xenna"), chosen({"address": "x"}):
+    with (
+        pytest.raises(UsageError, match="--executor ray, ray_data, xenna"),
+        Launch.of_options(LaunchOptions(address="x")).open_executor(),
+    ):
         pass
 
 
 def test_a_client_of_a_recipe_runs_as_long_as_the_command() -> None:
-    told: list[str] = []
+    calls: list[str] = []
 
     class Client:
         def start(self) -> None:
-            told.append("start")
+            calls.append("start")
 
         def stop(self) -> None:
-            told.append("stop")
+            calls.append("stop")
 
-    with chosen({"executor": "ray_data", "ray_client": Client()}) as executor:
+    with Launch(LaunchOptions(), "ray_data", Client()).open_executor() as executor:
         assert isinstance(executor, RayDataExecutor)
-        assert told == ["start"]
-    assert told == ["start", "stop"]
+        assert calls == ["start"]
+    assert calls == ["start", "stop"]
 
 
 def test_recipes_name_a_client_and_a_backend(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tamis.cli.jobs.request import find_recipe
+from tamis.cli.jobs.jobs import find_recipe
 from tamis.curation.steps import Deduplication
 from tamis.errors import RecipeError
 from tamis.recipe.load import load_recipe

@@ -74,5 +74,5 @@ def test_the_last_reason_for_a_setting_counts() -> None:
 
 def test_who_chose_a_setting() -> None:
     given = RunSettings.from_mapping({"memory": "1GB", "queue": "256MB", "chosen_by": {"memory": "recipe"}})
-    assert [given.who(name) for name in ("memory", "queue", "max_record")] == ["recipe", "user", "default"]
-    assert [RunSettings(workers=2).who(name) for name in ("workers", "memory")] == ["user", "default"]
+    assert [given.origin(name) for name in ("memory", "queue", "max_record")] == ["recipe", "user", "default"]
+    assert [RunSettings(workers=2).origin(name) for name in ("workers", "memory")] == ["user", "default"]

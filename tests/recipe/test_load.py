@@ -100,7 +100,7 @@ execution_mode: batch
 backend: ray_data
 """,
     )
-    assert recipe.pipeline_args == {"name": "clean", "description": "two sieves"}
+    assert (recipe.name, recipe.description) == ("clean", "two sieves")
     (stage,) = recipe.stages
     assert [sieve.mesh for sieve in stage.sieve] == [7, 3]
     assert (stage.size, stage.fields) == ("512MB", ["id", "text"])
@@ -108,17 +108,16 @@ backend: ray_data
         "memory": "2GB",
         "workers": 4,
         "quarantine_limit": "1%",
-        "schema": {"id": "int64"},
         "mode": "batch",
     }
-    assert (recipe.backend, recipe.workflow, recipe.path) == ("ray_data", None, tmp_path / "r.yaml")
+    assert (recipe.backend, recipe.workflow, recipe.schema) == ("ray_data", None, {"id": "int64"})
 
 
 @pytest.mark.usefixtures("kitchen")
 def test_workflow_and_default_name(tmp_path: Path) -> None:
     recipe = load(tmp_path, "workflow: {_target_: recipe_kitchen.Flow, eps: 0.1}\n")
     assert recipe.workflow.options == {"eps": 0.1}
-    assert (recipe.stages, recipe.pipeline_args) == ([], {"name": "r"})
+    assert (recipe.stages, recipe.name) == ([], "r")
 
 
 @pytest.mark.usefixtures("kitchen")

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis import InProcessExecutor, Pipeline
-from tamis.cli.media import video
+from tamis.cli.media import video_job as video
 from tamis.errors import StoreError, TamisError
 from tamis.stages.image.deduplication import ImageDuplicatesRemovalStage
 from tamis.stages.image.filters import ImageSizeFilterStage
@@ -364,7 +364,8 @@ def test_no_key_leads_out_of_the_output(key: str, inside: str | None, tmp_path: 
 
 
 def test_the_command_takes_buckets() -> None:
-    text = video.make_recipe("s3://videos/raw/", "s3://videos/clips", video.Wanted())
-    assert 'input_video_path: "s3://videos/raw/"' in text
-    assert 'output_path: "s3://videos/clips"' in text
-    assert 'input_path: "s3://videos/raw"' in video.make_recipe("s3://videos/raw/a.mp4", "out", video.Wanted())
+    stages = video.VideoJob("s3://videos/raw/", "s3://videos/clips", video.VideoOptions()).stages()
+    (_, reader), (_, writer) = stages[0], stages[-1]
+    assert (reader["input_video_path"], writer["output_path"]) == ("s3://videos/raw/", "s3://videos/clips")
+    _, writer = video.VideoJob("s3://videos/raw/a.mp4", "out", video.VideoOptions()).stages()[-1]
+    assert writer["input_path"] == "s3://videos/raw"

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 from tamis.engine.job import Job
 from tamis.engine.monitor.monitor import Watch
 from tamis.engine.run.run_result import Progress, RunResult
-from tamis.engine.run.settings import MODES
+from tamis.engine.run.settings import SETTINGS
 from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.worker.node import NodeInfo, WorkerMetadata
 from tamis.engine.workers_interface import Workers
 from tamis.errors import UsageError
-from tamis.sizes import check_optional_integer, check_seconds, parse_size
 from tamis.tasks import Task
 
 if TYPE_CHECKING:
@@ -23,18 +22,11 @@ if TYPE_CHECKING:
 
 __all__ = ["BaseExecutor", "NodeInfo", "WorkerMetadata", "Workers"]
 
-_CONFIG = {
-    "execution_mode": "mode",
-    "memory": "memory",
-    "workers": "workers",
-    "scratch": "scratch",
-    "timeout": "timeout",
-    "max_record": "max_record",
-}
+_CONFIG = {s.executor_key: s for s in SETTINGS.values() if s.executor_key}
 
 
 class BaseExecutor:
-    """`config`: execution_mode ("streaming" or "batch"), memory, workers, scratch, timeout, max_record.
+    """`config`: execution_mode ("streaming" or "batch"), memory, workers, scratch, timeout, max_record (engine/run/settings.py).
 
     `progress` is called with the state of a run some times a second, `watch` with its samples
     (engine/monitor/monitor.py). Without `report` a run leaves no report.html.
@@ -66,18 +58,12 @@ class BaseExecutor:
 
     def _check_config(self) -> None:
         """Refuse values now that a run would refuse after it has started."""
-        mode = self.config.get("execution_mode", "streaming")
-        if mode not in MODES:
-            raise UsageError(f"execution_mode: expected {MODES[0]!r} or {MODES[1]!r}, got {mode!r}")
-        for key in ("memory", "max_record"):
-            if self.config.get(key) is not None:
-                parse_size(self.config[key], key)
-        check_optional_integer(self.config.get("workers"), "workers")
-        if self.config.get("timeout") is not None:
-            check_seconds(self.config["timeout"], "timeout")
+        for key, setting in _CONFIG.items():
+            if key in self.config and (self.config[key] is not None or setting.kind.choices):
+                setting.check(self.config[key], key)
 
     def settings(self) -> dict[str, Any]:
-        return {_CONFIG[k]: v for k, v in self.config.items() if k in _CONFIG}
+        return {_CONFIG[k].name: v for k, v in self.config.items() if k in _CONFIG}
 
     @contextlib.contextmanager
     def watched_by(self, progress: Progress | None, watch: Watch | None) -> Iterator[None]:

@@ -52,14 +52,15 @@ def create_pipeline_from_yaml(cfg: Any, trust_remote_code: bool = False) -> Any:
 
     `trust_remote_code`: allow stages to run code that models bring along; a recipe cannot allow that itself.
     """
-    from tamis.cli.jobs.request import Request
+    from tamis.cli.jobs.jobs import find_recipe
+    from tamis.recipe.load import load_recipe
 
     if isinstance(cfg, (str, os.PathLike)):
-        return Request(os.fspath(cfg), trust_remote_code=trust_remote_code).build()[0]
+        return load_recipe(find_recipe(os.fspath(cfg)), trust_remote_code=trust_remote_code).pipeline()
     import yaml
 
     text = yaml.safe_dump(_plain(cfg), sort_keys=False)
-    return Request("the given mapping", text=text, trust_remote_code=trust_remote_code).build()[0]
+    return load_recipe("the given mapping", text=text, trust_remote_code=trust_remote_code).pipeline()
 
 
 def _plain(value: Any) -> Any:

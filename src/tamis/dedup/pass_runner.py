@@ -20,6 +20,7 @@ from tamis.engine.job import make_job
 from tamis.engine.run.input_identity import InputGuard
 from tamis.engine.run.inputs import find_inputs
 from tamis.engine.run.run_result import RunResult
+from tamis.engine.run.settings import SETTINGS, Scope
 from tamis.errors import UsageError
 from tamis.files import read_json
 from tamis.formats.input_files.listing import FileList
@@ -30,15 +31,6 @@ from tamis.pipeline.passes import Progress, tell
 from tamis.sizes import parse_size
 from tamis.stages.base import ProcessingStage
 from tamis.stores import scratch_files
-
-# The values of these settings that ask for nothing: only others are refused.
-_NO_REQUEST: dict[str, tuple[Any, ...]] = {
-    "sample": (None,),
-    "progressive": (None, False),
-    "on_infeasible": (None, "stop"),
-    "mode": (None, "streaming"),
-    "run_dir": (None,),
-}
 
 
 @dataclass
@@ -96,8 +88,9 @@ def _refuse_one_pass_settings(settings: Mapping[str, Any], output: str, instead_
 
     Each pass would follow it by itself: a sample would be written as if it were the whole.
     """
-    for name, no_request in _NO_REQUEST.items():
-        if settings.get(name) in no_request:
+    for setting in SETTINGS.values():
+        name = setting.name
+        if setting.scope is None or setting.scope < Scope.ONE_PASS or settings.get(name) in (None, setting.default):
             continue
         if name == "run_dir":
             raise UsageError(f"run_dir is for recipes without a writer; this writes to {output}, leave run_dir out")

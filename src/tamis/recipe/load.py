@@ -21,21 +21,22 @@ names in the file are checked before the first module is imported or the first o
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from tamis import _satellites
+from tamis import _satellites, secrets
 from tamis.backends.registry import ALIASES, EXECUTORS, LOCAL
-from tamis.errors import RecipeError, UsageError
+from tamis.engine.run.settings import SETTINGS, SettingValue
+from tamis.errors import PipelineError, RecipeError, TamisError, UsageError
 from tamis.recipe.targets import TARGET, Targets, check_allowed_name
 from tamis.signatures import accepted
-from tamis.sizes import check_integer, check_seconds, parse_fraction, parse_size
 from tamis.yaml_text import Located, Node, References, override, parse, read_text, suggest
 
 if TYPE_CHECKING:
     from tamis.observe.alerts.parse import Section
+    from tamis.pipeline import Pipeline
 
 TOP_LEVEL = (
     "name",
@@ -53,22 +54,55 @@ TOP_LEVEL = (
 )
 # What recipes of NeMo Curator carry for Hydra and for people.
 NOT_READ = ("defaults", "hydra", "documentation")
-MODES = ("streaming", "batch")
-ON_INFEASIBLE = ("stop", "sample")
+RECIPE_SETTINGS = {name: setting for name, setting in SETTINGS.items() if setting.in_recipes}
 
 
 @dataclass
 class Recipe:
-    """A checked recipe with its objects built."""
+    """A description of a run with its objects built: stages, or a workflow. Read from a file, or made by a command."""
 
-    path: Path
-    pipeline_args: dict[str, str]
-    stages: list[object]
-    settings: dict[str, object] = field(default_factory=dict)
+    name: str
+    stages: list[object] = field(default_factory=list)
+    description: str | None = None
+    settings: dict[str, SettingValue] = field(default_factory=dict)
     workflow: object | None = None
     backend: str = LOCAL
     ray_client: object | None = None
-    alerts: Section | None = None  # docs/alerts.md; what may be used of it is decided by whoever runs the recipe
+    alerts: Section | None = None  # docs/alerts.md; the command decides what of it may be used
+    schema: dict[str, str] | None = None  # types of columns, for a Parquet writer
+    file: str = ""  # for messages
+
+    def pipeline(self) -> Pipeline:
+        """Return the stages as a pipeline, checked; raise UsageError for a recipe with a workflow."""
+        from tamis.pipeline import Pipeline
+
+        if self.workflow is not None:
+            raise UsageError(
+                f"{self.file}: its 'workflow:' is for `tamis run` and `tamis plan`; this command takes 'stages:'"
+            )
+        pipeline = Pipeline(self.name, self.description)
+        try:
+            for stage in self.stages:
+                pipeline.add_stage(stage)  # type: ignore[arg-type]
+            if self.schema is not None:
+                _set_schema(pipeline, self.schema)
+            pipeline.build()
+        except TamisError:
+            raise
+        except Exception as exc:  # methods of the user's stages run here
+            why = secrets.hide(f"{type(exc).__name__}: {exc}")
+            raise PipelineError(f"{self.file or self.name}: the pipeline cannot be built: {why}") from exc
+        return pipeline
+
+
+def _set_schema(pipeline: Pipeline, schema: dict[str, str]) -> None:
+    from tamis.stages.text.io.writer import ParquetWriter
+
+    writer = pipeline.stages[-1]
+    if not isinstance(writer, ParquetWriter):
+        raise UsageError("settings.schema is for a ParquetWriter at the end of the recipe; remove it")
+    if writer.schema is None:
+        writer.schema = schema
 
 
 def load_recipe(
@@ -78,10 +112,13 @@ def load_recipe(
     overrides: Mapping[str, str] | None = None,
     text: str | None = None,
     trust_remote_code: bool = False,
+    values: Mapping[str, SettingValue] | None = None,
 ) -> Recipe:
-    """Read, check and build the recipe at `path`. `allow`: modules beside Tamis' own; `overrides`: from `--set key=value`.
+    """Read, check and build the recipe at `path`.
 
-    `text`: what the file would say; then `path` is only its name. `trust_remote_code`: whether stages may run code that models bring along.
+    `allow`: modules it may load besides those of Tamis. `overrides`: from `--set key=value`, text as it would be written in the recipe.
+    `values`: literal values of its fields, by the same keys. `text`: the recipe itself; then `path` is only its name. `trust_remote_code`:
+    whether stages may run code that comes with models.
     """
     file = os.fspath(path)
     root = parse(read_text(file) if text is None else text, file)
@@ -93,8 +130,23 @@ def load_recipe(
         expand(root, file)  # before --set, which may change a parameter of any step by its place
     for key, text in (overrides or {}).items():
         override(root, key, text, file)
+    for key, value in (values or {}).items():
+        _set_literal(root.value, key, value)
     targets = Targets([check_allowed_name(module) for module in allow], trust_remote_code)
     return _Loader(file, root, environ, targets).load()
+
+
+def _set_literal(root: dict[str, Node], key: str, value: SettingValue) -> None:
+    """Set a field at the top, or in a mapping there ("write.format"), to a value in which nothing is a reference."""
+    part, _, name = key.rpartition(".")
+    fields = root
+    if part:
+        mapping = root[part].value if part in root else None
+        fields = mapping if isinstance(mapping, dict) else {}
+        root[part] = Node(fields)
+    fields[name] = Node(
+        value.replace("${", "$${") if isinstance(value, str) else value, plain=not isinstance(value, str)
+    )
 
 
 class InOrder:
@@ -141,16 +193,15 @@ class _Loader:
         for key in ("stages", "workflow", "steps", "sources", "ray_client"):
             if key in self.top:
                 self.targets.check(self.top[key])
-        settings = self.settings()
+        settings, schema = self.settings()
         alerts = self.alerts()
         backend = self.choice("backend", (*EXECUTORS, *ALIASES)) or LOCAL
-        mode = self.choice("execution_mode", MODES)
+        mode = self.choice("execution_mode", SETTINGS["mode"].kind.choices)
         if mode is not None:
             if settings.get("mode", mode) != mode:
                 raise self.top["execution_mode"].fail("execution_mode and settings.mode differ; keep one")
             settings["mode"] = mode
-        args: dict[str, str] = {key: self.text(key) for key in ("name", "description") if key in self.top}
-        args.setdefault("name", Path(self.file).stem)
+        name = self.text("name") if "name" in self.top else Path(self.file).stem
         # Every reference once, so that a missing value is reported before anything is built.
         for at in (inside for key, part in self.top.items() if key in TOP_LEVEL for inside in part.all()):
             if not isinstance(at.node.value, (list, dict)):
@@ -161,14 +212,16 @@ class _Loader:
                 known = suggest(key, list(TOP_LEVEL))
                 raise at.fail(f"unknown top-level field {key!r}, and nothing refers to ${{{key}}}{known}")
         return Recipe(
-            path=Path(self.file),
-            pipeline_args=args,
+            name=name,
+            description=self.text("description") if "description" in self.top else None,
             stages=self.stages() if "stages" in self.top else [],
             settings=settings,
-            workflow=self.curation(args["name"]) if "steps" in self.top else self.workflow(),
+            workflow=self.curation(name) if "steps" in self.top else self.workflow(),
             backend=backend,
             ray_client=self.one("ray_client", "start"),
             alerts=alerts,
+            schema=schema,
+            file=self.file,
         )
 
     def text(self, key: str) -> str:
@@ -267,25 +320,29 @@ class _Loader:
         section: Section = _satellites.load("alerts.read_section")(self.top["alerts"])
         return section
 
-    def settings(self) -> dict[str, object]:
-        found: dict[str, object] = {}
+    def settings(self) -> tuple[dict[str, SettingValue], dict[str, str] | None]:
+        """Return the settings of the run, checked and as they are written (messages show that), and the schema of its columns."""
+        settings: dict[str, SettingValue] = {}
+        schema = None
         for key, item in self._mapping("settings", "expected a mapping of settings").items():
             if key in ("allow_modules", "allow_module"):
                 raise item.fail("a recipe cannot allow modules itself; use --allow-module on the command line")
             if key == "schema":
-                found[key] = _schema(item)
+                if "stages" not in self.top:
+                    raise item.fail("settings.schema is for 'stages:' with a ParquetWriter at their end; remove it")
+                schema = _schema(item)
                 continue
-            if key not in SETTINGS:
-                raise item.fail(f"unknown setting {key!r}{suggest(key, [*SETTINGS, 'schema'])}")
+            if key not in RECIPE_SETTINGS:
+                raise item.fail(f"unknown setting {key!r}{suggest(key, [*RECIPE_SETTINGS, 'schema'])}")
             value = item.scalar()
             if value is None:
                 continue
             try:
-                SETTINGS[key](value, key)
+                RECIPE_SETTINGS[key].check(value)
             except UsageError as exc:
                 raise item.fail(str(exc)) from None
-            found[key] = value
-        return found
+            settings[key] = value
+        return settings, schema
 
     def _mapping(self, key: str, otherwise: str) -> dict[str, Located]:
         """Return a part of the recipe that is a mapping; empty if the part is missing.
@@ -312,46 +369,5 @@ def _schema(at: Located) -> dict[str, str]:
     return types
 
 
-def _limit(value: Any, what: str) -> None:
-    if str(value) not in ("0", "0.0", "0%"):
-        parse_fraction(value, what)
-
-
-def is_bool(value: object, what: str) -> None:
-    if not isinstance(value, bool):
-        raise UsageError(f"{what}: expected true or false, got {value!r}")
-
-
-def is_text(value: object, what: str) -> None:
-    if not isinstance(value, str) or not value:
-        raise UsageError(f"{what}: expected text, got {value!r}; put it into quotes")
-
-
-def one_of(*known: str) -> Callable[[object, str], None]:
-    def check(value: object, what: str) -> None:
-        if value not in known:
-            raise UsageError(f"{what}: unknown value {value!r}{suggest(str(value), list(known))}")
-
-    return check
-
-
 # Fields of `write:`, and the parameters of a Curation that they are.
 _WRITING = {k: "file_type" if k == "format" else k for k in ("format", "shard_size", "split", "shuffle", "card")}
-
-# Each check raises; the value itself is kept as written (sizes stay text, so that a message can show what the user wrote).
-SETTINGS: dict[str, Callable[[Any, str], object]] = {
-    "memory": parse_size,
-    "workers": check_integer,
-    "scratch": is_text,
-    "blocksize": parse_size,
-    "max_record": parse_size,
-    "quarantine_limit": _limit,
-    "timeout": check_seconds,
-    "sample": parse_fraction,
-    "progressive": is_bool,
-    "keep_rejected": is_bool,
-    "gpu_memory": parse_size,
-    "gpu_overflow": one_of("quarantine", "cut"),
-    "mode": one_of(*MODES),
-    "on_infeasible": one_of(*ON_INFEASIBLE),
-}

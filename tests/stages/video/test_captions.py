@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis import InProcessExecutor, Pipeline
-from tamis.cli.media.video import Wanted, make_recipe
+from tamis.cli.jobs.jobs import Consent
+from tamis.cli.media.video_job import VideoJob, VideoOptions
 from tamis.errors import BudgetError, UsageError
 from tamis.stages.text.models import folder as folders
 from tamis.stages.video.caption.caption_enhancement import CaptionEnhancementStage
@@ -133,8 +134,8 @@ def test_a_model_that_only_reads_is_refused(models: Path) -> None:
         CaptionGenerationStage(model_variant=str(models / "llama")).setup()
 
 
-def test_the_recipe_of_the_command(videos: Path, models: Path, tmp_path: Path) -> None:
-    wanted = Wanted(
+def test_the_stages_of_the_command(videos: Path, models: Path, tmp_path: Path) -> None:
+    options = VideoOptions(
         preset="split+caption",
         splitting="transnetv2",
         min_motion=0.001,
@@ -142,25 +143,11 @@ def test_the_recipe_of_the_command(videos: Path, models: Path, tmp_path: Path) -
         previews=True,
         caption_model=str(models / "qwen"),
     )
-    recipe = make_recipe(str(videos), str(tmp_path / "out"), wanted)
-    named = [line.rpartition(".")[2] for line in recipe.splitlines() if "_target_" in line]
-    assert named == [
-        "VideoReader",
-        "VideoFrameExtractionStage",
-        "TransNetV2ClipExtractionStage",
-        "ClipTranscodingStage",
-        "MotionVectorDecodeStage",
-        "MotionFilterStage",
-        "ClipAestheticFilterStage",
-        "CaptionPreparationStage",
-        "CaptionGenerationStage",
-        "PreviewStage",
-        "ClipWriterStage",
-    ]
-    from tamis.recipe.load import load_recipe
-
-    (tmp_path / "r.yaml").write_text(recipe)
-    assert load_recipe(str(tmp_path / "r.yaml")) is not None
+    recipe = VideoJob(str(videos), str(tmp_path / "out"), options).load(Consent())
+    assert [type(stage).__name__ for stage in recipe.stages] == [
+        "VideoReader", "VideoFrameExtractionStage", "TransNetV2ClipExtractionStage", "ClipTranscodingStage", "MotionVectorDecodeStage",
+        "MotionFilterStage", "ClipAestheticFilterStage", "CaptionPreparationStage", "CaptionGenerationStage", "PreviewStage", "ClipWriterStage",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

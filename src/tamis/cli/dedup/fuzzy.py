@@ -69,7 +69,7 @@ def fuzzy(
     ] = "cpu",
     plan: PlanOnly = False,
     *,
-    work: options.ShardedOptions,
+    work: options.ShardOptions,
 ) -> None:
     """Remove documents that are nearly the same as one that stays.
 
@@ -82,7 +82,7 @@ def fuzzy(
     from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
 
     workflow = RemoveFuzzyDuplicates(
-        None, target, source, input_blocksize=work.blocksize, text_field=text_field, normalize_text=normalize, char_ngrams=char_ngrams,
+        None, target, source, input_blocksize=work.get("blocksize"), text_field=text_field, normalize_text=normalize, char_ngrams=char_ngrams,
         word_ngrams=word_ngrams, num_bands=bands, minhashes_per_band=rows, threshold=None if threshold == "off" else threshold,
         min_shingles=min_shingles, bands_per_iteration=bands_per_iteration, seed=seed, keep=keep, keep_by=keep_by,
         perform_removal=not find_only, max_source_loss=max_source_loss, index_path=index, against=against, append=append, backend=backend,

@@ -53,7 +53,7 @@ def lines(
         bool, Option("--find-only", help="Only count repeated lines and list the most frequent; remove nothing.")
     ] = False,
     *,
-    work: options.ShardedOptions,
+    work: options.ShardOptions,
 ) -> None:
     """Remove repeated lines (or paragraphs) from documents.
 
@@ -65,7 +65,7 @@ def lines(
     from tamis.dedup.lines.workflow import LineDeduplicationWorkflow
 
     workflow = LineDeduplicationWorkflow(
-        target, source, input_blocksize=work.blocksize, text_field=text_field, unit=unit, normalize_text=normalize,
+        target, source, input_blocksize=work.get("blocksize"), text_field=text_field, unit=unit, normalize_text=normalize,
         min_chars=min_chars, min_count=min_count, keep_first=keep_first, min_left_chars=min_left_chars, cut_field=cut_field,
         perform_removal=not find_only, max_source_loss=max_source_loss,
     )  # fmt: skip

@@ -26,7 +26,7 @@ def remove(
     ids_field: Annotated[str, Option(metavar="FIELD", help="The field of IDS that holds the ids.")] = "id",
     drop_id_field: Annotated[bool, Option("--drop-id-field", help="Do not write the id field.")] = False,
     *,
-    work: options.RunOptions,
+    work: options.DocumentOptions,
 ) -> None:
     """Remove the documents that a table of ids lists, such as the one that --find-only writes.
 
@@ -36,6 +36,6 @@ def remove(
 
     workflow = TextDuplicatesRemovalWorkflow(
         source, ids, target, None, id_field=id_field, duplicate_id_field=ids_field, drop_id_field=drop_id_field,
-        input_blocksize=work.blocksize, output_filetype=None,
+        input_blocksize=work.get("blocksize"), output_filetype=None,
     )  # fmt: skip
     raise Exit(perform_with(workflow.remove, work))

@@ -61,7 +61,7 @@ def semantic(
     ] = "auto",
     find_only: FindOnly = False,
     *,
-    work: options.ShardedOptions,
+    work: options.ShardOptions,
 ) -> None:
     """Remove documents that mean nearly the same as one that stays: their embeddings point nearly the same way.
 
@@ -81,14 +81,14 @@ def semantic(
 
         workflow = SemanticDeduplicationWorkflow(
             source, target, clusters, id_field=None, embedding_field=embedding_field, input_filetype=None, random_state=seed, which_to_keep=keep,
-            eps=eps, perform_removal=not find_only, input_blocksize=work.blocksize, max_source_loss=max_source_loss, backend=backend,
+            eps=eps, perform_removal=not find_only, input_blocksize=work.get("blocksize"), max_source_loss=max_source_loss, backend=backend,
         )  # fmt: skip
     else:
         default_model = _satellites.load("dedup.default_embedding_model")
         workflow = _satellites.load("dedup.text_semantic")(
             source, target, model_identifier=default_model if model == "minilm" else model, text_field=text_field or "text", n_clusters=clusters,
             embedding_field=embedding_field, input_filetype=None, kmeans_random_state=seed, which_to_keep=keep, eps=eps,
-            perform_removal=not find_only, input_blocksize=work.blocksize, max_source_loss=max_source_loss, embedding_pooling=pooling, backend=backend,
+            perform_removal=not find_only, input_blocksize=work.get("blocksize"), max_source_loss=max_source_loss, embedding_pooling=pooling, backend=backend,
             id_field=None,
         )  # fmt: skip
     raise Exit(perform_with(workflow.run, work))

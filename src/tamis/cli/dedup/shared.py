@@ -60,12 +60,20 @@ Against = Annotated[
 Append = Annotated[bool, Option("--append", help="Add the documents that stay to the index of --against.")]
 
 
-def plan_or_run(workflow: Any, plan: bool, work: options.RunOptions) -> None:
+def plan_or_run(workflow: Any, plan: bool, work: options.JobOptions) -> None:
     """Show what a deduplication would take, or run it."""
     if plan:
         from tamis.cli.plan.dedup import show
         from tamis.cli.plan.machine import this_machine
 
-        show(workflow, work.memory, work.workers, this_machine(), None, work.as_json, work.scratch)
+        show(
+            workflow,
+            work.get("memory"),
+            work.get("workers"),
+            this_machine(),
+            None,
+            work.launch.as_json,
+            work.get("scratch"),
+        )
         return
     raise Exit(perform_with(workflow.run, work))

@@ -7,14 +7,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tamis.cli.jobs.request import Request, path_in_recipe
+from tamis.cli.jobs import command_file
+from tamis.cli.jobs.jobs import Consent, RecipeJob
+from tamis.cli.jobs.launch import Launch, alert_lines
+from tamis.cli.jobs.request import Request
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, Exit, Option
+from tamis.engine.run.settings import SettingValue
 from tamis.errors import TamisError, UsageError
 from tamis.stores.run_locations import local_output_dir
+from tamis.stores.urls import absolute
 
 if TYPE_CHECKING:
-    from tamis.curation import Curation, CurationResult
+    from tamis.curation import CurationResult
 
 
 def curate(
@@ -62,7 +67,7 @@ def curate(
     allow_alert_sinks: options.AllowAlertSinks = False,
     trust_remote_code: options.TrustRemoteCode = False,
     *,
-    work: options.DocumentOptions,
+    work: options.StagesOptions,
 ) -> None:
     """Clean a corpus in one command: filter documents, remove duplicates, change texts, and write one report.
 
@@ -71,19 +76,23 @@ def curate(
 
     Example: tamis curate data/ clean/ --preset web-english --memory 4GB
     """
-    ends = {"input": path_in_recipe(source), "output": path_in_recipe(target)}
-    changes = {**options.parse_sets(set_), **ends, **({"text_field": text_field} if text_field else {})}
     from tamis.curation.writing import make_writing
 
-    make_writing(format_, shard_size, split, shuffle)  # what is wrong with an option is said of the option
-    writing = options.given(format=format_, shard_size=shard_size, split=split)
-    writing |= {"shuffle": str(shuffle)} if shuffle is not None else {}
-    writing |= {"card": "false"} if no_card else {}
-    changes |= {f"write.{name}": value for name, value in writing.items()}
-    request = Request(
-        preset, changes, tuple(allow_module or ()), work.settings(), work.alerts, allow_alert_sinks,
-        trust_remote_code=trust_remote_code,
-    )  # fmt: skip
+    make_writing(format_, shard_size, split, shuffle)  # so that a mistake is reported as one of the option
+    writing = {
+        "format": format_,
+        "shard_size": shard_size,
+        "split": split,
+        "shuffle": shuffle,
+        "card": False if no_card else None,
+    }
+    values: dict[str, SettingValue] = {"input": absolute(source), "output": absolute(target), "text_field": text_field}
+    values |= {f"write.{name}": value for name, value in writing.items()}
+    job = RecipeJob(
+        preset, options.parse_sets(set_), {name: value for name, value in values.items() if value is not None}
+    )
+    consent = Consent(tuple(allow_module or ()), trust_remote_code, allow_alert_sinks)
+    request = Request(job, work.settings, work.launch, consent)
     found = request.workflow()
     if found is None or not hasattr(found[0], "steps"):
         from tamis.recipe.step_names import with_steps
@@ -93,63 +102,56 @@ def curate(
         from tamis.cli.plan.curation import show_plan
 
         # Nothing is started; `tamis plan` loads the stages, and models with them.
-        show_plan(found[0], work.as_json, found[1], may_try=False)
+        show_plan(found[0], work.launch.as_json, found[1], may_try=False)
         return
-    raise Exit(perform(request, work.as_json, work.quiet))
+    raise Exit(perform(request))
 
 
 # -- running --------------------------------------------------------------------------------------------------------------
-def perform(request: Request, as_json: bool = False, quiet: bool = False) -> int:
+def perform(request: Request) -> int:
     """Run the curation of a request with progress shown, print what happened, and return the exit code."""
     from tamis.cli.terminal.show import print_json, tell_failure
 
-    found = request.workflow()
-    assert found is not None
-    curation, settings = found
     try:
-        about = execute(curation, dict(settings), request.save, quiet or as_json, request)
+        about = execute(request)
     except TamisError as exc:
-        return tell_failure(exc, as_json)
-    if as_json:
+        return tell_failure(exc, request.launch.as_json)
+    if request.launch.as_json:
         print_json(about)
     else:
         print_result(about)
     return 0
 
 
-def execute(
-    curation: Curation,
-    settings: dict[str, Any],
-    on_start: Callable[[str], None],
-    quiet: bool,
-    request: Request | None = None,
-) -> dict[str, Any]:
-    """Run it and return what happened as plain values. `on_start` gets the run directory once it is this curation's."""
+def execute(request: Request) -> dict[str, Any]:
+    """Run the curation of a request and return what happened as plain values."""
     from tamis.backends.alerting import OFF
-    from tamis.cli.jobs.alerting import Wanted
     from tamis.cli.jobs.passes import attended
     from tamis.curation.curation import PASSES
 
+    found = request.workflow()
+    assert found is not None
+    curation, settings = found
     run_dir = os.path.join(local_output_dir(curation.output_path), "_tamis")
-    wanted = request.wanted_alerts() if request is not None else Wanted()
-    with attended(run_dir, settings, curation.name, wanted, quiet, PASSES) as (executor, show, watch):
-        begun = show if settings.get("shard") is not None else _Once(show, on_start, run_dir)
+    with attended(run_dir, settings, curation.name, Launch.of_request(request), PASSES) as (executor, show, watch):
+        begun = show if settings.get("shard") is not None else _SaveFirst(show, request, run_dir)
         result = curation.run(executor, progress=begun, watch=watch, alerts=OFF, count_caller=True, **settings)
     return {**described(result), "alerts": watch.summary() if watch is not None else {}}
 
 
 @dataclass
-class _Once:
-    """Shows states; the first one says that the output is ours, and that --fresh has removed what it removes."""
+class _SaveFirst:
+    """Shows states of progress. At the first one the output belongs to this call, and the command is saved there."""
 
     show: Callable[[dict[str, Any]], None]
-    on_start: Callable[[str], None] | None
+    request: Request
     run_dir: str
+    is_saved: bool = False
 
     def __call__(self, state: dict[str, Any]) -> None:
-        if self.on_start is not None:
-            self.on_start(self.run_dir)
-            self.on_start = None
+        if not self.is_saved:
+            command_file.save(self.request, self.run_dir)
+            self.is_saved = True
         if state.get("phase") != "opened":
             self.show(state)
 
@@ -173,7 +175,6 @@ def described(result: CurationResult) -> dict[str, Any]:
 
 
 def print_result(about: dict[str, Any]) -> None:
-    from tamis.cli.jobs.alerting import alert_lines
     from tamis.cli.jobs.drops import print_drops
     from tamis.cli.jobs.summary import print_summary
     from tamis.cli.terminal.show import print_lines

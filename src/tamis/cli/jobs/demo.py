@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tamis import _satellites
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Exit, Option, echo
+from tamis.engine.run.settings import SettingValue
 from tamis.errors import RunConflict, TamisError
 from tamis.hints import command
 
@@ -33,6 +34,7 @@ def demo(
     Example: tamis demo --size 100MB --memory 400MB
     """
     from tamis.cli.jobs.curate import execute
+    from tamis.cli.jobs.jobs import RecipeJob
     from tamis.cli.jobs.request import Request
     from tamis.cli.terminal.show import print_json
 
@@ -40,11 +42,12 @@ def demo(
     planted = _corpus(output, size, as_json)
     made_s = time.monotonic() - began
     ends = {"input": str(output / "corpus"), "output": str(output / "result")}
-    settings = {"memory": memory, "fresh": True, "quarantine_limit": "20%"}  # a small demo is full of faults
-    request = Request(_preset(as_json), ends, settings=settings)
-    found = request.workflow()
-    assert found is not None
-    about = execute(found[0], dict(found[1]), request.save, quiet=as_json)
+    settings: dict[str, SettingValue] = {
+        "memory": memory,
+        "fresh": True,
+        "quarantine_limit": "20%",
+    }  # a small demo is full of faults
+    about = execute(Request(RecipeJob(_preset(as_json), values=ends), settings, options.LaunchOptions(as_json=as_json)))
     copies = _verdicts(output / "result", planted.duplicates)
     rows = compare(planted, about, copies)
     about["checks"] = [{"what": what, "planted": a, "found": b} for what, a, b in rows]

@@ -1,18 +1,12 @@
-"""`tamis filter`: published rule sets over files, without writing a recipe. `--list` shows every set, filter and default.
-
-The command writes a recipe for itself and runs that, so that resuming, reports and settings are those of `tamis run`.
-"""
+"""`tamis filter`: published rule sets over files, without writing a recipe. `--list` shows every set, filter and default."""
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, Exit, Option
 from tamis.errors import UsageError
-
-_RECIPE = "filter.yaml"
 
 
 def filter_(
@@ -27,7 +21,7 @@ def filter_(
     text_field: Annotated[str, Option(help="The field that holds the text.")] = "text",
     list_: Annotated[bool, Option("--list", help="Show every set, filter and default, and stop.")] = False,
     *,
-    work: options.StagesOptions,
+    work: options.OnePassOptions,
 ) -> None:
     """Keep the documents that pass a published set of rules.
 
@@ -42,24 +36,12 @@ def filter_(
         raise UsageError(
             "expected SET IN OUT, e.g. tamis filter gopher data/ clean/; tamis filter --list shows the sets"
         )
-    from tamis.cli.jobs.written_recipes import perform_text
+    from tamis.cli.jobs.jobs import FilterJob, location
+    from tamis.cli.jobs.request import Request
+    from tamis.cli.jobs.run import perform
 
-    recipe = make_recipe(sets, source, target, text_field)
-    raise Exit(perform_text(recipe, _RECIPE, work))
-
-
-def make_recipe(sets: str, source: str, target: str, text_field: str) -> str:
-    """Return the recipe of the command.
-
-    Strings are written as JSON, which YAML reads unchanged.
-    """
-    from tamis.cli.jobs.written_recipes import around
-    from tamis.stages.text.filters.catalogue import find_sets
-
-    lines: list[str] = []
-    for stage in find_sets(sets):
-        lines += [f"  - _target_: {stage.__module__}.{stage.__name__}", f"    text_field: {json.dumps(text_field)}"]
-    return around(sets, source, target, lines, [text_field])
+    job = FilterJob(sets, location(source), location(target), text_field)
+    raise Exit(perform(Request(job, work.settings, work.launch)))
 
 
 def _print_list() -> None:

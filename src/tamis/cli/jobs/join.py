@@ -24,7 +24,7 @@ def join(
         ),
     ] = False,
     *,
-    work: options.RunOptions,
+    work: options.DocumentOptions,
 ) -> None:
     """Put documents together again that were split into segments: segments with the same id are joined in the order of their numbers.
 
@@ -36,6 +36,6 @@ def join(
 
     workflow = DocumentJoinWorkflow(
         source, target, separator.replace("\\n", "\n").replace("\\t", "\t"), text_field, segment_field, id_field,
-        not keep_segment_field, input_blocksize=work.blocksize,
+        not keep_segment_field, input_blocksize=work.get("blocksize"),
     )  # fmt: skip
     raise Exit(perform_with(workflow.run, work))

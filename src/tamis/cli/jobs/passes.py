@@ -7,47 +7,41 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tamis.cli.parsing import options
+from tamis.cli.jobs.launch import Launch, alert_lines, make_watch
 from tamis.cli.parsing.arguments import Exit, echo
+from tamis.cli.parsing.options import JobOptions
 from tamis.errors import TamisError
 from tamis.stores.run_locations import local_output_dir
 
 if TYPE_CHECKING:
     from tamis.backends.base import BaseExecutor
-    from tamis.cli.jobs.alerting import Wanted
     from tamis.observe.alerts.watch import Watch
 
 
-def perform_with(run: Callable[..., Any], work: options.RunOptions) -> int:
+def perform_with(run: Callable[..., Any], work: JobOptions) -> int:
     """Run all passes as `perform` does, without the partition size.
 
     The partition size belongs to the workflow, not to its runs.
     """
-    settings = {name: value for name, value in work.settings().items() if name != "blocksize"}
-    return perform(run, settings, work.as_json, work.quiet)
+    settings = {name: value for name, value in work.settings.items() if name != "blocksize"}
+    return perform(run, settings, Launch.of_options(work.launch))
 
 
-def perform(
-    run: Callable[..., Any], settings: dict[str, Any], as_json: bool, quiet: bool, alerts: Wanted | None = None
-) -> int:
+def perform(run: Callable[..., Any], settings: dict[str, Any], launch: Launch) -> int:
     """Run all passes with progress shown, print what happened, and return the exit code."""
     from tamis.backends.alerting import OFF
     from tamis.cli.jobs import passes_summary as summary
-    from tamis.cli.jobs.alerting import Wanted
     from tamis.cli.terminal.show import print_json, tell_failure
     from tamis.dedup.alarms import alarms
     from tamis.forecast import ranges
     from tamis.signatures import accepted
 
+    as_json = launch.options.as_json
     output = str(getattr(getattr(run, "__self__", None), "output_path", ""))
     run_dir = os.path.join(local_output_dir(output), "_tamis")
     raised: dict[str, Any] = {}
     try:
-        with attended(run_dir, settings, "deduplication", alerts or Wanted(), quiet or as_json) as (
-            executor,
-            show,
-            watch,
-        ):
+        with attended(run_dir, settings, "deduplication", launch) as (executor, show, watch):
             more = {} if executor is None else {"executor": executor}
             chosen = accepted(run, {**more, **settings})
             for who, one in _runs(run):
@@ -81,7 +75,6 @@ def perform(
     if as_json:
         print_json(about)
     else:
-        from tamis.cli.jobs.alerting import alert_lines
         from tamis.cli.terminal.show import print_lines
         from tamis.formats.input_files.skipped import skipped_lines
 
@@ -115,31 +108,21 @@ def _tell_other(result: Any, workflow: Any, as_json: bool) -> None:
 
 @contextlib.contextmanager
 def attended(
-    run_dir: str,
-    settings: dict[str, Any],
-    name: str,
-    alerts: Wanted,
-    quiet: bool,
-    passes: Mapping[str, str] | None = None,
+    run_dir: str, settings: Mapping[str, Any], name: str, launch: Launch, passes: Mapping[str, str] | None = None
 ) -> Iterator[tuple[BaseExecutor | None, Callable[[dict[str, Any]], None], Watch | None]]:
     """Manage what surrounds the passes of a workflow: metrics, dashboard, alerts, progress, Ctrl-C.
 
-    Yields the executor (None: the local one), the callback that receives progress, and the watch of every pass.
-    Settings that the workflow itself does not know are removed from `settings`. `passes`: their names, where
-    they are not those of a deduplication.
+    Yields the executor (None: the local one), the callback that receives progress, and the watch of every pass. `passes`: their names,
+    where they are not those of a deduplication.
     """
-    from tamis.cli.jobs import executors
-    from tamis.cli.jobs.alerting import make_watch
-    from tamis.cli.runs import dashboard, metrics
     from tamis.cli.terminal.interrupts import sigterm_interrupts
     from tamis.pipeline.passes import shown_passes
 
-    watch = make_watch(alerts, settings, run_dir, name, lambda text: echo(text, err=True))
+    quiet = launch.options.quiet or launch.options.as_json
+    watch = make_watch(launch.alerts, settings, run_dir, name, lambda text: echo(text, err=True))
     try:
         with (
-            metrics.beside(run_dir, settings),
-            dashboard.beside(run_dir, settings),
-            executors.chosen(settings) as executor,
+            launch.surroundings(run_dir, settings) as executor,
             shown_passes(quiet, passes) as show,
             sigterm_interrupts(),
         ):

@@ -32,7 +32,7 @@ def show(name: Annotated[str, Argument(metavar="NAME", help="The name of a shipp
 
     Example: tamis recipe show web-english > mine.yaml
     """
-    from tamis.cli.jobs.request import find_recipe
+    from tamis.cli.jobs.jobs import find_recipe
     from tamis.yaml_text import read_text
 
     # Redirected into a file, it is the recipe as it was written.

@@ -1,19 +1,23 @@
-"""`tamis resume`: run again. What was committed is kept, only the rest is done.
+"""`tamis resume`: run a command again. What was committed is kept, only the rest is done.
 
-The command that made an output is read from its run directory, which is this user's alone. One in a bucket belongs to nobody: what it
-names on this machine must be this user's (or the system's), is told, and no code is looked for in the folder that it names.
+The command that made an output is read from its run directory, which is this user's alone. A bucket has no such owner: what it names on
+this machine must belong to this user (or the system), is printed, and no code is looked for in the folder that it names.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated
 
-from tamis.cli.jobs.request import Request, Saved, find_recipe, load_saved, run_dir_of
+from tamis.cli.jobs.command_file import SavedCommand, load
+from tamis.cli.jobs.jobs import Consent, Job, RecipeJob, find_recipe
+from tamis.cli.jobs.request import Request, run_dir_of
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, Exit, echo
+from tamis.cli.parsing.options import LAUNCH
 from tamis.errors import RunConflict, UsageError
 from tamis.files import user_name
 from tamis.stores.options import command_line_options, remember_for_all
@@ -25,64 +29,55 @@ def resume(
     target: Annotated[str, Argument(metavar="OUTPUT_OR_RECIPE", help="The output of an earlier run, or its recipe.")],
     set_: options.Sets = None,
     allow_module: options.AllowModules = None,
-    alerts: options.Alerts = None,
     allow_alert_sinks: options.AllowAlertSinks = False,
     trust_remote_code: options.TrustRemoteCode = False,
     *,
-    work: options.Resuming,
+    work: options.ResumeOptions,
 ) -> None:
-    """Go on with a run that was interrupted; the same as its `tamis run` command again.
+    """Resume a run that was interrupted; the same as its command again.
 
-    Options given here win over those of the earlier command. Modules, code of models, files of alert rules, sinks and secrets must be allowed or given again.
+    Options given here override those of the earlier command. Modules, code of models, files of alert rules, sinks and secrets must be allowed or given again.
 
     Example: tamis resume out/ --memory 4GB
     """
     from tamis.cli.jobs.run import perform
 
-    settings = work.settings()
-    if work.scratch is not None:
-        settings["scratch"] = absolute(work.scratch)
-    if alerts not in (None, "off"):
-        alerts = os.path.abspath(alerts)  # named from here; the run may go on in another folder
-    place = absolute(target)  # named from here, too
+    settings, launch = dict(work.settings), work.launch
+    if "scratch" in settings:  # paths are relative to this folder; the run may continue in another one
+        settings["scratch"] = absolute(str(settings["scratch"]))
+    if launch.alerts not in (None, "off"):
+        launch = replace(launch, alerts=os.path.abspath(str(launch.alerts)))
+    output = absolute(target)
     is_output = is_bucket(target) or os.path.isdir(target)
-    request = find_request(target, settings, tuple(allow_module or ()), options.parse_sets(set_))
-    request = replace(request, alerts=alerts, allow_alert_sinks=allow_alert_sinks, trust_remote_code=trust_remote_code)
-    raise Exit(perform(in_place(request, place) if is_output else request, work.as_json, work.quiet))
+    consent = Consent(tuple(allow_module or ()), trust_remote_code, allow_alert_sinks)
+    request = find_request(target, Request(RecipeJob(target, options.parse_sets(set_)), settings, launch, consent))
+    raise Exit(perform(check_output(request, output) if is_output else request))
 
 
-def find_request(
-    target: str, settings: dict[str, object], allow: tuple[str, ...], changes: dict[str, str],
-    goes_with: str = "a recipe; an output folder is resumed",
-) -> Request:  # fmt: skip
-    """Return the request stored with an output folder, or that of a recipe.
+def find_request(target: str, asked: Request, recipe_option: str = "a recipe; an output folder is resumed") -> Request:
+    """Return the saved command of an output folder, or `asked`, the request for a recipe.
 
-    For an output folder, the folder in which the request was given becomes the current one. `goes_with`: in a
-    message, what changes are for.
+    For an output folder, settings, launch options, consent and secrets of `asked` are added, and the folder in which the command was
+    given becomes the current one. `recipe_option`: what --set belongs to, for a message.
     """
     if not is_bucket(target) and not os.path.isdir(target):
         _check_recipe(target)
-        return Request(target, changes, allow, settings)
-    saved = load_saved(target)
-    if any(name not in saved.secrets for name in changes):
-        raise UsageError(f"--set goes with {goes_with} with the values it was made with")
-    unknown = [name for name in saved.secrets if name not in changes]
-    if unknown:
-        again = " ".join(f"--set {shlex.quote(name)}=VALUE" for name in unknown)
-        raise UsageError(
-            f"{target} was made with {' '.join(f'--set {n}=...' for n in unknown)}, a secret, whose value is not kept; give it again: "
-            f"{again} (or run the recipe itself; one with ${{env:NAME}} takes it from the environment)"
-        )
-    missing = [m for m in saved.modules if m not in allow]
+        return asked
+    saved = load(target)
+    assert isinstance(asked.job, RecipeJob)
+    job = _with_secrets(saved, asked.job.overrides, target, recipe_option)
+    missing = [m for m in saved.modules if m not in asked.consent.modules]
     if missing:
         again = " ".join(f"--allow-module {m}" for m in missing)
         raise UsageError(f"{target} was made with code from {', '.join(missing)}; if you still trust it, add: {again}")
-    request = saved.request.with_options(settings, allow, changes)
+    resumed = [name for name, s in LAUNCH.items() if s.is_resumed and getattr(asked.launch, name) is None]
+    launch = replace(asked.launch, **{name: getattr(saved.launch, name) for name in resumed})
+    request = replace(asked, job=job, settings={**saved.settings, **asked.settings}, launch=launch)
     if is_bucket(target):
         _check_named(saved, target)
-        request = replace(request, modules_in=os.getcwd())
+        request = replace(request, consent=replace(request.consent, module_folder=os.getcwd()))
     elif not command_line_options() and saved.storage:
-        remember_for_all(saved.storage)
+        remember_for_all(list(saved.storage))
     try:
         os.chdir(saved.cwd)  # relative paths in the recipe mean what they meant
     except OSError as exc:
@@ -94,61 +89,66 @@ def find_request(
 
 def _check_recipe(name: str) -> None:
     try:
-        there = os.path.exists(find_recipe(name))
+        exists = os.path.exists(find_recipe(name))
     except UsageError:
-        there = False
-    if not there:
+        exists = False
+    if not exists:
         raise UsageError(
             f"there is no folder and no recipe called {name}; give the output folder of the run, or its recipe"
         )
 
 
-def _check_named(saved: Saved, target: str) -> None:
-    """Report the local paths that a bucket names, and reject those that belong to another user.
+def _with_secrets(saved: SavedCommand, values: Mapping[str, str], target: str, recipe_option: str) -> Job:
+    """Return the saved job with the secrets that the user gave again; raise UsageError for any that are missing."""
+    if any(name not in saved.secrets for name in values):
+        raise UsageError(f"--set goes with {recipe_option} with the values it was made with")
+    missing = [name for name in saved.secrets if name not in values]
+    if missing:
+        again = " ".join(f"--set {shlex.quote(name)}=VALUE" for name in missing)
+        raise UsageError(
+            f"{target} was made with {' '.join(f'--set {n}=...' for n in missing)}, a secret, whose value is not saved; give it again: "
+            f"{again} (or run the recipe itself; one with ${{env:NAME}} takes it from the environment)"
+        )
+    if not isinstance(saved.job, RecipeJob):
+        return saved.job
+    return replace(saved.job, overrides={**saved.job.overrides, **values})
 
-    Stores are named by the user alone.
+
+def _check_named(saved: SavedCommand, target: str) -> None:
+    """Print the local paths that a bucket names, and reject those that belong to another user.
+
+    Only the user names stores.
     """
-    for path in (saved.request.recipe, saved.cwd):
+    job = saved.job
+    for path in (*([job.recipe] if isinstance(job, RecipeJob) else []), saved.cwd):
         try:
             owner = os.stat(path).st_uid
         except OSError:
-            continue  # who opens it says so
+            continue  # reported when it is opened
         if owner not in (os.geteuid(), 0):
             raise RunConflict(
-                f"{target} names {path}, which belongs to {user_name(owner)}, and whoever can write to the bucket may have named it; "
-                f"if you trust it, run the recipe itself: tamis run {shlex.quote(saved.request.recipe)}"
+                f"{target} names {path}, which belongs to {user_name(owner)}, and anyone who can write to the bucket may have named it; "
+                f"if you trust it, run the command itself: tamis run {shlex.quote(job.describe())}"
             )
     if saved.storage and not command_line_options():
         again = " ".join(f"--storage-option {shlex.quote(pair)}" for pair in saved.storage)
         raise UsageError(f"{target} was made with another way to reach s3://; if it is still right, add: {again}")
-    sets = "".join(f" --set {shlex.quote(f'{k}={v}')}" for k, v in saved.request.overrides.items())
-    echo(f"{target} goes on with the recipe {saved.request.recipe}{sets}, in the folder {saved.cwd}", err=True)
+    overrides = job.overrides if isinstance(job, RecipeJob) else {}
+    sets = "".join(f" --set {shlex.quote(f'{k}={v}')}" for k, v in overrides.items())
+    echo(f"{target} resumes {job.describe()}{sets}, in the folder {saved.cwd}", err=True)
 
 
-def in_place(request: Request, target: str) -> Request:
-    """Return the same request, verified to continue in `target` and nowhere else.
-
-    Its recipe may have been changed, or the folder moved. Earlier versions did not save --shard; it is inferred
-    from the name of the folder.
-    """
-    from tamis.engine.run.shard import NAME
-
-    home = os.path.realpath(os.path.join(local_output_dir(target), "_tamis"))
-    place = _run_dir(request)
-    name = NAME.fullmatch(os.path.basename(target.rstrip("/")))
-    if os.path.realpath(place) != home and name is not None and "shard" not in request.settings:
-        request = request.with_options({"shard": f"{int(name[1])}/{int(name[2])}"}, request.allow)
-        place = _run_dir(request)
-    if os.path.realpath(place) != home:
+def check_output(request: Request, target: str) -> Request:
+    """Return the request, verified to continue in `target`: its recipe may have been changed, or the folder moved."""
+    expected = os.path.realpath(os.path.join(local_output_dir(target), "_tamis"))
+    workflow = request.workflow()
+    if workflow is None:
+        run_dir = run_dir_of(*request.build())
+    else:
+        run_dir = os.path.join(local_output_dir(str(getattr(workflow[0], "output_path", ""))), "_tamis")
+    if os.path.realpath(run_dir) != expected:
         raise UsageError(
-            f"{request.recipe} writes to {os.path.dirname(place)} now, not to {target}; run the recipe itself (tamis run), or move the "
+            f"{request.job.describe()} writes to {os.path.dirname(run_dir)} now, not to {target}; run the command itself, or move the "
             "folder back to where it was made"
         )
     return request
-
-
-def _run_dir(request: Request) -> str:
-    found = request.workflow()
-    if found is None:
-        return run_dir_of(*request.build())
-    return os.path.join(local_output_dir(str(getattr(found[0], "output_path", ""))), "_tamis")

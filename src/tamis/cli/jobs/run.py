@@ -10,36 +10,31 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from tamis import files, secrets
+from tamis.cli.jobs import command_file
+from tamis.cli.jobs.jobs import Consent, RecipeJob
+from tamis.cli.jobs.launch import AlertOptions, Launch, alert_lines, make_watch
 from tamis.cli.jobs.request import Request, run_dir_of
 from tamis.cli.parsing import options
-from tamis.cli.parsing.arguments import Exit, Option, echo
+from tamis.cli.parsing.arguments import Exit, echo
 from tamis.cli.terminal.interrupts import sigterm_interrupts
 from tamis.errors import RunConflict, TamisError
 
 if TYPE_CHECKING:
     from tamis.backends.base import BaseExecutor
-    from tamis.cli.jobs.alerting import Wanted
     from tamis.pipeline import Pipeline
 
 
 def run(
     recipe: options.RecipePath,
-    mode: Annotated[
-        Literal["streaming", "batch"] | None,
-        Option(
-            help="streaming: every document passes through all stages at once (default). batch: each stage finishes before the next one starts."
-        ),
-    ] = None,
     set_: options.Sets = None,
     allow_module: options.AllowModules = None,
-    run_dir: Annotated[str | None, Option(help="Folder for the results, for a recipe that has no writer.")] = None,
     allow_alert_sinks: options.AllowAlertSinks = False,
     trust_remote_code: options.TrustRemoteCode = False,
     *,
-    work: options.StagesOptions,
+    work: options.RecipeOptions,
 ) -> None:
     """Run a recipe.
 
@@ -48,31 +43,30 @@ def run(
 
     Example: tamis run recipe.yaml --memory 2GB --set input=data/
     """
-    settings = work.settings() | options.given(mode=mode, run_dir=run_dir)
-    request = Request(
-        recipe, options.parse_sets(set_), tuple(allow_module or ()), settings, work.alerts, allow_alert_sinks,
-        trust_remote_code=trust_remote_code,
-    )  # fmt: skip
-    raise Exit(perform(request, work.as_json, work.quiet))
+    consent = Consent(tuple(allow_module or ()), trust_remote_code, allow_alert_sinks)
+    job = RecipeJob(recipe, options.parse_sets(set_))
+    raise Exit(perform(Request(job, work.settings, work.launch, consent)))
 
 
-def perform(request: Request, as_json: bool = False, quiet: bool = False) -> int:
-    """Run it, print what happened, and return the exit code."""
+def perform(request: Request) -> int:
+    """Run what was requested, print what happened, and return the exit code."""
     from tamis.cli.terminal.show import print_json, tell_failure
 
-    if (found := request.workflow()) is not None:
-        if hasattr(found[0], "steps"):
+    launch = request.launch
+    workflow = request.workflow()
+    if workflow is not None:
+        if hasattr(workflow[0], "steps"):
             from tamis.cli.jobs import curate
 
-            return curate.perform(request, as_json, quiet)
+            return curate.perform(request)
         from tamis.cli.jobs import passes
 
-        return passes.perform(found[0].run, found[1], as_json, quiet, alerts=request.wanted_alerts())
+        return passes.perform(workflow[0].run, workflow[1], Launch.of_request(request))
     try:
-        about = execute(request, quiet or as_json)
+        about = execute(request, launch.quiet or launch.as_json)
     except TamisError as exc:
-        return tell_failure(exc, as_json)
-    if as_json:
+        return tell_failure(exc, launch.as_json)
+    if launch.as_json:
         print_json(about)
     else:
         _print(about)
@@ -81,13 +75,12 @@ def perform(request: Request, as_json: bool = False, quiet: bool = False) -> int
 
 def execute(request: Request, quiet: bool = False) -> dict[str, Any]:
     """Run it with progress shown, write the report, and return what happened (summary.as_dict)."""
-    from tamis.cli.jobs import executors
-    from tamis.cli.runs import dashboard, metrics
-
     pipeline, settings = request.build()
-    run_dir = run_dir_of(pipeline, settings)
-    with metrics.beside(run_dir, settings), dashboard.beside(run_dir, settings), executors.chosen(settings) as executor:
-        return execute_pipeline(pipeline, settings, request.save, quiet, request.wanted_alerts(), executor)
+    launch = Launch.of_request(request)
+    with launch.surroundings(run_dir_of(pipeline, settings), settings) as executor:
+        return execute_pipeline(
+            pipeline, settings, lambda run_dir: command_file.save(request, run_dir), quiet, launch.alerts, executor
+        )
 
 
 def execute_pipeline(
@@ -95,7 +88,7 @@ def execute_pipeline(
     settings: dict[str, Any],
     on_start: Callable[[str], None],
     quiet: bool,
-    alerts: Wanted | None = None,
+    alerts: AlertOptions | None = None,
     executor: BaseExecutor | None = None,
 ) -> dict[str, Any]:
     """Run a pipeline as `execute` does.
@@ -105,14 +98,13 @@ def execute_pipeline(
     from tamis.backends.alerting import OFF
     from tamis.backends.local import LocalExecutor
     from tamis.backends.progress import Shown
-    from tamis.cli.jobs.alerting import Wanted, alert_lines, make_watch
     from tamis.cli.jobs.drops import drops_of_run
     from tamis.cli.jobs.summary import as_dict
     from tamis.forecast import ranges
 
     run_dir = run_dir_of(pipeline, settings)
     shown, began_s = Shown(quiet), time.time()
-    watch = make_watch(alerts or Wanted(), settings, run_dir, pipeline.name, shown.note)
+    watch = make_watch(alerts or AlertOptions(), settings, run_dir, pipeline.name, shown.note)
 
     def observe(state: dict[str, Any]) -> None:
         if state["phase"] == "starting":  # the lock is held, and --fresh has removed what it removes
@@ -170,7 +162,6 @@ def explained(exc: TamisError, run_dir: str, began_s: float, more: Sequence[str]
 
 
 def _print(about: dict[str, Any]) -> None:
-    from tamis.cli.jobs.alerting import alert_lines
     from tamis.cli.jobs.drops import print_drops
     from tamis.cli.jobs.summary import print_summary
     from tamis.cli.terminal.show import print_lines

@@ -5,11 +5,16 @@ The steps are those of a preset, images-NAME; the run is that of `tamis curate`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
+from tamis.cli.jobs.jobs import RecipeJob
+from tamis.cli.jobs.request import Request
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, Exit, Option
+from tamis.engine.run.settings import SettingValue
 from tamis.errors import UsageError
+from tamis.stores.urls import absolute
 
 PRESETS = ("clean", "embed", "quality", "full")
 
@@ -61,7 +66,7 @@ def images(
     plan: Annotated[bool, Option("--plan", help="Show the passes over the data and what each does, and stop.")] = False,
     set_: options.Sets = None,
     *,
-    work: options.DocumentOptions,
+    work: options.StagesOptions,
 ) -> None:
     """Curate images: read tars and folders, write tars with a Parquet table beside each. The images themselves are not changed.
 
@@ -71,36 +76,35 @@ def images(
     Example: tamis images images/ clean/ --preset clean --memory 1GB
     """
     from tamis.cli.jobs.curate import perform
-    from tamis.cli.jobs.request import Request, path_in_recipe
 
     if preset not in PRESETS:
         raise UsageError(
             f"--preset: expected one of {', '.join(PRESETS)}, got {preset!r}; tamis curate runs any recipe with steps"
         )
-    given = options.given(
-        model_dir=None if model_dir is None else path_in_recipe(model_dir), min_side=min_side, max_aspect_ratio=max_aspect_ratio,
-        aesthetic=aesthetic, nsfw=nsfw, eps=eps, images_per_tar=images_per_tar,
-    )  # fmt: skip
-    _check_options(preset, given)
-    changes = {**options.parse_sets(set_), **{k: str(v) for k, v in given.items()}}
-    changes |= {"input": path_in_recipe(source), "output": path_in_recipe(target)}
-    request = Request(f"images-{preset}", changes, (), work.settings(), work.alerts)
+    choices: dict[str, SettingValue] = {
+        "model_dir": None if model_dir is None else absolute(model_dir), "min_side": min_side,
+        "max_aspect_ratio": max_aspect_ratio, "aesthetic": aesthetic, "nsfw": nsfw, "eps": eps, "images_per_tar": images_per_tar,
+    }  # fmt: skip
+    choices = {name: value for name, value in choices.items() if value is not None}
+    _check_options(preset, choices)
+    values = {**choices, "input": absolute(source), "output": absolute(target)}
+    request = Request(RecipeJob(f"images-{preset}", options.parse_sets(set_), values), work.settings, work.launch)
     if plan:
         from tamis.cli.plan.curation import show_passes
 
         found = request.workflow()
         assert found is not None
-        show_passes(found[0], work.as_json)
+        show_passes(found[0], work.launch.as_json)
         return
-    raise Exit(perform(request, work.as_json, work.quiet))
+    raise Exit(perform(request))
 
 
-def _check_options(preset: str, given: dict[str, object]) -> None:
+def _check_options(preset: str, choices: Mapping[str, object]) -> None:
     """Reject an option that the preset does not use, instead of ignoring it."""
     from tamis.recipe.step_names import PRESETS as FOLDER
     from tamis.yaml_text import fields_of
 
     known = fields_of(str(FOLDER / f"images-{preset}.yaml"))
-    unknown = [name for name in given if name not in known]
+    unknown = [name for name in choices if name not in known]
     if unknown:
         raise UsageError(f"--{unknown[0].replace('_', '-')} means nothing with --preset {preset}")

@@ -1,24 +1,16 @@
 """`tamis classify MODEL IN OUT`: a classifier over files, without writing a recipe.
 
-MODEL is the name of a known classifier (`tamis classify --list`), a hub id, the folder of a model, or a fastText model file. As with `tamis filter`, the
-command writes a recipe for itself and runs that.
+MODEL is the name of a known classifier (`tamis classify --list`), a hub id, the folder of a model, or a fastText model file.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import fields
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from tamis import _satellites
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, Exit, Option
 from tamis.errors import UsageError
-
-_RECIPE = "classify.yaml"
-_OWN = "tamis.stages.text.classifiers"
 
 
 def classify(
@@ -60,7 +52,7 @@ def classify(
     ] = False,
     list_: Annotated[bool, Option("--list", help="Show the known classifiers, and stop.")] = False,
     *,
-    work: options.StagesOptions,
+    work: options.OnePassOptions,
 ) -> None:
     """Add a label to each document with a classifier, on a GPU if there is one, otherwise on the CPU.
 
@@ -75,82 +67,33 @@ def classify(
         raise UsageError(
             "expected MODEL IN OUT, e.g. tamis classify quality data/ labelled/; tamis classify --list shows the known ones"
         )
-    from tamis.cli.jobs.written_recipes import perform_text
+    from tamis.cli.jobs.jobs import ClassifyJob, Consent, location
+    from tamis.cli.jobs.request import Request
+    from tamis.cli.jobs.run import perform
 
-    chosen = {
-        "label_field": label_field, "score_field": score_field, "filter_by": None if keep is None else [label.strip() for label in keep.split(",")],
-        "text_field": text_field, "max_seq_length": max_tokens, "trust_remote_code": trust_remote_code or None,
-        "model_folder": model_folder,
-    }  # fmt: skip
-    recipe = make_recipe(model, source, target, {k: v for k, v in chosen.items() if v is not None})
-    raise Exit(perform_text(recipe, _RECIPE, work, trust_remote_code))
-
-
-def known() -> dict[str, Any]:
-    """Classifiers by the name they have on the command line: QualityClassifier is `quality`.
-
-    >>> sorted(known())[:4]
-    ['aegis', 'content-type', 'domain', 'fineweb-edu']
-    """
-    classifiers = _satellites.load("models.classifiers")
-    made = {}
-    for name in classifiers.__all__:
-        if name not in ("DistributedDataClassifier", "FastTextClassifier"):
-            words = name.removesuffix("Classifier").replace("FineWeb", "Fineweb")
-            made["".join("-" + c.lower() if c.isupper() and i else c.lower() for i, c in enumerate(words))] = getattr(
-                classifiers, name
-            )
-    return made
+    job = ClassifyJob(
+        _absolute(model), location(source), location(target), label_field, score_field,
+        None if keep is None else tuple(label.strip() for label in keep.split(",")), text_field, max_tokens,
+        None if model_folder is None else _absolute(model_folder), trust_remote_code,
+    )  # fmt: skip
+    consent = Consent(trust_remote_code=trust_remote_code)
+    raise Exit(perform(Request(job, work.settings, work.launch, consent)))
 
 
-def make_recipe(model: str, source: str, target: str, chosen: dict[str, Any]) -> str:
-    """Return the recipe of the command.
+def _absolute(model: str) -> str:
+    """Return the full path of a model on this machine, so that the run can be resumed from anywhere; another name unchanged."""
+    from tamis.cli.jobs.jobs import known_classifiers
 
-    Strings are written as JSON, which YAML reads unchanged.
-    """
-    from tamis.cli.jobs.written_recipes import around
-
-    found = known().get(model)
-    folder = chosen.pop("model_folder", None)
-    if found is None and os.path.isfile(model):
-        unknown = sorted({"max_seq_length", "trust_remote_code"} & set(chosen)) + (["model_folder"] if folder else [])
-        if unknown:
-            raise UsageError(f"--{unknown[0].replace('_', '-')} means nothing for the fastText model {model}")
-        stage = f"{_OWN}.FastTextClassifier"
-        chosen = {"model_path": os.path.abspath(model), **chosen}
-    elif found is None:
-        if folder is not None:
-            raise UsageError(
-                f"--model-folder is for a known classifier, and {model!r} is none; give the folder itself as MODEL"
-            )
-        stage = f"{_OWN}.DistributedDataClassifier"
-        chosen = {"model_identifier": _place(model), "label_field": "label", **chosen}
-    else:
-        stage = f"{_OWN}.{found.__name__}"
-        names = {f.name for f in fields(found)}
-        where = "aegis_variant" if "aegis_variant" in names and "model_identifier" not in names else "model_identifier"
-        chosen = {**({where: _place(folder)} if folder is not None else {}), **chosen}
-        if unknown := sorted(set(chosen) - names):
-            raise UsageError(
-                f"--{unknown[0].replace('_', '-')} is nothing that {model!r} has; it writes fields of its own"
-            )
-    lines = [f"  - _target_: {stage}", *(f"    {name}: {json.dumps(value)}" for name, value in chosen.items())]
-    return around(
-        f"classify {Path(model).name}", source, target, lines, [v for v in chosen.values() if isinstance(v, str)]
-    )
-
-
-def _place(model: str) -> str:
-    """Return the full path of a folder, so that the run can be resumed from anywhere; a hub id unchanged."""
     path = os.path.abspath(os.path.expanduser(model))
-    return path if os.path.isdir(path) else model
+    return path if model not in known_classifiers() and os.path.exists(path) else model
 
 
 def _print_list() -> None:
+    from tamis.cli.jobs.jobs import known_classifiers
     from tamis.cli.terminal.show import print_table
 
     rows = []
-    for name, made in known().items():
+    for name, made in known_classifiers().items():
         stage = made()
         about = (made.__doc__ or "").strip().splitlines()[0]
         rows.append((name, stage.model_identifier, ", ".join(stage.output_columns()[:3]), about))

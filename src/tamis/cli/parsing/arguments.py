@@ -1,7 +1,8 @@
-"""Commands that are declared by the signatures of functions, and the reading of what somebody typed.
+"""Commands, declared by the signatures of functions, and the parser of their command lines.
 
-A parameter of a command is `name: Annotated[kind, Option(...)]` or `Annotated[kind, Argument(...)]`; kinds are bool (a flag), str, int, float, Path,
-Literal, each of these or None, and lists. Options that several commands share are the fields of an `OptionGroup`. Options and arguments may be mixed in any order; `--name value` and `--name=value` are the same.
+A parameter of a command is `name: Annotated[kind, Option(...)]` or `Annotated[kind, Argument(...)]`; kinds are bool (a flag), str, int, float,
+Path, Literal, each of these or None, and lists. A parameter after `*` is a set of options: a dataclass with such fields, or
+`Annotated[cls, OptionSet]`. Options and arguments may be mixed in any order; `--name value` and `--name=value` are the same.
 Written for the start of every command: the libraries for this take 0.1 to 0.3 s to import (one of them checks arguments with pydantic).
 """
 
@@ -9,13 +10,13 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, Protocol, Union, get_args, get_origin, get_type_hints
 
 from tamis.cli.terminal.streams import LAYOUT, put
 from tamis.errors import UsageError
@@ -33,7 +34,7 @@ class Exit(Exception):
 
 
 class Misuse(UsageError):
-    """What was typed does not fit the command. `usage` is the line that would."""
+    """A command line that does not fit the command. `usage`: one that would."""
 
     def __init__(self, message: str, usage: str = "") -> None:
         super().__init__(message)
@@ -54,12 +55,16 @@ def echo(text: object = "", err: bool = False, nl: bool = True, raw: bool = Fals
 
 # -- declaring --------------------------------------------------------------------------------------------------------------
 class Option:
-    """`names`: as typed, e.g. "--quiet", "-q"; "--open/--no-open" for a flag that can be taken back. By default the parameter's."""
+    """`names`: as typed, e.g. "--quiet", "-q"; "--open/--no-open" for a flag with a negation. By default derived from the parameter.
+
+    `check`: called with a value and the option's name; raises UsageError for one that is not allowed.
+    """
 
     def __init__(
-        self, *names: str, help: str, metavar: str = "", min: float | None = None, max: float | None = None
-    ) -> None:
-        self.names, self.help, self.metavar, self.min, self.max = names, help, metavar, min, max
+        self, *names: str, help: str, metavar: str = "", min: float | None = None, max: float | None = None,
+        check: Callable[[Any, str], object] | None = None,
+    ) -> None:  # fmt: skip
+        self.names, self.help, self.metavar, self.min, self.max, self.check = names, help, metavar, min, max, check
 
 
 class Argument:
@@ -67,13 +72,22 @@ class Argument:
         self.help, self.metavar = help, metavar
 
 
-class OptionGroup:
-    """Base of dataclasses whose fields are options; a command takes one as a parameter after `*`."""
+class OptionSet(Protocol):
+    """Options that a command takes as one keyword parameter, `Annotated[cls, option_set]`."""
+
+    @property
+    def parameters(self) -> list[Parameter]:
+        """One parameter for each option."""
+        ...
+
+    def build(self, values: Mapping[str, Any]) -> object:
+        """Return the argument of the command, from the values of all options by name."""
+        ...
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a command, as its function declares it."""
+    """One argument or option of a command."""
 
     name: str
     kind: Any  # of one value: bool, str, int, float, Path or a Literal
@@ -81,7 +95,6 @@ class Parameter:
     about: Option | Argument
     default: Any
     required: bool
-    group: str = ""  # the parameter of the command whose field this is
 
     @property
     def is_flag(self) -> bool:
@@ -111,6 +124,12 @@ class Parameter:
 
     def value(self, text: str) -> Any:
         """Convert the typed text to the type that the command expects."""
+        value = self._converted(text)
+        if isinstance(self.about, Option) and self.about.check is not None:
+            self.about.check(value, self.names[0])
+        return value
+
+    def _converted(self, text: str) -> Any:
         what = self.names[0] if isinstance(self.about, Option) else self.shown
         if get_origin(self.kind) is Literal:
             if text not in get_args(self.kind):
@@ -139,29 +158,50 @@ class Parameter:
 
 
 def parameters_of(function: Callable[..., Any]) -> list[Parameter]:
+    """Return the parameters of a command, those of its option sets last."""
     hints = get_type_hints(function, include_extras=True)
     code = function.__code__
     names = code.co_varnames[: code.co_argcount]
     defaults = function.__defaults__ or ()
-    found = []
-    for k, name in enumerate(names):
-        place = k - (len(names) - len(defaults))
-        found.append(_parameter(name, hints[name], defaults[place] if place >= 0 else None, place < 0))
-    for name in code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]:
-        group = hints[name]
-        inside = get_type_hints(group, include_extras=True)
-        found += [_parameter(f.name, inside[f.name], f.default, False, name) for f in fields(group)]
-    return found
+    n_required = len(names) - len(defaults)
+    parameters = [
+        _parameter(name, hints[name], defaults[i - n_required] if i >= n_required else None, i < n_required)
+        for i, name in enumerate(names)
+    ]
+    return parameters + [p for options in option_sets(function).values() for p in options.parameters]
 
 
-def _parameter(name: str, hint: Any, default: Any, required: bool, group: str = "") -> Parameter:
+def option_sets(function: Callable[..., Any]) -> dict[str, OptionSet]:
+    """Return the option sets of a command, by the name of its parameter."""
+    code = function.__code__
+    names = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    hints = get_type_hints(function, include_extras=True) if names else {}
+    return {name: hints[name].__metadata__[0] if get_args(hints[name]) else _Fields(hints[name]) for name in names}
+
+
+@dataclass(frozen=True)
+class _Fields:
+    """The option set of a dataclass whose fields are options."""
+
+    cls: Any
+
+    @property
+    def parameters(self) -> list[Parameter]:
+        hints = get_type_hints(self.cls, include_extras=True)
+        return [_parameter(f.name, hints[f.name], f.default, False) for f in fields(self.cls)]
+
+    def build(self, values: Mapping[str, Any]) -> object:
+        return self.cls(**values)
+
+
+def _parameter(name: str, hint: Any, default: Any, required: bool) -> Parameter:
     kind, about = get_args(hint)[:2]
     many = False
     if get_origin(kind) in (UnionType, Union):
         (kind,) = (one for one in get_args(kind) if one is not NoneType)
     if get_origin(kind) is list:
         kind, many = get_args(kind)[0], True
-    return Parameter(name, kind, many, about, default, required, group)
+    return Parameter(name, kind, many, about, default, required)
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------------
@@ -207,13 +247,9 @@ class Command:
             values = self.read(typed)
         except Misuse as exc:
             raise Misuse(str(exc), self.usage) from None
-        grouped = {p.name for p in self.parameters if p.group}
-        hints = get_type_hints(self.function)
-        groups = {
-            name: hints[name](**{p.name: values[p.name] for p in self.parameters if p.group == name})
-            for name in dict.fromkeys(p.group for p in self.parameters if p.group)
-        }
-        self.function(**{name: v for name, v in values.items() if name not in grouped}, **groups)
+        for name, options in option_sets(self.function).items():
+            values[name] = options.build({p.name: values.pop(p.name) for p in options.parameters})
+        self.function(**values)
 
     def read(self, typed: Sequence[str]) -> dict[str, Any]:
         """Parse the typed words into the values of all parameters."""

@@ -1,14 +1,30 @@
-"""Options that several commands share, so that they are spelled and explained the same everywhere."""
+"""Options that several commands share.
+
+Those of a run follow from the declarations of its settings (engine/run/settings.py), those of how a command launches it from
+`LaunchOptions`; which commands have which is their scope.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from tamis.backends import registry
-from tamis.backends.registry import ExecutorName
-from tamis.cli.parsing.arguments import Argument, Option, OptionGroup
+from tamis.cli.parsing.arguments import Argument, Option, Parameter
+from tamis.engine.run.settings import (
+    FLAG,
+    SETTINGS,
+    Kind,
+    Scope,
+    Setting,
+    SettingValue,
+    check_text,
+    choice,
+    declared,
+    integer,
+    setting,
+)
 from tamis.errors import UsageError
 
 Source = Annotated[str, Argument(metavar="IN", help="A file, a folder or a glob of JSONL, Parquet or Arrow files.")]
@@ -17,26 +33,6 @@ RecipePath = Annotated[
     Argument(
         metavar="RECIPE", help="A recipe file, or the name of a recipe that ships with Tamis (tamis recipe list)."
     ),
-]
-Memory = Annotated[
-    str | None,
-    Option(
-        help="The most memory that all processes of the run may use together (on each machine), e.g. 2GB or 512MiB. Default: a share of what is free."
-    ),
-]
-Workers = Annotated[
-    int | None,
-    Option(min=1, help="Number of worker processes. Default: one per core, as far as they fit into the memory."),
-]
-Scratch = Annotated[
-    str | None,
-    Option(metavar="DIR", help="Folder for temporary files, or s3://bucket/path. Default: inside the output."),
-]
-Blocksize = Annotated[
-    str | None, Option(help="The input is cut into partitions of at most this size, measured uncompressed, e.g. 32MB.")
-]
-MaxRecord = Annotated[
-    str | None, Option(help="Records larger than this are set aside (quarantined) and not processed. Default: 64MiB.")
 ]
 Sets = Annotated[
     list[str] | None,
@@ -59,13 +55,7 @@ TrustRemoteCode = Annotated[
     Option("--trust-remote-code", help="Let the recipe run the code that models bring along (its trust_remote_code)."),
 ]
 AsJson = Annotated[bool, Option("--json", help="Print one JSON object to stdout at the end.")]
-Alerts = Annotated[
-    str | None,
-    Option(
-        metavar="FILE",
-        help="File with your rules for alerts (YAML or TOML), or off for none. Default: $TAMIS_ALERTS, or alerts.yaml in ~/.config/tamis.",
-    ),
-]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Print no progress, only the result.")]
 AllowAlertSinks = Annotated[
     bool,
     Option(
@@ -73,161 +63,123 @@ AllowAlertSinks = Annotated[
         help="Allow the recipe to run its own commands and call its own webhooks when an alert is raised.",
     ),
 ]
-Quiet = Annotated[bool, Option("--quiet", "-q", help="Print no progress, only the result.")]
+_PORT = integer(0, 65535, metavar="PORT")
 
 
 @dataclass(frozen=True)
-class Resuming(OptionGroup):
-    """What may be chosen anew whenever a run goes on."""
+class LaunchOptions:
+    """How a command runs its job, besides the settings of the run: where, and what is shown during and after it."""
 
-    memory: Memory = None
-    workers: Workers = None
-    scratch: Scratch = None
-    timeout: Annotated[
-        float | None,
-        Option(help="Seconds that one partition may take before it is stopped and tried again. Default: 1800."),
-    ] = None
-    quarantine_limit: Annotated[
-        str | None,
-        Option(
-            help="If more than this share of records (or of input bytes) cannot be read, the run ends incomplete with exit code 3. Default: 0.1%, and more than 100 records."
-        ),
-    ] = None
-    dashboard: Annotated[
-        bool,
-        Option(
-            "--dashboard",
-            help="Show the run on a live web page, which only this machine can open; its address is printed.",
-        ),
-    ] = False
-    dashboard_port: Annotated[
-        int | None,
-        Option(
-            min=0, max=65535, metavar="PORT", help="Port of the --dashboard page. Default: 8787, or any that is free."
-        ),
-    ] = None
-    metrics_port: Annotated[
-        int | None,
-        Option(
-            min=0, max=65535, metavar="PORT", help="Serve metrics for Prometheus on this port; 0: any that is free."
-        ),
-    ] = None
-    metrics_host: Annotated[
-        str | None,
-        Option(
-            metavar="HOST",
-            help="Address to serve the metrics on: 127.0.0.1 (only this machine, the default) or 0.0.0.0 (any machine that can reach it).",
-        ),
-    ] = None
-    executor: Annotated[
-        ExecutorName | None,
-        Option(help=registry.HELP),
-    ] = None
-    address: Annotated[
-        str | None,
-        Option(
-            metavar="HOST:PORT",
-            help="Address of a running cluster, or auto. Default: start one on this machine and stop it at the end.",
-        ),
-    ] = None
-    gpu_memory: Annotated[
-        str | None,
-        Option(metavar="SIZE", help="The most memory that the run may use of each GPU, e.g. 40GB. Default: all of it."),
-    ] = None
-    storage_option: Annotated[
-        list[str] | None,
-        Option(
-            "--storage-option",
-            metavar="KEY=VALUE",
-            help="An option for reading and writing s3://: endpoint_url, region_name, anon, requester_pays, addressing_style or read_timeout; may be repeated.",
-        ),
-    ] = None
-    as_json: AsJson = False
-    quiet: Quiet = False
+    executor: str | None = setting(
+        None, choice(*registry.NAMES), registry.HELP, scope=Scope.EVERY_JOB,
+    )  # fmt: skip
+    address: str | None = setting(
+        None, Kind(check_text, "HOST:PORT"), "Address of a running cluster, or auto.",
+        default_text="start one on this machine and stop it at the end", scope=Scope.EVERY_JOB,
+    )  # fmt: skip
+    storage_option: tuple[str, ...] = setting(
+        (), Kind(check_text, "KEY=VALUE", is_list=True),
+        "An option for reading and writing s3://: endpoint_url, region_name, anon, requester_pays, addressing_style or read_timeout; may be repeated.",
+        scope=Scope.EVERY_JOB, is_resumed=False,
+    )  # fmt: skip
+    dashboard: bool = setting(
+        False, FLAG, "Show the run on a live web page, which only this machine can open; its address is printed.",
+        scope=Scope.EVERY_JOB, is_resumed=False,
+    )  # fmt: skip
+    dashboard_port: int | None = setting(
+        None, _PORT, "Port of the --dashboard page.",
+        default_text="8787, or any that is free", scope=Scope.EVERY_JOB, is_resumed=False,
+    )  # fmt: skip
+    metrics_port: int | None = setting(
+        None, _PORT, "Serve metrics for Prometheus on this port; 0: any that is free.",
+        scope=Scope.EVERY_JOB, is_resumed=False,
+    )  # fmt: skip
+    metrics_host: str | None = setting(
+        None, Kind(check_text, "HOST"),
+        "Address to serve the metrics on: 127.0.0.1 (only this machine) or 0.0.0.0 (any machine that can reach it).",
+        default_text="127.0.0.1", scope=Scope.EVERY_JOB, is_resumed=False,
+    )  # fmt: skip
+    alerts: str | None = setting(
+        None, Kind(check_text, "FILE"), "File with your rules for alerts (YAML or TOML), or off for none.",
+        default_text="$TAMIS_ALERTS, or alerts.yaml in ~/.config/tamis",
+        scope=Scope.STAGES, variable="TAMIS_ALERTS", is_resumed=False,
+    )  # fmt: skip
+    as_json: bool = setting(
+        False, FLAG, "Print one JSON object to stdout at the end.", scope=Scope.EVERY_JOB, is_resumed=False
+    )
+    quiet: bool = setting(
+        False, FLAG, "Print no progress, only the result.", short="-q", scope=Scope.EVERY_JOB, is_resumed=False
+    )
 
-    def __post_init__(self) -> None:
-        """Apply the requested storage options before the command opens anything."""
-        if self.storage_option:
+
+LAUNCH = declared(LaunchOptions)
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """The options of one call of a command that runs something."""
+
+    settings: Mapping[str, SettingValue] = field(default_factory=dict)  # of the run: only those that the user gave
+    launch: LaunchOptions = field(default_factory=LaunchOptions)
+
+    def get(self, name: str) -> Any:
+        """Return the value of a setting of the run, None if it was not given."""
+        return self.settings.get(name)
+
+
+@dataclass(frozen=True)
+class _JobOptionSet:
+    """The options of the commands of a scope, and others by name."""
+
+    scope: Scope | None = None
+    names: tuple[str, ...] = ()
+
+    @property
+    def _settings(self) -> list[Setting]:
+        declared = [*SETTINGS.values(), *LAUNCH.values()]
+        scope = self.scope or 0
+        return [s for s in declared if s.name in self.names or (s.scope is not None and s.scope <= scope)]
+
+    @property
+    def parameters(self) -> list[Parameter]:
+        return [option_of(s) for s in self._settings]
+
+    def build(self, values: Mapping[str, Any]) -> JobOptions:
+        chosen = {
+            s.name: values[s.name] for s in self._settings if values[s.name] is not None and values[s.name] is not False
+        }
+        launch = LaunchOptions(**{name: value for name, value in chosen.items() if name in LAUNCH})
+        if launch.storage_option:  # before the command opens anything
             from tamis.stores.options import remember_for_all
 
-            remember_for_all(self.storage_option)
-
-    def settings(self) -> dict[str, Any]:
-        """Return the options given by the user that are settings of a run."""
-        apart = ("as_json", "quiet", "alerts", "allow_alert_sinks", "storage_option")
-        return given(**{name: value for name, value in vars(self).items() if name not in apart})
+            remember_for_all(launch.storage_option)
+        return JobOptions({name: value for name, value in chosen.items() if name in SETTINGS}, launch)
 
 
-@dataclass(frozen=True)
-class RunOptions(Resuming):
-    """What every command has that reads documents and writes them."""
-
-    blocksize: Blocksize = None
-    fresh: Annotated[
-        bool,
-        Option("--fresh", help="Delete what an earlier run wrote to OUT and start again. Other files are not touched."),
-    ] = False
-
-
-@dataclass(frozen=True)
-class ShardedOptions(RunOptions):
-    """What commands have in addition whose work several machines can share without a cluster."""
-
-    shard: Annotated[
-        str | None,
-        Option(
-            metavar="I/N",
-            help="Process only part I of N (counted from 0) and write it to OUT/shard-.... When all parts are done, join them with `tamis merge` and the same command.",
-        ),
-    ] = None
-    merge: Annotated[
-        bool,
-        Option(
-            "--merge", help="Join the parts that --shard made and finish; the same as `tamis merge` with this command."
-        ),
-    ] = False
+def option_of(setting: Setting) -> Parameter:
+    """Return the command-line option of a setting."""
+    kind = setting.kind
+    default = f" Default: {setting.shown_default}." if setting.shown_default else ""
+    names = (setting.flag, *([setting.short] if setting.short else []))
+    about = Option(
+        *names, help=setting.description + default, metavar=kind.metavar, min=kind.low, max=kind.high,
+        check=None if kind.type is bool else setting.check,
+    )  # fmt: skip
+    typed = Literal[kind.choices] if kind.choices else kind.type
+    missing = False if kind.type is bool else None
+    return Parameter(setting.name, typed, kind.is_list, about, missing, False)
 
 
-@dataclass(frozen=True)
-class DocumentOptions(ShardedOptions):
-    """What commands have in addition that take documents through stages."""
-
-    max_record: MaxRecord = None
-    keep_rejected: Annotated[
-        bool,
-        Option(
-            "--keep-rejected",
-            help="Also write the dropped documents, each with the rule that dropped it, to OUT/_tamis/rejected.",
-        ),
-    ] = False
-    gpu_overflow: Annotated[
-        Literal["quarantine", "cut"] | None,
-        Option(
-            help="What to do with a document that is too large for the GPU even alone: quarantine it (default), or cut: let the model read only as much as fits."
-        ),
-    ] = None
-    alerts: Alerts = None
-
-
-@dataclass(frozen=True)
-class StagesOptions(DocumentOptions):
-    """What commands have in addition that do so in one pass."""
-
-    sample: Annotated[
-        str | None,
-        Option(
-            help="Process only this share of the documents, e.g. 1%. A later run with a larger share continues from there."
-        ),
-    ] = None
-    progressive: Annotated[
-        bool, Option("--progressive", help="Process 1 % of the documents first, then 10 %, then all.")
-    ] = False
-    on_infeasible: Annotated[
-        Literal["stop", "sample"] | None,
-        Option(
-            help="If there is not enough disk or memory: stop with an error, or sample: keep the largest sample that fits (exit code 3)."
-        ),
-    ] = None
+# What commands take after `*`, by what they do.
+ResumeOptions = Annotated[JobOptions, _JobOptionSet(Scope.EVERY_JOB, ("alerts",))]
+DocumentOptions = Annotated[JobOptions, _JobOptionSet(Scope.DOCUMENTS)]
+ShardOptions = Annotated[JobOptions, _JobOptionSet(Scope.SHARDS)]
+StagesOptions = Annotated[JobOptions, _JobOptionSet(Scope.STAGES)]
+OnePassOptions = Annotated[JobOptions, _JobOptionSet(Scope.ONE_PASS)]
+RecipeOptions = Annotated[JobOptions, _JobOptionSet(Scope.RECIPE)]
+PlanOptions = Annotated[JobOptions, _JobOptionSet(names=("memory", "workers", "scratch", "blocksize", "max_record"))]
+RetryOptions = Annotated[JobOptions, _JobOptionSet(names=("memory", "max_record"))]
+TrialOptions = Annotated[JobOptions, _JobOptionSet(names=("workers",))]
 
 
 def parse_sets(pairs: list[str] | None) -> dict[str, str]:
@@ -243,16 +195,3 @@ def parse_sets(pairs: list[str] | None) -> dict[str, str]:
             raise UsageError(f"--set {pair}: expected KEY=VALUE, e.g. --set input=data/")
         found[key.strip()] = value
     return found
-
-
-def given(**options: object) -> dict[str, Any]:
-    """Return only the options that the user gave; paths as text.
-
-    >>> given(memory="1GB", workers=None, fresh=False)
-    {'memory': '1GB'}
-    """
-    return {
-        name: str(value) if isinstance(value, Path) else value
-        for name, value in options.items()
-        if value is not None and value is not False
-    }

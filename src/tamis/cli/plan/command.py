@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated
 
-from tamis.cli.jobs.request import Request, find_recipe
+from tamis.cli.jobs.jobs import Consent, RecipeJob, find_recipe
+from tamis.cli.jobs.request import Request
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, Exit, Option
 from tamis.cli.plan.machine import Dataset, parse_machine, this_machine
@@ -50,11 +51,6 @@ def plan(
             help=f"After the word dedup: {' or '.join(k for k in KINDS if KINDS[k].has_plan)}, then the input.",
         ),
     ] = None,
-    memory: options.Memory = None,
-    workers: options.Workers = None,
-    scratch: options.Scratch = None,
-    blocksize: options.Blocksize = None,
-    max_record: options.MaxRecord = None,
     machine: MachineSpec = None,
     cluster: ClusterSpec = None,
     dataset_bytes: DatasetBytes = None,
@@ -77,6 +73,8 @@ def plan(
         Option(min=0.1, max=1000, help="How many MB of the data (uncompressed) to try the recipe on. Default: 8."),
     ] = None,
     as_json: Annotated[bool, Option("--json", help="Print one JSON object instead of text.")] = False,
+    *,
+    work: options.PlanOptions,
 ) -> None:
     """Estimate what a run would take: partitions, smallest memory budget, peak memory, temporary files, output, time. The output is not touched.
 
@@ -94,7 +92,13 @@ def plan(
     where = parse_machine(cluster, "--cluster") if cluster else parse_machine(machine) if machine else this_machine()
     asked = _imagined(dataset_bytes, avg_doc_bytes) if dataset_bytes is not None else None
     overrides = options.parse_sets(set_)
-    trying = {"--blocksize": blocksize, "--max-record": max_record, "--probe": probe or None, "--probe-mb": probe_mb}
+    memory, workers, scratch = (work.get(name) for name in ("memory", "workers", "scratch"))
+    trying = {
+        "--blocksize": work.get("blocksize"),
+        "--max-record": work.get("max_record"),
+        "--probe": probe or None,
+        "--probe-mb": probe_mb,
+    }
     if recipe == "dedup":
         from tamis.cli.plan import dedup
 
@@ -103,13 +107,11 @@ def plan(
         dedup.show(workflow, memory, workers, where, asked, as_json, scratch, not no_probe)
         return
     if rest:
-        raise UsageError(f"one recipe at a time: {' '.join(rest)!r} is too much")
-    settings = options.given(
-        memory=memory, workers=workers, scratch=scratch, blocksize=blocksize, max_record=max_record
-    )
+        raise UsageError(f"unexpected argument {' '.join(rest)!r}: give one recipe")
     if asked is not None:
         overrides = {**_placeholders(recipe), **overrides}
-    request = Request(recipe, overrides, tuple(allow_module or ()), settings, trust_remote_code=trust_remote_code)
+    consent = Consent(tuple(allow_module or ()), trust_remote_code)
+    request = Request(RecipeJob(recipe, overrides), work.settings, consent=consent)
     found = request.workflow()
     if found is not None and hasattr(found[0], "steps"):
         from tamis.cli.plan.curation import show_plan

@@ -32,7 +32,7 @@ from tamis.engine.run.budget.shares import budget_to_name, share_pool
 from tamis.engine.run.identity import describe_job
 from tamis.engine.run.inputs import files_of
 from tamis.engine.run.preparing import DEFAULT_BLOCK_BYTES
-from tamis.engine.run.settings import DEFAULT_MAX_RECORD
+from tamis.engine.run.settings import output_settings
 from tamis.errors import UsageError
 from tamis.forecast import ranges, shipped_table
 from tamis.forecast.experience import Experience, models_of
@@ -138,7 +138,7 @@ def make_plan(
     flat = pipeline.build()
     source, output = file_source(flat, "plan"), output_of(pipeline, settings)
     job = make_job(pipeline.name, flat, str(settings.get("mode", "streaming")))
-    stages = describe_job(job, {"max_record": parse_size(settings.get("max_record", DEFAULT_MAX_RECORD))})
+    stages = describe_job(job, output_settings(settings))
     names = stage_names(stages)
     most = settings.get("blocksize") or source.blocksize
     block = parse_size(most) if most else DEFAULT_BLOCK_BYTES

@@ -19,7 +19,10 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import tamis
-from tamis.cli.jobs.request import Request, find_recipe, reader_formats, redirect
+from tamis.cli.jobs.command_file import decode_job, encode_job
+from tamis.cli.jobs.jobs import Consent
+from tamis.cli.jobs.request import Request, reader_formats, redirect
+from tamis.engine.run.settings import SETTINGS
 from tamis.errors import BudgetError, TamisError
 from tamis.memory.kill_tree import end_within
 
@@ -27,9 +30,8 @@ if TYPE_CHECKING:
     from tamis.pipeline import Pipeline
 
 _STOP_S = 15.0
-_HOW = (
-    "memory", "workers", "blocksize", "max_record", "timeout", "mode", "quarantine_limit", "fresh", "gpu_memory", "gpu_overflow",
-)  # fmt: skip
+# Settings of a recipe that a trial does not follow: it has its own folder, and runs the whole of its few documents.
+_IGNORED = {"scratch", "keep_rejected", "queue", *(s.name for s in SETTINGS.values() if s.selects)}
 
 
 @dataclass(frozen=True)
@@ -84,10 +86,7 @@ def spread(paths: Sequence[str], n: int) -> list[str]:
 def tried_apart(request: Request, paths: list[str], output: str, **how: Any) -> Trial:
     """Run a trial in a separate process."""
     asked = {
-        "request": {
-            "recipe": os.path.abspath(find_recipe(request.recipe)), "overrides": request.overrides, "allow": list(request.allow),
-            "settings": request.settings, "trust_remote_code": request.trust_remote_code,
-        },
+        "job": encode_job(request.job), "settings": dict(request.settings), "consent": asdict(request.consent),
         "paths": paths, "output": output, "how": how, "parent": os.getpid(),
     }  # fmt: skip
     try:
@@ -139,7 +138,8 @@ def tried(request: Request, paths: list[str], output: str, how: dict[str, Any], 
     small = redirect(pipeline, paths, output)
     if settings.get("blocksize", "") is None and isinstance(source := small.stages[0], FilePartitioningStage):
         source.blocksize = None
-    chosen = {name: settings[name] for name in _HOW if settings.get(name) is not None}
+    names = [name for name in SETTINGS if name not in _IGNORED]
+    chosen = {name: settings[name] for name in names if settings.get(name) is not None}
     if not small.build()[-1].is_sink_stage:
         chosen["run_dir"] = output
     try:
@@ -172,7 +172,8 @@ def without_profiles() -> Iterator[None]:
 if __name__ == "__main__":
     asked = json.load(sys.stdin)
     try:
-        told = asdict(tried(Request(**asked.pop("request")), **asked))
+        request = Request(decode_job(asked.pop("job")), asked.pop("settings"), consent=Consent(**asked.pop("consent")))
+        told = asdict(tried(request, **asked))
     except KeyboardInterrupt:
         sys.exit(130)
     print("\n" + json.dumps(told))  # on a line of its own, whatever a stage has printed before

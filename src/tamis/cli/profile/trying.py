@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tamis import files
-from tamis.cli.jobs.request import Request, file_source, find_recipe
+from tamis.cli.jobs.jobs import Consent, RecipeJob, find_recipe
+from tamis.cli.jobs.request import Request, file_source
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Exit, Option, echo
 from tamis.cli.terminal.show import print_json, print_lines, print_table
@@ -49,7 +50,6 @@ def try_(
         Option(metavar="SIZE", help="Decoded size of the sample; default: three of the largest blocks per core."),
     ] = None,
     repeat: Annotated[int, Option(min=1, max=20, help="Runs of each configuration; the median counts.")] = 1,
-    workers: options.Workers = None,
     set_: options.Sets = None,
     allow_module: options.AllowModules = None,
     trust_remote_code: options.TrustRemoteCode = False,
@@ -59,6 +59,8 @@ def try_(
     ] = False,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
+    *,
+    work: options.TrialOptions,
 ) -> None:
     """Run a sample of the input under each configuration, and recommend one. `tamis profile RECIPE` is short for it.
 
@@ -79,10 +81,8 @@ def try_(
     path = find_recipe(recipe)
     if write:
         check_writable(path)
-    given = options.given(workers=workers)
-    request = Request(
-        recipe, options.parse_sets(set_), tuple(allow_module or ()), given, trust_remote_code=trust_remote_code
-    )
+    consent = Consent(tuple(allow_module or ()), trust_remote_code)
+    request = Request(RecipeJob(os.path.abspath(path), options.parse_sets(set_)), work.settings, consent=consent)
 
     def tell(text: str) -> None:
         if not quiet and not as_json:

@@ -11,11 +11,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tamis
 from tamis import _satellites
 from tamis.cli.parsing.arguments import Argument, Option, echo
+from tamis.cli.parsing.options import LaunchOptions
 from tamis.errors import UsageError
 from tamis.stores.urls import absolute
 
@@ -78,21 +79,20 @@ def _command(
 
 
 @contextlib.contextmanager
-def beside(run_dir: str, settings: dict[str, Any]) -> Iterator[None]:
-    """Run the dashboard of a run, if its settings ask for one, while the block runs.
+def dashboard_of_run(run_dir: str, launch: LaunchOptions, scratch: str | None) -> Iterator[None]:
+    """Run the dashboard of a run while the block runs, if the launch options ask for it.
 
-    Its settings are removed from `settings`, since the run itself does not know them. The dashboard counts in
-    the budget and ends with the run. A dashboard that fails to start never hinders a run, and no run waits for
-    one: the socket is opened here, so that the address is known before the process is up.
+    The dashboard counts in the budget and ends with the run. A dashboard that fails to start never hinders a run, and no run waits
+    for one: the socket is opened here, so that the address is known before the process is up.
     """
-    wanted, port = settings.pop("dashboard", False), settings.pop("dashboard_port", None)
-    if not wanted and port is None:
+    port = launch.dashboard_port
+    if not launch.dashboard and port is None:
         yield
         return
     from tamis.memory import counted_processes as others
 
     try:
-        process, address = _start(run_dir, PORT if port is None else port, settings.get("scratch"))
+        process, address = _start(run_dir, PORT if port is None else port, scratch)
     except OSError as exc:
         echo(f"no dashboard: {exc.strerror or exc}", err=True)
         yield

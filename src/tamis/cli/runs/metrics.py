@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from tamis import _satellites
 from tamis.cli.parsing.arguments import Argument, Exit, Option, echo
+from tamis.cli.parsing.options import LaunchOptions
 from tamis.errors import UsageError
 
 PORT = 9464
@@ -63,21 +64,21 @@ def shipped(name: str) -> str:
 
 
 @contextlib.contextmanager
-def beside(run_dir: str, settings: dict[str, Any]) -> Iterator[None]:
-    """Serve the metrics endpoint of a run, if its settings ask for one, while the block runs.
+def endpoint_of_run(run_dir: str, launch: LaunchOptions, scratch: str | None) -> Iterator[None]:
+    """Serve the metrics of a run while the block runs, if the launch options ask for it.
 
-    Its settings are removed from `settings`, since the run itself does not know them. The endpoint is a thread
-    of this process. A port that is taken is reported before the run begins, and ends it, because a monitoring
-    system expects the figures.
+    The endpoint is a thread of this process. A port that is taken is reported before the run begins, and ends it, because a
+    monitoring system expects the figures.
     """
-    port, host = settings.pop("metrics_port", None), settings.pop("metrics_host", None)
-    if port is None:
-        if host is not None:
+    if launch.metrics_port is None:
+        if launch.metrics_host is not None:
             raise UsageError("--metrics-host goes with --metrics-port")
         yield
         return
-    made = _satellites.load("metrics.collector")(Path(run_dir), settings.get("scratch"))
-    endpoint = _satellites.load("metrics.endpoint")(made.text, host or "127.0.0.1", port).start()
+    metrics = _satellites.load("metrics.collector")(Path(run_dir), scratch)
+    endpoint = _satellites.load("metrics.endpoint")(
+        metrics.text, launch.metrics_host or "127.0.0.1", launch.metrics_port
+    ).start()
     echo(f"metrics: {endpoint.url}", err=True)
     try:
         yield

@@ -9,19 +9,20 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from tamis import files
+from tamis.cli.jobs.jobs import Consent, RecipeJob, find_recipe
+from tamis.cli.jobs.request import Request, file_source, redirect
 from tamis.cli.parsing import options
 from tamis.cli.parsing.arguments import Argument, Exit, Option, echo
+from tamis.engine.run.settings import SETTINGS, SettingValue
 from tamis.errors import RunConflict, UsageError
 from tamis.hints import command
 
 if TYPE_CHECKING:
-    from tamis.cli.jobs.request import Request
     from tamis.observe.quarantine import Entry
 
 _RAW_CHARS = 60
@@ -35,12 +36,12 @@ def quarantine(
     retry: Annotated[bool, Option("--retry", help="Run the quarantined records again.")] = False,
     into: Annotated[Path | None, Option(help="Where --retry writes; default: OUTPUT-retry.")] = None,
     recipe: Annotated[str | None, Option(help="Recipe for --retry; default: that of the run.")] = None,
-    memory: options.Memory = None,
-    max_record: options.MaxRecord = None,
     set_: options.Sets = None,
     allow_module: options.AllowModules = None,
     trust_remote_code: options.TrustRemoteCode = False,
     as_json: Annotated[bool, Option("--json", help="One JSON object per line; with --retry one object.")] = False,
+    *,
+    work: options.RetryOptions,
 ) -> None:
     """List what a run set aside, or run it again after a fix.
 
@@ -53,10 +54,11 @@ def quarantine(
     if not run_dir.is_dir():
         raise UsageError(f"{output} holds no run of Tamis; give the output folder of a run")
     if retry:
-        settings = options.given(memory=memory, max_record=max_record)
-        output, into = output.absolute(), into.absolute() if into is not None else None  # named from here
-        request = _request(output, recipe, options.parse_sets(set_), tuple(allow_module or ()), settings)
-        raise Exit(_retry(replace(request, trust_remote_code=trust_remote_code), output, into, reason, as_json))
+        # Paths are relative to this folder; the command may change it.
+        output, into = output.absolute(), into.absolute() if into is not None else None
+        consent = Consent(tuple(allow_module or ()), trust_remote_code)
+        request = _request(output, recipe, options.parse_sets(set_), work.settings, consent)
+        raise Exit(_retry(request, output, into, reason, as_json))
     if into is not None or recipe is not None or set_:
         raise UsageError("--into, --recipe and --set go with --retry")
     problems: list[str] = []
@@ -106,25 +108,24 @@ def _list(entries: Iterator[Entry], limit: int, as_json: bool, problems: list[st
 
 
 def _request(
-    output: Path, recipe: str | None, changes: dict[str, str], allow: tuple[str, ...], settings: dict[str, Any]
+    output: Path, recipe: str | None, overrides: dict[str, str], settings: Mapping[str, SettingValue], consent: Consent
 ) -> Request:
-    """Return the request that the records go through: the recipe that is named, or that of the run.
+    """Return the request for the records: the named recipe, or the command that made the output.
 
     Nothing is read from a run directory that belongs to another user.
     """
-    from tamis.cli.jobs.request import FILE, Request, find_recipe
+    from tamis.cli.jobs import command_file
     from tamis.cli.jobs.resume import find_request
     from tamis.engine.run.output.directory import check_run_dir
 
     check_run_dir(str(output / "_tamis"))
     if recipe is not None:
         path = os.path.abspath(find_recipe(recipe))
-        return Request(path, {**_open_ends(path), **changes}, allow, settings)
-    if not (output / "_tamis" / FILE).exists():
+        return Request(RecipeJob(path, {**_open_ends(path), **overrides}), settings, consent=consent)
+    if not (output / "_tamis" / command_file.FILE).exists():
         raise UsageError(_no_recipe(output))
-    return find_request(
-        str(output), settings, allow, changes, "--recipe; records otherwise go through the recipe of the run"
-    )
+    asked = Request(RecipeJob("", overrides), settings, consent=consent)
+    return find_request(str(output), asked, "--recipe; records otherwise go through the recipe of the run")
 
 
 def _no_recipe(output: Path) -> str:
@@ -154,7 +155,6 @@ def _open_ends(path: str) -> dict[str, str]:
 
 
 def _retry(request: Request, output: Path, into: Path | None, reason: str | None, as_json: bool) -> int:
-    from tamis.cli.jobs.request import file_source, redirect
     from tamis.cli.jobs.run import execute_pipeline
     from tamis.cli.terminal.show import count, print_json, print_lines
 
@@ -172,10 +172,8 @@ def _retry(request: Request, output: Path, into: Path | None, reason: str | None
     if not n_collected:
         print_lines([_nothing(n_left)])
         return 1 if problems else 3 if n_left else 0
-    # What fails again is counted below; it must not end the run early. A sample of a retry makes no sense, nor does a part of one,
-    # and a few records need no cluster.
-    apart = ("sample", "progressive", "on_infeasible", "run_dir", "executor", "address", "ray_client", "shard", "merge")
-    chosen = {k: v for k, v in chosen.items() if k not in apart}
+    # What fails again is counted below; it must not end the run early. All records are retried, on this machine: they are few.
+    chosen = {name: value for name, value in chosen.items() if name not in SETTINGS or not SETTINGS[name].selects}
     chosen |= {"quarantine_limit": "100%", "fresh": _is_retry_of(target, output)}
     about = execute_pipeline(
         redirect(pipeline, [str(records)], str(target)), chosen, lambda run_dir: _mark(run_dir, output), quiet=True

@@ -22,7 +22,7 @@ from tamis.engine.run.input_identity import InputIdentity
 from tamis.engine.run.inputs import Inputs
 from tamis.engine.run.output.directory import Past, RunDir, new_run_id
 from tamis.engine.run.run_result import Progress, RunResult
-from tamis.engine.run.settings import Record, RunSettings
+from tamis.engine.run.settings import Record, RunSettings, output_settings
 from tamis.engine.run.shard import Shard
 from tamis.engine.run.verdict import judge
 from tamis.engine.supervisor.coverage import Coverage
@@ -95,7 +95,7 @@ class PreparedRun:
     def _plan(self) -> dict[str, Any]:
         """Return the plan of this output: the earlier one if it describes the same work, else a new one."""
         now = InputIdentity.of(self.inputs.files)
-        stages = describe_job(self.job, self.settings.changing_output)
+        stages = describe_job(self.job, output_settings(vars(self.settings)))
         plan = self.dir.read_plan()
         if plan is not None and (clean := secrets.redacted(plan["stages"])) != plan["stages"]:
             plan["stages"] = clean  # an earlier version kept them
@@ -204,8 +204,8 @@ class PreparedRun:
 
         Return None if the node is too small to take part.
         """
-        chosen = self.settings.memory is not None or bool(os.environ.get("TAMIS_MEMORY", "").strip())
-        budget_bytes = min(config.budget_bytes, up.limit_bytes) if chosen else up.default_bytes
+        is_chosen = self.settings.memory is not None
+        budget_bytes = min(config.budget_bytes, up.limit_bytes) if is_chosen else up.default_bytes
         try:
             shares = share_budget(budget_bytes, up.server, self.settings, Record(), self.job)
         except BudgetError as exc:

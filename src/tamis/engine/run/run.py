@@ -47,7 +47,9 @@ class Run(PreparedRun):
     """Call `execute` once."""
 
     def execute(self) -> RunResult:
-        budget = find_budget(self.settings.memory, os.environ)
+        # From the environment it is found again, by the function that says so to the user.
+        memory = None if self.settings.origin("memory") == "environment" else self.settings.memory
+        budget = find_budget(memory, os.environ)
         mode = self.job.writer.mode if self.job.writer is not None else "ignore"
         if not self.settings.merge:  # files of shards may be there already: each is looked at when it is joined
             self.dir.check_foreign(mode)

@@ -1,70 +1,279 @@
-"""Settings of a run: what the user may choose, checked early, and the record of every choice with its reason."""
+"""Settings of a run: each is declared once, as a field of `RunSettings`, and everything else follows from its declaration.
+
+Command-line options, the `settings:` of recipes, keyword arguments in Python, environment variables, what `tamis resume` takes over and the
+reference pages all walk `SETTINGS`. To add a setting: declare it here, and use it. Also covers the record of the settings of one run
+(`settings.json`): every choice with its reason.
+"""
 
 from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from enum import IntEnum
 from typing import Any
 
 from tamis.engine.run.shard import Shard
 from tamis.errors import UsageError
-from tamis.sizes import check_optional_integer, check_seconds, parse_fraction, parse_size
+from tamis.sizes import check_integer, check_seconds, parse_fraction, parse_size
 from tamis.stores.urls import scratch_url
 
 DEFAULT_MAX_RECORD = "64MiB"
 DEFAULT_TIMEOUT_S = 1800.0
-GPU_OVERFLOWS = ("quarantine", "cut")
 DEFAULT_QUARANTINE_LIMIT = 0.001
 MODES = ("streaming", "batch")
-_CHOICES = {"mode": MODES, "on_infeasible": ("stop", "sample"), "gpu_overflow": GPU_OVERFLOWS}
+
+SettingValue = str | int | float | bool | None
+_DECLARED = "setting"
+
+
+# -- how a setting is declared ----------------------------------------------------------------------------------------------
+class Scope(IntEnum):
+    """The commands that offer an option; each scope includes the options of those before it."""
+
+    EVERY_JOB = 1  # whatever runs something, `tamis resume` included
+    DOCUMENTS = 2  # commands that read documents and write them
+    SHARDS = 3  # those whose input several machines can share without a cluster
+    STAGES = 4  # those that take documents through stages
+    ONE_PASS = 5  # those that do so in one pass over the input
+    RECIPE = 6  # `tamis run` alone
 
 
 @dataclass(frozen=True)
-class RunSettings:
-    """How a run is executed. None of these changes the output, except max_record, sample, schema and gpu_overflow."""
+class Kind:
+    """How values of a setting are written: the check of one (it raises UsageError), and how it is typed as text."""
 
-    memory: str | int | None = None
-    workers: int | None = None
-    scratch: str | None = None
-    mode: str = "streaming"
-    max_record: str | int = DEFAULT_MAX_RECORD
-    timeout: float = DEFAULT_TIMEOUT_S
-    quarantine_limit: float | str | None = None
-    fresh: bool = False
-    sample: float | str | None = None
-    progressive: bool = False
-    on_infeasible: str = "stop"
-    run_dir: str | None = None
-    blocksize: str | int | None = None
-    queue: str | int = "256MB"
-    gpu_memory: str | int | None = None  # what the run may take of each GPU; None: all there is
-    # A document that does not fit a GPU alone: "quarantine" it, or "cut" it until it does.
-    gpu_overflow: str = "quarantine"
-    keep_rejected: bool = False  # write dropped documents to the run directory, with the rule that dropped them
-    shard: str | None = None  # "3/16": only this part of the input, into a folder of its own (shard.py)
-    merge: bool | str = False  # join the shards that lie in the output (or in this folder), and go on from there
-    count_caller: bool = False  # the calling process is part of the budget (the command line sets this)
-    # Who chose a setting, where it was not the user: "recipe".
+    check: Callable[[Any, str], object]
+    metavar: str
+    type: type = str
+    choices: tuple[str, ...] = ()
+    low: int | None = None
+    high: int | None = None
+    is_list: bool = False
+
+    def parse(self, text: str, name: str) -> SettingValue:
+        """Return the value that a text stands for; raise UsageError that names the setting if it stands for none."""
+        value: SettingValue = text
+        if self.type is bool:
+            value = {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
+        elif self.type in (int, float):
+            try:
+                value = self.type(text)
+            except ValueError:
+                value = text  # refused below
+        self.check(value, name)
+        return value
+
+
+def check_flag(value: object, name: str) -> None:
+    if not isinstance(value, bool):
+        raise UsageError(f"{name}: expected true or false, got {value!r}")
+
+
+def check_text(value: object, name: str) -> None:
+    if not isinstance(value, str) or not value:
+        raise UsageError(f"{name}: expected text, got {value!r}; put it into quotes")
+
+
+def _check_path(value: object, name: str) -> None:
+    check_text(os.fspath(value) if isinstance(value, os.PathLike) else value, name)
+
+
+def _check_limit(value: Any, name: str) -> None:
+    if str(value) not in ("0", "0.0", "0%"):
+        parse_fraction(value, name)
+
+
+def _check_shard(value: object, name: str) -> None:
+    check_text(value, name)
+    Shard.parse(str(value))
+
+
+def _check_merge(value: object, name: str) -> None:
+    if not isinstance(value, str):
+        check_flag(value, name)
+
+
+def choice(*names: str) -> Kind:
+    """Return the kind of a setting that takes one of these names."""
+
+    def check(value: object, name: str) -> None:
+        if value not in names:
+            near = difflib.get_close_matches(str(value), names, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise UsageError(f"{name}: expected {' or '.join(map(repr, names))}, got {value!r}{hint}")
+
+    return Kind(check, "|".join(names), choices=names)
+
+
+def integer(low: int, high: int | None = None, metavar: str = "NUMBER") -> Kind:
+    """Return the kind of a setting that takes a whole number in a range."""
+    return Kind(lambda value, name: check_integer(value, name, low, high), metavar, int, low=low, high=high)
+
+
+SIZE = Kind(parse_size, "SIZE")
+SHARE = Kind(parse_fraction, "SHARE")
+SECONDS = Kind(check_seconds, "SECONDS", float)
+FLAG = Kind(check_flag, "", bool)
+TEXT = Kind(check_text, "TEXT")
+PATH = Kind(_check_path, "DIR")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The declaration of one setting. `setting` makes it; `declared` reads those of a class."""
+
+    name: str
+    default: Any
+    kind: Kind
+    help: str  # sentences, without the default
+    short: str = ""  # one more name of the option: "-q"
+    default_text: str = ""  # what happens without it, where the value itself does not say it
+    scope: Scope | None = None  # the commands with this option; None: Python only
+    in_recipes: bool = False  # whether it can stand in `settings:` of a recipe
+    variable: str = ""  # the environment variable that stands in for it
+    is_resumed: bool = True  # whether `tamis resume` takes it over from the command that began the run
+    changes_output: bool = False  # whether another value makes it another job, which must start over
+    selects: bool = False  # whether it chooses a part of the work or where that goes, rather than how it is done
+    executor_key: str = ""  # its name in the `config` of an executor
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.removeprefix("as_").replace("_", "-")
+
+    @property
+    def description(self) -> str:
+        """What it means, for help pages and the tables in the documentation."""
+        return self.help + (" Changes the output." if self.changes_output else "")
+
+    @property
+    def shown_default(self) -> str:
+        """The default as help pages and documentation show it; empty where it goes without saying."""
+        if self.default_text or self.default in (None, ()) or isinstance(self.default, bool):
+            return self.default_text
+        return str(self.default)
+
+    def check(self, value: Any, name: str = "") -> None:
+        """Raise UsageError unless `value` is one that the setting can have."""
+        self.kind.check(value, name or self.name)
+
+
+def setting(default: Any, kind: Kind, help: str, **declaration: Any) -> Any:
+    """Declare a field of a dataclass as a setting; `declaration`: further fields of `Setting`."""
+    about = {"default": default, "kind": kind, "help": help, **declaration}
+    if kind.is_list:
+        return field(default_factory=tuple, metadata={_DECLARED: {**about, "default": ()}})
+    return field(default=default, metadata={_DECLARED: about})
+
+
+def declared(cls: type) -> dict[str, Setting]:
+    """Return the settings that a dataclass declares, by name, in their order."""
+    return {f.name: Setting(f.name, **f.metadata[_DECLARED]) for f in fields(cls) if _DECLARED in f.metadata}
+
+
+# -- the settings -----------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class RunSettings:
+    """How a run is executed."""
+
+    memory: str | int | None = setting(
+        None, SIZE,
+        "The most memory that all processes of the run may use together (on each machine), e.g. 2GB or 512MiB.",
+        default_text="$TAMIS_MEMORY, the control group's limit, or 80 % of the available memory",
+        scope=Scope.EVERY_JOB, in_recipes=True, variable="TAMIS_MEMORY", executor_key="memory",
+    )  # fmt: skip
+    workers: int | None = setting(
+        None, integer(1), "Number of worker processes.",
+        default_text="one per core, as far as they fit into the memory",
+        scope=Scope.EVERY_JOB, in_recipes=True, executor_key="workers",
+    )  # fmt: skip
+    scratch: str | None = setting(
+        None, PATH, "Folder for temporary files, or s3://bucket/path.",
+        default_text="inside the output", scope=Scope.EVERY_JOB, in_recipes=True, executor_key="scratch",
+    )  # fmt: skip
+    timeout: float = setting(
+        DEFAULT_TIMEOUT_S, SECONDS, "Seconds that one partition may take before it is stopped and tried again.",
+        default_text="1800", scope=Scope.EVERY_JOB, in_recipes=True, executor_key="timeout",
+    )  # fmt: skip
+    quarantine_limit: float | str | None = setting(
+        None, Kind(_check_limit, "SHARE"),
+        "If more than this share of records (or of input bytes) cannot be read, the run ends incomplete with exit code 3.",
+        default_text="0.1%, and more than 100 records", scope=Scope.EVERY_JOB, in_recipes=True,
+    )  # fmt: skip
+    gpu_memory: str | int | None = setting(
+        None, SIZE, "The most memory that all workers of the run together may use of each GPU, e.g. 40GB.",
+        default_text="all of it", scope=Scope.EVERY_JOB, in_recipes=True,
+    )  # fmt: skip
+    blocksize: str | int | None = setting(
+        None, SIZE, "The input is cut into partitions of at most this size, measured uncompressed, e.g. 32MB.",
+        default_text="32 MiB", scope=Scope.DOCUMENTS, in_recipes=True,
+    )  # fmt: skip
+    fresh: bool = setting(
+        False, FLAG, "Delete what an earlier run wrote to OUT and start again. Other files are not touched.",
+        scope=Scope.DOCUMENTS, is_resumed=False,
+    )  # fmt: skip
+    shard: str | None = setting(
+        None, Kind(_check_shard, "I/N"),
+        "Process only part I of N (counted from 0) and write it to OUT/shard-.... When all parts are done, join them with "
+        "`tamis merge` and the same command.",
+        scope=Scope.SHARDS, selects=True,
+    )  # fmt: skip
+    merge: bool | str = setting(  # in Python also the folder with the parts, if it is not the output
+        False, Kind(_check_merge, "", bool), "Join the parts that --shard made and finish; the same as `tamis merge` with this command.",
+        scope=Scope.SHARDS, selects=True,
+    )  # fmt: skip
+    max_record: str | int = setting(
+        DEFAULT_MAX_RECORD, SIZE, "Records larger than this are quarantined and not processed.",
+        scope=Scope.STAGES, in_recipes=True, changes_output=True, executor_key="max_record",
+    )  # fmt: skip
+    keep_rejected: bool = setting(
+        False, FLAG, "Also write the dropped documents, each with the rule that dropped it, to OUT/_tamis/rejected.",
+        scope=Scope.STAGES, in_recipes=True,
+    )  # fmt: skip
+    gpu_overflow: str = setting(
+        "quarantine", choice("quarantine", "cut"),
+        "What to do with a document that is too large for the GPU even alone: quarantine it, or cut: let the model read only "
+        "as much as fits.",
+        scope=Scope.STAGES, in_recipes=True, changes_output=True,
+    )  # fmt: skip
+    sample: float | str | None = setting(
+        None, SHARE,
+        "Process only this share of the documents, chosen by content hash, e.g. 1%. A later run with a larger share continues from there.",
+        default_text="all documents", scope=Scope.ONE_PASS, in_recipes=True, selects=True,
+    )  # fmt: skip
+    progressive: bool = setting(
+        False, FLAG, "Process 1 % of the documents first, then 10 %, then all; each step reuses the one before.",
+        scope=Scope.ONE_PASS, in_recipes=True, selects=True,
+    )  # fmt: skip
+    on_infeasible: str = setting(
+        "stop", choice("stop", "sample"),
+        "If there is not enough disk or memory: stop with an error, or sample: keep the largest sample (1 %, 10 % or all) that fits; "
+        "less than all ends with exit code 3.",
+        scope=Scope.ONE_PASS, in_recipes=True, selects=True,
+    )  # fmt: skip
+    mode: str = setting(
+        "streaming", choice(*MODES),
+        "streaming: every document passes through all stages at once. batch: each stage finishes before the next one starts.",
+        scope=Scope.RECIPE, in_recipes=True, executor_key="execution_mode",
+    )  # fmt: skip
+    run_dir: str | None = setting(
+        None, PATH, "Folder for the results, for a recipe that has no writer.", scope=Scope.RECIPE, selects=True,
+    )  # fmt: skip
+    queue: str | int = setting("256MB", SIZE, "Bound of the blocks between processes, in bytes.")
+    # Not settings of the user: whether the calling process is part of the budget (it is, from the command line), and who chose each setting
+    # where it was not the user.
+    count_caller: bool = False
     chosen_by: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("memory", "gpu_memory", "max_record", "queue", "blocksize"):
-            if getattr(self, name) is not None:
-                parse_size(getattr(self, name), name)
-        for name, known in _CHOICES.items():
-            if getattr(self, name) not in known:
-                raise UsageError(f"{name}: expected {known[0]!r} or {known[1]!r}, got {getattr(self, name)!r}")
-        check_optional_integer(self.workers, "workers")
-        check_seconds(self.timeout, "timeout")
-        _ = self.rate_limit  # UsageError where it is none
-        if self.sample is not None:
-            parse_fraction(self.sample, "sample")
+        for declaration in SETTINGS.values():
+            value = getattr(self, declaration.name)
+            if value is not None:
+                declaration.check(value)
         if self.sample is not None and self.progressive:
             raise UsageError("give --sample or --progressive, not both")
         if self.shard is not None:
-            Shard.parse(self.shard)
             if self.merge:
                 raise UsageError("give --shard to make one, or --merge to join all, not both")
             if self.sample is None and self.progressive:
@@ -74,8 +283,25 @@ class RunSettings:
         elif self.scratch is not None and not os.path.isdir(self.scratch):
             raise UsageError(f"scratch: {self.scratch} is not a folder")
 
-    def who(self, name: str) -> str:
-        """Return what chose a setting: "user", "recipe" or "default"."""
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> RunSettings:
+        """Return the settings with these values; what is None or missing comes from its environment variable or is the default."""
+        names = [*SETTINGS, "count_caller", "chosen_by"]
+        for name in values:
+            if name not in names:
+                near = difflib.get_close_matches(name, names, 1)
+                hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(SETTINGS)}"
+                raise UsageError(f"unknown setting {name!r}{hint}")
+        chosen = {name: value for name, value in values.items() if value is not None}
+        # What is named was chosen, even where it equals the default.
+        chosen_by = {name: "user" for name in chosen if name != "chosen_by"} | dict(chosen.get("chosen_by", {}))
+        for name, value in from_environment(environ).items():
+            if name not in chosen:
+                chosen[name], chosen_by[name] = value, "environment"
+        return cls(**{**chosen, "chosen_by": chosen_by})
+
+    def origin(self, name: str) -> str:
+        """Return what chose a setting: "user", "recipe", "environment" or "default"."""
         if name in self.chosen_by:
             return self.chosen_by[name]
         default = next(f.default for f in fields(self) if f.name == name)
@@ -86,13 +312,8 @@ class RunSettings:
         return parse_size(self.max_record)
 
     @property
-    def changing_output(self) -> dict[str, Any]:
-        """Settings on which the output depends, as the plan of a run keeps them; a default that came later is left out."""
-        cut = {"gpu_overflow": self.gpu_overflow} if self.gpu_overflow != GPU_OVERFLOWS[0] else {}
-        return {"max_record": self.max_record_bytes, **cut}
-
-    @property
     def rate_limit(self) -> float:
+        """The share of quarantined records above which the run ends incomplete."""
         if self.quarantine_limit is None:
             return DEFAULT_QUARANTINE_LIMIT
         is_zero = str(self.quarantine_limit) in ("0", "0.0", "0%")
@@ -100,7 +321,7 @@ class RunSettings:
 
     @property
     def rate_floor(self) -> int:
-        """So few bad records never end a run, unless the user set a limit."""
+        """The number of quarantined records that never ends a run, unless the user set a limit."""
         return 100 if self.quarantine_limit is None else 0
 
     @property
@@ -110,20 +331,31 @@ class RunSettings:
             return [parse_fraction(self.sample)]
         return [0.01, 0.1, 1.0] if self.progressive or self.on_infeasible == "sample" else [1.0]
 
-    @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> RunSettings:
-        known = [f.name for f in fields(cls)]
-        for name in values:
-            if name not in known:
-                near = difflib.get_close_matches(name, known, 1)
-                hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"
-                raise UsageError(f"unknown setting {name!r}{hint}")
-        # What is named was chosen, even where it equals the default.
-        told = dict(values.get("chosen_by") or {})
-        chosen = {name: "user" for name, value in values.items() if value is not None and name != "chosen_by"} | told
-        return cls(**{**values, "chosen_by": chosen})
+
+SETTINGS = declared(RunSettings)
 
 
+def from_environment(environ: Mapping[str, str] = os.environ) -> dict[str, SettingValue]:
+    """Return the settings that environment variables give, by name.
+
+    >>> from_environment({"TAMIS_MEMORY": " 2GB "})
+    {'memory': '2GB'}
+    """
+    texts = {s.name: environ.get(s.variable, "").strip() for s in SETTINGS.values() if s.variable}
+    return {name: SETTINGS[name].kind.parse(text, SETTINGS[name].variable) for name, text in texts.items() if text}
+
+
+def output_settings(values: Mapping[str, Any]) -> dict[str, SettingValue]:
+    """Return the settings on which the output depends, as the plan of a run stores them; those not in `values` are the defaults."""
+    chosen = {
+        s.name: s.default if values.get(s.name) is None else values[s.name]
+        for s in SETTINGS.values()
+        if s.changes_output
+    }
+    return {name: parse_size(value) if SETTINGS[name].kind is SIZE else value for name, value in chosen.items()}
+
+
+# -- the record of one run --------------------------------------------------------------------------------------------------
 @dataclass
 class Record:
     """Every memory-related setting of a run: its value, who chose it, why, and the figures behind it.

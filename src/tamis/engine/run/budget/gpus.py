@@ -123,7 +123,7 @@ def _note(record: Record, settings: RunSettings, job: Job, found: GpuShares, roo
             else "it limits nothing here: there is no GPU, or no stage that uses one"
         )
         facts = {"device_bytes": there_bytes, "devices": list(found.devices)}
-        record.note("gpu_memory", found.limit_bytes or None, settings.who("gpu_memory"), why, facts)
+        record.note("gpu_memory", found.limit_bytes or None, settings.origin("gpu_memory"), why, facts)
     for i, (segment, share) in enumerate(zip(job.segments, found.shares, strict=True)):
         if share:
             stages = job.labels[segment.first : segment.last]

@@ -34,7 +34,7 @@ _ALLOCATOR = ("ARROW_DEFAULT_MEMORY_POOL", "MALLOC_ARENA_MAX", "MALLOC_TRIM_THRE
 
 
 def note_budget(record: Record, budget: Budget, settings: RunSettings) -> None:
-    by = _BUDGET_BY.get(budget.source) or settings.who("memory")
+    by = _BUDGET_BY.get(budget.source) or settings.origin("memory")
     limits = describe_limits()
     kept = ("mem_total_bytes", "mem_available_bytes", "cgroup_limits", "swap_total_bytes", "n_cores", "enforcement")
     record.note("memory", budget.bytes, by, budget.why, {"source": budget.source, **{k: limits[k] for k in kept}})
@@ -42,7 +42,7 @@ def note_budget(record: Record, budget: Budget, settings: RunSettings) -> None:
     record.note(
         "counted in the budget",
         counted,
-        settings.who("count_caller") if not settings.count_caller else "default",
+        settings.origin("count_caller") if not settings.count_caller else "default",
         "from the command line this process is part of the run; in a program of yours its own memory is reported but not counted",
     )
 
@@ -90,7 +90,7 @@ def note_sizes(
 ) -> None:
     """Sizes of what is held or handed over."""
     if settings.blocksize is not None:
-        by = settings.who("blocksize")
+        by = settings.origin("blocksize")
     else:
         by = settings.chosen_by.get("stages", "user") if inputs.block_bytes else "default"
     why = "upper bound of a partition's decoded bytes; the measured peak may demand less"
@@ -103,7 +103,7 @@ def note_sizes(
         "blocksize", config.max_block_bytes, by, why, {"files_per_partition": inputs.files_per_partition}
     )  # fmt: skip
     record.note(
-        "queue", config.queue_bytes, settings.who("queue"),
+        "queue", config.queue_bytes, settings.origin("queue"),
         "bound of the blocks between processes: a feeder waits, and upstream work does not start, while they take more",
         {"segments": n_segments, "mode": config.mode},
     )  # fmt: skip
@@ -112,18 +112,18 @@ def note_sizes(
         "written and not yet on the disk: beyond this no partition starts, so that dirty pages do not fill the machine",
     )  # fmt: skip
     record.note(
-        "max_record", settings.max_record_bytes, settings.who("max_record"),
+        "max_record", settings.max_record_bytes, settings.origin("max_record"),
         "larger records are quarantined without being held; never derived from the budget, so the output does not depend on it",
     )  # fmt: skip
     record.note(
-        "mode", config.mode, settings.who("mode"), "streaming: stages of equal needs are fused in one worker; batch: one after the other"
+        "mode", config.mode, settings.origin("mode"), "streaming: stages of equal needs are fused in one worker; batch: one after the other"
     )  # fmt: skip
     why = "where blocks between processes lie; memory, if this is a tmpfs"
     if settings.scratch is not None and is_bucket(settings.scratch):
         all_blocks = "all blocks are sent to" if config.mode == "batch" else "keys and tables of deduplications lie in"
         why = f"where what is on its way lies; {all_blocks} {settings.scratch}"
     record.note(
-        "scratch", scratch, settings.who("scratch"), why,
+        "scratch", scratch, settings.origin("scratch"), why,
         {} if (free := free_bytes([scratch])) is None else {"free_bytes": free},
     )  # fmt: skip
     env = hygiene_env(os.environ)

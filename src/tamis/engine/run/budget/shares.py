@@ -89,7 +89,7 @@ def share_budget(
         {"server_own_bytes": server.own_bytes, "server_peak_bytes": server.peak_bytes, "caller_bytes": caller},
     )  # fmt: skip
     record.note(
-        "workers", n, settings.who("workers") if settings.workers == n else "adaptation" if settings.workers else "machine",
+        "workers", n, settings.origin("workers") if settings.workers == n else "adaptation" if settings.workers else "machine",
         f"{cores} cores; each worker gets {format_size(pool // n - worker)} beyond the {format_size(worker)} it starts with",
         {"cores": cores, "asked": settings.workers, "least_cap_bytes": wanted, "pool_bytes": pool},
     )  # fmt: skip

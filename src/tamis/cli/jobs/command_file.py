@@ -1,0 +1,213 @@
+"""`_tamis/command.json`: the command that made an output, for `tamis resume`. The only module that writes or reads it.
+
+Secrets among the values of --set are not saved, only their names: they are given again, or the recipe takes them from the environment
+(${env:NAME}). Nor is consent: modules (only their names are), code of models, alert sinks. What is read back is data and never trusted: the
+run directory must belong to this user (or is in a bucket: resume.py), and every value is checked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from tamis import files, secrets
+from tamis.cli.jobs.jobs import ClassifyJob, FilterJob, Job, RecipeJob
+from tamis.cli.jobs.request import Request
+from tamis.cli.media.video_job import VideoJob
+from tamis.cli.parsing.options import LAUNCH, LaunchOptions
+from tamis.engine.run.settings import SETTINGS, Setting, SettingValue
+from tamis.errors import RunConflict, UsageError
+from tamis.stores.options import command_line_options, parse_options
+from tamis.stores.run_locations import fetch_run_dir
+
+FILE = "command.json"
+_VERSION = 2
+_MAX_BYTES = 1_000_000
+_JOBS: dict[str, Any] = {cls.kind: cls for cls in (RecipeJob, FilterJob, ClassifyJob, VideoJob)}
+# The address of a sink is all that it takes to write there.
+_SINK = re.compile(r"alerts\.sinks\..+\.(webhook|command|headers)(\..*)?")
+_DEDUP = ("dedup.json", "dedup", "dedup.lock")  # files of a deduplication; the lock alone with scratch elsewhere
+_RESUMED: dict[str, Setting] = {s.name: s for s in (*SETTINGS.values(), *LAUNCH.values()) if s.is_resumed}
+
+
+@dataclass(frozen=True)
+class SavedCommand:
+    """The content of a `command.json`."""
+
+    cwd: str
+    job: Job
+    settings: Mapping[str, SettingValue]
+    launch: LaunchOptions
+    modules: tuple[str, ...] = ()  # used by the recipe; the user must allow them again
+    secrets: tuple[str, ...] = ()  # keys of --set whose values were not saved
+    storage: tuple[str, ...] = ()  # its --storage-option
+
+    @property
+    def request(self) -> Request:
+        return Request(self.job, self.settings, self.launch)
+
+
+# -- writing --------------------------------------------------------------------------------------------------------------
+def save(request: Request, run_dir: str) -> None:
+    """Write the command whole or not at all, without secrets."""
+    job = encode_job(request.job)
+    hidden: set[str] = set()
+    if isinstance(request.job, RecipeJob):
+        hidden = secret_names(request.job.overrides)
+        job["recipe"] = os.path.abspath(request.job.path)
+        job["overrides"] = {k: v for k, v in request.job.overrides.items() if k not in hidden}
+    launch = {name: getattr(request.launch, name) for name in LAUNCH}
+    values = {name: value for name, value in {**launch, **request.settings}.items() if value is not None}
+    data = {
+        "version": _VERSION,
+        "cwd": os.getcwd(),
+        "job": job,
+        "settings": {name: value for name, value in values.items() if name in _RESUMED},
+        "modules": list(request.consent.modules),
+        "secrets": sorted(hidden),
+        "storage": command_line_options(),
+    }
+    files.write_json(os.path.join(run_dir, FILE), data, indent=1)
+
+
+def encode_job(job: Job) -> dict[str, Any]:
+    """Return a job as plain values; `decode_job` is the inverse."""
+    return {"kind": job.kind, **_plain(job)}
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return dict(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def secret_names(overrides: Mapping[str, str]) -> set[str]:
+    """Return the names of the --set overrides that are secrets.
+
+    An override is a secret by its name, or because a stage (or a sink) has such a value under the name of a secret.
+    """
+    known = secrets.known()
+    return {
+        name
+        for name, value in overrides.items()
+        if secrets.kind_of(name.rpartition(".")[2]) or _SINK.fullmatch(name) or any(s in value for s in known)
+    }
+
+
+# -- reading --------------------------------------------------------------------------------------------------------------
+def load(output: str) -> SavedCommand:
+    """Return the command that made `output`.
+
+    Raise RunConflict, before anything is read, if the run directory does not belong to this user alone.
+    """
+    from tamis.engine.run.output.directory import check_run_dir
+
+    output = fetch_run_dir(output)
+    path = os.path.join(output, "_tamis", FILE)
+    check_run_dir(os.path.dirname(path))
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(_MAX_BYTES + 1)
+        data = json.loads(raw) if len(raw) <= _MAX_BYTES else None
+    except FileNotFoundError:
+        raise _no_command(output) from None
+    except (OSError, ValueError) as exc:
+        raise RunConflict(f"{path} cannot be read ({exc}); run the command itself again") from None
+    try:
+        return _decode(data)
+    except UsageError as exc:
+        raise RunConflict(f"{path} is damaged ({exc}); run the command itself again") from None
+
+
+def _no_command(output: str) -> UsageError:
+    """Return the error for an output without a command: what to do depends on what made it."""
+    run_dir = os.path.join(output, "_tamis")
+    if any(os.path.exists(os.path.join(run_dir, name)) for name in _DEDUP):
+        return UsageError(
+            f"{output} is the output of a deduplication, a curation from Python or joining; run the same command again (tamis dedup ..., or "
+            "its recipe or script): it continues where it stopped"
+        )
+    if os.path.exists(os.path.join(run_dir, "plan.json")):
+        return UsageError(
+            f"{output} was not made by `tamis run`; run the same Python script again, it resumes by itself"
+        )
+    return UsageError(f"{output} contains no run of Tamis; give the output folder of a run, or a recipe")
+
+
+def _decode(data: Any) -> SavedCommand:
+    """Return the command; raise UsageError that names the field if a value is not one that `save` writes."""
+    if not isinstance(data, dict) or data.get("version") != _VERSION:
+        raise UsageError(f"expected version {_VERSION}")
+    cwd = data.get("cwd")
+    if not isinstance(cwd, str) or not os.path.isabs(cwd):
+        raise UsageError("cwd: expected an absolute path")
+    job = decode_job(data.get("job"))
+    if isinstance(job, RecipeJob) and not os.path.isabs(job.recipe):
+        raise UsageError("recipe: expected an absolute path")
+    texts = {name: _value(data.get(name), tuple[str, ...], name) for name in ("modules", "secrets", "storage")}
+    try:
+        parse_options(list(texts["storage"]))
+    except UsageError as exc:
+        raise UsageError(f"storage: {exc}") from None
+    settings = data.get("settings")
+    if not isinstance(settings, dict):
+        raise UsageError("settings: expected values by name")
+    for name, value in settings.items():
+        try:
+            _RESUMED[name].check(value)
+        except (KeyError, UsageError):
+            raise UsageError(f"settings.{name}: unknown, or not a value it can have") from None
+    launch = LaunchOptions(**{name: value for name, value in settings.items() if name in LAUNCH})
+    run = {name: value for name, value in settings.items() if name in SETTINGS}
+    return SavedCommand(cwd, job, run, launch, **texts)
+
+
+def decode_job(data: Any) -> Job:
+    """Return a job of plain values; raise UsageError for what is none."""
+    kind = data.get("kind") if isinstance(data, dict) else None
+    if not isinstance(kind, str) or kind not in _JOBS:
+        raise UsageError(f"job: expected one of {', '.join(_JOBS)}, got {kind!r:.80}")
+    job: Job = _value({k: v for k, v in data.items() if k != "kind"}, _JOBS[kind], "job")
+    return job
+
+
+def _value(value: Any, expected: Any, name: str) -> Any:
+    """Return a plain value as what a field of this type holds; raise UsageError if it is of another type."""
+    if is_dataclass(expected):
+        hints = {f.name: hint for f in fields(expected) for hint in [get_type_hints(expected)[f.name]]}
+        if not isinstance(value, dict) or not value.keys() <= hints.keys():
+            raise UsageError(f"{name}: expected the fields {', '.join(hints)}")
+        made = {key: _value(part, hints[key], key) for key, part in value.items()}
+        try:
+            return expected(**made)  # type: ignore[operator]
+        except TypeError:
+            raise UsageError(f"{name}: expected the fields {', '.join(hints)}") from None
+    origin, parts = get_origin(expected), get_args(expected)
+    if origin in (Union, UnionType):
+        for one in parts:
+            try:
+                return _value(value, one, name)
+            except UsageError:
+                continue
+    elif origin is Literal:
+        if value in parts:
+            return value
+    elif origin is tuple:
+        if isinstance(value, list):
+            return tuple(_value(one, parts[0], name) for one in value)
+    elif origin is not None and issubclass(origin, Mapping):
+        if isinstance(value, dict):
+            return {key: _value(one, parts[1], f"{name}.{key}") for key, one in value.items()}
+    elif expected is NoneType:
+        if value is None:
+            return None
+    elif type(value) is expected or (expected is float and type(value) is int):
+        return value
+    raise UsageError(f"{name}: not a value it can have")
