@@ -1,9 +1,9 @@
 """Lazy imports of numpy, Arrow, pandas and torch: `from tamis._lazy import np, pa, pc`.
 
-Processes that only plan import the modules of stages, too, and must stay small (tests/test_layout.py). Type checkers see
-the libraries themselves; at run time each name is a proxy that loads its library on first attribute access.
-Annotate fields of a dataclass with names imported for type checkers alone (`from torch import Tensor`): from Python 3.15
-on `dataclass` looks up `torch.Tensor`, which would load the library.
+Processes that only plan import the modules of stages, too, and must stay small (tests/test_layout.py). Type checkers
+see the libraries themselves; at run time each name is a proxy that loads its library on first attribute access.
+Annotate fields of a dataclass with names imported for type checkers alone (`from torch import Tensor`): from Python
+3.15 on `dataclass` looks up `torch.Tensor`, which would load the library.
 """
 
 from __future__ import annotations

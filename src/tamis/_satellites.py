@@ -1,9 +1,10 @@
 """The manifest of satellites: parts that the core reaches by name and never imports.
 
-The core (documents, formats, stores, memory, kernels, the engine, local executors, text stages, deduplication, curation,
-recipes and commands) works without them. Satellites import the core: images and videos, models, downloads, clusters, the
-dashboard, metrics, alerts and the report. This is the only file of the core that names them, besides the public modules
-that are listed as exceptions in `.importlinter`; so a satellite can be added, replaced or left out by changing one line.
+The core (documents, formats, stores, memory, kernels, the engine, local executors, text stages, deduplication,
+curation, recipes and commands) works without them. Satellites import the core: images and videos, models, downloads,
+clusters, the dashboard, metrics, alerts and the report. This is the only file of the core that names them, besides the
+public modules that are listed as exceptions in `.importlinter`; so a satellite can be added, replaced or left out by
+changing one line.
 
 Keys are grouped by what the core uses them for (`format.`, `executor.`, `alerts.`, ...); registries of the core list a
 group with `names`. Nothing is imported before `load` is called.

@@ -15,7 +15,8 @@ TamisError                     exit code 1   something failed; the message says 
 └── FormatError                (internal)    a record, block or file cannot be decoded; becomes a quarantine entry
     └── InputChanged           (internal)    records are not those that an earlier pass read; ends the run as a RunConflict
 
-Exit code 0 means finished, and every record is accounted for; 130 interrupted by the user (everything committed so far is kept).
+Exit code 0 means finished, and every record is accounted for; 130 interrupted by the user (everything committed so far
+is kept).
 """
 
 from __future__ import annotations
@@ -100,7 +101,10 @@ class WorkerError(TamisError):
 
 
 class StoreError(TamisError, OSError):
-    """A store cannot be reached, or refuses. An OSError, so that a worker that meets it ends the run instead of blaming the data."""
+    """A store cannot be reached, or refuses.
+
+    An OSError, so that a worker that meets it ends the run instead of blaming the data.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(errno.EREMOTEIO, message)
@@ -113,7 +117,10 @@ class StoreError(TamisError, OSError):
 
 
 class DownloadError(TamisError):
-    """A file could not be fetched. `permanent`: the server says that it is not there, so that trying again cannot help."""
+    """A file could not be fetched.
+
+    `permanent`: the server says that it is not there, so that trying again cannot help.
+    """
 
     def __init__(self, url: str, reason: str, permanent: bool = False) -> None:
         super().__init__(f"{url}: {reason}")
@@ -128,7 +135,9 @@ class FormatError(TamisError):
 
 
 class InputChanged(FormatError):
-    """Records are not those that an earlier pass of the same workflow read: no record is to blame, and nothing can go on."""
+    """Records are not those that an earlier pass of the same workflow read: no record is to blame, and nothing can go
+    on.
+    """
 
 
 def first_line(exc: BaseException, n_chars: int = 300) -> str:

@@ -1,10 +1,11 @@
-"""Tells a failed allocation from bad data and from a user's own errors. Covers: Python, numpy, zlib, zstd, Arrow, torch, the loader
-of shared libraries and threads. Imports none of them.
+"""Tells a failed allocation from bad data and from a user's own errors.
 
-A worker runs under a hard memory cap, so any library may fail for want of memory at any instant. Calling that "corrupt data"
-would quarantine good records; calling a stage's own error a failed allocation would end the run for want of a budget that
-no budget can be. So the class of the exception decides. Words decide only where a library has no better way to say it, and
-only in an exception that this library made: by its class, or by the code that raised it.
+Covers: Python, numpy, zlib, zstd, Arrow, torch, the loader of shared libraries and threads. Imports none of them.
+
+A worker runs under a hard memory cap, so any library may fail for want of memory at any instant. Calling that "corrupt
+data" would quarantine good records; calling a stage's own error a failed allocation would end the run for want of a
+budget that no budget can be. So the class of the exception decides. Words decide only where a library has no better way
+to say it, and only in an exception that this library made: by its class, or by the code that raised it.
 """
 
 from __future__ import annotations
@@ -27,12 +28,23 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "compression": ("allocation error", "not enough memory"),
     "zstandard": ("allocation error", "not enough memory"),  # what stages of users may use
     # An OSError without a number: what a codec or a file system inside Arrow said.
-    "pyarrow": ("malloc of size", "allocation error", "allocation failed", "failed to allocate", "not enough memory",
-                "out of memory", "cannot allocate memory", "bad_alloc", "error -4 while", "failed to launch worker thread"),
+    "pyarrow": (
+        "malloc of size",
+        "allocation error",
+        "allocation failed",
+        "failed to allocate",
+        "not enough memory",
+        "out of memory",
+        "cannot allocate memory",
+        "bad_alloc",
+        "error -4 while",
+        "failed to launch worker thread",
+    ),
     "ctypes": _NO_MAP,
-    # Its stack did not fit. A thread that hits a limit on their number says the same, and is no fault of the data either.
+    # Its stack did not fit. A thread that hits a limit on their number says the same, and is no fault of the data
+    # either.
     "threading": (_NO_THREAD,),
-}  # fmt: skip
+}
 """What a library says, in lower case, by the name of its package."""
 
 _TORCH = "defaultcpuallocator: can't allocate memory"  # a plain RuntimeError, raised where the user's code calls torch

@@ -1,11 +1,12 @@
-"""Files that appear whole or not at all, locks, and folders that are ours alone: the only place that renames or replaces.
+"""Files that appear whole or not at all, locks, and folders that are ours alone: the only place that renames or
+replaces.
 
-Two rules hold for everything Tamis writes. Nobody sees half a file: it is written beside its place under a name that cannot be
-guessed, then moved. And nobody else's file is touched: a file is always a new one (O_EXCL) and links are never followed
-(O_NOFOLLOW), so that what others put in the way is replaced itself, and not what it points to.
+Two rules hold for everything Tamis writes. Nobody sees half a file: it is written beside its place under a name that
+cannot be guessed, then moved. And nobody else's file is touched: a file is always a new one (O_EXCL) and links are
+never followed (O_NOFOLLOW), so that what others put in the way is replaced itself, and not what it points to.
 
-What Tamis takes for its own (a run directory, scratch) lies in folders that belong to this user and that nobody else can write
-to; any other is refused. Imports nothing heavy: the supervisor uses it too.
+What Tamis takes for its own (a run directory, scratch) lies in folders that belong to this user and that nobody else
+can write to; any other is refused. Imports nothing heavy: the supervisor uses it too.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 Path = str | os.PathLike[str]
 
 
-# -- new files ------------------------------------------------------------------------------------------------------------
+# -- new files
+# ------------------------------------------------------------------------------------------------------------
 def create(path: Path, mode: int = 0o666) -> BinaryIO:
     """Create a file and open it for writing.
 
@@ -120,7 +122,10 @@ def _beside(path: Path) -> str:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what killed processes left half-written in a folder of ours. Young files may be somebody's at this moment."""
+    """Remove what killed processes left half-written in a folder of ours.
+
+    Young files may be somebody's at this moment.
+    """
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith(".") and entry.name.endswith(_SUFFIX):
@@ -129,7 +134,8 @@ def sweep(folder: Path) -> None:
                         os.unlink(entry.path)
 
 
-# -- what is open -----------------------------------------------------------------------------------------------------------
+# -- what is open
+# -----------------------------------------------------------------------------------------------------------
 class Closing(ABC):
     """What a `with` closes, however its block ends."""
 
@@ -145,7 +151,10 @@ class Closing(ABC):
 
 
 class Finishing(Closing):
-    """What a `with` closes as a whole; where its block ends in an error, `abort` leaves nothing that could be taken for that."""
+    """What a `with` closes as a whole.
+
+    Where its block ends in an error, `abort` leaves nothing that could be taken for that.
+    """
 
     def __exit__(self, kind: object = None, *_: object) -> None:
         if kind is None:
@@ -158,7 +167,8 @@ class Finishing(Closing):
         """Let go of what is held, and of what was made so far."""
 
 
-# -- names ----------------------------------------------------------------------------------------------------------------
+# -- names
+# ----------------------------------------------------------------------------------------------------------------
 def publish(path: Path, final: Path) -> None:
     """Make a finished file durable and give it a second, final name; FileExistsError where that is taken."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -195,7 +205,10 @@ def finish(path: Path, final: Path) -> None:
 
 
 def move(path: Path, final: Path) -> None:
-    """Give a file another name; FileExistsError where that is taken. Where there are no hard links, a small race remains."""
+    """Give a file another name; FileExistsError where that is taken.
+
+    Where there are no hard links, a small race remains.
+    """
     try:
         os.link(path, final, follow_symlinks=False)
     except FileExistsError:
@@ -243,9 +256,13 @@ def sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-# -- locks ----------------------------------------------------------------------------------------------------------------
+# -- locks
+# ----------------------------------------------------------------------------------------------------------------
 def take_lock(path: Path, wait: bool = False) -> int:
-    """Hold a file, made if need be; the lock goes with the file descriptor. BlockingIOError when another process holds it."""
+    """Hold a file, made if need be; the lock goes with the file descriptor.
+
+    BlockingIOError when another process holds it.
+    """
     while True:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, OWN)
         try:
@@ -311,12 +328,13 @@ def locked(path: Path, busy: str) -> Iterator[None]:
         os.close(fd)
 
 
-# -- folders --------------------------------------------------------------------------------------------------------------
+# -- folders
+# --------------------------------------------------------------------------------------------------------------
 def own_folder(path: Path, what_to_do: str, mode: int = 0o700) -> None:
     """Make a folder, or see that the one there is ours alone: this user's, no link, and nobody else can write to it.
 
-    `what_to_do` ends the message of the RunConflict otherwise. `mode` says who else may look into it; one that lets others
-    look where 0700 is asked for (older versions made such) is closed.
+    `what_to_do` ends the message of the RunConflict otherwise. `mode` says who else may look into it; one that lets
+    others look where 0700 is asked for (older versions made such) is closed.
     """
     try:
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
@@ -396,7 +414,10 @@ def unguessable(parent: Path, prefix: str) -> str:
 
 
 def check_scratch_parent(path: Path) -> None:
-    """Make the folder of the user's in which scratch folders are made. RunConflict where anybody could swap them for others."""
+    """Make the folder of the user's in which scratch folders are made.
+
+    RunConflict where anybody could swap them for others.
+    """
     try:
         os.makedirs(path, exist_ok=True)
         mode = os.stat(path).st_mode

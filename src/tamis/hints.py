@@ -1,4 +1,6 @@
-"""Commands that messages suggest, quoted for a shell: what data or a file is called must never run when a hint is pasted."""
+"""Commands that messages suggest, quoted for a shell: what data or a file is called must never run when a hint is
+pasted.
+"""
 
 from __future__ import annotations
 

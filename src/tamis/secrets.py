@@ -1,8 +1,9 @@
 """Passwords, tokens and keys among parameters: told by their name or by their type, and never written down.
 
-A run directory is read by others and kept for years, so what Tamis writes or prints of parameters goes through here. Two kinds of
-names: `certain` ones (`api_key`, `password`) are shown as <secret>, whatever the value; `likely` ones (`key`, `token`) may as well be
-the name of a column, so 16 bits of their hash are kept: a run that goes on notices that one changed, and nobody learns it.
+A run directory is read by others and kept for years, so what Tamis writes or prints of parameters goes through here.
+Two kinds of names: `certain` ones (`api_key`, `password`) are shown as <secret>, whatever the value; `likely` ones
+(`key`, `token`) may as well be the name of a column, so 16 bits of their hash are kept: a run that goes on notices that
+one changed, and nobody learns it.
 
 `hide` takes the values themselves out of any text, such as the message of an error, once `learn` has seen them.
 """
@@ -27,8 +28,8 @@ _PAIRS = {
 _OFTEN = {"key", "token", "auth"}
 # What a name like password_file stands for is no secret, and one like token_count no text.
 _NO_SECRET = {
-    "field", "column", "name", "file", "path", "dir", "folder", "env", "variable", "var", "type", "format", "kind", "url", "count",
-    "length", "size", "limit", "id", "prefix", "suffix", "index",
+    "field", "column", "name", "file", "path", "dir", "folder", "env", "variable", "var", "type", "format", "kind",
+    "url", "count", "length", "size", "limit", "id", "prefix", "suffix", "index",
 }  # fmt: skip
 _IN_URL = re.compile(r"(://[^/?#\s:@]*:)[^/?#\s@]+@")
 _DEPTH = 6
@@ -38,7 +39,9 @@ _known: set[str] = set()
 
 
 class Secret(str):
-    """A text that is not shown: `Secret("...")` is a `str` like any other, but for its repr and for what Tamis writes of it."""
+    """A text that is not shown: `Secret("...")` is a `str` like any other, but for its repr and for what Tamis writes
+    of it.
+    """
 
     __slots__ = ()
 
@@ -113,7 +116,8 @@ def redacted(value: Any, kind: str = "") -> Any:
     return value
 
 
-# -- texts ----------------------------------------------------------------------------------------------------------------
+# -- texts
+# ----------------------------------------------------------------------------------------------------------------
 def learn(*things: Any) -> None:
     """Look for secrets in parameters: attributes of objects, mappings, lists. `hide` knows them from then on."""
     for thing in things:

@@ -1,4 +1,7 @@
-"""What parameters a class or function takes, and what it says that it returns; asked of what users wrote, in stages and recipes."""
+"""What parameters a class or function takes, and what it says that it returns.
+
+Asked of what users wrote, in stages and recipes.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ from typing import Any
 
 
 def signature(thing: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature of a callable; raise TypeError or ValueError where it has none, as `inspect.signature` does."""
+    """Return the signature of a callable.
+
+    Raise TypeError or ValueError where it has none, as `inspect.signature` does.
+    """
     if sys.version_info >= (3, 14):
         from annotationlib import Format
 

@@ -45,7 +45,8 @@ def parse_size(value: str | int | float, what: str = "size") -> int:
         match = _PATTERN.fullmatch(value)
         if match is None or match.group(2).lower() not in _UNITS:
             raise UsageError(
-                f"{what}: cannot read {value!r} as a size; write a number and a unit, e.g. '512MB' (10^6) or '1GiB' (2^30)"
+                f"{what}: cannot read {value!r} as a size; write a number and a unit, e.g. '512MB' (10^6) or '1GiB' "
+                "(2^30)"
             )
         number, unit = float(match.group(1)), _UNITS[match.group(2).lower()]
     if not 1 <= number * unit < 2**63:  # false for NaN too

@@ -1,4 +1,5 @@
-"""What a terminal shows: how wide a text is there, a text cut to a width, a line that is written over, a screen of its own; times.
+"""What a terminal shows: how wide a text is there, a text cut to a width, a line that is written over, a screen of its
+own; times.
 
 Used by the progress of runs and by the commands. Sequences are those that every terminal since the VT100 understands.
 """

@@ -1,13 +1,15 @@
-"""The text of a recipe -> a tree of located values. Covers YAML syntax, limits, `--set` and `${...}`; builds no objects.
+"""The text of a recipe -> a tree of located values.
 
-YAML is read event by event through PyYAML's safe parser; no constructor of PyYAML ever runs, so a tag can create nothing.
-Plain scalars follow the YAML 1.2 core rules (`true`/`false`, `null`, numbers): `lang: no` stays the text "no" and `1e-3` is
-a number, both of which YAML 1.1 gets wrong. Limits on size, depth and the number of values (aliases counted as often as
-they are used) are checked while reading, before memory is spent.
+Covers YAML syntax, limits, `--set` and `${...}`; builds no objects.
 
-`${env:NAME}`, `${env:NAME,default}` and `${name}` (a top-level scalar of the same recipe) are replaced inside scalars; `$${`
-writes a literal `${`. A plain scalar that is one reference as a whole takes the type its value would have if it were
-written there; inside quotes it stays text.
+YAML is read event by event through PyYAML's safe parser; no constructor of PyYAML ever runs, so a tag can create
+nothing. Plain scalars follow the YAML 1.2 core rules (`true`/`false`, `null`, numbers): `lang: no` stays the text "no"
+and `1e-3` is a number, both of which YAML 1.1 gets wrong. Limits on size, depth and the number of values (aliases
+counted as often as they are used) are checked while reading, before memory is spent.
+
+`${env:NAME}`, `${env:NAME,default}` and `${name}` (a top-level scalar of the same recipe) are replaced inside scalars;
+`$${` writes a literal `${`. A plain scalar that is one reference as a whole takes the type its value would have if it
+were written there; inside quotes it stays text.
 """
 
 from __future__ import annotations
@@ -109,7 +111,9 @@ def fields_of(path: str) -> dict[str, Node]:
 
 
 class _Reader:
-    """Builds the tree of one document from the events of the parser, with bounds: a file may try to be endless, or endlessly deep."""
+    """Builds the tree of one document from the events of the parser, with bounds: a file may try to be endless, or
+    endlessly deep.
+    """
 
     def __init__(self, file: str, events: Iterator[Any]) -> None:
         self.file, self.events = file, events
@@ -221,8 +225,9 @@ def _line(event: Any) -> int:
 def override(root: Node, key: str, text: str, file: str) -> None:
     """`--set key=text`: replace or add the value at a dotted path (list items by number) in place.
 
-    Text that starts with `[` or `{` is read as YAML, anything else as one plain scalar, so that paths need no quotes; one that
-    looks like a number (a folder 2024) stays text. `settings` and `write` are made where the recipe does not have them.
+    Text that starts with `[` or `{` is read as YAML, anything else as one plain scalar, so that paths need no quotes;
+    one that looks like a number (a folder 2024) stays text. `settings` and `write` are made where the recipe does not
+    have them.
     """
     parts = key.split(".")
     scalar = plain_scalar(text)
@@ -333,13 +338,15 @@ class References:
             if comma:
                 return default.strip()
             raise self._fail(
-                f"environment variable {name.strip()} is not set; set it, or give a default: ${{env:{name.strip()},value}}",
+                f"environment variable {name.strip()} is not set; set it, or give a default: "
+                f"${{env:{name.strip()},value}}",
                 node,
                 path,
             )
         if not _NAME.fullmatch(inside):
             raise self._fail(
-                f"${{{inside}}} is not supported; write ${{env:NAME}}, ${{env:NAME,default}} or the ${{name}} of a top-level value",
+                f"${{{inside}}} is not supported; write ${{env:NAME}}, ${{env:NAME,default}} or the ${{name}} of a "
+                "top-level value",
                 node,
                 path,
             )

@@ -1,4 +1,5 @@
-"""Every count that a run shows, against the same count made here in plain Python: summary, progress, report, database, dashboard.
+"""Every count that a run shows, against the same count made here in plain Python: summary, progress, report, database,
+dashboard.
 
 One run of each kind, in this process, over input with bad and blank lines, in plain, compressed and Parquet files.
 """
@@ -110,8 +111,11 @@ def check(result: Any, truth: Truth, kept: set[str], sampled: set[str], n_reads:
     n_short, n_long = len(truth.short & sampled), len(truth.long & sampled)
     n_all = len(truth.kept | truth.short | truth.long)
     expected = {
-        "n_records": truth.n_records, "n_written": len(kept), "n_dropped": n_short + n_long, "n_quarantined": truth.n_bad,
-    }  # fmt: skip
+        "n_records": truth.n_records,
+        "n_written": len(kept),
+        "n_dropped": n_short + n_long,
+        "n_quarantined": truth.n_bad,
+    }
     about = as_dict(result)
     assert {k: about[k] for k in expected} == expected
     assert (about["n_blank_lines"], about["n_not_sampled"]) == (truth.n_blank, n_all - len(sampled))
@@ -234,9 +238,10 @@ def test_duplicates_are_counted_as_documents(tmp_path: Path) -> None:
     truth = make_input(tmp_path / "in", parquet=False)
     texts = Counter(
         json.loads(x)["text"]
-        for x in (tmp_path / "in/a.jsonl").read_text().splitlines() + gzip.decompress((tmp_path / "in/b.jsonl.gz").read_bytes()).decode().splitlines()
+        for x in (tmp_path / "in/a.jsonl").read_text().splitlines()
+        + gzip.decompress((tmp_path / "in/b.jsonl.gz").read_bytes()).decode().splitlines()
         if x.startswith("{")
-    )  # fmt: skip
+    )
     result = RemoveExactDuplicates(str(tmp_path / "out"), str(tmp_path / "in"), text_field="text").run(
         InProcessExecutor(), memory="512MB", quarantine_limit="100%"
     )
@@ -246,5 +251,9 @@ def test_duplicates_are_counted_as_documents(tmp_path: Path) -> None:
     last = read_snapshot(tmp_path / "out/_tamis").last
     assert last is not None
     assert (last.documents, last.written, last.dropped, last.duplicates, last.quarantined) == (
-        truth.n_records, len(texts), n_gone, n_gone, truth.n_bad,
-    )  # fmt: skip
+        truth.n_records,
+        len(texts),
+        n_gone,
+        n_gone,
+        truth.n_bad,
+    )

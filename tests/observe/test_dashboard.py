@@ -176,9 +176,16 @@ def test_other_methods(shown: Dashboard) -> None:
 
 @pytest.mark.parametrize(
     "sent",
-    [b"\r\n\r\n", b"GET\r\n\r\n", b"\xff\xfe\x00" * 100 + b"\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n",
-     b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 300 + b"\r\n", b"GET http://[ HTTP/1.1\r\nHost: localhost\r\n\r\n"],
-)  # fmt: skip
+    [
+        b"\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"\xff\xfe\x00" * 100 + b"\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 300 + b"\r\n",
+        b"GET http://[ HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ],
+)
 def test_nonsense_is_refused_and_the_server_goes_on(shown: Dashboard, sent: bytes) -> None:
     found = shown.raw(sent)
     assert not found or found.split()[1][:1] in (b"4", b"5")
@@ -321,7 +328,8 @@ def test_it_dies_with_its_parent(tmp_path: Path) -> None:
     make_run(tmp_path, seconds=2)
     code = (
         "import os, subprocess, sys\n"
-        f"p = subprocess.Popen([sys.executable, '-m', 'tamis.observe.dashboard', {str(tmp_path)!r}, '--port', '0', '--parent', str(os.getpid())], stdout=subprocess.PIPE)\n"
+        f"p = subprocess.Popen([sys.executable, '-m', 'tamis.observe.dashboard', {str(tmp_path)!r}, '--port', '0', "
+        "'--parent', str(os.getpid())], stdout=subprocess.PIPE)\n"
         "print(p.pid, p.stdout.readline().decode(), flush=True)\n"
         "os._exit(0)\n"
     )

@@ -81,8 +81,9 @@ def test_what_a_run_never_looked_at_is_not_called_kept(source: Path, tmp_path: P
     folder = cut_log(second)
     found = compare(first, second)
     assert [(c.before, c.after, c.n_documents) for c in found.changes] == [
-        ("numbers_ratio", "not read", 1), ("word_count", "not read", 1),
-    ]  # fmt: skip
+        ("numbers_ratio", "not read", 1),
+        ("word_count", "not read", 1),
+    ]
     assert found.remarks == ["the second run is not finished"]
     d3 = (source / "a.jsonl").read_bytes().index(b'{"id": "d3"')
     entry = {
@@ -106,8 +107,9 @@ def test_a_sample_keeps_only_what_it_took(source: Path, tmp_path: Path) -> None:
     Pipeline("p", stages=stages).execute(InProcessExecutor(), memory="512MB", sample="10%")
     found = compare(first, str(tmp_path / "2"))
     assert {(c.before, c.after) for c in found.changes} == {
-        ("numbers_ratio", "kept or not in the sample"), ("word_count", "kept or not in the sample"),
-    }  # fmt: skip
+        ("numbers_ratio", "kept or not in the sample"),
+        ("word_count", "kept or not in the sample"),
+    }
     assert found.remarks == ["the second run is a sample of 10 %"]
     Pipeline("p", stages=stages).execute(InProcessExecutor(), memory="512MB")  # goes on to all
     found = compare(first, str(tmp_path / "2"))

@@ -188,8 +188,9 @@ def test_the_pass_under_way_of_a_deduplication(tmp_path: Path) -> None:
     (run_dir / "dedup.lock").write_bytes(b"")
     said = CliRunner().invoke(app, ["top", str(tmp_path / "out"), "--once"])
     assert (said.exit_code, said.stdout.splitlines()[0]) == (
-        0, "web corpus, English: running, 0:01, reading documents, making keys",
-    )  # fmt: skip
+        0,
+        "web corpus, English: running, 0:01, reading documents, making keys",
+    )
     (keys / "manifest.json").write_text("{}")
     with locked(run_dir / "dedup.lock", "busy"):
         live, doing = _look(run_dir, None)

@@ -154,8 +154,11 @@ def test_the_last_failure_of_a_run_is_told_where_its_database_can_be_read(tmp_pa
     db.close()
     told = explained(TamisError("it failed"), str(tmp_path), 0.0, ["more"])
     assert str(told).splitlines() == [
-        "it failed", "the last failure: stage 'rules': ValueError: no", f"the log: {tmp_path / 'worker.log'}", "more",
-    ]  # fmt: skip
+        "it failed",
+        "the last failure: stage 'rules': ValueError: no",
+        f"the log: {tmp_path / 'worker.log'}",
+        "more",
+    ]
     assert "the last failure" not in str(explained(TamisError("it failed: ValueError: no"), str(tmp_path), 0.0))
     assert str(explained(TamisError("it failed"), str(tmp_path), time.time() + 60)) == "it failed"
 

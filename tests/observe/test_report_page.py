@@ -37,10 +37,24 @@ def headings(path: Path) -> list[str]:
 def test_everything_there_is(tmp_path: Path) -> None:
     path = write_report(make_run(tmp_path / "out/_tamis", seconds=60, n_gpus=1, finished=True))
     assert headings(path) == [
-        "Documents", "Dropped", "Memory against the budget", "Partition map", "Documents per second, by stage", "Input per second",
-        "Queue and scratch", "GPUs", "Length of documents", "Scores", "Stages", "Predicted and measured", "Alerts",
-        "Settings and their reasons", "What the supervisor did", "Last events", "Environment",
-    ]  # fmt: skip
+        "Documents",
+        "Dropped",
+        "Memory against the budget",
+        "Partition map",
+        "Documents per second, by stage",
+        "Input per second",
+        "Queue and scratch",
+        "GPUs",
+        "Length of documents",
+        "Scores",
+        "Stages",
+        "Predicted and measured",
+        "Alerts",
+        "Settings and their reasons",
+        "What the supervisor did",
+        "Last events",
+        "Environment",
+    ]
     page = Page(path)
     for part in (
         "words per document",
@@ -100,7 +114,8 @@ def test_it_can_always_be_mailed(tmp_path: Path) -> None:
     db = sqlite3.connect(folder / "run.sqlite")
     for i in range(300):
         db.execute(
-            "INSERT INTO stages SELECT at, ? || ?, position + ?, n_in, n_out, n_dropped, in_bytes, seconds, cpu_s, peak_bytes, 0 FROM stages WHERE stage = 'read'",
+            "INSERT INTO stages SELECT at, ? || ?, position + ?, n_in, n_out, n_dropped, in_bytes, seconds, cpu_s, "
+            "peak_bytes, 0 FROM stages WHERE stage = 'read'",
             (i, long, i),
         )
         db.execute("INSERT INTO events VALUES (?, ?, ?)", (1e9, long, json.dumps({"text": long})))

@@ -40,9 +40,16 @@ INSERT INTO events VALUES (5.5, 'split', '{"text": "cut in two"}');
 
 def test_every_column_of_the_database_is_read() -> None:
     kinds = {
-        "samples": Total, "processes": ProcessPoint, "stages": StagePoint, "gpus": GpuPoint, "units": UnitPoint, "events": EventPoint,
-        "alerts": AlertPoint, "cells": Cell, "drops": DropPoint,
-    }  # fmt: skip
+        "samples": Total,
+        "processes": ProcessPoint,
+        "stages": StagePoint,
+        "gpus": GpuPoint,
+        "units": UnitPoint,
+        "events": EventPoint,
+        "alerts": AlertPoint,
+        "cells": Cell,
+        "drops": DropPoint,
+    }
     assert {table: tuple(f.name for f in fields(kind)) for table, kind in kinds.items()} == {
         table: COLUMNS[table] for table in kinds
     }

@@ -12,10 +12,18 @@ TOKEN = "0123456789abcdef"
 @pytest.mark.parametrize(
     ("host", "expected"),
     [
-        ("127.0.0.1", True), ("127.8.0.1", True), ("localhost", True), ("::1", True), ("0.0.0.0", False), ("::", False),
-        ("10.0.0.1", False), ("127.0.0.1.example.org", False), ("localhost.example.org", False), ("", False),
+        ("127.0.0.1", True),
+        ("127.8.0.1", True),
+        ("localhost", True),
+        ("::1", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("10.0.0.1", False),
+        ("127.0.0.1.example.org", False),
+        ("localhost.example.org", False),
+        ("", False),
     ],
-)  # fmt: skip
+)
 def test_loopback(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
 
@@ -23,10 +31,17 @@ def test_loopback(host: str, expected: bool) -> None:
 @pytest.mark.parametrize(
     ("header", "expected"),
     [
-        ("127.0.0.1:8787", True), ("localhost:9000", True), ("LOCALHOST", True), ("[::1]:8787", True), ("evil.example:8787", False),
-        ("127.0.0.1.evil.example", False), ("", False), (None, False), ("localhost@evil.example", False),
+        ("127.0.0.1:8787", True),
+        ("localhost:9000", True),
+        ("LOCALHOST", True),
+        ("[::1]:8787", True),
+        ("evil.example:8787", False),
+        ("127.0.0.1.evil.example", False),
+        ("", False),
+        (None, False),
+        ("localhost@evil.example", False),
     ],
-)  # fmt: skip
+)
 def test_names_that_this_machine_goes_by(header: str | None, expected: bool) -> None:
     assert Guard("127.0.0.1", 8787).knows_host(header) is expected
 
@@ -59,5 +74,10 @@ def test_the_cookie_is_for_this_page_alone() -> None:
 
 def test_tokens_fit_a_url_and_a_cookie() -> None:
     assert [good_token(t) for t in (TOKEN, "short", "a b c d e f", "x;y=12345678", "x" * 257, "A-_9" * 5)] == [
-        True, False, False, False, False, True,
-    ]  # fmt: skip
+        True,
+        False,
+        False,
+        False,
+        False,
+        True,
+    ]

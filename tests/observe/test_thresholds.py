@@ -60,11 +60,13 @@ def curate(source: Path, output: Path, limits: dict[str, float] | None = None, *
     now = {**LIMITS, **(limits or {})}
     stages = [
         DocumentReader(str(source), blocksize="16KB"),
-        ScoreFilter([WordCountFilter(min_words=now["min_words"], max_words=now["max_words"]), RepeatedLinesFilter(now["lines"])]),
+        ScoreFilter(
+            [WordCountFilter(min_words=now["min_words"], max_words=now["max_words"]), RepeatedLinesFilter(now["lines"])]
+        ),
         ScoreFilter(MeanWordLengthFilter(now["min_mean"], now["max_mean"])),
         Filter(WordCountFilter(min_words=0, max_words=now["grade"]), "grade", invert=True),  # keeps what is later
         JsonlWriter(str(output)),
-    ]  # fmt: skip
+    ]
     result = Pipeline("limits", stages=stages).execute(InProcessExecutor(report=False), **settings)
     assert result.ledger.problems() == []
     return result
@@ -79,14 +81,21 @@ def written(output: Path) -> dict[str, int]:
 
 
 RULES = {
-    "min_words": ("word_count", "min_words"), "max_words": ("word_count", "max_words"),
-    "lines": ("repeated_lines", "max_repeated_line_fraction"), "min_mean": ("mean_word_length", "min_mean_word_length"),
-    "max_mean": ("mean_word_length", "max_mean_word_length"), "grade": ("word_count (inverted)", "max_words"),
-}  # fmt: skip
+    "min_words": ("word_count", "min_words"),
+    "max_words": ("word_count", "max_words"),
+    "lines": ("repeated_lines", "max_repeated_line_fraction"),
+    "min_mean": ("mean_word_length", "min_mean_word_length"),
+    "max_mean": ("mean_word_length", "max_mean_word_length"),
+    "grade": ("word_count (inverted)", "max_words"),
+}
 STRICTER: dict[str, list[float]] = {
-    "min_words": [6, 20, 59], "max_words": [59, 30], "lines": [0.30001, 0.5, 1.0], "min_mean": [3.5, 5.0], "max_mean": [5.9999, 5.0],
+    "min_words": [6, 20, 59],
+    "max_words": [59, 30],
+    "lines": [0.30001, 0.5, 1.0],
+    "min_mean": [3.5, 5.0],
+    "max_mean": [5.9999, 5.0],
     "grade": [11, 15, 99],
-}  # fmt: skip
+}
 LOOSER: dict[str, float] = {
     "min_words": 3,
     "max_words": 70,

@@ -133,8 +133,8 @@ def test_the_commands(output):
     assert said.exit_code == 0, said.output
     assert "7 was dropped by min chars (stage length)" in said.stdout
     assert (
-        "  this rule would have kept it with min_chars=7 (it is 10)\n  rules after it, which did not see this document and might also drop it: odd\n"
-        in said.stdout
+        "  this rule would have kept it with min_chars=7 (it is 10)\n  rules after it, which did not see this "
+        "document and might also drop it: odd\n" in said.stdout
     )
     assert "it would have been kept" not in said.stdout  # the other stage drops it, too
     assert "12 was kept" in tamis("why", str(output), "12").stdout

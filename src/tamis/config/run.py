@@ -1,4 +1,5 @@
-"""`python -m tamis.config.run --config-path FOLDER --config-name NAME key=value ...`: what `tamis run` does, in those words.
+"""`python -m tamis.config.run --config-path FOLDER --config-name NAME key=value ...`: what `tamis run` does, in those
+words.
 
 `create_pipeline_from_yaml` gives the pipeline of a recipe without running it.
 """

@@ -1,4 +1,6 @@
-"""RayClient: a Ray cluster on this machine for as long as it is wanted; SlurmRayClient: one over the nodes of a Slurm job.
+"""RayClient: a Ray cluster on this machine for as long as it is wanted.
+
+SlurmRayClient: one over the nodes of a Slurm job.
 
 with RayClient(num_cpus=8):
     pipeline.run(RayDataExecutor())
@@ -38,10 +40,12 @@ _LENT = ("RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN")
 
 @dataclass
 class RayClient:
-    """Start a cluster with `start()` or `with`, end it with `stop()`: nothing of it is left then, nor when this program is killed.
+    """Start a cluster with `start()` or `with`, end it with `stop()`: nothing of it is left then, nor when this program
+    is killed.
 
-    Ports that are taken are passed over for the next free one. While it runs, ray.init() and the executors of this program find it: its address
-    and its token are in the environment. `object_store_memory` in bytes; `ray_temp_dir` None: a folder of its own, removed at the end.
+    Ports that are taken are passed over for the next free one. While it runs, ray.init() and the executors of this
+    program find it: its address and its token are in the environment. `object_store_memory` in bytes; `ray_temp_dir`
+    None: a folder of its own, removed at the end.
     """
 
     ray_port: int = DEFAULT_RAY_PORT
@@ -118,11 +122,19 @@ class RayClient:
 
     def _options(self) -> HeadOptions:
         return HeadOptions(
-            num_cpus=self.num_cpus, num_gpus=self.num_gpus, object_store_bytes=self.object_store_memory, port=self.ray_port,
-            dashboard=self.include_dashboard, dashboard_host=self.ray_dashboard_host, dashboard_port=self.ray_dashboard_port,
-            client_port=self.ray_client_server_port, metrics_port=self.ray_metrics_port, temp_dir=self.ray_temp_dir,
-            log=self.ray_stdouterr_capture_file, spills=self.enable_object_spilling,
-        )  # fmt: skip
+            num_cpus=self.num_cpus,
+            num_gpus=self.num_gpus,
+            object_store_bytes=self.object_store_memory,
+            port=self.ray_port,
+            dashboard=self.include_dashboard,
+            dashboard_host=self.ray_dashboard_host,
+            dashboard_port=self.ray_dashboard_port,
+            client_port=self.ray_client_server_port,
+            metrics_port=self.ray_metrics_port,
+            temp_dir=self.ray_temp_dir,
+            log=self.ray_stdouterr_capture_file,
+            spills=self.enable_object_spilling,
+        )
 
     def _point_to_metrics(self, head: Head) -> None:
         """Tell a Prometheus whose configuration lies in `metrics_dir` where this cluster serves its figures."""
@@ -138,9 +150,10 @@ class RayClient:
 class SlurmRayClient(RayClient):
     """One cluster over all nodes of a Slurm job: call it from a script that `srun` starts once on every node.
 
-    On the first node it starts the head and waits for the others; `start()` returns there only. On the others it joins the head and ends the
-    program (status 0) when the head is gone. The head's address goes through a file in the folder from which the job was submitted; it has the number of
-    the job, of the step and of how often the job was requeued in its name, so that nobody joins a head of an earlier start that was killed.
+    On the first node it starts the head and waits for the others; `start()` returns there only. On the others it joins
+    the head and ends the program (status 0) when the head is gone. The head's address goes through a file in the folder
+    from which the job was submitted; it has the number of the job, of the step and of how often the job was requeued in
+    its name, so that nobody joins a head of an earlier start that was killed.
     """
 
     worker_connect_timeout_s: float = 300.0
@@ -181,7 +194,8 @@ class SlurmRayClient(RayClient):
         while (n := self._count_nodes()) < n_nodes:
             if time.monotonic() > deadline_s:
                 raise WorkerError(
-                    f"{n} of {n_nodes} nodes joined the cluster in {self.worker_connect_timeout_s:.0f} s; look at the logs of the others"
+                    f"{n} of {n_nodes} nodes joined the cluster in {self.worker_connect_timeout_s:.0f} s; look at the "
+                    "logs of the others"
                 )
             time.sleep(1.0)
 
@@ -193,17 +207,26 @@ class SlurmRayClient(RayClient):
 
     def _count_nodes(self) -> int:
         """Count the live nodes of the cluster in a separate process, which keeps Ray out of this one."""
-        code = "import ray; ray.init(address='auto', log_to_driver=False, logging_level='ERROR'); print(sum(n['Alive'] for n in ray.nodes()))"
+        code = (
+            "import ray; ray.init(address='auto', log_to_driver=False, logging_level='ERROR'); print(sum(n['Alive'] "
+            "for n in ray.nodes()))"
+        )
         environment = {**os.environ, "RAY_ADDRESS": self.address}
         done = subprocess.run(
-            [sys.executable, "-P", "-c", code.replace("'auto'", repr(self.address))], env=environment, capture_output=True, text=True,
+            [sys.executable, "-P", "-c", code.replace("'auto'", repr(self.address))],
+            env=environment,
+            capture_output=True,
+            text=True,
             timeout=120,
-        )  # fmt: skip
+        )
         found = re.findall(r"^\d+$", done.stdout, re.MULTILINE)
         return int(found[-1]) if found else 0
 
     def _follow(self, where: str) -> None:
-        """Join the head that the file names. One that cannot be joined and was replaced meanwhile (the head began again) is left for the new one."""
+        """Join the head that the file names.
+
+        One that cannot be joined and was replaced meanwhile (the head began again) is left for the new one.
+        """
         check_installed("ray")
         deadline_s = time.monotonic() + self.worker_connect_timeout_s
         while True:
@@ -227,15 +250,26 @@ class SlurmRayClient(RayClient):
         """`ray start` of a node that is none's head, which stays until the head is gone."""
         code = "import sys; from ray.scripts.scripts import main; sys.exit(main())"
         command = [
-            sys.executable, "-P", "-c", code, "start", "--address", address, "--block", "--disable-usage-stats",
-        ]  # fmt: skip
+            sys.executable,
+            "-P",
+            "-c",
+            code,
+            "start",
+            "--address",
+            address,
+            "--block",
+            "--disable-usage-stats",
+        ]
         for name, value in (("--num-cpus", self.num_cpus), ("--num-gpus", self.num_gpus)):
             command += [name, str(value)] if value is not None else []
         ours = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token, "RAY_memory_monitor_refresh_ms": "0"}
         return subprocess.Popen(command, env={**os.environ, **ours}, start_new_session=True)
 
     def _stay(self, process: subprocess.Popen[bytes], where: str, told: tuple[str, str]) -> int:
-        """Until the node has ended, or the file names this head no more; then the node is ended. Its exit status, 0 where we ended it."""
+        """Until the node has ended, or the file names this head no more; then the node is ended.
+
+        Its exit status, 0 where we ended it.
+        """
         try:
             while process.poll() is None and (_read_meeting(where) == told or _read_patiently(where) == told):
                 time.sleep(_LOOK_S)
@@ -273,7 +307,8 @@ def _slurm(environ: Mapping[str, str]) -> tuple[str, int, int]:
         job, rank, n_nodes = environ["SLURM_JOB_ID"], int(environ["SLURM_NODEID"]), int(environ["SLURM_NNODES"])
     except KeyError as exc:
         raise UsageError(
-            f"SlurmRayClient: {exc.args[0]} is not set: call it from a script that srun starts on every node of a job, or use RayClient"
+            f"SlurmRayClient: {exc.args[0]} is not set: call it from a script that srun starts on every node of a "
+            "job, or use RayClient"
         ) from None
     # A requeued job keeps its number, and the file of a start that was killed lies there still.
     start = f"{job}-{environ.get('SLURM_STEP_ID', '0')}-{environ.get('SLURM_RESTART_COUNT', '0')}"

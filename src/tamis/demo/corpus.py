@@ -1,7 +1,7 @@
 """The demo corpus: real text in every format, with planted faults whose exact number is known.
 
-`gather` writes <folder>/corpus/ (the data) and <folder>/planted.json (the truth about it). The same seed on the same machine
-gives the same bytes.
+`gather` writes <folder>/corpus/ (the data) and <folder>/planted.json (the truth about it). The same seed on the same
+machine gives the same bytes.
 """
 
 from __future__ import annotations
@@ -90,7 +90,10 @@ class Planted:
         """Return a sentence about repeated text, or an empty string if no text was repeated."""
         if self.n_passes == 1:
             return ""
-        return f"this machine holds less text than asked for: its files were used {self.n_passes} times, cut differently each time"
+        return (
+            f"this machine holds less text than asked for: its files were used {self.n_passes} times, cut differently "
+            "each time"
+        )
 
 
 def corpus_dir(folder: str | os.PathLike[str]) -> Path:

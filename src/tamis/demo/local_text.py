@@ -1,9 +1,9 @@
 """Real text that is already on the machine: Python's own files, documentation, licences. No network.
 
-Files are taken in an order fixed by the seed and cut into documents at line ends. When all of them are used up the next pass
-begins: the same files, cut differently and numbered as another `copy`. Texts that occurred before are left out, so that
-the only duplicates in a corpus are those planted on purpose. Memory: the list of paths, one file (at most 2 MB), 8 bytes of
-hash per document.
+Files are taken in an order fixed by the seed and cut into documents at line ends. When all of them are used up the next
+pass begins: the same files, cut differently and numbered as another `copy`. Texts that occurred before are left out, so
+that the only duplicates in a corpus are those planted on purpose. Memory: the list of paths, one file (at most 2 MB), 8
+bytes of hash per document.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ MAX_FILES = 200_000
 MIN_CHARS = 80
 # Characters per document in the first, second, ... pass.
 CUTS = (40_000, 9_000, 20_000, 5_000, 14_000)
-# Below this share of ASCII letters and digits a text is data, not prose or code; junk planted by the demo has none at all.
+# Below this share of ASCII letters and digits a text is data, not prose or code; junk planted by the demo has none at
+# all.
 MIN_ALNUM_SHARE = 0.2
 _NOT_ALNUM = bytes(b for b in range(256) if not (chr(b).isalnum() and b < 128))
 

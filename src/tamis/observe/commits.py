@@ -1,6 +1,8 @@
-"""What the commit log of a run says: which files belong to which partition, and which partitions a place of the input lies in.
+"""What the commit log of a run says: which files belong to which partition, and which partitions a place of the input
+lies in.
 
-Read only, and without trust: lines that are no commits are passed over (the engine, which writes the log, refuses them instead).
+Read only, and without trust: lines that are no commits are passed over (the engine, which writes the log, refuses them
+instead).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The status of documents that no verdict names: kept, quarantined, outside the sample, not read yet.
 
-`whereabouts` answers for one document: it reads the run directory, the one record of the input (to see that there is one)
-and, only where a sample was taken, the output files of its partition. `DocumentStatus` answers for many at once from the
-commit log and the quarantine alone.
+`whereabouts` answers for one document: it reads the run directory, the one record of the input (to see that there is
+one) and, only where a sample was taken, the output files of its partition. `DocumentStatus` answers for many at once
+from the commit log and the quarantine alone.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def whereabouts(output: str, document: str) -> list[Whereabouts]:
     found = sorted(matching_files(paths, name))
     if found and is_bucket(output) and not (folder / "commit.log").exists():
         raise UsageError(
-            f"the commit log of {output} lies in the bucket, and no run of this machine has brought it here: what became of documents without "
+            f"the commit log of {output} lies in the bucket, and no run of this machine has brought it here: what "
+            "became of documents without "
             "a verdict cannot be looked up; ask where the run was made"
         )
     at = output_url(output) if is_bucket(output) else str(folder.parent)

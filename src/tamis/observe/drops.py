@@ -17,8 +17,11 @@ from tamis.engine.ledger import Dropped, Example, Ledger
 
 @dataclass(frozen=True)
 class Drop:
-    """`reason`: the rule, or the stage itself where it named none. `bytes`: of the input records, 0 where there are none.
-    `examples`: names that `tamis why` understands. `places`: of each, its input file ("" where it has none) and offset in it."""
+    """`reason`: the rule, or the stage itself where it named none.
+
+    `bytes`: of the input records, 0 where there are none. `examples`: names that `tamis why` understands. `places`: of
+    each, its input file ("" where it has none) and offset in it.
+    """
 
     stage: str
     reason: str
@@ -32,7 +35,10 @@ class Drop:
 
 
 def drops_of(ledger: Ledger, paths: Callable[[], Sequence[str]], with_places: bool = False) -> list[Drop]:
-    """Stages in their order; of each, the rule that dropped most documents first. `paths` is called only if it is needed."""
+    """Stages in their order; of each, the rule that dropped most documents first.
+
+    `paths` is called only if it is needed.
+    """
     places = _Places(paths)
     return [
         _drop(book.name, reason, t, places, with_places)

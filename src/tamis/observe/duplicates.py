@@ -1,7 +1,9 @@
-"""Which one was it? A removed duplicate beside the document that stayed for it: where both lie, how alike they are, what differs.
+"""Which one was it?
 
-Reads the run directory, and of the input these two records alone: plain JSONL by its offset, compressed JSONL by decoding up to it,
-Parquet by its row.
+A removed duplicate beside the document that stayed for it: where both lie, how alike they are, what differs.
+
+Reads the run directory, and of the input these two records alone: plain JSONL by its offset, compressed JSONL by
+decoding up to it, Parquet by its row.
 """
 
 from __future__ import annotations
@@ -67,7 +69,10 @@ class Pair:
 
 
 def place_of(output: str, document: str) -> str:
-    """`000003_12345`, the id by file and position, as the place FILE:OFFSET that other commands understand; others as they are."""
+    """`000003_12345`, the id by file and position, as the place FILE:OFFSET that other commands understand.
+
+    Others as they are.
+    """
     match = _PLACE_ID.fullmatch(document)
     if match is None:
         return document
@@ -139,10 +144,11 @@ def _pair(output: str, gone: tuple[str, int], kept: tuple[str, int], similarity:
     field = str(_settings(output).get("text_field") or "text")
     changed = _changed(output)
     return Pair(
-        read_side(*gone, field, changed), read_side(*kept, field, changed),
+        read_side(*gone, field, changed),
+        read_side(*kept, field, changed),
         float(similarity) if isinstance(similarity, (int, float)) else None,
         float(threshold) if isinstance(threshold, (int, float)) else None,
-    )  # fmt: skip
+    )
 
 
 def _settings(output: str) -> dict[str, Any]:
@@ -164,7 +170,8 @@ def _changed(output: str) -> dict[str, tuple[int, int]]:
         return {}
 
 
-# -- reading one record -------------------------------------------------------------------------------------------------
+# -- reading one record
+# -------------------------------------------------------------------------------------------------
 def read_side(path: str, offset: int, field: str, known: dict[str, tuple[int, int]]) -> Side:
     """Read the text of the record at an offset; report what prevents that instead of raising it."""
     if is_remote(path):
@@ -214,7 +221,8 @@ def _about(side: Side, n_chars: int) -> dict[str, Any]:
     return {"path": side.path, "offset": side.offset, "text": text, "problem": side.problem}
 
 
-# -- what differs -------------------------------------------------------------------------------------------------------
+# -- what differs
+# -------------------------------------------------------------------------------------------------------
 def diff_lines(kept: str, removed: str, max_lines: int = MAX_DIFF_LINES) -> list[str]:
     """Return what only the kept document has (-) and what only the removed one has (+).
 

@@ -1,4 +1,5 @@
-"""How fast a run delivered its first documents and how well it used its GPUs, from the facts in its run database (`about`).
+"""How fast a run delivered its first documents and how well it used its GPUs, from the facts in its run database
+(`about`).
 
 For the report, the dashboard and `tamis diff`. Nothing in there is trusted: what is no number is left out.
 """
@@ -12,8 +13,9 @@ _MAX_GPUS = 64
 
 
 def figures(about: Mapping[str, Any]) -> dict[str, float]:
-    """Figures by name: "first output" in seconds, "GPU busy" as a share (the mean of all devices), "out of GPU memory" and "cut to fit
-    a GPU" as counts. Those that are not known are not there; a run without GPUs has the first at most."""
+    """Figures by name: "first output" in seconds, "GPU busy" as a share (the mean of all devices), "out of GPU memory"
+    and "cut to fit a GPU" as counts. Those that are not known are not there; a run without GPUs has the first at most.
+    """
     found: dict[str, float] = {}
     if (first := _number(about.get("first_output_s"))) is not None:
         found["first output"] = first

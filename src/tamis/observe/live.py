@@ -1,4 +1,7 @@
-"""The state of a run as its database tells it now: for `tamis top`. Reads, never writes; a damaged database is a sentence."""
+"""The state of a run as its database tells it now: for `tamis top`.
+
+Reads, never writes; a damaged database is a sentence.
+"""
 
 from __future__ import annotations
 

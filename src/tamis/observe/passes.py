@@ -1,7 +1,8 @@
 """Where to look: a run has one run directory, a deduplication one for each of its passes, which come and go.
 
-While a deduplication works, its passes lie in `<output>/_tamis/dedup/<pass>/_tamis` (or under the scratch folder), and the last
-one, the removal, in `<output>/_tamis` itself. A curation has such a folder for each of its deduplications: `_tamis/curation/0/_tamis/dedup`.
+While a deduplication works, its passes lie in `<output>/_tamis/dedup/<pass>/_tamis` (or under the scratch folder), and
+the last one, the removal, in `<output>/_tamis` itself. A curation has such a folder for each of its deduplications:
+`_tamis/curation/0/_tamis/dedup`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ _NAMES = {"keys": "reading documents, making keys", "texts": "collecting the tex
 
 @dataclass(frozen=True)
 class Place:
-    """What there is to be shown. `run_dir`: the newest pass. `doing`: a sentence on a deduplication, "" for other runs."""
+    """What there is to be shown.
+
+    `run_dir`: the newest pass. `doing`: a sentence on a deduplication, "" for other runs.
+    """
 
     run_dir: Path
     doing: str = ""
@@ -75,7 +79,8 @@ def _works(run_dir: Path, scratch: str | None) -> list[Path]:
 
 def _work_of(run_dir: Path, scratch: str | None) -> Path:
     if scratch is not None:
-        # dedup/workflow.py keeps its name there. Only a folder in the scratch folder that the user named is looked into.
+        # dedup/workflow.py keeps its name there. Only a folder in the scratch folder that the user named is looked
+        # into.
         told = read_object(run_dir / "work.json", []).get("path")
         if isinstance(told, str) and os.path.dirname(told) == os.path.abspath(scratch):
             return Path(told)

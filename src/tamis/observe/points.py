@@ -17,7 +17,10 @@ LEVELS = (
 
 @dataclass(frozen=True)
 class Total:
-    """The whole run at one moment. `peak_bytes`: the most in use since the moment before, `used_bytes` in older databases."""
+    """The whole run at one moment.
+
+    `peak_bytes`: the most in use since the moment before, `used_bytes` in older databases.
+    """
 
     at: float = 0.0
     used_bytes: int = 0
@@ -62,7 +65,10 @@ class ProcessPoint:
 
 @dataclass(frozen=True)
 class StagePoint:
-    """One stage since the start of the run. `peak_bytes`: the most a partition took in it, above what the worker held before."""
+    """One stage since the start of the run.
+
+    `peak_bytes`: the most a partition took in it, above what the worker held before.
+    """
 
     at: float = 0.0
     stage: str = ""
@@ -109,7 +115,10 @@ class NodePoint:
 
 @dataclass(frozen=True)
 class UnitPoint:
-    """One partition that one worker took through its stages. `peak_bytes` and `floor_bytes` as the worker measured them."""
+    """One partition that one worker took through its stages.
+
+    `peak_bytes` and `floor_bytes` as the worker measured them.
+    """
 
     at: float = 0.0
     worker: int = 0

@@ -18,7 +18,10 @@ _CROWDED = 0.9  # of the budget: above it workers are ended
 
 @dataclass(frozen=True)
 class Row:
-    """One configuration tried. `status`: ok, infeasible (the budget is too small) or failed; figures are of the median run."""
+    """One configuration tried.
+
+    `status`: ok, infeasible (the budget is too small) or failed; figures are of the median run.
+    """
 
     budget_bytes: int
     blocksize: str  # as given; "auto": the measured peak decides
@@ -55,7 +58,10 @@ def recommend(rows: Sequence[Row]) -> tuple[Row | None, str]:
     near = [r for r in done if r.mb_per_s >= fastest.mb_per_s * (1 - noise)]
     calm = [r for r in near if not r.failures and r.peak_bytes < _CROWDED * r.budget_bytes] or near
     best = min(calm, key=lambda r: (r.budget_bytes, r.failures, r.splits, r.blocksize != "auto", -r.mb_per_s))
-    facts = f"{best.mb_per_s:,.0f} MB/s, peak {format_size(best.peak_bytes)} ({best.peak_bytes / best.budget_bytes:.0%} of the budget)"
+    facts = (
+        f"{best.mb_per_s:,.0f} MB/s, peak {format_size(best.peak_bytes)} ({best.peak_bytes / best.budget_bytes:.0%} "
+        "of the budget)"
+    )
     reasons = [facts]
     if best is not fastest:
         gap = 1 - best.mb_per_s / fastest.mb_per_s
@@ -108,7 +114,8 @@ def _bar(share: float, width: int) -> str:
 
 
 _STYLE = (
-    ":root{color-scheme:light dark}text{font:13px system-ui,sans-serif;fill:#222}.dim{fill:#666}.peak{fill:#0072b2}.budget{stroke:#d55e00;"
+    ":root{color-scheme:light dark}text{font:13px "
+    "system-ui,sans-serif;fill:#222}.dim{fill:#666}.peak{fill:#0072b2}.budget{stroke:#d55e00;"
     "stroke-width:2}.speed{fill:#009e73}.best{font-weight:bold}.back{fill:#fff}.frame{fill:#eee}"
     "@media(prefers-color-scheme:dark){text{fill:#ddd}.dim{fill:#999}.back{fill:#181818}.frame{fill:#2a2a2a}}"
 )
@@ -126,7 +133,8 @@ def svg(rows: Sequence[Row], title: str) -> str:
     most_speed = max((r.mb_per_s for r in rows), default=0.0) or 1.0
     second = _LABEL + _WIDE + 90
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        'role="img">',
         f"<title>{escape(title)}</title><style>{_STYLE}</style>",
         f'<rect class="back" width="{width}" height="{height}"/>',
         f'<text x="10" y="24" class="best">{escape(title)}</text>',
@@ -140,17 +148,21 @@ def svg(rows: Sequence[Row], title: str) -> str:
         if r.status != "ok":
             said = r.message.rpartition("; ")[2]  # the end says what would work
             parts.append(
-                f'<text x="{_LABEL}" y="{y + 16}" class="dim">{escape(r.status)}: {escape(textwrap.shorten(said, 100))}</text>'
+                f'<text x="{_LABEL}" y="{y + 16}" class="dim">{escape(r.status)}: '
+                f"{escape(textwrap.shorten(said, 100))}</text>"
             )
             continue
         peak, limit = r.peak_bytes / most_bytes * _WIDE, r.budget_bytes / most_bytes * _WIDE
         parts += [
             f'<rect class="frame" x="{_LABEL}" y="{y}" width="{limit:.1f}" height="22"/>',
-            f'<rect class="peak" x="{_LABEL}" y="{y}" width="{peak:.1f}" height="22"><title>{escape(format_size(r.peak_bytes))}</title></rect>',
+            f'<rect class="peak" x="{_LABEL}" y="{y}" width="{peak:.1f}" '
+            f'height="22"><title>{escape(format_size(r.peak_bytes))}</title></rect>',
             f'<line class="budget" x1="{_LABEL + limit:.1f}" x2="{_LABEL + limit:.1f}" y1="{y - 2}" y2="{y + 24}"/>',
             f'<text x="{_LABEL + limit + 6:.1f}" y="{y + 16}">{escape(format_size(r.peak_bytes))}</text>',
-            f'<rect class="speed" x="{second}" y="{y}" width="{r.mb_per_s / most_speed * (_WIDE - 90):.1f}" height="22"/>',
-            f'<text x="{second + r.mb_per_s / most_speed * (_WIDE - 90) + 6:.1f}" y="{y + 16}">{r.mb_per_s:,.0f} MB/s</text>',
+            f'<rect class="speed" x="{second}" y="{y}" width="{r.mb_per_s / most_speed * (_WIDE - 90):.1f}" '
+            'height="22"/>',
+            f'<text x="{second + r.mb_per_s / most_speed * (_WIDE - 90) + 6:.1f}" y="{y + 16}">{r.mb_per_s:,.0f} '
+            "MB/s</text>",
         ]
     for k, line in enumerate(chosen):
         parts.append(f'<text x="10" y="{height - 18 - 20 * (len(chosen) - 1 - k)}" class="dim">{escape(line)}</text>')

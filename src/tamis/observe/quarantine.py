@@ -55,9 +55,15 @@ class Entry:
 
     def to_dict(self, n_chars: int) -> dict[str, Any]:
         return {
-            "file": self.file, "offset": self.offset, "length": self.length, "unit": self.unit, "reason": self.reason,
-            "stage": self.stage, "n": self.n, "raw": self.start_of_raw(n_chars),
-        }  # fmt: skip
+            "file": self.file,
+            "offset": self.offset,
+            "length": self.length,
+            "unit": self.unit,
+            "reason": self.reason,
+            "stage": self.stage,
+            "n": self.n,
+            "raw": self.start_of_raw(n_chars),
+        }
 
 
 def read_entries(folder: Path, problems: list[str] | None = None) -> Iterator[Entry]:
@@ -100,9 +106,16 @@ def _entry(line: bytes, path: Path) -> Entry | None:
             # Only a plain name next to the entries: a damaged entry must not lead elsewhere.
             raw_path = path.parent / f"{path.stem}.{Path(str(data['raw_file'])).name}"
         return Entry(
-            str(data["file"]), int(data["offset"]), int(data["length"]), str(data["unit"]), str(data["reason"]),
-            str(data["stage"]), int(data["n"]), raw, raw_path,
-        )  # fmt: skip
+            str(data["file"]),
+            int(data["offset"]),
+            int(data["length"]),
+            str(data["unit"]),
+            str(data["reason"]),
+            str(data["stage"]),
+            int(data["n"]),
+            raw,
+            raw_path,
+        )
     except (ValueError, KeyError, TypeError, binascii.Error):
         return None
 

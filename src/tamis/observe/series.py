@@ -1,8 +1,9 @@
-"""The series of a run, read from its database: memory, processes, stages, GPUs, units, events, alerts, the partition map.
+"""The series of a run, read from its database: memory, processes, stages, GPUs, units, events, alerts, the partition
+map.
 
-Reads only, in bounded numbers, also while the run writes. A run directory is not trusted: whatever a database holds becomes
-plain numbers and texts, a query that does not end is broken off, and what cannot be read is a SeriesError with a sentence.
-Databases of earlier versions lack columns (read as 0 or None) and tables (empty).
+Reads only, in bounded numbers, also while the run writes. A run directory is not trusted: whatever a database holds
+becomes plain numbers and texts, a query that does not end is broken off, and what cannot be read is a SeriesError with
+a sentence. Databases of earlier versions lack columns (read as 0 or None) and tables (empty).
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def open_series(run_dir: Path) -> Series:
     if not path.is_file():
         return Series(None)
     reasons = []
-    # A run that was killed while it wrote leaves a journal that only a writer may apply: what the file holds is better than nothing.
+    # A run that was killed while it wrote leaves a journal that only a writer may apply: what the file holds is better
+    # than nothing.
     for mode in ("mode=ro", "mode=ro&immutable=1"):
         try:
             db = _connect(path, mode)
@@ -57,7 +59,8 @@ def open_series(run_dir: Path) -> Series:
             db.close()
             raise
     raise SeriesError(
-        f"{path} cannot be read ({reasons[0]}): it is damaged, or no run database of Tamis. The output and the commit log "
+        f"{path} cannot be read ({reasons[0]}): it is damaged, or no run database of Tamis. The output and the commit "
+        "log "
         "are not affected; delete the file to look at the rest of the run"
     )
 
@@ -95,9 +98,13 @@ class Series(Closing):
             self._db.close()
             self._db = None
 
-    # -- the series -----------------------------------------------------------------------------------------------------
+    # -- the series
+    # -----------------------------------------------------------------------------------------------------
     def totals(self, max_points: int = 600, since: float | None = None) -> list[points.Total]:
-        """Over the whole run, oldest first; of each interval the moment with the most in use, and the peak of the interval."""
+        """Over the whole run, oldest first.
+
+        Of each interval the moment with the most in use, and the peak of the interval.
+        """
         span = self._span("samples", since)
         if span is None:
             return []
@@ -111,7 +118,8 @@ class Series(Closing):
         peaks = {
             _int(k): _int(peak)
             for k, peak in self._query(
-                f"SELECT {bins}, max(coalesce(peak_bytes, used_bytes)) FROM samples WHERE at >= {first!r} GROUP BY 1 LIMIT {max_points}"
+                f"SELECT {bins}, max(coalesce(peak_bytes, used_bytes)) FROM samples WHERE at >= {first!r} GROUP BY 1 "
+                f"LIMIT {max_points}"
             )
         }
         return [_with_peak(t, peaks.get(int((t.at - first) / width), 0)) for t in found]
@@ -169,7 +177,8 @@ class Series(Closing):
         """Return what was dropped for which reason; empty until the run has finished."""
         return self._points(points.DropPoint, "drops", "ORDER BY documents DESC", 10_000)
 
-    # -- inside ---------------------------------------------------------------------------------------------------------
+    # -- inside
+    # ---------------------------------------------------------------------------------------------------------
     def _about(self) -> dict[str, Any]:
         if not {"key", "value"} <= self._known("about"):
             return {}
@@ -215,7 +224,8 @@ class Series(Closing):
         rows = self._query(f"SELECT {', '.join(chosen)} FROM {table} {rest} LIMIT {max(1, int(n))}", values)
         kinds = [str(f.type) for f in fields(kind)]  # type: ignore[arg-type]
         converters = [_CONVERT[name] for name in kinds]
-        # Rows of whole numbers, as the map's thousand cells, need no conversion where the database holds what it should.
+        # Rows of whole numbers, as the map's thousand cells, need no conversion where the database holds what it
+        # should.
         plain = (int,) * len(names) if set(kinds) == {"int"} else None
         return [kind(*row) if plain == tuple(map(type, row)) else _row(kind, names, converters, row) for row in rows]
 

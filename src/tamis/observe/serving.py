@@ -1,7 +1,7 @@
 """Access and sockets of the HTTP servers of observers: the dashboard and the metrics endpoint.
 
-Only this machine may look by default; others need a token. Host names are checked, so that a web page that makes its own
-name point to this machine (DNS rebinding) gets nothing. The socket is opened in the process of the run, before the
+Only this machine may look by default; others need a token. Host names are checked, so that a web page that makes its
+own name point to this machine (DNS rebinding) gets nothing. The socket is opened in the process of the run, before the
 dashboard's process exists; this module imports nothing beyond the standard library.
 """
 

@@ -1,7 +1,7 @@
 """Everything that pages show of a run, read once from its run directory: for the dashboard and for the report.
 
-Nothing in there is trusted: files are read up to a size, what is missing is left out, what is damaged becomes a sentence in
-`problems`. plan.json is not read, since it may list a hundred thousand input files.
+Nothing in there is trusted: files are read up to a size, what is missing is left out, what is damaged becomes a
+sentence in `problems`. plan.json is not read, since it may list a hundred thousand input files.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""What another limit would do: which dropped documents its rule would keep, and which kept ones it would drop. No text is read.
+"""What another limit would do: which dropped documents its rule would keep, and which kept ones it would drop.
 
-Dropped documents: from the verdicts, exactly. Kept ones: from their scores, two bytes each (formats/scratch/score_file.py); documents whose
-code cannot tell are counted apart, so that both ends of the answer are certain.
+No text is read.
+
+Dropped documents: from the verdicts, exactly. Kept ones: from their scores, two bytes each
+(formats/scratch/score_file.py); documents whose code cannot tell are counted apart, so that both ends of the answer are
+certain.
 """
 
 from __future__ import annotations
@@ -89,7 +92,10 @@ class Limits:
 
 
 def rethreshold(output: str, rule: str, name: str | None, new: float) -> Rethreshold:
-    """`rule`: its name, or STAGE:NAME where several stages have one of that name; `name`: which of its limits, the first if none."""
+    """`rule`: its name, or STAGE:NAME where several stages have one of that name.
+
+    `name`: which of its limits, the first if none.
+    """
     folder = run_folder(output)
     known = rules_of(folder)
     meant = [r for r in known or () if r.name and rule in (r.name, f"{r.stage}:{r.name}")]
@@ -119,7 +125,7 @@ def rethreshold(output: str, rule: str, name: str | None, new: float) -> Rethres
     back = [size for value, size in numbers if value is not None and then.keeps(value)]
     made = Rethreshold(
         rule, name, bounds[name], new, len(dropped), len(back), sum(size for _, size in dropped), sum(back)
-    )  # fmt: skip
+    )
     return _with_kept(made, folder, told, was, then) if told is not None and told.sides else made
 
 

@@ -1,6 +1,7 @@
 """Reading why documents went, from the verdicts that a run stored. Reads the run directory only, never the texts.
 
-Covers: finding the verdict on one document; the rules of the run. What another threshold would do: observe/thresholds.py.
+Covers: finding the verdict on one document; the rules of the run. What another threshold would do:
+observe/thresholds.py.
 """
 
 from __future__ import annotations
@@ -51,7 +52,10 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule of the run as its plan has it. `name` "": a stage that names no rules. `sides`: which way each limit counts."""
+    """A rule of the run as its plan has it.
+
+    `name` "": a stage that names no rules. `sides`: which way each limit counts.
+    """
 
     stage: str
     name: str = ""
@@ -91,7 +95,10 @@ def _rule(plain: dict[str, Any]) -> Rule:
 
 
 def not_asked(verdict: Verdict, rules: list[Rule] | None) -> list[str] | None:
-    """Rules (and stages that name none) behind the one that dropped a document: they did not see it. None: nobody noted them."""
+    """Rules (and stages that name none) behind the one that dropped a document: they did not see it.
+
+    None: nobody noted them.
+    """
     at = None if rules is None else _index(verdict, rules)
     return None if rules is None or at is None else [r.name or r.stage for r in rules[at + 1 :]]
 

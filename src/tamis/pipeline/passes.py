@@ -1,4 +1,6 @@
-"""Progress of workflows: every pass with a line of its own, under its name, and one sentence at the end. Written to stderr.
+"""Progress of workflows: every pass with a line of its own, under its name, and one sentence at the end.
+
+Written to stderr.
 
 Used by the commands (cli/jobs/passes.py, cli/jobs/curate.py) and by workflows that are run from Python.
 """

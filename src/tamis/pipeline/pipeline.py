@@ -53,7 +53,8 @@ class Pipeline:
         self.stages.append(stage)
         return self
 
-    # -- building -------------------------------------------------------------------------------------------------------
+    # -- building
+    # -------------------------------------------------------------------------------------------------------
     def build(self) -> list[ProcessingStage[Any, Any]]:
         """Decompose composites and check order and columns. Returns the stages that will run; changes nothing."""
         built = expand_stages(self.name, self.stages)
@@ -82,7 +83,8 @@ class Pipeline:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, stages=[{', '.join(s.name for s in self.stages)}])"
 
-    # -- running --------------------------------------------------------------------------------------------------------
+    # -- running
+    # --------------------------------------------------------------------------------------------------------
     def run(
         self,
         executor: BaseExecutor | None = None,
@@ -92,17 +94,17 @@ class Pipeline:
         alerts: str | os.PathLike[str] | Mapping[str, Any] | bool | None = None,
         **settings: Any,
     ) -> list[Task[Any]]:
-        """Run it and return the written files (FileGroupTask), or the documents (lazily loaded) if there is no writer; these
-        lie in a temporary folder that goes when the program ends, unless run_dir names one.
+        """Run it and return the written files (FileGroupTask), or the documents (lazily loaded) if there is no writer.
+
+        These lie in a temporary folder that goes when the program ends, unless run_dir names one.
 
         `settings` are those of a run: memory="2GB", workers, scratch, timeout, max_record, quarantine_limit, sample,
-        progressive, fresh, mode ("streaming" or "batch"), run_dir. `checkpoint_path` is another name for run_dir; with a writer the
-        run is kept beside its output, and a file in checkpoint_path says where.
-        `progress`: a line while it runs and a summary at the end, on stderr; False for neither.
-        `alerts`: a file of rules, a mapping with the same keys, or "off"; else $TAMIS_ALERTS, as on the command line
-        (docs/alerts.md). Leaks and the number of alerts are in `last_result`.
-        Raises Incomplete (with everything else committed) when too much went to quarantine. A sample delivered for want of disk
-        or memory (on_infeasible="sample") is returned with a warning that says so.
+        progressive, fresh, mode ("streaming" or "batch"), run_dir. `checkpoint_path` is another name for run_dir; with
+        a writer the run is kept beside its output, and a file in checkpoint_path says where. `progress`: a line while
+        it runs and a summary at the end, on stderr; False for neither. `alerts`: a file of rules, a mapping with the
+        same keys, or "off"; else $TAMIS_ALERTS, as on the command line (docs/alerts.md). Leaks and the number of alerts
+        are in `last_result`. Raises Incomplete (with everything else committed) when too much went to quarantine. A
+        sample delivered for want of disk or memory (on_infeasible="sample") is returned with a warning that says so.
         """
         from tamis.backends.execution import judged, shown
 

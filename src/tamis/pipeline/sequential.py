@@ -1,4 +1,6 @@
-"""Sequential: a pipeline from a list, which can be called on documents: what it is given becomes its input, and what comes out is what was given."""
+"""Sequential: a pipeline from a list, which can be called on documents: what it is given becomes its input, and what
+comes out is what was given.
+"""
 
 from __future__ import annotations
 

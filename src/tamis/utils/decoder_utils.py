@@ -1,4 +1,7 @@
-"""Decoding videos, under the names that users of the original import. `data` and `video`: the path of a video, or its bytes."""
+"""Decoding videos, under the names that users of the original import.
+
+`data` and `video`: the path of a video, or its bytes.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,10 @@ from tamis.video.opening import library, opened, video_stream
 from tamis.video.sampling import FrameExtractionPolicy, FramePurpose, rgb, signature
 
 __all__ = [
-    "FrameExtractionPolicy", "FrameExtractionSignature", "FramePurpose", "Resolution", "SoftwareCodecMissingError", "VideoMetadata",
-    "decode_video_cpu", "decode_video_cpu_frame_ids", "extract_frames", "extract_video_metadata", "find_closest_indices",
-    "get_avg_frame_rate", "get_frame_count", "get_video_timestamps", "sample_closest", "save_stream_position",
+    "FrameExtractionPolicy", "FrameExtractionSignature", "FramePurpose", "Resolution", "SoftwareCodecMissingError",
+    "VideoMetadata", "decode_video_cpu", "decode_video_cpu_frame_ids", "extract_frames", "extract_video_metadata",
+    "find_closest_indices", "get_avg_frame_rate", "get_frame_count", "get_video_timestamps", "sample_closest",
+    "save_stream_position",
 ]  # fmt: skip
 
 
@@ -94,9 +98,16 @@ def extract_video_metadata(video: Any) -> VideoMetadata:
     """VideoFault (a FormatError) for what is no video."""
     facts = read_facts(_source(video))
     return VideoMetadata(
-        facts.height, facts.width, facts.fps, facts.n_frames, facts.codec, facts.pixel_format, facts.duration_s, facts.audio_codec,
+        facts.height,
+        facts.width,
+        facts.fps,
+        facts.n_frames,
+        facts.codec,
+        facts.pixel_format,
+        facts.duration_s,
+        facts.audio_codec,
         facts.bit_rate_k,
-    )  # fmt: skip
+    )
 
 
 def get_video_timestamps(data: Any, stream_idx: int = 0, video_format: str | None = None) -> np.ndarray[Any, Any]:
@@ -140,7 +151,8 @@ def sample_closest(
     endpoint: bool = True,
     dedup: bool = True,
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """(indices into `src`, how often each, the times that were wanted): `sample_rate` times a second, the nearest of `src` each.
+    """(indices into `src`, how often each, the times that were wanted): `sample_rate` times a second, the nearest of
+    `src` each.
 
     >>> import numpy as np
     >>> [a.tolist() for a in sample_closest(np.arange(5) / 4, 2.0)[:2]]

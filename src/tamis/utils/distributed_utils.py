@@ -1,4 +1,7 @@
-"""`get_client`: workers of this machine, one per GPU or per core, for functions of your own; and the defaults of runs while it is open."""
+"""`get_client`: workers of this machine, one per GPU or per core, for functions of your own.
+
+And the defaults of runs while it is open.
+"""
 
 from __future__ import annotations
 

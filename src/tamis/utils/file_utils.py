@@ -76,7 +76,10 @@ def is_not_empty(path: str, fs: Any = None, storage_options: Mapping[str, Any] |
 
 
 def delete_dir(path: str, fs: Any = None, storage_options: Mapping[str, Any] | None = None) -> None:
-    """Remove a folder and all in it. What is no folder stays; the root of a file system is refused, and a whole bucket."""
+    """Remove a folder and all in it.
+
+    What is no folder stays; the root of a file system is refused, and a whole bucket.
+    """
     fs = _fs(path, fs, storage_options)
     below = str(fs._strip_protocol(path)).strip("/")
     if not below:
@@ -123,7 +126,10 @@ def get_all_file_paths_under(
     storage_options: Mapping[str, Any] | None = None,
     fs: Any = None,
 ) -> list[str]:
-    """Sorted paths of the files in a folder (or of one file, or of a pattern); with their protocol, if they are remote."""
+    """Sorted paths of the files in a folder (or of one file, or of a pattern).
+
+    With their protocol, if they are remote.
+    """
     return sorted(p for p, _ in _listed(path, recurse_subdirectories, keep_extensions, storage_options, fs))
 
 
@@ -244,7 +250,10 @@ def check_disallowed_kwargs(
 
 
 def tar_safe_extract(tar: Any, path: str) -> None:
-    """Unpack a tar file. Members that would land outside of `path`, devices and links that lead out of it are refused."""
+    """Unpack a tar file.
+
+    Members that would land outside of `path`, devices and links that lead out of it are refused.
+    """
     import tarfile
 
     if not hasattr(tarfile, "data_filter"):

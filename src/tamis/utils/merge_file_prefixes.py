@@ -88,7 +88,8 @@ def _refuse_own_result(prefixes: Sequence[str], output_prefix: str) -> None:
     for prefix in prefixes:
         if os.path.join(os.path.realpath(os.path.dirname(prefix) or "."), os.path.basename(prefix)) == wanted:
             raise UsageError(
-                f"{output_prefix}: this pair is in the input folder already, so that its tokens would be merged into themselves; give an "
+                f"{output_prefix}: this pair is in the input folder already, so that its tokens would be merged into "
+                "themselves; give an "
                 "output prefix in another folder, or remove the pair if it is an earlier result"
             )
 

@@ -1,4 +1,6 @@
-"""Large files into smaller ones. Tamis itself needs none of this (it splits any file where it reads it); other tools do.
+"""Large files into smaller ones.
+
+Tamis itself needs none of this (it splits any file where it reads it); other tools do.
 
     python -m tamis.utils.split_large_files --input-path big/ --file-type jsonl --output-path small/ --target-size-mb 128
 
@@ -67,8 +69,10 @@ def parse_args(args: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(args: argparse.Namespace | Sequence[str] | None = None) -> None:
-    """Split every file of the type, those of a subfolder into one of the same name; a file that cannot be split does not keep the others
-    from it, and is named at the end."""
+    """Split every file of the type, those of a subfolder into one of the same name.
+
+    A file that cannot be split does not keep the others from it, and is named at the end.
+    """
     options = args if isinstance(args, argparse.Namespace) else parse_args(args)
     endings = get_default_file_extensions(options.file_type)
     if options.file_type == "jsonl":

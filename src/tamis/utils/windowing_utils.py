@@ -1,4 +1,7 @@
-"""Windows of videos and the frames of each, under the names that users of the original import. Videos are given by their path."""
+"""Windows of videos and the frames of each, under the names that users of the original import.
+
+Videos are given by their path.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,16 @@ from tamis.video.windows import (
     smart_nframes,
 )
 
-__all__ = ["WindowFrameInfo", "ceil_by_factor", "compute_windows", "fetch_video", "floor_by_factor", "read_video_cpu", "round_by_factor", "smart_nframes"]  # fmt: skip
+__all__ = [
+    "WindowFrameInfo",
+    "ceil_by_factor",
+    "compute_windows",
+    "fetch_video",
+    "floor_by_factor",
+    "read_video_cpu",
+    "round_by_factor",
+    "smart_nframes",
+]
 _FACTOR = 28
 _LEAST, _MOST, _TOTAL = 128 * _FACTOR**2, 768 * _FACTOR**2, 24_576 * _FACTOR**2
 _TYPES = ("float32", "float16", "uint8")
@@ -30,8 +42,9 @@ _TYPES = ("float32", "float16", "uint8")
 def read_video_cpu(
     video_path: str | os.PathLike[str], fps: float, num_frames_to_use: int, window_range: list[WindowFrameInfo]
 ) -> tuple[np.ndarray[Any, Any], list[int]]:
-    """(frames uint8 [n, 3, height, width], how many of them are of each window): `fps` frames a second of each window, evenly; of the first
-    `num_frames_to_use` frames of the video, 0 for all."""
+    """(frames uint8 [n, 3, height, width], how many of them are of each window): `fps` frames a second of each window,
+    evenly; of the first `num_frames_to_use` frames of the video, 0 for all.
+    """
     path = os.fspath(video_path)
     facts = read_facts(path)
     total = min(facts.n_frames, num_frames_to_use) if num_frames_to_use > 0 else facts.n_frames

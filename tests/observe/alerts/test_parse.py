@@ -71,9 +71,17 @@ sinks:
 def test_a_file_of_the_user() -> None:
     made = chosen(OWN)
     assert rule("memory", made) == Rule(
-        "memory", "memory", (Limit(0.9, "share"), Limit(900e6, "bytes")), False, 60.0, "critical", 30.0, ("pager",),
-        ("shrink", "pause:90"), "call Ann",
-    )  # fmt: skip
+        "memory",
+        "memory",
+        (Limit(0.9, "share"), Limit(900e6, "bytes")),
+        False,
+        60.0,
+        "critical",
+        30.0,
+        ("pager",),
+        ("shrink", "pause:90"),
+        "call Ann",
+    )
     assert [r.name for r in made.rules if not r.on] == ["disk", "gpu"]
     assert rule("too long", made).limits == (Limit(28800.0, "seconds"),)
     assert rule("too long", made).remedies == ("stop",)
@@ -120,8 +128,10 @@ WRONG = [
     ("{rule: {}}", "rule: unknown key 'rule'; did you mean rules? Accepted: every, rules, sinks, to"),
     ("{rules: []}", "rules: expected a mapping of names, at most 200"),
     ("{rules: {memory: 85%}}", "rules.memory: expected off, on, or a mapping of measure, above"),
-    ("{rules: {memory: {abov: 3}}}", "rules.memory.abov: unknown key 'abov'; did you mean above? Accepted: above, below, do, "),
-    ("{rules: {memory: {above: lots}}}", "rules.memory.above: expected a limit such as 85%, 1GB, 5min or a number, got 'lots'"),
+    ("{rules: {memory: {abov: 3}}}", "rules.memory.abov: unknown key 'abov'; did you mean above? Accepted: above, "
+                                     "below, do, "),
+    ("{rules: {memory: {above: lots}}}", "rules.memory.above: expected a limit such as 85%, 1GB, 5min or a number, "
+                                         "got 'lots'"),
     ("{rules: {memory: {above: -5}}}", "rules.memory.above: expected a limit"),
     ("{rules: {memory: {above: .nan}}}", "rules.memory.above: expected a limit"),
     ("{rules: {memory: {above: []}}}", "rules.memory.above: expected one limit, or a list of up to 4, e.g. [5%, 1GB]"),
@@ -129,31 +139,37 @@ WRONG = [
     ("{rules: {memory: {for: -1}}}", "rules.memory.for: time: expected a time from 0 to 366d, got -1"),
     ("{rules: {memory: {every: 0s}}}", "rules.memory.every: expected at least 1s between two alerts"),
     ("{rules: {memory: {level: bad}}}", "rules.memory.level: unknown value 'bad'; accepted: critical, warning"),
-    ("{rules: {memory: {do: explode}}}", "rules.memory.do: unknown remedy 'explode'; accepted: pause, recycle, shrink, stop; pause"),
+    ("{rules: {memory: {do: explode}}}", "rules.memory.do: unknown remedy 'explode'; accepted: pause, recycle, "
+                                         "shrink, stop; pause"),
     ("{rules: {memory: {do: [pause 2h]}}}", "rules.memory.do.0: pause: expected a time above 0 and up to 3600s"),
     ("{rules: {memory: {do: shrink 5}}}", "rules.memory.do: unknown remedy 'shrink 5'"),
     ("{rules: {memory: {on: maybe}}}", "rules.memory.on: expected true or false, got 'maybe'"),
     ("{rules: {memory: {to: 5}}}", "rules.memory.to: expected the name of a sink (log, terminal, or your own), got 5"),
-    ("{rules: {memory: {measure: x}}}", "rules.memory.measure: unknown value 'x'; accepted: cgroup_memory, disk, dropped, "),
+    ("{rules: {memory: {measure: x}}}", "rules.memory.measure: unknown value 'x'; accepted: cgroup_memory, disk, "
+                                        "dropped, "),
     ('{rules: {"a\\nb": off}}', "rules: 'a\\nb' is no name: a letter, then up to 59 letters"),
     ("{sinks: {log: {command: a}}}", "sinks.log: 'log' is built in; choose another name"),
     ("{sinks: {s: {command: a, webhook: b}}}", "sinks.s: expected a mapping with either command: or webhook:"),
     ("{sinks: {s: {command: a, retries: 3}}}", "sinks.s.retries: unknown key 'retries'; accepted: command, timeout"),
     ("{sinks: {s: {command: []}}}", "sinks.s.command: expected a program and its arguments"),
-    ("{sinks: {s: {command: 'a \"b'}}}", "sinks.s.command: cannot be split into words (No closing quotation); write a list"),
+    ("{sinks: {s: {command: 'a \"b'}}}", "sinks.s.command: cannot be split into words (No closing quotation); write a "
+                                         "list"),
     ("{sinks: {s: {command: {a: b}}}}", "a.yaml:1: sinks.s.command: expected one value, got a list or mapping"),
     ("{sinks: {s: {command: [a, 5]}}}", "sinks.s.command: expected a program and its arguments"),
     ("{sinks: {s: {command: a, timeout: 1h}}}", "sinks.s.timeout: expected a time above 0 and up to 120s"),
-    ("{sinks: {s: {webhook: 'file:///etc/passwd'}}}", "sinks.s.webhook: expected an address that begins with http:// or https://"),
+    ("{sinks: {s: {webhook: 'file:///etc/passwd'}}}", "sinks.s.webhook: expected an address that begins with http:// "
+                                                      "or https://"),
     ("{sinks: {s: {webhook: 'ftp://a/b'}}}", "sinks.s.webhook: expected an address that begins with http:// or https://"),
     ("{sinks: {s: {webhook: 'http://'}}}", "sinks.s.webhook: expected an address"),
     ("{sinks: {s: {webhook: 'http://a:b/'}}}", "sinks.s.webhook: expected an address"),
     ("{sinks: {s: {webhook: 'http://[/'}}}", "sinks.s.webhook: expected an address"),
     ("{sinks: {s: {webhook: 'http://a/ b'}}}", "sinks.s.webhook: expected an address"),
     ("{sinks: {s: {webhook: 'https://me:pw@a/'}}}", "sinks.s.webhook: an address with a password in it is refused"),
-    ('{sinks: {s: {webhook: "https://a/", headers: {A: "b\\r\\nX: y"}}}}', "'A': expected a header name and one line of ASCII text"),
+    ('{sinks: {s: {webhook: "https://a/", headers: {A: "b\\r\\nX: y"}}}}', "'A': expected a header name and one line "
+                                                                           "of ASCII text"),
     ('{sinks: {s: {webhook: "https://a/", headers: {host: b}}}}', "'host' is set by Tamis; remove it"),
-    ('{sinks: {s: {webhook: "https://a/", retries: 99}}}', "sinks.s.retries: expected a whole number from 0 to 10, got 99"),
+    ('{sinks: {s: {webhook: "https://a/", retries: 99}}}', "sinks.s.retries: expected a whole number from 0 to 10, "
+                                                           "got 99"),
 ]  # fmt: skip
 
 
@@ -172,16 +188,21 @@ def test_a_wrong_name_is_told_with_its_own_line() -> None:
 
 
 UNFIT = [
-    ("{rules: {memory: {above: 5min}}}", "rules.memory: above: memory is compared with a share such as 85% or a size such as 1GB"),
+    ("{rules: {memory: {above: 5min}}}", "rules.memory: above: memory is compared with a share such as 85% or a size "
+                                         "such as 1GB"),
     ("{rules: {progress: {above: 5%}}}", "rules.progress: above: progress is compared with a time such as 5min"),
     ("{rules: {gpu: {below: 80}}}", "rules.gpu: below: 80 is more than everything; write 80% or a share up to 1"),
-    ("{rules: {hot: {measure: gpu_temperature, above: 1GB}}}", "above: gpu_temperature is compared with a number of degrees"),
+    ("{rules: {hot: {measure: gpu_temperature, above: 1GB}}}", "above: gpu_temperature is compared with a number of "
+                                                               "degrees"),
     ("{rules: {memory: {above: 5%, below: 1%}}}", "rules.memory: give above: or below:, not both"),
-    ("{rules: {memory: {measure: disk}}}", "the rule 'memory' is about memory; to watch disk, give the rule another name"),
-    ("{rules: {memry: {above: 5%}}}", "'memry' is a new rule and must say what it measures; did you mean memory? Accepted as measure:"),
+    ("{rules: {memory: {measure: disk}}}", "the rule 'memory' is about memory; to watch disk, give the rule another "
+                                           "name"),
+    ("{rules: {memry: {above: 5%}}}", "'memry' is a new rule and must say what it measures; did you mean memory? "
+                                      "Accepted as measure:"),
     ("{rules: {queue: {for: 5s}}}", "rules.queue: a new rule needs a limit: above: or below:"),
     ("{to: pager}", "to: there is no sink 'pager'; accepted: log, terminal"),
-    ("{rules: {memory: {to: [log, pagr]}}, sinks: {pager: {command: x}}}", "no sink 'pagr'; did you mean pager? Accepted: log, pager"),
+    ("{rules: {memory: {to: [log, pagr]}}, sinks: {pager: {command: x}}}", "no sink 'pagr'; did you mean pager? "
+                                                                           "Accepted: log, pager"),
 ]  # fmt: skip
 
 

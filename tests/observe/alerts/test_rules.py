@@ -46,7 +46,8 @@ def test_memory_above_the_limit_for_long_enough() -> None:
         (
             30.0,
             "warning",
-            "memory at 91 % of the budget (466 MB of 512 MB) for 30 s, limit 85 %: the run slows down to stay inside it; give more "
+            "memory at 91 % of the budget (466 MB of 512 MB) for 30 s, limit 85 %: the run slows down to stay inside "
+            "it; give more "
             "with --memory, or fewer --workers or a smaller --blocksize",
         )
     ]
@@ -76,8 +77,11 @@ def test_a_rule_speaks_at_most_every_so_often() -> None:
     rules = book(MEMORY, every_s=300.0)
     samples = [(float(t), memory(466)) for t in range(1000)]
     assert [(at, level) for at, level, _ in told(rules, samples)] == [
-        (30.0, "warning"), (330.0, "warning"), (630.0, "warning"), (930.0, "warning"),
-    ]  # fmt: skip
+        (30.0, "warning"),
+        (330.0, "warning"),
+        (630.0, "warning"),
+        (930.0, "warning"),
+    ]
 
 
 def test_flapping_is_counted_and_told_once() -> None:
@@ -122,12 +126,26 @@ def test_what_a_sample_lacks_is_no_alert(sample: dict[str, Any]) -> None:
 def test_an_alert_has_percent_absolute_limit_and_what_to_do() -> None:
     data = first(Rule("memory", "memory", (Limit(0.85, "share"),)), memory(466)).to_dict()
     assert data == {
-        "rule": "memory", "level": "warning", "at": 1000.0, "subject": "", "value": 466 / 512, "percent": 91.016, "limit": 0.85,
-        "unit": "share", "n_bytes": 466e6, "whole": 512e6, "for_s": 0.0, "n_untold": 0, "worker": None, "remedies": [],
-        "text": "memory at 91 % of the budget (466 MB of 512 MB), limit 85 %: the run slows down to stay inside it; give more with "
+        "rule": "memory",
+        "level": "warning",
+        "at": 1000.0,
+        "subject": "",
+        "value": 466 / 512,
+        "percent": 91.016,
+        "limit": 0.85,
+        "unit": "share",
+        "n_bytes": 466e6,
+        "whole": 512e6,
+        "for_s": 0.0,
+        "n_untold": 0,
+        "worker": None,
+        "remedies": [],
+        "text": "memory at 91 % of the budget (466 MB of 512 MB), limit 85 %: the run slows down to stay inside it; "
+        "give more with "
         "--memory, or fewer --workers or a smaller --blocksize",
-        "advice": "the run slows down to stay inside it; give more with --memory, or fewer --workers or a smaller --blocksize",
-    }  # fmt: skip
+        "advice": "the run slows down to stay inside it; give more with --memory, or fewer --workers or a smaller "
+        "--blocksize",
+    }
 
 
 DISK = next(rule for rule in default_rules(PLACE) if rule.name == "disk")
@@ -170,7 +188,8 @@ def test_a_stage_at_less_than_half_of_its_median_speed() -> None:
         (
             140.0,
             "warning",
-            "stage gopher at 38 % of its usual speed (3 MB/s, usually 8 MB/s) for 30 s, limit 50 %: look for what changed: other "
+            "stage gopher at 38 % of its usual speed (3 MB/s, usually 8 MB/s) for 30 s, limit 50 %: look for what "
+            "changed: other "
             "programs on the machine, a slow disk, harder documents; tamis top out",
         )
     ]
@@ -200,7 +219,8 @@ def test_quarantine_at_half_of_its_limit() -> None:
         (
             30.0,
             "warning",
-            "0.06 % of the records are in quarantine (60 of 100,000) for 10 s, limit 0.05 %: above 0.1 % the run ends incomplete; see "
+            "0.06 % of the records are in quarantine (60 of 100,000) for 10 s, limit 0.05 %: above 0.1 % the run ends "
+            "incomplete; see "
             "what is wrong: tamis quarantine out",
         )
     ]
@@ -245,7 +265,8 @@ def test_a_leak_is_told_once_for_a_stage_with_its_worst_worker() -> None:
     rules = Rulebook(default_rules(PLACE), PLACE)
     (alert,) = rules.judge({"leaks": leaks}, 0.0)
     assert alert.text == (
-        "stage parse keeps 64 kB more after each partition, in native memory; the worker reaches its limit in 120 partitions: the "
+        "stage parse keeps 64 kB more after each partition, in native memory; the worker reaches its limit in 120 "
+        "partitions: the "
         "worker is replaced in time; release what the stage keeps, or report it to who wrote the stage"
     )
     assert (alert.worker, alert.subject) == (7, "stage parse")
@@ -293,8 +314,9 @@ BOOKS = st.dictionaries(
     st.sampled_from(["in_bytes", "seconds", "n_in", "gpu", "busy", "ours_bytes", "stage", "slope_bytes"]), NUMBERS
 )
 NAMES = (
-    "used_bytes", "budget_bytes", "documents", "quarantined", "dropped", "disk_free_bytes", "disk_total_bytes", "progress_s", "seconds",
-    "psi_some", "queue_bytes", "scratch_bytes", "left_bytes", "read_bytes", "stages", "gpus", "leaks",
+    "used_bytes", "budget_bytes", "documents", "quarantined", "dropped", "disk_free_bytes", "disk_total_bytes",
+    "progress_s", "seconds", "psi_some", "queue_bytes", "scratch_bytes", "left_bytes", "read_bytes", "stages", "gpus",
+    "leaks",
 )  # fmt: skip
 VALUES = st.one_of(NUMBERS, st.lists(BOOKS, max_size=2), st.dictionaries(st.text(max_size=3), BOOKS, max_size=2))
 SAMPLES = st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=6)

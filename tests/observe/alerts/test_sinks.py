@@ -180,7 +180,10 @@ def is_running(pid: int) -> bool:
 
 def test_a_command_under_way_ends_with_the_run(tmp_path: Path) -> None:
     started = tmp_path / "pid"
-    code = f"import os, time; open({str(started)!r} + '.part', 'w').write(str(os.getpid())); os.rename({str(started)!r} + '.part', {str(started)!r}); time.sleep(600)"
+    code = (
+        f"import os, time; open({str(started)!r} + '.part', 'w').write(str(os.getpid())); os.rename({str(started)!r} "
+        f"+ '.part', {str(started)!r}); time.sleep(600)"
+    )
     delivery = Delivery([CommandSink("c", python(code), timeout_s=60.0)], lambda _: None)
     delivery.send(ALERT, ["c"])
     while not started.exists():
@@ -285,7 +288,8 @@ def test_the_log_is_one_printable_line_for_each_alert(tmp_path: Path) -> None:
     log.deliver({**ALERT, "text": "stage a\nb\x1b[2J\ud800 é"})
     log.deliver({**ALERT, "level": "resolved"})
     assert (tmp_path / "alerts.log").read_text() == (
-        "1970-01-01T00:00:00Z WARNING  memory: stage a\\nb\\x1b[2J\\ud800 é\n1970-01-01T00:00:00Z RESOLVED memory: memory at 91 %\n"
+        "1970-01-01T00:00:00Z WARNING  memory: stage a\\nb\\x1b[2J\\ud800 é\n1970-01-01T00:00:00Z RESOLVED memory: "
+        "memory at 91 %\n"
     )
 
 

@@ -45,8 +45,14 @@ def watch(
     shown: list[str] = []
     clock = clock or Clock()
     made = Watch(
-        Chosen(rules, sinks or {}), Place(str(tmp_path)), str(tmp_path), shown.append, "t", clock=clock, wall=lambda: clock() + 1e9
-    )  # fmt: skip
+        Chosen(rules, sinks or {}),
+        Place(str(tmp_path)),
+        str(tmp_path),
+        shown.append,
+        "t",
+        clock=clock,
+        wall=lambda: clock() + 1e9,
+    )
     return made, shown
 
 
@@ -60,7 +66,10 @@ def test_an_alert_is_kept_in_the_run_database(tmp_path: Path) -> None:
     made.close()
     with open_series(tmp_path) as series:
         found = [(a.rule, a.level, a.text) for a in series.alerts()]
-    text = "memory at 94 % of the budget (480 MB of 512 MB), limit 85 %: the run slows down to stay inside it; give more with --memory, or fewer --workers or a smaller --blocksize"
+    text = (
+        "memory at 94 % of the budget (480 MB of 512 MB), limit 85 %: the run slows down to stay inside it; give more "
+        "with --memory, or fewer --workers or a smaller --blocksize"
+    )
     resolved = "resolved after 0 s: memory at 20 % of the budget (100 MB of 512 MB)"
     assert sorted(found) == sorted([("memory", "warning", text), ("memory", "resolved", resolved)])
 
@@ -69,20 +78,26 @@ def test_alerts_are_sent_where_their_rule_says_and_counted(tmp_path: Path) -> No
     out = tmp_path / "out.json"
     script = CommandSink("script", ("/bin/sh", "-c", f"cat > {out}"))
     made, shown = watch(
-        tmp_path, memory_rule(sinks=("terminal", "script")), Rule("queue", "queue", (Limit(5, "bytes"),), sinks=("log",)),
+        tmp_path,
+        memory_rule(sinks=("terminal", "script")),
+        Rule("queue", "queue", (Limit(5, "bytes"),), sinks=("log",)),
         sinks={"script": script},
-    )  # fmt: skip
+    )
     made(sample(queue_bytes=10))
     made(sample(100, queue_bytes=0))
     made.close()
     assert [line[:30] for line in shown] == ["alert memory: memory at 94 % o", "resolved memory: after 0 s: me"]
     assert (tmp_path / "alerts.log").read_text().splitlines() == [
-        "2001-09-09T02:03:20Z WARNING  queue: 10 B wait for a stage, limit 5 B: a later stage is slower than an earlier one",
+        "2001-09-09T02:03:20Z WARNING  queue: 10 B wait for a stage, limit 5 B: a later stage is slower than an "
+        "earlier one",
         "2001-09-09T02:03:20Z RESOLVED queue: resolved after 0 s: 0 B wait for a stage",
     ]
     assert made.summary() == {
-        "n": 2, "rules": {"memory": 1, "queue": 1}, "undelivered": {}, "log": str(tmp_path / "alerts.log"),
-    }  # fmt: skip
+        "n": 2,
+        "rules": {"memory": 1, "queue": 1},
+        "undelivered": {},
+        "log": str(tmp_path / "alerts.log"),
+    }
     sent = json.loads(out.read_text())  # the last one
     assert (sent["level"], sent["run"]) == (
         "resolved",
@@ -155,7 +170,10 @@ def test_a_sink_that_fails_is_told_and_logged_once(tmp_path: Path) -> None:
     for _ in range(3):
         made(sample())
     made.close()
-    complaint = "an alert did not reach bad: no/such/program cannot be started: No such file or directory (further failures are only counted)"
+    complaint = (
+        "an alert did not reach bad: no/such/program cannot be started: No such file or directory (further failures "
+        "are only counted)"
+    )
     assert shown == [complaint]
     assert (tmp_path / "alerts.log").read_text() == f"2001-09-09T02:03:20Z FAILED   alerts: {complaint}\n"
     assert made.summary()["undelivered"] == {"bad": 3}

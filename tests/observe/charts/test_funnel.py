@@ -23,8 +23,11 @@ def test_what_is_dropped_is_cut_off_what_was_left() -> None:
     ]
     drawn = funnel_chart(steps)
     assert bars(drawn) == [
-        ("f-in", "0%", "100.00%"), ("f-quarantined", "90%", "10.00%"), ("f-dropped", "50%", "40.00%"), ("f-kept", "0%", "50.00%"),
-    ]  # fmt: skip
+        ("f-in", "0%", "100.00%"),
+        ("f-quarantined", "90%", "10.00%"),
+        ("f-dropped", "50%", "40.00%"),
+        ("f-kept", "0%", "50.00%"),
+    ]
     assert titles(drawn)[2] == "short: 40 documents, 40.0%, stage gopher"
     assert "40 · 40.0%" in texts(drawn)
 

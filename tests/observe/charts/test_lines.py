@@ -25,8 +25,14 @@ def test_values_of_every_line_at_every_time() -> None:
 def test_lines_differ_in_more_than_colour() -> None:
     drawn = lines_chart("x", [Line(str(i), [(0, 1), (1, i)]) for i in range(9)], str)
     assert [k for k in kinds(drawn) if k.startswith("line")] == [
-        "line k0", "line k1", "line k2", "line k3 d1", "line k4 d1", "line k5 d1", "line k6 d2",
-    ]  # fmt: skip
+        "line k0",
+        "line k1",
+        "line k2",
+        "line k3 d1",
+        "line k4 d1",
+        "line k5 d1",
+        "line k6 d2",
+    ]
 
 
 def test_nothing_and_nonsense() -> None:

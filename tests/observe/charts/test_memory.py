@@ -53,9 +53,13 @@ def test_the_chart() -> None:
     assert "budget 200 MB" in texts(drawn)
     assert "70 % no growth" in texts(drawn)
     assert titles(drawn)[-1].splitlines()[1:] == [
-        "100 MB, 50% of the budget", "highest in between: 110 MB", "worker 2: 40 MB", "worker 1: 30 MB", "forking server: 20 MB",
+        "100 MB, 50% of the budget",
+        "highest in between: 110 MB",
+        "worker 2: 40 MB",
+        "worker 1: 30 MB",
+        "forking server: 20 MB",
         "supervisor: 10 MB",
-    ]  # fmt: skip
+    ]
     assert "Peak 110 MB, 55% of the budget." in "".join(parsed(drawn).itertext())
     assert "peak" in kinds(drawn)
     assert "ahead" not in kinds(drawn)
@@ -88,9 +92,13 @@ def test_nothing_to_draw() -> None:
 
 def test_nonsense_is_drawn_as_nothing() -> None:
     odd = Total(
-        0, float("nan"), supervisor_bytes=-5, server_bytes=float("inf"),
-        workers={"<script>": float("nan"), "2": -1, "x" * 999: 5e6}, level=99,
-    )  # fmt: skip
+        0,
+        float("nan"),
+        supervisor_bytes=-5,
+        server_bytes=float("inf"),
+        workers={"<script>": float("nan"), "2": -1, "x" * 999: 5e6},
+        level=99,
+    )
     drawn = memory_chart([odd, point(1), point(2, 1e30)], 200e6, live=True)
     parsed(drawn)
     assert "<script>" not in drawn

@@ -29,9 +29,12 @@ def test_neighbours_in_one_state_are_one_piece_within_a_row() -> None:
     drawn = map_chart(cells)
     pieces = [(e.attrib["class"], e.attrib["x"], e.attrib["y"], e.attrib["width"]) for e in parsed(drawn).iter("rect")]
     assert pieces == [
-        ("s-committed", "0", "0", "500"), ("s-committed", "0", "10", "100"), ("s-running", "100", "10", "10"),
-        ("s-part", "110", "10", "10"), ("s-waiting", "120", "10", "10"),
-    ]  # fmt: skip
+        ("s-committed", "0", "0", "500"),
+        ("s-committed", "0", "10", "100"),
+        ("s-running", "100", "10", "10"),
+        ("s-part", "110", "10", "10"),
+        ("s-waiting", "120", "10", "10"),
+    ]
     assert titles(drawn)[0] == "0 B to 500 B of the input\ncommitted 500 B"
     assert (
         next(parsed(drawn).iter("svg")).attrib["aria-label"] == "partition map: 2% waiting, 2% running, 96% committed"

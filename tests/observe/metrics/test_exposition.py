@@ -48,8 +48,15 @@ def test_names_that_become_the_same_count_once() -> None:
 
 def test_numbers() -> None:
     assert [number(v) for v in (7, 2**70, True, 0.1, -1.5e-9, math.inf, -math.inf, math.nan)] == [
-        "7", "1180591620717411303424", "1", "0.1", "-1.5e-09", "+Inf", "-Inf", "NaN",
-    ]  # fmt: skip
+        "7",
+        "1180591620717411303424",
+        "1",
+        "0.1",
+        "-1.5e-09",
+        "+Inf",
+        "-Inf",
+        "NaN",
+    ]
 
 
 def test_a_counter_says_so_in_its_name() -> None:

@@ -65,11 +65,15 @@ class Prometheus:
         self.log = open(folder / "prometheus.log", "wb")  # noqa: SIM115
         self.process = subprocess.Popen(
             [
-                "prometheus", f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}",
+                "prometheus",
+                f"--config.file={folder / 'prometheus.yml'}",
+                f"--storage.tsdb.path={folder / 'data'}",
                 f"--web.listen-address=127.0.0.1:{self.port}",
             ],
-            cwd=folder, stdout=self.log, stderr=self.log,
-        )  # fmt: skip
+            cwd=folder,
+            stdout=self.log,
+            stderr=self.log,
+        )
         wait_for(self._is_ready, "Prometheus to start")
 
     def _is_ready(self) -> bool:
@@ -145,15 +149,25 @@ def test_promtool_accepts_the_rules_and_the_figures(tmp_path: Path) -> None:
 
 def test_alerts_are_raised_when_they_should_be(tmp_path: Path) -> None:
     series = {
-        "tamis_up": "1x30 0x40", "tamis_finished": "0x70", "tamis_sample_time_seconds": "1+60x70", "tamis_readable": "1x70",
-        "tamis_memory_used_bytes": "700x9 900x5 700x60", "tamis_memory_budget_bytes": "1000x70", "tamis_pressure_level": "0x70",
-        "tamis_read_bytes_total": "0+100x20 2000x50", "tamis_disk_free_bytes": "50e9x70",
-        'tamis_documents_total{state="read"}': "1000x70", 'tamis_documents_total{state="quarantined"}': "0x19 5x51",
-    }  # fmt: skip
+        "tamis_up": "1x30 0x40",
+        "tamis_finished": "0x70",
+        "tamis_sample_time_seconds": "1+60x70",
+        "tamis_readable": "1x70",
+        "tamis_memory_used_bytes": "700x9 900x5 700x60",
+        "tamis_memory_budget_bytes": "1000x70",
+        "tamis_pressure_level": "0x70",
+        "tamis_read_bytes_total": "0+100x20 2000x50",
+        "tamis_disk_free_bytes": "50e9x70",
+        'tamis_documents_total{state="read"}': "1000x70",
+        'tamis_documents_total{state="quarantined"}': "0x19 5x51",
+    }
     expected = {
-        8: set(), 12: {"TamisMemoryNearBudget"}, 18: set(), 25: {"TamisQuarantine"},
+        8: set(),
+        12: {"TamisMemoryNearBudget"},
+        18: set(),
+        25: {"TamisQuarantine"},
         38: {"TamisQuarantine", "TamisStopped"},
-    }  # fmt: skip
+    }
     names = re.findall(r"alert: (\w+)", (OBSERVE / "metrics" / "prometheus_rules.yml").read_text())
     tests = {
         "rule_files": [str(OBSERVE / "metrics" / "prometheus_rules.yml")],
@@ -195,7 +209,10 @@ def _expected(name: str, at: str) -> dict[str, Any]:
 
 
 def test_every_panel_shows_something(prometheus: Prometheus, tmp_path: Path) -> None:
-    """A run that has everything: GPUs, a control group, alerts. It goes on while it is scraped, so that rates are known."""
+    """A run that has everything: GPUs, a control group, alerts.
+
+    It goes on while it is scraped, so that rates are known.
+    """
     folder = make_run(tmp_path / "_tamis", seconds=30, n_gpus=2)
     over = threading.Event()
     endpoint = Endpoint(Metrics(folder).text).start()
@@ -239,12 +256,29 @@ def test_every_panel_shows_something(prometheus: Prometheus, tmp_path: Path) -> 
 
 def _with_group(second: int) -> dict[str, Any]:
     return {
-        "at": time.time() + 0.001, "used_bytes": 900_000_000, "budget_bytes": 2_000_000_000, "documents": 1000 * second,
-        "written": 600 * second, "dropped": 390 * second, "quarantined": second, "read_bytes": 10**6 * second,
-        "left_bytes": 10**9 - 10**6 * second, "level": 0, "workers": json.dumps({1: 100}), "disk_free_bytes": 10**12,
-        "machine_used_bytes": 1, "machine_total_bytes": 2, "cgroup_used_bytes": 1, "cgroup_limit_bytes": 2, "psi_some": 0.0,
-        "psi_full": 0.0, "cpu_s": float(second), "n_processes": 3, "server_bytes": 5, "supervisor_bytes": 6,
-    }  # fmt: skip
+        "at": time.time() + 0.001,
+        "used_bytes": 900_000_000,
+        "budget_bytes": 2_000_000_000,
+        "documents": 1000 * second,
+        "written": 600 * second,
+        "dropped": 390 * second,
+        "quarantined": second,
+        "read_bytes": 10**6 * second,
+        "left_bytes": 10**9 - 10**6 * second,
+        "level": 0,
+        "workers": json.dumps({1: 100}),
+        "disk_free_bytes": 10**12,
+        "machine_used_bytes": 1,
+        "machine_total_bytes": 2,
+        "cgroup_used_bytes": 1,
+        "cgroup_limit_bytes": 2,
+        "psi_some": 0.0,
+        "psi_full": 0.0,
+        "cpu_s": float(second),
+        "n_processes": 3,
+        "server_bytes": 5,
+        "supervisor_bytes": 6,
+    }
 
 
 def test_a_real_run_is_scraped(prometheus: Prometheus, tmp_path: Path) -> None:
@@ -257,9 +291,12 @@ def test_a_real_run_is_scraped(prometheus: Prometheus, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     run = subprocess.Popen(
-        [*command, "--metrics-port", str(port)], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(SRC)},
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [*command, "--metrics-port", str(port)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(SRC)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     here = f'{{instance="127.0.0.1:{port}"}}'
     try:
         prometheus.scrape([f"127.0.0.1:{port}"])

@@ -132,8 +132,10 @@ def test_a_run_is_up_while_it_samples(tmp_path: Path) -> None:
 
 def test_a_run_that_has_not_begun(tmp_path: Path) -> None:
     assert {k: v for k, v in parse(Metrics(tmp_path / "nothing").text()).items() if k != "tamis_run_info"} == {
-        "tamis_up": {(): 0.0}, "tamis_finished": {(): 0.0}, "tamis_readable": {(): 1.0},
-    }  # fmt: skip
+        "tamis_up": {(): 0.0},
+        "tamis_finished": {(): 0.0},
+        "tamis_readable": {(): 1.0},
+    }
 
 
 @pytest.mark.parametrize("damage", [b"not a database", b"SQLite format 3\0" + b"\xff" * 5000, b""])
@@ -218,8 +220,9 @@ def test_alerts_that_the_database_forgets_stay_counted(tmp_path: Path) -> None:
     db.close()
     found = parse(metrics.text())
     assert found["tamis_alerts_total"] == {
-        (("level", "warning"), ("rule", "disk")): 6.0, (("level", "critical"), ("rule", "disk")): 1.0,
-    }  # fmt: skip
+        (("level", "warning"), ("rule", "disk")): 6.0,
+        (("level", "critical"), ("rule", "disk")): 1.0,
+    }
     assert found["tamis_alert_active"] == {(("level", "warning"), ("rule", "disk")): 1.0}
 
 

@@ -1,10 +1,10 @@
 """Which rules and sinks a run has: the defaults, then the recipe, then the user's own file over both.
 
-The user's file is `--alerts FILE`, else $TAMIS_ALERTS, else alerts.yaml or alerts.toml in the folder tamis of the user's
-configuration (XDG_CONFIG_HOME, ~/.config); "off" in place of the first two turns all alerts off.
+The user's file is `--alerts FILE`, else $TAMIS_ALERTS, else alerts.yaml or alerts.toml in the folder tamis of the
+user's configuration (XDG_CONFIG_HOME, ~/.config); "off" in place of the first two turns all alerts off.
 
-A recipe may come from anybody: the commands and webhooks it names are refused unless the user allows them, and it can never
-change a sink of the user's.
+A recipe may come from anybody: the commands and webhooks it names are refused unless the user allows them, and it can
+never change a sink of the user's.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def _check_trust(recipe: Section, own: Section | None, allowed: bool) -> None:
         if not allowed:
             kind = "command" if isinstance(sink, CommandSink) else "webhook"
             message = (
-                f"the recipe wants alerts to go to a {kind} of its own; if you trust it, add {ALLOW}, or define the sink in "
+                f"the recipe wants alerts to go to a {kind} of its own; if you trust it, add {ALLOW}, or define the "
+                "sink in "
                 "your own alerts file (docs/alerts.md)"
             )
             raise recipe.fail(message, "sinks", name)

@@ -1,7 +1,7 @@
 """Alerts on their way to sinks: one thread, a bounded queue, retries that wait without holding up what comes after.
 
-The run hands an alert over and goes on; it never waits, except at its end, for a bounded time, so that the last alert (which
-may say why the run stopped) gets out. A failure is counted and told once per sink.
+The run hands an alert over and goes on; it never waits, except at its end, for a bounded time, so that the last alert
+(which may say why the run stopped) gets out. A failure is counted and told once per sink.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ def backoff_s(n_tries: int) -> float:
 
 
 class Delivery:
-    """`complain` is told, once per sink, that an alert did not arrive. It is called in the delivering thread, or by `close`."""
+    """`complain` is told, once per sink, that an alert did not arrive.
+
+    It is called in the delivering thread, or by `close`.
+    """
 
     def __init__(
         self,
@@ -66,7 +69,10 @@ class Delivery:
                 self._thread.start()
 
     def close(self, timeout_s: float) -> None:
-        """Wait for what is under way, at most `timeout_s`; what is left then, or is due later than that, is given up."""
+        """Wait for what is under way, at most `timeout_s`.
+
+        What is left then, or is due later than that, is given up.
+        """
         self._ends_s = min(self._ends_s, time.monotonic() + timeout_s)
         self._changed.set()
         if self._thread.ident:
@@ -97,7 +103,8 @@ class Delivery:
         self._tries.enter(self._backoff(n_before) if n_before else 0.0, 0, self._try, (sink, alert, n_before))
         self._changed.set()
 
-    # -- in the thread --------------------------------------------------------------------------------------------------
+    # -- in the thread
+    # --------------------------------------------------------------------------------------------------
     def _run(self) -> None:
         while True:
             ends_s = self._ends_s  # before looking: nothing is added once it is set

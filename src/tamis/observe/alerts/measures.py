@@ -1,8 +1,8 @@
 """What rules can be about: the table of measures, and how a sample of a run is read by it. No clock, no files.
 
-A sample tells of several things: the run, its stages, its GPUs, its leaks. `Meter.look` makes plain facts of each; a measure
-is one of these facts, or its share of another. What a sample lacks gives no reading, whatever else is in it: a measure never
-fails.
+A sample tells of several things: the run, its stages, its GPUs, its leaks. `Meter.look` makes plain facts of each; a
+measure is one of these facts, or its share of another. What a sample lacks gives no reading, whatever else is in it: a
+measure never fails.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ MIN_DOCUMENTS = 1000  # fewer say nothing about how many are dropped
 
 @dataclass(frozen=True)
 class Reading:
-    """`value` is compared with limits of the measure's unit, `n_bytes` with limits that are sizes; None: nobody knows."""
+    """`value` is compared with limits of the measure's unit, `n_bytes` with limits that are sizes.
+
+    None: nobody knows.
+    """
 
     value: float | None
     text: str
@@ -41,8 +44,11 @@ class Reading:
 
 @dataclass(frozen=True)
 class Measure:
-    """One fact, or its share of the fact `whole`. `text` is the sentence about it, with {value}, {n} (the fact), {whole},
-    {subject} and all other facts; `text_without` that where the whole is not known."""
+    """One fact, or its share of the fact `whole`.
+
+    `text` is the sentence about it, with {value}, {n} (the fact), {whole}, {subject} and all other facts;
+    `text_without` that where the whole is not known.
+    """
 
     name: str
     about: str
@@ -212,7 +218,9 @@ def _leaks(leaks: object) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _handles(leaks: object) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the worst leak of descriptors or threads of each stage: handles_per_partition, kind, and partitions_left where known."""
+    """Yield the worst leak of descriptors or threads of each stage: handles_per_partition, kind, and partitions_left
+    where known.
+    """
     worst: dict[str, dict[str, Any]] = {}
     for leak in leaks[:1000] if isinstance(leaks, (list, tuple)) else ():
         facts = numbers(leak)
@@ -235,85 +243,187 @@ MEASURES = {
     m.name: m
     for m in (
         Measure(
-            "memory", "memory of all processes, of the budget", "run", "share", "used_bytes", "budget_bytes",
+            "memory",
+            "memory of all processes, of the budget",
+            "run",
+            "share",
+            "used_bytes",
+            "budget_bytes",
             f"memory at {{value:share}} of the budget {_SIZES}",
-            "the run slows down to stay inside it; give more with --memory, or fewer --workers or a smaller --blocksize",
+            "the run slows down to stay inside it; give more with --memory, or fewer --workers or a smaller "
+            "--blocksize",
         ),
         Measure(
-            "machine_memory", "memory in use on the machine", "run", "share", "machine_used_bytes", "machine_total_bytes",
+            "machine_memory",
+            "memory in use on the machine",
+            "run",
+            "share",
+            "machine_used_bytes",
+            "machine_total_bytes",
             f"memory of the machine at {{value:share}} {_SIZES}",
             "other programs need memory too: end some, or give this run a smaller --memory",
         ),
         Measure(
-            "cgroup_memory", "memory in use in the container or job, of its limit", "run", "share", "cgroup_used_bytes", "cgroup_limit_bytes",
+            "cgroup_memory",
+            "memory in use in the container or job, of its limit",
+            "run",
+            "share",
+            "cgroup_used_bytes",
+            "cgroup_limit_bytes",
             f"memory at {{value:share}} of the limit of this container or job {_SIZES}",
             "the system ends processes at the limit: raise it, or give this run a smaller --memory",
         ),
         Measure(
-            "pressure", "time in which the machine waited for memory", "run", "share", "waited", "",
+            "pressure",
+            "time in which the machine waited for memory",
+            "run",
+            "share",
+            "waited",
+            "",
             "the machine waited for memory {value:share} of the last 10 s ({waited_s:.1f} s)",
             "the machine is short of memory: end other programs, or give this run a smaller --memory",
         ),
         Measure(
-            "throughput", "speed of a stage while it works, of its own median", "stage", "share", "speed", "usual", f"{{subject}} {_SLOW}", _LOOK,
+            "throughput",
+            "speed of a stage while it works, of its own median",
+            "stage",
+            "share",
+            "speed",
+            "usual",
+            f"{{subject}} {_SLOW}",
+            _LOOK,
         ),
-        Measure("speed", "speed of the whole run, of its own median", "run", "share", "speed", "usual", f"the run {_SLOW}", _LOOK),
         Measure(
-            "quarantine", "records in quarantine, of all read", "run", "share", "quarantined", "documents",
+            "speed",
+            "speed of the whole run, of its own median",
+            "run",
+            "share",
+            "speed",
+            "usual",
+            f"the run {_SLOW}",
+            _LOOK,
+        ),
+        Measure(
+            "quarantine",
+            "records in quarantine, of all read",
+            "run",
+            "share",
+            "quarantined",
+            "documents",
             "{value:share} of the records are in quarantine ({n:,.0f} of {whole:,.0f})",
             "above {quarantine_limit} the run ends incomplete; see what is wrong: tamis quarantine {output}",
         ),
         Measure(
-            "dropped", "documents dropped by filters, of all read", "run", "share", "dropped", "documents",
+            "dropped",
+            "documents dropped by filters, of all read",
+            "run",
+            "share",
+            "dropped",
+            "documents",
             "{value:share} of the documents are dropped ({n:,.0f} of {whole:,.0f})",
             "see which rule drops them: tamis report {output}",
         ),
         Measure(
-            "disk", "free space on the disk of the output", "run", "share", "disk_free_bytes", "disk_total_bytes",
+            "disk",
+            "free space on the disk of the output",
+            "run",
+            "share",
+            "disk_free_bytes",
+            "disk_total_bytes",
             f"the disk has {{value:share}} free {_SIZES}",
             "make room there, or stop the run (Ctrl-C keeps what is committed) and start it again with more room",
             "the disk has {n:bytes} free",
         ),
         Measure(
-            "scratch", "temporary blocks on disk", "run", "bytes", "scratch_bytes", "", "temporary blocks take {n:bytes}",
+            "scratch",
+            "temporary blocks on disk",
+            "run",
+            "bytes",
+            "scratch_bytes",
+            "",
+            "temporary blocks take {n:bytes}",
             "point --scratch at a disk with room for them",
         ),
         Measure(
-            "queue", "blocks that wait for a stage", "run", "bytes", "queue_bytes", "", "{n:bytes} wait for a stage",
+            "queue",
+            "blocks that wait for a stage",
+            "run",
+            "bytes",
+            "queue_bytes",
+            "",
+            "{n:bytes} wait for a stage",
             "a later stage is slower than an earlier one",
         ),
         Measure(
-            "gpu", "busy time of a GPU that this run uses", "gpu", "share", "busy", "",
+            "gpu",
+            "busy time of a GPU that this run uses",
+            "gpu",
+            "share",
+            "busy",
+            "",
             "{subject} busy {value:share} of the time (this run holds {ours_bytes:bytes} on it)",
             "the GPU waits for work: give it larger batches, more --workers before it, or faster input",
         ),
         Measure(
-            "gpu_memory", "memory in use on a GPU that this run uses", "gpu", "share", "used_bytes", "total_bytes",
+            "gpu_memory",
+            "memory in use on a GPU that this run uses",
+            "gpu",
+            "share",
+            "used_bytes",
+            "total_bytes",
             f"memory of {{subject}} at {{value:share}} {_SIZES}",
             "give its stage smaller batches, or end other programs on that GPU",
         ),
         Measure(
-            "gpu_temperature", "temperature of a GPU that this run uses", "gpu", "degrees", "temperature_c", "",
-            "{subject} at {n:.0f} °C", "a hot GPU slows itself down: check its cooling",
+            "gpu_temperature",
+            "temperature of a GPU that this run uses",
+            "gpu",
+            "degrees",
+            "temperature_c",
+            "",
+            "{subject} at {n:.0f} °C",
+            "a hot GPU slows itself down: check its cooling",
         ),
         Measure(
-            "leak", "memory that a stage keeps after each partition", "leak", "bytes", "leak_bytes", "",
+            "leak",
+            "memory that a stage keeps after each partition",
+            "leak",
+            "bytes",
+            "leak_bytes",
+            "",
             "{subject} keeps {n:bytes} more after each partition{more}",
             "the worker is replaced in time; release what the stage keeps, or report it to who wrote the stage",
         ),
         Measure(
-            "handles", "file descriptors or threads that a stage keeps after each partition", "handles", "number", "handles", "",
+            "handles",
+            "file descriptors or threads that a stage keeps after each partition",
+            "handles",
+            "number",
+            "handles",
+            "",
             "{subject} keeps {n:number} {kind} more after each partition{more}",
             "the worker is replaced in time; close files and join threads in the stage, or report it to its author",
         ),
         Measure(
-            "progress", "time since something was committed", "run", "seconds", "progress_s", "",
+            "progress",
+            "time since something was committed",
+            "run",
+            "seconds",
+            "progress_s",
+            "",
             "nothing was committed for {n:seconds}{rest}",
-            "see what the workers do: tamis top {output}; a partition that takes longer than --timeout is ended and tried again",
+            "see what the workers do: tamis top {output}; a partition that takes longer than --timeout is ended and "
+            "tried again",
         ),
         Measure(
-            "runtime", "time since the run began", "run", "seconds", "seconds", "", "the run takes {n:seconds} so far",
+            "runtime",
+            "time since the run began",
+            "run",
+            "seconds",
+            "seconds",
+            "",
+            "the run takes {n:seconds} so far",
             "the same command again goes on where it stopped",
         ),
     )
-}  # fmt: skip
+}

@@ -9,9 +9,9 @@
     sinks:
       chat: {webhook: "https://chat.example/hook"}
 
-Tables at the end say which keys there are, and how what stands there is read. Reading is strict: every error names file, line
-and key, and what is allowed there. What depends on other files (which sinks there are, what an earlier file said about a
-rule) is checked by choose.py.
+Tables at the end say which keys there are, and how what stands there is read. Reading is strict: every error names
+file, line and key, and what is allowed there. What depends on other files (which sinks there are, what an earlier file
+said about a rule) is checked by choose.py.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ Table = Mapping[str, tuple[str, Read]]  # by key: what it is called inside, and 
 
 @dataclass(frozen=True)
 class Section:
-    """What one file says about alerts, and only that. `rules`: values by name, limits whose unit may still be open ("")."""
+    """What one file says about alerts, and only that.
+
+    `rules`: values by name, limits whose unit may still be open ("").
+    """
 
     at: Located
     every_s: float | None = None
@@ -108,7 +111,8 @@ def _toml(text: str, path: str) -> Node:
     return _node(values, path)
 
 
-# -- one value: what is wrong with it is told with its place ---------------------------------------------------------------
+# -- one value: what is wrong with it is told with its place
+# ---------------------------------------------------------------
 def _value(made: Callable[[Any], Any] = lambda value: value) -> Read:
     """Reads what `made` makes of a value as it stands in the file."""
 
@@ -199,7 +203,8 @@ def _url(value: Any) -> str:
     return str(value)
 
 
-# -- lists and mappings ----------------------------------------------------------------------------------------------------
+# -- lists and mappings
+# ----------------------------------------------------------------------------------------------------
 def _items(read: Read, least: int = 0, most: int = MAX_ITEMS, expected: str = f"more than {MAX_ITEMS} items") -> Read:
     """Return a reader of one value or a list of values."""
 
@@ -285,7 +290,8 @@ def _headers(at: Located) -> tuple[tuple[str, str], ...]:
     return tuple(found.items())
 
 
-# -- which keys there are: what each is called inside, and how it is read --------------------------------------------------
+# -- which keys there are: what each is called inside, and how it is read
+# --------------------------------------------------
 _every = _checked(f"at least {MIN_EVERY_S}s between two alerts", lambda s: s >= MIN_EVERY_S, _time)
 _timeout = _checked(f"a time above 0 and up to {MAX_SINK_TIMEOUT_S}s", lambda s: 0 < s <= MAX_SINK_TIMEOUT_S, _time)
 _retries = _checked(f"a whole number from 0 to {MAX_RETRIES}", lambda v: type(v) is int and 0 <= v <= MAX_RETRIES)

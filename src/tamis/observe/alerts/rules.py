@@ -2,8 +2,8 @@
 
     quiet --beyond the limit--> pending --for `for_s`--> firing --back by a margin for RESOLVE_S--> quiet
 
-The margin and the wait before "resolved" keep a value that swings around its limit from being told at each swing, and one
-rule never speaks about one subject more often than every `every_s`. The clock comes in with the samples.
+The margin and the wait before "resolved" keep a value that swings around its limit from being told at each swing, and
+one rule never speaks about one subject more often than every `every_s`. The clock comes in with the samples.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ class Limit:
 
 @dataclass(frozen=True)
 class Rule:
-    """Beyond any one of `limits` for `for_s` seconds. `low`: below them, not above. `remedies` may carry a time: pause:30."""
+    """Beyond any one of `limits` for `for_s` seconds.
+
+    `low`: below them, not above. `remedies` may carry a time: pause:30.
+    """
 
     name: str
     measure: str
@@ -189,10 +192,19 @@ class Rulebook:
         made = Alert(
             value=reading.value if limit.unit == measure.unit else reading.n_bytes,
             text=f"resolved after {lasted_s:seconds}: {reading.text}",
-            subject=subject, n_bytes=reading.n_bytes, whole=reading.whole, worker=reading.worker,
-            rule=rule.name, level=level, at=at, percent=round(100 * share, 3) if share is not None and share < 1e6 else None,
-            limit=limit.amount, unit=limit.unit, for_s=round(lasted_s, 1), sinks=self.sinks if rule.sinks is None else rule.sinks,
-        )  # fmt: skip
+            subject=subject,
+            n_bytes=reading.n_bytes,
+            whole=reading.whole,
+            worker=reading.worker,
+            rule=rule.name,
+            level=level,
+            at=at,
+            percent=round(100 * share, 3) if share is not None and share < 1e6 else None,
+            limit=limit.amount,
+            unit=limit.unit,
+            for_s=round(lasted_s, 1),
+            sinks=self.sinks if rule.sinks is None else rule.sinks,
+        )
         if level == RESOLVED:
             return made
         advice = rule.advice or measure.advice_at(self.place)

@@ -1,7 +1,9 @@
-"""Where alerts go: a log file, the terminal, a command, a webhook. Each delivers one alert now, or says why it could not.
+"""Where alerts go: a log file, the terminal, a command, a webhook.
 
-Called by delivery.py, in a thread of its own. A sink that may be tried again later has `retries`; addresses of webhooks are
-secrets (whoever knows one can post there), so messages name their host only.
+Each delivers one alert now, or says why it could not.
+
+Called by delivery.py, in a thread of its own. A sink that may be tried again later has `retries`; addresses of webhooks
+are secrets (whoever knows one can post there), so messages name their host only.
 """
 
 from __future__ import annotations
@@ -86,7 +88,10 @@ class TerminalSink(Sink):
 
 @dataclass
 class CommandSink(Sink):
-    """A program with the alert as JSON on its standard input. No shell; ended with all its children after `timeout_s`."""
+    """A program with the alert as JSON on its standard input.
+
+    No shell; ended with all its children after `timeout_s`.
+    """
 
     name: str
     command: tuple[str, ...]

@@ -1,6 +1,7 @@
 """The watch of a run: takes its samples, judges them, keeps and sends the alerts, and answers with remedies.
 
-The engine calls it about once a second (engine/run/run.py) and knows nothing of rules and sinks. It must neither block nor raise.
+The engine calls it about once a second (engine/run/run.py) and knows nothing of rules and sinks. It must neither block
+nor raise.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ SAME_DISK_BYTES = 256_000_000  # what others may have freed since the sample was
 
 
 class Watch:
-    """One for each run. `attach` and `close` belong to its beginning and end; `show` prints a line above the progress."""
+    """One for each run.
+
+    `attach` and `close` belong to its beginning and end; `show` prints a line above the progress.
+    """
 
     def __init__(
         self,
@@ -123,8 +127,8 @@ def open_watch(
 ) -> Watch | None:
     """Return the watch of a run by the rules of its user; None if these are off.
 
-    `given`: the user's rules as a mapping, or their file (None: the one that is looked for). `limits`: share and number of
-    records in quarantine that end the run.
+    `given`: the user's rules as a mapping, or their file (None: the one that is looked for). `limits`: share and number
+    of records in quarantine that end the run.
     """
     own: Section | None
     if isinstance(given, Mapping):

@@ -1,4 +1,7 @@
-"""Units of what alerts compare: how rule files write times, and how sentences say shares, sizes, times and degrees. Pure."""
+"""Units of what alerts compare: how rule files write times, and how sentences say shares, sizes, times and degrees.
+
+Pure.
+"""
 
 from __future__ import annotations
 

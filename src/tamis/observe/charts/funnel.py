@@ -22,7 +22,10 @@ class Step:
 
 
 def funnel_chart(steps: Sequence[Step]) -> str:
-    """Steps in the order of the pipeline. The first is the whole; dropped ones hang where it had shrunk to when they came."""
+    """Steps in the order of the pipeline.
+
+    The first is the whole; dropped ones hang where it had shrunk to when they came.
+    """
     steps = _joined(steps)
     whole = max((number(s.n) for s in steps), default=0.0)
     if whole <= 0:
@@ -45,7 +48,8 @@ def funnel_chart(steps: Sequence[Step]) -> str:
             f'<g><title>{text(says, 400)}</title><rect class="rail" x="0" y="{y + 18}" width="100%" height="9" rx="2"/>'
             f'<rect class="f-{step.kind}" x="{coordinate(x)}%" y="{y + 18}" width="{width:.2f}%" height="9" rx="2"/>'
             f'<text x="0" y="{y + 13}">{text(step.name, 34)}</text>'
-            f'<text class="strong" x="100%" y="{y + 13}" text-anchor="end">{n:,.0f}{f" · {share}" if share else ""}</text></g>'
+            f'<text class="strong" x="100%" y="{y + 13}" '
+            f'text-anchor="end">{n:,.0f}{f" · {share}" if share else ""}</text></g>'
         )
     label = "documents: " + ", ".join(f"{s.name} {number(s.n):,.0f}" for s in steps)
     svg = f'<svg class="rows" role="img" aria-label="{text(label, 600)}" width="100%" height="{len(steps) * _ROW}">'
@@ -53,7 +57,9 @@ def funnel_chart(steps: Sequence[Step]) -> str:
 
 
 def _joined(steps: Sequence[Step]) -> list[Step]:
-    """At most MAX_ROWS: the smallest of those that dropped something are taken together, at the place of the last of them."""
+    """At most MAX_ROWS: the smallest of those that dropped something are taken together, at the place of the last of
+    them.
+    """
     if len(steps) <= MAX_ROWS:
         return list(steps)
     some = sorted((i for i, s in enumerate(steps) if s.kind == "dropped"), key=lambda i: number(steps[i].n))

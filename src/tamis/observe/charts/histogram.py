@@ -1,7 +1,8 @@
-"""How values are spread: bars over bins, several sets over each other (documents that came in, documents that were kept).
+"""How values are spread: bars over bins, several sets over each other (documents that came in, documents that were
+kept).
 
-Shares lie on an even axis, everything else on one by powers of two. Bins may have gaps between them (nothing fell there) and
-open ends. Bins too narrow to be seen are drawn together.
+Shares lie on an even axis, everything else on one by powers of two. Bins may have gaps between them (nothing fell
+there) and open ends. Bins too narrow to be seen are drawn together.
 """
 
 from __future__ import annotations
@@ -105,7 +106,10 @@ def histogram_chart(
 
 
 def _axis(low: float, high: float) -> Axis:
-    """Shares from zero to a round end, so that a chart of one is like that of another; other values as far as they go."""
+    """Shares from zero to a round end, so that a chart of one is like that of another.
+
+    Other values as far as they go.
+    """
     if low >= -2 and high <= 2:
         end = next(e for e in _ENDS if e >= high)
         return Axis(0.0 if low >= 0 else -next(e for e in _ENDS if e >= -low), end if high > 0 else 0.0, True)

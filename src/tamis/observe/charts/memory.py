@@ -1,4 +1,7 @@
-"""Memory over time, stacked by process: supervisor, forking server, each worker; against the budget, with pressure levels."""
+"""Memory over time, stacked by process: supervisor, forking server, each worker.
+
+Against the budget, with pressure levels.
+"""
 
 from __future__ import annotations
 
@@ -70,8 +73,10 @@ def layers(points: Sequence[Total]) -> list[Layer]:
 
 
 def memory_chart(points: Sequence[Total], budget_bytes: float, began_at: float = 0.0, live: bool = False) -> str:
-    """`points`: times in seconds since the run began; what their parts do not explain of `used_bytes` is "other". `live`: the run goes
-    on, so a forecast says something. Nothing for a run without samples."""
+    """`points`: times in seconds since the run began; what their parts do not explain of `used_bytes` is "other".
+
+    `live`: the run goes on, so a forecast says something. Nothing for a run without samples.
+    """
     budget = number(budget_bytes)
     if not points or budget <= 0:
         return ""
@@ -98,7 +103,10 @@ def memory_chart(points: Sequence[Total], budget_bytes: float, began_at: float =
     body += _levels_over_time(frame, points)
     at_budget = coordinate(frame.y(budget))
     body += f'<path class="limit" d="M0 {at_budget}H{WIDTH}"/>'
-    marks = f'<text class="strong" x="100%" dx="-4" y="{coordinate(max(frame.y(budget) - 4, 10))}" text-anchor="end">budget {format_size(budget)}</text>'
+    marks = (
+        f'<text class="strong" x="100%" dx="-4" y="{coordinate(max(frame.y(budget) - 4, 10))}" '
+        f'text-anchor="end">budget {format_size(budget)}</text>'
+    )
     for low, high, _, name in LEVELS[:3]:  # the last one is too narrow to be written in
         middle = frame.y(budget * (low + high) / 200)
         marks += f'<text class="quiet" x="6" y="{coordinate(middle + 4)}">{text(name)}</text>'
@@ -147,7 +155,8 @@ def _bands(frame: Frame, budget: float) -> str:
     for low, high, kind, _ in LEVELS:
         top, bottom = frame.y(budget * high / 100), frame.y(budget * low / 100)
         parts.append(
-            f'<rect class="level {kind}" x="0" y="{coordinate(top)}" width="{WIDTH}" height="{coordinate(bottom - top)}"/>'
+            f'<rect class="level {kind}" x="0" y="{coordinate(top)}" width="{WIDTH}" '
+            f'height="{coordinate(bottom - top)}"/>'
         )
     return "".join(parts)
 
@@ -161,7 +170,8 @@ def _levels_over_time(frame: Frame, points: Sequence[Total]) -> str:
             right = frame.x(points[i + 1].at) if i + 1 < len(points) else frame.x(frame.end)
             kind = f"l{min(p.level, 4)}"
             parts.append(
-                f'<rect class="strip {kind}" x="{coordinate(left)}" y="{frame.height - 6}" width="{coordinate(max(right - left, 1.5))}" height="6"/>'
+                f'<rect class="strip {kind}" x="{coordinate(left)}" y="{frame.height - 6}" '
+                f'width="{coordinate(max(right - left, 1.5))}" height="6"/>'
             )
     return "".join(parts)
 
@@ -191,7 +201,8 @@ _MAX_S = 7 * 86400.0
 def seconds_to_limit(points: Sequence[tuple[float, float]], budget_bytes: float) -> float | None:
     """`points`: (seconds, bytes), oldest first. None: no clear rise, or too far away to say.
 
-    The slope is the median of the slopes between all pairs (Theil-Sen): a single partition more or less does not move it.
+    The slope is the median of the slopes between all pairs (Theil-Sen): a single partition more or less does not move
+    it.
 
     >>> seconds_to_limit([(float(i), 100.0 + i) for i in range(10)], 209.0)
     100.0

@@ -59,7 +59,8 @@ def map_chart(cells: Sequence[Cell]) -> str:
     if any(c.split for c in cells):
         keys.append(Key("s-split", "split", f"{sum(c.split for c in cells):,.0f} times"))
     svg = (
-        f'<svg class="map" role="img" aria-label="{text(label)}" viewBox="0 0 {width} {height}" preserveAspectRatio="xMinYMin meet">'
+        f'<svg class="map" role="img" aria-label="{text(label)}" viewBox="0 0 {width} {height}" '
+        'preserveAspectRatio="xMinYMin meet">'
         f'{"".join(parts)}<path class="cut" d="{lines}"/>{marks}</svg>'
     )
     return figure(svg, keys)
@@ -84,7 +85,8 @@ def _piece(cells: Sequence[Cell], state: str, first: int, last: int) -> str:
         facts.append(f"split {n:,.0f} times")
     return (
         f'<rect class="s-{state}" x="{first % COLUMNS * _SIDE}" y="{first // COLUMNS * _SIDE}" '
-        f'width="{(last - first + 1) * _SIDE}" height="{_SIDE}"><title>{text(where)}\n{text(", ".join(facts))}</title></rect>'
+        f'width="{(last - first + 1) * _SIDE}" '
+        f'height="{_SIDE}"><title>{text(where)}\n{text(", ".join(facts))}</title></rect>'
     )
 
 

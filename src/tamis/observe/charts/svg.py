@@ -1,7 +1,7 @@
 """What all charts are made of: escaping, clean numbers, ticks, and a frame for values over time.
 
-A frame is as wide as its place: the curves lie in an inner chart that is stretched to the width, labels lie beside it and are
-not. So one and the same text fits a phone and a desktop, and no script is needed.
+A frame is as wide as its place: the curves lie in an inner chart that is stretched to the width, labels lie beside it
+and are not. So one and the same text fits a phone and a desktop, and no script is needed.
 """
 
 from __future__ import annotations
@@ -162,7 +162,8 @@ class Frame:
             right = (x + xs[i + 1]) / 2 if i + 1 < len(xs) else float(WIDTH)
             parts.append(
                 f'<g class="hit"><rect x="{coordinate(left)}" y="0" width="{coordinate(max(right - left, 0.1))}" '
-                f'height="{self.height}"/><path d="M{coordinate(x)} 0V{self.height}"/><title>{text(says, 2000)}</title></g>'
+                f'height="{self.height}"/><path d="M{coordinate(x)} '
+                f'0V{self.height}"/><title>{text(says, 2000)}</title></g>'
             )
         return "".join(parts)
 
@@ -182,7 +183,8 @@ class Frame:
             f'<div class="plot"><svg class="scale" width="62" height="{h + 20}" aria-hidden="true">{names}</svg>'
             f'<svg role="img" aria-label="{text(label)}" width="100%" height="{h + 20}">'
             f'<svg width="100%" height="{h}" viewBox="0 0 {WIDTH} {h}" preserveAspectRatio="none">'
-            f'{behind}<path class="grid" d="{grid}"/><path class="base" d="M0 {h}H{WIDTH}"/>{body}</svg>{self._times()}{marks}</svg></div>'
+            f'{behind}<path class="grid" d="{grid}"/><path class="base" d="M0 '
+            f'{h}H{WIDTH}"/>{body}</svg>{self._times()}{marks}</svg></div>'
         )
 
     def _times(self) -> str:

@@ -38,7 +38,8 @@ def cards(found: Iterable[tuple[str, str, str]]) -> str:
 def bar(share: float, kind: str = "k1") -> str:
     width = min(number(share), 1.0) * 100
     return (
-        f'<svg class="bar" width="100%" height="9" aria-hidden="true"><rect class="rail" width="100%" height="9" rx="2"/>'
+        '<svg class="bar" width="100%" height="9" aria-hidden="true"><rect class="rail" width="100%" height="9" '
+        'rx="2"/>'
         f'<rect class="fill {kind}" width="{width:.2f}%" height="9" rx="2"/></svg>'
     )
 
@@ -62,20 +63,31 @@ def nodes_table(nodes: Sequence[NodePoint]) -> str:
     shown = sorted(nodes, key=lambda n: (not n.is_up, n.name))[:_MAX_ROWS]
     rows = [
         [
-            text(n.name, 80), "there" if n.is_up else "gone", f"{n.busy} of {n.n_workers}", f"{n.n_units:,}", format_size(n.used_bytes),
-            bar(n.used_bytes / max(n.budget_bytes, 1)), format_size(n.peak_bytes), format_size(n.budget_bytes),
+            text(n.name, 80),
+            "there" if n.is_up else "gone",
+            f"{n.busy} of {n.n_workers}",
+            f"{n.n_units:,}",
+            format_size(n.used_bytes),
+            bar(n.used_bytes / max(n.budget_bytes, 1)),
+            format_size(n.peak_bytes),
+            format_size(n.budget_bytes),
         ]
         for n in shown
-    ]  # fmt: skip
+    ]
     columns = ["node", "", "workers busy", "partitions", "memory", "of its budget", "peak", "budget"]
     return table(columns, rows, (2, 3, 4, 6, 7)) if rows else ""
 
 
 def alerts_table(alerts: Iterable[AlertPoint]) -> str:
     rows = [
-        [time_of_day(a.at), f'<span class="{_KINDS.get(a.level, "")}">{text(a.level, 20)}</span>', text(a.rule, 60), text(a.text, 600)]
+        [
+            time_of_day(a.at),
+            f'<span class="{_KINDS.get(a.level, "")}">{text(a.level, 20)}</span>',
+            text(a.rule, 60),
+            text(a.text, 600),
+        ]
         for a in alerts
-    ]  # fmt: skip
+    ]
     return table(["time", "level", "rule", "what"], rows) if rows else ""
 
 
@@ -88,9 +100,11 @@ def settings_table(settings: Sequence[dict[str, Any]], more: Callable[[dict[str,
     """`more`: what is told of a setting behind its reason, as HTML."""
     rows = [
         [
-            text(s.get("name")), f"<code>{text(value_text(s.get('value')), 400)}</code>", text(s.get("chosen_by")),
+            text(s.get("name")),
+            f"<code>{text(value_text(s.get('value')), 400)}</code>",
+            text(s.get("chosen_by")),
             text(s.get("why"), 400) + more(s),
         ]
         for s in settings[:_MAX_ROWS]
-    ]  # fmt: skip
+    ]
     return table(["setting", "value", "chosen by", "why"], rows) if rows else ""

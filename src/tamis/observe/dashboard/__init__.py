@@ -1,4 +1,5 @@
-"""The dashboard: a small web page on a run, served by a process of its own that reads the run directory and nothing else.
+"""The dashboard: a small web page on a run, served by a process of its own that reads the run directory and nothing
+else.
 
 Standard library only: the process counts in the memory budget of the run, and everything together must stay small.
 """

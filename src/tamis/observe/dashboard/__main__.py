@@ -1,7 +1,10 @@
-"""`python -m tamis.observe.dashboard RUN_DIR`: the dashboard's own process. `tamis dashboard` and `tamis run --dashboard` start it.
+"""`python -m tamis.observe.dashboard RUN_DIR`: the dashboard's own process.
 
-The token comes through the environment (TAMIS_DASHBOARD_TOKEN), since everybody on a machine can read command lines. A run that
-starts it has opened the socket already, and told its user where; otherwise the first line of stdout has the address.
+`tamis dashboard` and `tamis run --dashboard` start it.
+
+The token comes through the environment (TAMIS_DASHBOARD_TOKEN), since everybody on a machine can read command lines. A
+run that starts it has opened the socket already, and told its user where; otherwise the first line of stdout has the
+address.
 """
 
 from __future__ import annotations
@@ -45,7 +48,8 @@ def main() -> int:
     except (OSError, OverflowError) as exc:
         why = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
         print(
-            f"error: no dashboard at {asked.host} port {asked.port}: {why}; give another --port, or --port 0 for any that is free",
+            f"error: no dashboard at {asked.host} port {asked.port}: {why}; give another --port, or --port 0 for any "
+            "that is free",
             file=sys.stderr,
         )
         return 1

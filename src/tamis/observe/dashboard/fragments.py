@@ -1,4 +1,7 @@
-"""What the page shows, in pieces that change one by one: HTML by the id of its place. Everything from the run is escaped."""
+"""What the page shows, in pieces that change one by one: HTML by the id of its place.
+
+Everything from the run is escaped.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +122,8 @@ def _progress(run: Snapshot) -> str:
     left = f", {seconds_text(round(run.left_s))} left" if run.live and run.left_s and last.left_bytes else ""
     says = f"{share:.1%} of {format_size(whole)}{left}"
     return (
-        f'<div role="progressbar" aria-label="input read" aria-valuemin="0" aria-valuemax="100" aria-valuenow="{share * 100:.0f}">'
+        '<div role="progressbar" aria-label="input read" aria-valuemin="0" aria-valuemax="100" '
+        f'aria-valuenow="{share * 100:.0f}">'
         f"{bar(share, 'k2')}</div><p>{text(says)}</p>"
     )
 
@@ -134,10 +138,18 @@ def _stages(run: Snapshot) -> str:
         first = next((m for m in reversed(mine) if p.at - m.at >= 5.0), mine[0] if mine else p)
         now = (p.n_in - first.n_in) / (p.at - first.at) if run.live and p.at > first.at else 0.0
         inside = f"{format_size(p.in_bytes / p.seconds)}/s" if p.seconds > 0 and p.in_bytes else "-"
-        rows.append([
-            text(p.stage, 60), f"{p.n_in:,}", f"{p.n_out:,}", f"{p.n_dropped:,}", f"{count_text(max(now, 0.0))}/s" if run.live else "-",
-            inside, f"{p.seconds / total_s:.0%}", format_size(p.peak_bytes) if p.peak_bytes else "-",
-        ])  # fmt: skip
+        rows.append(
+            [
+                text(p.stage, 60),
+                f"{p.n_in:,}",
+                f"{p.n_out:,}",
+                f"{p.n_dropped:,}",
+                f"{count_text(max(now, 0.0))}/s" if run.live else "-",
+                inside,
+                f"{p.seconds / total_s:.0%}",
+                format_size(p.peak_bytes) if p.peak_bytes else "-",
+            ]
+        )
     columns = ["stage", "in", "out", "dropped", "documents", "while in it", "time", "peak"]
     return table(columns, rows, range(1, 8))
 

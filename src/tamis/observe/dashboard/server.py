@@ -3,8 +3,8 @@
 /               the page            /page.js, /page.css, /icon.svg    its parts
 /fragments      what changed        /report.html                      the report of the run, if there is one
 
-A page asks with `wait=1` and is answered when something has changed, or at once when the run ends: whoever ended it need not
-wait for the page to ask again.
+A page asks with `wait=1` and is answered when something has changed, or at once when the run ends: whoever ended it
+need not wait for the page to ask again.
 """
 
 from __future__ import annotations
@@ -56,8 +56,10 @@ _HEADERS = {
 }
 _ICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="7" fill="#0072b2"/>'
-    '<path d="M6 10h20l-3 9a5 5 0 0 1-5 4h-4a5 5 0 0 1-5-4z" fill="#fff"/><g fill="#0072b2"><circle cx="12" cy="14" r="1.5"/>'
-    '<circle cx="16" cy="14" r="1.5"/><circle cx="20" cy="14" r="1.5"/><circle cx="14" cy="18" r="1.5"/><circle cx="18" cy="18" r="1.5"/></g>'
+    '<path d="M6 10h20l-3 9a5 5 0 0 1-5 4h-4a5 5 0 0 1-5-4z" fill="#fff"/><g fill="#0072b2"><circle cx="12" cy="14" '
+    'r="1.5"/>'
+    '<circle cx="16" cy="14" r="1.5"/><circle cx="20" cy="14" r="1.5"/><circle cx="14" cy="18" r="1.5"/><circle '
+    'cx="18" cy="18" r="1.5"/></g>'
     '<circle cx="16" cy="27" r="1.7" fill="#f0e442"/></svg>'
 )
 
@@ -195,7 +197,8 @@ class Server(socketserver.ThreadingTCPServer):
     def _nudge(self) -> None:
         os.write(self._wake[1], b".")
 
-    # -- socketserver ---------------------------------------------------------------------------------------------------
+    # -- socketserver
+    # ---------------------------------------------------------------------------------------------------
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self.connections.add(request):  # too many at once: the page asks again
             self.shutdown_request(request)

@@ -1,9 +1,10 @@
 """The address that Prometheus scrapes: GET /metrics, one request per connection.
 
-It runs as a thread of the supervisor (`tamis run --metrics-port`), where it takes 2 MB and no start; a process of its own would
-take 13 MB of the budget and 0.08 s of CPU. So it must be modest: whoever asks too often gets the last answer again (looking takes
-at most 1 % of a core), and nothing it does can raise into the run. One thread serves all connections, none of which it waits for:
-their number is bounded (the oldest makes room), and so is the time that a request and its answer may take.
+It runs as a thread of the supervisor (`tamis run --metrics-port`), where it takes 2 MB and no start; a process of its
+own would take 13 MB of the budget and 0.08 s of CPU. So it must be modest: whoever asks too often gets the last answer
+again (looking takes at most 1 % of a core), and nothing it does can raise into the run. One thread serves all
+connections, none of which it waits for: their number is bounded (the oldest makes room), and so is the time that a
+request and its answer may take.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class _Connection:
     answer: memoryview = field(default_factory=lambda: memoryview(b""))
 
     def receive(self) -> bool:
-        """Return True if the request is complete: up to the blank line after its headers, the end of the stream, or too long."""
+        """Return True if the request is complete: up to the blank line after its headers, the end of the stream, or too
+        long.
+        """
         data = self.client.recv(MAX_REQUEST_BYTES)
         self.request += data
         return not data or self.request.endswith(b"\r\n\r\n") or len(self.request) >= MAX_REQUEST_BYTES
@@ -189,7 +192,9 @@ class Endpoint:
             return "500 Internal Server Error", plain, (printable(f"{type(exc).__name__}: {exc}") + "\n").encode()
 
     def _knows(self, headers: list[str]) -> bool:
-        """Asked by a name of this machine, if only this machine may ask: a web page elsewhere could make its name point here."""
+        """Asked by a name of this machine, if only this machine may ask: a web page elsewhere could make its name point
+        here.
+        """
         if not is_loopback(self._host):
             return True
         names = [host_of(line.partition(":")[2]) for line in headers if line.lower().startswith("host:")]

@@ -1,8 +1,8 @@
 """The metrics of a run, from its run directory: what `tamis metrics` and `tamis run --metrics-port` serve.
 
-Names carry units and begin with tamis_. Counters count since the start of the run, earlier attempts included. What is not
-known (no GPU, no pressure information, an older database) is left out rather than shown as zero. A run directory that cannot
-be read gives tamis_up 0 and tamis_readable 0.
+Names carry units and begin with tamis_. Counters count since the start of the run, earlier attempts included. What is
+not known (no GPU, no pressure information, an older database) is left out rather than shown as zero. A run directory
+that cannot be read gives tamis_up 0 and tamis_readable 0.
 """
 
 from __future__ import annotations
@@ -71,13 +71,16 @@ _TOTALS: Table = (
     ("tamis_memory_recent_peak_bytes", "The most in use since the figures before these (1 s).", "", {"": "peak_bytes"}),
     (
         "tamis_pressure_level",
-        "Pressure on the budget: 0 none, 1 no growth, 2 only the end of the pipeline starts, 3 workers are stopped, 4 one worker.",
+        "Pressure on the budget: 0 none, 1 no growth, 2 only the end of the pipeline starts, 3 workers are stopped, 4 "
+        "one worker.",
         "",
         {"": "level"},
     ),
     ("tamis_worker_memory_bytes", "Memory of each worker process.", "worker", {}),  # as many as there are
     (
-        "tamis_process_memory_bytes", "Memory of the processes that are no workers.", "role",
+        "tamis_process_memory_bytes",
+        "Memory of the processes that are no workers.",
+        "role",
         {"supervisor": "supervisor_bytes", "server": "server_bytes"},
     ),
     ("tamis_processes", "Processes of the run.", "", {"": "n_processes"}),
@@ -85,42 +88,75 @@ _TOTALS: Table = (
     ("tamis_queue_bytes", "Blocks between processes.", "", {"": "queue_bytes"}),
     ("tamis_scratch_bytes", "Temporary files and files not yet committed.", "", {"": "scratch_bytes"}),
     ("tamis_disk_free_bytes", "Free space where output and scratch lie, the lesser.", "", {"": "disk_free_bytes"}),
-    ("tamis_machine_memory_bytes", "Memory of the machine.", "kind", {"used": "machine_used_bytes", "total": "machine_total_bytes"}),
     (
-        "tamis_cgroup_memory_bytes", "Memory of the control group that the run is in, if it has a limit.", "kind",
+        "tamis_machine_memory_bytes",
+        "Memory of the machine.",
+        "kind",
+        {"used": "machine_used_bytes", "total": "machine_total_bytes"},
+    ),
+    (
+        "tamis_cgroup_memory_bytes",
+        "Memory of the control group that the run is in, if it has a limit.",
+        "kind",
         {"used": "cgroup_used_bytes", "limit": "cgroup_limit_bytes"},
     ),
-    ("tamis_psi_percent", "Share of the last 10 s in which some or all tasks waited for memory.", "kind", {"some": "psi_some", "full": "psi_full"}),
+    (
+        "tamis_psi_percent",
+        "Share of the last 10 s in which some or all tasks waited for memory.",
+        "kind",
+        {"some": "psi_some", "full": "psi_full"},
+    ),
     ("tamis_cpu_seconds_total", "CPU time of all processes of this attempt.", "", {"": "cpu_s"}),
     (
-        "tamis_documents_total", "Documents: read, written, dropped by a rule, dropped as a duplicate, quarantined.", "state",
-        {"read": "documents", "written": "written", "dropped": "dropped", "duplicate": "duplicates", "quarantined": "quarantined"},
+        "tamis_documents_total",
+        "Documents: read, written, dropped by a rule, dropped as a duplicate, quarantined.",
+        "state",
+        {
+            "read": "documents",
+            "written": "written",
+            "dropped": "dropped",
+            "duplicate": "duplicates",
+            "quarantined": "quarantined",
+        },
     ),
     ("tamis_read_bytes_total", "Input read, decoded.", "", {"": "read_bytes"}),
-)  # fmt: skip
+)
 # Of these zero says that nobody knows: databases of earlier versions do not have them.
 _NOT_ZERO = (
-    "supervisor_bytes", "server_bytes", "n_processes", "disk_free_bytes", "machine_used_bytes", "machine_total_bytes", "cpu_s",
+    "supervisor_bytes",
+    "server_bytes",
+    "n_processes",
+    "disk_free_bytes",
+    "machine_used_bytes",
+    "machine_total_bytes",
+    "cpu_s",
     "cgroup_limit_bytes",
-)  # fmt: skip
+)
 
 
 _STAGES: Table = (
     (
-        "tamis_stage_documents_total", "Documents that went into a stage, came out, were dropped, quarantined.", "direction",
+        "tamis_stage_documents_total",
+        "Documents that went into a stage, came out, were dropped, quarantined.",
+        "direction",
         {"in": "n_in", "out": "n_out", "dropped": "n_dropped", "quarantined": "n_quarantined"},
     ),
     ("tamis_stage_read_bytes_total", "Bytes of the records that went into a stage.", "", {"": "in_bytes"}),
     ("tamis_stage_seconds_total", "Time that workers spent in a stage.", "", {"": "seconds"}),
     ("tamis_stage_cpu_seconds_total", "CPU time that workers spent in a stage.", "", {"": "cpu_s"}),
     ("tamis_stage_peak_bytes", "The most memory that one partition took in a stage.", "", {"": "peak_bytes"}),
-)  # fmt: skip
+)
 _STATES = ("waiting", "running", "committed", "quarantined")
 _PARTITIONS: Table = (
-    ("tamis_partitions", "The input in at most 1000 equal stretches, by what most of each is.", "state", {s: f"n_{s}" for s in _STATES}),
+    (
+        "tamis_partitions",
+        "The input in at most 1000 equal stretches, by what most of each is.",
+        "state",
+        {s: f"n_{s}" for s in _STATES},
+    ),
     ("tamis_input_bytes", "Input as it lies on disk, by what has become of it.", "state", {s: s for s in _STATES}),
     ("tamis_splits", "How often a partition was cut in two because it did not fit.", "", {"": "split"}),
-)  # fmt: skip
+)
 _GPUS: Table = (
     ("tamis_gpu_memory_used_bytes", "Memory in use on a GPU, whoever uses it.", "", {"": "used_bytes"}),
     ("tamis_gpu_memory_run_bytes", "Memory in use on a GPU by this run.", "", {"": "ours_bytes"}),

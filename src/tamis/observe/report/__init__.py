@@ -1,8 +1,10 @@
-"""report.html: what a run did, as one self-contained page (no scripts, nothing loaded from elsewhere); report.json beside it
-has the totals and what was dropped, for programs.
+"""report.html: what a run did, as one self-contained page (no scripts, nothing loaded from elsewhere).
 
-Reads the run directory only (facts.py). Everything in there is treated as hostile text and escaped. Parts that are missing or
-damaged are named on the page; only a missing run directory is an error. The page stays under 5 MB, whatever the run holds.
+Report.json beside it has the totals and what was dropped, for programs.
+
+Reads the run directory only (facts.py). Everything in there is treated as hostile text and escaped. Parts that are
+missing or damaged are named on the page; only a missing run directory is an error. The page stays under 5 MB, whatever
+the run holds.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ __all__ = ["Facts", "as_dict", "gather", "render", "write_report"]
 
 
 def write_report(run_dir: str | os.PathLike[str]) -> Path:
-    """Write report.html and report.json into the run directory, each whole or not at all; returns the path of the page."""
+    """Write report.html and report.json into the run directory, each whole or not at all.
+
+    Returns the path of the page.
+    """
     folder = Path(run_dir)
     if not folder.is_dir():
         raise TamisError(f"{folder} is not a run directory; give the _tamis folder of an output")

@@ -51,7 +51,8 @@ def render(facts: Facts) -> str:
     ]
     body = "".join([_head(facts), *_bounded(made)])
     return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
+        'content="width=device-width,initial-scale=1">'
         f"<title>Tamis: {text(facts.run_dir.resolve().parent.name)}</title><style>{CSS}{_CSS}{sheet.CSS}</style></head><body>{body}</body></html>\n"
     )
 
@@ -88,7 +89,8 @@ def _head(facts: Facts) -> str:
         lines.append(f'<p class="bad">{text(run.message, 2000)}</p>')
     lines += [f'<p class="bad">{text(problem, 600)}</p>' for problem in facts.problems]
     lines.append(
-        f'<p class="dim"><code>{text(path, 400)}</code> · run {text(run.run_id or "-")} · written {time.strftime("%Y-%m-%d %H:%M:%S")}</p>'
+        f'<p class="dim"><code>{text(path, 400)}</code> · run {text(run.run_id or "-")} · written '
+        f"{time.strftime('%Y-%m-%d %H:%M:%S')}</p>"
     )
     return f'<div class="head">{"".join(lines)}</div><div id="cards">{_cards(facts)}</div>'
 

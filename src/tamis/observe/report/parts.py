@@ -54,7 +54,10 @@ def documents(facts: Facts) -> str:
     if ledger.unwritten.n:
         rows.append(['<span class="dim">quarantined while writing</span>', "", "", _n(ledger.unwritten.n), ""])
     rows.append(["written", _n(ledger.written.n), "", "", bar(ledger.written.n / most, "k2")])
-    notes = f'<p class="dim">{ledger.n_blank_lines:,} blank lines passed over; {ledger.n_bad_ranges:,} stretches of input could not be read ({text(format_size(ledger.lost_bytes))} as stored).</p>'
+    notes = (
+        f'<p class="dim">{ledger.n_blank_lines:,} blank lines passed over; {ledger.n_bad_ranges:,} stretches of input '
+        f"could not be read ({text(format_size(ledger.lost_bytes))} as stored).</p>"
+    )
     made = table(["stage", "in", "out", "dropped", ""], rows, (1, 2, 3))
     return f"<h3>The ledger</h3>{made}{notes}{passed_over(facts)}"
 
@@ -105,12 +108,16 @@ def stages(facts: Facts) -> str:
     total_s = sum(number(p.seconds) for p in found) or 1.0
     rows = [
         [
-            text(p.stage, _NAME), _n(p.n_in), f"{format_size(p.in_bytes / p.seconds)}/s" if p.seconds > 0 and p.in_bytes else "-",
-            seconds_text(round(p.seconds, 1)), f"{p.seconds / total_s:.0%}", format_size(p.peak_bytes) if p.peak_bytes else "-",
+            text(p.stage, _NAME),
+            _n(p.n_in),
+            f"{format_size(p.in_bytes / p.seconds)}/s" if p.seconds > 0 and p.in_bytes else "-",
+            seconds_text(round(p.seconds, 1)),
+            f"{p.seconds / total_s:.0%}",
+            format_size(p.peak_bytes) if p.peak_bytes else "-",
             bar(p.seconds / total_s),
         ]
         for p in found
-    ]  # fmt: skip
+    ]
     columns = ["stage", "documents", "while in it", "time", "share", "peak of a partition", "share of the time"]
     return table(columns, rows, range(1, 6))
 
@@ -167,7 +174,8 @@ def quarantine(facts: Facts) -> str:
     for key, n in sorted(facts.n_by_reason.items(), key=lambda item: -item[1]):
         reason, stage = key
         examples = "".join(
-            f'<p><span class="dim">{text(x.file, _NAME)} at {x.offset:,} ({text(x.unit)}), length {x.length:,}</span><br>'
+            f'<p><span class="dim">{text(x.file, _NAME)} at {x.offset:,} ({text(x.unit)}), length '
+            f"{x.length:,}</span><br>"
             f"<code>{text(x.start_of_raw(_RAW_CHARS), _RAW_CHARS)}</code></p>"
             for x in facts.reasons[key]
         )

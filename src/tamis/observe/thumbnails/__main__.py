@@ -1,4 +1,5 @@
-"""`python -m tamis.observe.thumbnails RUN_DIR`: the images of its thumbnail grids as JSON on stdout, each a small JPEG in base64.
+"""`python -m tamis.observe.thumbnails RUN_DIR`: the images of its thumbnail grids as JSON on stdout, each a small JPEG
+in base64.
 
 A process of its own, with limits on memory and time: decoders meet bytes that anybody may have written.
 """

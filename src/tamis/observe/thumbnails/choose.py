@@ -1,4 +1,7 @@
-"""Which images of a run are shown: some that were kept, and some that each rule dropped. Bounded, whatever the run holds."""
+"""Which images of a run are shown: some that were kept, and some that each rule dropped.
+
+Bounded, whatever the run holds.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Which clips of a run about videos are shown, and how: the keyframe nearest to the middle of each. Bounded in number and time.
+"""Which clips of a run about videos are shown, and how: the keyframe nearest to the middle of each.
 
-Kept clips are rows of the output's tables, dropped ones those of `rejected/` (`tamis video` keeps them: a row of a clip is small). Only videos
-that were input of the run are opened, whatever these rows name.
+Bounded in number and time.
+
+Kept clips are rows of the output's tables, dropped ones those of `rejected/` (`tamis video` keeps them: a row of a clip
+is small). Only videos that were input of the run are opened, whatever these rows name.
 """
 
 from __future__ import annotations

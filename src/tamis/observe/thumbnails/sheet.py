@@ -1,4 +1,7 @@
-"""The part of the page that shows images and clips: what was kept, and what each rule dropped. "" for runs about anything else."""
+"""The part of the page that shows images and clips: what was kept, and what each rule dropped.
+
+"" for runs about anything else.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +37,14 @@ def _ask(folder: Path) -> list[Any]:
     command = [sys.executable, "-m", "tamis.observe.thumbnails", str(folder)]
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=_TIMEOUT_S, check=True,
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_TIMEOUT_S,
+            check=True,
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # memory for every core would be all that it may have
-        )  # fmt: skip
+        )
         found = json.loads(done.stdout) if len(done.stdout) <= _MAX_BYTES else []
     except (OSError, ValueError, subprocess.SubprocessError):
         return []
