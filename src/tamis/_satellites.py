@@ -38,8 +38,8 @@ SATELLITES = {
     "dashboard": "tamis.observe.dashboard",
     "dashboard.serving": "tamis.observe.serving",
     "metrics": "tamis.observe.metrics",
-    "metrics.collector": "tamis.observe.metrics.run_metrics:Metrics",
-    "metrics.endpoint": "tamis.observe.metrics.endpoint:Endpoint",
+    "metrics.collector": "tamis.observe.metrics.run_metrics:RunMetrics",
+    "metrics.endpoint": "tamis.observe.metrics.endpoint:MetricsEndpoint",
     # commands with models, and the demo
     "dedup.text_semantic": "tamis.dedup.semantic.text_workflow:TextSemanticDeduplicationWorkflow",
     "dedup.default_embedding_model": "tamis.stages.text.embedders.base:DEFAULT_MODEL",

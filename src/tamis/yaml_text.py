@@ -95,7 +95,7 @@ def parse(text: str, file: str) -> Node:
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        return _Reader(file, yaml.parse(text, Loader=loader)).read()
+        return _TreeBuilder(file, yaml.parse(text, Loader=loader)).read()
     except yaml.MarkedYAMLError as exc:
         mark = exc.problem_mark or exc.context_mark
         line = mark.line + 1 if mark else 0
@@ -110,7 +110,7 @@ def fields_of(path: str) -> dict[str, Node]:
     return root if isinstance(root, dict) else {}
 
 
-class _Reader:
+class _TreeBuilder:
     """Builds the tree of one document from the events of the parser, with bounds: a file may try to be endless, or
     endlessly deep.
     """

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tamis.backends import progress
-from tamis.backends.progress import Rates, Shown
+from tamis.backends.progress import ProgressDisplay, ProgressRates
 
 
 def state(seconds: float, left: int, read: int, **more: Any) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def state(seconds: float, left: int, read: int, **more: Any) -> dict[str, Any]:
 
 
 def test_a_line_has_everything() -> None:
-    rates = Rates()
+    rates = ProgressRates()
     first = rates.line(state(1.0, 1000, 0))
     assert first.startswith("  0 %")
     assert first.endswith("ETA -:--")
@@ -39,7 +39,7 @@ def test_a_line_has_everything() -> None:
 
 
 def test_the_next_sampling_step_starts_over() -> None:
-    rates = Rates()
+    rates = ProgressRates()
     rates.line(state(1.0, 1000, 0, share=0.01))
     assert "(sample of 0.01)" in rates.line(state(5.0, 0, 10_000_000, share=0.01))
     assert rates.line(state(6.0, 1000, 10_000_000)).endswith("ETA -:--")
@@ -51,7 +51,7 @@ def test_the_next_sampling_step_starts_over() -> None:
 def test_plain_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
-    with Shown() as shown:
+    with ProgressDisplay() as shown:
         shown.show({"phase": "starting"})
         shown.show({"phase": "compiling", "done": 0, "of": 43, "seconds_left": 26})
         for i in range(60):
@@ -67,7 +67,7 @@ def test_plain_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
 
 
 def test_quiet(capsys: pytest.CaptureFixture[str]) -> None:
-    with Shown(quiet=True) as shown:
+    with ProgressDisplay(quiet=True) as shown:
         shown.show({"phase": "compiling", "done": 0, "of": 43, "seconds_left": 26})
     assert capsys.readouterr().err == ""
 
@@ -77,7 +77,7 @@ def test_a_broken_terminal_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None
         raise BrokenPipeError
 
     monkeypatch.setattr("builtins.print", refuse)
-    with Shown() as shown:
+    with ProgressDisplay() as shown:
         shown.show({"phase": "compiling", "done": 0, "of": 43, "seconds_left": 26})
 
 
@@ -92,15 +92,15 @@ def test_on_a_terminal_one_line_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "200")
-    with Shown() as shown:
+    with ProgressDisplay() as shown:
         shown.show({"phase": "starting"})
         shown.show(state(1.0, 1000, 0))
     assert "1,234 documents" in terminal.getvalue()
 
 
 def test_a_note_stays_and_is_not_shown_when_quiet(capsys: pytest.CaptureFixture[str]) -> None:
-    with Shown() as shown:
+    with ProgressDisplay() as shown:
         shown.note("alert memory: [bold]91 %[/bold]")
-    with Shown(quiet=True) as shown:
+    with ProgressDisplay(quiet=True) as shown:
         shown.note("nothing")
     assert capsys.readouterr().err == "alert memory: [bold]91 %[/bold]\n"

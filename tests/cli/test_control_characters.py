@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tamis.backends.progress import Shown
+from tamis.backends.progress import ProgressDisplay
 from tamis.cli.main import app
 from tamis.engine.monitor.database import RunDatabase
 from tamis.pipeline.passes import tell
@@ -107,7 +107,7 @@ def test_metrics_with_control_characters_are_valid(folder: Path) -> None:
 
 
 def test_progress_lines_show_control_characters_as_text(capsys: pytest.CaptureFixture[str]) -> None:
-    with Shown() as shown:
+    with ProgressDisplay() as shown:
         shown.note(EVIL)
         shown.show({"phase": "compiling", "done": 1, "of": EVIL, "seconds_left": 1})
     tell(EVIL)

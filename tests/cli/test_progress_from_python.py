@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tamis import InProcessExecutor, Pipeline
-from tamis.backends.progress import Shown
+from tamis.backends.progress import ProgressDisplay
 from tamis.curation import Curation, ExactDuplicates
 from tamis.engine.run.event_loop import EventLoop
 from tamis.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
@@ -43,7 +43,7 @@ def test_one_line_that_is_written_over_in_a_notebook(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
-    with Shown() as shown:
+    with ProgressDisplay() as shown:
         shown.show(WORKING)
         shown.show({"phase": "compiling", "done": 1, "of": 9, "seconds_left": 20})
     lines = capsys.readouterr().err.split("\r")

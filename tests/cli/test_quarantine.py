@@ -16,7 +16,7 @@ from tamis.cli.jobs.request import Request
 from tamis.cli.main import app
 from tamis.cli.parsing.options import LaunchOptions
 from tamis.cli.runs.quarantine import _open_ends, collect
-from tamis.observe.quarantine import Entry, read_entries
+from tamis.observe.quarantine import QuarantineEntry, read_entries
 from tests.support.cli_runner import CliRunner
 
 SRC = Path(__file__).parents[2] / "src"
@@ -209,11 +209,11 @@ def test_a_quarantine_that_cannot_be_read_is_not_called_empty(small: Path) -> No
     assert (said.exit_code, said.stderr) == (1, "error: quarantine/ cannot be read: Not a directory\n")
 
 
-def entry(**changes: object) -> Entry:
+def entry(**changes: object) -> QuarantineEntry:
     plain: dict[str, object] = {
         "file": "", "offset": 0, "length": 0, "unit": "bytes", "reason": "", "stage": "", "n": 1, "raw": None, "raw_path": None,
     }  # fmt: skip
-    return Entry(**{**plain, **changes})  # type: ignore[arg-type]
+    return QuarantineEntry(**{**plain, **changes})  # type: ignore[arg-type]
 
 
 def test_collecting(tmp_path: Path) -> None:

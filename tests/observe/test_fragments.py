@@ -11,7 +11,7 @@ import pytest
 
 from tamis.observe.dashboard.fragments import active, fragments
 from tamis.observe.dashboard.watching import Watcher
-from tamis.observe.passes import find_place
+from tamis.observe.passes import find_shown_run
 from tamis.observe.points import AlertPoint
 from tamis.observe.snapshot import read_snapshot
 from tests.support.made_run import make_run, make_version_1
@@ -21,7 +21,7 @@ HOSTILE = "<script>alert(1)</script>"
 
 
 def made(folder: Path) -> dict[str, str]:
-    found = fragments(read_snapshot(folder), find_place(folder))
+    found = fragments(read_snapshot(folder), find_shown_run(folder))
     for html in found.values():
         parsed(html)
     return found

@@ -10,7 +10,7 @@ import pytest
 from tamis.dedup.passes import Passes
 from tamis.dedup.workflow import Workflow
 from tamis.errors import UsageError
-from tamis.observe.passes import find_place, find_run
+from tamis.observe.passes import find_run, find_shown_run
 from tests.support.made_run import make_run
 
 
@@ -18,8 +18,8 @@ def test_a_run(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "out/_tamis", seconds=1)
     assert find_run(str(tmp_path / "out")) == folder
     assert find_run(str(folder)) == folder
-    assert find_place(folder).run_dir == folder
-    assert find_place(folder).doing == ""
+    assert find_shown_run(folder).run_dir == folder
+    assert find_shown_run(folder).doing == ""
 
 
 def test_no_run(tmp_path: Path) -> None:
@@ -36,15 +36,15 @@ def test_the_pass_under_way(tmp_path: Path) -> None:
     run_dir = tmp_path / "out/_tamis"
     keys = dated(make_run(run_dir / "dedup/keys-0/_tamis", seconds=1), 1000)
     assert find_run(str(tmp_path / "out")) == run_dir
-    found = find_place(run_dir)
+    found = find_shown_run(run_dir)
     assert (found.run_dir, found.doing) == (keys, "reading documents, making keys")
     (keys / "manifest.json").write_text("{}")
-    assert find_place(run_dir).doing == "deciding which ones go"
+    assert find_shown_run(run_dir).doing == "deciding which ones go"
     texts = dated(make_run(run_dir / "dedup/texts/_tamis", seconds=1), 2000)
-    found = find_place(run_dir)
+    found = find_shown_run(run_dir)
     assert (found.run_dir, found.doing) == (texts, "collecting the texts to be compared")
     dated(make_run(run_dir, seconds=1), 3000)
-    found = find_place(run_dir)
+    found = find_shown_run(run_dir)
     assert (found.run_dir, found.doing) == (run_dir, "removing duplicates")
 
 
@@ -54,9 +54,9 @@ def test_passes_under_the_scratch_folder_of_the_workflow(tmp_path: Path) -> None
     with workflow.output.locked(workflow, fresh=False):
         keys = make_run(Path(workflow.work.path) / "keys-0/_tamis", seconds=1)
         assert keys.parents[2] == tmp_path / "scratch"
-        assert find_place(tmp_path / "out/_tamis", str(tmp_path / "scratch")).run_dir == keys
+        assert find_shown_run(tmp_path / "out/_tamis", str(tmp_path / "scratch")).run_dir == keys
         # A run directory may be anybody's: it does not say which folders of the user's are looked into.
-        assert find_place(tmp_path / "out/_tamis", str(tmp_path / "other")).run_dir == tmp_path / "out/_tamis"
+        assert find_shown_run(tmp_path / "out/_tamis", str(tmp_path / "other")).run_dir == tmp_path / "out/_tamis"
 
 
 def test_the_pass_of_a_curation(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_the_pass_of_a_curation(tmp_path: Path) -> None:
     dated(make_run(run_dir / "curation/0/_tamis/dedup/keys-0/_tamis", seconds=1), 1000)
     assert find_run(str(tmp_path / "out")) == run_dir
     second = dated(make_run(run_dir / "curation/1/_tamis/dedup/keys-0/_tamis", seconds=1), 2000)
-    found = find_place(run_dir)
+    found = find_shown_run(run_dir)
     assert (found.run_dir, found.doing) == (second, "reading documents, making keys")
     dated(make_run(run_dir, seconds=1), 3000)
-    assert (find_place(run_dir).run_dir, find_place(run_dir).doing) == (run_dir, "writing what stays")
+    assert (find_shown_run(run_dir).run_dir, find_shown_run(run_dir).doing) == (run_dir, "writing what stays")

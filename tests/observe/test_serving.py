@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tamis.observe.serving import Guard, good_token, is_loopback
+from tamis.observe.serving import AccessGuard, good_token, is_loopback
 
 TOKEN = "0123456789abcdef"
 
@@ -43,11 +43,11 @@ def test_loopback(host: str, expected: bool) -> None:
     ],
 )
 def test_names_that_this_machine_goes_by(header: str | None, expected: bool) -> None:
-    assert Guard("127.0.0.1", 8787).knows_host(header) is expected
+    assert AccessGuard("127.0.0.1", 8787).knows_host(header) is expected
 
 
 def test_where_others_may_come_any_name_is_good_and_the_token_decides() -> None:
-    guard = Guard("0.0.0.0", 8787, TOKEN)
+    guard = AccessGuard("0.0.0.0", 8787, TOKEN)
     assert guard.knows_host("worker7.cluster.example:8787")
     assert not guard.knows_host(None)
     assert not guard.lets_in("", "")
@@ -60,16 +60,16 @@ def test_where_others_may_come_any_name_is_good_and_the_token_decides() -> None:
 
 
 def test_no_token_no_questions_on_this_machine() -> None:
-    assert Guard("127.0.0.1", 1).lets_in("", "")
+    assert AccessGuard("127.0.0.1", 1).lets_in("", "")
 
 
 def test_there_is_no_open_dashboard_without_token() -> None:
     with pytest.raises(AssertionError):
-        Guard("0.0.0.0", 8787)
+        AccessGuard("0.0.0.0", 8787)
 
 
 def test_the_cookie_is_for_this_page_alone() -> None:
-    assert Guard("0.0.0.0", 8787, TOKEN).new_cookie() == f"tamis-8787={TOKEN}; Path=/; HttpOnly; SameSite=Strict"
+    assert AccessGuard("0.0.0.0", 8787, TOKEN).new_cookie() == f"tamis-8787={TOKEN}; Path=/; HttpOnly; SameSite=Strict"
 
 
 def test_tokens_fit_a_url_and_a_cookie() -> None:

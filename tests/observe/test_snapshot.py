@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tamis.observe.snapshot import Wanted, read_object, read_snapshot
+from tamis.observe.snapshot import SnapshotLimits, read_object, read_snapshot
 from tests.support.made_run import BUDGET, STAGES, make_run, make_version_1
 
 
@@ -44,7 +44,7 @@ def test_a_run_that_is_silent_was_stopped(tmp_path: Path) -> None:
 
 
 def test_only_the_last_seconds(tmp_path: Path) -> None:
-    run = read_snapshot(make_run(tmp_path, seconds=200), Wanted(recent_s=60.0))
+    run = read_snapshot(make_run(tmp_path, seconds=200), SnapshotLimits(recent_s=60.0))
     assert run.totals[0].at >= run.began_at + 139
     assert run.seconds == pytest.approx(200, abs=0.01)
     assert min(p.at for p in run.stage_moments) >= run.began_at + 139

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis.observe.thumbnails import __main__ as child
-from tamis.observe.thumbnails.choose import MAX_PER_RULE, Chosen, Sheet, choose, first_rows, is_about_images
+from tamis.observe.thumbnails.choose import MAX_PER_RULE, ChosenImage, Sheet, choose, first_rows, is_about_images
 from tamis.observe.thumbnails.sheet import markup, thumbnail_grids
 from tests.support.sample_images import jpeg, png, tar
 
@@ -42,7 +42,7 @@ def test_some_of_what_was_kept_and_of_what_each_rule_dropped(run_dir: Path) -> N
     assert {c.path.rpartition("/")[2] for c in kept.images} == {"part-000000-000000000000000.tar"}
     assert (small.stage, small.rule, len(small.images)) == ("size", "min_side", MAX_PER_RULE)
     source = str(run_dir.parent.parent / "in.tar")
-    assert twice == Sheet("dups", "duplicate", [Chosen(source, 20, "id20", "similarity 1.0", (source, 0))])
+    assert twice == Sheet("dups", "duplicate", [ChosenImage(source, 20, "id20", "similarity 1.0", (source, 0))])
 
 
 def test_of_a_table_of_millions_only_the_first_rows_are_read(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,12 +88,12 @@ def test_a_chart_that_is_gone_or_too_large_is_named_or_left_out(
 ) -> None:
     pytest.importorskip("simplejpeg", reason="the extra `image` is not installed")
     (tmp_path / "a.jpg").write_bytes(jpeg(1, 400, 300))
-    assert child._made(Chosen(str(tmp_path / "none.jpg"), 0)) is None
-    assert child._made(Chosen(str(tmp_path / "a.jpg"), 1)) is None
-    made = child._made(Chosen(str(tmp_path / "a.jpg"), 0, value="3"))
+    assert child._made(ChosenImage(str(tmp_path / "none.jpg"), 0)) is None
+    assert child._made(ChosenImage(str(tmp_path / "a.jpg"), 1)) is None
+    made = child._made(ChosenImage(str(tmp_path / "a.jpg"), 0, value="3"))
     assert made is not None
     assert (made["name"], made["size"], made["value"], made["jpeg"] != "") == ("a.jpg", "400 x 300", "3", True)
     monkeypatch.setattr(child, "_MAX_WORK_BYTES", 1000)
-    made = child._made(Chosen(str(tmp_path / "a.jpg"), 0))
+    made = child._made(ChosenImage(str(tmp_path / "a.jpg"), 0))
     assert made is not None
     assert made["jpeg"] == ""

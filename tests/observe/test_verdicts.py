@@ -23,7 +23,7 @@ from tamis.observe.thresholds import rethreshold
 from tamis.observe.verdicts import (
     AT_LEAST,
     AT_MOST,
-    Written,
+    OutputRow,
     find,
     find_written,
     not_asked,
@@ -96,7 +96,7 @@ def test_a_stage_without_notes_still_tells_which_stage(output):
 
 def test_a_kept_document_is_found_in_the_output(output):
     assert find(str(output), "12") == []
-    assert find_written(str(output), "12") == Written(str(next(output.glob("part-*.jsonl"))), 1)
+    assert find_written(str(output), "12") == OutputRow(str(next(output.glob("part-*.jsonl"))), 1)
     assert find_written(str(output), "99") is None
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis import _satellites
 from tamis.backends.alerting import alerted, summary_of
-from tamis.backends.progress import Shown, at_most_every, in_one_line
+from tamis.backends.progress import ProgressDisplay, at_most_every, in_one_line
 from tamis.engine.job import make_job
 from tamis.engine.run.inputs import find_inputs
 from tamis.engine.run.output.temporary import temporary_output
@@ -101,7 +101,7 @@ def shown(executor: BaseExecutor, name: str, run: Callable[[], RunResult]) -> Ru
     """`run` with its progress shown, unless the executor has somebody who watches already."""
     if executor.progress is not None or not executor.show_progress:
         return run()
-    with Shown() as line:
+    with ProgressDisplay() as line:
         executor.progress, executor.note = at_most_every(executor.progress_interval, line.show), line.note
         try:
             result = run()

@@ -25,7 +25,7 @@ _PHASES = {
 }
 
 
-class Rates:
+class ProgressRates:
     """Speed and time left, from the states that a run reports."""
 
     def __init__(self) -> None:
@@ -51,18 +51,18 @@ class Rates:
         )
 
 
-class Shown:
+class ProgressDisplay:
     """Takes the states of a run (see engine/run/run.py) and shows them. Use as a context manager."""
 
     def __init__(self, quiet: bool = False) -> None:
         self._quiet = quiet
-        self._rates = Rates()
+        self._rates = ProgressRates()
         self._live: LiveLine | None = None
         self._phase = ""
         self._printed_s = time.monotonic()
         self._in_notebook, self._width = False, 0
 
-    def __enter__(self) -> Shown:
+    def __enter__(self) -> ProgressDisplay:
         self._in_notebook = not self._quiet and "ipykernel" in sys.modules
         if not self._quiet and not self._in_notebook and is_terminal(sys.stderr):
             self._live = LiveLine(sys.stderr)
@@ -114,7 +114,7 @@ class Shown:
             print(text, file=sys.stderr, flush=True)
 
 
-def _text(state: dict[str, Any], rates: Rates) -> str:
+def _text(state: dict[str, Any], rates: ProgressRates) -> str:
     phase = str(state.get("phase", "working"))
     if phase == "compiling":
         return (

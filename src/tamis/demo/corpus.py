@@ -18,7 +18,7 @@ from typing import Any
 
 from tamis import files
 from tamis.demo.local_text import LocalText, local_texts
-from tamis.demo.sinks import DamagedGzipSink, JsonlSink, ParquetSink, Sink
+from tamis.demo.corpus_files import CorpusFile, DamagedGzipFile, JsonlCorpusFile, ParquetCorpusFile
 from tamis.errors import FormatError, RunConflict, TamisError, UsageError
 
 DEFAULT_BYTES = 300_000_000
@@ -181,7 +181,7 @@ class _Gatherer:
             if is_last:
                 self._plant_due(sink, self.target_bytes, counts)
             file.n_bytes, file.n_documents, file.planted = sink.n_bytes, sink.n_documents, dict(counts)
-            if isinstance(sink, DamagedGzipSink):
+            if isinstance(sink, DamagedGzipFile):
                 file.fault_offset = sink.n_bytes
                 sink.damage(self._lost_lines())
         return file
@@ -194,13 +194,13 @@ class _Gatherer:
     def _n_bytes(self) -> int:
         return sum(file.n_bytes for file in self.planted.files)
 
-    def _plant_due(self, sink: Sink, n_bytes: int, counts: Counter[str]) -> None:
+    def _plant_due(self, sink: CorpusFile, n_bytes: int, counts: Counter[str]) -> None:
         """Plant everything that is due; what this file cannot hold waits for the next one."""
         due, self.postponed = self.postponed, []
         while self.todo and self.todo[-1][0] <= n_bytes:
             due.append(self.todo.pop()[1])
         for kind in due:
-            if isinstance(sink, ParquetSink) and kind not in _PARQUET_CAN_HOLD:
+            if isinstance(sink, ParquetCorpusFile) and kind not in _PARQUET_CAN_HOLD:
                 self.postponed.append(kind)
             else:
                 self._plant(kind, sink)
@@ -215,7 +215,7 @@ class _Gatherer:
         self.planted.n_passes = max(self.planted.n_passes, text.copy + 1)
         return text
 
-    def _write_text(self, sink: Sink) -> None:
+    def _write_text(self, sink: CorpusFile) -> None:
         record = self._natural(self._next_text())
         sink.write_document(record)
         if len(record["text"]) < 20_000:
@@ -235,7 +235,7 @@ class _Gatherer:
     def _line(self, record: dict[str, Any]) -> bytes:
         return json.dumps(record, ensure_ascii=False).encode("utf-8")
 
-    def _plant(self, kind: str, sink: Sink) -> None:
+    def _plant(self, kind: str, sink: CorpusFile) -> None:
         source, meta = f"planted/{kind}", {"kind": "planted", "part": 0, "copy": 0}
         if kind == "blank_line":
             sink.write_line(self.rng.choice([b"", b"   ", b"\t"]))
@@ -275,7 +275,7 @@ class _Gatherer:
         return self.rng.choice([b"[1, 2, 3]", b'"only text"', b"42", b"null", b"true"])
 
 
-def _sink(path: Path) -> Sink:
+def _sink(path: Path) -> CorpusFile:
     if path.suffix == ".parquet":
-        return ParquetSink(path)
-    return DamagedGzipSink(path) if "damaged" in path.name else JsonlSink(path)
+        return ParquetCorpusFile(path)
+    return DamagedGzipFile(path) if "damaged" in path.name else JsonlCorpusFile(path)

@@ -11,7 +11,7 @@ import numpy as np
 from tamis.formats.scratch.score_file import MISSING, ScoreTable, ends_of
 from tamis.observe.commits import Commit, commit_of, commits_at, first_name
 from tamis.observe.thresholds import read_table
-from tamis.observe.verdicts import AT_LEAST, Rule, is_number, rules_of
+from tamis.observe.verdicts import AT_LEAST, PlannedRule, is_number, rules_of
 
 Place = tuple[int, int]  # number of the input file, offset in it
 
@@ -72,7 +72,7 @@ def _tables(folder: Path, commit: Commit) -> Iterator[ScoreTable]:
         yield read_table(folder / "scores" / file.name)
 
 
-def _of_rule(rule: Rule, low: float, high: float) -> list[Margin]:
+def _of_rule(rule: PlannedRule, low: float, high: float) -> list[Margin]:
     return [
         Margin(rule.name, name, float(rule.limits[name]), side, float(low), float(high))
         for name, side in rule.sides.items()

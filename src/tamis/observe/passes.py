@@ -21,7 +21,7 @@ _NAMES = {"keys": "reading documents, making keys", "texts": "collecting the tex
 
 
 @dataclass(frozen=True)
-class Place:
+class ShownRun:
     """What there is to be shown.
 
     `run_dir`: the newest pass. `doing`: a sentence on a deduplication, "" for other runs.
@@ -56,17 +56,17 @@ def looked_only(output: str) -> Path | None:
     return run_dir / "duplicates" if is_done else None
 
 
-def find_place(run_dir: Path, scratch: str | None = None) -> Place:
+def find_shown_run(run_dir: Path, scratch: str | None = None) -> ShownRun:
     found = [folder for work in _works(run_dir, scratch) for folder in _passes_in(work)]
     if not found:
-        return Place(run_dir)
+        return ShownRun(run_dir)
     newest = max(found, key=_changed_at)
     if _changed_at(run_dir) > _changed_at(newest):
         is_curation = (run_dir / "curation").is_dir()
-        return Place(run_dir, "writing what stays" if is_curation else "removing duplicates")
+        return ShownRun(run_dir, "writing what stays" if is_curation else "removing duplicates")
     name = newest.parent.name
     is_finished = (newest / "manifest.json").exists()
-    return Place(newest, "deciding which ones go" if is_finished else _NAMES.get(name.partition("-")[0], name))
+    return ShownRun(newest, "deciding which ones go" if is_finished else _NAMES.get(name.partition("-")[0], name))
 
 
 def _works(run_dir: Path, scratch: str | None) -> list[Path]:

@@ -17,7 +17,7 @@ _CROWDED = 0.9  # of the budget: above it workers are ended
 
 
 @dataclass(frozen=True)
-class Row:
+class TrialRun:
     """One configuration tried.
 
     `status`: ok, infeasible (the budget is too small) or failed; figures are of the median run.
@@ -43,7 +43,7 @@ class Row:
         return f"{format_size(self.budget_bytes)}, {self.blocksize}"
 
 
-def recommend(rows: Sequence[Row]) -> tuple[Row | None, str]:
+def recommend(rows: Sequence[TrialRun]) -> tuple[TrialRun | None, str]:
     """Return the configuration to use, and why.
 
     Speed comes first, up to noise; then the smallest budget; then the fewest failures and splits.
@@ -78,7 +78,7 @@ def recommend(rows: Sequence[Row]) -> tuple[Row | None, str]:
     return best, "; ".join(reasons)
 
 
-def noise_of(rows: Sequence[Row]) -> float:
+def noise_of(rows: Sequence[TrialRun]) -> float:
     """Return the relative difference in speed that is insignificant.
 
     It is computed from repeated runs, else from how long the runs took.
@@ -92,7 +92,7 @@ def noise_of(rows: Sequence[Row]) -> float:
     return NOISE if min((r.seconds for r in rows), default=0.0) >= SHORT_S else SHORT_NOISE
 
 
-def bars(rows: Sequence[Row], width: int = 30) -> list[str]:
+def bars(rows: Sequence[TrialRun], width: int = 30) -> list[str]:
     """Peak as a share of the budget, and throughput as a share of the fastest, one line each.
 
     >>> print(bars([Row(1000, "auto", "ok", peak_bytes=500, mb_per_s=10.0)], 4)[0])
@@ -123,7 +123,7 @@ _ROW, _TOP, _LABEL, _WIDE = 34, 64, 190, 300
 _CHARS = 130  # of a line
 
 
-def svg(rows: Sequence[Row], title: str) -> str:
+def svg(rows: Sequence[TrialRun], title: str) -> str:
     """Peaks against budgets on one scale, throughputs beside them. Colours that colour-blind people can tell apart."""
     best, why = recommend(rows)
     chosen = textwrap.wrap(f"recommended: {best.label}: {why}" if best is not None else why, _CHARS)[:4]
@@ -170,6 +170,6 @@ def svg(rows: Sequence[Row], title: str) -> str:
     return "\n".join(parts) + "\n"
 
 
-def page(rows: Sequence[Row], title: str) -> str:
+def page(rows: Sequence[TrialRun], title: str) -> str:
     """Return the chart as an HTML page of its own."""
     return f'<!doctype html><meta charset="utf-8"><title>{escape(title)}</title>\n{svg(rows, title)}'

@@ -16,7 +16,7 @@ _COPY_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Entry:
+class QuarantineEntry:
     """One stretch of input that was set aside."""
 
     file: str
@@ -66,7 +66,7 @@ class Entry:
         }
 
 
-def read_entries(folder: Path, problems: list[str] | None = None) -> Iterator[Entry]:
+def read_entries(folder: Path, problems: list[str] | None = None) -> Iterator[QuarantineEntry]:
     """Yield all entries in the order of the input.
 
     Lines that are not entries are skipped and named in `problems`.
@@ -93,7 +93,7 @@ def read_entries(folder: Path, problems: list[str] | None = None) -> Iterator[En
                 problems.append(f"quarantine/{path.name} cannot be read: {exc.strerror}")
 
 
-def _entry(line: bytes, path: Path) -> Entry | None:
+def _entry(line: bytes, path: Path) -> QuarantineEntry | None:
     try:
         data = json.loads(line)
         raw: bytes | None = None
@@ -105,7 +105,7 @@ def _entry(line: bytes, path: Path) -> Entry | None:
         if "raw_file" in data:
             # Only a plain name next to the entries: a damaged entry must not lead elsewhere.
             raw_path = path.parent / f"{path.stem}.{Path(str(data['raw_file'])).name}"
-        return Entry(
+        return QuarantineEntry(
             str(data["file"]),
             int(data["offset"]),
             int(data["length"]),

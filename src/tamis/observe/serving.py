@@ -59,7 +59,7 @@ def host_of(header: str) -> str:
 
 
 @dataclass(frozen=True)
-class Guard:
+class AccessGuard:
     host: str
     port: int
     token: str = ""

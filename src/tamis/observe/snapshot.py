@@ -81,7 +81,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SnapshotLimits:
     """How much is read. `recent_s`: only the last so many seconds of the series; None: all of the attempt."""
 
     n_points: int = 150
@@ -90,8 +90,8 @@ class Wanted:
     recent_s: float | None = None
 
 
-def read_snapshot(run_dir: Path, wanted: Wanted | None = None, now: float | None = None) -> Snapshot:
-    wanted = wanted or Wanted()
+def read_snapshot(run_dir: Path, wanted: SnapshotLimits | None = None, now: float | None = None) -> Snapshot:
+    wanted = wanted or SnapshotLimits()
     snapshot = Snapshot(run_dir)
     snapshot.manifest = read_object(run_dir / "manifest.json", snapshot.problems)
     kept = read_object(run_dir / "settings.json", snapshot.problems).get("settings", [])
@@ -105,7 +105,7 @@ def read_snapshot(run_dir: Path, wanted: Wanted | None = None, now: float | None
     return snapshot
 
 
-def _read_series(snapshot: Snapshot, wanted: Wanted, now: float) -> None:
+def _read_series(snapshot: Snapshot, wanted: SnapshotLimits, now: float) -> None:
     with open_series(snapshot.run_dir) as series:
         about = snapshot.about = series.about
         snapshot.name, snapshot.run_id = str(about.get("name", ""))[:200], str(about.get("run_id", ""))[:200]

@@ -24,7 +24,7 @@ from tamis.observe.commits import Commit, commits
 from tamis.observe.verdicts import (
     AT_LEAST,
     AT_MOST,
-    Rule,
+    PlannedRule,
     Sides,
     holds,
     is_number,
@@ -59,7 +59,7 @@ class Rethreshold:
 
 
 @dataclass(frozen=True)
-class Limits:
+class RuleLimits:
     """When a rule keeps a score: inside its limits, or outside of them."""
 
     limits: dict[str, float]
@@ -119,7 +119,7 @@ def rethreshold(output: str, rule: str, name: str | None, new: float) -> Rethres
         )
     sides = told.sides if told is not None and told.sides else {n: side_of_name(n) for n in limits}
     bounds = {n: float(x) for n, x in limits.items() if n in sides and is_number(x)}
-    was = Limits(bounds, sides, told is not None and told.inverted)
+    was = RuleLimits(bounds, sides, told is not None and told.inverted)
     then = replace(was, limits={**bounds, name: new})
     numbers = [(_number(value, limits), size) for value, size in dropped]
     back = [size for value, size in numbers if value is not None and then.keeps(value)]
@@ -160,7 +160,7 @@ def _dropped(folder: Path, rule: str, stage: str | None) -> tuple[list[tuple[Any
     return found, limits
 
 
-def _with_kept(made: Rethreshold, folder: Path, rule: Rule, was: Limits, then: Limits) -> Rethreshold:
+def _with_kept(made: Rethreshold, folder: Path, rule: PlannedRule, was: RuleLimits, then: RuleLimits) -> Rethreshold:
     n = n_lost = n_unsure = lost_bytes = unsure_bytes = 0
     if not (folder / "scores").is_dir():
         return made
@@ -178,7 +178,7 @@ def _with_kept(made: Rethreshold, folder: Path, rule: Rule, was: Limits, then: L
     )
 
 
-def _scores_of(folder: Path, rule: Rule) -> Iterator[tuple[ScoreTable, Array, bool]]:
+def _scores_of(folder: Path, rule: PlannedRule) -> Iterator[tuple[ScoreTable, Array, bool]]:
     """Tables of the documents that were written, with the codes of one rule."""
     files = ((folder / "scores" / file.name, commit) for commit in commits(folder) for file in commit.of("scores"))
     # Of rules that only an earlier pass of a curation asked, without what later ones dropped (curation/scores.py).

@@ -35,7 +35,7 @@ class Verdict:
     value: Any
     threshold: Any
 
-    def smallest_change(self, rule: Rule | None = None) -> str | None:
+    def smallest_change(self, rule: PlannedRule | None = None) -> str | None:
         """Return the smallest change of a threshold with which its rule keeps the document.
 
         Return None if the rule is not a comparison.
@@ -51,7 +51,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Rule:
+class PlannedRule:
     """A rule of the run as its plan has it.
 
     `name` "": a stage that names no rules. `sides`: which way each limit counts.
@@ -77,7 +77,7 @@ def read_plan(folder: Path) -> dict[str, Any]:
     return found
 
 
-def rules_of(folder: Path) -> list[Rule] | None:
+def rules_of(folder: Path) -> list[PlannedRule] | None:
     """Return the rules that may drop documents, in order; None for a run of a version that did not record them."""
     try:
         found = read_plan(folder).get("rules")
@@ -86,15 +86,17 @@ def rules_of(folder: Path) -> list[Rule] | None:
         return None
 
 
-def _rule(plain: dict[str, Any]) -> Rule:
+def _rule(plain: dict[str, Any]) -> PlannedRule:
     limits = {str(k): v for k, v in dict(plain.get("limits") or {}).items()}
     low, high = plain.get("at_least"), plain.get("at_most")
     sides: Sides = {n: AT_LEAST if n == low else AT_MOST for n in limits if n in (low, high)}
     name = str(plain.get("name", ""))
-    return Rule(str(plain["stage"]), name, str(plain.get("score", name)), limits, sides, bool(plain.get("inverted")))
+    return PlannedRule(
+        str(plain["stage"]), name, str(plain.get("score", name)), limits, sides, bool(plain.get("inverted"))
+    )
 
 
-def not_asked(verdict: Verdict, rules: list[Rule] | None) -> list[str] | None:
+def not_asked(verdict: Verdict, rules: list[PlannedRule] | None) -> list[str] | None:
     """Rules (and stages that name none) behind the one that dropped a document: they did not see it.
 
     None: nobody noted them.
@@ -103,12 +105,12 @@ def not_asked(verdict: Verdict, rules: list[Rule] | None) -> list[str] | None:
     return None if rules is None or at is None else [r.name or r.stage for r in rules[at + 1 :]]
 
 
-def rule_of(verdict: Verdict, rules: list[Rule] | None) -> Rule | None:
+def rule_of(verdict: Verdict, rules: list[PlannedRule] | None) -> PlannedRule | None:
     at = None if rules is None else _index(verdict, rules)
     return None if rules is None or at is None else rules[at]
 
 
-def _index(verdict: Verdict, rules: list[Rule]) -> int | None:
+def _index(verdict: Verdict, rules: list[PlannedRule]) -> int | None:
     mine = [i for i, r in enumerate(rules) if r.stage == verdict.stage]
     return next((i for i in mine if rules[i].name == verdict.rule), mine[-1] if mine else None)
 
@@ -165,14 +167,14 @@ def matching_files(paths: list[str], name: str) -> set[int]:
 
 
 @dataclass(frozen=True)
-class Written:
+class OutputRow:
     """A document in the output: the file, and its row."""
 
     path: str
     row: int
 
 
-def find_written(output: str, document: str, id_field: str = "id") -> Written | None:
+def find_written(output: str, document: str, id_field: str = "id") -> OutputRow | None:
     """Return the document with this id in the output, reading ids, not texts.
 
     Return None if there is none, or if the output is stored in a bucket.
@@ -188,7 +190,7 @@ def find_written(output: str, document: str, id_field: str = "id") -> Written | 
         if id_field in batch.get_columns():
             ids = [str(v) for v in batch.values(id_field)]
             if document in ids:
-                return Written(str(path), ids.index(document))
+                return OutputRow(str(path), ids.index(document))
     return None
 
 

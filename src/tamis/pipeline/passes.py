@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tamis.backends.progress import Shown
+from tamis.backends.progress import ProgressDisplay
 from tamis.sizes import format_size
 from tamis.terminal import clock, printable
 
@@ -58,7 +58,7 @@ def shown_passes(quiet: bool, more: Mapping[str, str] | None = None) -> Iterator
             label = str(state.get("pass", ""))
             if now[1] is None or label != now[0]:
                 stack.close()
-                now[:] = [label, stack.enter_context(Shown(quiet))]
+                now[:] = [label, stack.enter_context(ProgressDisplay(quiet))]
                 if not quiet and label:
                     names = {**PASSES, **(more or {})}
                     tell(f"pass: {names.get(label.partition('-')[0], label)}")

@@ -12,26 +12,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tamis.errors import RecipeError, TamisError, UsageError
-from tamis.observe.alerts.choose import Chosen, choose, find_file
-from tamis.observe.alerts.measures import MEASURES, Place
+from tamis.observe.alerts.choose import AlertSetup, choose, find_file
+from tamis.observe.alerts.measures import MEASURES, RunContext
 from tamis.observe.alerts.parse import RULE_KEYS, Section, read_file, read_section
-from tamis.observe.alerts.rules import Limit, Rule
+from tamis.observe.alerts.rules import AlertLimit, AlertRule
 from tamis.observe.alerts.sinks import CommandSink, WebhookSink
 from tamis.recipe.load import load_recipe
 from tamis.yaml_text import Located, Node, References, parse
 
-PLACE = Place("out")
+PLACE = RunContext("out")
 
 
 def section(text: str, prefix: str = "") -> Section:
     return read_section(Located(parse(text, "a.yaml"), prefix, References({}, {"TOKEN": "secret"}, "a.yaml")))
 
 
-def chosen(own: str = "", recipe: str = "", allow: bool = False) -> Chosen:
+def chosen(own: str = "", recipe: str = "", allow: bool = False) -> AlertSetup:
     return choose(section(recipe, "alerts") if recipe else None, section(own) if own else None, PLACE, allow)
 
 
-def rule(name: str, made: Chosen) -> Rule:
+def rule(name: str, made: AlertSetup) -> AlertRule:
     return next(r for r in made.rules if r.name == name)
 
 
@@ -70,10 +70,10 @@ sinks:
 
 def test_a_file_of_the_user() -> None:
     made = chosen(OWN)
-    assert rule("memory", made) == Rule(
+    assert rule("memory", made) == AlertRule(
         "memory",
         "memory",
-        (Limit(0.9, "share"), Limit(900e6, "bytes")),
+        (AlertLimit(0.9, "share"), AlertLimit(900e6, "bytes")),
         False,
         60.0,
         "critical",
@@ -83,11 +83,11 @@ def test_a_file_of_the_user() -> None:
         "call Ann",
     )
     assert [r.name for r in made.rules if not r.on] == ["disk", "gpu"]
-    assert rule("too long", made).limits == (Limit(28800.0, "seconds"),)
+    assert rule("too long", made).limits == (AlertLimit(28800.0, "seconds"),)
     assert rule("too long", made).remedies == ("stop",)
-    assert rule("progress", made).limits == (Limit(600.0, "seconds"),)
-    assert rule("slow parser", made) == Rule(
-        "slow parser", "throughput", (Limit(0.3, "share"),), low=True, only="parse"
+    assert rule("progress", made).limits == (AlertLimit(600.0, "seconds"),)
+    assert rule("slow parser", made) == AlertRule(
+        "slow parser", "throughput", (AlertLimit(0.3, "share"),), low=True, only="parse"
     )
     assert rule("leak", made).remedies == ("recycle",)
     assert (made.every_s, made.to) == (3600.0, ("log", "pager"))
@@ -106,12 +106,12 @@ def test_toml_says_the_same(tmp_path: Path) -> None:
     )
     made = choose(None, read_file(str(tmp_path / "a.toml"), {}), PLACE)
     assert (rule("memory", made).limits, rule("memory", made).for_s, rule("gpu", made).on) == (
-        (Limit(0.9, "share"),),
+        (AlertLimit(0.9, "share"),),
         60.0,
         False,
     )
     assert (rule("too long", made).limits, made.sinks["s"]) == (
-        (Limit(28800.0, "seconds"),),
+        (AlertLimit(28800.0, "seconds"),),
         CommandSink("s", ("true",)),
     )
 
@@ -119,7 +119,7 @@ def test_toml_says_the_same(tmp_path: Path) -> None:
 def test_the_users_file_wins_over_the_recipe_which_wins_over_the_defaults() -> None:
     recipe = "{rules: {memory: {above: 70%, for: 5s}, disk: off, mine: {measure: queue, above: 1GB}}, every: 1min}"
     made = chosen("rules: {memory: {above: 80%}, mine: {do: stop}}", recipe)
-    assert (rule("memory", made).limits, rule("memory", made).for_s) == ((Limit(0.8, "share"),), 5.0)
+    assert (rule("memory", made).limits, rule("memory", made).for_s) == ((AlertLimit(0.8, "share"),), 5.0)
     assert (rule("disk", made).on, rule("mine", made).remedies, made.every_s) == (False, ("stop",), 60.0)
 
 
@@ -300,8 +300,10 @@ def test_a_recipe_has_alerts(tmp_path: Path) -> None:
     path.write_text(RECIPE)
     found = load_recipe(path).alerts
     assert found is not None
-    assert found.rules["memory"] == {"above": (Limit(0.9, "share"),)}
-    assert load_recipe(path, overrides={"limit": "80%"}).alerts.rules["memory"] == {"above": (Limit(0.8, "share"),)}
+    assert found.rules["memory"] == {"above": (AlertLimit(0.9, "share"),)}
+    assert load_recipe(path, overrides={"limit": "80%"}).alerts.rules["memory"] == {
+        "above": (AlertLimit(0.8, "share"),)
+    }
     path.write_text(RECIPE.replace("above", "abve"))
     with pytest.raises(
         RecipeError, match=r"r.yaml:11: alerts.rules.memory.abve: unknown key 'abve'; did you mean above\?"
@@ -332,11 +334,11 @@ def tree(value: Any) -> Node:
     return Node([tree(v) for v in value] if isinstance(value, list) else value, 1, plain=True)
 
 
-def made_or_refused(read: Callable[[], Section]) -> tuple[Chosen, str]:
+def made_or_refused(read: Callable[[], Section]) -> tuple[AlertSetup, str]:
     try:
         return choose(None, read(), PLACE), ""
     except TamisError as exc:
-        return Chosen(), str(exc)
+        return AlertSetup(), str(exc)
 
 
 @settings(max_examples=200, deadline=None)

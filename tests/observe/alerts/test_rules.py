@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tamis.observe.alerts.measures import MAX_SUBJECTS, MEASURES, Place
-from tamis.observe.alerts.rules import Alert, Limit, Rule, Rulebook, default_rules
+from tamis.observe.alerts.measures import MAX_SUBJECTS, MEASURES, RunContext
+from tamis.observe.alerts.rules import Alert, AlertLimit, AlertRule, Rulebook, default_rules
 
 MB = 1_000_000
-PLACE = Place("out")
+PLACE = RunContext("out")
 
 
-def book(*rules: Rule, **more: Any) -> Rulebook:
+def book(*rules: AlertRule, **more: Any) -> Rulebook:
     return Rulebook(rules, PLACE, **more)
 
 
@@ -32,12 +32,12 @@ def told(rules: Rulebook, samples: Iterable[tuple[float, dict[str, Any]]]) -> li
     return [(now, a.level, a.text) for now, sample in samples for a in rules.judge(sample, now)]
 
 
-def first(rule: Rule, sample: dict[str, Any]) -> Alert:
+def first(rule: AlertRule, sample: dict[str, Any]) -> Alert:
     (alert,) = book(rule).judge(sample, 0.0, 1000.0)
     return alert
 
 
-MEMORY = Rule("memory", "memory", (Limit(0.85, "share"),), for_s=30.0)
+MEMORY = AlertRule("memory", "memory", (AlertLimit(0.85, "share"),), for_s=30.0)
 
 
 def test_memory_above_the_limit_for_long_enough() -> None:
@@ -85,7 +85,7 @@ def test_a_rule_speaks_at_most_every_so_often() -> None:
 
 
 def test_flapping_is_counted_and_told_once() -> None:
-    rules = book(Rule("memory", "memory", (Limit(0.85, "share"),), for_s=0.0), every_s=100.0)
+    rules = book(AlertRule("memory", "memory", (AlertLimit(0.85, "share"),), for_s=0.0), every_s=100.0)
     samples = [(float(t), memory(466 if t % 10 < 5 else 100)) for t in range(106)]
     found = told(rules, samples)
     assert [(at, level) for at, level, _ in found] == [
@@ -98,13 +98,15 @@ def test_flapping_is_counted_and_told_once() -> None:
 
 
 def test_what_was_not_told_is_not_resolved_either() -> None:
-    rules = book(Rule("memory", "memory", (Limit(0.85, "share"),)), every_s=1000.0)
+    rules = book(AlertRule("memory", "memory", (AlertLimit(0.85, "share"),)), every_s=1000.0)
     samples = [(float(t), memory(466 if t in (0, 50) else 100)) for t in range(100)]
     assert [(at, level) for at, level, _ in told(rules, samples)] == [(0.0, "warning"), (1.0, "resolved")]
 
 
 def test_rules_of_one_measure_are_independent() -> None:
-    rules = book(MEMORY, Rule("worse", "memory", (Limit(0.95, "share"),), level="critical", remedies=("stop",)))
+    rules = book(
+        MEMORY, AlertRule("worse", "memory", (AlertLimit(0.95, "share"),), level="critical", remedies=("stop",))
+    )
     found = [a for t in range(40) for a in rules.judge(memory(500), float(t))]
     assert [(a.rule, a.level, a.remedies) for a in found] == [
         ("worse", "critical", ("stop",)),
@@ -113,7 +115,7 @@ def test_rules_of_one_measure_are_independent() -> None:
 
 
 def test_a_rule_that_is_off_says_nothing() -> None:
-    assert told(book(Rule("memory", "memory", (Limit(0.1, "share"),), on=False)), [(0.0, memory(500))]) == []
+    assert told(book(AlertRule("memory", "memory", (AlertLimit(0.1, "share"),), on=False)), [(0.0, memory(500))]) == []
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,7 @@ def test_what_a_sample_lacks_is_no_alert(sample: dict[str, Any]) -> None:
 
 
 def test_an_alert_has_percent_absolute_limit_and_what_to_do() -> None:
-    data = first(Rule("memory", "memory", (Limit(0.85, "share"),)), memory(466)).to_dict()
+    data = first(AlertRule("memory", "memory", (AlertLimit(0.85, "share"),)), memory(466)).to_dict()
     assert data == {
         "rule": "memory",
         "level": "warning",
@@ -196,7 +198,7 @@ def test_a_stage_at_less_than_half_of_its_median_speed() -> None:
 
 
 def test_a_stage_that_rests_or_has_just_begun_is_not_slow() -> None:
-    rule = Rule("throughput", "throughput", (Limit(0.5, "share"),), low=True)
+    rule = AlertRule("throughput", "throughput", (AlertLimit(0.5, "share"),), low=True)
     fast = [(float(t), stage_sample(t, 8e6 * t, float(t))) for t in range(100)]
     rest = [(float(t), stage_sample(99, 8e6 * 99, 99.0)) for t in range(100, 1000)]
     again = [(float(t), stage_sample(t, 8e6 * t, float(t))) for t in range(50)]  # a sampling step counts from zero
@@ -206,7 +208,7 @@ def test_a_stage_that_rests_or_has_just_begun_is_not_slow() -> None:
 
 
 def test_speed_falls_only_for_the_stage_that_is_named() -> None:
-    rules = book(Rule("throughput", "throughput", (Limit(0.9, "share"),), low=True, only="read"))
+    rules = book(AlertRule("throughput", "throughput", (AlertLimit(0.9, "share"),), low=True, only="read"))
     samples = [(float(t), stage_sample(t, 8e6 * min(t, 100), float(t))) for t in range(300)]
     assert told(rules, samples) == []
 
@@ -224,7 +226,7 @@ def test_quarantine_at_half_of_its_limit() -> None:
             "what is wrong: tamis quarantine out",
         )
     ]
-    strict = Place("out", quarantine_limit=0.0, quarantine_floor=0)
+    strict = RunContext("out", quarantine_limit=0.0, quarantine_floor=0)
     one = [(float(t), {"quarantined": 1, "documents": 100_000}) for t in range(20)]
     assert [at for at, *_ in told(Rulebook(default_rules(strict), strict), one)] == [10.0]
 
@@ -250,9 +252,9 @@ def test_an_idle_gpu_of_this_run() -> None:
     assert found[0][2].startswith(
         "GPU 0 busy 37 % of the time (this run holds 1 GB on it) for 60 s, limit 80 %: the GPU waits"
     )
-    assert told(book(Rule("hot", "gpu_temperature", (Limit(60, "degrees"),))), [(0.0, gpu(1))])[0][2].startswith(
-        "GPU 0 at 70 °C, limit 60 °C: a hot GPU"
-    )
+    assert told(book(AlertRule("hot", "gpu_temperature", (AlertLimit(60, "degrees"),))), [(0.0, gpu(1))])[0][
+        2
+    ].startswith("GPU 0 at 70 °C, limit 60 °C: a hot GPU")
 
 
 def test_a_leak_is_told_once_for_a_stage_with_its_worst_worker() -> None:
@@ -283,14 +285,16 @@ def test_no_progress() -> None:
 
 
 def test_own_words_instead_of_the_advice_and_what_is_done() -> None:
-    rule = Rule("memory", "memory", (Limit(100e6, "bytes"),), advice="call Ann", remedies=("shrink", "pause:30"))
+    rule = AlertRule(
+        "memory", "memory", (AlertLimit(100e6, "bytes"),), advice="call Ann", remedies=("shrink", "pause:30")
+    )
     assert first(rule, memory(466)).text == (
         "memory at 91 % of the budget (466 MB of 512 MB), limit 100 MB: call Ann [halving partitions, pausing for 30 s]"
     )
 
 
 def test_subjects_are_bounded() -> None:
-    rules = book(Rule("leak", "leak", (Limit(0, "bytes"),)))
+    rules = book(AlertRule("leak", "leak", (AlertLimit(0, "bytes"),)))
     found = [
         a
         for t in range(3)
@@ -303,7 +307,7 @@ def test_every_measure_has_a_reader_and_words() -> None:
     for measure in MEASURES.values():
         assert measure.about
         assert measure.advice
-        rules = book(Rule("r", measure.name, (Limit(0.0, measure.unit),)))
+        rules = book(AlertRule("r", measure.name, (AlertLimit(0.0, measure.unit),)))
         assert rules.judge({}, 0.0) == []
 
 
@@ -326,7 +330,7 @@ SAMPLES = st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=6)
 @given(st.lists(SAMPLES, max_size=4))
 def test_no_sample_makes_it_fail(samples: list[dict[str, Any]]) -> None:
     every = [
-        Rule(f"{m.name} {low}", m.name, (Limit(0.5, m.unit),), low=low)
+        AlertRule(f"{m.name} {low}", m.name, (AlertLimit(0.5, m.unit),), low=low)
         for m in MEASURES.values()
         for low in (False, True)
     ]
@@ -345,7 +349,7 @@ def test_the_page_lists_every_measure_and_every_default_rule() -> None:
 
 
 def test_kept_descriptors_are_told_with_the_stage_and_the_partitions_left() -> None:
-    rules = book(*default_rules(Place()))
+    rules = book(*default_rules(RunContext()))
     leaks = [
         {
             "stage": "open",

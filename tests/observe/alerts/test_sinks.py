@@ -18,7 +18,7 @@ import pytest
 
 from tamis import secrets
 from tamis.observe.alerts.delivery import Delivery
-from tamis.observe.alerts.sinks import CommandSink, LogSink, Sink, SinkError, TerminalSink, WebhookSink
+from tamis.observe.alerts.sinks import AlertSink, CommandSink, LogSink, SinkError, TerminalSink, WebhookSink
 
 ALERT: dict[str, Any] = {"rule": "memory", "level": "warning", "text": "memory at 91 %", "at": 0.0}
 
@@ -63,7 +63,9 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         thread.join()
 
 
-def delivered(sink: Sink, *alerts: dict[str, Any], timeout_s: float = 20.0, **more: Any) -> tuple[Delivery, list[str]]:
+def delivered(
+    sink: AlertSink, *alerts: dict[str, Any], timeout_s: float = 20.0, **more: Any
+) -> tuple[Delivery, list[str]]:
     complaints: list[str] = []
     delivery = Delivery([sink], complaints.append, backoff=lambda n: 0.01 * n, **more)
     for alert in alerts:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tamis.engine.monitor.database import RunDatabase
-from tamis.observe.alerts.choose import Chosen
-from tamis.observe.alerts.measures import Place
-from tamis.observe.alerts.rules import Limit, Rule, default_rules
-from tamis.observe.alerts.sinks import CommandSink, Sink
+from tamis.observe.alerts.choose import AlertSetup
+from tamis.observe.alerts.measures import RunContext
+from tamis.observe.alerts.rules import AlertLimit, AlertRule, default_rules
+from tamis.observe.alerts.sinks import AlertSink, CommandSink
 from tamis.observe.alerts.watch import Watch
 from tamis.observe.series import open_series
 
@@ -27,8 +27,8 @@ class Clock:
         return self.now
 
 
-def memory_rule(*remedies: str, **more: Any) -> Rule:
-    return Rule("memory", "memory", (Limit(0.85, "share"),), remedies=remedies, **more)
+def memory_rule(*remedies: str, **more: Any) -> AlertRule:
+    return AlertRule("memory", "memory", (AlertLimit(0.85, "share"),), remedies=remedies, **more)
 
 
 def sample(used_mb: int = 480, **more: Any) -> dict[str, Any]:
@@ -40,13 +40,13 @@ def sample(used_mb: int = 480, **more: Any) -> dict[str, Any]:
 
 
 def watch(
-    tmp_path: Path, *rules: Rule, sinks: dict[str, Sink] | None = None, clock: Any = None
+    tmp_path: Path, *rules: AlertRule, sinks: dict[str, AlertSink] | None = None, clock: Any = None
 ) -> tuple[Watch, list[str]]:
     shown: list[str] = []
     clock = clock or Clock()
     made = Watch(
-        Chosen(rules, sinks or {}),
-        Place(str(tmp_path)),
+        AlertSetup(rules, sinks or {}),
+        RunContext(str(tmp_path)),
         str(tmp_path),
         shown.append,
         "t",
@@ -80,7 +80,7 @@ def test_alerts_are_sent_where_their_rule_says_and_counted(tmp_path: Path) -> No
     made, shown = watch(
         tmp_path,
         memory_rule(sinks=("terminal", "script")),
-        Rule("queue", "queue", (Limit(5, "bytes"),), sinks=("log",)),
+        AlertRule("queue", "queue", (AlertLimit(5, "bytes"),), sinks=("log",)),
         sinks={"script": script},
     )
     made(sample(queue_bytes=10))
@@ -128,7 +128,7 @@ def test_remedies_come_with_what_the_rule_leaves_open(remedy: str, expected: str
 
 
 def test_the_worker_that_leaks_is_replaced_and_not_the_largest(tmp_path: Path) -> None:
-    made, _ = watch(tmp_path, Rule("leak", "leak", (Limit(0, "bytes"),), remedies=("recycle",)))
+    made, _ = watch(tmp_path, AlertRule("leak", "leak", (AlertLimit(0, "bytes"),), remedies=("recycle",)))
     assert made(sample(leaks=[{"worker": 2, "stage": "s", "slope_bytes": 64_000}])) == ["recycle:2"]
     made, _ = watch(tmp_path, memory_rule("recycle"))
     assert made(sample(workers={})) == ["recycle"]
@@ -136,7 +136,7 @@ def test_the_worker_that_leaks_is_replaced_and_not_the_largest(tmp_path: Path) -
 
 def test_a_pause_is_no_lack_of_progress(tmp_path: Path) -> None:
     clock = Clock()
-    progress = next(rule for rule in default_rules(Place()) if rule.name == "progress")
+    progress = next(rule for rule in default_rules(RunContext()) if rule.name == "progress")
     made, _ = watch(tmp_path, memory_rule("pause:600"), progress, clock=clock)
     assert made(sample()) == ["pause:600"]
     for passed in range(1, 899):
@@ -151,7 +151,7 @@ def test_a_pause_is_no_lack_of_progress(tmp_path: Path) -> None:
 def test_the_disk_is_that_of_the_run_unless_another_one_is_fuller(tmp_path: Path) -> None:
     seen = os.statvfs(tmp_path)
     free = seen.f_bavail * seen.f_frsize
-    always = Rule("disk", "disk", (Limit(1.0, "share"),), low=True)
+    always = AlertRule("disk", "disk", (AlertLimit(1.0, "share"),), low=True)
     made, shown = watch(tmp_path, always)
     made({"disk_free_bytes": free})
     made.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tamis.observe.charts.funnel import Step, funnel_chart
+from tamis.observe.charts.funnel import FunnelStep, funnel_chart
 from tests.support.markup_check import parsed, texts, titles
 
 
@@ -16,10 +16,10 @@ def bars(html: str) -> list[tuple[str, str, str]]:
 
 def test_what_is_dropped_is_cut_off_what_was_left() -> None:
     steps = [
-        Step("in", 100, "in"),
-        Step("bad", 10, "quarantined"),
-        Step("short", 40, detail="stage gopher"),
-        Step("kept", 50, "kept"),
+        FunnelStep("in", 100, "in"),
+        FunnelStep("bad", 10, "quarantined"),
+        FunnelStep("short", 40, detail="stage gopher"),
+        FunnelStep("kept", 50, "kept"),
     ]
     drawn = funnel_chart(steps)
     assert bars(drawn) == [
@@ -34,16 +34,25 @@ def test_what_is_dropped_is_cut_off_what_was_left() -> None:
 
 def test_hostile_names_and_numbers() -> None:
     drawn = funnel_chart(
-        [Step("<svg onload=x>", 10, "in"), Step("x" * 500, float("nan")), Step("neg", -5), Step("more", 1e12)]
+        [
+            FunnelStep("<svg onload=x>", 10, "in"),
+            FunnelStep("x" * 500, float("nan")),
+            FunnelStep("neg", -5),
+            FunnelStep("more", 1e12),
+        ]
     )
     parsed(drawn)
     assert "<svg onload" not in drawn
     assert funnel_chart([]) == ""
-    assert funnel_chart([Step("in", 0, "in")]) == ""
+    assert funnel_chart([FunnelStep("in", 0, "in")]) == ""
 
 
 def test_many_rules_are_taken_together() -> None:
-    steps = [Step("in", 10_000, "in"), *(Step(f"rule {i}", i + 1) for i in range(100)), Step("kept", 4950, "kept")]
+    steps = [
+        FunnelStep("in", 10_000, "in"),
+        *(FunnelStep(f"rule {i}", i + 1) for i in range(100)),
+        FunnelStep("kept", 4950, "kept"),
+    ]
     drawn = funnel_chart(steps)
     assert len(bars(drawn)) == 24
     assert "79 more rules" in texts(drawn)

@@ -12,12 +12,12 @@ import pytest
 
 from tamis.errors import UsageError
 from tamis.observe.metrics import endpoint as module
-from tamis.observe.metrics.endpoint import Endpoint
+from tamis.observe.metrics.endpoint import MetricsEndpoint
 
 
 @pytest.fixture
-def served() -> Iterator[Endpoint]:
-    made = Endpoint(lambda: "tamis_up 1\n").start()
+def served() -> Iterator[MetricsEndpoint]:
+    made = MetricsEndpoint(lambda: "tamis_up 1\n").start()
     yield made
     made.close()
 
@@ -39,7 +39,7 @@ def status(answer: bytes) -> bytes:
     return answer.split(b"\r\n")[0]
 
 
-def test_the_whole_answer(served: Endpoint) -> None:
+def test_the_whole_answer(served: MetricsEndpoint) -> None:
     assert get(served.port) == (
         b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: 11\r\n"
         b"Connection: close\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\r\ntamis_up 1\n"
@@ -47,7 +47,7 @@ def test_the_whole_answer(served: Endpoint) -> None:
     assert served.url == f"http://127.0.0.1:{served.port}/metrics"
 
 
-def test_head_has_no_body(served: Endpoint) -> None:
+def test_head_has_no_body(served: MetricsEndpoint) -> None:
     answer = ask(served.port, b"HEAD /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert b"Content-Length: 11\r\n" in answer
     assert answer.endswith(b"\r\n\r\n")
@@ -66,11 +66,11 @@ def test_head_has_no_body(served: Endpoint) -> None:
         (b"GET /metrics SPDY/3\r\n\r\n", b"HTTP/1.1 400 Bad Request"),
     ],
 )
-def test_other_requests(served: Endpoint, request_: bytes, expected: bytes) -> None:
+def test_other_requests(served: MetricsEndpoint, request_: bytes, expected: bytes) -> None:
     assert status(ask(served.port, request_)) == expected
 
 
-def test_names_of_elsewhere_are_refused_on_this_machine(served: Endpoint) -> None:
+def test_names_of_elsewhere_are_refused_on_this_machine(served: MetricsEndpoint) -> None:
     for host in ("localhost", "127.0.0.1:80", "[::1]:80"):
         assert status(get(served.port, host=host)) == b"HTTP/1.1 200 OK"
     for host in ("evil.example", "localhost.evil.example", "192.168.1.1"):
@@ -78,20 +78,22 @@ def test_names_of_elsewhere_are_refused_on_this_machine(served: Endpoint) -> Non
 
 
 def test_others_may_ask_where_they_were_invited() -> None:
-    made = Endpoint(lambda: "x 1\n", "0.0.0.0").start()
+    made = MetricsEndpoint(lambda: "x 1\n", "0.0.0.0").start()
     assert status(get(made.port, host="node7.cluster")) == b"HTTP/1.1 200 OK"
     assert made.url == f"http://{socket.gethostname()}:{made.port}/metrics"
     made.close()
 
 
-def test_a_request_without_end_is_cut(served: Endpoint) -> None:
+def test_a_request_without_end_is_cut(served: MetricsEndpoint) -> None:
     head = b"GET /metrics HTTP/1.1\r\nX: " + b"x" * (module.MAX_REQUEST_BYTES - 26)
     with socket.create_connection(("127.0.0.1", served.port), timeout=10) as client:
         client.sendall(head)
         assert client.recv(100).startswith(b"HTTP/1.1 400")
 
 
-def test_a_silent_client_is_left_and_others_are_served(served: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_client_is_left_and_others_are_served(
+    served: MetricsEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_REQUEST_S", 0.2)
     with (
         socket.create_connection(("127.0.0.1", served.port), timeout=10) as silent,
@@ -102,7 +104,7 @@ def test_a_silent_client_is_left_and_others_are_served(served: Endpoint, monkeyp
         assert silent.recv(100).startswith(b"HTTP/1.1 400")
 
 
-def test_half_open_connections_keep_nobody_waiting(served: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_open_connections_keep_nobody_waiting(served: MetricsEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_REQUEST_S", 600.0)  # none of them is given up
     with contextlib.ExitStack() as stack:
         for number in range(60):
@@ -116,7 +118,7 @@ def test_half_open_connections_keep_nobody_waiting(served: Endpoint, monkeypatch
 
 
 def test_clients_that_do_not_read_keep_nobody_waiting() -> None:
-    made = Endpoint(lambda: "x" * 8_000_000 + "\n").start()  # more than the buffers of a connection hold
+    made = MetricsEndpoint(lambda: "x" * 8_000_000 + "\n").start()  # more than the buffers of a connection hold
     with contextlib.ExitStack() as stack:
         for _ in range(5):
             client = stack.enter_context(socket.create_connection(("127.0.0.1", made.port), timeout=10))
@@ -125,7 +127,7 @@ def test_clients_that_do_not_read_keep_nobody_waiting() -> None:
     made.close()
 
 
-def test_the_oldest_half_open_connection_makes_room(served: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_half_open_connection_makes_room(served: MetricsEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_REQUEST_S", 600.0)
     monkeypatch.setattr(module, "MAX_CONNECTIONS", 4)
     with contextlib.ExitStack() as stack:
@@ -138,7 +140,7 @@ def test_the_oldest_half_open_connection_makes_room(served: Endpoint, monkeypatc
         assert clients[-1].recv(100).startswith(b"HTTP/1.1 200")
 
 
-def test_a_client_that_goes_away_does_no_harm(served: Endpoint) -> None:
+def test_a_client_that_goes_away_does_no_harm(served: MetricsEndpoint) -> None:
     for _ in range(3):
         with socket.create_connection(("127.0.0.1", served.port)) as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # a reset instead of an end
@@ -153,7 +155,7 @@ def test_who_asks_often_gets_the_last_answer_again() -> None:
         looks.append(1)
         return f"x {len(looks)}\n"
 
-    made = Endpoint(look).start()
+    made = MetricsEndpoint(look).start()
     answers = {get(made.port)[-4:] for _ in range(5)}
     made.close()
     assert answers == {b"x 1\n"}
@@ -164,7 +166,7 @@ def test_what_fails_is_a_sentence_and_the_next_one_is_answered() -> None:
     def look() -> str:
         raise ValueError("no run")
 
-    made = Endpoint(look).start()
+    made = MetricsEndpoint(look).start()
     for _ in range(2):
         answer = get(made.port)
         assert status(answer) == b"HTTP/1.1 500 Internal Server Error"
@@ -172,15 +174,15 @@ def test_what_fails_is_a_sentence_and_the_next_one_is_answered() -> None:
     made.close()
 
 
-def test_a_port_that_is_taken_says_what_to_do(served: Endpoint) -> None:
+def test_a_port_that_is_taken_says_what_to_do(served: MetricsEndpoint) -> None:
     with pytest.raises(UsageError, match=rf"no metrics at 127.0.0.1 port {served.port}: .*; give another port, or 0"):
-        Endpoint(lambda: "", port=served.port)
+        MetricsEndpoint(lambda: "", port=served.port)
     with pytest.raises(UsageError, match=r"no metrics at 203\.0\.113\.1 port 0: "):  # an address of nobody
-        Endpoint(lambda: "", host="203.0.113.1")
+        MetricsEndpoint(lambda: "", host="203.0.113.1")
 
 
 def test_closing_ends_its_thread() -> None:
-    made = Endpoint(lambda: "").start()
+    made = MetricsEndpoint(lambda: "").start()
     assert any(t.name == "tamis-metrics" for t in threading.enumerate())
     made.close()
     deadline = time.monotonic() + 5

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tamis.observe.metrics.exposition import Family, number, render
+from tamis.observe.metrics.exposition import MetricFamily, number, render
 from tamis.terminal import printable
 from tests.support.strict_exposition import parse
 
 
 def test_families_as_text() -> None:
-    read = Family("tamis_documents_total", "Documents.").add(3, {"state": "read"}).add(2, {"state": "written"})
-    level = Family("tamis_pressure_level", "How much\nit presses: \\o/").add(0)
+    read = MetricFamily("tamis_documents_total", "Documents.").add(3, {"state": "read"}).add(2, {"state": "written"})
+    level = MetricFamily("tamis_pressure_level", "How much\nit presses: \\o/").add(0)
     assert render([read, level]) == (
         "# HELP tamis_documents_total Documents.\n"
         "# TYPE tamis_documents_total counter\n"
@@ -28,21 +28,21 @@ def test_families_as_text() -> None:
 
 
 def test_labels_are_escaped() -> None:
-    family = Family("tamis_x", "x").add(1, {"stage": 'a"b\\c\nd\re', "other": ""})
+    family = MetricFamily("tamis_x", "x").add(1, {"stage": 'a"b\\c\nd\re', "other": ""})
     assert render([family]).splitlines()[2] == 'tamis_x{stage="a\\"b\\\\c\\nd\\\\re",other=""} 1'
 
 
 def test_what_is_not_known_is_left_out() -> None:
-    assert render([Family("tamis_x", "x").add(None), Family("tamis_y", "y")]) == ""
+    assert render([MetricFamily("tamis_x", "x").add(None), MetricFamily("tamis_y", "y")]) == ""
 
 
 def test_long_names_are_cut_and_half_characters_replaced() -> None:
-    family = Family("tamis_x", "x").add(1, {"a": "x" * 500}).add(2, {"a": "\udcff"})
+    family = MetricFamily("tamis_x", "x").add(1, {"a": "x" * 500}).add(2, {"a": "\udcff"})
     assert parse(render([family])) == {"tamis_x": {(("a", "x" * 199 + "…"),): 1.0, (("a", "?"),): 2.0}}
 
 
 def test_names_that_become_the_same_count_once() -> None:
-    family = Family("tamis_x", "x").add(1, {"a": "x" * 500}).add(2, {"a": "x" * 501})
+    family = MetricFamily("tamis_x", "x").add(1, {"a": "x" * 500}).add(2, {"a": "x" * 501})
     assert parse(render([family])) == {"tamis_x": {(("a", "x" * 199 + "…"),): 2.0}}
 
 
@@ -60,16 +60,16 @@ def test_numbers() -> None:
 
 
 def test_a_counter_says_so_in_its_name() -> None:
-    assert [Family(name, "x").kind for name in ("tamis_x_total", "tamis_x")] == ["counter", "gauge"]
+    assert [MetricFamily(name, "x").kind for name in ("tamis_x_total", "tamis_x")] == ["counter", "gauge"]
     with pytest.raises(AssertionError):
-        Family("9x", "x")
+        MetricFamily("9x", "x")
 
 
 @given(
     st.dictionaries(st.text(max_size=20), st.floats(allow_nan=False) | st.integers(), max_size=8), st.text(min_size=1)
 )
 def test_whatever_a_stage_is_called_the_text_can_be_read(values: dict[str, float], said: str) -> None:
-    family = Family("tamis_x", said.replace("\r", " "))
+    family = MetricFamily("tamis_x", said.replace("\r", " "))
     for name, value in values.items():
         family.add(value, {"stage": name})
     if not values:

@@ -23,8 +23,8 @@ from typing import Any
 import pytest
 
 from tamis.engine.monitor.database import RunDatabase
-from tamis.observe.metrics.endpoint import Endpoint
-from tamis.observe.metrics.run_metrics import Metrics
+from tamis.observe.metrics.endpoint import MetricsEndpoint
+from tamis.observe.metrics.run_metrics import RunMetrics
 from tests.support.command import SRC, tamis
 from tests.support.made_run import add_moment, make_run
 from tests.support.slow_run import recipe, stages
@@ -142,7 +142,7 @@ def test_promtool_accepts_the_rules_and_the_figures(tmp_path: Path) -> None:
     subprocess.run(
         ["promtool", "check", "rules", OBSERVE / "metrics" / "prometheus_rules.yml"], check=True, capture_output=True
     )
-    text = Metrics(make_run(tmp_path, seconds=20, n_gpus=1)).text()
+    text = RunMetrics(make_run(tmp_path, seconds=20, n_gpus=1)).text()
     done = subprocess.run(["promtool", "check", "metrics"], input=text, text=True, capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
@@ -215,7 +215,7 @@ def test_every_panel_shows_something(prometheus: Prometheus, tmp_path: Path) -> 
     """
     folder = make_run(tmp_path / "_tamis", seconds=30, n_gpus=2)
     over = threading.Event()
-    endpoint = Endpoint(Metrics(folder).text).start()
+    endpoint = MetricsEndpoint(RunMetrics(folder).text).start()
 
     def go_on() -> None:
         database = RunDatabase(str(folder / "run.sqlite"))  # of this thread alone

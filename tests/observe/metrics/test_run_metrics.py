@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tamis.engine.monitor.database import RunDatabase
-from tamis.observe.metrics.run_metrics import Metrics
+from tamis.observe.metrics.run_metrics import RunMetrics
 from tests.support.made_run import STAGES, make_run, make_version_1
 from tests.support.strict_exposition import parse
 
@@ -58,7 +58,7 @@ def test_every_line_of_a_small_run(tmp_path: Path) -> None:
     db.replace("cells", [(0, 0, 10, 10, 0, 0, 0, 0), (1, 10, 20, 0, 4, 6, 0, 2), (2, 20, 30, 0, 0, 9, 1, 1)])
     db.alert("memory", "critical", "too much")
     db.close()
-    lines = [line for line in Metrics(tmp_path).text(now=205.0).splitlines() if not line.startswith("#")]
+    lines = [line for line in RunMetrics(tmp_path).text(now=205.0).splitlines() if not line.startswith("#")]
     assert lines == [
         "tamis_up 1",
         "tamis_finished 0",
@@ -117,12 +117,12 @@ def test_every_line_of_a_small_run(tmp_path: Path) -> None:
         'tamis_alerts_total{rule="memory",level="critical"} 1',
         'tamis_alert_active{rule="memory",level="critical"} 1',
     ]
-    parse(Metrics(tmp_path).text())
+    parse(RunMetrics(tmp_path).text())
 
 
 def test_a_run_is_up_while_it_samples(tmp_path: Path) -> None:
     small(tmp_path).close()
-    metrics = Metrics(tmp_path)
+    metrics = RunMetrics(tmp_path)
     assert parse(metrics.text(now=214.0))["tamis_up"] == {(): 1.0}
     assert parse(metrics.text(now=216.0))["tamis_up"] == {(): 0.0}
     (tmp_path / "manifest.json").write_text("{}")
@@ -131,7 +131,7 @@ def test_a_run_is_up_while_it_samples(tmp_path: Path) -> None:
 
 
 def test_a_run_that_has_not_begun(tmp_path: Path) -> None:
-    assert {k: v for k, v in parse(Metrics(tmp_path / "nothing").text()).items() if k != "tamis_run_info"} == {
+    assert {k: v for k, v in parse(RunMetrics(tmp_path / "nothing").text()).items() if k != "tamis_run_info"} == {
         "tamis_up": {(): 0.0},
         "tamis_finished": {(): 0.0},
         "tamis_readable": {(): 1.0},
@@ -141,13 +141,13 @@ def test_a_run_that_has_not_begun(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", [b"not a database", b"SQLite format 3\0" + b"\xff" * 5000, b""])
 def test_a_damaged_database_is_said_not_raised(tmp_path: Path, damage: bytes) -> None:
     (tmp_path / "run.sqlite").write_bytes(damage)
-    found = parse(Metrics(tmp_path).text())
+    found = parse(RunMetrics(tmp_path).text())
     assert found["tamis_up"] == {(): 0.0}
     assert found["tamis_readable"] == {(): float(not damage)}
 
 
 def test_a_database_of_the_first_version_shows_what_it_has(tmp_path: Path) -> None:
-    found = parse(Metrics(make_version_1(tmp_path)).text())
+    found = parse(RunMetrics(make_version_1(tmp_path)).text())
     assert found["tamis_memory_used_bytes"] == {(): 200_029_000.0}
     assert found["tamis_worker_memory_bytes"] == {(("worker", "1"),): 90e6, (("worker", "2"),): 60e6}
     missing = {
@@ -161,7 +161,7 @@ def test_a_database_of_the_first_version_shows_what_it_has(tmp_path: Path) -> No
 
 
 def test_a_whole_run_can_be_read(tmp_path: Path) -> None:
-    found = parse(Metrics(make_run(tmp_path, seconds=60, n_gpus=2)).text())
+    found = parse(RunMetrics(make_run(tmp_path, seconds=60, n_gpus=2)).text())
     assert found["tamis_up"] == {(): 1.0}
     assert [dict(labels)["stage"] for labels in found["tamis_stage_seconds_total"]] == list(STAGES)
     assert [dict(labels)["gpu"] for labels in found["tamis_gpu_busy_ratio"]] == ["0", "1"]
@@ -175,7 +175,7 @@ def test_a_whole_run_can_be_read(tmp_path: Path) -> None:
 def test_counters_do_not_go_back_while_the_run_goes_on(tmp_path: Path) -> None:
     db = small(tmp_path)
     db.flush()
-    metrics = Metrics(tmp_path)
+    metrics = RunMetrics(tmp_path)
     before = parse(metrics.text(now=200.0))
     for step in range(1, 4):
         more = {k: v + step * 10 if isinstance(v, int) else v for k, v in TOTALS.items()}
@@ -210,7 +210,7 @@ def test_alerts_that_the_database_forgets_stay_counted(tmp_path: Path) -> None:
         db.put("alerts", at=300.0 + i, rule="disk", level="warning", text="", data="{}")
     db.put("alerts", at=304.0, rule="disk", level="critical", text="", data="{}")
     db.flush()
-    metrics = Metrics(tmp_path)
+    metrics = RunMetrics(tmp_path)
     metrics.text()
     with sqlite3.connect(tmp_path / "run.sqlite", isolation_level=None) as other:
         other.execute("DELETE FROM alerts WHERE at < 304")
@@ -234,11 +234,11 @@ def test_names_that_users_chose_cannot_break_the_text(tmp_path: Path) -> None:
         )
         db.alert(name, name, name)
     db.close()
-    assert len(parse(Metrics(tmp_path).text())["tamis_stage_seconds_total"]) == 9
+    assert len(parse(RunMetrics(tmp_path).text())["tamis_stage_seconds_total"]) == 9
 
 
 def test_the_pass_of_a_deduplication_is_named(tmp_path: Path) -> None:
     small(tmp_path / "dedup" / "keys" / "_tamis").close()
-    found = parse(Metrics(tmp_path).text())
+    found = parse(RunMetrics(tmp_path).text())
     assert [dict(labels)["pass"] for labels in found["tamis_run_info"]] == ["reading documents, making keys"]
     assert found["tamis_memory_used_bytes"] == {(): 300.0}

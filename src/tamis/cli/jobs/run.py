@@ -97,13 +97,13 @@ def execute_pipeline(
     """
     from tamis.backends.alerting import OFF
     from tamis.backends.local import LocalExecutor
-    from tamis.backends.progress import Shown
+    from tamis.backends.progress import ProgressDisplay
     from tamis.cli.jobs.drops import drops_of_run
     from tamis.cli.jobs.summary import as_dict
     from tamis.forecast import ranges
 
     run_dir = run_dir_of(pipeline, settings)
-    shown, began_s = Shown(quiet), time.time()
+    shown, began_s = ProgressDisplay(quiet), time.time()
     watch = make_watch(alerts or AlertOptions(), settings, run_dir, pipeline.name, shown.note)
 
     def observe(state: dict[str, Any]) -> None:

@@ -26,7 +26,7 @@ from tamis.sizes import format_size, parse_fraction, parse_size
 
 if TYPE_CHECKING:
     from tamis.cli.plan.trial import Trial
-    from tamis.observe.profiling import Row
+    from tamis.observe.profiling import TrialRun
 
 _MIN_SAMPLE_BYTES = 64_000_000
 _MAX_SAMPLE_BYTES = 2_000_000_000
@@ -128,7 +128,7 @@ def configurations(budgets: str, blocksizes: str, repeat: int = 1) -> list[Confi
 
 def _try_all(
     request: Request, asked: list[Configuration], repeat: int, sample: str | None, limit_bytes: str | None, tell: Callable[[str], None]
-) -> tuple[list[Row], int]:  # fmt: skip
+) -> tuple[list[TrialRun], int]:  # fmt: skip
     """Return a row for every configuration, in order, and the decoded bytes of the sample.
 
     `tell` receives a line before each run.
@@ -178,12 +178,12 @@ def _try_all(
         return rows, n_bytes
 
 
-def _row(found: list[Trial], budget: int, block: str) -> Row:
-    from tamis.observe.profiling import Row
+def _row(found: list[Trial], budget: int, block: str) -> TrialRun:
+    from tamis.observe.profiling import TrialRun
 
     last = found[-1]
     if last.status != "ok":
-        return Row(budget, block, last.status, message=last.message)
+        return TrialRun(budget, block, last.status, message=last.message)
     middle = statistics.median_low([f.seconds for f in found])
     one = next(f for f in found if f.seconds == middle)
 
@@ -192,14 +192,14 @@ def _row(found: list[Trial], budget: int, block: str) -> Row:
         return max(sum(f.counters.get(name, 0) for name in names) for f in found)
 
     n_workers = one.prediction.get("conditions", {}).get("n_workers", 0)
-    return Row(
+    return TrialRun(
         budget, block, "ok", max(f.peak_bytes for f in found), round(middle, 3), round(one.read_bytes / 1e6 / one.work_s, 2),
         round(one.cpu_s, 3), n_workers, one.counters.get("committed", 0), most("splits"), most("recycled"),
         most("memory_failures", "kills", "crashes"), repeats=[round(f.seconds, 3) for f in found],
     )  # fmt: skip
 
 
-def _settings(best: Row) -> dict[str, str | None]:
+def _settings(best: TrialRun) -> dict[str, str | None]:
     """Return the settings to write into a recipe.
 
     None: leave the setting out, so that the measured peak decides.
@@ -216,7 +216,7 @@ def _check_plot(plot: Path) -> None:
         raise UsageError(f"--plot {plot}: there is no folder {plot.absolute().parent}")
 
 
-def _write_plot(plot: Path, rows: list[Row], name: str) -> None:
+def _write_plot(plot: Path, rows: list[TrialRun], name: str) -> None:
     from tamis.observe.profiling import page, svg
 
     text = (svg if plot.suffix.lower() == ".svg" else page)(rows, f"{name}: memory and speed")
@@ -227,7 +227,7 @@ def _write_plot(plot: Path, rows: list[Row], name: str) -> None:
 
 
 def _print(
-    rows: list[Row], best: Row | None, why: str, n_bytes: int, path: str, written: bool, plot: Path | None
+    rows: list[TrialRun], best: TrialRun | None, why: str, n_bytes: int, path: str, written: bool, plot: Path | None
 ) -> None:
     from tamis.observe.profiling import bars
 

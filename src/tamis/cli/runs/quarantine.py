@@ -23,7 +23,7 @@ from tamis.errors import RunConflict, UsageError
 from tamis.hints import command
 
 if TYPE_CHECKING:
-    from tamis.observe.quarantine import Entry
+    from tamis.observe.quarantine import QuarantineEntry
 
 _RAW_CHARS = 60
 _MARK = "retry.json"
@@ -67,7 +67,7 @@ def quarantine(
         raise Exit(1)
 
 
-def select(run_dir: Path, reason: str | None, problems: list[str]) -> Iterator[Entry]:
+def select(run_dir: Path, reason: str | None, problems: list[str]) -> Iterator[QuarantineEntry]:
     """Entries in the order of the input; all of them, or those whose reason or stage contains the text. `problems` gets what cannot be read."""
     from tamis.observe.quarantine import read_entries
 
@@ -84,7 +84,7 @@ def _tell(problems: list[str]) -> bool:
     return bool(problems)
 
 
-def _list(entries: Iterator[Entry], limit: int, as_json: bool, problems: list[str]) -> None:
+def _list(entries: Iterator[QuarantineEntry], limit: int, as_json: bool, problems: list[str]) -> None:
     from tamis.cli.terminal.show import clip, count, print_lines, print_table
 
     shown = itertools.islice(entries, limit)
@@ -191,7 +191,7 @@ def _retry(request: Request, output: Path, into: Path | None, reason: str | None
     return int(about["exit_code"]) or (1 if problems else 3 if n_still or n_left else 0)
 
 
-def collect(entries: Iterator[Entry], path: Path) -> tuple[int, int]:
+def collect(entries: Iterator[QuarantineEntry], path: Path) -> tuple[int, int]:
     """Write the records as JSONL. Returns how many, and how many entries have no record to take."""
     files.own_folder(path.parent, "remove it")
     n_collected = n_left = 0

@@ -64,9 +64,9 @@ def _look(folder: Path, scratch: str | None) -> tuple[Live, str]:
     """Return the current state of the run, and the current pass of a workflow, which others follow."""
     from tamis.files import is_held
     from tamis.observe.live import read_live
-    from tamis.observe.passes import find_place, looked_only
+    from tamis.observe.passes import find_shown_run, looked_only
 
-    place = find_place(folder, scratch)
+    place = find_shown_run(folder, scratch)
     live = read_live(place.run_dir)
     if looked_only(str(folder.parent)) is not None:
         return replace(live, status="finished", name=live.name or "deduplication"), ""

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tamis.errors import RecipeError, UsageError
-from tamis.observe.alerts.measures import MEASURES, Place
+from tamis.observe.alerts.measures import MEASURES, RunContext
 from tamis.observe.alerts.parse import Section
-from tamis.observe.alerts.rules import BUILT_IN_SINKS, DEFAULT_EVERY_S, Limit, Rule, default_rules
-from tamis.observe.alerts.sinks import CommandSink, Sink
+from tamis.observe.alerts.rules import BUILT_IN_SINKS, DEFAULT_EVERY_S, AlertLimit, AlertRule, default_rules
+from tamis.observe.alerts.sinks import AlertSink, CommandSink
 from tamis.observe.alerts.wording import UNITS
 from tamis.yaml_text import suggest
 
@@ -28,20 +28,22 @@ _NAMES = ("alerts.yaml", "alerts.yml", "alerts.toml")
 
 
 @dataclass(frozen=True)
-class Chosen:
-    rules: Sequence[Rule] = ()
-    sinks: Mapping[str, Sink] = field(default_factory=dict)
+class AlertSetup:
+    rules: Sequence[AlertRule] = ()
+    sinks: Mapping[str, AlertSink] = field(default_factory=dict)
     every_s: float = DEFAULT_EVERY_S
     to: tuple[str, ...] = BUILT_IN_SINKS
 
 
-def choose(recipe: Section | None, own: Section | None, place: Place, allow_recipe_sinks: bool = False) -> Chosen:
+def choose(
+    recipe: Section | None, own: Section | None, place: RunContext, allow_recipe_sinks: bool = False
+) -> AlertSetup:
     """Raises where the parts do not fit together."""
     if recipe is not None:
         _check_trust(recipe, own, allow_recipe_sinks)
     sections = [section for section in (recipe, own) if section is not None]
     rules = {rule.name: rule for rule in default_rules(place)}
-    sinks: dict[str, Sink] = {}
+    sinks: dict[str, AlertSink] = {}
     given: dict[str, Any] = {}
     for section in sections:
         for name, values in section.rules.items():
@@ -54,7 +56,7 @@ def choose(recipe: Section | None, own: Section | None, place: Place, allow_reci
         for name, keys in ((name, keys) for keys, names in wanted for name in names):
             if name not in known:
                 raise section.fail(f"to: there is no sink {name!r}{suggest(name, known)}", *keys)
-    return Chosen(list(rules.values()), sinks, **given)
+    return AlertSetup(list(rules.values()), sinks, **given)
 
 
 def _check_trust(recipe: Section, own: Section | None, allowed: bool) -> None:
@@ -72,7 +74,7 @@ def _check_trust(recipe: Section, own: Section | None, allowed: bool) -> None:
             raise recipe.fail(f"your own alerts file has a sink {name!r} too; give it another name", "sinks", name)
 
 
-def _changed(rule: Rule | None, name: str, said: Mapping[str, Any], section: Section) -> Rule:
+def _changed(rule: AlertRule | None, name: str, said: Mapping[str, Any], section: Section) -> AlertRule:
     """Return a rule with the changes that a file specifies; a new rule if there is none of that name."""
 
     def fail(message: str) -> RecipeError:
@@ -87,7 +89,7 @@ def _changed(rule: Rule | None, name: str, said: Mapping[str, Any], section: Sec
             raise fail(f"{name!r} is a new rule and must say what it measures{known}")
         if not sides:
             raise fail("a new rule needs a limit: above: or below:")
-        rule = Rule(name, measure, ())
+        rule = AlertRule(name, measure, ())
     elif measure != rule.measure:
         raise fail(f"the rule {name!r} is about {rule.measure}; to watch {measure}, give the rule another name")
     if len(sides) > 1:
@@ -98,7 +100,7 @@ def _changed(rule: Rule | None, name: str, said: Mapping[str, Any], section: Sec
     return replace(rule, **values)
 
 
-def _with_unit(limit: Limit, name: str, side: str, fail: Callable[[str], RecipeError]) -> Limit:
+def _with_unit(limit: AlertLimit, name: str, side: str, fail: Callable[[str], RecipeError]) -> AlertLimit:
     measure = MEASURES[name]
     if limit.unit == "":
         sized = measure.unit == "share" and limit.amount > 1

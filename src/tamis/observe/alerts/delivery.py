@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tamis.observe.alerts.sinks import Sink, SinkError
+from tamis.observe.alerts.sinks import AlertSink, SinkError
 
 MAX_WAITING = 100
 MAX_PER_MINUTE = 60  # and sink: whoever wrote the rules, nobody's phone rings all day
@@ -38,7 +38,7 @@ class Delivery:
 
     def __init__(
         self,
-        sinks: Sequence[Sink],
+        sinks: Sequence[AlertSink],
         complain: Callable[[str], None],
         max_waiting: int = MAX_WAITING,
         max_per_minute: int = MAX_PER_MINUTE,
@@ -92,7 +92,7 @@ class Delivery:
         """Alerts that did not arrive, by sink; only sinks that have any."""
         return {name: n for name, n in self.n_failed.items() if n}
 
-    def _plan(self, sink: Sink, alert: Mapping[str, Any], n_before: int, why: str = "") -> None:
+    def _plan(self, sink: AlertSink, alert: Mapping[str, Any], n_before: int, why: str = "") -> None:
         """Schedule the next try: now, or after a backoff if there were earlier ones.
 
         `n_before`: the number of earlier tries. `why`: the reason why the last of them failed.
@@ -114,7 +114,7 @@ class Delivery:
             self._changed.wait(due_s)
             self._changed.clear()
 
-    def _try(self, sink: Sink, alert: Mapping[str, Any], n_before: int) -> None:
+    def _try(self, sink: AlertSink, alert: Mapping[str, Any], n_before: int) -> None:
         try:
             sink.deliver(alert)
             self.n_delivered[sink.name] += 1
@@ -128,7 +128,7 @@ class Delivery:
             self._failed(sink, f"{type(exc).__name__}: {exc}")
         self._say()
 
-    def _failed(self, sink: Sink, why: str) -> None:
+    def _failed(self, sink: AlertSink, why: str) -> None:
         with self._counting:
             self.n_failed[sink.name] += 1
             if self.n_failed[sink.name] == 1:

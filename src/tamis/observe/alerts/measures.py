@@ -28,7 +28,7 @@ MIN_DOCUMENTS = 1000  # fewer say nothing about how many are dropped
 
 
 @dataclass(frozen=True)
-class Reading:
+class MeasureReading:
     """`value` is compared with limits of the measure's unit, `n_bytes` with limits that are sizes.
 
     None: nobody knows.
@@ -65,10 +65,10 @@ class Measure:
         """Whether the fact is a size: limits may be sizes too."""
         return self.fact.endswith("_bytes")
 
-    def readings(self, seen: Seen) -> list[Reading]:
+    def readings(self, seen: Seen) -> list[MeasureReading]:
         return [reading for subject in seen[self.of][:MAX_SUBJECTS] for reading in self._of(*subject)]
 
-    def _of(self, subject: str, facts: dict[str, Any]) -> Iterator[Reading]:
+    def _of(self, subject: str, facts: dict[str, Any]) -> Iterator[MeasureReading]:
         n, whole = facts.get(self.fact), facts.get(self.whole)
         value, text = n, self.text
         if self.whole:
@@ -77,15 +77,15 @@ class Measure:
             text = text if whole is not None else self.text_without
         if n is not None and text:
             told = text.format_map({**facts, "subject": subject, "value": value, "n": n, "whole": whole})
-            yield Reading(value, told, subject, n if self.sized else None, whole, facts.get("worker"))
+            yield MeasureReading(value, told, subject, n if self.sized else None, whole, facts.get("worker"))
 
-    def advice_at(self, place: Place) -> str:
+    def advice_at(self, place: RunContext) -> str:
         limit = f"{Amount(place.quarantine_limit):share}"
         return self.advice.replace("{output}", quoted(place.output)).replace("{quarantine_limit}", limit)
 
 
 @dataclass
-class Place:
+class RunContext:
     """What advice refers to. Limits of the quarantine are those of the run."""
 
     output: str = "OUT"
@@ -139,10 +139,10 @@ class Speed:
         return {"speed": self.now, "usual": usual, "speeds": speeds} if usual > 0 else {}
 
 
-class Meter:
+class RunMeter:
     """Looks at samples; remembers what speeds and busy shares were before."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: RunContext) -> None:
         self._few_records = place.quarantine_floor / 2
         self._run_speed = Speed()
         self._speeds: dict[str, Speed] = {}

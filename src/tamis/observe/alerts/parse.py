@@ -26,8 +26,8 @@ from urllib.parse import urlsplit
 
 from tamis.errors import RecipeError, UsageError
 from tamis.observe.alerts.measures import MEASURES
-from tamis.observe.alerts.rules import BUILT_IN_SINKS, LEVELS, REMEDIES, Limit
-from tamis.observe.alerts.sinks import CommandSink, Sink, WebhookSink
+from tamis.observe.alerts.rules import BUILT_IN_SINKS, LEVELS, REMEDIES, AlertLimit
+from tamis.observe.alerts.sinks import AlertSink, CommandSink, WebhookSink
 from tamis.observe.alerts.wording import parse_time
 from tamis.sizes import parse_size
 from tamis.yaml_text import Located, Node, References, parse, read_text, suggest
@@ -55,7 +55,7 @@ class Section:
     every_s: float | None = None
     to: tuple[str, ...] | None = None
     rules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    sinks: Mapping[str, Sink] = field(default_factory=dict)
+    sinks: Mapping[str, AlertSink] = field(default_factory=dict)
 
     def fail(self, message: str, *keys: str) -> RecipeError:
         """Return an error about the value under these keys."""
@@ -156,15 +156,15 @@ def _time(value: Any) -> float:
     return parse_time(value, "time")
 
 
-def _limit(value: Any) -> Limit:
+def _limit(value: Any) -> AlertLimit:
     """`unit` "" is a bare number, whose meaning is the measure's."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 2**63:
-        return Limit(float(value), "")
+        return AlertLimit(float(value), "")
     if isinstance(value, str) and (share := _SHARE.fullmatch(value)):
-        return Limit(float(share[1]) / 100, "share")
+        return AlertLimit(float(share[1]) / 100, "share")
     for read, unit in ((parse_time, "seconds"), (parse_size, "bytes")) if isinstance(value, str) else ():
         with contextlib.suppress(UsageError):
-            return Limit(float(read(value, "limit")), unit)
+            return AlertLimit(float(read(value, "limit")), unit)
     raise UsageError(f"expected a limit such as 85%, 1GB, 5min or a number, got {value!r:.80}")
 
 
@@ -254,7 +254,7 @@ def _rule(at: Located, name: str) -> dict[str, Any]:
     raise at.fail(f"expected off, on, or a mapping of {', '.join(_RULE)}; got {value!r:.80}")
 
 
-def _sink(at: Located, name: str) -> Sink:
+def _sink(at: Located, name: str) -> AlertSink:
     if name in BUILT_IN_SINKS:
         raise at.fail(f"{name!r} is built in; choose another name, built in are: {', '.join(BUILT_IN_SINKS)}")
     kinds = [kind for kind in _SINKS if kind in at.fields()]
@@ -310,7 +310,7 @@ _RULE: Table = {
     "on": ("on", _checked("true or false", lambda v: isinstance(v, bool))),
 }
 RULE_KEYS = tuple(_RULE)
-_SINKS: Mapping[str, tuple[Callable[..., Sink], Table]] = {
+_SINKS: Mapping[str, tuple[Callable[..., AlertSink], Table]] = {
     "command": (CommandSink, {"command": ("command", _command), "timeout": ("timeout_s", _timeout)}),
     "webhook": (
         WebhookSink,

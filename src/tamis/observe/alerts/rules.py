@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tamis.observe.alerts.measures import MAX_SUBJECTS, MEASURES, Meter, Place, Reading, Sample
+from tamis.observe.alerts.measures import MAX_SUBJECTS, MEASURES, MeasureReading, RunContext, RunMeter, Sample
 from tamis.observe.alerts.wording import Amount
 
 WARNING, CRITICAL, RESOLVED = "warning", "critical", "resolved"
@@ -32,7 +32,7 @@ DEFAULT_EVERY_S = 600.0
 
 
 @dataclass(frozen=True)
-class Limit:
+class AlertLimit:
     """In the measure's unit, or (`unit` "bytes" where the measure's is not) a size."""
 
     amount: float
@@ -40,7 +40,7 @@ class Limit:
 
 
 @dataclass(frozen=True)
-class Rule:
+class AlertRule:
     """Beyond any one of `limits` for `for_s` seconds.
 
     `low`: below them, not above. `remedies` may carry a time: pause:30.
@@ -48,7 +48,7 @@ class Rule:
 
     name: str
     measure: str
-    limits: tuple[Limit, ...]
+    limits: tuple[AlertLimit, ...]
     low: bool = False
     for_s: float = 0.0
     level: str = WARNING
@@ -59,7 +59,7 @@ class Rule:
     only: str = ""  # one stage, or one GPU
     on: bool = True
 
-    def exceeded(self, reading: Reading | None, margin: float = 0.0) -> Limit | None:
+    def exceeded(self, reading: MeasureReading | None, margin: float = 0.0) -> AlertLimit | None:
         """Return the first limit that the reading exceeds; with a margin, the first that it is not clear of."""
         if reading is None:
             return None
@@ -75,23 +75,25 @@ class Rule:
         return not self.only or subject in (self.only, f"stage {self.only}", f"GPU {self.only}")
 
 
-def default_rules(place: Place) -> list[Rule]:
+def default_rules(place: RunContext) -> list[AlertRule]:
     """Return the rules that are enabled by default."""
     share = "share"
     return [
-        Rule("memory", "memory", (Limit(0.85, share),), for_s=30.0),
-        Rule("throughput", "throughput", (Limit(0.5, share),), low=True, for_s=30.0),
-        Rule("quarantine", "quarantine", (Limit(place.quarantine_limit / 2, share),), for_s=10.0),
-        Rule("disk", "disk", (Limit(0.05, share), Limit(1e9, "bytes")), low=True, for_s=5.0, level=CRITICAL),
-        Rule("gpu", "gpu", (Limit(0.8, share),), low=True, for_s=60.0),
-        Rule("leak", "leak", (Limit(0.0, "bytes"),)),
-        Rule("handles", "handles", (Limit(0.0, "number"),)),
-        Rule("progress", "progress", (Limit(300.0, "seconds"),)),
+        AlertRule("memory", "memory", (AlertLimit(0.85, share),), for_s=30.0),
+        AlertRule("throughput", "throughput", (AlertLimit(0.5, share),), low=True, for_s=30.0),
+        AlertRule("quarantine", "quarantine", (AlertLimit(place.quarantine_limit / 2, share),), for_s=10.0),
+        AlertRule(
+            "disk", "disk", (AlertLimit(0.05, share), AlertLimit(1e9, "bytes")), low=True, for_s=5.0, level=CRITICAL
+        ),
+        AlertRule("gpu", "gpu", (AlertLimit(0.8, share),), low=True, for_s=60.0),
+        AlertRule("leak", "leak", (AlertLimit(0.0, "bytes"),)),
+        AlertRule("handles", "handles", (AlertLimit(0.0, "number"),)),
+        AlertRule("progress", "progress", (AlertLimit(300.0, "seconds"),)),
     ]
 
 
 @dataclass(frozen=True)
-class Alert(Reading):
+class Alert(MeasureReading):
     """What is told about a reading; `text` is the whole sentence, `value` in the unit of the limit."""
 
     rule: str = ""
@@ -119,7 +121,7 @@ class _State:
     since_s: float = 0.0  # beyond the limit without a break, where `beyond`
     beyond: bool = False
     firing: bool = False
-    limit: Limit | None = None  # that was told since it fires
+    limit: AlertLimit | None = None  # that was told since it fires
     told_s: float = float("-inf")
     calm_s: float | None = None
     n_untold: int = 0
@@ -129,13 +131,13 @@ class _State:
 class Rulebook:
     """Judges samples by rules. `every_s` and `sinks` are for rules that do not say themselves."""
 
-    rules: Sequence[Rule]
-    place: Place = field(default_factory=Place)
+    rules: Sequence[AlertRule]
+    place: RunContext = field(default_factory=RunContext)
     every_s: float = DEFAULT_EVERY_S
     sinks: tuple[str, ...] = BUILT_IN_SINKS
 
     def __post_init__(self) -> None:
-        self._meter = Meter(self.place)
+        self._meter = RunMeter(self.place)
         self._states: dict[str, dict[str, _State]] = defaultdict(dict)  # by rule and subject
 
     def judge(self, sample: Sample, now_s: float, at: float = 0.0) -> list[Alert]:
@@ -154,7 +156,7 @@ class Rulebook:
                         alerts.append(self._alert(rule, state, level, reading, subject, now_s, at))
         return alerts
 
-    def _step(self, rule: Rule, state: _State, reading: Reading | None, now_s: float) -> str:
+    def _step(self, rule: AlertRule, state: _State, reading: MeasureReading | None, now_s: float) -> str:
         """Return the level at which an alert is due now; "" for none."""
         limit = rule.exceeded(reading)
         if limit is not None:
@@ -182,12 +184,19 @@ class Rulebook:
         return ""
 
     def _alert(
-        self, rule: Rule, state: _State, level: str, reading: Reading | None, subject: str, now_s: float, at: float
+        self,
+        rule: AlertRule,
+        state: _State,
+        level: str,
+        reading: MeasureReading | None,
+        subject: str,
+        now_s: float,
+        at: float,
     ) -> Alert:
         measure, limit, lasted_s = MEASURES[rule.measure], state.limit, Amount(now_s - state.since_s)
         assert limit is not None
         over = f"{rule.name}{f' of {subject}' if subject else ''} is over"
-        reading = reading or Reading(0.0, over, subject)
+        reading = reading or MeasureReading(0.0, over, subject)
         share = reading.value if measure.unit == "share" else None
         made = Alert(
             value=reading.value if limit.unit == measure.unit else reading.n_bytes,

@@ -35,7 +35,7 @@ class SinkError(Exception):
         self.again = again
 
 
-class Sink(Protocol):
+class AlertSink(Protocol):
     """Where alerts go."""
 
     name: str
@@ -58,7 +58,7 @@ class Sink(Protocol):
 
 
 @dataclass
-class LogSink(Sink):
+class LogSink(AlertSink):
     """A line per alert in the run directory."""
 
     path: str
@@ -77,7 +77,7 @@ class LogSink(Sink):
 
 
 @dataclass
-class TerminalSink(Sink):
+class TerminalSink(AlertSink):
     show: Callable[[str], None]
     name: str = "terminal"
 
@@ -87,7 +87,7 @@ class TerminalSink(Sink):
 
 
 @dataclass
-class CommandSink(Sink):
+class CommandSink(AlertSink):
     """A program with the alert as JSON on its standard input.
 
     No shell; ended with all its children after `timeout_s`.
@@ -133,7 +133,7 @@ class CommandSink(Sink):
 
 
 @dataclass
-class WebhookSink(Sink):
+class WebhookSink(AlertSink):
     """A JSON POST. Network errors, 429 and 5xx are tried again; redirects are refused: they may lead anywhere."""
 
     name: str

@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tamis.observe.alerts.choose import OFF, Chosen, choose, find_file
+from tamis.observe.alerts.choose import OFF, AlertSetup, choose, find_file
 from tamis.observe.alerts.delivery import Delivery
-from tamis.observe.alerts.measures import Place, numbers
+from tamis.observe.alerts.measures import RunContext, numbers
 from tamis.observe.alerts.parse import Section, read_file, read_mapping
 from tamis.observe.alerts.rules import RESOLVED, Alert, Rulebook
 from tamis.observe.alerts.sinks import LOG_NAME, LogSink, TerminalSink
@@ -31,8 +31,8 @@ class Watch:
 
     def __init__(
         self,
-        chosen: Chosen,
-        place: Place,
+        chosen: AlertSetup,
+        place: RunContext,
         run_dir: str,
         show: Callable[[str], None],
         name: str = "",
@@ -138,5 +138,5 @@ def open_watch(
         if file == OFF:
             return None
         own = read_file(file, os.environ) if file is not None else None
-    place = Place(os.path.dirname(run_dir), *limits)
+    place = RunContext(os.path.dirname(run_dir), *limits)
     return Watch(choose(recipe, own, place, allow_recipe_sinks), place, run_dir, show, name)

@@ -12,7 +12,7 @@ _ROW = 34
 
 
 @dataclass(frozen=True)
-class Step:
+class FunnelStep:
     """One bar. `kind`: in, kept, dropped, duplicates, quarantined or aside (a class of style.CSS)."""
 
     name: str
@@ -21,7 +21,7 @@ class Step:
     detail: str = ""
 
 
-def funnel_chart(steps: Sequence[Step]) -> str:
+def funnel_chart(steps: Sequence[FunnelStep]) -> str:
     """Steps in the order of the pipeline.
 
     The first is the whole; dropped ones hang where it had shrunk to when they came.
@@ -56,7 +56,7 @@ def funnel_chart(steps: Sequence[Step]) -> str:
     return f"<figure>{svg}{''.join(rows)}</svg></figure>"
 
 
-def _joined(steps: Sequence[Step]) -> list[Step]:
+def _joined(steps: Sequence[FunnelStep]) -> list[FunnelStep]:
     """At most MAX_ROWS: the smallest of those that dropped something are taken together, at the place of the last of
     them.
     """
@@ -66,7 +66,7 @@ def _joined(steps: Sequence[Step]) -> list[Step]:
     small = set(some[: len(steps) - MAX_ROWS + 1])
     if not small:
         return list(steps[:MAX_ROWS])
-    rest = Step(f"{len(small)} more rules", sum(number(steps[i].n) for i in small))
+    rest = FunnelStep(f"{len(small)} more rules", sum(number(steps[i].n) for i in small))
     found = []
     for i, step in enumerate(steps):
         if i not in small:

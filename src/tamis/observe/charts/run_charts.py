@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tamis.observe.charts.funnel import Step, funnel_chart
+from tamis.observe.charts.funnel import FunnelStep, funnel_chart
 from tamis.observe.charts.histogram import Bars, histogram_chart
 from tamis.observe.charts.lines import MAX_LINES, Line, lines_chart, rates
 from tamis.observe.charts.memory import memory_chart
@@ -97,25 +97,27 @@ def funnel_of(run: Snapshot) -> str:
     ledger = run.manifest.get("ledger")
     counts = _counts(ledger) if isinstance(ledger, dict) else {}
     n_in = counts.get("records", last.documents)
-    steps = [Step("records of the input", n_in, "in")]
-    steps.append(Step("quarantined", counts.get("quarantined", last.quarantined), "quarantined"))
+    steps = [FunnelStep("records of the input", n_in, "in")]
+    steps.append(FunnelStep("quarantined", counts.get("quarantined", last.quarantined), "quarantined"))
     if counts.get("not_sampled"):
-        steps.append(Step("not in this sample", counts["not_sampled"], "aside"))
+        steps.append(FunnelStep("not in this sample", counts["not_sampled"], "aside"))
     order = {p.stage: p.position for p in run.stages}
     if run.drops:
         drops = sorted(run.drops, key=lambda d: (order.get(d.stage, 1 << 30), -d.documents))
         steps += [
-            Step(d.reason, d.documents, "duplicates" if _removes_duplicates(d.stage) else "dropped", f"stage {d.stage}")
+            FunnelStep(
+                d.reason, d.documents, "duplicates" if _removes_duplicates(d.stage) else "dropped", f"stage {d.stage}"
+            )
             for d in drops
             if d.documents
         ]
     else:
         steps += [
-            Step(p.stage, p.n_dropped, "duplicates" if _removes_duplicates(p.stage) else "dropped")
+            FunnelStep(p.stage, p.n_dropped, "duplicates" if _removes_duplicates(p.stage) else "dropped")
             for p in run.stages
             if p.n_dropped
         ]
-    steps.append(Step("kept", counts.get("written", last.written), "kept"))
+    steps.append(FunnelStep("kept", counts.get("written", last.written), "kept"))
     return funnel_chart([s for s in steps if s.n or s.kind in ("in", "kept")])
 
 

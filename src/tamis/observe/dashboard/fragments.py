@@ -9,7 +9,7 @@ from tamis.observe.charts import run_charts
 from tamis.observe.charts.svg import count_text, number, seconds_text, text
 from tamis.observe.charts.tables import alerts_table, bar, cards, events_table, nodes_table, settings_table, table
 from tamis.observe.gpu_figures import gpu_cards
-from tamis.observe.passes import Place
+from tamis.observe.passes import ShownRun
 from tamis.observe.points import LEVELS, AlertPoint
 from tamis.observe.snapshot import Snapshot
 from tamis.sizes import format_size
@@ -17,7 +17,7 @@ from tamis.sizes import format_size
 _N_ROWS = 100
 
 
-def fragments(run: Snapshot, place: Place) -> dict[str, str]:
+def fragments(run: Snapshot, place: ShownRun) -> dict[str, str]:
     """Return the fragments of the dashboard by section; the section of an empty text is hidden."""
     return {
         "head": _head(run, place),
@@ -43,7 +43,7 @@ def fragments(run: Snapshot, place: Place) -> dict[str, str]:
     }
 
 
-def _head(run: Snapshot, place: Place) -> str:
+def _head(run: Snapshot, place: ShownRun) -> str:
     status = run.status if not run.exit_code else f"{run.status}, exit code {run.exit_code}"
     kind = "good" if run.live or run.good else "bad" if run.status != "starting" else "dim"
     title = run.name or run.run_dir.absolute().parent.name

@@ -29,7 +29,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from tamis.observe.charts.style import CSS
 from tamis.observe.dashboard.watching import Watcher
-from tamis.observe.serving import Guard
+from tamis.observe.serving import AccessGuard
 from tamis.terminal import printable
 
 MAX_CONNECTIONS = 32
@@ -134,7 +134,7 @@ class Server(socketserver.ThreadingTCPServer):
         self.socket = listening
         self.server_address = listening.getsockname()
         self.watcher, self.parent = watcher, parent
-        self.guard = Guard(host, int(self.server_address[1]), token)
+        self.guard = AccessGuard(host, int(self.server_address[1]), token)
         self.files = _files()
         self._asked_s = 0.0
         self._ending_s = 0.0

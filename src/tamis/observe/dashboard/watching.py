@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tamis.observe.dashboard.fragments import fragments
-from tamis.observe.passes import Place, find_place
-from tamis.observe.snapshot import STALE_S, Wanted, read_snapshot
+from tamis.observe.passes import ShownRun, find_shown_run
+from tamis.observe.snapshot import STALE_S, SnapshotLimits, read_snapshot
 
 INTERVAL_S = 0.9
 SHARE = 0.004  # of the cores of this machine
@@ -26,7 +26,7 @@ _FILES = ("run.sqlite", "manifest.json", "settings.json", "prediction.json")
 
 
 @dataclass
-class _Kept:
+class _CachedFragments:
     """Of one range: the fragments, the number of the look in which each changed last, and what the files looked like."""
 
     html: dict[str, str] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class _Kept:
 class Watcher:
     def __init__(self, run_dir: Path, scratch: str | None = None) -> None:
         self.run_dir, self.scratch = run_dir, scratch
-        self._kept = {name: _Kept() for name in RANGES}
+        self._kept = {name: _CachedFragments() for name in RANGES}
         self._look = 0
         self._boot = os.urandom(6).hex()  # a page from before a restart is sent everything anew
         self._lock = threading.Lock()
@@ -54,14 +54,14 @@ class Watcher:
             found = {k: kept.html[k] for k, at in kept.changed.items() if at > since}
             return {"version": f"{self._boot}.{self._look}", "fragments": found}
 
-    def _refresh(self, name: str, kept: _Kept, now_s: float) -> None:
+    def _refresh(self, name: str, kept: _CachedFragments, now_s: float) -> None:
         if now_s < kept.not_before_s:
             return
         began_s, is_first = time.thread_time(), not kept.html
-        place = find_place(self.run_dir, self.scratch)
+        place = find_shown_run(self.run_dir, self.scratch)
         signature = _signature(place)
         if signature != kept.signature or not kept.html:
-            made = fragments(read_snapshot(place.run_dir, Wanted(recent_s=RANGES[name])), place)
+            made = fragments(read_snapshot(place.run_dir, SnapshotLimits(recent_s=RANGES[name])), place)
             self._look += 1
             for key, html in made.items():
                 if kept.html.get(key) != html:
@@ -73,7 +73,7 @@ class Watcher:
         kept.not_before_s = now_s + max(INTERVAL_S, wait_s)
 
 
-def _signature(place: Place) -> tuple[Any, ...]:
+def _signature(place: ShownRun) -> tuple[Any, ...]:
     """Return a signature of the run that changes whenever the page must change.
 
     It includes whether the run is silent, as that changes by itself.

@@ -59,7 +59,7 @@ class _Connection:
         return True
 
 
-class Endpoint:
+class MetricsEndpoint:
     """`make` gives the text to be served. UsageError where the address cannot be used."""
 
     def __init__(self, make: Callable[[], str], host: str = "127.0.0.1", port: int = 0) -> None:
@@ -84,7 +84,7 @@ class Endpoint:
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{socket.gethostname() if host in ('0.0.0.0', '[::]') else host}:{self.port}{PATH}"
 
-    def start(self) -> Endpoint:
+    def start(self) -> MetricsEndpoint:
         """Serve from a thread that ends with the process."""
         self._thread = threading.Thread(target=self.serve, name="tamis-metrics", daemon=True)
         self._thread.start()

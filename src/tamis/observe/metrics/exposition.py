@@ -18,7 +18,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 @dataclass
-class Family:
+class MetricFamily:
     """All samples of one name: a counter if it ends in _total, else a gauge."""
 
     name: str
@@ -32,7 +32,7 @@ class Family:
     def kind(self) -> str:
         return "counter" if self.name.endswith("_total") else "gauge"
 
-    def add(self, value: float | None, labels: Mapping[str, str] | None = None) -> Family:
+    def add(self, value: float | None, labels: Mapping[str, str] | None = None) -> MetricFamily:
         """Add a sample, leaving out an unknown value.
 
         Of samples with the same labels (a name that was cut) the last one counts.
@@ -42,7 +42,7 @@ class Family:
         return self
 
 
-def render(families: Iterable[Family]) -> str:
+def render(families: Iterable[MetricFamily]) -> str:
     lines = []
     for family in families:
         if not family.samples:

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tamis.observe.metrics.exposition import Family, render
-from tamis.observe.passes import find_place
+from tamis.observe.metrics.exposition import MetricFamily, render
+from tamis.observe.passes import find_shown_run
 from tamis.observe.points import AlertPoint, Cell, Total
 from tamis.observe.series import Series, SeriesError, open_series
 
@@ -22,7 +22,7 @@ STALE_S = 15.0  # a run samples every second; after this long without one it is 
 _MAX_ALERTS = 5000
 
 
-class Metrics:
+class RunMetrics:
     """One run, looked at again and again. Remembers the alerts it has counted, which the database forgets in time."""
 
     def __init__(self, run_dir: Path, scratch: str | None = None) -> None:
@@ -32,7 +32,7 @@ class Metrics:
     def text(self, now: float | None = None) -> str:
         """Return everything that is known now, in the text format of Prometheus."""
         at = time.time() if now is None else now
-        place = find_place(self.run_dir, self.scratch)
+        place = find_shown_run(self.run_dir, self.scratch)
         finished = (place.run_dir / "manifest.json").exists()
         try:
             with open_series(place.run_dir) as series:
@@ -43,9 +43,9 @@ class Metrics:
             return render([*_state(False, finished, readable=False)])
         running = last is not None and not finished and at - last.at < STALE_S
         labels = {k: str(about.get(k, "")) for k in ("run_id", "name")} | {"pass": place.doing}
-        info = Family("tamis_run_info", "Always 1. The run, and the pass of a deduplication.").add(1, labels)
+        info = MetricFamily("tamis_run_info", "Always 1. The run, and the pass of a deduplication.").add(1, labels)
         began_at = about.get("began_at")
-        start = Family("tamis_run_start_time_seconds", "When the last attempt began, in Unix time.")
+        start = MetricFamily("tamis_run_start_time_seconds", "When the last attempt began, in Unix time.")
         start.add(began_at if isinstance(began_at, (int, float)) and not isinstance(began_at, bool) else None)
         families = [*_state(running, finished, readable=True), info, start]
         if last is not None:
@@ -56,10 +56,10 @@ class Metrics:
         return render([*families, *self._alerts.families()])
 
 
-def _state(running: bool, finished: bool, readable: bool) -> Iterable[Family]:
-    yield Family("tamis_up", "1 while the run works, 0 before, after, or when it was killed.").add(int(running))
-    yield Family("tamis_finished", "1 once the run has finished.").add(int(finished))
-    yield Family("tamis_readable", "0 if the run database is damaged.").add(int(readable))
+def _state(running: bool, finished: bool, readable: bool) -> Iterable[MetricFamily]:
+    yield MetricFamily("tamis_up", "1 while the run works, 0 before, after, or when it was killed.").add(int(running))
+    yield MetricFamily("tamis_finished", "1 once the run has finished.").add(int(finished))
+    yield MetricFamily("tamis_readable", "0 if the run database is damaged.").add(int(readable))
 
 
 # Families: name, what it is, a label, and column by value of that label ("": the family has none).
@@ -166,17 +166,17 @@ _GPUS: Table = (
 )
 
 
-def _families(table: Table, rows: Sequence[tuple[Mapping[str, str], Mapping[str, Any]]]) -> Iterable[Family]:
+def _families(table: Table, rows: Sequence[tuple[Mapping[str, str], Mapping[str, Any]]]) -> Iterable[MetricFamily]:
     """`rows`: labels and values of each stage, each GPU, or of the whole run."""
     for name, help_, label, columns in table:
-        family = Family(name, help_)
+        family = MetricFamily(name, help_)
         for labels, values in rows:
             for value, column in columns.items():
                 family.add(values[column], {**labels, label: value} if label else labels)
         yield family
 
 
-def _totals(last: Total) -> Iterable[Family]:
+def _totals(last: Total) -> Iterable[MetricFamily]:
     values: dict[str, Any] = {k: v or None if k in _NOT_ZERO else v for k, v in vars(last).items()}
     values["dropped"] = max(0, last.dropped - last.duplicates)
     if not last.cgroup_limit_bytes:
@@ -186,7 +186,7 @@ def _totals(last: Total) -> Iterable[Family]:
     return _families(tuple((*row[:3], row[3] or workers) for row in _TOTALS), [({}, values)])
 
 
-def _partitions(cells: Sequence[Cell]) -> Iterable[Family]:
+def _partitions(cells: Sequence[Cell]) -> Iterable[MetricFamily]:
     most = Counter(f"n_{max(_STATES, key=lambda state: getattr(cell, state))}" for cell in cells)
     sums = {name: sum(getattr(cell, name) for cell in cells) for name in (*_STATES, "split")}
     counts = {f"n_{state}": most[f"n_{state}"] for state in _STATES}
@@ -222,9 +222,9 @@ class _Alerts:
             self._active[alert.rule] = alert.level
             self._counts[key] = self._counts.get(key, 0) + 1
 
-    def families(self) -> Iterable[Family]:
-        total = Family("tamis_alerts_total", "Alerts that were raised.")
-        active = Family("tamis_alert_active", "1 for each alert that was raised and is not resolved.")
+    def families(self) -> Iterable[MetricFamily]:
+        total = MetricFamily("tamis_alerts_total", "Alerts that were raised.")
+        active = MetricFamily("tamis_alert_active", "1 for each alert that was raised and is not resolved.")
         for (rule, level), n in self._counts.items():
             total.add(n, {"rule": rule, "level": level})
         for rule, level in self._active.items():

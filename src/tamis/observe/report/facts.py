@@ -8,8 +8,8 @@ from pathlib import Path
 from tamis.engine.ledger import Ledger
 from tamis.errors import UsageError
 from tamis.observe.drops import Drop, drops_of
-from tamis.observe.quarantine import Entry, read_entries
-from tamis.observe.snapshot import Snapshot, Wanted, read_snapshot
+from tamis.observe.quarantine import QuarantineEntry, read_entries
+from tamis.observe.snapshot import Snapshot, SnapshotLimits, read_snapshot
 from tamis.observe.thumbnails.sheet import thumbnail_grids
 from tamis.observe.verdicts import input_paths
 
@@ -36,7 +36,7 @@ class Facts:
     run: Snapshot
     ledger: Ledger | None = None
     drops: list[Drop] = field(default_factory=list)
-    reasons: dict[tuple[str, str], list[Entry]] = field(default_factory=dict)
+    reasons: dict[tuple[str, str], list[QuarantineEntry]] = field(default_factory=dict)
     n_by_reason: dict[tuple[str, str], int] = field(default_factory=dict)
     n_entries: int = 0
     problems: list[str] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Facts:
 
 
 def gather(folder: Path) -> Facts:
-    facts = Facts(folder, read_snapshot(folder, Wanted(n_points=400, n_moments=150, n_events=150)))
+    facts = Facts(folder, read_snapshot(folder, SnapshotLimits(n_points=400, n_moments=150, n_events=150)))
     facts.problems = facts.run.problems
     facts.charts = thumbnail_grids(folder)
     if "ledger" in facts.run.manifest:

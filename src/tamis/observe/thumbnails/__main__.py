@@ -17,7 +17,7 @@ from typing import Any
 
 from tamis._lazy import np
 from tamis.errors import TamisError
-from tamis.observe.thumbnails.choose import Chosen, choose
+from tamis.observe.thumbnails.choose import ChosenImage, choose
 from tamis.observe.thumbnails.clips import clip_sheets, is_about_videos
 
 SIDE = 112
@@ -44,7 +44,7 @@ def main() -> int:
     return 0
 
 
-def _made(chosen: Chosen) -> dict[str, Any] | None:
+def _made(chosen: ChosenImage) -> dict[str, Any] | None:
     """Return an image in the form that the page needs; None if there is no such row."""
     row = _row(chosen.path, chosen.row)
     if row is None:

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenImage:
     """An image by its file and the number of its row there; `partner`: the one it was found to repeat."""
 
     path: str
@@ -48,7 +48,7 @@ class Sheet:
 
     stage: str = ""
     rule: str = ""
-    images: list[Chosen] = field(default_factory=list)
+    images: list[ChosenImage] = field(default_factory=list)
 
 
 def is_about_images(folder: Path, reader: str = _READER) -> bool:
@@ -103,11 +103,11 @@ def _in_bucket(url: str, suffix: str) -> list[str]:
     return sorted(bucket.url(key) for key in keys if key.endswith(suffix))
 
 
-def _kept(files: Sequence[str]) -> Iterator[Chosen]:
+def _kept(files: Sequence[str]) -> Iterator[ChosenImage]:
     tars = spread(files, _MAX_TARS)
     for path in tars:
         for row in range(-(-MAX_KEPT // max(1, len(tars)))):
-            yield Chosen(path, row)
+            yield ChosenImage(path, row)
 
 
 def first_rows(path: str | Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -137,14 +137,14 @@ def by_rule(found: Iterable[tuple[tuple[str, str], T]]) -> dict[tuple[str, str],
     return some
 
 
-def _dropped(folder: Path, paths: list[str]) -> Iterator[tuple[tuple[str, str], Chosen]]:
+def _dropped(folder: Path, paths: list[str]) -> Iterator[tuple[tuple[str, str], ChosenImage]]:
     for path in spread(sorted((folder / "verdicts").glob("*.parquet")), _MAX_TABLES):
         for row in first_rows(path, _COLUMNS):
             if len(row) < len(_COLUMNS):
                 break  # no table of verdicts
             file = row["file"]
             if isinstance(file, int) and 0 <= file < len(paths):
-                chosen = Chosen(paths[file], int(row["offset"]), str(row["id"] or ""), *_value(row["value"]))
+                chosen = ChosenImage(paths[file], int(row["offset"]), str(row["id"] or ""), *_value(row["value"]))
                 yield (str(row["stage"]), str(row["rule"])), chosen
 
 

@@ -16,7 +16,7 @@ _BUFFER_BYTES = 1 << 20
 _ROW_GROUP_BYTES = 4_000_000
 
 
-class Sink(Closing, ABC):
+class CorpusFile(Closing, ABC):
     """Counts documents and decoded bytes; subclasses write them."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Sink(Closing, ABC):
         """Whole and on the disk."""
 
 
-class JsonlSink(Sink):
+class JsonlCorpusFile(CorpusFile):
     def __init__(self, path: Path) -> None:
         super().__init__()
         self._out = StreamWriter(path, codec_of(path))
@@ -56,7 +56,7 @@ class JsonlSink(Sink):
         self._out.close()
 
 
-class DamagedGzipSink(Sink):
+class DamagedGzipFile(CorpusFile):
     """A gzip file whose first part decodes completely and whose tail does not decode at all."""
 
     def __init__(self, path: Path) -> None:
@@ -80,7 +80,7 @@ class DamagedGzipSink(Sink):
         self._file.close()
 
 
-class ParquetSink(Sink):
+class ParquetCorpusFile(CorpusFile):
     """Row groups of about 4 MB; `meta` becomes a struct."""
 
     def __init__(self, path: Path) -> None:
