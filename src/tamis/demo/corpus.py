@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from tamis import files
-from tamis.demo.local_text import LocalText, local_texts
 from tamis.demo.corpus_files import CorpusFile, DamagedGzipFile, JsonlCorpusFile, ParquetCorpusFile
+from tamis.demo.local_text import LocalText, local_texts
 from tamis.errors import FormatError, RunConflict, TamisError, UsageError
 
 DEFAULT_BYTES = 300_000_000
