@@ -120,7 +120,7 @@ def test_a_reader_sees_all_processes_of_a_sample_or_none(tmp_path: Path) -> None
         assert db._writer is not None
         db._writer.join()
         live = read_live(tmp_path)
-        assert (live.n_processes, len(live.processes)) == (4, 4)
+        assert (live.total.n_processes, len(live.processes)) == (4, 4)
         assert [p.role for p in live.processes] == ["supervisor", "worker", "worker", "worker"]
         db.close()
     finally:

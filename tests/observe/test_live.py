@@ -7,7 +7,6 @@ import json
 import os
 import sqlite3
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,8 @@ from tamis.cli.runs import top
 from tamis.cli.runs.top import _look, lines_of
 from tamis.engine.monitor.database import _SCHEMA, RunDatabase
 from tamis.files import locked
-from tamis.observe.live import Live, read_live
+from tamis.observe.live import LiveRun, read_live
+from tamis.observe.points import Total
 from tamis.pipeline import Pipeline
 from tamis.stages.text.io.reader import JsonlReader
 from tamis.stages.text.io.writer import JsonlWriter
@@ -31,6 +31,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "plan.json").write_text(json.dumps({"name": "clean"}))
     with sqlite3.connect(tmp_path / "run.sqlite") as db:
         db.executescript(_SCHEMA)
+        db.execute("INSERT INTO about VALUES ('name', ?)", (json.dumps("clean"),))
         for i in range(20):
             used = 100_000_000 + i * 1_000_000
             row = (1000.0 + i, used, 500_000_000, i * 10, i * 8, i, i, i * 5_000_000, (19 - i) * 5_000_000 + 50_000_000)
@@ -46,11 +47,11 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_running_run(folder: Path) -> None:
     live = read_live(folder, now=1020.0)
-    assert (live.status, live.name, live.documents, live.written) == ("running", "clean", 190, 152)
-    assert (live.used_bytes, live.peak_bytes, live.seconds) == (119_000_000, 119_000_000, 19.0)
+    assert (live.status, live.name, live.total.documents, live.total.written) == ("running", "clean", 190, 152)
+    assert (live.total.used_bytes, live.total.peak_bytes, live.seconds) == (119_000_000, 119_000_000, 19.0)
     assert live.bytes_per_s == pytest.approx(5_000_000)
     assert live.eta_s == pytest.approx(10.0)
-    assert live.workers == {"1": 7, "2": 8}
+    assert live.total.workers == {"1": 7, "2": 8}
     assert live.units == [(2, 32_000_000, 64_000_000, 0.25)]
     shown = "\n".join(lines_of(live))
     for piece in (
@@ -140,10 +141,10 @@ def test_processes_stages_machine_and_gpus(tmp_path: Path) -> None:
     db.alert("memory", "critical", "96 % of the budget", {})
     db.close()
     live = read_live(tmp_path, now=1021.0)
-    assert (live.status, live.seconds, live.peak_bytes) == ("running", 20.0, 2_000_000)
+    assert (live.status, live.seconds, live.total.peak_bytes) == ("running", 20.0, 2_000_000)
     assert [(p.role, p.worker, p.pid) for p in live.processes] == [("supervisor", 0, 10), ("worker", 1, 11)]
     stage = live.stages[0]
-    assert (stage.documents_per_s, stage.bytes_per_s, stage.n_dropped) == (100.0, 2_000_000.0, 200)
+    assert (stage.documents_per_s, stage.bytes_per_s, stage.point.n_dropped) == (100.0, 2_000_000.0, 200)
     shown = "\n".join(lines_of(live, 100))
     for piece in (
         "supervisor      10      30 MB     20 MB      40 MB    0:01",
@@ -157,7 +158,7 @@ def test_processes_stages_machine_and_gpus(tmp_path: Path) -> None:
         assert piece in shown
     result = CliRunner().invoke(app, ["top", str(tmp_path), "--once"])
     assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "clean: stopped, 0:20")  # the run directory itself
-    assert json.dumps(asdict(live))
+    assert json.dumps(live.to_dict())
 
 
 def test_numbers_that_no_run_has(tmp_path: Path) -> None:
@@ -221,7 +222,7 @@ def test_a_run_that_stands_still_is_not_stopped_while_it_is_held(tmp_path: Path)
 @pytest.mark.parametrize("status", ["finished", "stopped"])
 def test_watching_ends_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str) -> None:
     run_dir = make_run(tmp_path / "out/_tamis", seconds=1)
-    states = iter([(Live(status=s), "") for s in ("no samples yet", "running", status)])
+    states = iter([(LiveRun(status=s), "") for s in ("no samples yet", "running", status)])
     monkeypatch.setattr(top, "_look", lambda folder, scratch: next(states))
     monkeypatch.setattr(top.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(top.sys, "stdout", Terminal())
@@ -232,11 +233,13 @@ def test_watching_ends_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_run_of_another_machine_may_be_slow(tmp_path: Path) -> None:
     """Its locks are not seen here, and its clock may go wrong: what looks stopped is watched on, for an hour."""
     here, now = os.uname().nodename, time.time()
-    assert not top._has_ended(Live(status="stopped", host="elsewhere", at=now - 60), is_far=False)
-    assert not top._has_ended(Live(status="running", host=here, at=now - 60), is_far=False)
-    assert top._has_ended(Live(status="stopped", host=here, at=now - 60), is_far=False)
-    assert top._has_ended(Live(status="stopped", host="elsewhere", at=now - 4000), is_far=False)
-    assert top._has_ended(Live(status="stopped", host="elsewhere", at=now - 60), is_far=True)  # nothing comes any more
+    assert not top._has_ended(LiveRun(Total(at=now - 60), status="stopped", host="elsewhere"), is_far=False)
+    assert not top._has_ended(LiveRun(Total(at=now - 60), status="running", host=here), is_far=False)
+    assert top._has_ended(LiveRun(Total(at=now - 60), status="stopped", host=here), is_far=False)
+    assert top._has_ended(LiveRun(Total(at=now - 4000), status="stopped", host="elsewhere"), is_far=False)
+    assert top._has_ended(
+        LiveRun(Total(at=now - 60), status="stopped", host="elsewhere"), is_far=True
+    )  # nothing comes any more
     (tmp_path / "in.jsonl").write_text('{"text": "a"}\n')
     stages = [JsonlReader(str(tmp_path / "in.jsonl")), JsonlWriter(str(tmp_path / "out"))]
     Pipeline("p", stages=stages).execute(InProcessExecutor(), memory="512MB")

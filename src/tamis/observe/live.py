@@ -6,13 +6,12 @@ Reads, never writes; a damaged database is a sentence.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tamis.observe.points import GpuPoint, NodePoint, ProcessPoint, StagePoint, Total
 from tamis.observe.series import Series, SeriesError, open_series
-from tamis.observe.snapshot import read_object
 
 RECENT_S = 10.0
 STALE_S = 10.0  # a run samples every second; after this long without one it is not running
@@ -20,27 +19,33 @@ Moment = TypeVar("Moment", Total, StagePoint)
 
 
 @dataclass(frozen=True)
-class Stage(StagePoint):
+class StageSpeed:
     """One stage since the start of the run, and its speed over the last seconds."""
 
+    point: StagePoint
     name: str = ""
     documents_per_s: float = 0.0
     bytes_per_s: float = 0.0
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, those of the point first."""
+        return {**asdict(self.point), **{k: v for k, v in vars(self).items() if k != "point"}}
+
 
 @dataclass(frozen=True)
-class Live(Total):
-    """The run now; `peak_bytes` is that of all of it. Rates are those of the last seconds."""
+class LiveRun:
+    """The run now. Rates are those of the last seconds."""
 
+    total: Total = field(default_factory=Total)  # the newest sample; its `peak_bytes` is that of the whole run
     status: str = "no samples yet"  # running, finished, stopped, or what is wrong
     name: str = ""
     host: str = ""  # the machine that the run began on
-    input_bytes: int = 0  # of the files, as they lie there; what is left is counted in these, too
+    input_bytes: int = 0  # of the files as stored; what is left is counted in these, too
     bytes_per_s: float = 0.0  # decoded
     left_per_s: float = 0.0
     seconds: float = 0.0
     processes: list[ProcessPoint] = field(default_factory=list)
-    stages: list[Stage] = field(default_factory=list)
+    stages: list[StageSpeed] = field(default_factory=list)
     gpus: list[GpuPoint] = field(default_factory=list)
     nodes: list[NodePoint] = field(default_factory=list)
     history: list[int] = field(default_factory=list)  # bytes in use, oldest first
@@ -50,21 +55,25 @@ class Live(Total):
 
     @property
     def eta_s(self) -> float | None:
-        return self.left_bytes / self.left_per_s if self.left_per_s > 0 and self.left_bytes > 0 else None
+        left_bytes = self.total.left_bytes
+        return left_bytes / self.left_per_s if self.left_per_s > 0 and left_bytes > 0 else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, those of the total first."""
+        values = {**asdict(self.total), **{k: v for k, v in asdict(self).items() if k != "total"}}
+        return {**values, "stages": [stage.to_dict() for stage in self.stages]}
 
 
-def read_live(folder: Path, n_history: int = 60, now: float | None = None) -> Live:
-    """`folder`: the run directory."""
+def read_live(folder: Path, n_history: int = 60, now: float | None = None) -> LiveRun:
+    """Read the state of a run from its run directory."""
     try:
         with open_series(folder) as series:
-            found = {**_totals(series, n_history, time.time() if now is None else now), **_details(series)}
+            values = {**_totals(series, n_history, time.time() if now is None else now), **_details(series)}
     except SeriesError as exc:
-        return Live(status=str(exc))
-    if not found["name"]:  # databases of earlier versions do not have it
-        found["name"] = str(read_object(folder / "plan.json", []).get("name", ""))[:200]
+        return LiveRun(status=str(exc))
     if (folder / "run.sqlite").exists() and (folder / "manifest.json").exists():
-        found["status"] = "finished"
-    return Live(**found)
+        values["status"] = "finished"
+    return LiveRun(**values)
 
 
 def _totals(series: Series, n_history: int, now: float) -> dict[str, Any]:
@@ -75,11 +84,10 @@ def _totals(series: Series, n_history: int, now: float) -> dict[str, Any]:
     earlier = _earlier(last, recent)
     passed_s = last.at - earlier.at
     whole = series.totals(600)
-    first_at, told = whole[0].at, series.about.get("began_at")  # of this attempt; earlier ones may be days ago
-    began_at = told if isinstance(told, float) and first_at - 60 < told <= last.at else first_at
+    first_at, reported = whole[0].at, series.about.get("began_at")  # of this attempt; earlier ones may be days ago
+    began_at = reported if isinstance(reported, float) and first_at - 60 < reported <= last.at else first_at
     return {
-        **vars(last),
-        "peak_bytes": max(t.peak_bytes for t in whole),
+        "total": replace(last, peak_bytes=max(t.peak_bytes for t in whole)),
         "seconds": last.at - began_at,
         "status": "running" if now - last.at < STALE_S else "stopped",
         "history": [t.used_bytes for t in recent][-n_history:],
@@ -111,12 +119,12 @@ def _earlier(last: Moment, recent: list[Moment]) -> Moment:
     return next((p for p in reversed(recent) if last.at - p.at >= RECENT_S), recent[0] if recent else last)
 
 
-def _stage(last: StagePoint, recent: list[StagePoint]) -> Stage:
+def _stage(last: StagePoint, recent: list[StagePoint]) -> StageSpeed:
     earlier = _earlier(last, recent)
     passed_s = last.at - earlier.at
     grown = (last.n_in - earlier.n_in, last.in_bytes - earlier.in_bytes)
     rates = [max(0, n) / passed_s if passed_s > 0 else 0.0 for n in grown]
-    return Stage(**vars(last), name=last.stage[:200], documents_per_s=rates[0], bytes_per_s=rates[1])
+    return StageSpeed(last, name=last.stage[:200], documents_per_s=rates[0], bytes_per_s=rates[1])
 
 
 def _sentence(facts: dict[str, object]) -> str:

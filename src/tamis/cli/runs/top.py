@@ -6,7 +6,7 @@ import functools
 import os
 import sys
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +17,7 @@ from tamis.stores.urls import is_bucket
 from tamis.terminal import Screen, clock
 
 if TYPE_CHECKING:
-    from tamis.observe.live import Live
+    from tamis.observe.live import LiveRun
 
 _SILENT_S = 3600.0
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -45,7 +45,7 @@ def top(
     look = functools.partial(_look, folder, None if scratch is None else str(scratch))
     live, doing = look()
     if as_json:
-        print_json({**asdict(live), "doing": doing})
+        print_json({**live.to_dict(), "doing": doing})
         return
     if once or not sys.stdout.isatty():
         print_lines(lines_of(live, doing=doing))
@@ -60,7 +60,7 @@ def top(
     print_lines(lines_of(live, doing=doing))
 
 
-def _look(folder: Path, scratch: str | None) -> tuple[Live, str]:
+def _look(folder: Path, scratch: str | None) -> tuple[LiveRun, str]:
     """Return the current state of the run, and the current pass of a workflow, which others follow."""
     from tamis.files import is_held
     from tamis.observe.live import read_live
@@ -77,40 +77,40 @@ def _look(folder: Path, scratch: str | None) -> tuple[Live, str]:
     return live, place.doing
 
 
-def _has_ended(live: Live, is_far: bool) -> bool:
+def _has_ended(live: LiveRun, is_far: bool) -> bool:
     """Return True if certainly no process works on the run any more.
 
     Locks are those of this machine, and clocks of others may be wrong. `is_far`: its output is in a bucket,
     which receives no updates from a run before its end.
     """
     if live.status == "stopped":
-        return is_far or live.host == os.uname().nodename or time.time() - live.at > _SILENT_S
+        return is_far or live.host == os.uname().nodename or time.time() - live.total.at > _SILENT_S
     return live.status == "finished"
 
 
-def lines_of(live: Live, width: int = 80, doing: str = "") -> list[str]:
+def lines_of(live: LiveRun, width: int = 80, doing: str = "") -> list[str]:
     """Return the whole display as lines of text. `doing`: the current pass of a workflow."""
     from tamis.observe.points import LEVELS
     from tamis.terminal import time_of_day
 
     lines = [f"{live.name or 'run'}: {live.status}, {clock(live.seconds)}{f', {doing}' if doing else ''}"]
-    budget = max(live.budget_bytes, 1)
-    colour, means = LEVELS[max(0, min(live.level, len(LEVELS) - 1))]
+    budget = max(live.total.budget_bytes, 1)
+    colour, means = LEVELS[max(0, min(live.total.level, len(LEVELS) - 1))]
     lines.append(
-        f"memory   {format_size(live.used_bytes)} of {format_size(live.budget_bytes)} ({live.used_bytes / budget:.0%}), "
-        f"peak {format_size(live.peak_bytes)}, {colour}{f': {means}' if live.level > 0 else ''}"
+        f"memory   {format_size(live.total.used_bytes)} of {format_size(live.total.budget_bytes)} ({live.total.used_bytes / budget:.0%}), "
+        f"peak {format_size(live.total.peak_bytes)}, {colour}{f': {means}' if live.total.level > 0 else ''}"
     )
     if live.history:
         lines.append("         " + sparkline(live.history[-max(10, width - 10) :], budget))
     lines += _processes(live, budget, width)
-    total = max(live.input_bytes or live.read_bytes + live.left_bytes, 1)
-    done = min(max(1 - live.left_bytes / total, 0.0), 1.0)
+    total = max(live.input_bytes or live.total.read_bytes + live.total.left_bytes, 1)
+    done = min(max(1 - live.total.left_bytes / total, 0.0), 1.0)
     eta = f", {clock(live.eta_s)} left" if live.eta_s is not None and live.status == "running" else ""
     lines.append(f"input    {done:.0%} of {format_size(total)}, {format_size(live.bytes_per_s)}/s{eta}")
-    duplicates = f" ({live.duplicates:,} of them duplicates)" if live.duplicates else ""
+    duplicates = f" ({live.total.duplicates:,} of them duplicates)" if live.total.duplicates else ""
     lines.append(
-        f"documents {live.documents:,}: kept {live.written:,}, dropped {live.dropped:,}{duplicates}, "
-        f"quarantined {live.quarantined:,}"
+        f"documents {live.total.documents:,}: kept {live.total.written:,}, dropped {live.total.dropped:,}{duplicates}, "
+        f"quarantined {live.total.quarantined:,}"
     )
     lines += _nodes(live) + _machine(live) + _stages(live) + _gpus(live)
     if live.units:
@@ -125,13 +125,13 @@ def lines_of(live: Live, width: int = 80, doing: str = "") -> list[str]:
     return lines
 
 
-def _processes(live: Live, budget: int, width: int) -> list[str]:
+def _processes(live: LiveRun, budget: int, width: int) -> list[str]:
     """Return a line for every process with its memory.
 
     For a database of an earlier version, only workers and their bytes are listed.
     """
     if not live.processes:
-        numbered = sorted(live.workers.items(), key=lambda item: int(item[0]) if item[0].isdigit() else 0)
+        numbered = sorted(live.total.workers.items(), key=lambda item: int(item[0]) if item[0].isdigit() else 0)
         return [f"  worker {w:>3s}  {format_size(n):>9s}  {bar(n / budget, max(10, width - 30))}" for w, n in numbered]
     lines = ["  process      pid        now      heap       peak     CPU"]
     for p in live.processes:
@@ -143,39 +143,43 @@ def _processes(live: Live, budget: int, width: int) -> list[str]:
     return lines
 
 
-def _machine(live: Live) -> list[str]:
+def _machine(live: LiveRun) -> list[str]:
     """Describe the machine that the run uses, as far as the database records it."""
     parts = []
-    if live.machine_total_bytes:
-        parts.append(f"memory {format_size(live.machine_used_bytes)} of {format_size(live.machine_total_bytes)}")
-    if live.cgroup_limit_bytes:
-        parts.append(f"group {format_size(live.cgroup_used_bytes)} of {format_size(live.cgroup_limit_bytes)}")
-    if live.psi_some is not None:
-        parts.append(f"waiting for memory {live.psi_some:g} % (all {live.psi_full or 0:g} %)")
-    if live.disk_free_bytes:
-        parts.append(f"disk free {format_size(live.disk_free_bytes)}")
+    if live.total.machine_total_bytes:
+        parts.append(
+            f"memory {format_size(live.total.machine_used_bytes)} of {format_size(live.total.machine_total_bytes)}"
+        )
+    if live.total.cgroup_limit_bytes:
+        parts.append(
+            f"group {format_size(live.total.cgroup_used_bytes)} of {format_size(live.total.cgroup_limit_bytes)}"
+        )
+    if live.total.psi_some is not None:
+        parts.append(f"waiting for memory {live.total.psi_some:g} % (all {live.total.psi_full or 0:g} %)")
+    if live.total.disk_free_bytes:
+        parts.append(f"disk free {format_size(live.total.disk_free_bytes)}")
     lines = ["machine  " + ", ".join(parts)] if parts else []
-    if live.cpu_s:
+    if live.total.cpu_s:
         lines.append(
-            f"run      CPU {clock(live.cpu_s)}, scratch {format_size(live.scratch_bytes)}, "
-            f"queue {format_size(live.queue_bytes)}"
+            f"run      CPU {clock(live.total.cpu_s)}, scratch {format_size(live.total.scratch_bytes)}, "
+            f"queue {format_size(live.total.queue_bytes)}"
         )
     return lines
 
 
-def _stages(live: Live) -> list[str]:
+def _stages(live: LiveRun) -> list[str]:
     if not live.stages:
         return []
     lines = ["stage                       in      out  dropped  documents/s       MB/s    peak"]
     for s in live.stages:
         lines.append(
-            f"  {s.name[:20]:<20s} {s.n_in:>8,} {s.n_out:>8,} {s.n_dropped:>8,} {s.documents_per_s:>12,.0f} "
-            f"{s.bytes_per_s / 1e6:>10,.1f}  {format_size(s.peak_bytes):>9s}"
+            f"  {s.name[:20]:<20s} {s.point.n_in:>8,} {s.point.n_out:>8,} {s.point.n_dropped:>8,} {s.documents_per_s:>12,.0f} "
+            f"{s.bytes_per_s / 1e6:>10,.1f}  {format_size(s.point.peak_bytes):>9s}"
         )
     return lines
 
 
-def _nodes(live: Live) -> list[str]:
+def _nodes(live: LiveRun) -> list[str]:
     """Machines of a cluster, those that are there first; of many the first twenty."""
     if not live.nodes:
         return []
@@ -189,7 +193,7 @@ def _nodes(live: Live) -> list[str]:
     return lines
 
 
-def _gpus(live: Live) -> list[str]:
+def _gpus(live: LiveRun) -> list[str]:
     lines = []
     for g in live.gpus:
         busy = "" if g.busy is None else f", busy {g.busy:.0%}"

@@ -93,9 +93,15 @@ def default_rules(place: RunContext) -> list[AlertRule]:
 
 
 @dataclass(frozen=True)
-class Alert(MeasureReading):
-    """What is told about a reading; `text` is the whole sentence, `value` in the unit of the limit."""
+class Alert:
+    """What is reported about a reading; `text` is the whole sentence, `value` in the unit of the limit."""
 
+    value: float | None
+    text: str
+    subject: str = ""
+    n_bytes: float | None = None
+    whole: float | None = None  # what 100 % is
+    worker: int | None = None
     rule: str = ""
     level: str = ""
     at: float = 0.0  # Unix seconds
@@ -109,9 +115,9 @@ class Alert(MeasureReading):
     sinks: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        told = {name: value for name, value in vars(self).items() if name != "sinks"}
-        return told | {"remedies": list(self.remedies)}
+        """Return plain JSON values."""
+        values = {name: value for name, value in vars(self).items() if name != "sinks"}
+        return values | {"remedies": list(self.remedies)}
 
 
 @dataclass
