@@ -57,11 +57,11 @@ def test_ranges_of_keys_on_two_agents_decide_as_one_process_does(
     make: Any = {"exact": RemoveExactDuplicates, "fuzzy": RemoveFuzzyDuplicates}[kind]
     one = make(output_path=str(tmp_path / "one"), input_path=str(source)).run(InProcessExecutor(), progress=False)
     looked: list[str] = []
-    of = passes.Spreading._pass
-    monkeypatch.setattr(ranges, "SPREAD_DOCUMENTS", 0)
+    of = passes.RangePasses._pass
+    monkeypatch.setattr(ranges, "MIN_DOCUMENTS", 0)
     monkeypatch.setattr(passes, "_LEAST_RANGES", 3)
     monkeypatch.setattr(
-        passes.Spreading, "_pass", lambda self, name, *more: looked.append(name) or of(self, name, *more)
+        passes.RangePasses, "_pass", lambda self, name, *more: looked.append(name) or of(self, name, *more)
     )
     spread = make(output_path=str(tmp_path / "spread"), input_path=str(source)).run(
         two_agents, progress=False, memory=BUDGET
@@ -83,9 +83,9 @@ def test_ranges_cut_the_keys_and_read_as_they_were_written(tmp_path: Path) -> No
 
 
 def test_a_range_of_which_nothing_is_left_is_noticed(tmp_path: Path) -> None:
-    spreading = passes.Spreading("x", str(tmp_path), 100, 48_000_000, lambda *_: None)  # which says that all is done
-    with pytest.raises(FormatError, match=r"16 ranges of keys were not looked at.*start over \(--fresh\)"):
-        spreading.look(0, [], [], [])
+    spreading = passes.RangePasses("x", str(tmp_path), 100, 48_000_000, lambda *_: None)  # which says that all is done
+    with pytest.raises(FormatError, match=r"16 ranges of keys are missing.*start over \(--fresh\)"):
+        spreading.search(0, [], [], [])
 
 
 def test_equal_texts_are_looked_for_once_and_later_where_the_first_pass_was_decided_otherwise(tmp_path: Path) -> None:
@@ -93,12 +93,12 @@ def test_equal_texts_are_looked_for_once_and_later_where_the_first_pass_was_deci
 
     def execute(pipeline: Any, label: str) -> None:
         looked.append(label)
-        stage = next(s for s in pipeline.stages if hasattr(s, "found_in"))
-        for one in Path(stage.found_in.removesuffix("-found") + "-in").iterdir():
-            (Path(stage.found_in) / one.with_suffix(".npy").name).touch()
+        stage = next(s for s in pipeline.stages if hasattr(s, "results"))
+        for one in Path(stage.results.removesuffix("-found") + "-in").iterdir():
+            (Path(stage.results) / one.with_suffix(".npy").name).touch()
 
-    spreading = passes.Spreading("x", str(tmp_path), 100, 48_000_000, execute)
+    spreading = passes.RangePasses("x", str(tmp_path), 100, 48_000_000, execute)
     for i in (1, 2):  # pass 0 ran on one machine, and left no ranges
-        spreading.look(i, ["first"], ["now"], [3])
+        spreading.search(i, ["first"], ["now"], [3])
     assert looked == ["ranges-equal", "ranges-bands-1", "ranges-bands-2"]
     assert [json.loads(p.read_text()) for p in sorted(tmp_path.glob("ranges-equal-*.json"))] == [["first"]]

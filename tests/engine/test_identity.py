@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from tamis.curation.mixing import Mix
-from tamis.dedup.index.options import SignedSketches
+from tamis.dedup.fuzzy.stages import DocumentSketches
 from tamis.dedup.replay_tables.stages import Remembered
 from tamis.engine.job import make_job
 from tamis.engine.run import identity
@@ -176,14 +176,14 @@ def moved(description: Any, paths: dict[str, str]) -> Any:
 
 
 def test_a_class_of_tamis_may_move_to_another_module() -> None:
-    """Recorded when SignedSketches was in dedup.index.against; so may a class that a stage holds, as a filter."""
-    now = described(SignedSketches())
-    before = moved(now, {"tamis.dedup.index.options.": "tamis.dedup.index.against."})
-    assert before[-3]["stage"] == "tamis.dedup.index.against.SignedSketches"
+    """Recorded when DocumentSketches was in dedup.fuzzy.sketching; so may a class that a stage holds, as a filter."""
+    now = described(DocumentSketches())
+    before = moved(now, {"tamis.dedup.fuzzy.stages.": "tamis.dedup.fuzzy.sketching."})
+    assert before[-3]["stage"] == "tamis.dedup.fuzzy.sketching.DocumentSketches"
     assert differences(before, now) == setting_changes(before, now) == []
     before[-3]["params"]["first"] = 7
-    assert differences(before, now) == ["tamis.SignedSketches: first was 7 and is 0"]
-    before[-3]["stage"] = "tamis.dedup.index.against.Sketches"
+    assert differences(before, now) == ["tamis.DocumentSketches: first was 7 and is 0"]
+    before[-3]["stage"] = "tamis.dedup.fuzzy.sketching.Sketches"
     assert differences(before, now)[0].startswith("the stages were ")
     assert setting_changes(before, now)[0].startswith("the stages were ")
     now = described(ScoreFilter(WordCountFilter(min_words=3)))

@@ -238,7 +238,7 @@ def test_ranges_of_keys_are_looked_at_by_agents(
     from tamis.dedup.range_passes import passes, ranges
     from tests.support.here_agents import BUDGET, HereExecutor, HereSession
 
-    monkeypatch.setattr(ranges, "SPREAD_DOCUMENTS", 0)
+    monkeypatch.setattr(ranges, "MIN_DOCUMENTS", 0)
     monkeypatch.setattr(passes, "_LEAST_RANGES", 3)
     one = RemoveFuzzyDuplicates(output_path=f"{data}-here", input_path=data).run(InProcessExecutor(), progress=False)
     session = HereSession(2)

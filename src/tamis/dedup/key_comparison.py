@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.range_passes import ranges
-from tamis.dedup.range_passes.passes import Spreading
+from tamis.dedup.range_passes.passes import RangePasses
 from tamis.dedup.solver_task import CompareCandidates, DecideEqual, FindCandidates, LinkBands, RangeResults, SolverStep
 from tamis.dedup.stages import RecordWriter, RemoveDuplicates
 from tamis.dedup.state import BandChoice, FirstPass, LinkedPass, RangeRoom, SolverRoom, Summary
@@ -124,7 +124,7 @@ class KeyComparison:
         state, settings, runner = workflow.work.state, workflow.settings, workflow.runner
         n = (state.first_pass.read() or FirstPass()).n_records
         is_by_key = any(isinstance(step, DecideEqual | LinkBands) for step in steps)
-        if not (is_by_key and runner.session.is_cluster and n >= ranges.SPREAD_DOCUMENTS):
+        if not (is_by_key and runner.session.is_cluster and n >= ranges.MIN_DOCUMENTS):
             return None
         pins = state.index_pins.read()
         if pins is not None and pins.pins:  # documents of an index are numbered with the new ones, in one process
@@ -132,8 +132,8 @@ class KeyComparison:
         # As it was at first: a run resumed with other workers looks at the ranges that remain, not at others.
         room = state.range_room.read() or RangeRoom(ranges.worker_room(settings.budget_bytes(), settings.n_workers()))
         state.range_room.write(room)
-        spreading = Spreading(workflow.passes.name, workflow.work.path, n, room.room_bytes, runner.execute)
-        return spreading.look(i, first, paths, bands)
+        spreading = RangePasses(workflow.passes.name, workflow.work.path, n, room.room_bytes, runner.execute)
+        return spreading.search(i, first, paths, bands)
 
     # -- texts -------------------------------------------------------------------------------------------------------------
     def _needs_texts(self, workflow: Workflow) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tamis.dedup.decisions import DecisionFiles, Decisions, write_positions
-from tamis.dedup.exact.groups import exact_duplicates
+from tamis.dedup.exact.solver import exact_duplicates
 from tamis.dedup.fuzzy.bands import Linked, component_facts
 from tamis.dedup.index.joint_records import JoinedRecords, decision_files, n_old, similar_to_indexed, with_new
 from tamis.dedup.records import Array, Records
@@ -68,7 +68,7 @@ def link_pass(
     equal = equal_decisions(folder, records, room_bytes, first)
     if first:
         if ranges is not None:
-            from tamis.dedup.range_passes.found import add_equal
+            from tamis.dedup.range_passes.results import add_equal
 
             add_equal(ranges.equal, equal)
         else:
@@ -77,7 +77,7 @@ def link_pass(
     linked = Linked(folder, len(records), room_bytes)
     linked.begin()
     if ranges is not None and ranges.bands is not None:
-        from tamis.dedup.range_passes.found import add_edges
+        from tamis.dedup.range_passes.results import add_edges
 
         add_edges(ranges.bands, linked)
     else:

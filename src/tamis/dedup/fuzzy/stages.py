@@ -14,6 +14,8 @@ from tamis.sizes import check_integer
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
 
+SIGNATURE_VALUES = 256  # of a signature, one byte each
+
 
 @dataclass(frozen=True)
 class Sketch:
@@ -49,7 +51,8 @@ class Sketch:
 class DocumentSketches(TextKeys):
     """Records (keys.py): key_0 is the exact hash, key_1 ... the bands first to last (not included).
 
-    A document with fewer than `min_shingles` has no band keys: only equal texts are its duplicates.
+    A document with fewer than `min_shingles` has no band keys: only equal texts are its duplicates. `signed`: the first pass adds a
+    signature of every document for an index: a byte of each of 256 values of a sketch, in columns of 8 bytes.
     """
 
     kernel_groups: ClassVar[tuple[str, ...]] = ("sketch",)
@@ -68,6 +71,7 @@ class DocumentSketches(TextKeys):
     keep_by: str | None = None
     first: int = 0
     last: int | None = None
+    signed: bool = False
     name: str = "document_sketches"
     version: int = NORMALIZATION_VERSION
 
@@ -108,7 +112,20 @@ class DocumentSketches(TextKeys):
         last = self.bands if self.last is None else self.last
         for k in range(self.first, last):
             columns[f"key_{k + 1}"], columns[f"row_{k + 1}"] = sorted_keys(keys[:, k], enough)
-        return record_batch(batch, columns)
+        records = record_batch(batch, columns)
+        if self.signed and self.first == 0:
+            for i, words in enumerate(self._signatures(texts).T):
+                records = records.with_column(f"sig_{i}", pa.array(np.ascontiguousarray(words)))
+        return records
+
+    def _signatures(self, texts: Any) -> Any:
+        from tamis.kernels.buffers import string_buffers
+        from tamis.kernels.sketch.band_keys import band_keys
+
+        # Bands of one value each: a key is then a hash of that value.
+        parameters = vars(self.sketch()) | {"bands": SIGNATURE_VALUES, "rows": 1}
+        keys, _ = band_keys(string_buffers(texts), **parameters)
+        return np.ascontiguousarray((keys & np.uint64(0xFF)).astype(np.uint8)).view(np.uint64)
 
     def _keys(self, texts: Any) -> tuple[Any, Any]:
         from tamis.kernels.buffers import string_buffers

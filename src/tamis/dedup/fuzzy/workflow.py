@@ -9,7 +9,6 @@ from typing import Any
 
 from tamis.dedup.fuzzy.gpu_sketch import choose
 from tamis.dedup.fuzzy.stages import CandidateTexts, DocumentSketches, Sketch
-from tamis.dedup.index.options import SignedSketches
 from tamis.dedup.kinds import FUZZY
 from tamis.dedup.nemo_compat.finding import FindingWorkflow
 from tamis.dedup.normalization import NORMALIZATION_VERSION, check_mode
@@ -116,9 +115,9 @@ class FuzzyDeduplicationWorkflow(FindingWorkflow):
     def _stage(self, first: int, last: int) -> DocumentSketches:
         s = self.sketch()
         has_index = self.index_path is not None or self.against is not None
-        return (SignedSketches if has_index else DocumentSketches)(
+        return DocumentSketches(
             self.text_field, s.n, s.unit, s.bands, s.rows, s.seed, s.wide, s.method, self.normalize_text, self.min_shingles,
-            self.keep, self.keep_by, first, last,
+            self.keep, self.keep_by, first, last, has_index,
         )  # fmt: skip
 
     def passes(self) -> Passes:

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tamis.dedup.exact.gpu_hash import BACKENDS
-from tamis.dedup.index.options import index_options
 from tamis.dedup.kinds import DedupKind
 from tamis.dedup.nemo_compat.id_files import IdFiles
 from tamis.dedup.options import InOneCall, absolute
@@ -20,7 +19,7 @@ from tamis.errors import UsageError
 from tamis.pipeline import WorkflowBase, WorkflowRunResult
 from tamis.sizes import parse_fraction
 from tamis.stages.text.io.reader.ids import CURATOR_DEDUP_ID_STR
-from tamis.stores.urls import is_bucket
+from tamis.stores.urls import is_bucket, is_remote
 from tamis.tasks import FileGroupTask, Task
 
 if TYPE_CHECKING:
@@ -91,6 +90,7 @@ class FindingWorkflow(InOneCall, WorkflowBase):
         self._input()
 
     def index_options(self) -> dict[str, Any]:
+        """Return `against`, the index to compare with, and `index`, the one that gets the documents that stay."""
         return index_options(self.who, self.index_path, self.against, self.append)
 
     def bands(self) -> tuple[int, int, int | None]:
@@ -137,6 +137,28 @@ class FindingWorkflow(InOneCall, WorkflowBase):
                 metadata["id_generator_path"] = ids.generator
         metadata["total_time"] = time.monotonic() - began_s
         return DocumentedResult(f"{self.kind.name}_deduplication", found, written, metadata)
+
+
+def index_options(where: str, index_path: str | None, against: str | None, append: bool) -> dict[str, Any]:
+    """Check the options of an index and return them as the passes expect them. `where` begins messages."""
+    for name, path in (("index_path", index_path), ("against", against)):
+        if path is not None and is_remote(path):
+            raise UsageError(f"{where}: {name}: an index is a folder of this machine, got {path}")
+    if append and against is None:
+        raise UsageError(
+            f"{where}: append adds to the index that `against` names; give it, or index_path for a new index"
+        )
+    if append and index_path is not None:
+        raise UsageError(
+            f"{where}: give append=True to add to the index `against`, or index_path for a new one, not both"
+        )
+    if index_path is not None and against is not None and os.path.abspath(index_path) == os.path.abspath(against):
+        raise UsageError(f"{where}: index_path and against are the same folder; to add to that index give append=True")
+    compared = absolute(against, "against") if against is not None else None
+    return {
+        "against": compared,
+        "index": compared if append else absolute(index_path, "index_path") if index_path is not None else None,
+    }
 
 
 def tasks_and_executor(who: str, first: Any, second: Any) -> tuple[list[FileGroupTask], Any]:

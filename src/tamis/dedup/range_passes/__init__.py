@@ -1,9 +1,10 @@
-"""Deciding by many workers: where one node would be the bottleneck, ranges of keys are looked at as partitions of a pass, on all nodes.
+"""Key comparison by many workers: where one node would be the bottleneck, a pass on all nodes searches ranges of keys.
 
-ranges.py    which ranges there are, and their files
-stage.py     the stage that looks at one range and leaves what it finds in a file beside
-found.py     what the deciding process makes of those files
+ranges.py    the ranges and their files
+passes.py    the passes, and the stage that searches a range and writes its result
+search.py    the search of one range, in a worker
+results.py   the results, and how the solver takes them over
 
-The ranges cut the key space, so that a group of equal keys is never in two of them: what is found does not depend on how many there are, nor on who
-looked at which. Only pairs of numbers go on from there to the one process that joins them.
+The ranges cut the key space, so that a group of equal keys is always within one of them: the result depends neither on their number nor
+on the worker that searched them. Only pairs of numbers go from there to the one process that joins them.
 """

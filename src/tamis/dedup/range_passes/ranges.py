@@ -1,4 +1,4 @@
-"""Ranges of keys as the documents of a pass: one small file for each, so that each is a partition of its own. Imports neither numpy nor Arrow."""
+"""Ranges of keys as the documents of a pass: one small file and thus one partition for each. Imports neither numpy nor Arrow."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import asdict, dataclass
 from tamis import files
 
 _LEAST_ROOM_BYTES = 48_000_000  # in a worker, while the keys of one range are sorted and compared
-# Of a node's budget, for that; what it takes to open the records, and the estimate's own error, are the rest.
+# Of a node's budget, for that; the rest is for opening the records, and for errors of the estimate.
 _SHARE = 0.4
-SPREAD_DOCUMENTS = 20_000_000  # below it one process decides in less time than a pass takes to start
+MIN_DOCUMENTS = 20_000_000  # below it one process decides in less time than a pass takes to start
 
 
 @dataclass(frozen=True)
 class KeyRange:
-    """Keys of column `key_K` from `low` (included) to `high`. `order` is its place among all ranges of a pass."""
+    """Keys of column `key_K` from `low` (included) to `high`. `order` is its position among all ranges of a pass."""
 
     order: int
     k: int
@@ -32,12 +32,12 @@ class KeyRange:
 
     @staticmethod
     def from_text(text: str) -> KeyRange:
-        told = json.loads(text)
-        return KeyRange(int(told["order"]), int(told["k"]), int(told["low"], 16), int(told["high"], 16))
+        values = json.loads(text)
+        return KeyRange(int(values["order"]), int(values["k"]), int(values["low"], 16), int(values["high"], 16))
 
 
 def worker_room(budget_bytes: int, n_workers: int) -> int:
-    """Bytes for the keys of one range, where so many workers share a node's budget.
+    """Return the bytes for the keys of one range, where `n_workers` share a node's budget.
 
     >>> worker_room(64_000_000_000, 16), worker_room(1_000_000_000, 16)
     (1600000000, 48000000)
@@ -63,15 +63,16 @@ def ranges_of(
 def write_ranges(folder: str, ranges: list[KeyRange]) -> None:
     """Write the input of the pass; the same ranges give the same files."""
     os.makedirs(folder, exist_ok=True)
-    for one in ranges:
-        path = os.path.join(folder, f"{one.name}.jsonl")
+    for key_range in ranges:
+        path = os.path.join(folder, f"{key_range.name}.jsonl")
         if not os.path.exists(path):
-            files.write_text(path, json.dumps({"id": one.name, "text": one.to_text()}) + "\n", sync=False)
+            document = {"id": key_range.name, "text": key_range.to_text()}
+            files.write_text(path, json.dumps(document) + "\n", sync=False)
 
 
-def not_found(folder: str, found: str) -> int:
-    """Count the ranges of the folder that have no result in `found`; 1 if there is no such folder."""
-    if not os.path.isdir(folder) or not os.path.isdir(found):
+def n_missing(folder: str, results: str) -> int:
+    """Count the ranges of the folder that have no result; 1 if there is no such folder."""
+    if not os.path.isdir(folder) or not os.path.isdir(results):
         return 1
-    there = {os.path.splitext(name)[0] for name in os.listdir(found) if name.endswith(".npy")}
-    return len({os.path.splitext(name)[0] for name in os.listdir(folder) if name.endswith(".jsonl")} - there)
+    done = {os.path.splitext(name)[0] for name in os.listdir(results) if name.endswith(".npy")}
+    return len({os.path.splitext(name)[0] for name in os.listdir(folder) if name.endswith(".jsonl")} - done)
