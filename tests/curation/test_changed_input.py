@@ -1,4 +1,7 @@
-"""Input that changes between or during the passes of a workflow: refused, or without effect on the output; never a silent loss."""
+"""Input that changes between or during the passes of a workflow: refused, or without effect on the output.
+
+Never a silent loss.
+"""
 
 from __future__ import annotations
 
@@ -100,8 +103,9 @@ CHANGES = [
 
 
 class Meddler:
-    """Applies a change at the `window`-th of the moments that a run passes through: before and after every pass and decision, and
-    whenever a batch is modified inside of a pass."""
+    """Applies a change at the `window`-th of the moments that a run passes through: before and after every pass and
+    decision, and whenever a batch is modified inside of a pass.
+    """
 
     def __init__(self, change: Callable[[Path], None] | None, path: Path, window: int) -> None:
         self.change, self.path, self.window, self.moments = change, path, window, 0
@@ -152,9 +156,12 @@ def exact(source: Path, output: Path) -> Any:
 
 def fuzzy(source: Path, output: Path) -> Any:
     return FuzzyDeduplicationWorkflow(
-        input_path=str(source), cache_path=str(output) + ".cache", output_path=str(output), perform_removal=True,
+        input_path=str(source),
+        cache_path=str(output) + ".cache",
+        output_path=str(output),
+        perform_removal=True,
         input_filetype="jsonl",
-    ).run(InProcessExecutor(), memory=MEMORY, progress=False)  # fmt: skip
+    ).run(InProcessExecutor(), memory=MEMORY, progress=False)
 
 
 JOBS = {"curation": curation, "curation of fuzzy": curation_of_fuzzy, "exact": exact, "fuzzy": fuzzy}
@@ -183,7 +190,10 @@ def run_with(job: str, change: Callable[[Path], None] | None, window: int, folde
 
 
 def check(job: str, change: Callable[[Path], None], window: int, folder: Path, whole: Counter[str]) -> bool:
-    """Assert that the change was refused, or the output is that of the input before or after it; return True if it was refused."""
+    """Assert that the change was refused, or the output is that of the input before or after it.
+
+    Return True if it was refused.
+    """
     result, _, source, output = run_with(job, change, window, folder)
     where = f"{job}: {change.__name__} at window {window}: {result}"
 

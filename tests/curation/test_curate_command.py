@@ -38,17 +38,29 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
     source.mkdir()
     whole = text(1)
     docs = [
-        {"id": "original", "text": whole}, {"id": "equal", "text": whole}, {"id": "similar", "text": edited(whole, 2)},
-        {"id": "short", "text": "too short to stay"}, {"id": "null", "text": None}, {"id": "none"},
+        {"id": "original", "text": whole},
+        {"id": "equal", "text": whole},
+        {"id": "similar", "text": edited(whole, 2)},
+        {"id": "short", "text": "too short to stay"},
+        {"id": "null", "text": None},
+        {"id": "none"},
         *({"id": f"other-{i}", "text": text(i + 10)} for i in range(4)),
-    ]  # fmt: skip
+    ]
     lines = [json.dumps(d) for d in docs]
     (source / "a.jsonl").write_text("\n".join([*lines[:5], "{broken", *lines[5:]]) + "\n")
     (folder / "mine.yaml").write_text(RECIPE)
     said = tamis(
-        "curate", source, folder / "out", "--preset", folder / "mine.yaml", "--memory", "400MB", "--quarantine-limit", "20%",
+        "curate",
+        source,
+        folder / "out",
+        "--preset",
+        folder / "mine.yaml",
+        "--memory",
+        "400MB",
+        "--quarantine-limit",
+        "20%",
         "--json",
-    )  # fmt: skip
+    )
     assert said.exit_code == 0, said.output
     return folder, json.loads(said.stdout)
 
@@ -57,13 +69,21 @@ def test_every_record_is_accounted_for_in_one_ledger(made: Any) -> None:
     folder, about = made
     dropped = {(s["name"], rule): n for s in about["stages"] for rule, n in s["dropped"].items()}
     assert dropped == {
-        ("text", "text_missing"): 1, ("text", "text_null"): 1, ("remove_exact_duplicates", "duplicate"): 1,
-        ("long_enough", "word_count"): 1, ("remove_fuzzy_duplicates", "duplicate"): 1,
-    }  # fmt: skip
+        ("text", "text_missing"): 1,
+        ("text", "text_null"): 1,
+        ("remove_exact_duplicates", "duplicate"): 1,
+        ("long_enough", "word_count"): 1,
+        ("remove_fuzzy_duplicates", "duplicate"): 1,
+    }
     assert about["n_records"] == about["n_written"] + about["n_dropped"] + about["n_quarantined"] == 11
     assert [s["name"] for s in about["stages"]] == [
-        "text", "remove_exact_duplicates", "long_enough", "remove_fuzzy_duplicates", "sample", "describe",
-    ]  # fmt: skip
+        "text",
+        "remove_exact_duplicates",
+        "long_enough",
+        "remove_fuzzy_duplicates",
+        "sample",
+        "describe",
+    ]
     assert [p["name"].partition(" ")[0] for p in about["passes"]] == ["keys-0", "keys-0", "write"]
     assert {k: d["n_duplicates"] for k, d in about["deduplications"].items()} == {
         "remove_exact_duplicates": 1,
@@ -143,8 +163,13 @@ def test_the_plan_and_the_recipe_can_be_seen(made: Any) -> None:
     assert plan["n_documents"] == 11
     assert plan["key_bytes"] == {"remove_exact_duplicates+remove_fuzzy_duplicates": 11 * (76 + 14 * 12)}
     assert plan["passes"][0]["runs"] == [
-        "text", "fineweb_quality", "c4_quality", "gopher_quality", "gopher_repetition", "language",
-    ]  # fmt: skip
+        "text",
+        "fineweb_quality",
+        "c4_quality",
+        "gopher_quality",
+        "gopher_repetition",
+        "language",
+    ]
     keys, write = plan["costs"]
     size = sum(p.stat().st_size for p in (folder / "in").iterdir())
     assert (keys["read_bytes"], write["read_bytes"], write["written_bytes"]) == (size, size, size)

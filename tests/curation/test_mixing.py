@@ -1,4 +1,6 @@
-"""Several inputs with weights: how often a document is written follows from the weight of its source and its text alone."""
+"""Several inputs with weights: how often a document is written follows from the weight of its source and its text
+alone.
+"""
 
 from __future__ import annotations
 
@@ -89,10 +91,13 @@ def test_from_a_recipe_and_what_is_wrong_with_one(place: Path, tmp_path: Path) -
     assert curation.sources == [Source(str(place / "half"), 0.5), Source(str(place / "plain"))]
     assert curation.mix().first_files == [0, 2]
     for sources, message in (
-        ([], "expected a list"), ([{"path": "x", "wieght": 2}], "expected path and weight"), ([{"path": "x", "weight": 0}], "above 0"), ([{"path": "x", "max_documents": 0}], "above 0"),
+        ([], "expected a list"),
+        ([{"path": "x", "wieght": 2}], "expected path and weight"),
+        ([{"path": "x", "weight": 0}], "above 0"),
+        ([{"path": "x", "max_documents": 0}], "above 0"),
         ([{"path": "x", "weight": 2, "max_documents": 5}], "give one of them"),
         ([{"path": "x", "upsample": 1.5}], "whole number from 1 to 100"),
-    ):  # fmt: skip
+    ):
         recipe.write_text(body.format(out=tmp_path / "out", sources=json.dumps(sources)))
         with pytest.raises(RecipeError, match=message):
             load_recipe(recipe)

@@ -1,4 +1,7 @@
-"""What is written in the end: sizes of files, splits, order, formats, the card; the same however the passes were cut."""
+"""What is written in the end: sizes of files, splits, order, formats, the card.
+
+The same however the passes were cut.
+"""
 
 from __future__ import annotations
 
@@ -103,9 +106,16 @@ def test_parquet_and_the_card(source: Path, tmp_path: Path) -> None:
     assert len(tables) > 3
     card = (out / "README.md").read_text()
     for part in (
-        "# a \\| name", "| read | 121 |", "| duplicates of others | 1 |", "| **written** | **120** |", "| cc0 | 90 |", "| mit | 30 |",
-        'path: "train-*.parquet"', "120 documents, ", "characters of text",
-    ):  # fmt: skip
+        "# a \\| name",
+        "| read | 121 |",
+        "| duplicates of others | 1 |",
+        "| **written** | **120** |",
+        "| cc0 | 90 |",
+        "| mit | 30 |",
+        'path: "train-*.parquet"',
+        "120 documents, ",
+        "characters of text",
+    ):
         assert part in card
     run(source, out, fresh=True, card=False)
     assert not list(out.glob("train-*"))
@@ -194,10 +204,15 @@ def test_fresh_that_is_killed_while_it_removes_starts_over(
 
 def test_what_cannot_be_written_is_said() -> None:
     for given, message in (
-        ({"file_type": "csv"}, "format: expected one of jsonl, jsonl.zst"), ({"shard_size": "10"}, "at least 1kB"), ({"split": "train=90"}, "sum up to 100"),
-        ({"split": "train=50,train=50"}, "split"), ({"split": "../x=100"}, "split"), ({"split": {"a": "x"}}, "split"),
-        ({"shuffle": -1}, "shuffle: expected a seed"), ({"card": "no"}, "card"),
-    ):  # fmt: skip
+        ({"file_type": "csv"}, "format: expected one of jsonl, jsonl.zst"),
+        ({"shard_size": "10"}, "at least 1kB"),
+        ({"split": "train=90"}, "sum up to 100"),
+        ({"split": "train=50,train=50"}, "split"),
+        ({"split": "../x=100"}, "split"),
+        ({"split": {"a": "x"}}, "split"),
+        ({"shuffle": -1}, "shuffle: expected a seed"),
+        ({"card": "no"}, "card"),
+    ):
         with pytest.raises(UsageError, match=message):
             make_writing(**given)
     assert parse_split({"train": 99, "test": "1%"}) == {"train": 0.99, "test": 0.01}
@@ -222,7 +237,12 @@ def test_datasets_loads_the_folder(packed: Path, tmp_path: Path) -> None:
     )
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", code, str(packed), str(tmp_path / "cache")], env=env, capture_output=True, text=True, timeout=100, check=False
-    )  # fmt: skip
+        [sys.executable, "-c", code, str(packed), str(tmp_path / "cache")],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert eval(done.stdout) == {name: sorted(split_of(packed, name)) for name in ("train", "validation")}

@@ -1,4 +1,7 @@
-"""The last pass of a curation reads what is left, by the places that the first one told; the output is as if it read everything."""
+"""The last pass of a curation reads what is left, by the places that the first one told.
+
+The output is as if it read everything.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A curation writes what its steps, run one after the other, write: for any order of steps, block size, workers and budget."""
+"""A curation writes what its steps, run one after the other, write: for any order of steps, block size, workers and
+budget.
+"""
 
 from __future__ import annotations
 
@@ -41,19 +43,32 @@ CHAINS: dict[str, list[Any]] = {
     "fuzzy in several passes over its bands": [words(30), FuzzyDuplicates(bands_per_iteration=7)],
     "exact by another meaning of equal": [words(30), ExactDuplicates(normalize_text="casefold"), FuzzyDuplicates()],
     "the best of equal ones": [
-        HasText(), ExactDuplicates(keep="best", keep_by="score"), words(40), FuzzyDuplicates(keep="first"),
+        HasText(),
+        ExactDuplicates(keep="best", keep_by="score"),
+        words(40),
+        FuzzyDuplicates(keep="first"),
     ],
-    "texts that are changed before": [Modify(lower, "text"), words(30), ExactDuplicates(), FuzzyDuplicates(), words(60)],
+    "texts that are changed before": [
+        Modify(lower, "text"),
+        words(30),
+        ExactDuplicates(),
+        FuzzyDuplicates(),
+        words(60),
+    ],
     "a field that a modifier reads": [
-        words(30, score_field="n"), Score(twice, "m", text_field="n"),
-        Modify(tag, input_fields=[["text", "m"]], output_fields="text"), FuzzyDuplicates(),
+        words(30, score_field="n"),
+        Score(twice, "m", text_field="n"),
+        Modify(tag, input_fields=[["text", "m"]], output_fields="text"),
+        FuzzyDuplicates(),
     ],
     "a field that is added before": [
-        Score(len, "n_chars"), words(30, score_field="n_words"), FuzzyDuplicates(keep="best", keep_by="n_words"),
+        Score(len, "n_chars"),
+        words(30, score_field="n_words"),
+        FuzzyDuplicates(keep="best", keep_by="n_words"),
     ],
     "lines between": [words(20), DuplicateLines(min_left_chars=100), words(50), ExactDuplicates(), FuzzyDuplicates()],
     "without a deduplication": [HasText(), words(50), Modify(lower, "text")],
-}  # fmt: skip
+}
 
 
 def curate(steps: list[Any], source: Path, output: Path, **settings: Any) -> Any:
@@ -95,8 +110,14 @@ def test_with_worker_processes(workers: int, memory: str, blocksize: str, tmp_pa
     steps = CHAINS["filters, exact, fuzzy"]
     expected = curate(steps, source, tmp_path / "inside").about["content_hash"]
     result = curate(
-        steps, source, tmp_path / "out", executor=None, workers=workers, memory=memory, blocksize=blocksize,
+        steps,
+        source,
+        tmp_path / "out",
+        executor=None,
+        workers=workers,
+        memory=memory,
+        blocksize=blocksize,
         scratch=str(tmp_path / "scratch"),
-    )  # fmt: skip
+    )
     assert result.about["content_hash"] == expected
     assert list((tmp_path / "scratch").iterdir()) == []

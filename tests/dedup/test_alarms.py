@@ -12,9 +12,13 @@ def test_an_ordinary_result_says_nothing() -> None:
 
 def test_each_alarm() -> None:
     summary = {
-        "n_documents": 10_000, "n_duplicates": 9_500, "largest_component": 2_000, "n_heavy_buckets": 2, "largest_bucket": 150_000,
+        "n_documents": 10_000,
+        "n_duplicates": 9_500,
+        "largest_component": 2_000,
+        "n_heavy_buckets": 2,
+        "largest_bucket": 150_000,
         "n_beyond_leaders": 7,
-    }  # fmt: skip
+    }
     found = alarms(summary)
     assert len(found) == 4
     assert found[0].startswith("2,000 documents (20.0%) hang together")

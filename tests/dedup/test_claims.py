@@ -98,7 +98,9 @@ def test_a_run_that_wrote_nothing_can_be_followed_by_another(tmp_path: Path, sou
 def test_a_last_pass_that_wrote_nothing_leaves_those_before_it_alone(
     tmp_path: Path, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its stages are described otherwise when the same command goes on, as by another version: the decisions are still there."""
+    """Its stages are described otherwise when the same command goes on, as by another version: the decisions are still
+    there.
+    """
     output, scratch = tmp_path / "out", tmp_path / "scratch"
     write_json = RunDir.write_json
 
@@ -120,9 +122,10 @@ def test_a_last_pass_that_wrote_nothing_leaves_those_before_it_alone(
     seen: list[int] = []
     remove_work = Workflow.remove_work
     monkeypatch.setattr(
-        Workflow, "remove_work",
+        Workflow,
+        "remove_work",
         lambda self: (seen.append((work / "summary.json").stat().st_mtime_ns), remove_work(self))[1],
-    )  # fmt: skip
+    )
     assert run(source, output, {"scratch": str(scratch)}).n_duplicates == 2
     assert seen == [decided]
     assert list(scratch.iterdir()) == []

@@ -1,8 +1,8 @@
 """Fuzzy deduplication against the truth: exact Jaccard similarities of all pairs of real documents, made without Tamis.
 
-`truth` counts, for every pair, the shingles that both have: shingles with the same list of documents are counted together, so that
-a passage of many shingles is one entry. Hits of band keys are held against 1 - (1 - J^rows)^bands, the whole workflow
-against what it promises. benchmarks/dedup.py prints the same tables.
+`truth` counts, for every pair, the shingles that both have: shingles with the same list of documents are counted
+together, so that a passage of many shingles is one entry. Hits of band keys are held against 1 - (1 - J^rows)^bands,
+the whole workflow against what it promises. benchmarks/dedup.py prints the same tables.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ SEEDS = range(42, 52)
 BINS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
 
 
-# -- the truth ----------------------------------------------------------------------------------------------------------------
+# -- the truth
+# ----------------------------------------------------------------------------------------------------------------
 def shingles(text: str, n: int = N_CHARS) -> np.ndarray:
     """The set of shingles of a text as sorted 64-bit hashes, by another hash than Tamis has."""
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.uint64) + np.uint64(1)
@@ -104,7 +105,8 @@ def share_a_band(texts: list[str], seed: int) -> tuple[np.ndarray, np.ndarray]:
     return hit, n_shingles >= MIN_SHINGLES
 
 
-# -- documents ----------------------------------------------------------------------------------------------------------------
+# -- documents
+# ----------------------------------------------------------------------------------------------------------------
 def corpus() -> Iterator[str]:
     import zstandard
 
@@ -119,7 +121,9 @@ def corpus() -> Iterator[str]:
 
 
 def families(n: int) -> list[str]:
-    """n different documents, as far as there are with a relative: pairs that have most of their long lines in common come first."""
+    """n different documents, as far as there are with a relative: pairs that have most of their long lines in common
+    come first.
+    """
     texts = list(dict.fromkeys(corpus()))
     lines = [{line for line in text.split("\n") if len(line) >= 40} for text in texts]
     owners: dict[str, list[int]] = {}
@@ -136,10 +140,13 @@ def families(n: int) -> list[str]:
     return [texts[i] for i in itertools.islice(chosen, n)]
 
 
-# -- what is measured ---------------------------------------------------------------------------------------------------------
+# -- what is measured
+# ---------------------------------------------------------------------------------------------------------
 @dataclass
 class Bin:
-    """Pairs whose similarity is in [low, high): hits of the default seed, and the mean over seeds on pairs without a common document."""
+    """Pairs whose similarity is in [low, high): hits of the default seed, and the mean over seeds on pairs without a
+    common document.
+    """
 
     low: float
     high: float
@@ -272,7 +279,8 @@ def check(texts: list[str], folder: Path, least_pairs: int) -> None:
     assert done.n_leaks <= 2 * done.expected_missed + 10
 
 
-# -- tests --------------------------------------------------------------------------------------------------------------------
+# -- tests
+# --------------------------------------------------------------------------------------------------------------------
 def test_the_truth_is_that_of_sets() -> None:
     rng = random.Random(3)
     passages = ["".join(rng.choices("ab é漢", k=60)) for _ in range(12)]

@@ -35,7 +35,8 @@ def test_a_budget_that_is_too_small_is_told_and_not_exceeded(tmp_path: Path) -> 
     task = SolverTask([NamedStep.of(DecideEqual())], records=[], duplicates="", room_bytes=1 << 30)
     write_task(str(tmp_path), TaskEnvironment(budget_bytes=1), task)
     code = (
-        "import sys; from tamis.dedup import solver; from tamis.dedup.exact import solver as exact; import numpy as np\n"
+        "import sys; from tamis.dedup import solver; from tamis.dedup.exact import solver as exact; import numpy as "
+        "np\n"
         "exact.exact_duplicates = lambda *_: np.ones(200_000_000, np.uint8)\n"
         "sys.exit(solver.main(sys.argv[1:]))"
     )

@@ -1,4 +1,7 @@
-"""Which one was it? The kept document, the similarity and what differs, for every format, and when the input is gone."""
+"""Which one was it?
+
+The kept document, the similarity and what differs, for every format, and when the input is gone.
+"""
 
 from __future__ import annotations
 
@@ -127,8 +130,14 @@ def test_equal_texts_need_no_diff(tmp_path: Path) -> None:
 def test_what_differs_is_short_and_by_lines_where_there_are_lines() -> None:
     a = "\n".join(f"line {i}" for i in range(40))
     assert diff_lines(a, a.replace("line 20", "line twenty")) == [
-        "@@ line 21 @@", "  line 18", "  line 19", "- line 20", "+ line twenty", "  line 21", "  line 22",
-    ]  # fmt: skip
+        "@@ line 21 @@",
+        "  line 18",
+        "  line 19",
+        "- line 20",
+        "+ line twenty",
+        "  line 21",
+        "  line 22",
+    ]
     assert diff_lines("a  b", "a b") == ["the two texts differ in whitespace alone"]
     assert diff_lines("", "a") == ["@@ word 1 @@", "+ a"]
     assert diff_lines("x y z", "x z") == ["@@ word 2 @@", "  x", "- y", "  z"]

@@ -1,4 +1,5 @@
-"""Curation: filters, changes and deduplications in order, over one input, with as few passes over it as the order allows.
+"""Curation: filters, changes and deduplications in order, over one input, with as few passes over it as the order
+allows.
 
 Curation([GopherQuality(), ExactDuplicates(), FuzzyDuplicates()], "data/", "clean/").run(memory="1GB")
 """

@@ -1,4 +1,6 @@
-"""The dataset card: a README.md beside the data that says what it is, and tells Hugging Face `datasets` which files there are."""
+"""The dataset card: a README.md beside the data that says what it is, and tells Hugging Face `datasets` which files
+there are.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,15 @@ CHARS, LICENCE, LANGUAGE = "characters", "licence", "language"
 _MAX_CHARS = 60
 _MAX_VALUES = 100
 MARK = "<!-- written by tamis curate -->"
-_SIZES = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M"), (10**8, "10M<n<100M"), (10**9, "100M<n<1B"))  # fmt: skip
+_SIZES = (
+    (10**3, "n<1K"),
+    (10**4, "1K<n<10K"),
+    (10**5, "10K<n<100K"),
+    (10**6, "100K<n<1M"),
+    (10**7, "1M<n<10M"),
+    (10**8, "10M<n<100M"),
+    (10**9, "100M<n<1B"),
+)
 _CODE = re.compile(r"[a-z]{2,3}")
 
 
@@ -44,13 +54,15 @@ def make_card(
     lines = ["---", *_head(name, codes, licences, ledger.written.n, splits), "---", MARK, f"# {_plain(name)}", ""]
     n_duplicates = sum(t.n for b in ledger.stages if removes_duplicates(b.name) for t in b.dropped.values())
     lines += [
-        "| documents | |", "|---|---|",
+        "| documents | |",
+        "|---|---|",
         f"| read | {ledger.records.n:,} |",
         f"| dropped by a rule | {ledger.n_dropped - n_duplicates:,} |",
         f"| duplicates of others | {n_duplicates:,} |",
         f"| in quarantine | {ledger.quarantined.n:,} |",
-        f"| **written** | **{ledger.written.n:,}** |", "",
-    ]  # fmt: skip
+        f"| **written** | **{ledger.written.n:,}** |",
+        "",
+    ]
     lines += ["## Files", "", "| split | documents | size |", "|---|---|---|"]
     lines += [f"| {s.name} | {s.rows:,} | {format_size(s.bytes)} |" for s in splits]
     lines += [
@@ -135,10 +147,14 @@ def _plain(text: str) -> str:
     return re.sub(r"([|<>`*_\[\]\\])", r"\\\1", text.replace("\n", " "))[:200]
 
 
-# -- counting in the last pass ------------------------------------------------------------------------------------------
+# -- counting in the last pass
+# ------------------------------------------------------------------------------------------
 @dataclass(repr=False)
 class Describe(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Counts characters of texts, licences where documents name one, and languages where a field has them. Changes nothing."""
+    """Counts characters of texts, licences where documents name one, and languages where a field has them.
+
+    Changes nothing.
+    """
 
     text_field: str = "text"
     language_fields: Sequence[str] = ("language",)

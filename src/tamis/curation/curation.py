@@ -33,13 +33,15 @@ PASSES = {
 
 
 class Curation:
-    """Steps in order: filters, rule sets, modifiers and any other stage, and deduplications (ExactDuplicates, FuzzyDuplicates,
-    DuplicateLines).
+    """Steps in order: filters, rule sets, modifiers and any other stage, and deduplications (ExactDuplicates,
+    FuzzyDuplicates, DuplicateLines).
 
-    `input_path`: a folder, a glob, a file or several; or the first step is a reader. `output_path`: a folder, written in the
-    format of the input or in `file_type` ("jsonl", "jsonl.zst", "jsonl.gz", "parquet"); or the last step is a writer. `shard_size`: files of about
-    this size before compression. `split`: "train=99.9,validation=0.1", by the hash of each text. `shuffle`: a seed. `card`: a README.md
-    that describes the data. `sources`: instead of `input_path`, several inputs with a weight, max_documents or upsample each. `run()` does all passes, and goes on where it was stopped.
+    `input_path`: a folder, a glob, a file or several; or the first step is a reader. `output_path`: a folder, written
+    in the format of the input or in `file_type` ("jsonl", "jsonl.zst", "jsonl.gz", "parquet"); or the last step is a
+    writer. `shard_size`: files of about this size before compression. `split`: "train=99.9,validation=0.1", by the hash
+    of each text. `shuffle`: a seed. `card`: a README.md that describes the data. `sources`: instead of `input_path`,
+    several inputs with a weight, max_documents or upsample each. `run()` does all passes, and goes on where it was
+    stopped.
     """
 
     def __init__(
@@ -74,7 +76,8 @@ class Curation:
             raise UsageError(f"{_WHO}: two deduplications are called {max(names, key=names.count)!r}; give each a name")
         self._check()
 
-    # -- parts ----------------------------------------------------------------------------------------------------------
+    # -- parts
+    # ----------------------------------------------------------------------------------------------------------
     def _take_reader(self, given: list[Step], input_path: Any) -> ProcessingStage[Any, Any]:
         first = given[0] if given else None
         flat = first.decompose() if isinstance(first, CompositeStage) else [first]
@@ -97,7 +100,8 @@ class Curation:
         if isinstance(last, Writer):
             if self.writing.is_packed or self.writing.file_type is not None:
                 raise UsageError(
-                    f"{_WHO}: file_type, shard_size, split and shuffle go with output_path; the last step is a writer already"
+                    f"{_WHO}: file_type, shard_size, split and shuffle go with output_path; the last step is a writer "
+                    "already"
                 )
             if last.mode not in ("ignore", "error"):
                 raise UsageError(
@@ -206,7 +210,8 @@ class Curation:
         made._writer.path = made.output_path = str(absolute(output_path))
         return made
 
-    # -- what it will do --------------------------------------------------------------------------------------------------
+    # -- what it will do
+    # --------------------------------------------------------------------------------------------------
     def plan(self) -> CurationPlan:
         """Passes, and why there are so many. Nothing is read but the names of the input files."""
         plain = all(ends_in(path, JSONL_SUFFIXES) for path in self.files().paths)
@@ -233,7 +238,8 @@ class Curation:
     def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> CurationResult:
         """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes.
 
-        `progress`: each pass with a line while it runs, and a summary, on stderr; False for neither; or a function that gets the states.
+        `progress`: each pass with a line while it runs, and a summary, on stderr; False for neither; or a function that
+        gets the states.
         """
         from tamis.curation.runner import CurationRun
         from tamis.pipeline.passes import seen_by, tell

@@ -29,7 +29,8 @@ def facts_of(steps: Sequence[Step]) -> list[StepFacts]:
             continue
         if i < last and makes_documents(step):
             raise PipelineError(
-                f"curation: {step.name!r} makes new documents, which have no place in the input by which a deduplication could find "
+                f"curation: {step.name!r} makes new documents, which have no place in the input by which a "
+                "deduplication could find "
                 "them again; put it behind the last deduplication, or run it first with an output of its own"
             )
         adds = frozenset(step.output_columns())

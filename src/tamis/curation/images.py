@@ -17,8 +17,11 @@ from tamis.sizes import parse_fraction
 
 @dataclass
 class ExactImageDuplicates(Deduplication):
-    """Of images with the same pixels one stays, in whatever format they are stored. `keep`: the first in the input, or the one of the most
-    bytes (largest). `max_source_loss`: stop where a folder (or tar) would lose more than this share."""
+    """Of images with the same pixels one stays, in whatever format they are stored.
+
+    `keep`: the first in the input, or the one of the most bytes (largest). `max_source_loss`: stop where a folder (or
+    tar) would lose more than this share.
+    """
 
     keep: str = "first"
     max_source_loss: float | str = 0.95
@@ -37,8 +40,10 @@ class ExactImageDuplicates(Deduplication):
 
 @dataclass
 class SemanticImageDuplicates(Deduplication):
-    """Of images whose embeddings nearly agree one stays: those with a cosine of at least 1 - `eps` in one cluster. Behind
-    ImageEmbeddingStage. See SemanticDeduplicationWorkflow."""
+    """Of images whose embeddings nearly agree one stays: those with a cosine of at least 1 - `eps` in one cluster.
+
+    Behind ImageEmbeddingStage. See SemanticDeduplicationWorkflow.
+    """
 
     eps: float = 0.01
     n_clusters: int | None = None
@@ -68,6 +73,13 @@ class _PixelWorkflow:
             raise UsageError("images are compared as a step of a curation")
 
         return Passes(
-            "exact deduplication of images", no_source, [(ImageHashes(self.keep), [])], self.output_path, DecideEqual(), None, EXACT,
-            max_source_loss=self.max_source_loss, identity={"keep": self.keep},
-        )  # fmt: skip
+            "exact deduplication of images",
+            no_source,
+            [(ImageHashes(self.keep), [])],
+            self.output_path,
+            DecideEqual(),
+            None,
+            EXACT,
+            max_source_loss=self.max_source_loss,
+            identity={"keep": self.keep},
+        )

@@ -1,7 +1,10 @@
-"""Mixing: several inputs, each with a weight or with a number of documents. How often a document is written follows from these and the hash of its text.
+"""Mixing: several inputs, each with a weight or with a number of documents.
 
-A weight needs no knowledge of other documents. A number (`max_documents`) does: a pass before the last writes a number drawn from the text of each document
-that is left (`Draw`), share_of_source.py finds up to which number there are as many as wanted, and the last pass writes those.
+How often a document is written follows from these and the hash of its text.
+
+A weight needs no knowledge of other documents. A number (`max_documents`) does: a pass before the last writes a number
+drawn from the text of each document that is left (`Draw`), share_of_source.py finds up to which number there are as
+many as wanted, and the last pass writes those.
 """
 
 from __future__ import annotations
@@ -23,9 +26,10 @@ _MOST = 100.0
 
 @dataclass(frozen=True)
 class Source:
-    """A folder, glob or file, and how often its documents are to be written: 0.5 half of them, 2 each twice, 1.5 each once
-    and half of them twice. Or `max_documents`: exactly so many of those that all steps leave (all, where there are fewer).
-    `upsample`: each document that is chosen in one of these ways is written so many times."""
+    """A folder, glob or file, and how often its documents are to be written: 0.5 half of them, 2 each twice, 1.5 each
+    once and half of them twice. Or `max_documents`: exactly so many of those that all steps leave (all, where there are
+    fewer). `upsample`: each document that is chosen in one of these ways is written so many times.
+    """
 
     path: str
     weight: float = 1.0
@@ -43,7 +47,8 @@ class Source:
         number = isinstance(self.weight, (int, float)) and not isinstance(self.weight, bool)
         if not number or not 0 < self.weight <= _MOST or not isinstance(self.path, str) or not self.path:
             raise UsageError(
-                f"sources: expected a path and a weight above 0, at most {_MOST:g}, got {self.path!r} and {self.weight!r}"
+                f"sources: expected a path and a weight above 0, at most {_MOST:g}, got {self.path!r} and "
+                f"{self.weight!r}"
             )
 
 
@@ -102,7 +107,8 @@ class Draw(_OfSources):
         file, offset = batch.places()
         if len(file) and int(file.min()) < 0:
             raise PipelineError(
-                "sources: max_documents counts documents of the input, and a step makes new ones (a splitter, a joiner); run that step first "
+                "sources: max_documents counts documents of the input, and a step makes new ones (a splitter, a "
+                "joiner); run that step first "
                 "with an output of its own"
             )
         columns = {"file": file, "offset": offset, "source": self._sources(batch), "draw": self._draws(batch)}
@@ -111,10 +117,12 @@ class Draw(_OfSources):
 
 @dataclass(repr=False)
 class Mix(_OfSources):
-    """Writes each document as often as the weight of its input file says, or once if it is among those that were chosen.
+    """Writes each document as often as the weight of its input file says, or once if it is among those that were
+    chosen.
 
-    `weights`: of each source. `each`: how many times what is written of it is written. `limits`: a file (share_of_source.py) with the last number, file and offset that is written of each source, for
-    `most`, the numbers of documents that were asked for.
+    `weights`: of each source. `each`: how many times what is written of it is written. `limits`: a file
+    (share_of_source.py) with the last number, file and offset that is written of each source, for `most`, the numbers
+    of documents that were asked for.
     """
 
     first_files: list[int]

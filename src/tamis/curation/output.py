@@ -1,6 +1,7 @@
 """After the last pass: files of the asked size, splits and order, and the dataset card.
 
-The files of the last pass stay until everything is written and noted in curation.json; a call that is killed anywhere before goes on with them.
+The files of the last pass stay until everything is written and noted in curation.json; a call that is killed anywhere
+before goes on with them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ CARD = "README.md"
 
 
 def finish_output(run: CurationRun, written: RunResult) -> OutputFiles:
-    """Pack the files of the last pass if requested, and write the card; return the names of files that were written or replaced."""
+    """Pack the files of the last pass if requested, and write the card.
+
+    Return the names of files that were written or replaced.
+    """
     names: list[str] = []
     replaced: list[str] = []
     parts = [str(f["name"]) for f in written.files]
@@ -53,7 +57,10 @@ def tidy_output(output: str, made: OutputFiles) -> None:
 
 
 def forget_output(output: str, made: OutputFiles | None, work: str) -> None:
-    """Remove the files next to those of the last pass, to start over. `made`: None where the call was killed before it noted them."""
+    """Remove the files next to those of the last pass, to start over.
+
+    `made`: None where the call was killed before it noted them.
+    """
     if made is None:
         packed = packed_file(os.path.join(work, "pack")).read() or PackedFiles([])
         card = [CARD] if is_own_card(os.path.join(output, CARD)) else []
@@ -74,7 +81,8 @@ def _own(name: str) -> str:
     return name
 
 
-# -- packing --------------------------------------------------------------------------------------------------------------
+# -- packing
+# --------------------------------------------------------------------------------------------------------------
 def _pack(run: CurationRun, parts: list[str]) -> list[PackedFile]:
     """Have the files packed, and move them into the output under their names."""
     folder = os.path.join(run.work_path, "pack")
@@ -130,7 +138,8 @@ def _splits(packed: list[PackedFile]) -> list[Split]:
     return list(splits.values())
 
 
-# -- the card -------------------------------------------------------------------------------------------------------------
+# -- the card
+# -------------------------------------------------------------------------------------------------------------
 def _write_card(run: CurationRun, written: RunResult, splits: list[Split]) -> None:
     path = os.path.join(run.output.home, CARD)
     rules = (files.read_json(os.path.join(run.output.run_dir, "plan.json")) or {}).get("rules") or []

@@ -1,9 +1,12 @@
-"""Putting the output together anew: files of a size, splits by content, another order. A process of its own, under the budget.
+"""Putting the output together anew: files of a size, splits by content, another order.
 
-Reads the files of the last pass (plain JSONL, or Parquet) one by one, as tables: the documents, or the lines of a JSONL file as bytes. A document's split
-and its place in the new order follow from hashes of its text alone, so they do not depend on how the pass was cut. To shuffle,
-rows go to buckets by the first bits of their key, as many buckets as it takes for one to fit; then each is sorted and
-written. Everything is written into FOLDER/packed; FOLDER/packed.json, written last, lists the files. A call that is killed starts over.
+A process of its own, under the budget.
+
+Reads the files of the last pass (plain JSONL, or Parquet) one by one, as tables: the documents, or the lines of a JSONL
+file as bytes. A document's split and its place in the new order follow from hashes of its text alone, so they do not
+depend on how the pass was cut. To shuffle, rows go to buckets by the first bits of their key, as many buckets as it
+takes for one to fit; then each is sorted and written. Everything is written into FOLDER/packed; FOLDER/packed.json,
+written last, lists the files. A call that is killed starts over.
 """
 
 from __future__ import annotations
@@ -65,7 +68,8 @@ def pack(folder: str, task: PackTask) -> None:
     packed_file(folder).write(PackedFiles([file for name in names for file in shards[name].close()]))
 
 
-# -- reading --------------------------------------------------------------------------------------------------------------
+# -- reading
+# --------------------------------------------------------------------------------------------------------------
 def _tables(task: PackTask, progress: Any, total: int) -> Iterator[tuple[pa.Table, Array]]:
     """Yield the rows of each file, and the hash that assigns each row to a split.
 
@@ -110,7 +114,8 @@ def _looks(parts: Sequence[str]) -> pa.Schema | None:
     return pa.schema(list(schema), kept_metadata(schema))
 
 
-# -- another order --------------------------------------------------------------------------------------------------------
+# -- another order
+# --------------------------------------------------------------------------------------------------------
 def _shuffled(
     tables: Iterator[tuple[pa.Table, Array]], folder: str, total: int, room_bytes: int
 ) -> Iterator[tuple[pa.Table, Array]]:
@@ -140,7 +145,8 @@ def _shuffled(
     os.rmdir(folder)
 
 
-# -- writing --------------------------------------------------------------------------------------------------------------
+# -- writing
+# --------------------------------------------------------------------------------------------------------------
 class _Shards:
     """Files of one split, of about `shard_bytes` before compression; named when their number is known."""
 

@@ -1,9 +1,10 @@
 """From steps to passes. Pure: steps in, passes out; nothing is read, written or asked.
 
-The rule. Per-document steps before a deduplication run once, fused with the pass that makes its keys. What they dropped is
-remembered by place (the table of `dedup/replay_tables`), what they changed is done again where a later pass needs it: reading and changing a text again costs
-less than writing and reading it. An exact deduplication just before a fuzzy one is decided from the same keys. The last pass
-reads the input again, leaves out what was dropped, applies changes, runs the steps behind the last deduplication, and writes.
+The rule. Per-document steps before a deduplication run once, fused with the pass that makes its keys. What they dropped
+is remembered by place (the table of `dedup/replay_tables`), what they changed is done again where a later pass needs
+it: reading and changing a text again costs less than writing and reading it. An exact deduplication just before a fuzzy
+one is decided from the same keys. The last pass reads the input again, leaves out what was dropped, applies changes,
+runs the steps behind the last deduplication, and writes.
 """
 
 from __future__ import annotations
@@ -20,12 +21,16 @@ _DONE_AGAIN = (COLUMNS, CHANGES)  # by later passes; what the others did is reme
 
 @dataclass(frozen=True)
 class StepFacts:
-    """What the planner must know of a step. `kind`: DROPS (drops documents and nothing else), COLUMNS (adds columns, may drop),
-    CHANGES (anything else that is done document by document), or the name of a kind of deduplication.
+    """What the planner must know of a step.
 
-    `joins`: for a fuzzy deduplication, whether its keys serve the exact one just before it. `compares_texts`: whether it
-    looks at the texts of candidates. `reads`: the columns it reads (a deduplication: that of its texts), None where that is not known; `adds`: those it adds. `is_dear`: doing it again costs more than storing its result would (a model). `keeps`: it stores its results between passes by
-    itself, where making them again takes longer and the disk has room.
+    `kind`: DROPS (drops documents and nothing else), COLUMNS (adds columns, may drop), CHANGES (anything else that is
+    done document by document), or the name of a kind of deduplication.
+
+    `joins`: for a fuzzy deduplication, whether its keys serve the exact one just before it. `compares_texts`: whether
+    it looks at the texts of candidates. `reads`: the columns it reads (a deduplication: that of its texts), None where
+    that is not known; `adds`: those it adds. `is_dear`: doing it again costs more than storing its result would (a
+    model). `keeps`: it stores its results between passes by itself, where making them again takes longer and the disk
+    has room.
     """
 
     name: str
@@ -40,9 +45,11 @@ class StepFacts:
 
 @dataclass(frozen=True)
 class DecisionGroup:
-    """Deduplications that are decided together: numbers of the steps that run before them and were not run yet, and their own.
+    """Deduplications that are decided together: numbers of the steps that run before them and were not run yet, and
+    their own.
 
-    `text_makers`: numbers of the earlier steps that made the texts they compare; none where these are the texts of the input.
+    `text_makers`: numbers of the earlier steps that made the texts they compare; none where these are the texts of the
+    input.
     """
 
     before: tuple[int, ...]
@@ -57,7 +64,10 @@ class DecisionGroup:
 
 @dataclass(frozen=True)
 class PlannedPass:
-    """One pass over the input. `runs`: steps done for the first time; `remembers`: from tables; `redoes`: done again."""
+    """One pass over the input.
+
+    `runs`: steps done for the first time; `remembers`: from tables; `redoes`: done again.
+    """
 
     name: str
     reads: str
@@ -87,8 +97,9 @@ class CurationPlan:
 
 
 def make_plan(steps: Sequence[StepFacts], plain_texts: bool = True, counts_sources: bool = False) -> CurationPlan:
-    """`plain_texts`: the input is JSONL without compression, where the text of a candidate can be read by its place. `counts_sources`: a
-    source has max_documents.
+    """`plain_texts`: the input is JSONL without compression, where the text of a candidate can be read by its place.
+
+    `counts_sources`: a source has max_documents.
 
     >>> plan = make_plan([StepFacts("gopher", DROPS), StepFacts("one", "exact"), StepFacts("two", "fuzzy", joins=True)])
     >>> plan.n_reads, plan.groups[0].decides
@@ -128,7 +139,11 @@ def make_plan(steps: Sequence[StepFacts], plain_texts: bool = True, counts_sourc
         why = "which documents max_documents chooses depends on all that are left"
         holds = "counts of one source, to choose"
         add("numbers for sources", last, "a number of each document that is left", holds, why)
-    why = "documents that stay are read again, not kept on the disk" if done else "the only pass: no step compares documents"  # fmt: skip
+    why = (
+        "documents that stay are read again, not kept on the disk"
+        if done
+        else "the only pass: no step compares documents"
+    )
     add("write", last, "the output", "", why)
     repeated = [steps[i] for i in done if steps[i].kind in _DONE_AGAIN]
     remarks = tuple(remark for step in repeated for remark in _remarks(step, passes))
@@ -145,9 +160,12 @@ def _grouped(steps: Sequence[StepFacts]) -> tuple[tuple[DecisionGroup, ...], tup
             continue
         earlier = groups[-1] if groups else None
         if (
-            step.joins and not before and earlier is not None
-            and len(earlier.decides) == 1 and steps[earlier.decides[0]].kind == KINDS[step.kind].decided_with
-        ):  # fmt: skip
+            step.joins
+            and not before
+            and earlier is not None
+            and len(earlier.decides) == 1
+            and steps[earlier.decides[0]].kind == KINDS[step.kind].decided_with
+        ):
             groups[-1] = DecisionGroup(earlier.before, (*earlier.decides, i), earlier.text_makers)
         else:
             groups.append(DecisionGroup(tuple(before), (i,), _text_makers(steps, i)))
@@ -181,12 +199,15 @@ def _remarks(step: StepFacts, passes: Sequence[PlannedPass]) -> Iterator[str]:
     """Yield remarks on a step that later passes run again."""
     if step.keeps:
         yield (
-            f"{step.name}: what its model gives is kept on the disk between passes, as far as there is room, so that later passes do not "
+            f"{step.name}: what its model gives is kept on the disk between passes, as far as there is room, so that "
+            "later passes do not "
             "ask it again"
         )
     if step.is_dear:
         yield (
-            f"{step.name} uses a model and is done again in {sum(step.name in p.redoes for p in passes)} later pass(es), on "
-            "the documents that are left: dearer than storing what it made. Put it behind the last deduplication, or run "
+            f"{step.name} uses a model and is done again in {sum(step.name in p.redoes for p in passes)} later "
+            "pass(es), on "
+            "the documents that are left: dearer than storing what it made. Put it behind the last deduplication, or "
+            "run "
             "it first with a writer of its own"
         )

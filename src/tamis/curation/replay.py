@@ -35,7 +35,9 @@ class Replay:
         return [self._labels[i] for i in before]
 
     def stages(self, deciding: Group | None = None) -> Stages:
-        """`deciding`: a group whose first pass is done, for its further passes: its own steps before it are remembered, too."""
+        """`deciding`: a group whose first pass is done, for its further passes: its own steps before it are remembered,
+        too.
+        """
         made: Stages = []
         at = 0
         for group in [*self._groups, *([deciding] if deciding is not None else [])]:

@@ -37,8 +37,11 @@ class CurationFacts(TypedDict, total=False):
 
 @dataclass
 class CurationResult:
-    """What a curation did. `run`: the result of the last pass, whose ledger tells of all steps; `deduplications`: the counts of
-    each, by the name of its step; `status`: finished, or already (an earlier call had done it)."""
+    """What a curation did.
+
+    `run`: the result of the last pass, whose ledger tells of all steps; `deduplications`: the counts of each, by the
+    name of its step; `status`: finished, or already (an earlier call had done it).
+    """
 
     status: str
     output: str

@@ -1,8 +1,8 @@
 """Running a curation: its deduplications are decided one after the other, then one pass writes.
 
-Each group of deduplications is decided by a workflow (group.py), whose files are in `<output>/_tamis/curation/N`; the last pass is
-an ordinary run into the output, whose ledger, verdicts and report describe every step. Finished parts are not done
-again. `<output>/_tamis/curation.json` is written last, and the files between passes are removed then.
+Each group of deduplications is decided by a workflow (group.py), whose files are in `<output>/_tamis/curation/N`; the
+last pass is an ordinary run into the output, whose ledger, verdicts and report describe every step. Finished parts are
+not done again. `<output>/_tamis/curation.json` is written last, and the files between passes are removed then.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class CurationRun:
         stores.remember(self.output.path, options, "write_kwargs: storage_options")
         if self.output.home != self.output.path and curation.writing.is_packed:
             raise UsageError(
-                "shard_size, split and shuffle join files on this machine; give a local output and copy it, or leave them out"
+                "shard_size, split and shuffle join files on this machine; give a local output and copy it, or leave "
+                "them out"
             )
         self.work_path = os.path.join(self.output.run_dir, "curation")
         self.guard = InputGuard(os.path.join(self.work_path, "inputs.json"))
@@ -157,7 +158,8 @@ class CurationRun:
         seconds = time.monotonic() - began_s
         return CurationResult("shard", output, seconds=seconds, peak_bytes=peak, about={"n_documents": n})
 
-    # -- contents of the output (dedup/output_directory.py) ----------------------------------------------------------------
+    # -- contents of the output (dedup/output_directory.py)
+    # ----------------------------------------------------------------
     def check_output(self, run: RunDir) -> None:
         run.check_foreign("ignore")
         if not len(self.curation.files()):
@@ -187,7 +189,9 @@ class CurationRun:
         return None if data is None else state.from_dict(CurationRecord, data, self.output.record_path)
 
     def _provide_result_folders(self) -> None:
-        """Give a folder to steps before a deduplication that can store their results, since later passes run them again."""
+        """Give a folder to steps before a deduplication that can store their results, since later passes run them
+        again.
+        """
         for i in (i for group in self.plan.groups for i in group.before):
             step = self.curation.steps[i]
             if isinstance(step, ProcessingStage) and step.traits.keeps_results:
@@ -203,7 +207,8 @@ class CurationRun:
         with self.session.processes(self.work_path, _FORKED, stages, start=is_needed):
             yield
 
-    # -- identity ----------------------------------------------------------------------------------------------------------
+    # -- identity
+    # ----------------------------------------------------------------------------------------------------------
     def _identity(self) -> dict[str, Any]:
         """Describe this curation, so that another one is not mixed with it; inputs are compared by each pass."""
         steps = self.curation.steps
@@ -230,7 +235,8 @@ class CurationRun:
             return
         if earlier.get("steps") != now["steps"]:
             changed = (
-                f"its steps were {earlier.get('steps')} and are {now['steps']}; a recipe that has the earlier ones resumes it "
+                f"its steps were {earlier.get('steps')} and are {now['steps']}; a recipe that has the earlier ones "
+                "resumes it "
                 "(presets may change from version to version)"
             )
         elif changes := differences(earlier["stages"], now["stages"]):
@@ -244,10 +250,12 @@ class CurationRun:
         else:  # the same stages, from other modules
             return
         raise RunConflict(
-            f"{self.output.path} already contains another curation: {changed}; give another output, or start over with fresh (--fresh)"
+            f"{self.output.path} already contains another curation: {changed}; give another output, or start over "
+            "with fresh (--fresh)"
         )
 
-    # -- the passes --------------------------------------------------------------------------------------------------------
+    # -- the passes
+    # --------------------------------------------------------------------------------------------------------
     def reader_for_replay(self) -> Any:
         """Return a fresh reader whose verdicts record the positions of records, for later passes."""
         return with_hints(self.curation.source(), ReadHints(keep_hashes=True))
@@ -315,11 +323,13 @@ class CurationRun:
                 n_removed = sum(t.n for b in ledger.stages if b.name == name for t in b.dropped.values())
                 if not 0 <= n_decided - n_removed <= ledger.quarantined.n:
                     raise ConservationError(
-                        f"{name}: {n_decided:,} documents were found to be duplicates, but the pass that removes them removed "
+                        f"{name}: {n_decided:,} documents were found to be duplicates, but the pass that removes them "
+                        "removed "
                         f"{n_removed:,}; do not use {self.output.path}, start over with fresh (--fresh)"
                     )
 
-    # -- results next to the output ----------------------------------------------------------------------------------------
+    # -- results next to the output
+    # ----------------------------------------------------------------------------------------
     def _keep_duplicates(self) -> None:
         """Move the tables for people into the run directory, named after their step."""
         target = os.path.join(self.output.run_dir, "duplicates")

@@ -1,7 +1,8 @@
 """Scores of the documents that were written, of the rules that only an earlier pass asked: for `tamis rethreshold`.
 
-The pass that ran the rules stored them (formats/scratch/score_file.py), with those of documents that later steps dropped. Here these are left out, by
-the verdicts of the last pass, and the rest is kept in `<run dir>/remembered_scores`. A process of its own; what is done twice is the same.
+The pass that ran the rules stored them (formats/scratch/score_file.py), with those of documents that later steps
+dropped. Here these are left out, by the verdicts of the last pass, and the rest is kept in `<run
+dir>/remembered_scores`. A process of its own; what is done twice is the same.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Up to which number the documents of a source are taken, so that there are exactly as many as were asked for.
 
-Reads the records of the pass that drew a number for each document (mixing.Draw), sixteen bits of the numbers at a time, so that memory does not depend on how many
-documents there are; of documents with equal numbers (equal texts) those earlier in the input come first. A process of its own.
+Reads the records of the pass that drew a number for each document (mixing.Draw), sixteen bits of the numbers at a time,
+so that memory does not depend on how many documents there are; of documents with equal numbers (equal texts) those
+earlier in the input come first. A process of its own.
 """
 
 from __future__ import annotations

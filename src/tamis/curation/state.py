@@ -1,4 +1,7 @@
-"""What the passes and processes of a curation leave for each other, as typed values; read and written as those of tamis/dedup/state.py."""
+"""What the passes and processes of a curation leave for each other, as typed values.
+
+Read and written as those of tamis/dedup/state.py.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ class SourceLimits:
 
 @dataclass(frozen=True)
 class PackedFile:
-    """A file of the output that was packed from those of the last pass. `path`: where it is until it is moved to the output."""
+    """A file of the output that was packed from those of the last pass.
+
+    `path`: where it is until it is moved to the output.
+    """
 
     name: str
     path: str
@@ -61,10 +67,14 @@ class CurationRecord:
     made: OutputFiles
 
 
-# -- tasks of processes between passes ------------------------------------------------------------------------------------
+# -- tasks of processes between passes
+# ------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class ChoiceTask:
-    """Find the limit of each source. `records`: files with a number for each document; `most`: documents to write; None: all."""
+    """Find the limit of each source.
+
+    `records`: files with a number for each document; `most`: documents to write; None: all.
+    """
 
     records: list[str]
     most: list[int | None]

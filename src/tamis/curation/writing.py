@@ -16,9 +16,12 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 
 @dataclass(frozen=True)
 class Writing:
-    """`file_type`: one of FORMATS, None: as the input. `shard_bytes`: files of about this size before compression, None: as the
-    partitions of the last pass come. `split`: shares by name, of which documents get one by the hash of their text. `shuffle`: a seed, None: the order of
-    the input. `card`: a README.md that describes the data set."""
+    """`file_type`: one of FORMATS, None: as the input.
+
+    `shard_bytes`: files of about this size before compression, None: as the partitions of the last pass come. `split`:
+    shares by name, of which documents get one by the hash of their text. `shuffle`: a seed, None: the order of the
+    input. `card`: a README.md that describes the data set.
+    """
 
     file_type: str | None = None
     shard_bytes: int | None = None
@@ -80,7 +83,8 @@ def parse_split(given: Any) -> dict[str, float]:
             raise wrong from None
         if not _NAME.fullmatch(name) or name in found:
             raise UsageError(
-                f"split: names are letters, digits and _, a letter first, at most 40 of them, each given once, got {name!r} in {given!r}"
+                "split: names are letters, digits and _, a letter first, at most 40 of them, each given once, got "
+                f"{name!r} in {given!r}"
             )
         if not 0 < number <= 100:
             raise wrong

@@ -1,4 +1,6 @@
-"""The seat belts of a deduplication: what its user should look twice at, and the largest share of a source that it may remove."""
+"""The seat belts of a deduplication: what its user should look twice at, and the largest share of a source that it may
+remove.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ MOST_GO = 0.9
 
 
 def alarms(summary: Summary, counted: str = "documents") -> list[str]:
-    """`counted`: what duplicates are (documents; lines or paragraphs, of which those long enough to count are all there are).
+    """`counted`: what duplicates are (documents.
+
+    Lines or paragraphs, of which those long enough to count are all there are).
 
     >>> alarms({"n_documents": 100, "n_duplicates": 95})
     ['95% of all documents are duplicates: is one source in the input twice?']
@@ -31,7 +35,8 @@ def alarms(summary: Summary, counted: str = "documents") -> list[str]:
     component = int(summary.get("largest_component", 0))
     if component > LARGE_COMPONENT and component > LARGE_SHARE * n:
         found.append(
-            f"{component:,} documents ({component / n:.1%}) hang together by shared bands: boilerplate, or shingles that are too "
+            f"{component:,} documents ({component / n:.1%}) hang together by shared bands: boilerplate, or shingles "
+            "that are too "
             "short; verification keeps apart what is not alike, but look at the duplicates, or raise --char-ngrams"
         )
     if summary.get("n_heavy_buckets"):
@@ -41,7 +46,8 @@ def alarms(summary: Summary, counted: str = "documents") -> list[str]:
         )
     if summary.get("n_beyond_leaders"):
         found.append(
-            f"{summary['n_beyond_leaders']:,} documents were not compared with all that stay in their component and were kept"
+            f"{summary['n_beyond_leaders']:,} documents were not compared with all that stay in their component and "
+            "were kept"
         )
     if summary.get("n_not_compared"):
         found.append(
@@ -60,7 +66,8 @@ def alarms(summary: Summary, counted: str = "documents") -> list[str]:
 def by_shared_ids(summary: Summary) -> str:
     """Return the message for a removal that took more documents than there are ids listed."""
     return (
-        f"{summary['n_by_shared_ids']:,} more documents were removed than ids are listed: an id that several documents have takes them all, those "
+        f"{summary['n_by_shared_ids']:,} more documents were removed than ids are listed: an id that several "
+        "documents have takes them all, those "
         "that were to stay, too; ids must be unique, or be those by file and place"
     )
 
@@ -71,7 +78,10 @@ MIN_SOURCE_DOCUMENTS = 100  # a handful of documents says nothing about a source
 
 @dataclass(frozen=True)
 class LossLimit:
-    """The largest share of a source that may be removed. `counted`: what the share is of; `step`: of a curation, in messages."""
+    """The largest share of a source that may be removed.
+
+    `counted`: what the share is of; `step`: of a curation, in messages.
+    """
 
     share: float
     counted: str = "documents"
@@ -92,14 +102,17 @@ class LossLimit:
             return
         worst = max(lost, key=lambda s: lost[s])
         remedy = (
-            f"with `max_source_loss: 1` in step {self.step} of the recipe (a preset: tamis recipe show NAME > mine.yaml, then "
+            f"with `max_source_loss: 1` in step {self.step} of the recipe (a preset: tamis recipe show NAME > "
+            "mine.yaml, then "
             "--preset ./mine.yaml)"
             if self.step
             else "with max_source_loss=1 (--max-source-loss 100%)"
         )
         raise Incomplete(
-            f"{self.step and f'{self.step}: '}nothing was removed: {len(lost)} of {len(totals)} sources would lose more than "
-            f"{self.share:.0%} of their {self.counted} ({worst}: {lost[worst]:.1%} of {totals[worst][0]:,}). Look at {duplicates}; if "
+            f"{self.step and f'{self.step}: '}nothing was removed: {len(lost)} of {len(totals)} sources would lose "
+            "more than "
+            f"{self.share:.0%} of their {self.counted} ({worst}: {lost[worst]:.1%} of {totals[worst][0]:,}). Look at "
+            f"{duplicates}; if "
             f"that is right, run the same {remedy}: it goes on from here"
         )
 

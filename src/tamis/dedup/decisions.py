@@ -1,10 +1,11 @@
 """What a deduplication decided: which documents go, for which ones, and how alike they are.
 
-Decisions are found in the order of keys and needed in the order of documents, and there may be nearly as many as documents. So
-they go to files by ranges of document numbers (16 bytes each), and each range is sorted on its own.
+Decisions are found in the order of keys and needed in the order of documents, and there may be nearly as many as
+documents. So they go to files by ranges of document numbers (16 bytes each), and each range is sorted on its own.
 
-Kept in two forms. For people, `duplicates/*.parquet`: ids (AddId's: number of the file and offset in it), paths, similarity,
-group size. For the pass that removes, `removal/*.npy`: the same by place, sorted, so that a worker reads only its own range.
+Kept in two forms. For people, `duplicates/*.parquet`: ids (AddId's: number of the file and offset in it), paths,
+similarity, group size. For the pass that removes, `removal/*.npy`: the same by place, sorted, so that a worker reads
+only its own range.
 """
 
 from __future__ import annotations
@@ -93,9 +94,12 @@ def write_tables(found: DecisionFiles, records: Records, removal: str, duplicate
         gone = records.gather(["file", "offset"], part.number)
         stay = records.gather_any(["file", "offset"], part.kept)
         rows = {
-            "file": gone["file"], "offset": gone["offset"], "kept_file": stay["file"],
-            "kept_offset": stay["offset"], "similarity": part.similarity,
-        }  # fmt: skip
+            "file": gone["file"],
+            "offset": gone["offset"],
+            "kept_file": stay["file"],
+            "kept_offset": stay["offset"],
+            "similarity": part.similarity,
+        }
         table.add(**rows)
         for first in range(0, len(part), _CHUNK):
             cut = {name: values[first : first + _CHUNK] for name, values in rows.items()}

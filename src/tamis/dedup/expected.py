@@ -1,8 +1,9 @@
 """What a deduplication is expected to take, what it took, and the record of its settings. Imports nothing heavy.
 
-As for a run (engine/run/budget/expectation.py), with the plan's own formulas instead of partition models: `fixed_bytes` of the conditions is the
-planned peak, `handover_bytes` the planned scratch. Kept in `<run dir>/dedup_prediction.json`; measured runs go to the machine profile
-under a key made of the parameters. Observing must never hurt: what cannot be read or written is left out.
+As for a run (engine/run/budget/expectation.py), with the plan's own formulas instead of partition models: `fixed_bytes`
+of the conditions is the planned peak, `handover_bytes` the planned scratch. Kept in `<run dir>/dedup_prediction.json`;
+measured runs go to the machine profile under a key made of the parameters. Observing must never hurt: what cannot be
+read or written is left out.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
 FILE = "dedup_prediction.json"
 _IN_KEY = ("sketch", "threshold", "perform_removal")  # what decides how much work there is; the rest changes little
-# A pass over documents: supervisor, forking server and two workers with their partitions, measured (docs/benchmarks-dedup.md).
+# A pass over documents: supervisor, forking server and two workers with their partitions, measured
+# (docs/benchmarks-dedup.md).
 _PASS_BYTES = 200_000_000
 _WORKER_BYTES = 25_000_000
 _MORE_PASSES = 0.6  # of the whole, for each further pass that makes keys
@@ -47,10 +49,16 @@ def profile_key(name: str, identity: Mapping[str, Any]) -> str:
 def conditions(plan: DedupPlan, n_workers: int, decoded_bytes: int) -> Conditions:
     peak = max(_PASS_BYTES + _WORKER_BYTES * n_workers, SOLVER_BASE_BYTES + plan.decision_bytes)
     return Conditions(
-        budget_bytes=plan.budget_bytes, n_workers=n_workers, fixed_bytes=min(peak, plan.budget_bytes), worker_bytes=0,
-        cap_bytes=plan.budget_bytes, input_bytes=plan.input_bytes, decoded_bytes=decoded_bytes, max_block_bytes=32 << 20,
+        budget_bytes=plan.budget_bytes,
+        n_workers=n_workers,
+        fixed_bytes=min(peak, plan.budget_bytes),
+        worker_bytes=0,
+        cap_bytes=plan.budget_bytes,
+        input_bytes=plan.input_bytes,
+        decoded_bytes=decoded_bytes,
+        max_block_bytes=32 << 20,
         handover_bytes=plan.scratch_bytes,
-    )  # fmt: skip
+    )
 
 
 def forecast(plan: DedupPlan, figures: ShippedFigures, asked: Conditions, known: Experience, **more: Any) -> Forecast:
@@ -109,9 +117,18 @@ class DedupExpectation(Experience):
         read = removed.ledger.read_bytes if removed is not None else self._asked.decoded_bytes
         written = removed.ledger.written_bytes if removed is not None else 0
         took = RunMeasurement(
-            replace(self._asked, decoded_bytes=read), w.peak_bytes, round(seconds, 3), 0.0, 0.0,
-            w.scratch_bytes, written, int(summary.get("n_documents", 0)), 0, time.time(), True,
-        )  # fmt: skip
+            replace(self._asked, decoded_bytes=read),
+            w.peak_bytes,
+            round(seconds, 3),
+            0.0,
+            0.0,
+            w.scratch_bytes,
+            written,
+            int(summary.get("n_documents", 0)),
+            0,
+            time.time(),
+            True,
+        )
         self.prediction = compared(self.prediction, took)
         write_json(os.path.join(w.output.run_dir, FILE), self.prediction)
         self.keep({"name": w.passes.name, "segments": []}, took)
@@ -125,28 +142,39 @@ class DedupExpectation(Experience):
         record = Record(list((read_json(path) or {}).get("settings", [])))
         room = w.solver.room_bytes()
         record.note(
-            "room of the deciding process", room, "default",
-            "for keys and groups: a fixed share of the budget once the process itself is in memory; larger sets are decided in parts",
+            "room of the deciding process",
+            room,
+            "default",
+            "for keys and groups: a fixed share of the budget once the process itself is in memory; larger sets are "
+            "decided in parts",
             {"budget_bytes": w.settings.budget_bytes(), "process_bytes": SOLVER_BASE_BYTES},
-        )  # fmt: skip
+        )
         n = int(summary.get("n_documents", 0))
         if plan is not None:
             record.note(
-                "parts of the key space", plan.n_parts_per_band, "adaptation",
+                "parts of the key space",
+                plan.n_parts_per_band,
+                "adaptation",
                 "so many that the keys of one part of one band fit into that room",
                 {"n_documents": n, "planned_documents": plan.n_documents, "decision_bytes": plan.decision_bytes},
-            )  # fmt: skip
+            )
         chosen = w.work.state.band_choice.read()
         if plan is not None and plan.n_bands:
             asked = w.passes.identity.get("bands_per_iteration")
             record.note(
-                "bands per pass", chosen.bands_per_pass if chosen is not None else plan.bands_per_pass, "user" if asked else "adaptation",
-                "as asked for; fewer save disk and no memory, and take more passes over the input" if asked
+                "bands per pass",
+                chosen.bands_per_pass if chosen is not None else plan.bands_per_pass,
+                "user" if asked else "adaptation",
+                "as asked for; fewer save disk and no memory, and take more passes over the input"
+                if asked
                 else "as many as half of the free disk can hold: fewer take more passes over the input",
                 {
-                    "bands": plan.n_bands, "passes": plan.n_key_passes, "scratch_bytes": w.scratch_bytes, "free_bytes": plan.free_bytes,
+                    "bands": plan.n_bands,
+                    "passes": plan.n_key_passes,
+                    "scratch_bytes": w.scratch_bytes,
+                    "free_bytes": plan.free_bytes,
                 },
-            )  # fmt: skip
+            )
         record.note(
             "scratch of the keys",
             w.scratch_bytes,

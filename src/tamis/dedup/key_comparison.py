@@ -61,7 +61,8 @@ class KeyComparison:
                     work.drop(name)
         work.state.solver_room.write(room)
 
-    # -- keys --------------------------------------------------------------------------------------------------------------
+    # -- keys
+    # --------------------------------------------------------------------------------------------------------------
     def key_passes(self, workflow: Workflow, everything: bool = False) -> list[KeyPass]:
         """Return the stages that compute keys, each with its bands.
 
@@ -80,7 +81,10 @@ class KeyComparison:
         return passes.keys_of(chosen.bands_per_pass)
 
     def _link_bands(self, workflow: Workflow) -> list[str]:
-        """Run the passes that compute keys, each followed by its step of the decision; return the files of the first."""
+        """Run the passes that compute keys, each followed by its step of the decision.
+
+        Return the files of the first.
+        """
         first: list[str] = []
         state = workflow.work.state
         keys = self.key_passes(workflow, everything=workflow.settings.merge)
@@ -135,7 +139,8 @@ class KeyComparison:
         spreading = RangePasses(workflow.passes.name, workflow.work.path, n, room.room_bytes, runner.execute)
         return spreading.search(i, first, paths, bands)
 
-    # -- texts -------------------------------------------------------------------------------------------------------------
+    # -- texts
+    # -------------------------------------------------------------------------------------------------------------
     def _needs_texts(self, workflow: Workflow) -> bool:
         """Return True if texts must be collected to be compared.
 
@@ -155,7 +160,8 @@ class KeyComparison:
         texts = run_key_pass(workflow, "texts", passes.texts(work.table("candidates"))) if candidates else []
         workflow.solver.solve([replace(passes.decision, texts=texts)], first)
 
-    # -- removal -----------------------------------------------------------------------------------------------------------
+    # -- removal
+    # -----------------------------------------------------------------------------------------------------------
     def remove(self, workflow: Workflow) -> RunResult:
         """Run the pass that writes the documents that stay."""
         passes, state = workflow.passes, workflow.work.state
@@ -189,8 +195,10 @@ class KeyComparison:
         n_read = summary["n_documents"] + n_not_read
         if n_met != n_read or not 0 <= summary["n_duplicates"] - n_removed <= ledger.quarantined.n:
             raise ConservationError(
-                f"{n_read:,} documents were read to be compared and {summary['n_duplicates']:,} found to be duplicates, but the "
-                f"pass that removes them met {n_met:,} and removed {n_removed:,}; do not use {workflow.output.path}, start over with "
+                f"{n_read:,} documents were read to be compared and {summary['n_duplicates']:,} found to be "
+                "duplicates, but the "
+                f"pass that removes them met {n_met:,} and removed {n_removed:,}; do not use {workflow.output.path}, "
+                "start over with "
                 "fresh (--fresh)"
             )
         n_not_compared = max(0, n_not_read - ledger.quarantined.n)

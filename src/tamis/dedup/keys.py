@@ -1,8 +1,9 @@
 """What key stages share: the facts of each document, and keys sorted within a batch so that a prefix is one slice.
 
-Columns of a record file, all of the batch's length. By row: `file`, `offset` (where the document lies in the input), `hi`, `lo` (128-bit
-hash of the normalised text), `length` (its bytes; -1 where there is no text), `rank` (smaller is kept rather). By key: `key_K`
-ascending and `row_K`, the row it belongs to, NO_ROW for documents that have no such key (they come last).
+Columns of a record file, all of the batch's length. By row: `file`, `offset` (where the document lies in the input),
+`hi`, `lo` (128-bit hash of the normalised text), `length` (its bytes; -1 where there is no text), `rank` (smaller is
+kept rather). By key: `key_K` ascending and `row_K`, the row it belongs to, NO_ROW for documents that have no such key
+(they come last).
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ _NUMBER = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 
 
 def text_hashes(texts: pa.Array, hasher: Any = None) -> tuple[Words, Words, Words]:
-    """(hi, lo, bytes) of XXH3-128 over each text's UTF-8; bytes is -1 and the hash 0 where the text is null. `hasher`: does it elsewhere
-    (exact/gpu_hash.py)."""
+    """(hi, lo, bytes) of XXH3-128 over each text's UTF-8; bytes is -1 and the hash 0 where the text is null.
+
+    `hasher`: does it elsewhere (exact/gpu_hash.py).
+    """
     parts = string_buffers(texts)
     if hasher is not None:
         hi, lo = hasher(parts.data, np.asarray(parts.offsets, np.int64))

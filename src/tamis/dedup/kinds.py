@@ -1,8 +1,9 @@
 """The kinds of deduplication, one entry each, from which commands, plans, recipes and curations take their lists.
 
-To add a kind: a folder `dedup/NAME/` with its workflow and stages, its entry in `KINDS`, its command in `cli/dedup/NAME.py` and its
-step in `curation/steps.py`. A kind that decides in a way of its own also adds a step of the solver. Does not cover how a kind works:
-see its folder. Values only: workflows are loaded by `load_workflow` of workflows.py.
+To add a kind: a folder `dedup/NAME/` with its workflow and stages, its entry in `KINDS`, its command in
+`cli/dedup/NAME.py` and its step in `curation/steps.py`. A kind that decides in a way of its own also adds a step of the
+solver. Does not cover how a kind works: see its folder. Values only: workflows are loaded by `load_workflow` of
+workflows.py.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ class ShippedFigures:
 class DedupKind:
     """A way of deciding which documents, or which parts of them, are duplicates.
 
-    `workflow`: the class in `dedup/NAME/workflow.py` with the parameters of commands and curations. `keys`: what the first pass writes
-    for each document, in plans. `step`: the name of its step in recipes,
-    a class of `curation/steps.py` (`exact_duplicates`: ExactDuplicates). `has_plan`: `tamis plan` can estimate it. `changes_text`:
-    duplicates are cut out of documents. `decided_with`: a kind that the same keys decide, too, where its step comes just before.
+    `workflow`: the class in `dedup/NAME/workflow.py` with the parameters of commands and curations. `keys`: what the
+    first pass writes for each document, in plans. `step`: the name of its step in recipes, a class of
+    `curation/steps.py` (`exact_duplicates`: ExactDuplicates). `has_plan`: `tamis plan` can estimate it. `changes_text`:
+    duplicates are cut out of documents. `decided_with`: a kind that the same keys decide, too, where its step comes
+    just before.
     """
 
     name: str  # of the command; begins the names of the files that it writes

@@ -1,4 +1,7 @@
-"""What "the same text" means: how a text is rewritten before it is hashed; and which of them stays. Part of the identity of a deduplication."""
+"""What "the same text" means: how a text is rewritten before it is hashed; and which of them stays.
+
+Part of the identity of a deduplication.
+"""
 
 from __future__ import annotations
 

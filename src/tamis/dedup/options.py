@@ -37,7 +37,10 @@ def absolute(path: str | os.PathLike[str] | Iterable[str], name: str = "path") -
 
 @dataclass(frozen=True)
 class Input:
-    """`filetype`: "jsonl", "parquet", or None for both; `more`: other parameters of the reader. `who` begins messages."""
+    """`filetype`: "jsonl", "parquet", or None for both; `more`: other parameters of the reader.
+
+    `who` begins messages.
+    """
 
     who: str
     path: Any
@@ -102,7 +105,10 @@ WriterFactory = Callable[[], Writer]
 
 
 class InOneCall(ABC):
-    """What the workflows that users call share: their input, and `run`. Subclasses are dataclasses with these fields, and say their passes."""
+    """What the workflows that users call share: their input, and `run`.
+
+    Subclasses are dataclasses with these fields, and say their passes.
+    """
 
     output_path: str
     input_path: Any
@@ -128,7 +134,10 @@ class InOneCall(ABC):
         return self.find(executor, progress, settings)
 
     def find(self, executor: Any, progress: Any, settings: dict[str, Any]) -> DedupResult:
-        """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes over documents."""
+        """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh.
+
+        `executor` runs the passes over documents.
+        """
         from tamis.dedup.workflow import Workflow
 
         if self.cache_path is not None:
@@ -143,9 +152,13 @@ class InOneCall(ABC):
 
     def _input(self) -> Input:
         return Input(
-            self.who, self.input_path, self.input_filetype, self.input_blocksize, self.input_file_extensions,
+            self.who,
+            self.input_path,
+            self.input_filetype,
+            self.input_blocksize,
+            self.input_file_extensions,
             self.read_kwargs,
-        )  # fmt: skip
+        )
 
     def _writer(self) -> WriterFactory | None:
         """Makes writers of what stays; None where duplicates are only found."""

@@ -1,6 +1,8 @@
-"""The output of a workflow of several passes: one call at a time, a fresh start, and no traces of a call that did nothing.
+"""The output of a workflow of several passes: one call at a time, a fresh start, and no traces of a call that did
+nothing.
 
-Used by deduplications (workflow.py) and by curations (tamis/curation). Does not cover the files between passes (work_directory.py).
+Used by deduplications (workflow.py) and by curations (tamis/curation). Does not cover the files between passes
+(work_directory.py).
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ class OutputContents(Protocol):
 class OutputDirectory:
     """The folder or bucket that a workflow writes to, with its run directory.
 
-    `writer`: what writes here, in messages. `record_name`: the file of the run directory that is written when everything is done.
+    `writer`: what writes here, in messages. `record_name`: the file of the run directory that is written when
+    everything is done.
     """
 
     def __init__(self, path: str, writer: str, record_name: str) -> None:
@@ -57,7 +60,10 @@ class OutputDirectory:
 
     @contextlib.contextmanager
     def locked(self, contents: OutputContents, fresh: bool) -> Iterator[None]:
-        """Hold the output; start over if `fresh`. A call that fails before anything was committed leaves nothing of its own."""
+        """Hold the output; start over if `fresh`.
+
+        A call that fails before anything was committed leaves nothing of its own.
+        """
         run = self.run
         contents.check_output(run)
         absent = [path for path in (self.home, self.run_dir) if not os.path.lexists(path)]

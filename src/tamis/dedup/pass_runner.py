@@ -1,4 +1,5 @@
-"""Running the passes of a workflow: its settings, what all passes share, and each pass over documents or task between two of them.
+"""Running the passes of a workflow: its settings, what all passes share, and each pass over documents or task between
+two of them.
 
 Used by deduplications (workflow.py) and by curations (tamis/curation). What the passes are is decided there.
 """
@@ -120,8 +121,8 @@ class PassSession:
     def processes(self, folder: str, modules: Sequence[str], stages: Iterable[Any], start: bool) -> Iterator[None]:
         """Provide the process from which those of all passes, and of the tasks between them, are forked.
 
-        It loads while the caller plans. `folder`: for its log; `modules`: what it imports in addition to the kernels of `stages`;
-        `start`: whether it is certain to be needed.
+        It loads while the caller plans. `folder`: for its log; `modules`: what it imports in addition to the kernels of
+        `stages`; `start`: whether it is certain to be needed.
         """
         self._warm_process = WarmProcess(os.path.join(folder, "processes.log"), modules=modules)
         groups = [RECORDS, *dict.fromkeys(k for s in stages if isinstance(s, ProcessingStage) for k in s.kernel_groups)]
@@ -193,7 +194,10 @@ class PassRunner:
     def execute_checked(
         self, pipeline: Pipeline, label: str, source: WorkflowInput, folder: str, **more: Any
     ) -> RunResult:
-        """Run a pass over the input; raise RunConflict if that is not the input of the first pass, before it or after it."""
+        """Run a pass over the input.
+
+        Raise RunConflict if that is not the input of the first pass, before it or after it.
+        """
         source.guard.check(source.files(folder, self.settings.scratch))
         result = self.execute(pipeline, label, **more)
         source.guard.confirm((read_json(os.path.join(result.run_dir, "plan.json")) or {})["inputs"], result.ledger)

@@ -22,11 +22,14 @@ KeyPass = tuple[ProcessingStage[Any, Any], list[int]]
 
 @dataclass
 class Passes:
-    """What a workflow does, pass by pass. `source` makes a fresh reader for each pass; `kind` is None where documents are not compared.
+    """What a workflow does, pass by pass.
 
-    `keys`: stages of the first passes (several where not all bands fit on the disk at once), each with the numbers of its bands;
-    none for exact deduplication. `decision`: the step of the solver that decides; None where a procedure of its own does. `texts`: the
-    stage that collects the texts to be compared, made from the folder with their positions; None where nothing is compared.
+    `source` makes a fresh reader for each pass; `kind` is None where documents are not compared.
+
+    `keys`: stages of the first passes (several where not all bands fit on the disk at once), each with the numbers of
+    its bands; none for exact deduplication. `decision`: the step of the solver that decides; None where a procedure of
+    its own does. `texts`: the stage that collects the texts to be compared, made from the folder with their positions;
+    None where nothing is compared.
     """
 
     name: str
@@ -67,11 +70,13 @@ class Passes:
 
 @dataclass
 class CurationStep:
-    """What a deduplication must know that is one step of a curation: its tables are used by a later pass, which removes.
+    """What a deduplication must know that is one step of a curation: its tables are used by a later pass, which
+    removes.
 
-    `output`: where that pass writes. `before`: stages between the reader and the one that makes keys, by the name of the pass
-    (keys-0 runs the steps before it; later passes replay what these did). `first_steps`: steps of the solver after the first pass.
-    `is_as_read`: whether the texts compared are those of the input, so that they can be read from there.
+    `output`: where that pass writes. `before`: stages between the reader and the one that makes keys, by the name of
+    the pass (keys-0 runs the steps before it; later passes replay what these did). `first_steps`: steps of the solver
+    after the first pass. `is_as_read`: whether the texts compared are those of the input, so that they can be read from
+    there.
     """
 
     output: str

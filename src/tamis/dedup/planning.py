@@ -1,9 +1,11 @@
-"""What a deduplication will take, before it starts: documents, scratch, memory, passes. Pure arithmetic over a small sample.
+"""What a deduplication will take, before it starts: documents, scratch, memory, passes.
 
-Formulas. Scratch of the keys: 76 bytes per document (place, hash, length, rank, the sorted hash 12, and of its
-record length and hash 20) and 12 per band. Memory while
-deciding: 4 bytes per document for the union-find, and the keys of one part of one band. The original keeps whole sketches on GPUs:
-8 bytes x hashes x documents x bands_per_iteration / bands; it is shown beside for comparison.
+Pure arithmetic over a small sample.
+
+Formulas. Scratch of the keys: 76 bytes per document (place, hash, length, rank, the sorted hash 12, and of its record
+length and hash 20) and 12 per band. Memory while deciding: 4 bytes per document for the union-find, and the keys of one
+part of one band. The original keeps whole sketches on GPUs: 8 bytes x hashes x documents x bands_per_iteration / bands;
+it is shown beside for comparison.
 """
 
 from __future__ import annotations
@@ -95,7 +97,8 @@ def choose_bands(n_documents: int, bands: int, free_bytes: int) -> int:
     if chosen < 1:
         needed = n_documents * (META_BYTES + KEY_BYTES) / _DISK_SHARE
         raise BudgetError(
-            f"deduplication: keys of about {n_documents:,} documents need {format_size(needed)} of free disk at least, there are "
+            f"deduplication: keys of about {n_documents:,} documents need {format_size(needed)} of free disk at "
+            "least, there are "
             f"{format_size(free_bytes)}; give a larger scratch folder (--scratch)"
         )
     return chosen
@@ -137,7 +140,8 @@ def check_room(budget_bytes: int, is_far: bool = False) -> None:
     if budget_bytes < _base_bytes(is_far) + _LEAST_ROOM_BYTES / _SOLVER_SHARE:
         named = least_budget(is_far)
         raise BudgetError(
-            f"deduplication: a budget of {format_size(budget_bytes)} leaves nothing to sort keys in; the smallest that works here is "
+            f"deduplication: a budget of {format_size(budget_bytes)} leaves nothing to sort keys in; the smallest "
+            "that works here is "
             f"{named // 10**6}MB",
             named,
         )

@@ -1,4 +1,6 @@
-"""Tables of places: facts of some documents by file and offset, written by whoever decides, read by workers a range at a time."""
+"""Tables of places: facts of some documents by file and offset, written by whoever decides, read by workers a range at
+a time.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The record files of a pass: one numbering of all documents, and columns read by position.
 
-Documents are numbered 0 to n-1 in the order of the input (file, offset), whatever the partitions were. Columns are read with
-pread into arrays of their own: mapped pages would count as memory of this process. Kept per record batch: its number of
-rows, its base number and the places of its columns in the file (some 8 bytes each).
+Documents are numbered 0 to n-1 in the order of the input (file, offset), whatever the partitions were. Columns are read
+with pread into arrays of their own: mapped pages would count as memory of this process. Kept per record batch: its
+number of rows, its base number and the places of its columns in the file (some 8 bytes each).
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Records:
         self.n_documents = int(self.bases[-1])
         if self.n_documents >= MAX_DOCUMENTS:
             raise UsageError(
-                f"deduplication: {self.n_documents:,} documents; at most {MAX_DOCUMENTS:,} can be compared at once. Split the "
+                f"deduplication: {self.n_documents:,} documents; at most {MAX_DOCUMENTS:,} can be compared at once. "
+                "Split the "
                 "input, and compare the second part with the first by --against"
             )
 
@@ -62,7 +63,8 @@ class Records:
             stored = numpy_type(kind)
             if self.types.setdefault(name, stored) != stored:
                 raise UsageError(
-                    f"{batch.path}: {name} takes {stored.itemsize} bytes here and {self.types[name].itemsize} elsewhere; embeddings "
+                    f"{batch.path}: {name} takes {stored.itemsize} bytes here and {self.types[name].itemsize} "
+                    "elsewhere; embeddings "
                     "must be of one length in all documents"
                 )
         return _RecordBatch(
@@ -138,7 +140,10 @@ class Records:
         return np.concatenate(keys), np.concatenate(numbers)
 
     def iter_column(self, name: str, or_zeros: bool = False) -> Any:
-        """(first number, values) of every record batch. `or_zeros`: batches that do not have the column have zeros in it."""
+        """(first number, values) of every record batch.
+
+        `or_zeros`: batches that do not have the column have zeros in it.
+        """
 
         def read(i: int) -> tuple[int, Array]:
             values = np.zeros(self._runs[i].n_rows, self.types[name])

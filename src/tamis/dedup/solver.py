@@ -1,7 +1,8 @@
-"""From the keys of all documents to the decision which ones are removed: the process that performs the steps of a SolverTask.
+"""From the keys of all documents to the decision which ones are removed: the process that performs the steps of a
+SolverTask.
 
-Runs between two passes (task_process.py). Writes the tables of decisions.py and, last, the summary; a solver that is killed starts
-again and decides the same.
+Runs between two passes (task_process.py). Writes the tables of decisions.py and, last, the summary; a solver that is
+killed starts again and decides the same.
 """
 
 from __future__ import annotations

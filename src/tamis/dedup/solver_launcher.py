@@ -1,4 +1,6 @@
-"""Having the solver decide between two passes: its task, its share of the memory, and the checksums of the files it reads."""
+"""Having the solver decide between two passes: its task, its share of the memory, and the checksums of the files it
+reads.
+"""
 
 from __future__ import annotations
 

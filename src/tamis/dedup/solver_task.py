@@ -1,7 +1,8 @@
-"""What the solver of a deduplication is asked to do: steps, each a type with its parameters, and the files they work on.
+"""What the solver of a deduplication is asked to do: steps, each a type with its parameters, and the files they work
+on.
 
-A step is registered in STEPS with the function that performs it, `handler(step, run)` with the step and a solver.SolverRun. A new kind of
-deduplication adds its step here, and the handler to its own package.
+A step is registered in STEPS with the function that performs it, `handler(step, run)` with the step and a
+solver.SolverRun. A new kind of deduplication adds its step here, and the handler to its own package.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ class FindCandidates(SolverStep):
 class CompareCandidates(SolverStep):
     """Decide the components: a document is removed against one that stays and that it resembles.
 
-    `threshold` None: without comparing texts. `texts`: files with the texts of candidates; None: each is read from the input by its
-    position. `equal_tables`: the folder for the table of equal documents, where they are decided apart.
+    `threshold` None: without comparing texts. `texts`: files with the texts of candidates; None: each is read from the
+    input by its position. `equal_tables`: the folder for the table of equal documents, where they are decided apart.
     """
 
     threshold: float | None
@@ -84,7 +85,9 @@ class CompareCandidates(SolverStep):
 
 @dataclass(frozen=True)
 class CutLines(SolverStep):
-    """Decide which lines or paragraphs are cut: all with `min_count` occurrences, but for the first one if `keep_first`."""
+    """Decide which lines or paragraphs are cut: all with `min_count` occurrences, but for the first one if
+    `keep_first`.
+    """
 
     min_count: int
     keep_first: bool
@@ -174,7 +177,10 @@ class NamedStep:
 
 @dataclass(frozen=True)
 class SolverTask:
-    """Steps for the solver, in order. `records`: of the first pass; `checks`: files with the checksums they must have."""
+    """Steps for the solver, in order.
+
+    `records`: of the first pass; `checks`: files with the checksums they must have.
+    """
 
     steps: list[NamedStep]
     records: list[str]

@@ -43,9 +43,11 @@ def without(batch: DocumentBatch, rows: Array) -> DocumentBatch:
 
 @dataclass(repr=False)
 class RemoveDuplicates(PositionTableStage):
-    """Drops the documents of a removal table (tamis.dedup.decisions), each with the document it resembles as the reason.
+    """Drops the documents of a removal table (tamis.dedup.decisions), each with the document it resembles as the
+    reason.
 
-    `paths` is a JSON file with the input files by number, to name the kept document; `threshold` is told with every verdict.
+    `paths` is a JSON file with the input files by number, to name the kept document; `threshold` is told with every
+    verdict.
     """
 
     table: str

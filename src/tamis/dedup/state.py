@@ -1,8 +1,8 @@
 """What the passes and the solver of a deduplication leave for each other: one schema, one reader and one writer.
 
-Every file is a dataclass with the version of the schema, written whole or not at all. A file that is damaged, or of another version,
-raises RunConflict. A file that is absent means that its step is not done. The positions of input files (`paths.json`,
-`all_paths.json`) are plain lists, because stages of later passes read them, too.
+Every file is a dataclass with the version of the schema, written whole or not at all. A file that is damaged, or of
+another version, raises RunConflict. A file that is absent means that its step is not done. The positions of input files
+(`paths.json`, `all_paths.json`) are plain lists, because stages of later passes read them, too.
 """
 
 from __future__ import annotations
@@ -81,7 +81,10 @@ class Summary(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class FirstPass:
-    """Facts of the first pass over the input. `is_clean`: it quarantined nothing, so that later passes need not check records."""
+    """Facts of the first pass over the input.
+
+    `is_clean`: it quarantined nothing, so that later passes need not check records.
+    """
 
     n_records: int = 0
     n_quarantined: int = 0
@@ -151,7 +154,10 @@ class RecordedIds:
 
 @dataclass(frozen=True)
 class DedupRecord:
-    """The record that a deduplication is done. `inputs`: where it only found duplicates, for writing their ids later."""
+    """The record that a deduplication is done.
+
+    `inputs`: where it only found duplicates, for writing their ids later.
+    """
 
     identity: dict[str, Any]
     summary: dict[str, Any]
@@ -224,7 +230,8 @@ class State:
         """Return the file that says that the bands of this pass are linked."""
         return StateFile(os.path.join(self.folder, f"linked-{number}.json"), LinkedPass)
 
-    # -- plain values ----------------------------------------------------------------------------------------------------
+    # -- plain values
+    # ----------------------------------------------------------------------------------------------------
     def read_identity(self) -> dict[str, Any] | None:
         """Return the parameters of the deduplication that this state belongs to."""
         identity: dict[str, Any] | None = read_json(self._identity_file)

@@ -1,8 +1,9 @@
 """A process of its own between two passes: its task, its start, its messages, and the budget it works under.
 
-It needs numpy and Arrow, which the process that drives the passes does without, and its memory is given back whole. The driver writes
-FOLDER/task.json and calls `run_task`; in the process, `main([FOLDER])` of the module that was named calls `perform_task`. Messages are
-JSON lines on its output: progress, and why it could not finish. A task that is killed is performed again from its beginning.
+It needs numpy and Arrow, which the process that drives the passes does without, and its memory is given back whole. The
+driver writes FOLDER/task.json and calls `run_task`; in the process, `main([FOLDER])` of the module that was named calls
+`perform_task`. Messages are JSON lines on its output: progress, and why it could not finish. A task that is killed is
+performed again from its beginning.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ def _path(folder: str) -> str:
     return os.path.join(folder, "task.json")
 
 
-# -- in the driver --------------------------------------------------------------------------------------------------------
+# -- in the driver
+# --------------------------------------------------------------------------------------------------------
 def run_task(folder: str, warm_process: WarmProcess, progress: Progress, module: str) -> None:
     """Run the task of a folder in a process of its own, `main([folder])` of this module, and raise what it reports."""
     read, write = os.pipe()
@@ -99,7 +101,8 @@ def _listen(read: int, progress: Progress) -> dict[str, Any]:
     return message
 
 
-# -- in the process -------------------------------------------------------------------------------------------------------
+# -- in the process
+# -------------------------------------------------------------------------------------------------------
 def perform_task(arguments: Sequence[str], kind: type[T], work: Callable[[str, T], None], title: str) -> int:
     """Call `work(folder, task)` under the budget of the task; report what fails, and return the exit code.
 

@@ -1,8 +1,9 @@
 """Where a deduplication keeps the files between its passes: in its run directory, in a scratch folder, or in a bucket.
 
-A folder in scratch has a name that cannot be guessed, which the run directory records in `work.json`. A call without --scratch
-continues where the earlier one was; one with another --scratch starts over there. With scratch in a bucket, the folder of the run
-directory holds the small files; keys, texts and tables are stored below such a name in the bucket.
+A folder in scratch has a name that cannot be guessed, which the run directory records in `work.json`. A call without
+--scratch continues where the earlier one was; one with another --scratch starts over there. With scratch in a bucket,
+the folder of the run directory holds the small files; keys, texts and tables are stored below such a name in the
+bucket.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ _NAME = re.compile(r"tamis-dedup-[0-9a-f]{16}")
 
 
 class WorkDirectory:
-    """The files between the passes of one deduplication. `open` it under the lock of the output, before anything else."""
+    """The files between the passes of one deduplication.
+
+    `open` it under the lock of the output, before anything else.
+    """
 
     def __init__(self, run_dir: str, scratch: str | None = None) -> None:
         self._run_dir = run_dir
@@ -54,7 +58,8 @@ class WorkDirectory:
             self.remove()
             if self.bucket_url:
                 raise StoreError(
-                    f"{self.bucket_url}: what an earlier call left there cannot be removed now; run the same command again when the "
+                    f"{self.bucket_url}: what an earlier call left there cannot be removed now; run the same command "
+                    "again when the "
                     "store answers, or start over with fresh (--fresh), which leaves it there"
                 )
         if self.bucket_url and scratch is None:
@@ -101,7 +106,10 @@ class WorkDirectory:
         return url if is_bucket(url) and _NAME.fullmatch(os.path.basename(url)) else ""
 
     def _recorded_path(self) -> str | None:
-        """Return the scratch folder that an earlier call recorded, or None; raise RunConflict if others can write to it."""
+        """Return the scratch folder that an earlier call recorded, or None.
+
+        Raise RunConflict if others can write to it.
+        """
         path = (files.read_json(self._pointer) or {}).get("path", "")
         if not isinstance(path, str) or not _NAME.fullmatch(os.path.basename(path)):
             return None

@@ -7,8 +7,8 @@ PassRunner         executes pipelines, and tasks in processes of their own
 SolverLauncher     has the solver decide between passes
 Procedure          what the passes are: KeyComparison, or that of a removal by ids or of a join
 
-Passes over documents are runs of the engine with all its promises. The process that drives them stays small: it imports neither
-numpy nor Arrow. Files between passes are removed at the end, but for the tables that people read.
+Passes over documents are runs of the engine with all its promises. The process that drives them stays small: it imports
+neither numpy nor Arrow. Files between passes are removed at the end, but for the tables that people read.
 """
 
 from __future__ import annotations
@@ -66,7 +66,10 @@ class Procedure(Protocol):
 
 @dataclass(frozen=True)
 class Host:
-    """What a curation provides for a workflow that is one of its steps. `check_loss`: raises where too much would be removed."""
+    """What a curation provides for a workflow that is one of its steps.
+
+    `check_loss`: raises where too much would be removed.
+    """
 
     runner: PassRunner
     guard: InputGuard
@@ -76,7 +79,8 @@ class Host:
 class Workflow:
     """One deduplication. Call `run` once.
 
-    `settings`: those of a run (memory, workers, scratch, timeout, fresh, ...). `progress`: a function, or whether progress is shown.
+    `settings`: those of a run (memory, workers, scratch, timeout, fresh, ...). `progress`: a function, or whether
+    progress is shown.
     """
 
     def __init__(
@@ -115,7 +119,8 @@ class Workflow:
     def _guard(self) -> InputGuard:
         return self._host.guard if self._host is not None else InputGuard(self.work.state.inputs_file)
 
-    # -- running -----------------------------------------------------------------------------------------------------------
+    # -- running
+    # -----------------------------------------------------------------------------------------------------------
     def run(self) -> DedupResult:
         """Run all passes, and the removal.
 
@@ -206,7 +211,8 @@ class Workflow:
         with self.runner.session.processes(self.work.path, modules, stages, start=is_needed):
             yield
 
-    # -- for procedures ----------------------------------------------------------------------------------------------------
+    # -- for procedures
+    # ----------------------------------------------------------------------------------------------------
     @property
     def peak_bytes(self) -> int:
         """The most memory in use so far, all processes together."""
@@ -249,7 +255,8 @@ class Workflow:
     def _first_pass(self) -> FirstPass:
         return self.work.state.first_pass.read() or FirstPass()
 
-    # -- contents of the output (output_directory.py) ----------------------------------------------------------------------
+    # -- contents of the output (output_directory.py)
+    # ----------------------------------------------------------------------
     def check_output(self, run: RunDir) -> None:
         if self.output.read_record() is None:  # one that ended here may have ids of duplicates next to it
             ids = self.passes.ids
@@ -274,7 +281,8 @@ class Workflow:
     def has_commits(self) -> bool:
         return self.output.read_record() is not None or self.output.run.has_commits() or self.work.has_commits()
 
-    # -- identity ----------------------------------------------------------------------------------------------------------
+    # -- identity
+    # ----------------------------------------------------------------------------------------------------------
     def _identity(self) -> dict[str, Any]:
         return {"name": self.passes.name, **self.passes.identity}
 
@@ -291,11 +299,13 @@ class Workflow:
             self.open_work()
             return
         raise RunConflict(
-            f"{self.output.path} already contains another deduplication: {changed[0]} was {earlier.get(changed[0])!r} and is "
+            f"{self.output.path} already contains another deduplication: {changed[0]} was {earlier.get(changed[0])!r} "
+            "and is "
             f"{now.get(changed[0])!r} now; give another output, or start over with fresh (--fresh)"
         )
 
-    # -- the index ---------------------------------------------------------------------------------------------------------
+    # -- the index
+    # ---------------------------------------------------------------------------------------------------------
     def _pin_index(self) -> None:
         """Record at the start what is compared with, so that an index changing meanwhile does not change any numbers."""
         from tamis.dedup.index import index
@@ -320,7 +330,8 @@ class Workflow:
         step = AppendToIndex(p.index, p.index_kind, p.index_parameters, p.identity.get("input"), p.output)
         self.solver.solve([step], records)
 
-    # -- seat belts --------------------------------------------------------------------------------------------------------
+    # -- seat belts
+    # --------------------------------------------------------------------------------------------------------
     def _check_loss(self, summary: Summary) -> None:
         """Stop before anything is removed when a whole source is about to be lost."""
         if self._host is not None:
@@ -332,7 +343,8 @@ class Workflow:
     def _quarantine_facts(self, removed: RunResult | None) -> Summary:
         """Count documents in quarantine, and stretches of input without any, by the pass that removes.
 
-        Where none does, by the first one, whose quarantine is copied out of the work folder then, before that is removed.
+        Where none does, by the first one, whose quarantine is copied out of the work folder then, before that is
+        removed.
         """
         if removed is not None:
             return {"n_quarantined": removed.ledger.quarantined.n, "n_bad_ranges": removed.ledger.n_bad_ranges}
@@ -351,7 +363,8 @@ class Workflow:
                     shutil.copyfileobj(entry, copy)
         return counts
 
-    # -- the end -----------------------------------------------------------------------------------------------------------
+    # -- the end
+    # -----------------------------------------------------------------------------------------------------------
     def _finish(self, summary: Summary, removed: RunResult | None) -> None:
         """Record that everything is done, and remove the files between passes."""
         inputs = self.input.guard.reference() if removed is None else None
@@ -384,7 +397,8 @@ class Workflow:
             if table.is_required:
                 raise
             warnings.warn(
-                f"{self.passes.name}: id_field={table.id_field!r}: no ids were written to {table.folder} ({exc}). The duplicates "
+                f"{self.passes.name}: id_field={table.id_field!r}: no ids were written to {table.folder} ({exc}). The "
+                "duplicates "
                 f"are listed in {self.duplicates}",
                 stacklevel=2,
             )
