@@ -54,9 +54,7 @@ def write(folder: Path, n: int = 240) -> Path:
 
 
 def one_after_the_other(steps: list[Any], source: Path, folder: Path) -> tuple[str, int]:
-    """Every step as a run of its own, each reading what the one before it wrote: the content hash and number of what is
-    left.
-    """
+    """Run every step by itself, each on the output of the one before it; return content hash and count of the last."""
     result: Any = None
     for i, step in enumerate(steps):
         output = folder / f"step-{i}"

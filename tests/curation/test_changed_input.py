@@ -68,7 +68,7 @@ def replace_shuffled_same_time(path: Path) -> None:
 
 
 def rewrite_in_place_same_time(path: Path) -> None:
-    """The middle of the file only, which a look at its beginning and end does not see."""
+    """Rewrite the middle of the file only, which reading its beginning and end does not notice."""
     before, content = path.stat(), bytearray(path.read_bytes())
     lines = content.splitlines(keepends=True)
     half = len(lines) // 2
@@ -103,8 +103,9 @@ CHANGES = [
 
 
 class Meddler:
-    """Applies a change at the `window`-th of the moments that a run passes through: before and after every pass and
-    decision, and whenever a batch is modified inside of a pass.
+    """Applies a change at the `window`-th of the moments that a run passes through.
+
+    These are before and after every pass and decision, and whenever a batch is modified inside of a pass.
     """
 
     def __init__(self, change: Callable[[Path], None] | None, path: Path, window: int) -> None:
@@ -132,7 +133,7 @@ MEDDLERS: list[Meddler] = []
 
 
 def modified(value: str) -> str:
-    """A modifier of texts: one more window inside of each pass that runs it."""
+    """Modify a text, which is one more window inside of each pass that runs this."""
     if value.startswith(text(1, 120)[:20]) and MEDDLERS:
         MEDDLERS[-1].moment()
     return value.replace("kaban", "KABAN")
@@ -172,7 +173,7 @@ def output_of(folder: Path) -> Counter[str]:
 
 
 def run_with(job: str, change: Callable[[Path], None] | None, window: int, folder: Path) -> tuple[Any, int, Path, Path]:
-    """The result or error of a job whose input changes at a window, how many windows it had, its input and its output."""
+    """Run a job whose input changes at a window; return result or error, number of windows, input and output."""
     folder.mkdir()
     source, output = write_corpus(folder / "in"), folder / "out"
     meddler = Meddler(change, source / "1.jsonl", window)
@@ -216,7 +217,7 @@ def check(job: str, change: Callable[[Path], None], window: int, folder: Path, w
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Counter[str], int]]:
-    """The undisturbed output of each job, and how many windows it has."""
+    """Return the undisturbed output of each job, and how many windows it has."""
     found = {}
     for job in JOBS:
         result, n, _, output = run_with(job, None, -1, tmp_path_factory.mktemp("whole") / job)

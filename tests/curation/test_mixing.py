@@ -1,6 +1,4 @@
-"""Several inputs with weights: how often a document is written follows from the weight of its source and its text
-alone.
-"""
+"""Several inputs with weights: how often a document is written follows from its source and its text alone."""
 
 from __future__ import annotations
 

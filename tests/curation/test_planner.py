@@ -76,7 +76,7 @@ def test_texts_that_were_changed_are_collected_to_be_compared(before: list[StepF
 def test_compressed_input_is_read_once_more_to_compare_texts() -> None:
     plan = make_plan([filter_(), EQUAL, SIMILAR], plain_texts=False)
     assert plan.n_reads == 3
-    assert "cannot be read by place" in plan.passes[1].why
+    assert "cannot be read by position" in plan.passes[1].why
     assert make_plan([filter_(), EQUAL], plain_texts=False).n_reads == 2
 
 

@@ -1,6 +1,4 @@
-"""A curation writes what its steps, run one after the other, write: for any order of steps, block size, workers and
-budget.
-"""
+"""A curation writes what its steps write one after the other, for any order, block size, workers and budget."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ def twice(n: int) -> int:
 
 
 def tag(text: str, m: int) -> str:
-    """The two halves of a text, in an order that another field decides."""
+    """Swap the two halves of a text around the value of another field."""
     half = len(text) // 2
     return text[half:] + str(m) + text[:half]
 

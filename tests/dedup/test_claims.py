@@ -98,9 +98,7 @@ def test_a_run_that_wrote_nothing_can_be_followed_by_another(tmp_path: Path, sou
 def test_a_last_pass_that_wrote_nothing_leaves_those_before_it_alone(
     tmp_path: Path, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its stages are described otherwise when the same command goes on, as by another version: the decisions are still
-    there.
-    """
+    """Resume with stages that are described otherwise, as by another version: the decisions are still there."""
     output, scratch = tmp_path / "out", tmp_path / "scratch"
     write_json = RunDir.write_json
 

@@ -36,7 +36,7 @@ BINS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
 # -- the truth
 # ----------------------------------------------------------------------------------------------------------------
 def shingles(text: str, n: int = N_CHARS) -> np.ndarray:
-    """The set of shingles of a text as sorted 64-bit hashes, by another hash than Tamis has."""
+    """Return the set of shingles of a text as sorted 64-bit hashes, by another hash than Tamis has."""
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.uint64) + np.uint64(1)
     size = max(1, len(points) - n + 1)
     rolled = np.zeros(size, np.uint64)
@@ -121,8 +121,9 @@ def corpus() -> Iterator[str]:
 
 
 def families(n: int) -> list[str]:
-    """n different documents, as far as there are with a relative: pairs that have most of their long lines in common
-    come first.
+    """Return `n` different documents, first those that have a relative.
+
+    Pairs that have most of their long lines in common come first.
     """
     texts = list(dict.fromkeys(corpus()))
     lines = [{line for line in text.split("\n") if len(line) >= 40} for text in texts]
@@ -144,8 +145,9 @@ def families(n: int) -> list[str]:
 # ---------------------------------------------------------------------------------------------------------
 @dataclass
 class Bin:
-    """Pairs whose similarity is in [low, high): hits of the default seed, and the mean over seeds on pairs without a
-    common document.
+    """Pairs whose similarity is in [low, high).
+
+    Hits of the default seed, and the mean over seeds on pairs without a common document.
     """
 
     low: float
@@ -227,7 +229,7 @@ class Removal:
 
 
 def removal(texts: list[str], similarity: np.ndarray, folder: Path) -> Removal:
-    """The whole workflow on these texts, in one file."""
+    """Run the whole workflow on these texts, in one file."""
     source = folder / "in" / "all.jsonl"
     source.parent.mkdir(parents=True)
     places: dict[str, int] = {}
@@ -331,7 +333,7 @@ EDITS = {
 
 
 def documents_to_edit(n: int) -> list[str]:
-    """n documents of their own, 4 to 20 kB and of several paragraphs."""
+    """Return so many documents of their own, 4 to 20 kB and of several paragraphs."""
     fit = [text for text in corpus() if 4000 <= len(text) <= 20_000 and text.count("\n\n") >= 8]
     return random.Random(5).sample(list(dict.fromkeys(fit)), n)
 

@@ -22,11 +22,9 @@ def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_an_allocation_beyond_the_budget_fails() -> None:
     done = python(
-        "from tamis.dedup.task_process import cap_memory; import numpy as np; from tamis.memory import meter\n"
-        "cap_memory(meter.pss() + 100_000_000)\n"
-        "held = np.ones(60_000_000, np.uint8)\n"
-        "try: np.ones(60_000_000, np.uint8)\n"
-        "except MemoryError: print('refused')"
+        "from tamis.dedup.task_process import cap_memory; import numpy as np; from tamis.memory import "
+        "meter\ncap_memory(meter.pss() + 100_000_000)\nheld = np.ones(60_000_000, np.uint8)\ntry: np.ones(60_000_000, "
+        "np.uint8)\nexcept MemoryError: print('refused')"
     )
     assert done.stdout == "refused\n", done.stderr
 
@@ -36,9 +34,7 @@ def test_a_budget_that_is_too_small_is_told_and_not_exceeded(tmp_path: Path) -> 
     write_task(str(tmp_path), TaskEnvironment(budget_bytes=1), task)
     code = (
         "import sys; from tamis.dedup import solver; from tamis.dedup.exact import solver as exact; import numpy as "
-        "np\n"
-        "exact.exact_duplicates = lambda *_: np.ones(200_000_000, np.uint8)\n"
-        "sys.exit(solver.main(sys.argv[1:]))"
+        "np\nexact.exact_duplicates = lambda *_: np.ones(200_000_000, np.uint8)\nsys.exit(solver.main(sys.argv[1:]))"
     )
     done = python(code, str(tmp_path))
     assert done.returncode == 4, done.stderr

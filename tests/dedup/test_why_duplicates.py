@@ -1,7 +1,4 @@
-"""Which one was it?
-
-The kept document, the similarity and what differs, for every format, and when the input is gone.
-"""
+"""Explaining a duplicate: the kept document, the similarity and the differences, for every format."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Curation: filters, changes and deduplications in order, over one input, with as few passes over it as the order
-allows.
+"""Curation: filters, changes and deduplications in order, over one input, in as few passes as possible.
 
 Curation([GopherQuality(), ExactDuplicates(), FuzzyDuplicates()], "data/", "clean/").run(memory="1GB")
 """

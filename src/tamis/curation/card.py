@@ -1,5 +1,6 @@
-"""The dataset card: a README.md beside the data that says what it is, and tells Hugging Face `datasets` which files
-there are.
+"""The dataset card: a README.md next to the data that describes it and lists its files for Hugging Face `datasets`.
+
+Covers the stage that counts for it in the last pass, and its text.
 """
 
 from __future__ import annotations

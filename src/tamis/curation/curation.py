@@ -33,15 +33,14 @@ PASSES = {
 
 
 class Curation:
-    """Steps in order: filters, rule sets, modifiers and any other stage, and deduplications (ExactDuplicates,
-    FuzzyDuplicates, DuplicateLines).
+    """Filters, rule sets, modifiers and other stages, and deduplications, in order.
 
-    `input_path`: a folder, a glob, a file or several; or the first step is a reader. `output_path`: a folder, written
-    in the format of the input or in `file_type` ("jsonl", "jsonl.zst", "jsonl.gz", "parquet"); or the last step is a
-    writer. `shard_size`: files of about this size before compression. `split`: "train=99.9,validation=0.1", by the hash
-    of each text. `shuffle`: a seed. `card`: a README.md that describes the data. `sources`: instead of `input_path`,
-    several inputs with a weight, max_documents or upsample each. `run()` does all passes, and goes on where it was
-    stopped.
+    Deduplications are steps of their own: ExactDuplicates, FuzzyDuplicates, DuplicateLines. `input_path`: a folder, a
+    glob, a file or several; or the first step is a reader. `output_path`: a folder, written in the format of the input
+    or in `file_type` ("jsonl", "jsonl.zst", "jsonl.gz", "parquet"); or the last step is a writer. `shard_size`: files
+    of about this size before compression. `split`: "train=99.9,validation=0.1", by the hash of each text. `shuffle`: a
+    seed. `card`: a README.md that describes the data. `sources`: instead of `input_path`, several inputs with a
+    weight, max_documents or upsample each. `run()` runs all passes, and resumes where it was stopped.
     """
 
     def __init__(
@@ -213,7 +212,7 @@ class Curation:
     # -- what it will do
     # --------------------------------------------------------------------------------------------------
     def plan(self) -> CurationPlan:
-        """Passes, and why there are so many. Nothing is read but the names of the input files."""
+        """Return the passes and the reasons for them; only the names of the input files are read."""
         plain = all(ends_in(path, JSONL_SUFFIXES) for path in self.files().paths)
         return make_plan(facts_of(self.steps), plain, any(s.max_documents for s in self.sources))
 
@@ -236,10 +235,11 @@ class Curation:
         return {"n_files": len(found), "input_bytes": sum(found.sizes), "n_documents": n, "key_bytes": keys}
 
     def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> CurationResult:
-        """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes.
+        """Run all passes; the same call again resumes where it was stopped.
 
-        `progress`: each pass with a line while it runs, and a summary, on stderr; False for neither; or a function that
-        gets the states.
+        `settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes.
+        `progress`: each pass with a line while it runs, and a summary, on stderr; False for neither; or a function
+        that receives the states.
         """
         from tamis.curation.runner import CurationRun
         from tamis.pipeline.passes import seen_by, tell

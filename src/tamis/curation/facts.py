@@ -1,4 +1,4 @@
-"""What the planner must know of a step, found from the step itself."""
+"""The facts of a step that the planner needs, derived from the step itself."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def facts_of(steps: Sequence[Step]) -> list[StepFacts]:
             continue
         if i < last and makes_documents(step):
             raise PipelineError(
-                f"curation: {step.name!r} makes new documents, which have no place in the input by which a "
-                "deduplication could find "
-                "them again; put it behind the last deduplication, or run it first with an output of its own"
+                f"curation: {step.name!r} makes new documents, which have no position in the input by which a "
+                "deduplication could find them again; put it after the last deduplication, or run it first with an "
+                "output of its own"
             )
         adds = frozenset(step.output_columns())
         found.append(

@@ -1,10 +1,9 @@
 """Mixing: several inputs, each with a weight or with a number of documents.
 
-How often a document is written follows from these and the hash of its text.
-
-A weight needs no knowledge of other documents. A number (`max_documents`) does: a pass before the last writes a number
-drawn from the text of each document that is left (`Draw`), share_of_source.py finds up to which number there are as
-many as wanted, and the last pass writes those.
+How often a document is written follows from these and the hash of its text. A weight needs no knowledge of other
+documents. A number (`max_documents`) does: a pass before the last writes a number drawn from the text of each
+remaining document (`Draw`), share_of_source.py finds the number up to which there are as many as requested, and the
+last pass writes those.
 """
 
 from __future__ import annotations
@@ -26,9 +25,11 @@ _MOST = 100.0
 
 @dataclass(frozen=True)
 class Source:
-    """A folder, glob or file, and how often its documents are to be written: 0.5 half of them, 2 each twice, 1.5 each
-    once and half of them twice. Or `max_documents`: exactly so many of those that all steps leave (all, where there are
-    fewer). `upsample`: each document that is chosen in one of these ways is written so many times.
+    """A folder, glob or file, and how often its documents are written.
+
+    `weight`: 0.5 half of them, 2 each twice, 1.5 each once and half of them twice. Or `max_documents`: exactly so many
+    of those that all steps keep (all, where there are fewer). `upsample`: each document that is chosen in one of these
+    ways is written so many times.
     """
 
     path: str
@@ -95,7 +96,7 @@ class _OfSources(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 @dataclass(repr=False)
 class Draw(_OfSources):
-    """Replaces documents by records: their place, their source and the number that was drawn for them."""
+    """Replaces documents by records: their position, their source and the number that was drawn for them."""
 
     first_files: list[int]
     text_field: str = "text"
@@ -108,8 +109,7 @@ class Draw(_OfSources):
         if len(file) and int(file.min()) < 0:
             raise PipelineError(
                 "sources: max_documents counts documents of the input, and a step makes new ones (a splitter, a "
-                "joiner); run that step first "
-                "with an output of its own"
+                "joiner); run that step first with an output of its own"
             )
         columns = {"file": file, "offset": offset, "source": self._sources(batch), "draw": self._draws(batch)}
         return record_batch(batch, columns)
@@ -117,12 +117,10 @@ class Draw(_OfSources):
 
 @dataclass(repr=False)
 class Mix(_OfSources):
-    """Writes each document as often as the weight of its input file says, or once if it is among those that were
-    chosen.
+    """Writes each document as often as the weight of its source says, or once if it was chosen.
 
-    `weights`: of each source. `each`: how many times what is written of it is written. `limits`: a file
-    (share_of_source.py) with the last number, file and offset that is written of each source, for `most`, the numbers
-    of documents that were asked for.
+    `weights`: of each source. `each`: how many times a written document is written. `limits`: the file with the limit
+    of each source (state.SourceLimits), for `most`, the requested numbers of documents.
     """
 
     first_files: list[int]

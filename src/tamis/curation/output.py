@@ -1,7 +1,7 @@
-"""After the last pass: files of the asked size, splits and order, and the dataset card.
+"""After the last pass: files of the requested size, splits and order, and the dataset card.
 
-The files of the last pass stay until everything is written and noted in curation.json; a call that is killed anywhere
-before goes on with them.
+The files of the last pass stay until everything is written and recorded in curation.json; a call that is killed before
+resumes with them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CARD = "README.md"
 def finish_output(run: CurationRun, written: RunResult) -> OutputFiles:
     """Pack the files of the last pass if requested, and write the card.
 
-    Return the names of files that were written or replaced.
+    Returns the names of files that were written or replaced.
     """
     names: list[str] = []
     replaced: list[str] = []
@@ -59,7 +59,7 @@ def tidy_output(output: str, made: OutputFiles) -> None:
 def forget_output(output: str, made: OutputFiles | None, work: str) -> None:
     """Remove the files next to those of the last pass, to start over.
 
-    `made`: None where the call was killed before it noted them.
+    `made`: None where the call was killed before it recorded them.
     """
     if made is None:
         packed = packed_file(os.path.join(work, "pack")).read() or PackedFiles([])

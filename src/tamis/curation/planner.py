@@ -1,10 +1,10 @@
-"""From steps to passes. Pure: steps in, passes out; nothing is read, written or asked.
+"""From steps to passes. Pure: steps in, passes out.
 
-The rule. Per-document steps before a deduplication run once, fused with the pass that makes its keys. What they dropped
-is remembered by place (the table of `dedup/replay_tables`), what they changed is done again where a later pass needs
-it: reading and changing a text again costs less than writing and reading it. An exact deduplication just before a fuzzy
-one is decided from the same keys. The last pass reads the input again, leaves out what was dropped, applies changes,
-runs the steps behind the last deduplication, and writes.
+The rule. Per-document steps before a deduplication run once, fused with the pass that makes its keys. What they
+dropped is replayed from tables (`dedup/replay_tables`); what they changed is done again where a later pass needs it,
+since reading and changing a text again costs less than writing and reading it. An exact deduplication just before a
+fuzzy one is decided from the same keys. The last pass reads the input again, leaves out what was dropped, applies
+changes, runs the steps after the last deduplication, and writes.
 """
 
 from __future__ import annotations
@@ -16,21 +16,19 @@ from typing import Any
 from tamis.dedup.kinds import KINDS
 
 DROPS, COLUMNS, CHANGES = "drops", "adds columns", "changes"
-_DONE_AGAIN = (COLUMNS, CHANGES)  # by later passes; what the others did is remembered by place
+_DONE_AGAIN = (COLUMNS, CHANGES)  # by later passes; what the others did is replayed from tables
 
 
 @dataclass(frozen=True)
 class StepFacts:
-    """What the planner must know of a step.
+    """The facts of a step that the planner needs.
 
     `kind`: DROPS (drops documents and nothing else), COLUMNS (adds columns, may drop), CHANGES (anything else that is
-    done document by document), or the name of a kind of deduplication.
-
-    `joins`: for a fuzzy deduplication, whether its keys serve the exact one just before it. `compares_texts`: whether
-    it looks at the texts of candidates. `reads`: the columns it reads (a deduplication: that of its texts), None where
-    that is not known; `adds`: those it adds. `is_dear`: doing it again costs more than storing its result would (a
-    model). `keeps`: it stores its results between passes by itself, where making them again takes longer and the disk
-    has room.
+    done document by document), or the name of a kind of deduplication. `joins`: for a fuzzy deduplication, whether its
+    keys serve the exact one just before it. `compares_texts`: whether it looks at the texts of candidates. `reads`:
+    the columns it reads (a deduplication: that of its texts), None if unknown; `adds`: those it adds. `is_dear`: doing
+    it again costs more than storing its result would (a model). `keeps`: it stores its results between passes by
+    itself, where making them again takes longer and the disk has room.
     """
 
     name: str
@@ -45,11 +43,10 @@ class StepFacts:
 
 @dataclass(frozen=True)
 class DecisionGroup:
-    """Deduplications that are decided together: numbers of the steps that run before them and were not run yet, and
-    their own.
+    """Deduplications that are decided together.
 
-    `text_makers`: numbers of the earlier steps that made the texts they compare; none where these are the texts of the
-    input.
+    `before`: numbers of the steps that run before them and were not run yet; `decides`: their own. `text_makers`:
+    numbers of the earlier steps that made the texts they compare; none where these are the texts of the input.
     """
 
     before: tuple[int, ...]
@@ -81,7 +78,7 @@ class PlannedPass:
 
 @dataclass(frozen=True)
 class CurationPlan:
-    """`groups`, then what is left for the last pass (`last`, numbers of steps). `passes` says the same in words."""
+    """The groups of a curation, the steps of its last pass (`last`, by number), and all passes in words."""
 
     groups: tuple[DecisionGroup, ...]
     last: tuple[int, ...]
@@ -97,8 +94,9 @@ class CurationPlan:
 
 
 def make_plan(steps: Sequence[StepFacts], plain_texts: bool = True, counts_sources: bool = False) -> CurationPlan:
-    """`plain_texts`: the input is JSONL without compression, where the text of a candidate can be read by its place.
+    """Return the passes that these steps take.
 
+    `plain_texts`: the input is JSONL without compression, where the text of a candidate can be read by its position.
     `counts_sources`: a source has max_documents.
 
     >>> plan = make_plan([StepFacts("gopher", DROPS), StepFacts("one", "exact"), StepFacts("two", "fuzzy", joins=True)])
@@ -131,7 +129,7 @@ def make_plan(steps: Sequence[StepFacts], plain_texts: bool = True, counts_sourc
         if dedup.compares_texts and not (group.is_as_read and plain_texts):
             changed = names(group.text_makers)
             why = f"the texts that {dedup.name} compares are those that {', '.join(changed)} made"
-            why = why if changed else "compressed and Parquet input cannot be read by place"
+            why = why if changed else "compressed and Parquet input cannot be read by position"
             writes = "the texts of candidates, compressed"
             passes.append(PlannedPass(f"texts for {dedup.name}", "the input", redoes=changed, writes=writes, why=why))
         done += group.decides
@@ -151,7 +149,7 @@ def make_plan(steps: Sequence[StepFacts], plain_texts: bool = True, counts_sourc
 
 
 def _grouped(steps: Sequence[StepFacts]) -> tuple[tuple[DecisionGroup, ...], tuple[int, ...]]:
-    """Deduplications in the groups that are decided together, and the numbers of the steps behind the last of them."""
+    """Return the groups that are decided together, and the numbers of the steps after the last of them."""
     groups: list[DecisionGroup] = []
     before: list[int] = []
     for i, step in enumerate(steps):
@@ -200,14 +198,11 @@ def _remarks(step: StepFacts, passes: Sequence[PlannedPass]) -> Iterator[str]:
     if step.keeps:
         yield (
             f"{step.name}: what its model gives is kept on the disk between passes, as far as there is room, so that "
-            "later passes do not "
-            "ask it again"
+            "later passes do not ask it again"
         )
     if step.is_dear:
         yield (
             f"{step.name} uses a model and is done again in {sum(step.name in p.redoes for p in passes)} later "
-            "pass(es), on "
-            "the documents that are left: dearer than storing what it made. Put it behind the last deduplication, or "
-            "run "
-            "it first with a writer of its own"
+            "pass(es), on the documents that are left: more expensive than storing what it made. Put it after the "
+            "last deduplication, or run it first with a writer of its own"
         )

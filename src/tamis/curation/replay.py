@@ -1,4 +1,4 @@
-"""What later passes do instead of the steps that earlier passes ran: tables of what was dropped, changes made again."""
+"""Stages of later passes in place of the steps that earlier passes ran: tables of drops, changes made again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ Stages = list[ProcessingStage[Any, Any]]
 
 
 class Replay:
-    """Groups are added as they are decided; `stages` is then what leads from the input to what is left behind them."""
+    """The stages from the input to the documents that all decided groups leave.
+
+    Groups are added as they are decided.
+    """
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self._steps = list(steps)
@@ -35,7 +38,9 @@ class Replay:
         return [self._labels[i] for i in before]
 
     def stages(self, deciding: Group | None = None) -> Stages:
-        """`deciding`: a group whose first pass is done, for its further passes: its own steps before it are remembered,
+        """Return the stages that replay all decided groups.
+
+        `deciding`: a group whose first pass is done, for its further passes: its own steps before it are replayed,
         too.
         """
         made: Stages = []

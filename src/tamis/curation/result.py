@@ -1,4 +1,4 @@
-"""What a curation tells at its end, and of each pass."""
+"""The result of a curation, and the facts of each of its passes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class PassFacts(TypedDict):
-    """What one pass did."""
+    """The figures of one pass."""
 
     name: str
     seconds: float
@@ -23,7 +23,7 @@ class PassFacts(TypedDict):
 
 
 class CurationFacts(TypedDict, total=False):
-    """What a curation did, as it is recorded; of a shard, the number of documents alone."""
+    """The figures of a curation, as they are recorded; of a shard, the number of documents alone."""
 
     n_records: int
     n_written: int
@@ -37,9 +37,9 @@ class CurationFacts(TypedDict, total=False):
 
 @dataclass
 class CurationResult:
-    """What a curation did.
+    """The result of a curation.
 
-    `run`: the result of the last pass, whose ledger tells of all steps; `deduplications`: the counts of each, by the
+    `run`: the result of the last pass, whose ledger covers all steps; `deduplications`: the counts of each, by the
     name of its step; `status`: finished, or already (an earlier call had done it).
     """
 

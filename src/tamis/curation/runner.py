@@ -189,9 +189,7 @@ class CurationRun:
         return None if data is None else state.from_dict(CurationRecord, data, self.output.record_path)
 
     def _provide_result_folders(self) -> None:
-        """Give a folder to steps before a deduplication that can store their results, since later passes run them
-        again.
-        """
+        """Give a folder to each expensive step before a deduplication, to store its results for later passes."""
         for i in (i for group in self.plan.groups for i in group.before):
             step = self.curation.steps[i]
             if isinstance(step, ProcessingStage) and step.traits.keeps_results:
@@ -236,8 +234,7 @@ class CurationRun:
         if earlier.get("steps") != now["steps"]:
             changed = (
                 f"its steps were {earlier.get('steps')} and are {now['steps']}; a recipe that has the earlier ones "
-                "resumes it "
-                "(presets may change from version to version)"
+                "resumes it (presets may change from version to version)"
             )
         elif changes := differences(earlier["stages"], now["stages"]):
             changed = changes[0]
@@ -294,7 +291,7 @@ class CurationRun:
     def _choose_documents(self, source: Any, last: list[Any], mix: Mix, **more: Any) -> str:
         """Choose the documents to write where a source has max_documents.
 
-        One pass draws a number for each document that is left; then the number up to which documents are written is
+        One pass draws a number for each remaining document; then the number up to which documents are written is
         decided.
         """
         if more.get("shard") is not None or more.get("merge"):
@@ -324,8 +321,7 @@ class CurationRun:
                 if not 0 <= n_decided - n_removed <= ledger.quarantined.n:
                     raise ConservationError(
                         f"{name}: {n_decided:,} documents were found to be duplicates, but the pass that removes them "
-                        "removed "
-                        f"{n_removed:,}; do not use {self.output.path}, start over with fresh (--fresh)"
+                        f"removed {n_removed:,}; do not use {self.output.path}, start over with fresh (--fresh)"
                     )
 
     # -- results next to the output

@@ -1,8 +1,8 @@
-"""Scores of the documents that were written, of the rules that only an earlier pass asked: for `tamis rethreshold`.
+"""Scores of the written documents by rules that only an earlier pass applied: for `tamis rethreshold`.
 
 The pass that ran the rules stored them (formats/scratch/score_file.py), with those of documents that later steps
-dropped. Here these are left out, by the verdicts of the last pass, and the rest is kept in `<run
-dir>/remembered_scores`. A process of its own; what is done twice is the same.
+dropped. Here these are left out, by the verdicts of the last pass, and the others are kept in `<run
+dir>/remembered_scores`. A process of its own, which can be repeated.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Up to which number the documents of a source are taken, so that there are exactly as many as were asked for.
+"""The limits of sources: up to which drawn number documents are written, so that there are as many as requested.
 
-Reads the records of the pass that drew a number for each document (mixing.Draw), sixteen bits of the numbers at a time,
-so that memory does not depend on how many documents there are; of documents with equal numbers (equal texts) those
-earlier in the input come first. A process of its own.
+Reads the records of the pass that drew a number for each document (mixing.Draw), sixteen bits of the numbers at a
+time, so that memory does not depend on how many documents there are; of documents with equal numbers (equal texts)
+those earlier in the input come first. A process of its own.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def limit_of(records: Records, source: int, most: int) -> SourceLimit | None:
 
 
 def _parts(records: Records, source: int) -> Any:
-    """(first number, numbers drawn for documents of a source, their rows) of each part of the records, in input order."""
+    """Yield the parts of the records in input order: first number, draws for documents of a source, their rows."""
     pairs = zip(records.iter_column("source"), records.iter_column("draw"), strict=True)
     for (first, sources), (_, draws) in pairs:
         rows = np.flatnonzero(sources == source)

@@ -1,4 +1,4 @@
-"""What the passes and processes of a curation leave for each other, as typed values.
+"""Typed values that the passes and processes of a curation leave for each other.
 
 Read and written as those of tamis/dedup/state.py.
 """

@@ -17,7 +17,7 @@ from tamis.stages.base import ProcessingStage
 
 
 class Deduplication:
-    """A step that compares all documents that the steps before it left."""
+    """A step that compares all documents that the steps before it keep."""
 
     kind: ClassVar[DedupKind]
     name: str

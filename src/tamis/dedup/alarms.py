@@ -1,6 +1,4 @@
-"""The seat belts of a deduplication: what its user should look twice at, and the largest share of a source that it may
-remove.
-"""
+"""The seat belts of a deduplication: warnings about its summary, and the share of a source that it may remove."""
 
 from __future__ import annotations
 
@@ -20,9 +18,10 @@ MOST_GO = 0.9
 
 
 def alarms(summary: Summary, counted: str = "documents") -> list[str]:
-    """`counted`: what duplicates are (documents.
+    """Return warnings about what the user of a deduplication should look at twice; nothing is stopped by these.
 
-    Lines or paragraphs, of which those long enough to count are all there are).
+    `counted`: what duplicates are (documents; lines or paragraphs, of which those long enough to count are all there
+    are).
 
     >>> alarms({"n_documents": 100, "n_duplicates": 95})
     ['95% of all documents are duplicates: is one source in the input twice?']
@@ -36,8 +35,8 @@ def alarms(summary: Summary, counted: str = "documents") -> list[str]:
     if component > LARGE_COMPONENT and component > LARGE_SHARE * n:
         found.append(
             f"{component:,} documents ({component / n:.1%}) hang together by shared bands: boilerplate, or shingles "
-            "that are too "
-            "short; verification keeps apart what is not alike, but look at the duplicates, or raise --char-ngrams"
+            "that are too short; verification keeps apart what is not alike, but look at the duplicates, or raise "
+            "--char-ngrams"
         )
     if summary.get("n_heavy_buckets"):
         found.append(
@@ -67,8 +66,8 @@ def by_shared_ids(summary: Summary) -> str:
     """Return the message for a removal that took more documents than there are ids listed."""
     return (
         f"{summary['n_by_shared_ids']:,} more documents were removed than ids are listed: an id that several "
-        "documents have takes them all, those "
-        "that were to stay, too; ids must be unique, or be those by file and place"
+        "documents have takes them all, those that were to stay, too; ids must be unique, or be those by file and "
+        "place"
     )
 
 
@@ -103,17 +102,15 @@ class LossLimit:
         worst = max(lost, key=lambda s: lost[s])
         remedy = (
             f"with `max_source_loss: 1` in step {self.step} of the recipe (a preset: tamis recipe show NAME > "
-            "mine.yaml, then "
-            "--preset ./mine.yaml)"
+            "mine.yaml, then --preset ./mine.yaml)"
             if self.step
             else "with max_source_loss=1 (--max-source-loss 100%)"
         )
         raise Incomplete(
             f"{self.step and f'{self.step}: '}nothing was removed: {len(lost)} of {len(totals)} sources would lose "
-            "more than "
-            f"{self.share:.0%} of their {self.counted} ({worst}: {lost[worst]:.1%} of {totals[worst][0]:,}). Look at "
-            f"{duplicates}; if "
-            f"that is right, run the same {remedy}: it goes on from here"
+            f"more than {self.share:.0%} of their {self.counted} ({worst}: {lost[worst]:.1%} of "
+            f"{totals[worst][0]:,}). Look at {duplicates}; if that is right, run the same {remedy}: it resumes from "
+            "here"
         )
 
 

@@ -1,11 +1,11 @@
-"""What a deduplication decided: which documents go, for which ones, and how alike they are.
+"""The decisions of a deduplication: which documents are removed, for which ones, and how similar they are.
 
-Decisions are found in the order of keys and needed in the order of documents, and there may be nearly as many as
+Decisions are made in the order of keys and needed in the order of documents, and there may be nearly as many as
 documents. So they go to files by ranges of document numbers (16 bytes each), and each range is sorted on its own.
 
-Kept in two forms. For people, `duplicates/*.parquet`: ids (AddId's: number of the file and offset in it), paths,
-similarity, group size. For the pass that removes, `removal/*.npy`: the same by place, sorted, so that a worker reads
-only its own range.
+They are stored in two forms. For people, `duplicates/*.parquet`: ids (AddId's: number of the file and offset in it),
+paths, similarity, group size. For the pass that removes, `removal/*.npy`: the same by position, sorted, so that a
+worker reads only its own range.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tamis.stores.urls import path_text
 _CHUNK = 1 << 18
 _ROW = np.dtype([("number", "<u4"), ("kept", "<u4"), ("similarity", "<f4"), ("size", "<u4")])
 LARGE = 1 << 20  # groups above this size are counted as if they had it
-BYTES_PER_DECISION = 160  # of one range while it is sorted and its places are looked up
+BYTES_PER_DECISION = 160  # of one range while it is sorted and its positions are looked up
 
 
 @dataclass

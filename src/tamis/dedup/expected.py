@@ -1,9 +1,9 @@
-"""What a deduplication is expected to take, what it took, and the record of its settings. Imports nothing heavy.
+"""The forecast of a deduplication, its comparison with what was measured, and the record of its settings.
 
-As for a run (engine/run/budget/expectation.py), with the plan's own formulas instead of partition models: `fixed_bytes`
-of the conditions is the planned peak, `handover_bytes` the planned scratch. Kept in `<run dir>/dedup_prediction.json`;
-measured runs go to the machine profile under a key made of the parameters. Observing must never hurt: what cannot be
-read or written is left out.
+Imports nothing heavy. As for a run (engine/run/budget/expectation.py), with the plan's own formulas instead of
+partition models: `fixed_bytes` of the conditions is the planned peak, `handover_bytes` the planned scratch. Stored in
+`<run dir>/dedup_prediction.json`; measured runs go to the machine profile under a key made of the parameters.
+Observing must never hurt: what cannot be read or written is left out.
 """
 
 from __future__ import annotations
@@ -104,7 +104,10 @@ class DedupExpectation(Experience):
         write_json(os.path.join(w.output.run_dir, FILE), self.prediction)
 
     def end(self, seconds: float, summary: Summary, removed: RunResult | None) -> None:
-        """`removed`: the result of the last pass, None where nothing is removed."""
+        """Compare the forecast with what was measured, and record the settings.
+
+        `removed`: the result of the last pass, None where nothing is removed.
+        """
         with contextlib.suppress(TamisError, OSError, KeyError, ValueError, TypeError):
             self._compare(seconds, summary, removed)
         with contextlib.suppress(TamisError, OSError, KeyError, ValueError, TypeError):

@@ -34,7 +34,7 @@ _ALL_BANDS = 1 << 30
 
 
 class KeyComparison:
-    """Decides by comparing keys of all documents. What it finished before a kill is not done again."""
+    """Decides by comparing keys of all documents. Passes and steps that finished before a kill are not repeated."""
 
     def decide(self, workflow: Workflow) -> Summary:
         """Run all passes up to the decision and return its summary."""
@@ -196,10 +196,8 @@ class KeyComparison:
         if n_met != n_read or not 0 <= summary["n_duplicates"] - n_removed <= ledger.quarantined.n:
             raise ConservationError(
                 f"{n_read:,} documents were read to be compared and {summary['n_duplicates']:,} found to be "
-                "duplicates, but the "
-                f"pass that removes them met {n_met:,} and removed {n_removed:,}; do not use {workflow.output.path}, "
-                "start over with "
-                "fresh (--fresh)"
+                f"duplicates, but the pass that removes them met {n_met:,} and removed {n_removed:,}; do not use "
+                f"{workflow.output.path}, start over with fresh (--fresh)"
             )
         n_not_compared = max(0, n_not_read - ledger.quarantined.n)
         return {"n_not_compared": n_not_compared} if n_not_compared else {}

@@ -1,9 +1,9 @@
-"""What key stages share: the facts of each document, and keys sorted within a batch so that a prefix is one slice.
+"""Columns that key stages share: the facts of each document, and keys sorted within a batch.
 
-Columns of a record file, all of the batch's length. By row: `file`, `offset` (where the document lies in the input),
-`hi`, `lo` (128-bit hash of the normalised text), `length` (its bytes; -1 where there is no text), `rank` (smaller is
-kept rather). By key: `key_K` ascending and `row_K`, the row it belongs to, NO_ROW for documents that have no such key
-(they come last).
+Columns of a record file, all of the batch's length. By row: `file`, `offset` (the position of the document in the
+input), `hi`, `lo` (128-bit hash of the normalized text), `length` (its bytes; -1 where there is no text), `rank`
+(smaller is preferred). By key: `key_K` ascending and `row_K`, the row it belongs to, NO_ROW for documents that have no
+such key (they come last). Sorted keys make a prefix one slice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tamis.tasks.columns.exact import stored
 
 Words = np.ndarray[Any, Any]
 NO_ROW = 0xFFFFFFFF
-# The rank of a document that has no number in the column it is kept by: behind all others.
+# The rank of a document that has no number in the column of keep_by: after all others.
 NO_NUMBER = 0xFFFFFFFFFFFFFFFF
 _NUMBER = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 

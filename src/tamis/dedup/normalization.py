@@ -1,4 +1,4 @@
-"""What "the same text" means: how a text is rewritten before it is hashed; and which of them stays.
+"""Normalization: how a text is rewritten before it is hashed, and which of equal documents is kept.
 
 Part of the identity of a deduplication.
 """

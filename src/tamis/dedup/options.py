@@ -1,4 +1,4 @@
-"""What the workflows accept beside their own parameters: where documents come from, and in which format they go."""
+"""Options that all workflows accept: where documents come from, and in which format they are written."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def absolute(path: str | os.PathLike[str] | Iterable[str], name: str = "path") -
 
 @dataclass(frozen=True)
 class Input:
-    """`filetype`: "jsonl", "parquet", or None for both; `more`: other parameters of the reader.
+    """The input of a workflow as its user gave it.
 
-    `who` begins messages.
+    `filetype`: "jsonl", "parquet", or None for both; `more`: other parameters of the reader. `who` begins messages.
     """
 
     who: str
@@ -73,13 +73,16 @@ class Input:
         return made
 
     def suffixes(self) -> tuple[str, ...]:
-        """Accepted endings of file names."""
+        """Return the accepted endings of file names."""
         partitioning: Any = self.reader().decompose()[0]  # type: ignore[attr-defined]
         accepted: tuple[str, ...] = partitioning.suffixes()
         return accepted
 
     def writer(self, output: str, filetype: str | None, extension: str | None = None, **more: Any) -> WriterFactory:
-        """Makes writers in the format of the input, or the one named. Parameters are checked now."""
+        """Return the function that makes writers, in the format of the input or the one named.
+
+        Parameters are checked now.
+        """
         from tamis.stages.text.io.formats import output_format, writer_of
 
         check_filetype(self.who, "output_filetype", filetype)
@@ -105,9 +108,9 @@ WriterFactory = Callable[[], Writer]
 
 
 class InOneCall(ABC):
-    """What the workflows that users call share: their input, and `run`.
+    """The input and the `run` of workflows that users call.
 
-    Subclasses are dataclasses with these fields, and say their passes.
+    Subclasses are dataclasses with these fields; they define their passes.
     """
 
     output_path: str
@@ -127,16 +130,17 @@ class InOneCall(ABC):
 
     @abstractmethod
     def passes(self) -> Passes:
-        """Return what is done, pass by pass, and what is decided between the passes (kinds.py)."""
+        """Return the passes, and what is decided between them (passes.py)."""
 
     def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> DedupResult:
         """Run all passes; the same call again resumes where it was stopped."""
         return self.find(executor, progress, settings)
 
     def find(self, executor: Any, progress: Any, settings: dict[str, Any]) -> DedupResult:
-        """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh.
+        """Run all passes.
 
-        `executor` runs the passes over documents.
+        `settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes over
+        documents.
         """
         from tamis.dedup.workflow import Workflow
 
@@ -161,7 +165,7 @@ class InOneCall(ABC):
         )
 
     def _writer(self) -> WriterFactory | None:
-        """Makes writers of what stays; None where duplicates are only found."""
+        """Return the function that makes writers of the documents to keep; None where duplicates are only found."""
         return self._input().writer(self.output_path, self.output_filetype) if self.perform_removal else None
 
 

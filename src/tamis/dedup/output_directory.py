@@ -1,5 +1,4 @@
-"""The output of a workflow of several passes: one call at a time, a fresh start, and no traces of a call that did
-nothing.
+"""The output of a workflow of several passes: its lock, a fresh start, and cleaning up after a call that did nothing.
 
 Used by deduplications (workflow.py) and by curations (tamis/curation). Does not cover the files between passes
 (work_directory.py).
@@ -21,7 +20,7 @@ from tamis.stores.run_locations import local_output_dir
 
 
 class OutputContents(Protocol):
-    """What a workflow keeps in its output, as far as locking the output concerns it."""
+    """The contents of an output, as far as locking it concerns them. Implemented by workflows."""
 
     def check_output(self, run: RunDir) -> None:
         """Refuse an output or an input before anything is changed."""

@@ -1,7 +1,6 @@
-"""Running the passes of a workflow: its settings, what all passes share, and each pass over documents or task between
-two of them.
+"""Running the passes of a workflow: settings, shared processes, each pass over documents, each task between passes.
 
-Used by deduplications (workflow.py) and by curations (tamis/curation). What the passes are is decided there.
+Used by deduplications (workflow.py) and by curations (tamis/curation), which decide what the passes are.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class WorkflowSettings:
         return None if scratch is None else str(scratch)
 
     def budget_bytes(self) -> int:
-        """Return the memory that is left of the budget for the workflow's own processes."""
+        """Return the part of the memory budget that is free for the workflow's own processes."""
         return counted_processes.budget_left(self.of_passes.get("memory"))
 
     def n_workers(self) -> int:
@@ -100,7 +99,7 @@ def _refuse_one_pass_settings(settings: Mapping[str, Any], output: str, instead_
 
 
 class PassSession:
-    """What all passes of a workflow share: the executor, the alerts, and the process that others are forked from."""
+    """The executor, the alerts and the warm process that all passes of a workflow share."""
 
     def __init__(self, executor: Any, settings: WorkflowSettings) -> None:
         self.executor = executor

@@ -22,14 +22,13 @@ KeyPass = tuple[ProcessingStage[Any, Any], list[int]]
 
 @dataclass
 class Passes:
-    """What a workflow does, pass by pass.
+    """The passes of a workflow.
 
-    `source` makes a fresh reader for each pass; `kind` is None where documents are not compared.
-
-    `keys`: stages of the first passes (several where not all bands fit on the disk at once), each with the numbers of
-    its bands; none for exact deduplication. `decision`: the step of the solver that decides; None where a procedure of
-    its own does. `texts`: the stage that collects the texts to be compared, made from the folder with their positions;
-    None where nothing is compared.
+    `source` makes a fresh reader for each pass; `kind` is None where documents are not compared. `keys`: stages of the
+    first passes (several where not all bands fit on the disk at once), each with the numbers of its bands; none for
+    exact deduplication. `decision`: the step of the solver that decides; None where a procedure of its own does.
+    `texts`: the stage that collects the texts to be compared, made from the folder with their positions; None where
+    nothing is compared.
     """
 
     name: str
@@ -64,19 +63,18 @@ class Passes:
 
     @property
     def figures(self) -> ShippedFigures:
-        """What is assumed of a first run."""
+        """The figures that a first run on a machine is assumed to have."""
         return self.kind.figures if self.kind is not None else ShippedFigures()
 
 
 @dataclass
 class CurationStep:
-    """What a deduplication must know that is one step of a curation: its tables are used by a later pass, which
-    removes.
+    """The surroundings of a deduplication that is one step of a curation: a later pass uses its tables to remove.
 
     `output`: where that pass writes. `before`: stages between the reader and the one that makes keys, by the name of
     the pass (keys-0 runs the steps before it; later passes replay what these did). `first_steps`: steps of the solver
-    after the first pass. `is_as_read`: whether the texts compared are those of the input, so that they can be read from
-    there.
+    after the first pass. `is_as_read`: whether the texts compared are those of the input, so that they can be read
+    from there.
     """
 
     output: str
@@ -87,8 +85,11 @@ class CurationStep:
 
 @dataclass
 class DedupResult:
-    """What a deduplication did. `duplicates`: the folder with one row per duplicate; `run`: the result of the removal;
-    `counted`: what its duplicates are (documents, or lines or paragraphs of them)."""
+    """The result of a deduplication.
+
+    `duplicates`: the folder with one row per duplicate; `run`: the result of the removal; `counted`: what its
+    duplicates are (documents, or lines or paragraphs of them).
+    """
 
     status: str
     output: str

@@ -1,11 +1,9 @@
-"""What a deduplication will take, before it starts: documents, scratch, memory, passes.
+"""The plan of a deduplication, before it starts: documents, scratch, memory, passes. Arithmetic over a small sample.
 
-Pure arithmetic over a small sample.
-
-Formulas. Scratch of the keys: 76 bytes per document (place, hash, length, rank, the sorted hash 12, and of its record
-length and hash 20) and 12 per band. Memory while deciding: 4 bytes per document for the union-find, and the keys of one
-part of one band. The original keeps whole sketches on GPUs: 8 bytes x hashes x documents x bands_per_iteration / bands;
-it is shown beside for comparison.
+Formulas. Scratch of the keys: 76 bytes per document (position, hash, length, rank, the sorted hash 12, and of its
+record length and hash 20) and 12 per band. Memory of the solver: 4 bytes per document for the union-find, and the keys
+of one part of one band. The original keeps whole sketches on GPUs: 8 bytes x hashes x documents x bands_per_iteration
+/ bands; it is shown for comparison.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ STORE_BYTES = 70_000_000  # the library for stores, connections, and the ranges 
 SOLVER_BASE_BYTES = 130_000_000  # Python, numpy, Arrow and the kernels before the first key
 _SOLVER_SHARE = 0.6  # of what is left then: the rest is for what the estimate does not see
 _LEAST_ROOM_BYTES = 16_000_000
-META_BYTES = 76  # per document and pass; a later pass has only the place (12)
+META_BYTES = 76  # per document and pass; a later pass has only the position (12)
 KEY_BYTES = 12
 # In memory, while the keys of one part are sorted: a key and a number (12), the room to sort them (20), and ...
 BYTES_PER_HASH = 120  # ... what is gathered where all are duplicates (groups.py)
@@ -98,8 +96,7 @@ def choose_bands(n_documents: int, bands: int, free_bytes: int) -> int:
         needed = n_documents * (META_BYTES + KEY_BYTES) / _DISK_SHARE
         raise BudgetError(
             f"deduplication: keys of about {n_documents:,} documents need {format_size(needed)} of free disk at "
-            "least, there are "
-            f"{format_size(free_bytes)}; give a larger scratch folder (--scratch)"
+            f"least, there are {format_size(free_bytes)}; give a larger scratch folder (--scratch)"
         )
     return chosen
 
@@ -141,8 +138,7 @@ def check_room(budget_bytes: int, is_far: bool = False) -> None:
         named = least_budget(is_far)
         raise BudgetError(
             f"deduplication: a budget of {format_size(budget_bytes)} leaves nothing to sort keys in; the smallest "
-            "that works here is "
-            f"{named // 10**6}MB",
+            f"that works here is {named // 10**6}MB",
             named,
         )
 

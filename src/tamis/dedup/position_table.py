@@ -1,5 +1,6 @@
-"""Tables of places: facts of some documents by file and offset, written by whoever decides, read by workers a range at
-a time.
+"""Tables of facts about some documents by position (file and offset).
+
+Written by the solver, read by workers a range at a time.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ Array = NDArray[Any]
 
 
 class PositionTable:
-    """Columns as raw .npy files, written a piece at a time, in input order.
+    """Columns as raw .npy files, written a part at a time, in input order.
 
-    `folder`: where it lies if scratch is local (stores/scratch_files.py says where else).
-    `starts`, the first row of each file, is written last: a table without it is not whole.
+    `folder`: its location if scratch is local (see stores/scratch_files.py for buckets). `starts`, the first row of
+    each file, is written last: a table without it is incomplete.
     """
 
     def __init__(self, folder: str, columns: dict[str, str]) -> None:

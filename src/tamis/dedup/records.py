@@ -1,8 +1,8 @@
 """The record files of a pass: one numbering of all documents, and columns read by position.
 
-Documents are numbered 0 to n-1 in the order of the input (file, offset), whatever the partitions were. Columns are read
-with pread into arrays of their own: mapped pages would count as memory of this process. Kept per record batch: its
-number of rows, its base number and the places of its columns in the file (some 8 bytes each).
+Documents are numbered 0 to n-1 in the order of the input (file, offset), whatever the partitions were. Columns are
+read with pread into arrays of their own: mapped pages would count as memory of this process. In memory for each record
+batch: its number of rows, its base number and the offsets of its columns in the file (some 8 bytes each).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FEW_ROWS = 1024  # are read whole
 
 @dataclass(frozen=True)
 class _RecordBatch:
-    """One record batch: where its columns lie."""
+    """One record batch, with the offsets of its columns in the file."""
 
     path: str
     n_rows: int
@@ -54,8 +54,7 @@ class Records:
         if self.n_documents >= MAX_DOCUMENTS:
             raise UsageError(
                 f"deduplication: {self.n_documents:,} documents; at most {MAX_DOCUMENTS:,} can be compared at once. "
-                "Split the "
-                "input, and compare the second part with the first by --against"
+                "Split the input, and compare the second part with the first by --against"
             )
 
     def _run_of(self, batch: BatchPlaces, first: tuple[int, int]) -> _RecordBatch:
@@ -64,8 +63,7 @@ class Records:
             if self.types.setdefault(name, stored) != stored:
                 raise UsageError(
                     f"{batch.path}: {name} takes {stored.itemsize} bytes here and {self.types[name].itemsize} "
-                    "elsewhere; embeddings "
-                    "must be of one length in all documents"
+                    "elsewhere; embeddings must be of one length in all documents"
                 )
         return _RecordBatch(
             batch.path, batch.n_rows, {name: buffers[1][0] for name, buffers in batch.buffers.items()}, first
@@ -100,7 +98,7 @@ class Records:
 
     def gather(self, names: Sequence[str], numbers: Array) -> dict[str, Array]:
         """Values of some columns for some documents, given by ascending numbers."""
-        # Where there is no document at all, nobody has said of what type a column is.
+        # Without documents the types of columns are unknown.
         out = {name: np.empty(len(numbers), self.types.get(name, np.dtype(np.uint64))) for name in names}
         cuts = np.searchsorted(numbers, self.bases)
 

@@ -1,5 +1,4 @@
-"""From the keys of all documents to the decision which ones are removed: the process that performs the steps of a
-SolverTask.
+"""The solver: the process that performs the steps of a SolverTask, from keys to the decision what is removed.
 
 Runs between two passes (task_process.py). Writes the tables of decisions.py and, last, the summary; a solver that is
 killed starts again and decides the same.
@@ -34,7 +33,7 @@ EQUAL_TABLE = "equal_removal"  # of equal documents, where they are decided apar
 
 @dataclass(frozen=True)
 class SolverRun:
-    """What the handlers of steps work with: the task, its folder, and the state they read and write there."""
+    """The task, its folder and the state that the handlers of steps work with."""
 
     folder: str
     task: SolverTask
@@ -120,7 +119,7 @@ def _handler(kind: type[SolverStep]) -> Handler:
 
 
 def summarize(records: Records, found: DecisionFiles, n_files: int) -> Summary:
-    """Counts for the report and the seat belts."""
+    """Return the counts for the report and the seat belts."""
     total, removed = np.zeros(n_files, np.int64), np.zeros(n_files, np.int64)
     sizes = np.zeros(0, np.int64)  # how many groups there are of each size, up to a bound
     n_without_text = removed_bytes = largest = 0

@@ -1,6 +1,4 @@
-"""Having the solver decide between two passes: its task, its share of the memory, and the checksums of the files it
-reads.
-"""
+"""Starting the solver between two passes: its task, its memory, and the checksums of the files it reads."""
 
 from __future__ import annotations
 

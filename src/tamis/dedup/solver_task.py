@@ -1,5 +1,4 @@
-"""What the solver of a deduplication is asked to do: steps, each a type with its parameters, and the files they work
-on.
+"""The task of the solver: steps, each a type with its parameters, and the files they work on.
 
 A step is registered in STEPS with the function that performs it, `handler(step, run)` with the step and a
 solver.SolverRun. A new kind of deduplication adds its step here, and the handler to its own package.
@@ -85,8 +84,9 @@ class CompareCandidates(SolverStep):
 
 @dataclass(frozen=True)
 class CutLines(SolverStep):
-    """Decide which lines or paragraphs are cut: all with `min_count` occurrences, but for the first one if
-    `keep_first`.
+    """Decide which lines or paragraphs are cut.
+
+    Those with at least `min_count` occurrences are cut, all but the first one if `keep_first`.
     """
 
     min_count: int

@@ -47,7 +47,7 @@ def positions_in(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[
 
 
 def runs(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(starts, ends) of runs of at least two equal keys, in sorted keys."""
+    """Return (starts, ends) of runs of at least two equal keys, in sorted keys."""
     cuts = cuts_between(keys)
     several = np.flatnonzero(np.diff(cuts) > 1)
     return cuts[several], cuts[several + 1]

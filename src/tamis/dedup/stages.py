@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class PositionTableStage(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """`table`: the folder of a table of places, which must be there when the stage is made."""
+    """Looks its documents up in a position table, whose folder (`table`) must exist when the stage is made."""
 
     table: str
 
@@ -43,11 +43,10 @@ def without(batch: DocumentBatch, rows: Array) -> DocumentBatch:
 
 @dataclass(repr=False)
 class RemoveDuplicates(PositionTableStage):
-    """Drops the documents of a removal table (tamis.dedup.decisions), each with the document it resembles as the
-    reason.
+    """Drops the documents of a removal table (decisions.py), each with the document it resembles as the reason.
 
-    `paths` is a JSON file with the input files by number, to name the kept document; `threshold` is told with every
-    verdict.
+    `paths` is a JSON file with the input files by number, to name the kept document; `threshold` is reported with
+    every verdict.
     """
 
     table: str

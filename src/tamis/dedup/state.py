@@ -1,8 +1,8 @@
-"""What the passes and the solver of a deduplication leave for each other: one schema, one reader and one writer.
+"""State of a deduplication that passes and the solver leave for each other: one schema, one reader and one writer.
 
 Every file is a dataclass with the version of the schema, written whole or not at all. A file that is damaged, or of
-another version, raises RunConflict. A file that is absent means that its step is not done. The positions of input files
-(`paths.json`, `all_paths.json`) are plain lists, because stages of later passes read them, too.
+another version, raises RunConflict. A file that is absent means that its step is not done. The paths of input files by
+number (`paths.json`, `all_paths.json`) are plain lists, because stages of later passes read them, too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Summary(TypedDict, total=False):
-    """What a deduplication decided and did, in numbers. Which keys there are depends on its kind."""
+    """The figures of a deduplication. Which keys there are depends on its kind."""
 
     n_documents: int
     n_duplicates: int

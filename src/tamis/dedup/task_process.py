@@ -33,7 +33,10 @@ _ERRORS: dict[int, type[TamisError]] = {4: BudgetError, 2: UsageError, 5: RunCon
 
 @dataclass(frozen=True)
 class TaskEnvironment:
-    """What a task needs to know of its workflow. `bucket_url`: where large files of the folder are, if not in it."""
+    """The budget of a task, and how it reaches files in buckets.
+
+    `bucket_url`: the location of large files of the folder, if not in it.
+    """
 
     budget_bytes: int
     bucket_url: str = ""

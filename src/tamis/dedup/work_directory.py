@@ -59,8 +59,7 @@ class WorkDirectory:
             if self.bucket_url:
                 raise StoreError(
                     f"{self.bucket_url}: what an earlier call left there cannot be removed now; run the same command "
-                    "again when the "
-                    "store answers, or start over with fresh (--fresh), which leaves it there"
+                    "again when the store answers, or start over with fresh (--fresh), which leaves it there"
                 )
         if self.bucket_url and scratch is None:
             scratch = self.scratch = os.path.dirname(self.bucket_url)

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 class Procedure(Protocol):
-    """What the passes of a workflow are. The workflow does everything around them."""
+    """The passes of a workflow. The workflow does everything around them."""
 
     def decide(self, workflow: Workflow) -> Summary:
         """Run all passes up to the decision; what an earlier call finished is not done again."""
@@ -68,7 +68,7 @@ class Procedure(Protocol):
 class Host:
     """What a curation provides for a workflow that is one of its steps.
 
-    `check_loss`: raises where too much would be removed.
+    `check_loss` raises where too much would be removed.
     """
 
     runner: PassRunner
@@ -300,14 +300,13 @@ class Workflow:
             return
         raise RunConflict(
             f"{self.output.path} already contains another deduplication: {changed[0]} was {earlier.get(changed[0])!r} "
-            "and is "
-            f"{now.get(changed[0])!r} now; give another output, or start over with fresh (--fresh)"
+            f"and is {now.get(changed[0])!r} now; give another output, or start over with fresh (--fresh)"
         )
 
     # -- the index
     # ---------------------------------------------------------------------------------------------------------
     def _pin_index(self) -> None:
-        """Record at the start what is compared with, so that an index changing meanwhile does not change any numbers."""
+        """Record at the start which entries are compared with, so that a changing index does not change any numbers."""
         from tamis.dedup.index import index
 
         p, work = self.passes, self.work.state
@@ -398,8 +397,7 @@ class Workflow:
                 raise
             warnings.warn(
                 f"{self.passes.name}: id_field={table.id_field!r}: no ids were written to {table.folder} ({exc}). The "
-                "duplicates "
-                f"are listed in {self.duplicates}",
+                f"duplicates are listed in {self.duplicates}",
                 stacklevel=2,
             )
 
