@@ -168,10 +168,12 @@ def line_name(path: str) -> str:
     ('jsonl', 'jsonl')
     """
     plain = path.lower()
-    found = (
-        name for name, of in LINES.items() if plain.endswith(tuple(s + c for s in of.suffixes for c in CODEC_SUFFIXES))
+    names = (
+        name
+        for name, entry in LINES.items()
+        if plain.endswith(tuple(s + c for s in entry.suffixes for c in CODEC_SUFFIXES))
     )
-    return next(found, "jsonl")
+    return next(names, "jsonl")
 
 
 def line_format(path: str) -> LineFormat:

@@ -45,27 +45,27 @@ class TableBlock:
         self.n_rows = len(table)
         self.record_bytes: Array | None = None  # of what each row stands for, where that is not the row itself
         # Asking the table goes through all names.
-        self._at = {name: i for i, name in enumerate(table.column_names) if name != NO_FIELDS}
+        self._column_index = {name: i for i, name in enumerate(table.column_names) if name != NO_FIELDS}
         # Input file and row number, by row.
         self.places: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
 
     def field_names(self, rows: Array | None = None) -> list[str]:
         """Columns are declared: every row has them all."""
-        return list(self._at)
+        return list(self._column_index)
 
     def column(self, name: str) -> pa.Array:
-        if name not in self._at:
+        if name not in self._column_index:
             return pa.nulls(self.n_rows)
         return to_computable(self._chunk(name))
 
     def exact(self, name: str, rows: Array) -> pa.Array:
         """Return one column of some rows (null where a row is -1), with every value preserved exactly."""
-        if name not in self._at:
+        if name not in self._column_index:
             return pa.nulls(len(rows))
         return take_or_null(self._chunk(name), rows)
 
     def _chunk(self, name: str) -> pa.Array:
-        chunks = self.table.column(self._at[name])
+        chunks = self.table.column(self._column_index[name])
         return chunks.chunk(0) if chunks.num_chunks == 1 else chunks.combine_chunks()
 
     def narrow(self, rows: Array) -> None:
@@ -99,14 +99,14 @@ def row_hashes(table: pa.Table) -> tuple[Words, Words]:
     hi, lo = np.zeros(table.num_rows, np.uint64), np.zeros(table.num_rows, np.uint64)
     for name in table.column_names:
         first_hi, first_lo = _bytes_hash(name.encode("utf-8", "surrogatepass"))
-        at = 0
+        offset = 0
         for chunk in table.column(name).chunks:
-            end = at + len(chunk)
+            end = offset + len(chunk)
             name_hi, name_lo = np.full(len(chunk), first_hi), np.full(len(chunk), first_lo)
             term_hi, term_lo = combine(name_hi, name_lo, *_values(chunk))
-            lo[at:end] += term_lo
-            hi[at:end] += term_hi + (lo[at:end] < term_lo)  # the carry of a 128-bit sum
-            at = end
+            lo[offset:end] += term_lo
+            hi[offset:end] += term_hi + (lo[offset:end] < term_lo)  # the carry of a 128-bit sum
+            offset = end
     return hi, lo
 
 
@@ -160,8 +160,10 @@ def _number_lists(array: pa.Array) -> tuple[Words, Words]:
     spans = (offsets - first).astype(np.int64) * 8
     hi, lo = hash_spans(_some_bytes(words), spans[:-1], np.diff(spans), _FLOATS if is_float else _INTS)
     if members.null_count:
-        at = np.searchsorted(offsets, np.flatnonzero(np.asarray(members.is_null())) + first, side="right") - 1
-        rows = np.unique(at)
+        lists_with_nulls = (
+            np.searchsorted(offsets, np.flatnonzero(np.asarray(members.is_null())) + first, side="right") - 1
+        )
+        rows = np.unique(lists_with_nulls)
         texts = [canonical_text(value) for value in array.take(pa.array(rows)).to_pylist() if value is not None]
         rows = rows[np.asarray(array.is_valid())[rows]]
         hi[rows], lo[rows] = _spans(pa.array(texts, pa.large_string()), _NESTED)
@@ -222,10 +224,10 @@ def _bytes_hash(data: bytes) -> tuple[np.uint64, np.uint64]:
 def row_bytes(table: pa.Table) -> Array:
     sizes = np.zeros(table.num_rows, np.int64)
     for column in table.columns:
-        at = 0
+        offset = 0
         for chunk in column.chunks:
-            sizes[at : at + len(chunk)] += _sizes(chunk)
-            at += len(chunk)
+            sizes[offset : offset + len(chunk)] += _sizes(chunk)
+            offset += len(chunk)
     return sizes
 
 
@@ -266,8 +268,8 @@ def _valid(array: pa.Array) -> Array:
 def _picked(array: pa.DictionaryArray) -> Array:
     if not len(array.dictionary):
         return np.zeros(len(array), np.int64)
-    at = np.asarray(array.indices.fill_null(0), np.int64)
-    return np.where(_valid(array), _sizes(array.dictionary)[at], 0)
+    indices = np.asarray(array.indices.fill_null(0), np.int64)
+    return np.where(_valid(array), _sizes(array.dictionary)[indices], 0)
 
 
 def _listed(array: Any) -> Array:

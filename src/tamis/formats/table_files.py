@@ -28,8 +28,8 @@ _SHORT = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 
 def empty_tables(start: int, end: int) -> Iterator[tuple[int, pa.Table]]:
     """Tables without columns: the rows are only counted."""
-    for at in range(start, end, MAX_BATCH_ROWS):
-        yield at, pa.table({"": pa.nulls(min(MAX_BATCH_ROWS, end - at))}).select([])
+    for first_row in range(start, end, MAX_BATCH_ROWS):
+        yield first_row, pa.table({"": pa.nulls(min(MAX_BATCH_ROWS, end - first_row))}).select([])
 
 
 def named_columns(path: str | os.PathLike[str], schema: pa.Schema) -> list[tuple[str, str]]:
@@ -64,14 +64,14 @@ def _plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(_SHORT[column.type]) if column.type in _SHORT else column
 
 
-def split_table(at: int, table: pa.Table, batch_bytes: int) -> Iterator[tuple[int, pa.Table]]:
+def split_table(first_row: int, table: pa.Table, batch_bytes: int) -> Iterator[tuple[int, pa.Table]]:
     """`table` in slices below `batch_bytes`, each with the number of its first row; usually it is below already."""
     if table.nbytes <= batch_bytes or table.num_rows <= 1:
-        yield at, table
+        yield first_row, table
         return
     half = table.num_rows // 2
-    yield from split_table(at, table.slice(0, half), batch_bytes)
-    yield from split_table(at + half, table.slice(half), batch_bytes)
+    yield from split_table(first_row, table.slice(0, half), batch_bytes)
+    yield from split_table(first_row + half, table.slice(half), batch_bytes)
 
 
 def bad_text_rows(table: pa.Table) -> tuple[npt.NDArray[np.int64], list[str]]:
@@ -83,14 +83,14 @@ def bad_text_rows(table: pa.Table) -> tuple[npt.NDArray[np.int64], list[str]]:
     """
     bad: dict[int, str] = {}
     for name in table.column_names:
-        at = 0
+        offset = 0
         for chunk in table.column(name).chunks:
             if _has_invalid_patterns(chunk.type) and _invalid_reason(chunk):
                 for row in range(len(chunk)):
                     # `take`, not `slice`: a slice of a list column is validated with the items of all rows.
-                    if why := _invalid_reason(chunk.take(pa.array([row]))):
-                        bad.setdefault(at + row, f"field {name!r} {why}")
-            at += len(chunk)
+                    if reason := _invalid_reason(chunk.take(pa.array([row]))):
+                        bad.setdefault(offset + row, f"field {name!r} {reason}")
+            offset += len(chunk)
     rows = sorted(bad)
     return np.array(rows, np.int64), [bad[row] for row in rows]
 
@@ -109,8 +109,8 @@ def _invalid_reason(array: pa.Array) -> str:
     except pa.ArrowInvalid as exc:
         if is_memory_failure(exc):
             raise MemoryError(str(exc)) from exc
-        told = str(exc).partition("\n")[0]
-        return "is not valid UTF-8" if "UTF8" in told else f"is not a valid {array.type}: {told}"
+        message = str(exc).partition("\n")[0]
+        return "is not valid UTF-8" if "UTF8" in message else f"is not a valid {array.type}: {message}"
     return ""
 
 
@@ -164,12 +164,12 @@ class OneRowPerFile(FixedColumns):
     ) -> Iterator[tuple[int, pa.Table]]:
         if first_row > 0 or end_row < 1:
             return
-        wanted = self.wanted(columns)
-        if not wanted.names:
+        schema = self.wanted(columns)
+        if not schema.names:
             yield from empty_tables(0, 1)
             return
-        values = self._read(os.fspath(path), wanted.names)
-        yield 0, pa.table({field.name: pa.array([values[field.name]], field.type) for field in wanted})
+        values = self._read(os.fspath(path), schema.names)
+        yield 0, pa.table({field.name: pa.array([values[field.name]], field.type) for field in schema})
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------

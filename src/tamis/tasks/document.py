@@ -127,9 +127,9 @@ class DocumentBatch(Task["pa.Table"]):
 
     def _put(self, data: Any) -> None:
         if self._rows is not None:
-            behind = self._child()
-            behind.handed = self.handed  # what this frame was made of
-            self._original = behind
+            original = self._child()
+            original.handed = self.handed  # what this frame was made of
+            self._original = original
         self._table, self._origin, self._rows, self._serial, self._identity = data, None, None, None, None
         self._columns, self._changed, self._cache, self._pending, self.measured = {}, {}, {}, {}, {}
         self._hidden, self._only = frozenset(), None
@@ -186,8 +186,8 @@ class DocumentBatch(Task["pa.Table"]):
         """Return one column with every value unchanged: an Arrow type if one holds them all, else JSON values."""
         if self._rows is None or name in self._columns:
             return self._own(name)
-        known = self._cache.get(name)
-        if self._origin is None or name in self._hidden or (known is not None and is_exact(known.type)):
+        cached = self._cache.get(name)
+        if self._origin is None or name in self._hidden or (cached is not None and is_exact(cached.type)):
             return self.column(name)
         if not self._is_read(name):
             return pa.nulls(len(self._rows))
@@ -217,20 +217,20 @@ class DocumentBatch(Task["pa.Table"]):
             and field not in {*self._columns, *self._cache, *self._hidden}
             and self._is_read(field)
         ):
-            array, at = self._pending[field]
+            array, rows = self._pending[field]
             if pa.types.is_large_string(array.type):
-                return array, at
+                return array, rows
         return self.texts(field), None
 
-    def values(self, field: str, at: Array | None = None) -> list[Any]:
+    def values(self, field: str, positions: Array | None = None) -> list[Any]:
         """Return a field as Python values, each as in the JSON, of all documents or of those at positions `at`."""
         from tamis.tasks.columns.exact import values_of
 
-        if at is None or len(at) == self.num_items:
+        if positions is None or len(positions) == self.num_items:
             return values_of(self.exact_column(field))
         if self._rows is None or field in self._columns or field in self._cache:
-            return values_of(take_rows(self.exact_column(field), at))
-        return self.take(at).values(field)
+            return values_of(take_rows(self.exact_column(field), positions))
+        return self.take(positions).values(field)
 
     def is_declared(self, name: str) -> bool:
         """Return True if the column's type is that of the input (Parquet) or of a table, whatever its values."""
@@ -256,11 +256,11 @@ class DocumentBatch(Task["pa.Table"]):
     def _is_read(self, name: str) -> bool:
         return self._only is None or name in self._only or name in self._columns
 
-    def column_of(self, name: str, at: Array) -> pa.Array:
+    def column_of(self, name: str, positions: Array) -> pa.Array:
         """Return the values of a column in these rows; if no field was parsed yet, only these records are."""
         if self._origin is not None and self._rows is not None and not self._origin.is_parsed and self._is_plain(name):
-            return self._origin.column_of(name, self._rows[at])
-        return take_rows(self.column(name), at)
+            return self._origin.column_of(name, self._rows[positions])
+        return take_rows(self.column(name), positions)
 
     def _is_plain(self, name: str) -> bool:
         """Return True if a column is as in the records, neither decoded nor changed."""
@@ -270,9 +270,9 @@ class DocumentBatch(Task["pa.Table"]):
     def kinds(self, name: str) -> Array:
         """Return the kind of each value of a field: MISSING, NULL, TEXT or OTHER (a number, a list, ...)."""
         if self._origin is not None and self._rows is not None and name not in {*self._columns, *self._hidden}:
-            own = self._origin.kinds(name)
-            if own is not None:
-                return np.where(self._rows >= 0, own[self._rows], MISSING).astype(np.uint8)
+            origin_kinds = self._origin.kinds(name)
+            if origin_kinds is not None:
+                return np.where(self._rows >= 0, origin_kinds[self._rows], MISSING).astype(np.uint8)
         if name not in self.get_columns():
             return np.full(self.num_items, MISSING, np.uint8)
         from tamis.tasks.columns.exact import kinds_of
@@ -328,8 +328,8 @@ class DocumentBatch(Task["pa.Table"]):
         child._forget([name])
         if child._rows is None:
             table = to_table(self._table)
-            at = table.schema.get_field_index(name)
-            child._table = table.append_column(name, array) if at < 0 else table.set_column(at, name, array)
+            index = table.schema.get_field_index(name)
+            child._table = table.append_column(name, array) if index < 0 else table.set_column(index, name, array)
         else:
             child._columns = {**self._columns, name: array}
             before = np.zeros(len(array), bool) if name not in self._columns else self._changed.get(name)
@@ -353,7 +353,7 @@ class DocumentBatch(Task["pa.Table"]):
         self,
         field: str,
         texts: pa.Array,
-        at: Array | None = None,
+        positions: Array | None = None,
         changed: Array | None = None,
     ) -> DocumentBatch:
         """Other texts in a field, of all documents or of those at these positions. Values that are no text stay as they are.
@@ -363,10 +363,10 @@ class DocumentBatch(Task["pa.Table"]):
         mask = self.kinds(field) == TEXT
         if not mask.any():
             return self
-        if at is not None:
+        if positions is not None:
             chosen = np.zeros(self.num_items, bool)
-            chosen[at] = True
-            texts, mask = texts.filter(pa.array(mask[at])), mask & chosen
+            chosen[positions] = True
+            texts, mask = texts.filter(pa.array(mask[positions])), mask & chosen
         elif mask.all():
             return self.with_column(field, texts, changed)
         else:
@@ -386,16 +386,16 @@ class DocumentBatch(Task["pa.Table"]):
         if self._original is not None:
             return self._settled().drop_columns(names)
         child = self._child()
-        gone = set(names)
-        child._forget(gone)
+        dropped = set(names)
+        child._forget(dropped)
         if child._rows is None:
             table = to_table(self._table)
-            child._table = table.drop_columns([n for n in table.column_names if n in gone])
+            child._table = table.drop_columns([n for n in table.column_names if n in dropped])
         else:
-            child._columns = {k: v for k, v in self._columns.items() if k not in gone}
-            child._changed = {k: v for k, v in self._changed.items() if k not in gone}
-            child._hidden = self._hidden | gone
-            for name in gone:
+            child._columns = {k: v for k, v in self._columns.items() if k not in dropped}
+            child._changed = {k: v for k, v in self._changed.items() if k not in dropped}
+            child._hidden = self._hidden | dropped
+            for name in dropped:
                 child._cache.pop(name, None)
                 child._pending.pop(name, None)
         return child
@@ -428,7 +428,7 @@ class DocumentBatch(Task["pa.Table"]):
         child._rows, child._serial = self._rows[indices], self.serial[indices]
         child._columns = {k: take_rows(v, indices) for k, v in self._columns.items()}
         child._changed = {k: v[indices] for k, v in self._changed.items()}
-        child._cache, child._pending = {}, {k: (v, at[indices]) for k, (v, at) in self._pending.items()}
+        child._cache, child._pending = {}, {k: (v, rows[indices]) for k, (v, rows) in self._pending.items()}
         for name, array in self._cache.items():
             if len(indices) * _SMALL_PART < len(array):  # a small part is cheap to copy, and holding all for it is not
                 child._cache[name] = take_rows(array, indices)
@@ -445,19 +445,19 @@ class DocumentBatch(Task["pa.Table"]):
 
     def _forget(self, names: Iterable[str]) -> None:
         """Discard measurements of columns that change now, and scores that were to become these columns."""
-        gone = set(names)
+        changed = set(names)
         self.measured = {
-            (of, what): v
-            for (of, what), v in self.measured.items()
-            if of not in gone and not (of == SCORES and what in gone)
+            (column, measure): v
+            for (column, measure), v in self.measured.items()
+            if column not in changed and not (column == SCORES and measure in changed)
         }
 
     @classmethod
     def like(cls, batch: DocumentBatch) -> DocumentBatch:
         """Return the same documents as a batch of this kind."""
-        made = object.__new__(cls)
-        made.__dict__.update(batch._child().__dict__)
-        return made
+        batch_of_kind = object.__new__(cls)
+        batch_of_kind.__dict__.update(batch._child().__dict__)
+        return batch_of_kind
 
     @classmethod
     def over(cls, origin: Origin, rows: Array, dataset_name: str = "") -> DocumentBatch:
@@ -559,11 +559,11 @@ class DocumentBatch(Task["pa.Table"]):
         That is the number of the file, and the offset (or row number) in it.
         """
         n = self.num_items
-        known = self._origin.places if self._origin is not None else None
-        if known is None or self._rows is None:
+        input_places = self._origin.places if self._origin is not None else None
+        if input_places is None or self._rows is None:
             return np.full(n, -1, np.int32), np.full(n, -1, np.int64)
-        at, new = np.maximum(self._rows, 0), self._rows < 0
-        return np.where(new, -1, known[0][at]).astype(np.int32), np.where(new, -1, known[1][at])
+        rows, new = np.maximum(self._rows, 0), self._rows < 0
+        return np.where(new, -1, input_places[0][rows]).astype(np.int32), np.where(new, -1, input_places[1][rows])
 
     def _child(self) -> Self:
         child = object.__new__(type(self))

@@ -38,7 +38,7 @@ NO_CUDF = (
 )
 
 
-def _index_of(numbers: Array, of: int, first: int) -> Any:
+def _index_of(numbers: Array, numbering: int, first: int) -> Any:
     """Return an index of row ids less `first` whose class records which batch they belong to.
 
     The index looks like any other. pandas keeps the class of an index wherever it selects, sorts or repeats rows, and
@@ -47,15 +47,15 @@ def _index_of(numbers: Array, of: int, first: int) -> Any:
     """
 
     class RowIds(pd.Index):
-        _tamis_of, _tamis_first = of, first
+        _tamis_of, _tamis_first = numbering, first
         _constructor = property(type)
 
         def __reduce__(self) -> Any:  # frames travel to other processes of a stage and back
-            return _index_of, (np.asarray(self), of, first)
+            return _index_of, (np.asarray(self), numbering, first)
 
     RowIds.__name__ = RowIds.__qualname__ = "Index"  # what users see of it
-    made: Any = RowIds
-    return made._simple_new(np.asarray(numbers, np.int64), name=None)
+    index_class: Any = RowIds
+    return index_class._simple_new(np.asarray(numbers, np.int64), name=None)
 
 
 def frame_of(batch: DocumentBatch, names: Sequence[str]) -> pd.DataFrame:
@@ -208,8 +208,10 @@ def to_cudf(table: pa.Table) -> Any:
         raise UsageError(NO_CUDF) from None
     mixed = [field.name for field in table.schema if is_json(field.type)]
     for name in mixed:  # values of several kinds in one field: cuDF has columns of one type only
-        at = table.schema.get_field_index(name)
-        table = table.set_column(at, name, pa.chunked_array([c.storage for c in table[name].chunks], pa.large_string()))
+        index = table.schema.get_field_index(name)
+        table = table.set_column(
+            index, name, pa.chunked_array([c.storage for c in table[name].chunks], pa.large_string())
+        )
     return cudf.DataFrame.from_arrow(table)
 
 

@@ -134,14 +134,14 @@ class ImageBatch(DocumentBatch):
 def _objects_of(batch: DocumentBatch) -> list[ImageObject]:
     table = batch.traced_table()
     serials = table.column(ROW_ID).to_pylist() if ROW_ID in table.column_names else [-1] * len(table)
-    made = []
+    objects = []
     for row, serial in zip(table.to_pylist(), serials, strict=True):
-        own = {name: row.pop(column_of(name), None) for name in _OWN}
+        fields = {name: row.pop(column_of(name), None) for name in _OWN}
         row.pop(ROW_ID, None)
-        own |= {name: own[name] or "" for name in ("image_path", "image_id")}
-        made.append(ImageObject(metadata=row, **{**own, "embedding": _as_array(own["embedding"])}))
-        made[-1]._serial = serial
-    return made
+        fields |= {name: fields[name] or "" for name in ("image_path", "image_id")}
+        objects.append(ImageObject(metadata=row, **{**fields, "embedding": _as_array(fields["embedding"])}))
+        objects[-1]._serial = serial
+    return objects
 
 
 def _as_array(values: Any) -> Any:

@@ -37,7 +37,7 @@ def trace_returned(child: DocumentBatch, parents: Sequence[DocumentBatch]) -> No
     serials = np.concatenate([p.serial for p in parents])
     position = returned.positions(serials, identity)
     traced = position >= 0
-    at = np.maximum(position, 0)
+    parent_rows = np.maximum(position, 0)
     lineages = [_lineage(p) for p in parents]
     seen = list(dict.fromkeys(name for p in parents for name in p.get_columns()))
     hidden = frozenset().union(*(p.hidden for p in lineages)) | {n for n in seen if n not in returned.names}
@@ -54,11 +54,11 @@ def trace_returned(child: DocumentBatch, parents: Sequence[DocumentBatch]) -> No
         elif name in seen or name not in expected or column.null_count < len(column):
             columns[name] = column
             hidden -= {name}
-    known = len(serials) > 0
+    has_parents = len(serials) > 0
     child.adopt_lineage(
-        Lineage(origin, np.where(traced, rows[at], -1) if known else position, columns, hidden, only),
-        np.where(traced, serials[at], -1) if known else position,
-        (identity[0][at], identity[1][at]) if identity is not None and known else None,
+        Lineage(origin, np.where(traced, rows[parent_rows], -1) if has_parents else position, columns, hidden, only),
+        np.where(traced, serials[parent_rows], -1) if has_parents else position,
+        (identity[0][parent_rows], identity[1][parent_rows]) if identity is not None and has_parents else None,
         parents[0],
     )
 
@@ -79,9 +79,9 @@ def parents_of(child: DocumentBatch, parents: Sequence[DocumentBatch]) -> Sequen
         blocks.setdefault(id(_lineage(parent).origin), []).append(parent)
     if len(blocks) < 2:
         return parents
-    behind = child.as_read.lineage
-    if behind is not None and id(behind.origin) in blocks:
-        return blocks[id(behind.origin)]
+    original = child.as_read.lineage
+    if original is not None and id(original.origin) in blocks:
+        return blocks[id(original.origin)]
 
     def n_traced(group: list[DocumentBatch]) -> int:
         serials = np.concatenate([p.serial for p in group])
@@ -109,28 +109,28 @@ class _Returned:
     def positions(self, serials: Array, identity: Any) -> Array:
         """Return, for each row, the position of the parent document that it came from, or -1 if unknown."""
         position = _found(serials, row_ids(self.data, {p.numbering for p in self.parents}), len(self.data))
-        left = np.flatnonzero(position < 0)
-        if len(left) and self.is_frame and len(serials):
-            position[left] = self._by_objects(left, serials)
-            left = np.flatnonzero(position < 0)
-        if len(left) and len(serials):
-            position[left] = self._by_values(left, identity)
+        untraced = np.flatnonzero(position < 0)
+        if len(untraced) and self.is_frame and len(serials):
+            position[untraced] = self._by_objects(untraced, serials)
+            untraced = np.flatnonzero(position < 0)
+        if len(untraced) and len(serials):
+            position[untraced] = self._by_values(untraced, identity)
         return position
 
-    def _by_objects(self, left: Array, serials: Array) -> Array:
-        given = {id(objects): (objects, ids) for p in self.parents for ids, objects in p.handed_out}
-        handed = [(objects, _found(serials, ids, len(ids))) for objects, ids in given.values()]
+    def _by_objects(self, rows: Array, serials: Array) -> Array:
+        handed_out = {id(objects): (objects, ids) for p in self.parents for ids, objects in p.handed_out}
+        handed = [(objects, _found(serials, ids, len(ids))) for objects, ids in handed_out.values()]
         columns = [
-            self._series(name).to_numpy()[left] for name in self.names if self._series(name).dtype.name == "object"
+            self._series(name).to_numpy()[rows] for name in self.names if self._series(name).dtype.name == "object"
         ]
-        return by_objects(Handed(handed), columns) if handed and columns else np.full(len(left), -1, np.int64)
+        return by_objects(Handed(handed), columns) if handed and columns else np.full(len(rows), -1, np.int64)
 
-    def _by_values(self, left: Array, identity: Any) -> Array:
+    def _by_values(self, untraced: Array, identity: Any) -> Array:
         """Match rows by value, using whole rows only, which do not coincide by chance: all fields of the documents."""
         names = list(dict.fromkeys(name for p in self.parents for name in p.get_columns()))
         if not names or any(name not in self.names for name in names):
-            return np.full(len(left), -1, np.int64)
-        rows = pa.array(left)
+            return np.full(len(untraced), -1, np.int64)
+        rows = pa.array(untraced)
         n = sum(p.num_items for p in self.parents)
         alike = range(n) if identity is None else list(zip(*(half.tolist() for half in identity), strict=True))
         with deep_recursion():
@@ -203,9 +203,9 @@ def _found(serials: Array, ids: Array | None, n: int) -> Array:
     if ids is None or not len(serials):
         return position
     order = np.argsort(serials, kind="stable")
-    at = np.minimum(np.searchsorted(serials[order], ids), len(serials) - 1)
-    found = (serials[order[at]] == ids) & (ids >= 0)
-    position[found] = order[at[found]]
+    nearest = np.minimum(np.searchsorted(serials[order], ids), len(serials) - 1)
+    is_match = (serials[order[nearest]] == ids) & (ids >= 0)
+    position[is_match] = order[nearest[is_match]]
     return position
 
 
@@ -238,29 +238,29 @@ class Handed:
         """`columns`: the objects of a column, and the position of the row of each."""
         ids, rows = [], []
         for objects, positions in columns:
-            own = np.fromiter(map(own_id, objects), np.int64, len(objects))
-            at = np.flatnonzero(own)
-            ids.append(own[at])
-            rows.append(positions[at])
-        known = np.concatenate([np.empty(0, np.int64), *ids])
+            object_ids = np.fromiter(map(own_id, objects), np.int64, len(objects))
+            unshared = np.flatnonzero(object_ids)
+            ids.append(object_ids[unshared])
+            rows.append(positions[unshared])
+        ids_of_objects = np.concatenate([np.empty(0, np.int64), *ids])
         row = np.concatenate([np.empty(0, np.int64), *rows])
-        order = np.argsort(known, kind="stable")
-        known, row = known[order], row[order]
+        order = np.argsort(ids_of_objects, kind="stable")
+        ids_of_objects, row = ids_of_objects[order], row[order]
         # One object in two rows (what a stage put there itself) names neither.
-        twice = np.zeros(len(known), bool)
-        twice[1:] = (known[1:] == known[:-1]) & (row[1:] != row[:-1])
+        twice = np.zeros(len(ids_of_objects), bool)
+        twice[1:] = (ids_of_objects[1:] == ids_of_objects[:-1]) & (row[1:] != row[:-1])
         twice[:-1] |= twice[1:]
-        self._ids, self._rows = known[~twice], row[~twice]
+        self._ids, self._rows = ids_of_objects[~twice], row[~twice]
 
     def rows_of(self, objects: Array) -> Array:
         """Return the position in which each object was handed out, or -1 if it was not."""
-        found = np.full(len(objects), -1, np.int64)
+        rows = np.full(len(objects), -1, np.int64)
         if len(self._ids):
             mine = np.fromiter(map(id, objects), np.int64, len(objects))
-            at = np.minimum(np.searchsorted(self._ids, mine), len(self._ids) - 1)
-            hit = self._ids[at] == mine
-            found[hit] = self._rows[at[hit]]
-        return found
+            nearest = np.minimum(np.searchsorted(self._ids, mine), len(self._ids) - 1)
+            hit = self._ids[nearest] == mine
+            rows[hit] = self._rows[nearest[hit]]
+        return rows
 
 
 def own_id(value: Any) -> int:
@@ -279,16 +279,16 @@ def by_objects(handed: Handed, columns: Sequence[Array]) -> Array:
     All columns have the same length.
     """
     votes = np.stack([handed.rows_of(objects) for objects in columns], axis=1)
-    found: Array = votes.max(axis=1)
-    split = np.flatnonzero(((votes >= 0) & (votes != found[:, None])).any(axis=1))
+    positions: Array = votes.max(axis=1)
+    split = np.flatnonzero(((votes >= 0) & (votes != positions[:, None])).any(axis=1))
     if len(split):
         single = np.zeros(votes.shape, bool)
         for k, objects in enumerate(columns):
-            _, where, times = np.unique([id(v) for v in objects], return_inverse=True, return_counts=True)
-            single[:, k] = times[where] == 1
+            _, inverse, times = np.unique([id(v) for v in objects], return_inverse=True, return_counts=True)
+            single[:, k] = times[inverse] == 1
         for i in split.tolist():
-            found[i] = _majority(votes[i][single[i] & (votes[i] >= 0)])
-    return found
+            positions[i] = _majority(votes[i][single[i] & (votes[i] >= 0)])
+    return positions
 
 
 def _majority(votes: Array) -> int:
@@ -308,14 +308,14 @@ def by_values(parents: Sequence[Sequence[Any]], children: Sequence[Sequence[Any]
     positions: dict[tuple[Any, ...], list[int]] = {}
     for i, row in enumerate(zip(*parents, strict=True)):
         positions.setdefault(tuple(map(_key, row)), []).append(i)
-    found = []
+    traced = []
     for row in zip(*children, strict=True):
         same = positions.get(tuple(map(_key, row)), [])
         if len({alike[i] for i in same}) == 1:
-            found.append(same.pop(0) if len(same) > 1 else same[0])
+            traced.append(same.pop(0) if len(same) > 1 else same[0])
         else:
-            found.append(-1)
-    return np.array(found, np.int64)
+            traced.append(-1)
+    return np.array(traced, np.int64)
 
 
 def _key(value: Any) -> Any:

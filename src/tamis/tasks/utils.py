@@ -15,30 +15,30 @@ class TaskPerfUtils:
     @staticmethod
     def collect_stage_metrics(tasks: Any) -> dict[str, dict[str, np.ndarray[Any, Any]]]:
         """stage -> measure -> its values, one for each record of that stage."""
-        found: dict[str, dict[str, list[float]]] = {}
+        metrics: dict[str, dict[str, list[float]]] = {}
         for perf in _perfs(task for _, group in _groups(tasks) for task in group):
-            measures = found.setdefault(perf.stage_name, {})
+            measures = metrics.setdefault(perf.stage_name, {})
             for name, value in perf.items():
                 measures.setdefault(name, []).append(float(value))
-        return {stage: {name: np.array(v, float) for name, v in m.items()} for stage, m in found.items()}
+        return {stage: {name: np.array(v, float) for name, v in m.items()} for stage, m in metrics.items()}
 
     @staticmethod
     def aggregate_task_metrics(tasks: Any, prefix: str | None = None) -> dict[str, float]:
         """`<stage>_<measure>_<sum|mean|std>` -> number; `prefix`, and the pipeline where there are several, come before it."""
-        made: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         groups = _groups(tasks)
         for pipeline, group in groups:
-            told = pipeline if prefix or len(groups) > 1 else ""
-            begin = "_".join(part for part in (prefix, told) if part)
+            pipeline_prefix = pipeline if prefix or len(groups) > 1 else ""
+            begin = "_".join(part for part in (prefix, pipeline_prefix) if part)
             for stage, measures in TaskPerfUtils.collect_stage_metrics(list(group)).items():
                 for name, values in measures.items():
                     key = f"{begin}_{stage}_{name}" if begin else f"{stage}_{name}"
-                    made |= {
+                    metrics |= {
                         f"{key}_sum": float(values.sum()),
                         f"{key}_mean": float(values.mean()),
                         f"{key}_std": float(values.std()),
                     }
-        return made
+        return metrics
 
     @staticmethod
     def get_aggregated_stage_stat(tasks: Any, stage_prefix: str, stat: str) -> float:

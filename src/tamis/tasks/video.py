@@ -133,16 +133,23 @@ class Video:
         return (self.metadata.duration or 0.0) / 300.0 * self.fraction
 
     def has_metadata(self) -> bool:
-        known = self.metadata
+        metadata = self.metadata
         return all(
             v is not None
-            for v in (known.height, known.width, known.duration, known.framerate, known.num_frames, known.video_codec)
+            for v in (
+                metadata.height,
+                metadata.width,
+                metadata.duration,
+                metadata.framerate,
+                metadata.num_frames,
+                metadata.video_codec,
+            )
         )
 
     def is_10_bit_color(self) -> bool | None:
         """Return True if the pixel format is 10-bit; None if unknown."""
-        known = self.metadata.pixel_format
-        return None if known is None else "10le" in known or "10be" in known
+        pixel_format = self.metadata.pixel_format
+        return None if pixel_format is None else "10le" in pixel_format or "10be" in pixel_format
 
     def populate_metadata(self) -> None:
         """Read them from the file; VideoFault where it is no video."""

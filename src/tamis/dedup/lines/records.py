@@ -80,10 +80,10 @@ class UnitRecords:
 
 
 def _run_of(batch: BatchPlaces, first: tuple[int, int]) -> _Run:
-    at: dict[str, tuple[int, Any]] = {name: (batch.values(name).at, batch.values(name).kind) for name in FACTS}
+    at: dict[str, tuple[int, Any]] = {name: (batch.values(name).offset, batch.values(name).kind) for name in FACTS}
     ends = batch.ends("keys")
     n_keys = int(ends[batch.n_rows]) // 8
-    at["bounds"] = ends.at, ends.kind
+    at["bounds"] = ends.offset, ends.kind
     if n_keys:
         at["keys"] = batch.data_at("keys"), np.dtype(np.uint64)
         at["numbers"] = batch.data_at("numbers"), np.dtype(np.uint32)

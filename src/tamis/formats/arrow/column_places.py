@@ -44,12 +44,12 @@ class BatchPlaces:
         return self.buffers[name][2][0]
 
     def _array(self, name: str, kind: Any, n: int) -> StoredArray:
-        at, n_bytes = self.buffers[name][1]
+        offset, n_bytes = self.buffers[name][1]
         if n * kind.itemsize > n_bytes:
             raise FormatError(
                 f"{self.path}: {n_bytes} bytes of {name!r} for {n} values; start over with fresh (--fresh)"
             )
-        return StoredArray(self.path, at, kind, n)
+        return StoredArray(self.path, offset, kind, n)
 
 
 def numpy_type(kind: pa.DataType) -> Any:
@@ -81,7 +81,7 @@ def batches_of(path: str) -> list[BatchPlaces]:
 def _by_column(path: str, types: dict[str, pa.DataType], batch: BatchLocation) -> dict[str, list[tuple[int, int]]]:
     if batch.is_compressed:
         raise FormatError(f"{path}: its record batches are compressed; expected none that is")
-    found, at = {}, 0
+    spans, at = {}, 0
     for name, kind in types.items():
         if pa.types.is_primitive(kind) or pa.types.is_fixed_size_binary(kind):
             n = 2
@@ -92,8 +92,8 @@ def _by_column(path: str, types: dict[str, pa.DataType], batch: BatchLocation) -
             n = 3
         else:
             raise FormatError(f"{path}: column {name!r} is {kind}; expected numbers, texts or bytes")
-        found[name] = list(batch.buffers[at : at + n])
+        spans[name] = list(batch.buffers[at : at + n])
         at += n
     if at != len(batch.buffers):
         raise FormatError(f"{path}: {len(batch.buffers)} buffers in a record batch, expected {at}")
-    return found
+    return spans

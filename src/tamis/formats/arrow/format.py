@@ -78,10 +78,10 @@ def iter_rows(
                     yield from empty_tables(start, stop)
                 else:
                     table = reader.table(i, batch, first).slice(start - first, stop - start)
-                    for at in range(0, len(table), max_rows):
-                        part = table.slice(at, max_rows)
+                    for offset in range(0, len(table), max_rows):
+                        part = table.slice(offset, max_rows)
                         # A slice knows of all its batch: only what is copied can be let go of.
-                        yield from split_table(start + at, plain_types(part), batch_bytes)
+                        yield from split_table(start + offset, plain_types(part), batch_bytes)
             first = end
 
 
@@ -122,11 +122,11 @@ class _BatchReader(Closing):
 
     def table(self, i: int, batch: BatchLocation, first_row: int) -> pa.Table:
         try:
-            found = self._batch(i, batch)
-            if found.num_rows != batch.n_rows:
-                raise pa.ArrowInvalid(f"{found.num_rows} rows where {batch.n_rows} were announced")
-            _check(found)
-            return pa.Table.from_batches([found]).select(self.names)
+            record_batch = self._batch(i, batch)
+            if record_batch.num_rows != batch.n_rows:
+                raise pa.ArrowInvalid(f"{record_batch.num_rows} rows where {batch.n_rows} were announced")
+            _check(record_batch)
+            return pa.Table.from_batches([record_batch]).select(self.names)
         except _ERRORS as exc:
             end_row = first_row + batch.n_rows
             if is_memory_failure(exc):
@@ -199,9 +199,9 @@ def _as_bits(kind: pa.DataType) -> pa.DataType:
         return pa.map_(_field_as_bits(kind.key_field), _field_as_bits(kind.item_field), kind.keys_sorted)
     if pa.types.is_fixed_size_list(kind):
         return pa.list_(_field_as_bits(kind.value_field), kind.list_size)
-    for is_list, made in _LISTS:
+    for is_list, new_list in _LISTS:
         if is_list(kind):
-            return made(_field_as_bits(kind.value_field))
+            return new_list(_field_as_bits(kind.value_field))
     return kind
 
 

@@ -81,10 +81,10 @@ def _file(file: BinaryIO, size: int, with_buffers: bool) -> Layout:
             raise FormatError(f"a record batch at byte {offset} reaches beyond the end")
         batch = walked.pop(offset, None)
         if batch is None:  # behind a gap, which no writer is known to leave, or listed twice
-            found = _message(file, offset, size)
-            if found is None or found.kind != _RECORDS or offset in listed:
+            batches = _message(file, offset, size)
+            if batches is None or batches.kind != _RECORDS or offset in listed:
                 raise FormatError(f"there is no record batch at byte {offset}, or its footer lists it twice")
-            batch = found.batch(offset, with_buffers)
+            batch = batches.batch(offset, with_buffers)
         if batch.body_bytes != body:
             raise FormatError(
                 f"the record batch at byte {offset} has {batch.body_bytes} bytes, and {body} by the footer"
@@ -100,49 +100,49 @@ def _walk(file: BinaryIO, end: int, with_buffers: bool, layout: Layout) -> dict[
     """Return the record batches of a file by their offsets, up to the first byte that is not part of a message, and note in `layout`
     where its schema ends."""
     batches: dict[int, BatchLocation] = {}
-    at = FIRST_MESSAGE
-    while at < end:
+    offset = FIRST_MESSAGE
+    while offset < end:
         try:
-            found = _message(file, at, end)
+            found = _message(file, offset, end)
         except (struct.error, IndexError, OverflowError, FormatError):  # the footer decides whether anything is wrong
             break
         if found is None:
             break
         if found.kind == _RECORDS:
-            batches[at] = found.batch(at, with_buffers)
-        elif found.kind == _SCHEMA and at == FIRST_MESSAGE:
+            batches[offset] = found.batch(offset, with_buffers)
+        elif found.kind == _SCHEMA and offset == FIRST_MESSAGE:
             layout.schema_end = found.end
-        at = found.end
+        offset = found.end
     return batches
 
 
 def _stream(file: BinaryIO, size: int) -> Layout:
-    layout, at = Layout(is_stream=True), 0
-    while at < size and (found := _message(file, at, size)) is not None:
+    layout, offset = Layout(is_stream=True), 0
+    while offset < size and (found := _message(file, offset, size)) is not None:
         if found.kind == _RECORDS:
-            layout.batches.append(found.batch(at))
+            layout.batches.append(found.batch(offset))
         elif found.kind == _DICTIONARY:
-            found.check_dictionary(at)
-            layout.dictionaries.append((at, found.end))
-        elif found.kind != _SCHEMA or at:
-            raise FormatError(f"the message at byte {at} is neither a record batch nor a dictionary")
+            found.check_dictionary(offset)
+            layout.dictionaries.append((offset, found.end))
+        elif found.kind != _SCHEMA or offset:
+            raise FormatError(f"the message at byte {offset} is neither a record batch nor a dictionary")
         else:
             layout.schema_end = found.end
-        at = found.end
-    if at < size:
-        _check_end(file, at)
+        offset = found.end
+    if offset < size:
+        _check_end(file, offset)
     return layout
 
 
-def _check_end(file: BinaryIO, at: int) -> None:
+def _check_end(file: BinaryIO, offset: int) -> None:
     """Raise FormatError if anything but zeros follows the mark that ends a stream."""
-    file.seek(at)
+    file.seek(offset)
     if file.read(4) == b"\xff\xff\xff\xff":
-        file.seek(at + 8)
+        file.seek(offset + 8)
     while block := file.read(1 << 16):
         if block.count(0) != len(block):
             raise FormatError(
-                f"it goes on behind the end at byte {at}; the mark there is damage, or something was appended"
+                f"it goes on behind the end at byte {offset}; the mark there is damage, or something was appended"
             )
 
 
@@ -155,8 +155,8 @@ def check_claims(path: str, layout: Layout, batch: BatchLocation) -> None:
         size = file.seek(0, 2)
         try:
             for offset in (*(at for at, _ in layout.dictionaries), batch.offset):
-                if (found := _message(file, offset, size)) is not None:
-                    found.check_claims(file, offset)
+                if (message := _message(file, offset, size)) is not None:
+                    message.check_claims(file, offset)
         except (struct.error, IndexError, OverflowError) as exc:
             raise FormatError(f"its metadata is damaged: {exc}") from None
 
@@ -169,9 +169,9 @@ def _check_compressed(head: bytes, n_bytes: int, codec: int) -> None:
     times, more = _MAX_EXPANSION.get(codec, (1 << 15, 1 << 17))
     if claimed < 0 or claimed > (n_bytes - 8) * times + more:
         raise FormatError(f"a buffer of {n_bytes} bytes claims to hold {claimed} bytes")
-    told = _zstd_size(head[8:]) if codec == _ZSTD else None
-    if told is not None and told != claimed:
-        raise FormatError(f"a buffer claims to hold {claimed} bytes, and its frame {told}")
+    declared_bytes = _zstd_size(head[8:]) if codec == _ZSTD else None
+    if declared_bytes is not None and declared_bytes != claimed:
+        raise FormatError(f"a buffer claims to hold {claimed} bytes, and its frame {declared_bytes}")
 
 
 def _zstd_size(frame: bytes) -> int | None:
@@ -180,9 +180,9 @@ def _zstd_size(frame: bytes) -> int | None:
         return None
     flags = frame[4]
     is_single = bool(flags & 0x20)
-    at = 5 + (0 if is_single else 1) + (0, 1, 2, 4)[flags & 3]
+    offset = 5 + (0 if is_single else 1) + (0, 1, 2, 4)[flags & 3]
     width = (1 if is_single else 0, 2, 4, 8)[flags >> 6]
-    return int.from_bytes(frame[at : at + width], "little") + (256 if width == 2 else 0) if width else None
+    return int.from_bytes(frame[offset : offset + width], "little") + (256 if width == 2 else 0) if width else None
 
 
 @dataclass(frozen=True)
@@ -232,9 +232,9 @@ def _rows_of(records: _FlatTable, body_bytes: int, offset: int) -> int:
     return n_rows
 
 
-def _message(file: BinaryIO, at: int, size: int) -> _Message | None:
+def _message(file: BinaryIO, offset: int, size: int) -> _Message | None:
     """Return the message at byte `at`, or None for the marker that ends a stream."""
-    file.seek(at)
+    file.seek(offset)
     head = file.read(8)
     begin, length = 8, 0
     if head[:4] == b"\xff\xff\xff\xff":
@@ -244,14 +244,14 @@ def _message(file: BinaryIO, at: int, size: int) -> _Message | None:
         (length,) = struct.unpack_from("<i", head)
     if length == 0:
         return None
-    if not 0 < length <= min(_MAX_METADATA, size - at - begin):
-        raise FormatError(f"there is no message at byte {at}")
-    file.seek(at + begin)
+    if not 0 < length <= min(_MAX_METADATA, size - offset - begin):
+        raise FormatError(f"there is no message at byte {offset}")
+    file.seek(offset + begin)
     message = _FlatTable.root(file.read(length))
     body = message.int64(3)
-    end = at + begin + length + body
+    end = offset + begin + length + body
     if body < 0 or end > size:
-        raise FormatError(f"the message at byte {at} reaches beyond the end; the file was cut off")
+        raise FormatError(f"the message at byte {offset} reaches beyond the end; the file was cut off")
     return _Message(message.byte(1), message.table(2), body, end)
 
 
@@ -260,53 +260,53 @@ class _FlatTable:
     """A table of a flatbuffer: fields by their number, absent ones zero."""
 
     data: bytes
-    at: int
+    offset: int
 
     @classmethod
     def root(cls, data: bytes) -> _FlatTable:
         return cls(data, struct.unpack_from("<I", data)[0])
 
     def place(self, field: int) -> int:
-        (back,) = struct.unpack_from("<i", self.data, self.at)
-        table = self.at - back
+        (back,) = struct.unpack_from("<i", self.data, self.offset)
+        table = self.offset - back
         if table < 0:
             raise FormatError("its metadata is damaged")
         (size,) = struct.unpack_from("<H", self.data, table)
         slot = 4 + 2 * field
         (offset,) = struct.unpack_from("<H", self.data, table + slot) if slot < size else (0,)
-        return self.at + offset if offset else 0
+        return self.offset + offset if offset else 0
 
     def byte(self, field: int) -> int:
-        place = self.place(field)
-        return self.data[place] if place else 0
+        offset = self.place(field)
+        return self.data[offset] if offset else 0
 
     def int64(self, field: int) -> int:
-        place = self.place(field)
-        return int(struct.unpack_from("<q", self.data, place)[0]) if place else 0
+        offset = self.place(field)
+        return int(struct.unpack_from("<q", self.data, offset)[0]) if offset else 0
 
-    def _behind(self, place: int) -> int:
-        return place + int(struct.unpack_from("<I", self.data, place)[0])
+    def _target(self, offset: int) -> int:
+        return offset + int(struct.unpack_from("<I", self.data, offset)[0])
 
     def table(self, field: int) -> _FlatTable:
-        place = self.place(field)
-        if not place:
+        offset = self.place(field)
+        if not offset:
             raise FormatError("its metadata is damaged")
-        return _FlatTable(self.data, self._behind(place))
+        return _FlatTable(self.data, self._target(offset))
 
     def length(self, field: int) -> int:
         """Return the number of items of a vector."""
-        place = self.place(field)
-        return int(struct.unpack_from("<I", self.data, self._behind(place))[0]) if place else 0
+        offset = self.place(field)
+        return int(struct.unpack_from("<I", self.data, self._target(offset))[0]) if offset else 0
 
     def items(self, field: int, kind: struct.Struct) -> Iterator[tuple[int, ...]]:
         """Yield the items of a vector, each unpacked as a structure of this kind.
 
         Blocks are (offset, bytes of metadata, bytes of the body).
         """
-        place = self.place(field)
-        if not place:
+        offset = self.place(field)
+        if not offset:
             return
-        start = self._behind(place)
+        start = self._target(offset)
         (n,) = struct.unpack_from("<I", self.data, start)
         if n * kind.size > len(self.data):
             raise FormatError("its metadata is damaged")

@@ -66,13 +66,15 @@ class Members:
         self.member_offset = self._source.offset() - len(self._input)
         self._head = self._input[:_HEAD_BYTES]
         if not magic.startswith(self._input[: len(magic)]):
-            found = self._input[: len(magic)].hex()
-            what, kind = (
+            first_bytes = self._input[: len(magic)].hex()
+            problem, kind = (
                 (f"garbage after a complete {name} member", BEHIND)
                 if self._n_members
                 else (f"not a {name} file", DAMAGED)
             )
-            raise Undecodable(f"{what}: found bytes {found}, expected {magic.hex()}", self.member_offset, kind=kind)
+            raise Undecodable(
+                f"{problem}: found bytes {first_bytes}, expected {magic.hex()}", self.member_offset, kind=kind
+            )
         self._decoder, self._needs_input, self._n_member_decoded = self._codec.new_decoder(), True, 0
         self._is_zlib = hasattr(self._decoder, "unconsumed_tail")
         return True
@@ -148,22 +150,22 @@ class Members:
         The rest is fed to the decoder in single bytes.
         """
         self._source.rewind(self.member_offset)
-        decoder, left, n_fed = self._codec.new_decoder(), self._n_member_decoded, 0
-        piece, at = b"", 0
+        decoder, n_remaining, n_fed = self._codec.new_decoder(), self._n_member_decoded, 0
+        piece, offset = b"", 0
         while not decoder.eof:
             data = b""
             if decoder.needs_input:
-                if at == len(piece):
-                    piece, at = self._source.piece(), 0
+                if offset == len(piece):
+                    piece, offset = self._source.piece(), 0
                 # liblzma checks a block in the same call as its last byte if it has the bytes: near the fault, starve it.
-                n_data = _REPLAY_BYTES if left > _SINGLE_STEP_BYTES else 1
-                data = piece[at : at + n_data]
-                at += len(data)
+                n_data = _REPLAY_BYTES if n_remaining > _SINGLE_STEP_BYTES else 1
+                data = piece[offset : offset + n_data]
+                offset += len(data)
                 n_fed += len(data)
                 if not data:
                     return
-            if left:
-                left -= len(decoder.decompress(data, min(left, OUT_BYTES)))
+            if n_remaining:
+                n_remaining -= len(decoder.decompress(data, min(n_remaining, OUT_BYTES)))
             else:
                 yield max(n_fed - 1, 0), b""
                 yield max(n_fed - 1, 0), decoder.decompress(data, 1)

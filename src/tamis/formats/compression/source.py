@@ -60,10 +60,10 @@ class StreamFault(FormatError):
         lost = f"{self.lost_bytes(file_bytes)} of its {file_bytes} compressed bytes"
         if self.kind == UNSUPPORTED:
             return f"the compressed stream is not damaged, but it cannot be decoded here: {self.reason}; {lost} are not read"
-        what = f"the compressed stream is damaged at byte {self.compressed_offset}: {self.reason}"
+        problem = f"the compressed stream is damaged at byte {self.compressed_offset}: {self.reason}"
         if self.suspect_offset >= 0:
-            return f"{what}; what was read from byte {self.suspect_offset} on may be wrong, {lost} count as not read"
-        return f"{what}; {lost} are not read"
+            return f"{problem}; what was read from byte {self.suspect_offset} on may be wrong, {lost} count as not read"
+        return f"{problem}; {lost} are not read"
 
 
 class PieceSource:
@@ -73,34 +73,34 @@ class PieceSource:
         self._raw = raw
         self._base = raw.tell() if raw.seekable() else 0
         self._buffer = b""
-        self._at = 0
+        self._cursor = 0
         self._end_offset = 0
 
     def offset(self) -> int:
         """Compressed bytes handed out so far, counted from where the stream began."""
-        return self._end_offset - (len(self._buffer) - self._at)
+        return self._end_offset - (len(self._buffer) - self._cursor)
 
     def piece(self) -> bytes:
         """Return the next bytes, as many as are available; b"" at the end of the file."""
-        if self._at == len(self._buffer):
+        if self._cursor == len(self._buffer):
             self._fill()
-        data = self._buffer[self._at :] if self._at else self._buffer
-        self._at = len(self._buffer)
+        data = self._buffer[self._cursor :] if self._cursor else self._buffer
+        self._cursor = len(self._buffer)
         return data
 
     def take(self, n_bytes: int) -> bytes:
         """Exactly `n_bytes`, fewer only at the end of the file."""
-        end = self._at + n_bytes
+        end = self._cursor + n_bytes
         if end <= len(self._buffer):
-            data = self._buffer[self._at : end]
-            self._at = end
+            data = self._buffer[self._cursor : end]
+            self._cursor = end
             return data
         parts, missing = [], n_bytes
         while missing:
-            if self._at == len(self._buffer) and not self._fill():
+            if self._cursor == len(self._buffer) and not self._fill():
                 break
-            part = self._buffer[self._at : self._at + missing]
-            self._at += len(part)
+            part = self._buffer[self._cursor : self._cursor + missing]
+            self._cursor += len(part)
             missing -= len(part)
             parts.append(part)
         return b"".join(parts)
@@ -111,9 +111,9 @@ class PieceSource:
     def rewind(self, offset: int) -> None:
         """Go back to compressed byte `offset`; only where the file can seek."""
         self._raw.seek(self._base + offset)
-        self._buffer, self._at, self._end_offset = b"", 0, offset
+        self._buffer, self._cursor, self._end_offset = b"", 0, offset
 
     def _fill(self) -> bool:
-        self._buffer, self._at = self._raw.read(PIECE_BYTES) or b"", 0
+        self._buffer, self._cursor = self._raw.read(PIECE_BYTES) or b"", 0
         self._end_offset += len(self._buffer)
         return bool(self._buffer)

@@ -66,10 +66,10 @@ class StreamReader(Closing):
 
     def skip(self, n_bytes: int) -> int:
         """Decode and discard `n_bytes`; returns how many there were (fewer only at the end of the stream)."""
-        left = n_bytes
-        while left and (data := self.read(left)):
-            left -= len(data)
-        return n_bytes - left
+        n_remaining = n_bytes
+        while n_remaining and (data := self.read(n_remaining)):
+            n_remaining -= len(data)
+        return n_bytes - n_remaining
 
     def close(self) -> None:
         self._raw.close()
@@ -92,8 +92,8 @@ class StreamReader(Closing):
         except OSError as exc:
             if is_memory_failure(exc):
                 raise MemoryError(str(exc)) from exc
-            why = f"reading failed: {exc.strerror or exc}"  # a bad sector, a network that went away
-            self._fault = StreamFault(self.decoded_offset, self._source.offset(), why)
+            reason = f"reading failed: {exc.strerror or exc}"  # a bad sector, a network that went away
+            self._fault = StreamFault(self.decoded_offset, self._source.offset(), reason)
         if not self._ready:
             self._at_end = True
             if self._fault is not None:

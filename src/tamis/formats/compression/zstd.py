@@ -99,9 +99,9 @@ class ZstdFrames:
             return False
         magic = int.from_bytes(_whole(head, 4, "the magic number of a frame"), "little")
         if magic & 0xFFFFFFF0 == _SKIPPABLE:
-            left = int.from_bytes(_whole(self._source.take(4), 4, "a skippable frame"), "little")
-            while left:
-                left -= len(_whole(self._source.take(min(left, MAX_BLOCK_BYTES)), 1, "a skippable frame"))
+            n_remaining = int.from_bytes(_whole(self._source.take(4), 4, "a skippable frame"), "little")
+            while n_remaining:
+                n_remaining -= len(_whole(self._source.take(min(n_remaining, MAX_BLOCK_BYTES)), 1, "a skippable frame"))
             return True
         if magic != _MAGIC:
             raise Undecodable(f"not a zstd frame: it begins with {head.hex()}, expected 28b52ffd")
@@ -111,26 +111,26 @@ class ZstdFrames:
         n_id_bytes = _N_ID_BYTES[flags & 3]
         n_size_bytes = _N_SIZE_BYTES[flags >> 6] or (1 if single_segment else 0)
         n_rest = (0 if single_segment else 1) + n_id_bytes + n_size_bytes
-        rest = _whole(self._source.take(n_rest), n_rest, "a frame header")
-        self._check_needs(rest, single_segment, n_id_bytes, n_size_bytes)
+        fields = _whole(self._source.take(n_rest), n_rest, "a frame header")
+        self._check_needs(fields, single_segment, n_id_bytes, n_size_bytes)
         self._has_checksum = bool(flags & 4)
         self._frame = new_decoder()
-        self._feed(head + descriptor + rest)
+        self._feed(head + descriptor + fields)
         return True
 
-    def _check_needs(self, rest: bytes, single_segment: bool, n_id_bytes: int, n_size_bytes: int) -> None:
+    def _check_needs(self, fields: bytes, single_segment: bool, n_id_bytes: int, n_size_bytes: int) -> None:
         """Refuses what the library would refuse with less to say: too large a window, a dictionary nobody has."""
         id_at = 0 if single_segment else 1
-        dictionary = int.from_bytes(rest[id_at : id_at + n_id_bytes], "little")
+        dictionary = int.from_bytes(fields[id_at : id_at + n_id_bytes], "little")
         if dictionary:
             raise Undecodable(
                 f"the frame needs dictionary {dictionary}; recompress the file without one", kind=UNSUPPORTED
             )
         if single_segment:
-            window_bytes = int.from_bytes(rest[-n_size_bytes:], "little") + (256 if n_size_bytes == 2 else 0)
+            window_bytes = int.from_bytes(fields[-n_size_bytes:], "little") + (256 if n_size_bytes == 2 else 0)
         else:
-            base = 1 << (10 + (rest[0] >> 3))
-            window_bytes = base + (base >> 3) * (rest[0] & 7)
+            base = 1 << (10 + (fields[0] >> 3))
+            window_bytes = base + (base >> 3) * (fields[0] & 7)
         self._window_bytes = window_bytes
         if window_bytes > MAX_WINDOW_BYTES:
             raise Undecodable(
@@ -171,7 +171,7 @@ def new_decoder() -> Any:
     return ZstdDecompressor(options=options)
 
 
-def _whole(data: bytes, n_bytes: int, what: str) -> bytes:
+def _whole(data: bytes, n_bytes: int, part: str) -> bytes:
     if len(data) < n_bytes:
-        raise Undecodable(f"the file ends inside {what}", kind=CUT)
+        raise Undecodable(f"the file ends inside {part}", kind=CUT)
     return data

@@ -70,9 +70,9 @@ def list_files(
             continue
         search = Search(accepted, leave_out, files.skipped, sidecars(accepted), scratch)
         _search(search, os.path.expanduser(entry), accepted)
-        search.settle_beside()
-        outputs = {folder for folder in {os.path.dirname(path) for path in search.found} if search.is_output(folder)}
-        for path in sorted(search.found):
+        search.drop_lonely_sidecars()
+        outputs = {folder for folder in {os.path.dirname(path) for path in search.paths} if search.is_output(folder)}
+        for path in sorted(search.paths):
             if os.path.dirname(path) in outputs:
                 raise RunConflict(f"{path} lies in the output folder itself; give another folder for the output")
             if path not in seen and (limit is None or len(files) < limit):
@@ -83,15 +83,15 @@ def list_files(
         if limit is not None and len(files) >= limit:
             break
     if unreadable:
-        named = "; ".join(f"{path}: {why}" for path, why in sorted(unreadable)[:_MAX_NAMED])
+        named = "; ".join(f"{path}: {reason}" for path, reason in sorted(unreadable)[:_MAX_NAMED])
         more = f"; and {len(unreadable) - _MAX_NAMED:,} more" if len(unreadable) > _MAX_NAMED else ""
         raise UsageError(
             f"part of the input cannot be read: {named}{more}. Make it readable, move it away, or name the rest as input"
         )
     if not files:
-        told = "".join(f"\n{line}" for line in skipped_lines(files.skipped.to_list()))
+        skipped_text = "".join(f"\n{line}" for line in skipped_lines(files.skipped.to_list()))
         raise UsageError(
-            f"no input files: {', '.join(entries)} holds nothing that ends in {', '.join(sorted(set(suffixes)))}{told}"
+            f"no input files: {', '.join(entries)} holds nothing that ends in {', '.join(sorted(set(suffixes)))}{skipped_text}"
         )
     return files
 
@@ -109,16 +109,16 @@ def _add_remote(
     if not is_remote(entry):
         scheme = entry.partition("://")[0]
         raise UsageError(f"{entry}: {scheme}:// is not read; expected a local path, s3:// or https://")
-    found = list_input(entry, lambda name: ends_in(name, accepted), leave_out, scratch)
-    for reason, urls in ((HIDDEN, found.hidden), (OWN_OUTPUT, found.own), (OTHER_OUTPUT, found.outputs)):
+    listing = list_input(entry, lambda name: ends_in(name, accepted), leave_out, scratch)
+    for reason, urls in ((HIDDEN, listing.hidden), (OWN_OUTPUT, listing.own), (OTHER_OUTPUT, listing.outputs)):
         for url in urls:
             files.skipped.add(reason, url)
     companions = sidecars(accepted)
-    stems = {os.path.splitext(url)[0] for url, _, _ in found.files} if companions else set()
-    for url in found.others:
+    stems = {os.path.splitext(url)[0] for url, _, _ in listing.files} if companions else set()
+    for url in listing.others:
         if not (ends_in(url, companions) and os.path.splitext(url)[0] in stems):  # a caption is read with its image
             files.skipped.add_ending(url, accepted)
-    for url, size, version in found.files:
+    for url, size, version in listing.files:
         if url not in seen and (limit is None or len(files) < limit):
             seen.add(url)
             files.append(url, size, version)
@@ -154,4 +154,4 @@ def _search(search: Search, entry: str, suffixes: tuple[str, ...]) -> None:
         check_named(entry)
         if not ends_in(entry, suffixes):
             raise UsageError(f"{entry}: cannot tell its format; expected a name that ends in {', '.join(suffixes)}")
-        search.found.append(os.path.abspath(entry))
+        search.paths.append(os.path.abspath(entry))

@@ -22,22 +22,25 @@ _EFFECTIVE_IDS = os.access in os.supports_effective_ids
 
 
 class Search:
-    """What one input entry means: `walk` a folder, or `expand` a pattern; `found` are the paths then, unordered."""
+    """What one input entry means: `walk` a folder, or `expand` a pattern; `paths` are the files then, unordered."""
 
     def __init__(
         self,
         suffixes: tuple[str, ...],
         leave_out: Sequence[str],
-        passed_over: SkippedFiles,
-        beside: tuple[str, ...] = (),
+        skipped_files: SkippedFiles,
+        sidecar_suffixes: tuple[str, ...] = (),
         scratch: str | None = None,
     ) -> None:
-        self.found: list[str] = []
-        self._beside, self._companions = beside, list[str]()  # read with the file of the same name, if there is one
+        self.paths: list[str] = []
+        self._sidecar_suffixes, self._companions = (
+            sidecar_suffixes,
+            list[str](),
+        )  # read with the file of the same name, if there is one
         self.unreadable: list[tuple[str, str]] = []
-        self._suffixes, self._passed = suffixes, passed_over
+        self._suffixes, self._skipped = suffixes, skipped_files
         self._left_out = {os.path.abspath(p) for p in leave_out}
-        self._left_out_ids = {found for p in leave_out if (found := _identity(p)) is not None}
+        self._left_out_ids = {identity for p in leave_out if (identity := _identity(p)) is not None}
         self._scratch, self._scratch_id = scratch, None if scratch is None else _identity(scratch)
         self._visited: set[tuple[int, int]] = set()
         self.n_matches = 0  # of a pattern
@@ -81,7 +84,7 @@ class Search:
                     if entry.name == RUN_DIRECTORY:
                         continue
                     if entry.name.startswith(hidden):
-                        self._passed.add(skipped.HIDDEN, path)
+                        self._skipped.add(skipped.HIDDEN, path)
                     elif entry.is_dir(follow_symlinks=False):
                         below.append(path)
                     elif entry.is_symlink() and os.path.isdir(path):
@@ -99,17 +102,17 @@ class Search:
             info = os.stat(folder)
             if (info.st_dev, info.st_ino) == self._scratch_id:
                 refuse_scratch(self._scratch)
-            with os.scandir(folder) as found:
-                entries = sorted(found, key=lambda e: e.name)
+            with os.scandir(folder) as entries_iterator:
+                entries = sorted(entries_iterator, key=lambda e: e.name)
         except OSError as exc:
             self.unreadable.append((folder, exc.strerror or str(exc)))
             return None
         if (info.st_dev, info.st_ino) in self._visited:
             if os.path.islink(folder):
-                self._passed.add(skipped.SEEN_FOLDER, folder)
+                self._skipped.add(skipped.SEEN_FOLDER, folder)
             return None
         if not is_root and any(e.name == RUN_DIRECTORY and e.is_dir() for e in entries):
-            self._passed.add(skipped.OTHER_OUTPUT, folder)
+            self._skipped.add(skipped.OTHER_OUTPUT, folder)
             return None
         self._visited.add((info.st_dev, info.st_ino))
         return entries
@@ -117,30 +120,30 @@ class Search:
     def _is_left_out(self, folder: str) -> bool:
         if not self.is_output(folder):
             return False
-        self._passed.add(skipped.OWN_OUTPUT, folder)
+        self._skipped.add(skipped.OWN_OUTPUT, folder)
         return True
 
     # -- files ----------------------------------------------------------------------------------------------------------
     def _take(self, path: str, is_link: bool) -> None:
         """Classify a listed file as one to read, skipped or unreadable."""
         if ends_in(path, self._suffixes):
-            self.found.append(path)
-        elif is_link and (why := _why_not(path)):
+            self.paths.append(path)
+        elif is_link and (reason := _why_not(path)):
             if os.path.splitext(path)[1]:
-                self._passed.add(skipped.DEAD_LINK, path)
+                self._skipped.add(skipped.DEAD_LINK, path)
             else:  # what it leads to may well be a folder
-                self.unreadable.append((path, why))
-        elif self._beside and ends_in(path, self._beside):
+                self.unreadable.append((path, reason))
+        elif self._sidecar_suffixes and ends_in(path, self._sidecar_suffixes):
             self._companions.append(path)
         else:
-            self._passed.add_ending(path, self._suffixes)
+            self._skipped.add_ending(path, self._suffixes)
 
-    def settle_beside(self) -> None:
+    def drop_lonely_sidecars(self) -> None:
         """Files that could belong to others of the same name (a caption to its image) are skipped where there is none."""
-        stems = {os.path.splitext(path)[0] for path in self.found} if self._companions else set()
+        stems = {os.path.splitext(path)[0] for path in self.paths} if self._companions else set()
         for path in self._companions:
             if os.path.splitext(path)[0] not in stems:
-                self._passed.add_ending(path, self._suffixes)
+                self._skipped.add_ending(path, self._suffixes)
         self._companions.clear()
 
     def look_at(self, path: str) -> os.stat_result | None:
@@ -151,7 +154,7 @@ class Search:
             self.unreadable.append((path, _why_not(path)))
             return None
         if not stat.S_ISREG(info.st_mode):
-            self._passed.add(skipped.NOT_REGULAR, path)
+            self._skipped.add(skipped.NOT_REGULAR, path)
         elif not os.access(path, os.R_OK, effective_ids=_EFFECTIVE_IDS):
             self.unreadable.append((path, "Permission denied"))
         else:
@@ -164,28 +167,30 @@ class Search:
         if not parts:
             yield base
             return
-        head, rest = parts[0], parts[1:]
+        head, remaining = parts[0], parts[1:]
         if head == "**":
-            if not rest:
+            if not remaining:
                 yield base or "."
                 return
-            below = Search(self._suffixes, tuple(self._left_out), self._passed, scratch=self._scratch)
+            below = Search(self._suffixes, tuple(self._left_out), self._skipped, scratch=self._scratch)
             for folder, _ in below._folders(base or ".", hidden=(".",)):
-                yield from self._matches(folder, rest)
+                yield from self._matches(folder, remaining)
             self.unreadable += below.unreadable
         elif not glob.has_magic(head):
             path = os.path.join(base, head)
             if os.path.lexists(path):
-                yield from self._matches(path, rest)
+                yield from self._matches(path, remaining)
         else:
-            would_be_read = self._scratch_id is not None and not rest and fnmatch.fnmatchcase(SCRATCH_EXAMPLE, head)
+            would_be_read = (
+                self._scratch_id is not None and not remaining and fnmatch.fnmatchcase(SCRATCH_EXAMPLE, head)
+            )
             if would_be_read and _identity(base or ".") == self._scratch_id:
                 refuse_scratch(self._scratch)
             for name in self._names(base or "."):
                 hidden = name.startswith(".") and not head.startswith(".")
                 path = os.path.join(base, name)
-                if not hidden and fnmatch.fnmatchcase(name, head) and (not rest or os.path.isdir(path)):
-                    yield from self._matches(path, rest)
+                if not hidden and fnmatch.fnmatchcase(name, head) and (not remaining or os.path.isdir(path)):
+                    yield from self._matches(path, remaining)
 
     def _names(self, folder: str) -> list[str]:
         try:

@@ -40,23 +40,25 @@ def ends_in(path: str, suffixes: tuple[str, ...]) -> bool:
     return path.lower().endswith(suffixes)
 
 
-def checked_paths(given: Any, what: str) -> Any:
+def checked_paths(value: Any, subject: str) -> Any:
     """Return a single path unchanged and several paths as a list; paths of a set are returned in order.
 
     Raises UsageError, whose message begins with `what`, for anything else.
     """
-    if isinstance(given, (str, os.PathLike)):
-        return given
-    are_several = isinstance(given, Iterable) and not isinstance(given, (bytes, bytearray))
-    paths = list(given) if are_several else [given]
+    if isinstance(value, (str, os.PathLike)):
+        return value
+    are_several = isinstance(value, Iterable) and not isinstance(value, (bytes, bytearray))
+    paths = list(value) if are_several else [value]
     for path in paths:
         if not isinstance(path, (str, os.PathLike)):
             is_number = isinstance(path, (int, float)) and not isinstance(path, bool)
             advice = (
                 f"; write a name that looks like a number in quotes in a recipe, and as ./{path} on the command line"
             )
-            raise UsageError(f"{what}: expected a path or a list of paths, got {path!r}{advice if is_number else ''}")
-    return sorted(paths, key=os.fspath) if isinstance(given, (set, frozenset)) else paths
+            raise UsageError(
+                f"{subject}: expected a path or a list of paths, got {path!r}{advice if is_number else ''}"
+            )
+    return sorted(paths, key=os.fspath) if isinstance(value, (set, frozenset)) else paths
 
 
 @dataclass

@@ -57,14 +57,14 @@ class JsonlBlock:
             (int(scan.start[i]), int(scan.end[i]), BAD_RECORD[int(scan.status[i])]) for i in np.flatnonzero(~ok)
         ]
         self.n_blank = scan.n_blank
-        self._found: json_scan.Scan | None = scan if not self.bad else scan.only(np.flatnonzero(ok))
-        self.start, self.end = self._found.start, self._found.end
-        self.n_rows = self._found.n_records
+        self._parsed: json_scan.Scan | None = scan if not self.bad else scan.only(np.flatnonzero(ok))
+        self.start, self.end = self._parsed.start, self._parsed.end
+        self.n_rows = self._parsed.n_records
         self._names: tuple[Array | None, list[str]] | None = None  # of the rows that were asked for last
-        self._wanted: Array | None = None  # records that are looked into from now on, in order; None: all
+        self._selection: Array | None = None  # records that are looked into from now on, in order; None: all
         self._is_part = False  # whether only those were read
         self._spans: tuple[list[str], tuple[Array, Array, Array]] | None = None  # as they were last looked for
-        self._asked: tuple[str, Array, pa.Array] | None = None  # a field of some records, as it was last read
+        self._last_column: tuple[str, Array, pa.Array] | None = None  # a field of some records, as it was last read
         self._identity: tuple[Array, Array] | None = None
         self.places: tuple[Array, Array] | None = None  # number of the input file and offset in it, by row
 
@@ -82,7 +82,7 @@ class JsonlBlock:
         if lines is None or (len(lines[0]) and int((lines[1] - lines[0]).max()) > max_record_bytes):
             return cls.parse(buf, (), max_record_bytes)
         block = cls(buf, json_scan.scan_records(buf[:0], [], max_record_bytes))
-        block._found = None
+        block._parsed = None
         block.start, block.end, block.n_blank = lines
         block.n_rows = len(block.start)
         return block
@@ -91,7 +91,7 @@ class JsonlBlock:
     def from_index(cls, stored: FileSpans, start: Array, end: Array, identity: tuple[Array, Array]) -> JsonlBlock:
         """Records whose places and hashes an earlier pass told, each followed by a line feed. Read when somebody looks inside."""
         block = cls(np.empty(0, np.uint8), json_scan.scan_records(np.empty(0, np.uint8), [], 1 << 62))
-        block._buf = block._found = None
+        block._buf = block._parsed = None
         block.stored, block.start, block.end, block._identity = stored, start, end, identity
         block.n_rows = len(start)
         return block
@@ -100,7 +100,7 @@ class JsonlBlock:
     def buf(self) -> Array:
         if self._buf is None:
             assert self.stored is not None
-            rows = self._wanted
+            rows = self._selection
             if rows is not None and _MOST * int((self.end[rows] - self.start[rows]).sum()) < self.stored.n_bytes:
                 buf, self._is_part = self.stored.spread(self.stretches(rows)), True
             else:
@@ -157,30 +157,30 @@ class JsonlBlock:
 
     @property
     def _scan(self) -> json_scan.Scan:
-        if self._found is None:
+        if self._parsed is None:
             buf = self.buf  # decides what is read, perhaps
-            if self._wanted is not None and (self._is_part or len(self._wanted) * _FEW <= self.n_rows):
-                self._found = self._scan_of(self._wanted)
+            if self._selection is not None and (self._is_part or len(self._selection) * _FEW <= self.n_rows):
+                self._parsed = self._scan_of(self._selection)
             else:
-                self._found = _valid(json_scan.scan_records(buf, [], 1 << 62), self.n_rows)
-        return self._found
+                self._parsed = _valid(json_scan.scan_records(buf, [], 1 << 62), self.n_rows)
+        return self._parsed
 
     def narrow(self, rows: Array) -> None:
         """Restrict later parsing to these records (-1: no record).
 
         The other records are no longer referenced and need not be scanned.
         """
-        if self._found is None and not self._is_part:
-            self._wanted = np.unique(rows[rows >= 0])
+        if self._parsed is None and not self._is_part:
+            self._selection = np.unique(rows[rows >= 0])
 
     def _scan_of(self, rows: Array) -> json_scan.Scan:
         """Scan these records only; the others have no fields."""
         data, _ = splice.assemble_plain(self.buf, self.start, self.end, rows)
-        found = _valid(json_scan.scan_records(data, [], 1 << 62), len(rows))
+        scan = _valid(json_scan.scan_records(data, [], 1 << 62), len(rows))
         close, status = np.full(self.n_rows, -1, np.int64), np.full(self.n_rows, json_scan.NOT_OBJECT, np.uint8)
         n_fields = np.zeros(self.n_rows, np.int32)
-        close[rows], status[rows] = found.close + (self.start[rows] - found.start), found.status
-        n_fields[rows] = found.n_fields
+        close[rows], status[rows] = scan.close + (self.start[rows] - scan.start), scan.status
+        n_fields[rows] = scan.n_fields
         return json_scan.Scan.of_lines(self.start, self.end, close, n_fields, status, self.n_blank)
 
     @property
@@ -193,26 +193,30 @@ class JsonlBlock:
 
     @property
     def is_parsed(self) -> bool:
-        return self._found is not None
+        return self._parsed is not None
 
     def column_of(self, name: str, rows: Array) -> pa.Array:
         """Return one field of some records, parsing the contents of those records only."""
         start, end = self.start[rows], self.end[rows] + 1
         if self._buf is None and self.stored is not None and int((end - start).sum()) * _MOST < self.stored.n_bytes:
-            if self._asked is not None and self._asked[0] == name and bool(np.isin(rows, self._asked[1]).all()):
-                return self._asked[2].take(pa.array(np.searchsorted(self._asked[1], rows)))
+            if (
+                self._last_column is not None
+                and self._last_column[0] == name
+                and bool(np.isin(rows, self._last_column[1]).all())
+            ):
+                return self._last_column[2].take(pa.array(np.searchsorted(self._last_column[1], rows)))
             order = np.argsort(rows, kind="stable")
             data = self.stored.gather(list(zip(start[order].tolist(), end[order].tolist(), strict=True)))
             self._verify(data, np.cumsum((end - start)[order]) - (end - start)[order], rows[order])
             column = JsonlBlock.parse(data, [name]).column(name)
-            self._asked = name, rows[order], column
+            self._last_column = name, rows[order], column
             return column.take(pa.array(np.argsort(order)))
-        if (found := self._found_in(name, rows)) is not None:
+        if (found := self._column_in_buffer(name, rows)) is not None:
             return found
         data, _ = splice.assemble_plain(self.buf, self.start, self.end, rows)
         return JsonlBlock.parse(data, [name]).column(name)
 
-    def _found_in(self, name: str, rows: Array) -> pa.Array | None:
+    def _column_in_buffer(self, name: str, rows: Array) -> pa.Array | None:
         """Return the same column as `column_of`, reading the records in the buffer without copying or rechecking them.
 
         Returns None if one of them is followed by white space.
@@ -222,8 +226,8 @@ class JsonlBlock:
             return None
         status, n_fields = np.full(len(rows), json_scan.OK, np.uint8), np.zeros(len(rows), np.int32)
         lines = json_scan.Scan.of_lines(start, end, end - 1, n_fields, status)
-        types, at, length = (np.ascontiguousarray(x[:, 0]) for x in json_scan.rescan(self.buf, lines, [name]))
-        return decode_values(self.buf, types, at, length)
+        types, position, length = (np.ascontiguousarray(x[:, 0]) for x in json_scan.rescan(self.buf, lines, [name]))
+        return decode_values(self.buf, types, position, length)
 
     def field_names(self, rows: Array | None = None) -> list[str]:
         if rows is not None and not len(rows):
@@ -238,10 +242,10 @@ class JsonlBlock:
         names = list(names)
         if self._spans is not None and self._spans[0] == names:
             return self._spans[1]
-        known = list(self._scan.keys)
-        if all(n in known for n in names):
-            at = [known.index(n) for n in names]
-            return self._scan.types[:, at], self._scan.val_start[:, at], self._scan.val_len[:, at]
+        scanned = list(self._scan.keys)
+        if all(n in scanned for n in names):
+            columns = [scanned.index(n) for n in names]
+            return self._scan.types[:, columns], self._scan.val_start[:, columns], self._scan.val_len[:, columns]
         # A modifier asks for what it reads, and the writer for the same again.
         self._spans = names, json_scan.rescan(self.buf, self._scan, names)
         return self._spans[1]
@@ -276,8 +280,12 @@ class JsonlBlock:
         return self._identity
 
     def sizes(self, rows: Array) -> Array:
-        at = np.maximum(rows, 0)
-        return np.where(rows >= 0, self.end[at] - self.start[at], 0) if self.n_rows else np.zeros(len(rows), np.int64)
+        records = np.maximum(rows, 0)
+        return (
+            np.where(rows >= 0, self.end[records] - self.start[records], 0)
+            if self.n_rows
+            else np.zeros(len(rows), np.int64)
+        )
 
     def lengths(self, rows: Array) -> Array:
         return self.sizes(rows)
@@ -369,20 +377,20 @@ def _floats(text: pa.Array, types: Array) -> pa.Array:
     integers = types == _INT
     if not integers.any():
         return values
-    made = values.to_numpy(zero_copy_only=False)
-    return pa.array(np.where(integers & (made == 0), 0.0, made), mask=types <= _NULL)  # -0 is the integer 0
+    array = values.to_numpy(zero_copy_only=False)
+    return pa.array(np.where(integers & (array == 0), 0.0, array), mask=types <= _NULL)  # -0 is the integer 0
 
 
 def _python_values(buf: Array, types: Array, start: Array, length: Array) -> list[Any]:
     raw: memoryview = memoryview(buf)  # type: ignore[arg-type]
     values: list[Any] = []
-    for kind, at, n in zip(types.tolist(), start.tolist(), length.tolist(), strict=True):
+    for kind, i, n in zip(types.tolist(), start.tolist(), length.tolist(), strict=True):
         if kind <= _NULL:
             values.append(None)
             continue
         if kind in (_STRING, _ESCAPED):
-            at, n = at - 1, n + 2
-        values.append(load(bytes(raw[at : at + n])))
+            i, n = i - 1, n + 2
+        values.append(load(bytes(raw[i : i + n])))
     return values
 
 

@@ -113,8 +113,8 @@ def json_lines_of(batch: DocumentBatch) -> memoryview | None:
 
 def _known(origin: JsonlBlock, rows: Array) -> tuple[Array, Array] | None:
     """Return the hashes of unchanged records, which are those they were read with; None if unknown."""
-    known = origin.known_identity
-    return None if known is None else (known[0][rows], known[1][rows])
+    hashes = origin.known_identity
+    return None if hashes is None else (hashes[0][rows], hashes[1][rows])
 
 
 def _spliced(origin: JsonlBlock, rows: Array, columns: Mapping[str, pa.Array], told: Mapping[str, Array]) -> Encoded:
@@ -128,20 +128,27 @@ def _spliced(origin: JsonlBlock, rows: Array, columns: Mapping[str, pa.Array], t
     for k, name in enumerate(names):
         column = columns[name]
         present = length[rows, k] >= 0
-        at = np.flatnonzero(present & told[name] if name in told else present)
-        if len(at):  # what a stage wrote may be what was there
-            at = at[~_unchanged(column if len(at) == len(rows) else take_or_null(column, at), origin, name, rows[at])]
+        position = np.flatnonzero(present & told[name] if name in told else present)
+        if len(position):  # what a stage wrote may be what was there
+            position = position[
+                ~_unchanged(
+                    column if len(position) == len(rows) else take_or_null(column, position),
+                    origin,
+                    name,
+                    rows[position],
+                )
+            ]
         changed = np.zeros(len(rows), bool)
-        changed[at] = True
+        changed[position] = True
         absent = np.flatnonzero(~present & np.asarray(column.is_valid()))  # an absent field and null mean the same
         new = np.flatnonzero(changed | ~present)  # of these alone the literals are needed
         data, offsets = literals_of(column if len(new) == len(rows) else take_or_null(column, new))
-        at_new = np.searchsorted(new, at)
+        at_new = np.searchsorted(new, position)
         edits.append(
             (
-                at,
-                start[rows[at], k],
-                start[rows[at], k] + length[rows[at], k],
+                position,
+                start[rows[position], k],
+                start[rows[position], k] + length[rows[position], k],
                 k,
                 base + offsets[at_new],
                 np.diff(offsets)[at_new],
@@ -172,14 +179,16 @@ def _spliced(origin: JsonlBlock, rows: Array, columns: Mapping[str, pa.Array], t
 
 
 def _hashes(
-    data: Array, offsets: Array, known: tuple[Array, Array] | None, edited: Array
+    data: Array, offsets: Array, hashes_before: tuple[Array, Array] | None, edited: Array
 ) -> tuple[Array, Array] | None:
     """Return the hashes of lines of which only some were edited, reusing the known hashes of the others."""
-    if known is None:
+    if hashes_before is None:
         return None
     starts = offsets[:-1][edited]
-    known[0][edited], known[1][edited] = hash128.hash_spans(data, starts, offsets[1:][edited] - starts - 1)
-    return known
+    hashes_before[0][edited], hashes_before[1][edited] = hash128.hash_spans(
+        data, starts, offsets[1:][edited] - starts - 1
+    )
+    return hashes_before
 
 
 def _rebuilt(batch: DocumentBatch, origin: JsonlBlock, rows: Array, columns: Mapping[str, pa.Array]) -> Encoded:
@@ -207,13 +216,13 @@ def _rebuilt(batch: DocumentBatch, origin: JsonlBlock, rows: Array, columns: Map
     return Encoded(*join.join_rows(origin.buf, _joined(extra), start, length, keys, rank))
 
 
-def _from_columns(at: Array, columns: dict[str, pa.Array], with_nulls: bool) -> Encoded:
+def _from_columns(rows: Array, columns: dict[str, pa.Array], with_nulls: bool) -> Encoded:
     """Encode the rows `at` of columns, with all members encoded anew."""
-    n, k = len(at), len(columns)
+    n, k = len(rows), len(columns)
     start, length = np.empty((n, k), np.int64), np.empty((n, k), np.int64)
     parts, base = [], 0
     for j, column in enumerate(columns.values()):
-        column = take_or_null(column, at)
+        column = take_or_null(column, rows)
         data, offsets = literals_of(column)
         start[:, j], length[:, j] = offsets[:-1] + base, np.diff(offsets)
         if not with_nulls:
@@ -238,26 +247,26 @@ def _interleave(batch: DocumentBatch, new: Array) -> Encoded:
     old = encode_jsonl(batch.take(old_at))
     # Only what a stage gave, in its order and without nulls: which fields a block has depends on its other records, and the output must not.
     assert batch.lineage is not None
-    there = set(batch.get_columns())
-    given = {n: batch.exact_column(n) for n in batch.lineage.columns if n in there}
-    made = _from_columns(new_at, given, with_nulls=False)
-    data = np.concatenate([old.data, made.data])
+    is_present = set(batch.get_columns())
+    values = {n: batch.exact_column(n) for n in batch.lineage.columns if n in is_present}
+    out = _from_columns(new_at, values, with_nulls=False)
+    data = np.concatenate([old.data, out.data])
     start, length = np.empty(len(new), np.int64), np.empty(len(new), np.int64)
     start[old_at], length[old_at] = old.offsets[:-1], np.diff(old.offsets)
-    start[new_at], length[new_at] = made.offsets[:-1] + len(old.data), np.diff(made.offsets)
+    start[new_at], length[new_at] = out.offsets[:-1] + len(old.data), np.diff(out.offsets)
     return Encoded(*json_text.gather(data, start, length))
 
 
-def _with_prefix(data: Array, offsets: Array, at: Array, prefix: bytes, comma: Array) -> tuple[Array, Array]:
+def _with_prefix(data: Array, offsets: Array, rows: Array, prefix: bytes, comma: Array) -> tuple[Array, Array]:
     """`,"name":literal` for the rows `at` (the comma only where `comma`)."""
-    lens = np.diff(offsets)[at]
+    lens = np.diff(offsets)[rows]
     n_prefix = np.where(comma, len(prefix) + 1, len(prefix))
-    out_offsets = np.zeros(len(at) + 1, np.int64)
+    out_offsets = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(lens + n_prefix, out=out_offsets[1:])
     out = np.empty(int(out_offsets[-1]), np.uint8)
     lead = np.frombuffer(b"," + prefix, np.uint8)
     json_text.copy_spans(lead, np.where(comma, 0, 1), n_prefix, out, out_offsets[:-1])
-    json_text.copy_spans(data, offsets[:-1][at], lens, out, out_offsets[:-1] + n_prefix)
+    json_text.copy_spans(data, offsets[:-1][rows], lens, out, out_offsets[:-1] + n_prefix)
     return out, out_offsets
 
 
@@ -311,10 +320,13 @@ def without_texts(batch: DocumentBatch, field: str, many: np.ndarray[Any, Any]) 
     if not lineage.origin.keeps_bytes:
         return batch.replaced_records(Lineage(lineage.origin, rows, columns, lineage.hidden, lineage.only))
     plain = DocumentBatch.over(lineage.origin, rows)
-    rest, emptied = np.flatnonzero((rows >= 0) & ~many), np.flatnonzero((rows >= 0) & many)
-    parts = [plain.take(rest), plain.take(emptied).with_column(field, pa.array([""] * len(emptied), pa.large_string()))]
+    others, emptied = np.flatnonzero((rows >= 0) & ~many), np.flatnonzero((rows >= 0) & many)
+    parts = [
+        plain.take(others),
+        plain.take(emptied).with_column(field, pa.array([""] * len(emptied), pa.large_string())),
+    ]
     block = JsonlBlock.parse(np.concatenate([encode_jsonl(part).data for part in parts]), [field])
-    order = np.concatenate([rest, emptied])
+    order = np.concatenate([others, emptied])
     files, offsets = batch.places()
     block.places = (files[order], offsets[order])
     at = np.full(len(many), -1, np.int64)

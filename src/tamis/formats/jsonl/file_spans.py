@@ -54,20 +54,20 @@ class FileSpans:
         """Read the bytes of some runs (ascending) into one contiguous buffer."""
         out = np.empty(sum(b - a for a, b in runs), np.uint8)
         view: memoryview = memoryview(out)  # type: ignore[arg-type]
-        at = 0
+        position = 0
         for part, mine in self._by_part(runs):
             with _Opened(part) as file:
                 for some in _near(mine, _gap_of(part)):
                     first, last = some[0][0], some[-1][1]
                     if len(some) == 1:
-                        file.read_into(view[at : at + last - first], first)
-                        at += last - first
+                        file.read_into(view[position : position + last - first], first)
+                        position += last - first
                         continue
-                    held = memoryview(bytearray(last - first))
-                    file.read_into(held, first)
+                    buffer = memoryview(bytearray(last - first))
+                    file.read_into(buffer, first)
                     for a, b in some:
-                        view[at : at + b - a] = held[a - first : b - first]
-                        at += b - a
+                        view[position : position + b - a] = buffer[a - first : b - first]
+                        position += b - a
         return out
 
     def spread(self, runs: Sequence[Run]) -> Array:
@@ -91,8 +91,8 @@ class FileSpans:
         """
         room = memoryview(bytearray(0))
         for part, mine in self._by_part(runs):
-            if len(room) < (wanted := _FAR_WINDOW if is_remote(part.path) else WINDOW_BYTES):
-                room = memoryview(bytearray(wanted))
+            if len(room) < (n_bytes := _FAR_WINDOW if is_remote(part.path) else WINDOW_BYTES):
+                room = memoryview(bytearray(n_bytes))
             with _Opened(part) as file:
                 yield from _windows(file, mine, room)
 
@@ -102,19 +102,19 @@ class FileSpans:
 
     def _with_shifts(self, runs: Sequence[Run]) -> Iterator[tuple[FileSpan, int, list[Run]]]:
         """Yield the runs in each file like `_by_part`, with the difference of file offset and offset here."""
-        i, at = 0, 0
+        i, position = 0, 0
         for part in self._parts:
-            end, mine = at + part.end - part.start, []
-            shift = part.start - at
+            end, mine = position + part.end - part.start, []
+            shift = part.start - position
             while i < len(runs) and runs[i][0] < end:
                 a, b = runs[i]
-                mine.append((max(a, at) + shift, min(b, end) + shift))
+                mine.append((max(a, position) + shift, min(b, end) + shift))
                 if b > end:  # it goes on in the next file
                     break
                 i += 1
             if mine:
                 yield part, shift, mine
-            at = end
+            position = end
 
 
 def _gap_of(part: FileSpan) -> int:
@@ -134,15 +134,15 @@ def _near(runs: Sequence[Run], gap: int) -> Iterator[list[Run]]:
 
 
 def _windows(file: _Opened, runs: list[Run], room: memoryview) -> Iterator[memoryview]:
-    i, at = 0, 0  # the next run, and up to where the file was read
+    i, position = 0, 0  # the next run, and up to where the file was read
     while i < len(runs):
-        first = max(at, runs[i][0])
-        at = min(first + len(room), runs[-1][1])
-        file.read_into(room[: at - first], first)
+        first = max(position, runs[i][0])
+        position = min(first + len(room), runs[-1][1])
+        file.read_into(room[: position - first], first)
         n = 0
-        while i < len(runs) and runs[i][0] < at:
-            a, b = max(runs[i][0], first) - first, min(runs[i][1], at) - first
-            is_whole = runs[i][1] <= at
+        while i < len(runs) and runs[i][0] < position:
+            a, b = max(runs[i][0], first) - first, min(runs[i][1], position) - first
+            is_whole = runs[i][1] <= position
             if is_whole and room[b - 1] != _LINE_FEED:
                 raise InputChanged(str(file.changed()))
             if a != n:

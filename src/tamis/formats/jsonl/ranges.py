@@ -78,11 +78,11 @@ def read_range(
     oversize: list[Oversize] = []
     if n and data[-1] != 10 and first + n < size:
         last = _last_newline(data) + 1  # the record that crosses the end of the range starts here
-        tail, found = _read_tail(file, min(_STEP, max_record_bytes - (n - last)))
-        if found and n + len(tail) <= len(room):
+        tail, is_complete = _read_tail(file, min(_STEP, max_record_bytes - (n - last)))
+        if is_complete and n + len(tail) <= len(room):
             data = room[: n + len(tail)]
             data[n:] = np.frombuffer(tail, np.uint8)
-        elif found:
+        elif is_complete:
             data = np.concatenate([data, np.frombuffer(tail, np.uint8)])
         else:
             stop = first + n + len(tail)
@@ -118,10 +118,10 @@ def _read_tail(file: BinaryIO, room: int) -> tuple[bytes, bool]:
     parts, total, step = [], 0, _FIRST_STEP
     while True:
         piece = file.read(step)
-        at = piece.find(b"\n")
-        if at >= 0:
-            parts.append(piece[: at + 1])
-            return b"".join(parts), total + at <= room
+        newline = piece.find(b"\n")
+        if newline >= 0:
+            parts.append(piece[: newline + 1])
+            return b"".join(parts), total + newline <= room
         parts.append(piece)
         total += len(piece)
         if total > room:
@@ -134,15 +134,15 @@ def _read_tail(file: BinaryIO, room: int) -> tuple[bytes, bool]:
 def _after_newline(file: BinaryIO, start: int, stop: int) -> int:
     """Place after the first newline at or behind `start`; `stop` if there is none before it."""
     file.seek(start)
-    at, step = start, _FIRST_STEP
-    while at < stop:
-        piece = file.read(min(step, stop - at))
+    offset, step = start, _FIRST_STEP
+    while offset < stop:
+        piece = file.read(min(step, stop - offset))
         if not piece:
             break
-        found = piece.find(b"\n")
-        if found >= 0:
-            return at + found + 1
-        at, step = at + len(piece), min(step * 2, _STEP)
+        newline = piece.find(b"\n")
+        if newline >= 0:
+            return offset + newline + 1
+        offset, step = offset + len(piece), min(step * 2, _STEP)
     return stop
 
 
@@ -168,8 +168,8 @@ def _last_newline(data: np.ndarray[Any, Any]) -> int:
     end = len(data)
     while end > 0:
         start = max(0, end - _STEP)
-        found = np.flatnonzero(data[start:end] == 10)
-        if len(found):
-            return start + int(found[-1])
+        newlines = np.flatnonzero(data[start:end] == 10)
+        if len(newlines):
+            return start + int(newlines[-1])
         end = start
     return -1

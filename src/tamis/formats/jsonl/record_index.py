@@ -36,7 +36,7 @@ _RUN = np.dtype(
 Array = np.ndarray[Any, Any]
 
 
-def record_columns(batch: DocumentBatch, at: Array | None = None) -> dict[str, Array]:
+def record_columns(batch: DocumentBatch, positions: Array | None = None) -> dict[str, Array]:
     """Return the columns that a later pass needs to know about these documents' records (`at`: of some rows).
 
     Returns no columns if the records are not in an uncompressed file.
@@ -47,8 +47,8 @@ def record_columns(batch: DocumentBatch, at: Array | None = None) -> dict[str, A
     origin, rows, (hi, lo) = lineage.origin, lineage.rows, batch.identity
     if not isinstance(origin, JsonlBlock) or not origin.is_open or not _is_indexable(origin):
         return {}
-    if at is not None:
-        rows, hi, lo = rows[at], hi[at], lo[at]
+    if positions is not None:
+        rows, hi, lo = rows[positions], hi[positions], lo[positions]
     if not len(rows) or bool((rows < 0).any()):
         return {}
     sizes = origin.end[rows] - origin.start[rows]
@@ -106,7 +106,7 @@ class DroppedWriter:
         self._path = resolve(os.path.join(folder, f"{DROPPED}.bin"))
         self._file = open_to_write(self._path)
         self._runs: list[IndexedBatch] = []
-        self._at = 0
+        self._offset = 0
 
     def add(self, columns: Mapping[str, Array]) -> None:
         """`file`, `offset` and COLUMNS, all of one length."""
@@ -115,10 +115,10 @@ class DroppedWriter:
             return
         places = {}
         for name in _READ:
-            places[name] = self._at
+            places[name] = self._offset
             data = np.ascontiguousarray(columns[name], _TYPES[name]).tobytes()
             self._file.write(data)
-            self._at += len(data)
+            self._offset += len(data)
         first = (int(columns["file"][0]), int(columns["offset"][0]))
         self._runs.append(IndexedBatch(self._path, first, n, places))
 
@@ -157,14 +157,18 @@ class RecordIndex:
         except (OSError, FormatError):
             return None
         first, last = np.searchsorted(columns["offset"], [start, end]).tolist()
-        at, sizes = columns["offset"][:last], columns["record_bytes"][:last].astype(np.int64)
-        stop = at + sizes  # of each record; its line feed lies here
+        offsets, sizes = columns["offset"][:last], columns["record_bytes"][:last].astype(np.int64)
+        stop = offsets + sizes  # of each record; its line feed lies here
         before = int(stop[first - 1]) + 1 if first else 0
-        covers = first < last and int(at[first]) == before and bool((stop[first:-1] + 1 == at[first + 1 :]).all())
+        covers = (
+            first < last and int(offsets[first]) == before and bool((stop[first:-1] + 1 == offsets[first + 1 :]).all())
+        )
         if not covers or not end <= int(stop[-1]) + 1 <= size:
             return None
         return RecordSpans(
-            at[first:], stop[first:], (columns["record_hi"][first:last].copy(), columns["record_lo"][first:last].copy())
+            offsets[first:],
+            stop[first:],
+            (columns["record_hi"][first:last].copy(), columns["record_lo"][first:last].copy()),
         )
 
 

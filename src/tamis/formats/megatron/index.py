@@ -51,9 +51,11 @@ def read_index(path: str | os.PathLike[str]) -> tuple[np.ndarray[Any, Any], np.n
         _, version, code, n_sequences, n_documents = _FIXED.unpack(head)
         if version != 1 or code not in CODES:
             raise FormatError(f"{os.fspath(path)}: version {version} with tokens of type {code}; known: 1, and {CODES}")
-        told = _FIXED.size + 12 * n_sequences + 8 * n_documents
-        if told != size:
-            raise FormatError(f"{os.fspath(path)}: it has {size:,} bytes where {told:,} were told; it is damaged")
+        expected_bytes = _FIXED.size + 12 * n_sequences + 8 * n_documents
+        if expected_bytes != size:
+            raise FormatError(
+                f"{os.fspath(path)}: it has {size:,} bytes where {expected_bytes:,} were told; it is damaged"
+            )
         lengths = np.fromfile(file, "<i4", n_sequences)
         file.seek(8 * n_sequences, os.SEEK_CUR)  # offsets follow from the lengths
         documents = np.fromfile(file, "<i8", n_documents)

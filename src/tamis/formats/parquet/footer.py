@@ -43,10 +43,10 @@ def plain_metadata(path: str | os.PathLike[str], schema: pa.Schema) -> pq.FileMe
 
 def replaced(footer: bytes) -> bytes | None:
     """Return the footer with a different embedded Arrow schema, or None if it has none."""
-    at = footer.rfind(_KEY)
-    if at < 0:
+    key_offset = footer.rfind(_KEY)
+    if key_offset < 0:
         return None
-    start = at + len(_KEY)
+    start = key_offset + len(_KEY)
     n_bytes, first = _varint(footer, start)
     value = footer[first : first + n_bytes]
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(value)))
@@ -66,17 +66,17 @@ def _read_footer(path: str | os.PathLike[str]) -> bytes:
         return file.read(n_bytes)
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes, offset: int) -> tuple[int, int]:
     """(value, place behind it)."""
     value = shift = 0
     while True:
-        if at >= len(data) or shift > 35:
+        if offset >= len(data) or shift > 35:
             raise ValueError("no number")
-        byte = data[at]
-        at += 1
+        byte = data[offset]
+        offset += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value, at
+            return value, offset
         shift += 7
 
 

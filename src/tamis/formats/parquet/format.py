@@ -92,14 +92,14 @@ def iter_rows(
         schema, metadata = file.schema_arrow, file.metadata
         metadata = plain_metadata(path, schema) or metadata
         present = set(schema.names)
-        wanted = list(schema.names) if columns is None else [name for name in columns if name in present]
-        batch_bytes = max(batch_bytes, _COLUMN_BYTES * len(wanted))
+        names = list(schema.names) if columns is None else [name for name in columns if name in present]
+        batch_bytes = max(batch_bytes, _COLUMN_BYTES * len(names))
         group_first = 0
         for i in range(metadata.num_row_groups):
             group_end = group_first + metadata.row_group(i).num_rows
             if group_first < end_row and group_end > first_row:
                 rows = (max(first_row, group_first) - group_first, min(end_row, group_end) - group_first)
-                group = _GroupReader(path, metadata, i, group_first, wanted, batch_bytes, max_rows)
+                group = _GroupReader(path, metadata, i, group_first, names, batch_bytes, max_rows)
                 yield from group.tables(*rows)
             group_first = group_end
 
@@ -127,12 +127,12 @@ class _GroupReader:
 
     def tables(self, start: int, end: int) -> Iterator[tuple[int, pa.Table]]:
         """Rows [start, end) of the group as (absolute first row, table)."""
-        at, max_rows = start, self._max_rows
+        next_row, max_rows = start, self._max_rows
         while True:
             try:
-                for at_row, table in self._pass(at, end, max_rows):
+                for at_row, table in self._pass(next_row, end, max_rows):
                     yield self._group_first + at_row, table
-                    at = at_row + table.num_rows
+                    next_row = at_row + table.num_rows
                 return
             except _ERRORS as exc:
                 damage = (
@@ -142,7 +142,7 @@ class _GroupReader:
                 )
                 reason = damage or reason_of(exc)
                 if self._n_asked <= 1 or self._skipping:
-                    raise RowsFault(self._group_first + at, reason, self._group_end) from exc
+                    raise RowsFault(self._group_first + next_row, reason, self._group_end) from exc
                 # Reading again in finer steps moves up to the fault: 16 times finer on each pass, down to one row.
                 max_rows = max(1, self._n_asked // 16)
 
@@ -150,31 +150,33 @@ class _GroupReader:
         if not self._columns:
             yield from empty_tables(start, end)
             return
-        n_rows, at = _FIRST_BATCH_ROWS, 0
-        self._ask(n_rows, at, start, max_rows)
+        n_rows, next_row = _FIRST_BATCH_ROWS, 0
+        self._ask(n_rows, next_row, start, max_rows)
         with _open(self._path, self._metadata) as file:
             batches = file.iter_batches(
                 self._n_asked, row_groups=[self._index], columns=self._columns, use_threads=False
             )
             for batch in batches:
-                first, last = max(start - at, 0), min(end - at, batch.num_rows)
+                first, last = max(start - next_row, 0), min(end - next_row, batch.num_rows)
                 if first < last:
-                    kept = plain_types(pa.Table.from_batches([batch.slice(first, last - first)]).select(self._columns))
-                    yield from split_table(at + first, kept, self._batch_bytes)
-                at += batch.num_rows
-                if at >= end:
+                    table = plain_types(pa.Table.from_batches([batch.slice(first, last - first)]).select(self._columns))
+                    yield from split_table(next_row + first, table, self._batch_bytes)
+                next_row += batch.num_rows
+                if next_row >= end:
                     return
                 # Half of `batch_bytes` at the rate just seen, at most 4 times as many rows as before.
                 bytes_per_row = max(1.0, batch.nbytes / max(1, batch.num_rows))
                 n_rows = max(1, min(int(self._batch_bytes / 2 / bytes_per_row), n_rows * 4, MAX_BATCH_ROWS))
-                self._ask(n_rows, at, start, max_rows)
+                self._ask(n_rows, next_row, start, max_rows)
                 # Takes effect on the next read of the running iterator: no restart to change the size.
                 file.reader.set_batch_size(self._n_asked)
-        raise RowsFault(self._group_first + at, f"the row group ends after {at} rows, {end} expected", self._group_end)
+        raise RowsFault(
+            self._group_first + next_row, f"the row group ends after {next_row} rows, {end} expected", self._group_end
+        )
 
-    def _ask(self, n_rows: int, at: int, start: int, max_rows: int) -> None:
-        self._skipping = at < start
-        self._n_asked = min(n_rows, min(start - at, self._max_rows) if self._skipping else max_rows)
+    def _ask(self, n_rows: int, next_row: int, start: int, max_rows: int) -> None:
+        self._skipping = next_row < start
+        self._n_asked = min(n_rows, min(start - next_row, self._max_rows) if self._skipping else max_rows)
 
 
 def _open(path: str | os.PathLike[str], metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:

@@ -39,32 +39,32 @@ def damaged_page(
 
 
 def _check_column(file: BinaryIO, column: pq.ColumnChunkMetaData) -> None:
-    at: int = column.data_page_offset
-    if column.has_dictionary_page and 0 < (column.dictionary_page_offset or 0) < at:
-        at = column.dictionary_page_offset
-    end = at + column.total_compressed_size
-    while at < end:
-        file.seek(at)
-        head = _Header(file.read(min(_HEADER_BYTES, end - at)))
+    offset: int = column.data_page_offset
+    if column.has_dictionary_page and 0 < (column.dictionary_page_offset or 0) < offset:
+        offset = column.dictionary_page_offset
+    end = offset + column.total_compressed_size
+    while offset < end:
+        file.seek(offset)
+        head = _Header(file.read(min(_HEADER_BYTES, end - offset)))
         fields = head.struct()
         size, stored = fields.get((_SIZE,), -1), fields.get((_STORED,), -1)
         n_values = max(fields.get((kind, 1), 0) for kind in _KINDS)
         if not 0 <= size <= column.total_uncompressed_size:
-            raise ValueError(f"the page at byte {at} claims {size} bytes of {column.total_uncompressed_size}")
-        if not 0 <= stored <= end - at - head.at:
+            raise ValueError(f"the page at byte {offset} claims {size} bytes of {column.total_uncompressed_size}")
+        if not 0 <= stored <= end - offset - head.offset:
             raise ValueError(
-                f"the page at byte {at} claims {stored} bytes in the file, and {end - at - head.at} are left"
+                f"the page at byte {offset} claims {stored} bytes in the file, and {end - offset - head.offset} are left"
             )
         if not 0 <= n_values <= column.num_values:
-            raise ValueError(f"the page at byte {at} claims {n_values} values of {column.num_values}")
-        at += head.at + stored
+            raise ValueError(f"the page at byte {offset} claims {n_values} values of {column.num_values}")
+        offset += head.offset + stored
 
 
 class _Header:
     """A structure of Thrift's compact protocol. ValueError for what is none."""
 
     def __init__(self, data: bytes) -> None:
-        self._data, self.at = data, 0
+        self._data, self.offset = data, 0
 
     def struct(self, depth: int = 0) -> dict[tuple[int, ...], int]:
         """Return the whole numbers by the path of their fields; everything else is skipped."""
@@ -87,20 +87,20 @@ class _Header:
         if kind in _BOOLEANS:
             return
         if kind == _BYTE:
-            self.at += 1
+            self.offset += 1
         elif kind == _DOUBLE:
-            self.at += 8
+            self.offset += 8
         elif kind == _BINARY:
             n_bytes = self._varint()
-            self.at += n_bytes
+            self.offset += n_bytes
         else:
             raise ValueError("a page header has a field of an unknown type")
 
     def _byte(self) -> int:
-        if self.at >= len(self._data):
+        if self.offset >= len(self._data):
             raise ValueError("a page header has no end")
-        self.at += 1
-        return self._data[self.at - 1]
+        self.offset += 1
+        return self._data[self.offset - 1]
 
     def _varint(self) -> int:
         value = shift = 0

@@ -89,8 +89,8 @@ def run_schema(parts: Sequence[tuple[pa.Schema, Mapping[str, Observed]]], first:
     if len(kinds) > 1:
         kinds.pop(NO_FIELDS, None)
     kinds = kinds or {NO_FIELDS: pa.null()}
-    found = pa.schema([pa.field(name, _stored(kind)) for name, kind in kinds.items()])
-    return canonical_order(found, first)
+    schema = pa.schema([pa.field(name, _stored(kind)) for name, kind in kinds.items()])
+    return canonical_order(schema, first)
 
 
 def _stored(kind: pa.DataType) -> pa.DataType:
@@ -108,10 +108,10 @@ def to_run_schema(table: pa.Table, target: pa.Schema) -> pa.Table:
     if NO_FIELDS in table.column_names and NO_FIELDS not in target.names:
         table = table.drop_columns([NO_FIELDS])
     for i, field in enumerate(table.schema):
-        wanted = target.field(field.name).type if field.name in target.names else field.type
-        if is_text(field.type) and not is_text(wanted):  # stored as text for lack of a field that other files have
+        kind = target.field(field.name).type if field.name in target.names else field.type
+        if is_text(field.type) and not is_text(kind):  # stored as text for lack of a field that other files have
             table = table.set_column(
-                i, field.name, pa.chunked_array([parse_json_column(c, wanted) for c in table.column(i).chunks], wanted)
+                i, field.name, pa.chunked_array([parse_json_column(c, kind) for c in table.column(i).chunks], kind)
             )
     return cast_table(table, target)
 
@@ -201,8 +201,8 @@ def canonical_order(schema: pa.Schema, first: Sequence[str]) -> pa.Schema:
     The result does not depend on the order in which schemas were joined.
     """
     leading = [name for name in dict.fromkeys(first) if name in schema.names]
-    rest = sorted(set(schema.names) - set(leading))
-    return pa.schema([schema.field(name) for name in (*leading, *rest)])
+    others = sorted(set(schema.names) - set(leading))
+    return pa.schema([schema.field(name) for name in (*leading, *others)])
 
 
 # -- the types of the input --------------------------------------------------------------------------------------------
@@ -213,8 +213,8 @@ def output_schema(target: pa.Schema, model: pa.Schema | None, leading: Sequence[
     """
     if model is None:
         return target
-    known = [name for name in model.names if name in target.names]
-    order = list(dict.fromkeys([*(n for n in leading if n in target.names), *known, *target.names]))
+    input_names = [name for name in model.names if name in target.names]
+    order = list(dict.fromkeys([*(n for n in leading if n in target.names), *input_names, *target.names]))
     fields = []
     for name in order:
         field = target.field(name)

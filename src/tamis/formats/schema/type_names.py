@@ -62,20 +62,20 @@ class _Parser:
     """Recursive descent over `simple | list<T> | struct<name: T, ...> | timestamp[unit(, tz)] | decimal(p, s)`."""
 
     def __init__(self, field: str, text: str) -> None:
-        self._field, self._text, self._at = field, text, 0
+        self._field, self._text, self._cursor = field, text, 0
         self._tokens: list[str] = []
-        at = 0
-        while text[at:].strip():
-            match = _TOKEN.match(text, at)
+        offset = 0
+        while text[offset:].strip():
+            match = _TOKEN.match(text, offset)
             if match is None or len(self._tokens) > MAX_TYPES:
-                raise self._error(f"cannot read {text[at : at + 20]!r}")
+                raise self._error(f"cannot read {text[offset : offset + 20]!r}")
             self._tokens.append(match.group(1))
-            at = match.end()
+            offset = match.end()
 
     def parse(self) -> pa.DataType:
         kind = self._type(0)
-        if self._at < len(self._tokens):
-            raise self._error(f"did not expect {self._tokens[self._at]!r}")
+        if self._cursor < len(self._tokens):
+            raise self._error(f"did not expect {self._tokens[self._cursor]!r}")
         return kind
 
     def _type(self, depth: int) -> pa.DataType:
@@ -104,8 +104,8 @@ class _Parser:
             raise self._error("'float' means different things; write float32 or float64")
         kind = _SIMPLE.get(_ALIASES.get(name, name))
         if kind is None:
-            known = ", ".join([*_SIMPLE, "list<T>", "struct<a: T>", "timestamp[us]", "decimal(p, s)"])
-            raise self._error(f"unknown type {name!r}; known are {known}")
+            known_types = ", ".join([*_SIMPLE, "list<T>", "struct<a: T>", "timestamp[us]", "decimal(p, s)"])
+            raise self._error(f"unknown type {name!r}; known are {known_types}")
         return kind
 
     def _struct(self, depth: int) -> pa.DataType:
@@ -141,11 +141,11 @@ class _Parser:
             raise self._error(f"expected a number, got {text!r}")
         return int(text)
 
-    def _next(self, what: str) -> str:
-        if self._at == len(self._tokens):
-            raise self._error(f"ends where {what} is expected")
-        self._at += 1
-        return self._tokens[self._at - 1]
+    def _next(self, expected: str) -> str:
+        if self._cursor == len(self._tokens):
+            raise self._error(f"ends where {expected} is expected")
+        self._cursor += 1
+        return self._tokens[self._cursor - 1]
 
     def _expect(self, token: str) -> None:
         got = self._next(repr(token))
@@ -245,7 +245,7 @@ class _JsonReader:
         raise ValueError(f"unknown type {str(plain)[:80]}")
 
 
-def _small_int(value: Any, least: int, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ValueError(f"expected a number from {least} to {most}, got {str(value)[:40]}")
+def _small_int(value: Any, least: int, limit: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= limit:
+        raise ValueError(f"expected a number from {least} to {limit}, got {str(value)[:40]}")
     return value

@@ -32,8 +32,8 @@ def pack(batch: DocumentBatch, lineage: Lineage) -> tuple[str, dict[str, pa.Arra
 def unpack(kind: str, table: pa.Table) -> Origin:
     if kind == "jsonl":
         return _jsonl_origin(table)
-    kept = [c for c in table.column_names if c.startswith(_FIELD)]
-    return TableBlock(table.select(kept).rename_columns([c.removeprefix(_FIELD) for c in kept]))
+    rows = [c for c in table.column_names if c.startswith(_FIELD)]
+    return TableBlock(table.select(rows).rename_columns([c.removeprefix(_FIELD) for c in rows]))
 
 
 def _raw_columns(origin: JsonlBlock, rows: Array) -> dict[str, pa.Array]:
@@ -41,13 +41,13 @@ def _raw_columns(origin: JsonlBlock, rows: Array) -> dict[str, pa.Array]:
 
     Rows without a record get `{}`.
     """
-    known = rows >= 0
-    at = rows[known]
+    columns = rows >= 0
+    offset = rows[columns]
     start, lens = np.full(len(rows), len(origin.buf), np.int64), np.full(len(rows), 2, np.int64)
     close, n_fields = np.ones(len(rows), np.int64), np.zeros(len(rows), np.int32)
-    start[known], lens[known] = origin.start[at], origin.end[at] - origin.start[at]
-    close[known], n_fields[known] = origin.close[at] - origin.start[at], origin.n_fields[at]
-    source = origin.buf if known.all() else np.concatenate([origin.buf, np.frombuffer(b"{}", np.uint8)])
+    start[columns], lens[columns] = origin.start[offset], origin.end[offset] - origin.start[offset]
+    close[columns], n_fields[columns] = origin.close[offset] - origin.start[offset], origin.n_fields[offset]
+    source = origin.buf if columns.all() else np.concatenate([origin.buf, np.frombuffer(b"{}", np.uint8)])
     data, offsets = json_text.gather(source, start, lens)
     raw = pa.LargeBinaryArray.from_buffers(
         pa.large_binary(), len(rows), [None, pa.py_buffer(offsets), pa.py_buffer(data)]

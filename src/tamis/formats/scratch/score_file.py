@@ -79,7 +79,7 @@ def encode_scores(table: ScoreTable) -> bytes:
     return b"".join([json.dumps(about).encode(), b"\n", *blocks])
 
 
-def read_scores(path: str, wanted: Collection[tuple[str, str]] | None = None) -> ScoreTable:
+def read_scores(path: str, selection: Collection[tuple[str, str]] | None = None) -> ScoreTable:
     """Read the scores named (stage, score), or all; raise FormatError if the file is not a score file."""
     try:
         with open(path, "rb") as file:
@@ -95,7 +95,7 @@ def read_scores(path: str, wanted: Collection[tuple[str, str]] | None = None) ->
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, RecursionError) as exc:
         raise FormatError(f"{path} is no score file, or a damaged one ({type(exc).__name__}: {exc})") from None
     codes = parts[3].reshape(len(keys), n)
-    chosen = {k: codes[i] for i, k in enumerate(keys) if wanted is None or (k.stage, k.score) in wanted}
+    chosen = {k: codes[i] for i, k in enumerate(keys) if selection is None or (k.stage, k.score) in selection}
     return ScoreTable(parts[0], np.cumsum(parts[1]), parts[2], chosen, bool(about["last"]))
 
 
@@ -135,7 +135,7 @@ def ends_of(codes: Array) -> tuple[Array, Array]:
 
 def _edge(index: Array) -> Array:
     """Return the lower end of each code from 2 on."""
-    at = np.clip(index, 2, BEYOND) - 2
-    power, part = at >> _MANTISSA, at & ((1 << _MANTISSA) - 1)
+    position = np.clip(index, 2, BEYOND) - 2
+    power, part = position >> _MANTISSA, position & ((1 << _MANTISSA) - 1)
     edges: Array = np.ldexp(1.0 + part * RELATIVE_WIDTH, power + _SMALLEST)
     return edges

@@ -35,24 +35,26 @@ class Spilled:
         self._folder, self._window_bytes = folder, window_bytes
         far = resolve(folder)
         self._far = far if is_bucket(far) else ""
-        self._sent: dict[int, list[Piece]] = {}
+        self._sent_pieces: dict[int, list[Piece]] = {}
         self._generation = 0
-        self._held = 0
+        self._n_local_bytes = 0
         if fresh:
             shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder, exist_ok=True)
         if not fresh:
-            self._take_up()
+            self._load_index()
 
-    def _take_up(self) -> None:
+    def _load_index(self) -> None:
         about: dict[str, Any] = {}
         with contextlib.suppress(FileNotFoundError), open(os.path.join(self._folder, _INDEX), encoding="utf-8") as file:
             about = json.load(file)
         self._generation = int(about.get("generation", 0))
-        self._sent = {int(k): [(str(n), int(a), int(s)) for n, a, s in p] for k, p in about.get("sent", {}).items()}
+        self._sent_pieces = {
+            int(k): [(str(n), int(a), int(s)) for n, a, s in p] for k, p in about.get("sent", {}).items()
+        }
         for name in os.listdir(self._folder):
             if self._is_mine(name):
-                self._held += os.path.getsize(os.path.join(self._folder, name))
+                self._n_local_bytes += os.path.getsize(os.path.join(self._folder, name))
             elif name.endswith(".bin"):
                 os.unlink(os.path.join(self._folder, name))  # sent, and not removed any more
 
@@ -61,27 +63,30 @@ class Spilled:
         view: memoryview = memoryview(np.ascontiguousarray(values).view(np.uint8))  # type: ignore[arg-type]
         with open(self._path(bucket), "ab") as file:
             file.write(view)
-        self._held += values.nbytes
-        if self._far and self._held > self._window_bytes:
+        self._n_local_bytes += values.nbytes
+        if self._far and self._n_local_bytes > self._window_bytes:
             self._send()
 
     def n_bytes(self, bucket: int) -> int:
-        return sum(size for _, _, size in self._sent.get(bucket, ())) + self._n_local(bucket)
+        return sum(size for _, _, size in self._sent_pieces.get(bucket, ())) + self._n_local(bucket)
 
-    def read(self, bucket: int, kind: Any, first: int = 0, most: int | None = None) -> NDArray[Any]:
+    def read(self, bucket: int, kind: Any, first: int = 0, max_values: int | None = None) -> NDArray[Any]:
         """Values `first` to `first + most` of a bucket; fewer where it ends before."""
         kind = np.dtype(kind)
         n = max(0, self.n_bytes(bucket) // kind.itemsize - first)
-        out = np.empty(n if most is None else min(n, most), kind)
-        raw, at, done = out.view(np.uint8), first * kind.itemsize, 0
+        out = np.empty(n if max_values is None else min(n, max_values), kind)
+        raw, offset, done = out.view(np.uint8), first * kind.itemsize, 0
         local = (self._path(bucket), 0, self._n_local(bucket))
-        for where, start, size in [*((f"{self._far}/{n}", a, s) for n, a, s in self._sent.get(bucket, ())), local]:
-            if at < size and done < len(raw):
-                take = min(size - at, len(raw) - done)
-                read_into(where, start + at, raw[done : done + take])
-                done, at = done + take, 0
+        for path, start, size in [
+            *((f"{self._far}/{n}", a, s) for n, a, s in self._sent_pieces.get(bucket, ())),
+            local,
+        ]:
+            if offset < size and done < len(raw):
+                take = min(size - offset, len(raw) - done)
+                read_into(path, start + offset, raw[done : done + take])
+                done, offset = done + take, 0
             else:
-                at = max(0, at - size)
+                offset = max(0, offset - size)
         if done < len(raw):
             raise FormatError(f"{self._folder}: ends early; start over with fresh (--fresh)")
         return out
@@ -91,7 +96,7 @@ class Spilled:
 
         A bucket in a store is downloaded, replacing the one downloaded before.
         """
-        if not self._sent.get(bucket):
+        if not self._sent_pieces.get(bucket):
             with open(self._path(bucket), "ab"):
                 return self._path(bucket)
         path, n = os.path.join(self._folder, "brought"), self.n_bytes(bucket)
@@ -102,17 +107,17 @@ class Spilled:
 
     def truncate(self, bucket: int, n_bytes: int) -> None:
         """Forget what lies behind the first bytes of a bucket."""
-        kept: list[Piece] = []
-        for name, start, size in self._sent.get(bucket, ()):
+        pieces: list[Piece] = []
+        for name, start, size in self._sent_pieces.get(bucket, ()):
             if n_bytes:
-                kept.append((name, start, min(size, n_bytes)))
+                pieces.append((name, start, min(size, n_bytes)))
                 n_bytes -= min(size, n_bytes)
-        self._sent[bucket] = kept
+        self._sent_pieces[bucket] = pieces
         if os.path.exists(self._path(bucket)):
-            self._held -= max(0, self._n_local(bucket) - n_bytes)
+            self._n_local_bytes -= max(0, self._n_local(bucket) - n_bytes)
             os.truncate(self._path(bucket), min(n_bytes, self._n_local(bucket)))
         if self._far:
-            self._keep()
+            self._write_index()
 
     def remove(self) -> None:
         """Delete everything on this disk; what is in the object store is deleted with the scratch of the run."""
@@ -121,7 +126,7 @@ class Spilled:
     def _send(self) -> None:
         name = f"{self._generation:06d}-{os.urandom(4).hex()}"
         mine = [int(n.partition(".")[0]) for n in os.listdir(self._folder) if self._is_mine(n)]
-        sent = {bucket: list(pieces) for bucket, pieces in self._sent.items()}
+        sent = {bucket: list(pieces) for bucket, pieces in self._sent_pieces.items()}
         with BucketFile(f"{self._far}/{name}") as out:
             for bucket in sorted(mine):
                 sent.setdefault(bucket, []).append((name, out.tell(), self._n_local(bucket)))
@@ -129,13 +134,13 @@ class Spilled:
                     while data := file.read(_COPY_BYTES):
                         out.write(data)
         old = [self._path(bucket) for bucket in mine]
-        self._sent, self._generation, self._held = sent, self._generation + 1, 0
-        self._keep()
+        self._sent_pieces, self._generation, self._n_local_bytes = sent, self._generation + 1, 0
+        self._write_index()
         for path in old:
             os.unlink(path)
 
-    def _keep(self) -> None:
-        about = {"generation": self._generation, "sent": {str(k): v for k, v in self._sent.items()}}
+    def _write_index(self) -> None:
+        about = {"generation": self._generation, "sent": {str(k): v for k, v in self._sent_pieces.items()}}
         files.write_json(os.path.join(self._folder, _INDEX), about)
 
     def _path(self, bucket: int) -> str:

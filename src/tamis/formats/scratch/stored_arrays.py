@@ -32,7 +32,7 @@ _BLOCK_BYTES = 1 << 14  # read at once where single values are looked at
 _MAX_BLOCKS = 32  # kept: those in the middle of a search are asked for again and again
 
 
-def read_into(path: str, at: int, out: Array) -> None:
+def read_into(path: str, offset: int, out: Array) -> None:
     """Fill an array with the bytes from place `at` of a file."""
     if not out.nbytes:
         return
@@ -40,7 +40,7 @@ def read_into(path: str, at: int, out: Array) -> None:
     done = 0
     with open_input(path) as file:
         while done < len(view):
-            n_read = read_at(file, view[done:], at + done)
+            n_read = read_at(file, view[done:], offset + done)
             if n_read <= 0:
                 raise FormatError(f"{path}: ends early; start over with fresh (--fresh)")
             done += n_read
@@ -49,8 +49,8 @@ def read_into(path: str, at: int, out: Array) -> None:
 class StoredArray:
     """`n` values of a type (`kind`), from place `at` of a file. Single values by index, ranges with `read`."""
 
-    def __init__(self, path: str, at: int, kind: np.dtype[Any], n: int) -> None:
-        self.path, self.at, self.kind, self._n = path, at, kind, n
+    def __init__(self, path: str, offset: int, kind: np.dtype[Any], n: int) -> None:
+        self.path, self.offset, self.kind, self._n = path, offset, kind, n
         self._per_block = max(1, _BLOCK_BYTES // kind.itemsize)
         self._blocks: dict[int, Array] = {}
 
@@ -72,7 +72,7 @@ class StoredArray:
         """Values first to end, as an array of its own; beyond the end there are none."""
         first = min(first, self._n)
         out = np.empty(max(0, min(end, self._n) - first), self.kind)
-        read_into(self.path, self.at + first * self.kind.itemsize, out)
+        read_into(self.path, self.offset + first * self.kind.itemsize, out)
         return out
 
     def search(
@@ -119,12 +119,12 @@ def _found_npy(path: str) -> StoredArray:
         with open_buffered(path) as file:
             npy_format.read_magic(file)
             shape, _, kind = npy_format.read_array_header_1_0(file)
-            at = file.tell()
+            offset = file.tell()
     except ValueError as exc:
         raise FormatError(f"{path}: not a column of a table ({exc}); start over with fresh (--fresh)") from None
     if len(shape) != 1 or kind.hasobject:
         raise FormatError(f"{path}: not a column of a table; start over with fresh (--fresh)")
-    return StoredArray(path, at, kind, shape[0])
+    return StoredArray(path, offset, kind, shape[0])
 
 
 class NpyWriter(Closing):

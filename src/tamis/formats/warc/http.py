@@ -47,17 +47,17 @@ def _unchunked(body: bytes) -> bytes:
     Returns the body unchanged if they make no sense (some crawlers remove them and keep the header).
     """
     parts: list[bytes] = []
-    at = 0
+    offset = 0
     while True:
-        end = body.find(b"\r\n", at)
-        size = body[at:end].split(b";")[0].strip() if end >= 0 else b""
+        end = body.find(b"\r\n", offset)
+        size = body[offset:end].split(b";")[0].strip() if end >= 0 else b""
         if not size or len(size) > 8 or not all(c in b"0123456789abcdefABCDEF" for c in size):
             return body if not parts else b"".join(parts)
         n_bytes = int(size, 16)
         if n_bytes == 0:
             return b"".join(parts)
         parts.append(body[end + 2 : end + 2 + n_bytes])
-        at = end + 2 + n_bytes + 2
+        offset = end + 2 + n_bytes + 2
 
 
 def _inflated(body: bytes, max_bytes: int) -> bytes:

@@ -168,18 +168,19 @@ class WarcScanner:
         """Return the length of version line and headers of the record `start` bytes ahead, and the headers; _Damage if they are none."""
         window = self._window
         window.fill(start + MAX_HEADER_BYTES)
-        most = window.record_boundary(start + MAX_HEADER_BYTES, start) or start + MAX_HEADER_BYTES
-        first = window.copy(start, min(start + 40, most))
+        max_bytes = window.record_boundary(start + MAX_HEADER_BYTES, start) or start + MAX_HEADER_BYTES
+        first = window.copy(start, min(start + 40, max_bytes))
         if _VERSION.match(first) is None:
             is_cut = window.is_cut and RECORD_BEGIN.startswith(first[: len(RECORD_BEGIN)]) and b"\n" not in first
             raise _Damage(f"expected a record (WARC/1.0), found {first!r}", is_cut=is_cut)
-        end = window.headers_end(start, most)
+        end = window.headers_end(start, max_bytes)
         if end is None:
-            n_bytes = min(most, window.n_ahead) - start
-            is_short = n_bytes < most - start
-            why = f": {window.why_no_more}" if is_short else ""
+            n_bytes = min(max_bytes, window.n_ahead) - start
+            is_short = n_bytes < max_bytes - start
+            reason = f": {window.why_no_more}" if is_short else ""
             raise _Damage(
-                f"the headers of the record do not end within {n_bytes:,} bytes{why}", is_cut=is_short and window.is_cut
+                f"the headers of the record do not end within {n_bytes:,} bytes{reason}",
+                is_cut=is_short and window.is_cut,
             )
         lines = window.copy(start, end).rstrip(b"\r\n").split(b"\n", MAX_HEADERS + 1)
         if len(lines) > MAX_HEADERS + 1:
@@ -192,14 +193,14 @@ class WarcScanner:
         window.fill(n_all + _END_BYTES + len(RECORD_BEGIN))
         after = window.copy(n_all, n_all + _END_BYTES)
         n_line_ends = len(after) - len(after.lstrip(b"\r\n"))
-        rest = window.copy(n_all + n_line_ends, n_all + n_line_ends + len(RECORD_BEGIN))
-        if rest and window.has_member_start(n_all + n_line_ends):
+        next_bytes = window.copy(n_all + n_line_ends, n_all + n_line_ends + len(RECORD_BEGIN))
+        if next_bytes and window.has_member_start(n_all + n_line_ends):
             return
         is_ended = after.startswith((b"\r\n\r\n", b"\n\n"))
         # Some programs leave line ends out; but then nothing of a record may be inside of this one, which lost bytes.
-        if rest.startswith(RECORD_BEGIN) and (is_ended or self._next_line(n_all) is None):
+        if next_bytes.startswith(RECORD_BEGIN) and (is_ended or self._next_line(n_all) is None):
             return
-        if rest and not is_ended:
+        if next_bytes and not is_ended:
             raise _Damage(f"Content-Length is wrong: the record is followed by {after!r}, not by its end")
         # The checksum of a member is compared when it ends: here, as a rule. Damage to its last bytes can make it longer.
         window.fill(n_all + MAX_HEADER_BYTES)
@@ -221,22 +222,22 @@ class WarcScanner:
                 window.enter(begin)
                 raise
             return
-        left, why = n_head + n_bytes, f"Content-Length {n_bytes:,} reaches beyond the record's member"
-        while left:
-            window.fill(min(left, _READ_BYTES) + len(RECORD_BEGIN))
-            step = min(left, _READ_BYTES, window.n_ahead)
+        n_remaining, reason = n_head + n_bytes, f"Content-Length {n_bytes:,} reaches beyond the record's member"
+        while n_remaining:
+            window.fill(min(n_remaining, _READ_BYTES) + len(RECORD_BEGIN))
+            step = min(n_remaining, _READ_BYTES, window.n_ahead)
             boundary = window.record_boundary(step)
             if boundary is not None:
                 window.advance(boundary)
-                raise _Damage(why, is_passed=True)
+                raise _Damage(reason, is_passed=True)
             if not step:
                 n_all = n_head + n_bytes
                 raise _Damage(
-                    f"{n_all - left:,} of the record's {n_all:,} bytes are there: {window.why_no_more}",
+                    f"{n_all - n_remaining:,} of the record's {n_all:,} bytes are there: {window.why_no_more}",
                     is_cut=window.is_cut,
                 )
             window.advance(step)
-            left -= step
+            n_remaining -= step
         self._check_end(0)
 
     # -- behind a fault -------------------------------------------------------------------------------------------------
@@ -276,16 +277,16 @@ class WarcScanner:
     def _next_line(self, end: int) -> int | None:
         """Return how far ahead a version line begins, before `end`, that is followed by valid headers. What precedes it may be damaged."""
         start = 1
-        while (at := self._window.find(RECORD_BEGIN, start, end)) is not None:
+        while (offset := self._window.find(RECORD_BEGIN, start, end)) is not None:
             try:
-                _, headers = self._headers(at)
+                _, headers = self._headers(offset)
             except _Damage:
                 headers = {}
                 if not self._effort.spend(_FAULT_BYTES):
                     return None
             if headers.get("warc-type") and _is_length(headers.get("content-length", "")):
-                return at
-            start = at + 1
+                return offset
+            start = offset + 1
         return None
 
     def _enter_next_member(self) -> bool:

@@ -33,7 +33,7 @@ class Window:
         """Read on at byte `offset` of the file as stored, where a member begins."""
         self._raw.seek(offset)
         self._base, self._reader = offset, StreamReader(self._raw, self._codec)
-        self._buffer, self._at, self._buffer_position = bytearray(), 0, 0
+        self._buffer, self._cursor, self._buffer_position = bytearray(), 0, 0
         self._members: deque[tuple[int, int]] = (
             deque()
         )  # (position, byte as stored); the first is that of the present position
@@ -45,11 +45,11 @@ class Window:
     @property
     def position(self) -> int:
         """Decoded bytes behind, since the file was entered."""
-        return self._buffer_position + self._at
+        return self._buffer_position + self._cursor
 
     @property
     def n_ahead(self) -> int:
-        return len(self._buffer) - self._at
+        return len(self._buffer) - self._cursor
 
     @property
     def n_stored(self) -> int:
@@ -109,7 +109,7 @@ class Window:
 
     def advance(self, n_bytes: int) -> None:
         """Move over bytes that are ahead."""
-        self._at += n_bytes
+        self._cursor += n_bytes
 
     def skip(self, n_bytes: int) -> bool:
         """Move over bytes, read as far as that takes, without holding them; False where there are fewer."""
@@ -121,26 +121,26 @@ class Window:
 
     def pass_line_ends(self) -> None:
         while self.fill(1):
-            match = _LINE_ENDS.match(self._buffer, self._at)
+            match = _LINE_ENDS.match(self._buffer, self._cursor)
             assert match is not None
-            n_line_ends = match.end() - self._at
+            n_line_ends = match.end() - self._cursor
             if not n_line_ends:
                 return
             self.advance(n_line_ends)
 
     def copy(self, start: int, end: int) -> bytes:
         """Return the bytes that are so far ahead, fewer where there are none."""
-        return bytes(memoryview(self._buffer)[self._at + start : self._at + end])
+        return bytes(memoryview(self._buffer)[self._cursor + start : self._cursor + end])
 
-    def find(self, what: bytes, start: int, end: int) -> int | None:
+    def find(self, pattern: bytes, start: int, end: int) -> int | None:
         """Return how far ahead `what` begins, from `start` on and before `end`."""
-        index = self._buffer.find(what, self._at + start, self._at + end + len(what) - 1)
-        return index - self._at if index >= 0 else None
+        index = self._buffer.find(pattern, self._cursor + start, self._cursor + end + len(pattern) - 1)
+        return index - self._cursor if index >= 0 else None
 
     def headers_end(self, start: int, end: int) -> int | None:
         """Return how far ahead the headers end that begin at `start`, before `end`."""
-        match = _HEADERS_END.search(self._buffer, self._at + start, self._at + end)
-        return match.end() - self._at if match is not None else None
+        match = _HEADERS_END.search(self._buffer, self._cursor + start, self._cursor + end)
+        return match.end() - self._cursor if match is not None else None
 
     def record_boundary(self, end: int, start: int = 0) -> int | None:
         """Return how far ahead the first member begins, behind `start` and before `end`, whose content begins a record."""
@@ -149,7 +149,7 @@ class Window:
             ahead = position - self.position
             if ahead >= end:
                 return None
-            if ahead > start and self._buffer.startswith(RECORD_BEGIN, self._at + ahead):
+            if ahead > start and self._buffer.startswith(RECORD_BEGIN, self._cursor + ahead):
                 return ahead
         return None
 
@@ -171,10 +171,10 @@ class Window:
             self._members.popleft()
 
     def _read(self) -> None:
-        if self._at >= max(_READ_BYTES, len(self._buffer) // 2):
-            del self._buffer[: self._at]
-            self._buffer_position += self._at
-            self._at = 0
+        if self._cursor >= max(_READ_BYTES, len(self._buffer) // 2):
+            del self._buffer[: self._cursor]
+            self._buffer_position += self._cursor
+            self._cursor = 0
         self._settle()
         try:
             data = self._reader.read(_READ_BYTES)
@@ -190,5 +190,5 @@ class Window:
         self._buffer += data
         decoded, stored = self._reader.decoded_offset, self._reader.compressed_offset
         if decoded > _FREE_BYTES and decoded > _MAX_GROWTH * stored:
-            why = f"{stored:,} compressed bytes become {decoded:,}, more than {_MAX_GROWTH} times as many, which no text does"
-            self.fault = StreamFault(decoded, stored, why)
+            reason = f"{stored:,} compressed bytes become {decoded:,}, more than {_MAX_GROWTH} times as many, which no text does"
+            self.fault = StreamFault(decoded, stored, reason)

@@ -289,8 +289,8 @@ def plain_array(array: pa.Array) -> pa.Array:
     if pa.types.is_fixed_size_list(kind):
         n = kind.list_size
         items = plain_array(array.values.slice(array.offset * n, len(array) * n))
-        made = pa.list_(kind.value_field.with_type(items.type), n)
-        return pa.FixedSizeListArray.from_arrays(items, type=made, mask=array.is_null())
+        list_type = pa.list_(kind.value_field.with_type(items.type), n)
+        return pa.FixedSizeListArray.from_arrays(items, type=list_type, mask=array.is_null())
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or _is_list_view(kind):
         return _plain_list(array)
     return array
@@ -332,8 +332,8 @@ def _plain_list(array: pa.Array) -> pa.Array:
         raise MemoryError(f"{len(array):,} lists have {offsets[-1]:,} items in all; read fewer at a time")
     items = plain_array(array.flatten())  # flatten: only items of lists that are not null, slice respected
     field = kind.value_field.with_type(items.type).with_nullable(True)
-    made = pa.large_list(field) if is_large else pa.list_(field)
-    of = pa.LargeListArray if is_large else pa.ListArray
-    return of.from_arrays(
-        pa.array(offsets, pa.int64() if is_large else pa.int32()), items, type=made, mask=array.is_null()
+    list_type = pa.large_list(field) if is_large else pa.list_(field)
+    array_class = pa.LargeListArray if is_large else pa.ListArray
+    return array_class.from_arrays(
+        pa.array(offsets, pa.int64() if is_large else pa.int32()), items, type=list_type, mask=array.is_null()
     )

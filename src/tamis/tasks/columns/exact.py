@@ -69,14 +69,14 @@ def _exact_type(values: Sequence[Any], depth: int) -> pa.DataType | None:
         return pa.bool_()
     if kind is float:
         return pa.float64()
-    given = [v for v in values if v is not None]
+    present = [v for v in values if v is not None]
     if kind is int:
-        least, most = min(given), max(given)
-        if least >= -(2**63) and most < 2**63:
+        least, largest = min(present), max(present)
+        if least >= -(2**63) and largest < 2**63:
             return pa.int64()
-        return pa.uint64() if least >= 0 and most < 2**64 else None
+        return pa.uint64() if least >= 0 and largest < 2**64 else None
     if kind is list:
-        inner = _exact_type([item for v in given for item in v], depth + 1)
+        inner = _exact_type([item for v in present for item in v], depth + 1)
         return None if inner is None else pa.list_(inner)
     return None  # objects: a struct would give each the members of all
 
@@ -198,9 +198,9 @@ def replace_where(array: pa.Array, mask: Array, values: pa.Array) -> pa.Array:
         or pa.types.is_dictionary(array.type)
         or isinstance(array.type, pa.BaseExtensionType)
     ):
-        at = np.arange(len(array))
-        at[mask] = len(array) + np.arange(len(values))
-        return pa.concat_arrays([array, values]).take(pa.array(at))
+        indices = np.arange(len(array))
+        indices[mask] = len(array) + np.arange(len(values))
+        return pa.concat_arrays([array, values]).take(pa.array(indices))
     return text_rows.replace(array, mask, values)
 
 
@@ -215,8 +215,8 @@ def cast_back(array: pa.Array, kind: pa.DataType) -> pa.Array:
     is_nested = [pa.types.is_nested(k) or is_json(k) for k in (array.type, kind)]
     try:
         if all(is_nested):
-            made = pa.array(values_of(array), kind)
-            return made if same_values(made, array).all() else array
+            cast = pa.array(values_of(array), kind)
+            return cast if same_values(cast, array).all() else array
         is_alike = all(is_number) or _family(array.type) == _family(kind)
         return array.cast(kind) if is_alike or pa.types.is_null(array.type) else array
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
@@ -265,8 +265,8 @@ def same_values(new: pa.Array, old: pa.Array, loose: bool = False) -> Array:
     if is_json(new.type) and is_json(old.type):
         equal = pc.fill_null(pc.equal(new.storage, old.storage), False).to_numpy(zero_copy_only=False)
         same: Array = equal | nulls
-        rest = np.flatnonzero(~same)
-        same[rest] = _same_one_by_one(new.take(pa.array(rest)), old.take(pa.array(rest)), loose)
+        unequal = np.flatnonzero(~same)
+        same[unequal] = _same_one_by_one(new.take(pa.array(unequal)), old.take(pa.array(unequal)), loose)
         return same
     if _comparable(new.type, old.type):
         try:

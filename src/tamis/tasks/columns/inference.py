@@ -113,10 +113,10 @@ def observe(array: pa.Array | pa.ChunkedArray, depth: int = 0) -> Observed:
     raise FormatError(f"observe: {kind} does not come from JSON; join its Arrow type with schema.join instead")
 
 
-def integer_flags(least: int, most: int) -> int:
+def integer_flags(least: int, largest: int) -> int:
     """Return the facts of integers between `least` and `most`."""
-    flags = INT | (NEGATIVE if least < 0 else 0) | (BEYOND_INT64 if most > 2**63 - 1 else 0)
-    return flags | (INEXACT if most > EXACT_INT or least < -EXACT_INT else 0)
+    flags = INT | (NEGATIVE if least < 0 else 0) | (BEYOND_INT64 if largest > 2**63 - 1 else 0)
+    return flags | (INEXACT if largest > EXACT_INT or least < -EXACT_INT else 0)
 
 
 def _number_type(flags: int) -> pa.DataType:
@@ -198,8 +198,8 @@ def _facts_of_all(values: list[Any], depth: int) -> Observed:
     return seen
 
 
-def _integer_facts(least: int, most: int) -> int:
-    return integer_flags(least, most) | (STRING if least < -(2**63) or most >= 2**64 else 0)
+def _integer_facts(least: int, largest: int) -> int:
+    return integer_flags(least, largest) | (STRING if least < -(2**63) or largest >= 2**64 else 0)
 
 
 def column_type(seen: Observed) -> pa.DataType:

@@ -54,10 +54,10 @@ def literals_of_values(values: list[Any]) -> pa.Array:
     texts: list[str | None] = [None] * len(values)
     strings = [i for i, v in enumerate(values) if isinstance(v, str)]
     floats = [i for i, v in enumerate(values) if isinstance(v, float)]
-    for at, kind in ((strings, pa.large_string()), (floats, pa.float64())):
-        if at:
-            array = pa.array([values[i] for i in at], kind)
-            for i, text in zip(at, as_json(array).storage.to_pylist(), strict=True):
+    for indices, kind in ((strings, pa.large_string()), (floats, pa.float64())):
+        if indices:
+            array = pa.array([values[i] for i in indices], kind)
+            for i, text in zip(indices, as_json(array).storage.to_pylist(), strict=True):
                 texts[i] = text
     with deep_recursion():
         for i, value in enumerate(values):
@@ -150,10 +150,10 @@ def parse_float_lists(texts: pa.Array) -> pa.Array | None:
     """list<double> of JSON texts that are lists of floats, null where there is none; None where any is anything else."""
     if not len(texts) or texts.null_count == len(texts):
         return None
-    known = texts.drop_null() if texts.null_count else texts
-    if not pc.all(pc.match_substring_regex(known, _FLAT)).as_py():
+    present = texts.drop_null() if texts.null_count else texts
+    if not pc.all(pc.match_substring_regex(present, _FLAT)).as_py():
         return None
-    inner = pc.utf8_slice_codeunits(known, 1, stop=-1)
+    inner = pc.utf8_slice_codeunits(present, 1, stop=-1)
     parts = pc.split_pattern(inner, ",")
     words = parts.values
     if pc.any(pc.match_substring_regex(inner, r"[ \t\n\r]")).as_py():

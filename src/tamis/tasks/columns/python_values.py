@@ -87,9 +87,9 @@ def _text(scalar: pa.Scalar) -> str:
     if pa.types.is_date64(kind):
         return str(np.datetime64(scalar.value // (_DAY_S * 1000), "D"))
     if pa.types.is_time(kind):
-        seconds, rest = divmod(scalar.value, _PER_SECOND[kind.unit])
+        seconds, fraction = divmod(scalar.value, _PER_SECOND[kind.unit])
         clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
-        return clock + _fraction(rest * 10**9 // _PER_SECOND[kind.unit])
+        return clock + _fraction(fraction * 10**9 // _PER_SECOND[kind.unit])
     return str(scalar)
 
 
@@ -101,10 +101,10 @@ def _timestamp(value: int, kind: pa.DataType) -> str:
         except _NO_VALUE:
             pass
     zone = "+00:00" if kind.tz is not None else ""
-    seconds, rest = divmod(value, _PER_SECOND[kind.unit])
+    seconds, fraction = divmod(value, _PER_SECOND[kind.unit])
     if seconds == _NOT_A_TIME:
         return f"{value} {kind.unit}{zone}"
-    return f"{np.datetime64(seconds, 's')}{_fraction(rest * 10**9 // _PER_SECOND[kind.unit])}{zone}"
+    return f"{np.datetime64(seconds, 's')}{_fraction(fraction * 10**9 // _PER_SECOND[kind.unit])}{zone}"
 
 
 def _fraction(nanoseconds: int) -> str:
@@ -115,9 +115,9 @@ def _fraction(nanoseconds: int) -> str:
 
 
 def _duration(value: int, unit: str) -> datetime.timedelta | str:
-    seconds, rest = divmod(value, _PER_SECOND[unit])
+    seconds, fraction = divmod(value, _PER_SECOND[unit])
     days, seconds = divmod(seconds, _DAY_S)
-    nanoseconds = rest * 10**9 // _PER_SECOND[unit]
+    nanoseconds = fraction * 10**9 // _PER_SECOND[unit]
     if not nanoseconds % 1000 and abs(days) < 10**9:
         return datetime.timedelta(days, seconds, nanoseconds // 1000)
     shown = f"{days} day{'' if abs(days) == 1 else 's'}, " if days else ""
