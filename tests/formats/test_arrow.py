@@ -181,8 +181,12 @@ def test_runs_and_list_views_are_read_as_what_they_hold(tmp_path: Path) -> None:
         assert found.to_pylist() == table.slice(first, end - first).to_pylist()
         found.validate(full=True)
     assert found.schema.types == [
-        pa.large_string(), pa.int8(), pa.list_(pa.large_string()), pa.large_list(pa.string()), pa.struct([("a", pa.list_(pa.string()))]),
-    ]  # fmt: skip
+        pa.large_string(),
+        pa.int8(),
+        pa.list_(pa.large_string()),
+        pa.large_list(pa.string()),
+        pa.struct([("a", pa.list_(pa.string()))]),
+    ]
     Pipeline("copy", stages=[DocumentReader(path), JsonlWriter(str(tmp_path / "out"))]).run(InProcessExecutor())
     (made,) = (tmp_path / "out").glob("*.jsonl")
     assert [json.loads(line) for line in made.read_text().splitlines()] == table.to_pylist()
@@ -299,10 +303,16 @@ def test_columns_that_a_schema_hides_are_missed(tmp_path: Path, how: str) -> Non
 
 def test_columns_inside_of_columns_are_counted(tmp_path: Path) -> None:
     kinds = [
-        pa.null(), pa.struct([("x", pa.list_(pa.string())), ("y", pa.struct([]))]), pa.map_(pa.string(), pa.int8()),
-        pa.list_(pa.float32(), 3), pa.list_view(pa.int64()), pa.dictionary(pa.int8(), pa.list_(pa.string())),
-        pa.string_view(), pa.uuid(), pa.sparse_union([pa.field("a", pa.int8()), pa.field("b", pa.string())]),
-    ]  # fmt: skip
+        pa.null(),
+        pa.struct([("x", pa.list_(pa.string())), ("y", pa.struct([]))]),
+        pa.map_(pa.string(), pa.int8()),
+        pa.list_(pa.float32(), 3),
+        pa.list_view(pa.int64()),
+        pa.dictionary(pa.int8(), pa.list_(pa.string())),
+        pa.string_view(),
+        pa.uuid(),
+        pa.sparse_union([pa.field("a", pa.int8()), pa.field("b", pa.string())]),
+    ]
     table = pa.table({f"c{i}": pa.nulls(4, kind) for i, kind in enumerate(kinds)})
     runs = pa.RunEndEncodedArray.from_arrays(pa.array([4], pa.int32()), pa.array(["x"]))
     table = table.append_column("runs", runs)

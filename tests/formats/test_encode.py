@@ -173,10 +173,18 @@ def test_of_duplicate_keys_the_last_one_is_changed() -> None:
         ([b'{"x":"a"}', b'{"x":"b"}'], pa.array([None, "b"]), [b'{"x":null}', b'{"x":"b"}']),
         ([b'{"x":1}', b'{"x":"b"}'], pa.array(["1", "c"]), [b'{"x":"1"}', b'{"x":"c"}']),
         ([b'{"x":{"a": 1}}', b'{"x":{"b":2}}'], pa.array([{"a": 1}, {"a": 3}]), [b'{"x":{"a": 1}}', b'{"x":{"a":3}}']),
-        ([b'{"x":[1, 2]}', b'{"x":[]}'], pa.array([[1, 2], [3]], pa.large_list(pa.int32())), [b'{"x":[1, 2]}', b'{"x":[3]}']),
-        ([b'{"x":9007199254740993}', b'{"x":1}'], pa.array([9007199254740992.0, 1.0]), [b'{"x":9.007199254740992e+15}', b'{"x":1}']),
+        (
+            [b'{"x":[1, 2]}', b'{"x":[]}'],
+            pa.array([[1, 2], [3]], pa.large_list(pa.int32())),
+            [b'{"x":[1, 2]}', b'{"x":[3]}'],
+        ),
+        (
+            [b'{"x":9007199254740993}', b'{"x":1}'],
+            pa.array([9007199254740992.0, 1.0]),
+            [b'{"x":9.007199254740992e+15}', b'{"x":1}'],
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_counts_as_a_change(records: list[bytes], new: pa.Array, expected: list[bytes]) -> None:
     assert lines(batch_of(records).with_column("x", new)) == expected
     assert lines(batch_of(records).with_column("x", new).drop_columns(["other"])) == expected
@@ -215,13 +223,15 @@ def test_rows_without_a_record_stand_where_they_belong() -> None:
     batch = batch_of([b'{"a": 1}', b'{"a":2, "b":"x"}'])
     batch._rows = np.array([-1, 1, -1, 0, 1])
     batch._columns = {"k": pa.array([1, 2, None, None, 5])}
-    assert lines(batch) == [
-        b'{"k":1}', b'{"a":2, "b":"x","k":2}', b"{}", b'{"a": 1}', b'{"a":2, "b":"x","k":5}'
-    ]  # fmt: skip
+    assert lines(batch) == [b'{"k":1}', b'{"a":2, "b":"x","k":2}', b"{}", b'{"a": 1}', b'{"a":2, "b":"x","k":5}']
     batch._columns = {"a": pa.array([7, 2, None, 1, 2]), "n": pa.array(["é", None, "y", None, "z"])}
     assert lines(batch) == [
-        '{"a":7,"n":"é"}'.encode(), b'{"a":2, "b":"x"}', b'{"n":"y"}', b'{"a": 1}', b'{"a":2, "b":"x","n":"z"}'
-    ]  # fmt: skip
+        '{"a":7,"n":"é"}'.encode(),
+        b'{"a":2, "b":"x"}',
+        b'{"n":"y"}',
+        b'{"a": 1}',
+        b'{"a":2, "b":"x","n":"z"}',
+    ]
 
 
 def test_rows_of_a_table() -> None:
@@ -261,8 +271,15 @@ def test_literals_of_floats_read_as_the_same_floats(floats: list[float | None]) 
     assert [repr(v) for v in read] == [repr(v) for v in floats]
 
 
-values = st.one_of(st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False), st.text(max_size=8),
-                   st.lists(st.integers(0, 5), max_size=2), st.just({"k": [1, {"z": "y"}]}))  # fmt: skip
+values = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(allow_nan=False),
+    st.text(max_size=8),
+    st.lists(st.integers(0, 5), max_size=2),
+    st.just({"k": [1, {"z": "y"}]}),
+)
 names = st.sampled_from(["a", "b", 'q"', "é", ""])
 
 
@@ -338,7 +355,9 @@ def test_records_as_they_are_keep_their_hash() -> None:
 
 
 def test_what_a_stage_says_it_left_alone_is_written_as_it_was() -> None:
-    """With and without being told which values changed: the same bytes and hashes, those of records where nothing is new."""
+    """With and without being told which values changed: the same bytes and hashes, those of records where nothing is
+    new.
+    """
     lines = [b'{"a":%d, "text":"caf\\u00e9 %d" }' % (i, i) for i in range(12)] + [
         b'{"a":12}',
         b'{"text":null}',

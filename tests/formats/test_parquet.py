@@ -312,8 +312,14 @@ PAGED = pa.table(
 def test_pages_that_claim_more_than_their_column_has(tmp_path: Path, version: str, compression: str) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(
-        PAGED, path, compression=compression, data_page_version=version, row_group_size=100, data_page_size=200, write_page_checksum=True
-    )  # fmt: skip
+        PAGED,
+        path,
+        compression=compression,
+        data_page_version=version,
+        row_group_size=100,
+        data_page_size=200,
+        write_page_checksum=True,
+    )
     metadata = pq.read_metadata(path)
     assert [pages.damaged_page(path, metadata, group, PAGED.column_names) for group in range(3)] == [None] * 3
 

@@ -17,7 +17,10 @@ BOM = b"\xef\xbb\xbf"
 
 
 def records_of(data: bytes, first: int = 0) -> list[tuple[int, bytes]]:
-    """(place, line) of every line that is not empty; a byte order mark at the start of the file is no part of a record."""
+    """(place, line) of every line that is not empty.
+
+    A byte order mark at the start of the file is no part of a record.
+    """
     found, at = [], first
     for line in data.split(b"\n"):
         if line:

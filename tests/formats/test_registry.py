@@ -62,8 +62,10 @@ def test_every_file_of_plain_text_is_a_document(tmp_path: Path) -> None:
     result = pipeline.execute(InProcessExecutor(), max_record="3KB")
     lines = [json.loads(line) for path in (tmp_path / "out").glob("*.jsonl") for line in path.read_text().splitlines()]
     assert sorted((d["file_name"], d["text"]) for d in lines) == [
-        ("a.txt", "zwei Wörter\nund mehr"), ("b.md", "# one\n\ntwo"), ("c.txt.gz", "packed text"),
-    ]  # fmt: skip
+        ("a.txt", "zwei Wörter\nund mehr"),
+        ("b.md", "# one\n\ntwo"),
+        ("c.txt.gz", "packed text"),
+    ]
     assert result.ledger.quarantined.n == 2
 
 

@@ -84,12 +84,18 @@ def test_a_file_gives_back_what_was_put_in(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda d: b"", lambda d: d[: len(d) // 2], lambda d: b"{}\n" + d, lambda d: d.replace(b'"n": 1000', b'"n": 1001'),
-        lambda d: d.replace(b'"n": 1000', b'"n": 999999999999'), lambda d: d.replace(b'"n": 1000', b'"n": -1'),
-        lambda d: d[:-200] + bytes(200), lambda d: d.replace(b"tamis scores 1", b"tamis scores 2"),
-        lambda d: b'{"format": "tamis scores 1", "n": 1, "last": true, "blocks": [1], "scores": []}\n', lambda d: b"[" * 100_000,
+        lambda d: b"",
+        lambda d: d[: len(d) // 2],
+        lambda d: b"{}\n" + d,
+        lambda d: d.replace(b'"n": 1000', b'"n": 1001'),
+        lambda d: d.replace(b'"n": 1000', b'"n": 999999999999'),
+        lambda d: d.replace(b'"n": 1000', b'"n": -1'),
+        lambda d: d[:-200] + bytes(200),
+        lambda d: d.replace(b"tamis scores 1", b"tamis scores 2"),
+        lambda d: b'{"format": "tamis scores 1", "n": 1, "last": true, "blocks": [1], "scores": []}\n',
+        lambda d: b"[" * 100_000,
     ],
-)  # fmt: skip
+)
 def test_a_damaged_or_hostile_file_is_refused(tmp_path: Path, change) -> None:  # type: ignore[no-untyped-def]
     path = tmp_path / "scores.bin"
     path.write_bytes(change(encode_scores(table())))

@@ -46,11 +46,17 @@ values = st.fixed_dictionaries(
 )
 SCHEMA = pa.schema(
     {
-        "text": pa.string(), "raw": pa.large_binary(), "n": pa.int64(), "x": pa.float64(), "flag": pa.bool_(),
-        "tags": pa.list_(pa.string()), "deep": pa.large_list(pa.list_(pa.int64())),
-        "about": pa.struct({"a": pa.large_string(), "b": pa.int64()}), "nothing": pa.null(),
+        "text": pa.string(),
+        "raw": pa.large_binary(),
+        "n": pa.int64(),
+        "x": pa.float64(),
+        "flag": pa.bool_(),
+        "tags": pa.list_(pa.string()),
+        "deep": pa.large_list(pa.list_(pa.int64())),
+        "about": pa.struct({"a": pa.large_string(), "b": pa.int64()}),
+        "nothing": pa.null(),
     }
-)  # fmt: skip
+)
 
 
 @given(st.lists(values, max_size=12), st.integers(0, 12), st.integers(1, 5))

@@ -29,9 +29,13 @@ from tamis.tasks.columns.json_type import JSON, json_column
 from tamis.tasks.columns.literals import as_json, literals_of, literals_of_values
 
 scalars = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.sampled_from([2**53 + 1, 2**63, 2**64, -(2**63) - 1, 10**400]),
-    st.floats(), st.text(st.characters(codec="utf-8"), max_size=6),
-)  # fmt: skip
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.sampled_from([2**53 + 1, 2**63, 2**64, -(2**63) - 1, 10**400]),
+    st.floats(),
+    st.text(st.characters(codec="utf-8"), max_size=6),
+)
 values = st.recursive(
     scalars,
     lambda inner: st.one_of(

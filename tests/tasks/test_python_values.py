@@ -39,9 +39,15 @@ CASES: dict[str, tuple[pa.Array, list[Any]]] = {
     "scale": (decimals(pa.decimal128(38, 2 * 10**9), 1, -25), ["1E-2000000000", "-2.5E-1999999999"]),
     "negative scale": (decimals(pa.decimal256(76, -(10**9)), 1, 10), ["1E+1000000000", "1.0E+1000000001"]),
     "seconds": (bits(pa.timestamp("s"), 0, FAR), ["1970-01-01T00:00:00", "146138514283-06-19T07:45:04"]),
-    "milliseconds": (bits(pa.timestamp("ms"), FAR + 100, 1), ["146140482-04-24T15:36:28.004000", "1970-01-01T00:00:00.001000"]),
+    "milliseconds": (
+        bits(pa.timestamp("ms"), FAR + 100, 1),
+        ["146140482-04-24T15:36:28.004000", "1970-01-01T00:00:00.001000"],
+    ),
     "microseconds": (bits(pa.timestamp("us"), -FAR, 0), ["-144169-06-28T09:59:32.612096", "1970-01-01T00:00:00"]),
-    "nanoseconds": (bits(pa.timestamp("ns"), -1, 1000), ["1969-12-31T23:59:59.999999999", "1970-01-01T00:00:00.000001"]),
+    "nanoseconds": (
+        bits(pa.timestamp("ns"), -1, 1000),
+        ["1969-12-31T23:59:59.999999999", "1970-01-01T00:00:00.000001"],
+    ),
     "zone": (
         bits(pa.timestamp("ns", "Europe/Berlin"), 1, 1000),
         ["1970-01-01T01:00:00.000000001+01:00", "1970-01-01T01:00:00.000001+01:00"],
@@ -55,7 +61,7 @@ CASES: dict[str, tuple[pa.Array, list[Any]]] = {
     "date": (bits(pa.date32(), 2**31 - 1, 0), ["5881580-07-11", "1970-01-01"]),
     "long date": (bits(pa.date64(), DAY_MS * 10**7, 0), ["29349-01-26", "1970-01-01"]),
     "time": (bits(pa.time64("ns"), 3_600_000_000_001, 0), ["01:00:00.000000001", "00:00:00"]),
-}  # fmt: skip
+}
 NESTED = {
     "list": (listed(CASES["seconds"][0]), [[text] for text in CASES["seconds"][1]]),
     "struct": (pa.StructArray.from_arrays([CASES["scale"][0]], ["x"]), [{"x": text} for text in CASES["scale"][1]]),

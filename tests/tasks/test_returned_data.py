@@ -88,7 +88,10 @@ ORDERS: dict[str, tuple[Callable[[Any], Any], list[int]]] = {
     "another index": (lambda f: f.set_index("id", drop=False), [0, 1, 2, 3, 4]),
     "no name": (lambda f: f.rename_axis(None).iloc[1:], [1, 2, 3, 4]),
     "grouped": (lambda f: pd.concat(dict(iter(f.groupby("n")))), [0, 3, 2, 4]),
-    "index as column": (lambda f: f.reset_index().sort_values("index", ascending=False).drop(columns="index"), [4, 3, 2, 1, 0]),
+    "index as column": (
+        lambda f: f.reset_index().sort_values("index", ascending=False).drop(columns="index"),
+        [4, 3, 2, 1, 0],
+    ),
     "turned over twice": (lambda f: f.T.T.reset_index(drop=True), [0, 1, 2, 3, 4]),
     "records and back": (lambda f: pd.DataFrame(f.to_dict("records")).iloc[::-1], [4, 3, 2, 1, 0]),
     "another process": (lambda f: pickle.loads(pickle.dumps(f)).iloc[::-1], [4, 3, 2, 1, 0]),
@@ -97,7 +100,7 @@ ORDERS: dict[str, tuple[Callable[[Any], Any], list[int]]] = {
     "nullable types, reset": (lambda f: f.convert_dtypes().reset_index(drop=True), [0, 1, 2, 3, 4]),
     "nothing": (lambda f: f, [0, 1, 2, 3, 4]),
     "none left": (lambda f: f[f["f"] > 1e9].reset_index(drop=True), []),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ORDERS)
@@ -219,7 +222,9 @@ def test_most_values_decide_where_one_was_moved() -> None:
 
     written, book = on_frame(change)
     assert [json.loads(line)["text"] for line in written] == ["a fourth one", "the fifth text"]
-    assert [line.replace(b"a fourth one", b"third \\/ text").replace(b"the fifth text", b"a fourth one") for line in written] == RECORDS[2:4]  # fmt: skip
+    assert [
+        line.replace(b"a fourth one", b"third \\/ text").replace(b"the fifth text", b"a fourth one") for line in written
+    ] == RECORDS[2:4]
     assert untraced(book) == 0
 
 
@@ -384,7 +389,8 @@ def test_the_summary_says_how_many_could_not_be_traced(tmp_path: Path) -> None:
     assert "with no record of the input behind them: 1" in (tmp_path / "out" / "_tamis" / "report.html").read_text()
 
 
-# -- task.data, as users of other systems know it ----------------------------------------------------------------------------
+# -- task.data, as users of other systems know it
+# ----------------------------------------------------------------------------
 class OnData(ProcessingStage[Any, Any]):
     """`change` gets the task; what it returns is returned."""
 

@@ -1,9 +1,11 @@
-"""What a format is: the protocols that its module implements, and what goes through them. registry.py lists the formats.
+"""What a format is: the protocols that its module implements, and what goes through them. registry.py lists the
+formats.
 
-There are two kinds. A format of rows (`TableFormat`) has files that hold tables and are read by ranges of rows: Parquet, Arrow, one text per
-file. A format of lines (`LineFormat`) has files of records with a line feed behind each, which can be entered anywhere and cut anywhere:
-JSONL. A format is a folder with a module that has the names of one of them. What several formats of rows need is in
-table_files.py; finding lines and decompressing are the same for all formats of lines (jsonl/ranges.py, compression/).
+There are two kinds. A format of rows (`TableFormat`) has files that hold tables and are read by ranges of rows:
+Parquet, Arrow, one text per file. A format of lines (`LineFormat`) has files of records with a line feed behind each,
+which can be entered anywhere and cut anywhere: JSONL. A format is a folder with a module that has the names of one of
+them. What several formats of rows need is in table_files.py; finding lines and decompressing are the same for all
+formats of lines (jsonl/ranges.py, compression/).
 """
 
 from __future__ import annotations
@@ -32,11 +34,16 @@ class TableFormat(Protocol):
     """The module of a format of rows."""
 
     TableWriter: Any
-    """Called with (path, schema, compression=...); has write(table), close() -> (rows, bytes), abort(); a context manager. A format that
-    is only read has None."""
+    """Called with (path, schema, compression=...); has write(table), close() -> (rows, bytes), abort().
+
+    A context manager. A format that is only read has None.
+    """
 
     def describe(self, path: str) -> TableInfo:
-        """Rows and groups of rows of a file, without decoding any. FormatError where it is no such file, or cannot be read at all."""
+        """Rows and groups of rows of a file, without decoding any.
+
+        FormatError where it is no such file, or cannot be read at all.
+        """
         ...
 
     def read_schema(self, path: str) -> pa.Schema:
@@ -52,8 +59,9 @@ class TableFormat(Protocol):
         batch_bytes: int = BATCH_BYTES,
         max_rows: int = MAX_BATCH_ROWS,
     ) -> Iterator[tuple[int, pa.Table]]:
-        """(number of the first row, table) for exactly these rows, in tables of about `batch_bytes` whose types are plain (`plain_types`).
-        RowsFault where rows cannot be decoded, MemoryError where there is no room."""
+        """(number of the first row, table) for exactly these rows, in tables of about `batch_bytes` whose types are
+        plain (`plain_types`). RowsFault where rows cannot be decoded, MemoryError where there is no room.
+        """
         ...
 
 
@@ -78,7 +86,10 @@ class RowGroup:
     first_row: int
     n_rows: int
     estimated_bytes: int
-    """Size of the rows as the file declares it: decompressed, but still encoded. Decoded, columns of dictionaries may take many times it."""
+    """Size of the rows as the file declares it: decompressed, but still encoded.
+
+    Decoded, columns of dictionaries may take many times it.
+    """
 
 
 @dataclass(frozen=True)
@@ -96,7 +107,8 @@ class TableInfo:
     def cut_into_groups(self, first_row: int, end_row: int, ratio: float = 1.0) -> list[tuple[int, int, int]]:
         """Cut a range of rows between row groups: (first row, number of rows, bytes) of each part.
 
-        `ratio`: decoded bytes for an estimated one. This is the only place that decides what part of a row group a range takes.
+        `ratio`: decoded bytes for an estimated one. This is the only place that decides what part of a row group a
+        range takes.
         """
         parts = []
         for group in self.row_groups:
@@ -157,7 +169,10 @@ class LineFormat(Protocol):
         ...
 
     def from_index(self, stored: FileSpans, start: Array, end: Array, identity: tuple[Array, Array]) -> LineBlock:
-        """Records whose places and hashes an earlier pass told, each followed by a line feed. Read when somebody looks inside."""
+        """Records whose places and hashes an earlier pass told, each followed by a line feed.
+
+        Read when somebody looks inside.
+        """
         ...
 
     def written_lines(self, batch: DocumentBatch) -> WrittenLines:

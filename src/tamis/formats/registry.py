@@ -1,7 +1,7 @@
 """The registry of formats: one line each, from which every list of suffixes and names follows.
 
-A new format is a module with the names of a protocol of base.py and one line here. Only names: the supervisor reads this and must not
-import Arrow. `table_format` and `line_format` import the module.
+A new format is a module with the names of a protocol of base.py and one line here. Only names: the supervisor reads
+this and must not import Arrow. `table_format` and `line_format` import the module.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ class LineEntry(NamedTuple):
 
 
 class TableEntry(NamedTuple):
-    """A format of rows. `module` has the names of `base.TableFormat`: a dotted name, or that of a satellite (tamis/_satellites.py)."""
+    """A format of rows.
+
+    `module` has the names of `base.TableFormat`: a dotted name, or that of a satellite (tamis/_satellites.py).
+    """
 
     suffixes: tuple[str, ...]
     module: str
@@ -72,7 +75,9 @@ PACKERS = {"webdataset": "packer.webdataset"}
 
 
 def suffixes(*formats: str) -> tuple[str, ...]:
-    """Endings of the files of these formats ("jsonl" among them), compression not among them; of all that are read unasked by default.
+    """Endings of the files of these formats ("jsonl" among them), compression not among them.
+
+    Of all that are read unasked by default.
 
     >>> suffixes("parquet"), suffixes()
     (('.parquet',), ('.jsonl', '.json', '.ndjson', '.parquet', '.arrow', '.feather'))

@@ -1,7 +1,7 @@
 """Split one large file into chunks of a size, between records, in bounded memory.
 
-JSONL is cut between lines and otherwise copied byte for byte: the joined decoded chunks are the decoded input. Parquet is
-cut between rows. All chunks are written below a hidden folder and get their names together at the end, so a chunk is
+JSONL is cut between lines and otherwise copied byte for byte: the joined decoded chunks are the decoded input. Parquet
+is cut between rows. All chunks are written below a hidden folder and get their names together at the end, so a chunk is
 never seen half written, and a set of chunks never looks complete when it is not.
 
 Tamis itself needs no split files. `tamis split` (cli/data/split.py) and tamis.utils.split_large_files are thin shells.
@@ -170,7 +170,8 @@ class _OpenChunk:
             self._file.abort()
 
 
-# -- lines ---------------------------------------------------------------------------------------------------------------
+# -- lines
+# ---------------------------------------------------------------------------------------------------------------
 def _split_lines(source: Path, folder: ChunkFolder, limit: ChunkLimit, codec: str | None) -> SplitResult:
     from tamis.formats.compression.source import StreamFault
     from tamis.formats.compression.streams import StreamReader
@@ -290,7 +291,8 @@ class _LineSplitter:
         self._chunk.write(data, len(data), n_rows)
 
 
-# -- rows ----------------------------------------------------------------------------------------------------------------
+# -- rows
+# ----------------------------------------------------------------------------------------------------------------
 def _split_rows(source: Path, folder: ChunkFolder, limit: ChunkLimit, compress: str | None) -> SplitResult:
     """Split all readable rows into chunks, in order.
 

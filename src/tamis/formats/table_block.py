@@ -1,12 +1,15 @@
-"""An Arrow table as the origin of rows (Parquet input, results of readers that users wrote), and what its rows hash and take.
+"""An Arrow table as the origin of rows (Parquet input, results of readers that users wrote), and what its rows hash and
+take.
 
-A row's hash is the sum of one term per column, a mix of the column's name, the family of its type, and the value. So it does not depend
-on chunks, slices, the order of columns, or the width of a type (int32 1 = int64 1, string = large_string), but does on names, nulls,
-values and families (1, 1.0, true and "1" all differ). Lists of numbers (embeddings) count by their numbers in memory, 64 bits each; other
-nested values by their canonical JSON text (slow, and a null member equals a missing one), as do lists with a null in them.
+A row's hash is the sum of one term per column, a mix of the column's name, the family of its type, and the value. So it
+does not depend on chunks, slices, the order of columns, or the width of a type (int32 1 = int64 1, string =
+large_string), but does on names, nulls, values and families (1, 1.0, true and "1" all differ). Lists of numbers
+(embeddings) count by their numbers in memory, 64 bits each; other nested values by their canonical JSON text (slow, and
+a null member equals a missing one), as do lists with a null in them.
 
-The size of a row is that of its texts, binary values and numbers (as wide as their type), those in lists, maps and structs included; a
-null has none. So it does not depend on chunks, slices or neighbours, as shares of the table's memory would.
+The size of a row is that of its texts, binary values and numbers (as wide as their type), those in lists, maps and
+structs included; a null has none. So it does not depend on chunks, slices or neighbours, as shares of the table's
+memory would.
 
 Memory: 32 bytes per row, and 8 per number in the longest list column.
 """

@@ -1,7 +1,7 @@
 """Parts that several formats of rows share; base.py defines what a format is.
 
-Covers: plain types, tables cut to a size, values that their type does not allow, formats whose columns are the same in every file (text,
-videos, images), and a writer that collects row groups.
+Covers: plain types, tables cut to a size, values that their type does not allow, formats whose columns are the same in
+every file (text, videos, images), and a writer that collects row groups.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ def named_columns(path: str | os.PathLike[str], schema: pa.Schema) -> list[tuple
 
 
 def plain_types(table: pa.Table) -> pa.Table:
-    """Strings as large_string, binaries as large_binary, dictionaries, runs and views as plain values (columns/plain.py); the rest as it is."""
+    """Strings as large_string, binaries as large_binary, dictionaries, runs and views as plain values
+    (columns/plain.py); the rest as it is.
+    """
     table = table.replace_schema_metadata(None)
     fields = list(table.schema)
     odd = [i for i, field in enumerate(fields) if field.type in _SHORT or not is_plain(field.type)]
@@ -77,9 +79,9 @@ def split_table(first_row: int, table: pa.Table, batch_bytes: int) -> Iterator[t
 def bad_text_rows(table: pa.Table) -> tuple[npt.NDArray[np.int64], list[str]]:
     """Return the rows with a value that its type does not allow, top-level or nested, and a reason for each.
 
-    Text that is not UTF-8, times after midnight, decimals of too many digits: readers do not look at values, and kernels and Python rely on
-    them. A bad byte would end as an exception in a stage, and a time of 25 hours as one of 1 hour in the output. JSONL needs no such check,
-    its scanner validates every record.
+    Text that is not UTF-8, times after midnight, decimals of too many digits: readers do not look at values, and
+    kernels and Python rely on them. A bad byte would end as an exception in a stage, and a time of 25 hours as one of 1
+    hour in the output. JSONL needs no such check, its scanner validates every record.
     """
     bad: dict[int, str] = {}
     for name in table.column_names:
@@ -174,7 +176,10 @@ class OneRowPerFile(FixedColumns):
 
 # -- writing -----------------------------------------------------------------------------------------------------------
 class BufferedWriter(Finishing, ABC):
-    """A file being written in groups of rows of about `group_bytes` (decoded). The same tables in the same order give the same bytes."""
+    """A file being written in groups of rows of about `group_bytes` (decoded).
+
+    The same tables in the same order give the same bytes.
+    """
 
     def __init__(self, path: str | os.PathLike[str], schema: pa.Schema, group_bytes: int) -> None:
         self._path, self._schema, self._group_bytes = path, schema, group_bytes

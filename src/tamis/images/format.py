@@ -1,8 +1,9 @@
 """Images as a format of rows: a tar (WebDataset) has a row for each image, a single image file is one row.
 
-A row says where an image lies (file, offset, length), what its header says, and what belongs to it (caption, json, other members of its
-sample). Pixels are no part of it: whoever needs them decodes them by `tamis.images`. An image that its header condemns (no image, cut
-off, a bomb) is a fault of its row; so is the place where a tar cannot be followed any further.
+A row says where an image lies (file, offset, length), what its header says, and what belongs to it (caption, json,
+other members of its sample). Pixels are no part of it: whoever needs them decodes them by `tamis.images`. An image that
+its header condemns (no image, cut off, a bomb) is a fault of its row; so is the place where a tar cannot be followed
+any further.
 """
 
 from __future__ import annotations

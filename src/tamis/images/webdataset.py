@@ -1,9 +1,12 @@
-"""Writing images as WebDataset: tars of samples (image, caption, json, other members), and a Parquet file beside each tar.
+"""Writing images as WebDataset: tars of samples (image, caption, json, other members), and a Parquet file beside each
+tar.
 
-Tars are filled with the images of all batches of a partition, evenly: as few as can be with at most `per_tar` images and `max_bytes` in each. Images that nobody touched
-are copied byte for byte from where they lie, a piece at a time. The Parquet file has a row for each image in the order of the tar:
-everything that is known of it, scores and embeddings too; member_name is what it is called in that tar, original_path and original_member say where
-it was read from. Which tar is not told inside: files get their names when they are committed, both the same but for their ending. The same documents in the same order give the same bytes.
+Tars are filled with the images of all batches of a partition, evenly: as few as can be with at most `per_tar` images
+and `max_bytes` in each. Images that nobody touched are copied byte for byte from where they lie, a piece at a time. The
+Parquet file has a row for each image in the order of the tar: everything that is known of it, scores and embeddings
+too; member_name is what it is called in that tar, original_path and original_member say where it was read from. Which
+tar is not told inside: files get their names when they are committed, both the same but for their ending. The same
+documents in the same order give the same bytes.
 """
 
 from __future__ import annotations
@@ -40,8 +43,9 @@ WrittenFile = tuple[dict[str, Any], Array, tuple[Array, Array]]
 
 
 def write(batches: Sequence[DocumentBatch], base: str, options: Mapping[str, Any]) -> Iterator[WrittenFile]:
-    """Staged files `base`.N.tar and `base`.N.parquet, each with the bytes and content hashes of the documents in it (a Parquet file has
-    none of its own: it belongs to the tar before it)."""
+    """Staged files `base`.N.tar and `base`.N.parquet, each with the bytes and content hashes of the documents in it (a
+    Parquet file has none of its own: it belongs to the tar before it).
+    """
     per_tar, max_bytes = int(options["per_tar"]), int(options["max_bytes"])
     n_images = sum(batch.num_items for batch in batches)
     # 1,024 are two tars of 512, not one of 1,000 and a rest.

@@ -1,12 +1,13 @@
 """Batches of documents: what stages receive and return.
 
-A `DocumentBatch` looks like an Arrow table and becomes one only on demand: fields are decoded when a stage reads them, and every row
-keeps the record it came from (`_rows` into `_origin`), so that unchanged documents are written back byte for byte. Tables and frames
-carry that as a hidden row id (`_tamis_row`: a column in Arrow, the index in pandas); `tasks/returned_data.py` traces rows of what a
-stage returned by it. `data` is a frame that replaces the documents until the stage has returned.
+A `DocumentBatch` looks like an Arrow table and becomes one only on demand: fields are decoded when a stage reads them,
+and every row keeps the record it came from (`_rows` into `_origin`), so that unchanged documents are written back byte
+for byte. Tables and frames carry that as a hidden row id (`_tamis_row`: a column in Arrow, the index in pandas);
+`tasks/returned_data.py` traces rows of what a stage returned by it. `data` is a frame that replaces the documents until
+the stage has returned.
 
-Every value is as its record has it, whatever its neighbours are: `values` gives Python values, `texts` the texts only, `exact_column` an
-Arrow column that changes no value, `column` one in a type to compute with (tasks/columns/exact.py).
+Every value is as its record has it, whatever its neighbours are: `values` gives Python values, `texts` the texts only,
+`exact_column` an Arrow column that changes no value, `column` one in a type to compute with (tasks/columns/exact.py).
 
 Does not cover: how records are decoded (formats/) or counted (engine/ledger).
 """
@@ -35,7 +36,8 @@ _NUMBERINGS = itertools.count(1)
 
 
 class DocumentBatch(Task["pa.Table"]):
-    """Documents in memory: rows of an origin (`_origin`, `_rows`) and the changes of stages to them (`_columns`, `_hidden`, `_only`).
+    """Documents in memory: rows of an origin (`_origin`, `_rows`) and the changes of stages to them (`_columns`,
+    `_hidden`, `_only`).
 
     Build one from an Arrow table or a pandas DataFrame; stages receive lazy ones.
     """
@@ -65,13 +67,14 @@ class DocumentBatch(Task["pa.Table"]):
         self._cache: dict[str, pa.Array] = {}
         # Decoded columns of the batch this one was taken from, and which rows: copied only if somebody asks.
         self._pending: dict[str, tuple[pa.Array, Array]] = {}
-        # What stages measured, (column, what) -> one value per document; a later stage finds it here. Goes along with the documents, and is
-        # forgotten when the column changes.
+        # What stages measured, (column, what) -> one value per document; a later stage finds it here. Goes along with
+        # the documents, and is forgotten when the column changes.
         self.measured: dict[tuple[str, str], Array] = {}
-        # Columns that the stage asks for by name: there in every table and frame, though no document of this batch has them.
+        # Columns that the stage asks for by name: there in every table and frame, though no document of this batch has
+        # them.
         self.expected: tuple[str, ...] = ()
-        # The very objects that frames of this batch were given, by column, and with the row ids for all batches made from one:
-        # they trace rows whose index is gone (tasks/frames.py).
+        # The very objects that frames of this batch were given, by column, and with the row ids for all batches made
+        # from one: they trace rows whose index is gone (tasks/frames.py).
         self.handed: dict[str, Array] = {}
         self.handed_out: list[tuple[Array, Array]] = []
         self.numbering = 0  # tells row ids of one call of a stage from those of another; 0 where no run gave any
@@ -90,10 +93,13 @@ class DocumentBatch(Task["pa.Table"]):
 
     @property
     def data(self) -> Any:
-        """What it was given; of documents that were read, a pandas DataFrame (or what `with_frames` said), made now, which may be
-        changed in place.
+        """What it was given.
 
-        From then on the frame is the batch. Nothing built in looks at it: `to_pyarrow`, `column` and `texts` are for that.
+        Of documents that were read, a pandas DataFrame (or what `with_frames` said), made now, which may be changed in
+        place.
+
+        From then on the frame is the batch. Nothing built in looks at it: `to_pyarrow`, `column` and `texts` are for
+        that.
         """
         if self._rows is not None:
             self._put(self.to_pandas() if self.frames == "pandas" else self._framed())
@@ -144,7 +150,9 @@ class DocumentBatch(Task["pa.Table"]):
         return child
 
     def settle(self) -> None:
-        """Called when a stage has returned it: a kind of batch that gives out something else than tables makes a table of that."""
+        """Called when a stage has returned it: a kind of batch that gives out something else than tables makes a table
+        of that.
+        """
 
     @property
     def as_read(self) -> DocumentBatch:
@@ -341,7 +349,10 @@ class DocumentBatch(Task["pa.Table"]):
         return child
 
     def with_values(self, field: str, mask: Array, values: pa.Array | Sequence[Any]) -> DocumentBatch:
-        """Other values in a field where `mask` is true (as many as there are such documents); the others stay as they are."""
+        """Other values in a field where `mask` is true (as many as there are such documents).
+
+        The others stay as they are.
+        """
         from tamis.tasks.columns.exact import cast_back, replace_where
 
         column, array = self.exact_column(field), values if isinstance(values, pa.Array) else _to_array(values)
@@ -356,7 +367,9 @@ class DocumentBatch(Task["pa.Table"]):
         positions: Array | None = None,
         changed: Array | None = None,
     ) -> DocumentBatch:
-        """Other texts in a field, of all documents or of those at these positions. Values that are no text stay as they are.
+        """Other texts in a field, of all documents or of those at these positions.
+
+        Values that are no text stay as they are.
 
         `changed`: by document, whether its text is another than before (None: any may be).
         """
@@ -494,7 +507,10 @@ class DocumentBatch(Task["pa.Table"]):
 
     @property
     def lineage(self) -> Lineage | None:
-        """How its documents stand to the records they came from; None for a batch that is only a table or frame so far."""
+        """How its documents stand to the records they came from.
+
+        None for a batch that is only a table or frame so far.
+        """
         if self._origin is None or self._rows is None:
             return None
         return Lineage(self._origin, self._rows, self._columns, self._hidden, self._only, self._changed)
@@ -541,7 +557,9 @@ class DocumentBatch(Task["pa.Table"]):
             self._serial = np.full(origin.n_rows, -1, np.int64)
 
     def adopt_lineage(self, lineage: Lineage, serial: Array, identity: Identity | None, parent: DocumentBatch) -> None:
-        """Become documents that descend from those of `parent` (and others that it came with): tasks/returned_data.py traced them."""
+        """Become documents that descend from those of `parent` (and others that it came with): tasks/returned_data.py
+        traced them.
+        """
         self._table, self._original = None, None
         self._put_lineage(lineage)
         self._serial, self._identity, self.handed = serial, identity, {}
@@ -578,7 +596,8 @@ def check_data(data: Any) -> None:
     """UsageError for what is neither a table nor a frame."""
     if not is_table(data) and not is_frame(data) and not is_on_device(data):
         raise UsageError(
-            f"DocumentBatch(data=...): expected a pyarrow.Table or a DataFrame of pandas or cuDF, got {type(data).__name__}"
+            "DocumentBatch(data=...): expected a pyarrow.Table or a DataFrame of pandas or cuDF, got "
+            f"{type(data).__name__}"
         )
 
 

@@ -2,13 +2,13 @@
 
 Frames look as if the user had made them: an index from 0 on without a name, and the columns of the documents.
 
-Fields of JSON records, and columns that stages made, are columns of Python objects: each value as JSON said it, null as None. A
-dtype of numpy would follow the batch (a null makes integers floats, a text makes numbers objects), and a user's code would give
-other results for other neighbours. Columns of a Parquet file have the dtype of their type; integers and bools are
-pandas' nullable ones, as numpy's have no null.
+Fields of JSON records, and columns that stages made, are columns of Python objects: each value as JSON said it, null as
+None. A dtype of numpy would follow the batch (a null makes integers floats, a text makes numbers objects), and a user's
+code would give other results for other neighbours. Columns of a Parquet file have the dtype of their type; integers and
+bools are pandas' nullable ones, as numpy's have no null.
 
-The objects are remembered (`DocumentBatch.handed_out`): pandas moves references, so that a value which is the very object that
-was given out tells the row it came from (tracing.py).
+The objects are remembered (`DocumentBatch.handed_out`): pandas moves references, so that a value which is the very
+object that was given out tells the row it came from (tracing.py).
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 NO_CUDF = (
-    "ToBackend('cudf') needs cuDF, which is not installed: pip install cudf-cu12 (on a machine with an NVIDIA GPU). Where no stage of yours "
+    "ToBackend('cudf') needs cuDF, which is not installed: pip install cudf-cu12 (on a machine with an NVIDIA GPU). "
+    "Where no stage of yours "
     "works on cuDF frames, leave ToBackend out: stages of Tamis move to the GPU themselves what they compute there"
 )
 
@@ -133,7 +134,8 @@ def row_ids(data: Any, numberings: set[int]) -> Array | None:
     return None
 
 
-# -- what comes back ------------------------------------------------------------------------------------------------------
+# -- what comes back
+# ------------------------------------------------------------------------------------------------------
 def labels_of(frame: pd.DataFrame) -> dict[str, Any]:
     """Map the field names that columns will have to the column labels of a frame."""
     labels = {str(label): label for label in frame.columns}

@@ -1,7 +1,8 @@
 """Batches of images. An image is a row that says where its bytes lie; pixels are decoded when somebody looks at them.
 
-`ImageBatch.data` is a list of ImageObject for stages that users write: they may change objects, leave some out, or build a new batch of them.
-Built-in stages never look at it: they take the columns of the batch, which is a DocumentBatch.
+`ImageBatch.data` is a list of ImageObject for stages that users write: they may change objects, leave some out, or
+build a new batch of them. Built-in stages never look at it: they take the columns of the batch, which is a
+DocumentBatch.
 """
 
 from __future__ import annotations
@@ -33,8 +34,12 @@ def column_of(name: str) -> str:
 
 
 class ImageObject:
-    """One image. `metadata`: everything else that is known of it (width, height, caption, json, member, ...). `image_data` is decoded when
-    it is looked at, an array of height x width x 3 bytes, and not kept; one that is assigned replaces the image in the output."""
+    """One image.
+
+    `metadata`: everything else that is known of it (width, height, caption, json, member, ...). `image_data` is decoded
+    when it is looked at, an array of height x width x 3 bytes, and not kept; one that is assigned replaces the image in
+    the output.
+    """
 
     def __init__(
         self,
@@ -84,8 +89,11 @@ class ImageObject:
 
 
 class ImageBatch(DocumentBatch):
-    """Images in a batch. As a DocumentBatch it has columns: id, image_path, member, offset, length, format, width, height, caption, json,
-    others, and what stages add (embedding, aesthetic_score, nsfw_score)."""
+    """Images in a batch.
+
+    As a DocumentBatch it has columns: id, image_path, member, offset, length, format, width, height, caption, json,
+    others, and what stages add (embedding, aesthetic_score, nsfw_score).
+    """
 
     def __init__(
         self,
@@ -171,8 +179,9 @@ def _typed(name: str, values: list[Any]) -> pa.Array:
 
 
 def _stored(image: ImageObject) -> bytes | None:
-    """Pixels that a stage assigned, as they will be stored: in the image's own format, PNG where that would lose anything that can be
-    kept."""
+    """Pixels that a stage assigned, as they will be stored: in the image's own format, PNG where that would lose
+    anything that can be kept.
+    """
     pixels = image._pixels
     if pixels is None:
         changed = image.metadata.get(_CHANGED)

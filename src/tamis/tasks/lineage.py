@@ -1,8 +1,9 @@
 """Where documents come from: the records behind the rows of a batch, and what stages did to them since.
 
-`Origin` is the one door to records, whatever format they are of: formats/jsonl/block.py has them as bytes of lines, formats/table_block.py as
-rows of an Arrow table. `Lineage` is how a batch stands to its origin; engine and formats read it (`DocumentBatch.lineage`) and make
-batches of it (`DocumentBatch.of`). Nobody outside this room knows how a batch keeps it.
+`Origin` is the one door to records, whatever format they are of: formats/jsonl/block.py has them as bytes of lines,
+formats/table_block.py as rows of an Arrow table. `Lineage` is how a batch stands to its origin; engine and formats read
+it (`DocumentBatch.lineage`) and make batches of it (`DocumentBatch.of`). Nobody outside this room knows how a batch
+keeps it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ TOLD = "told: "  # a metric of a stage that begins so is a sentence for the repo
 
 
 class Origin(Protocol):
-    """Records that rows of a batch point into by number; -1 is a row that no record stands behind. Decoded when somebody asks."""
+    """Records that rows of a batch point into by number; -1 is a row that no record stands behind.
+
+    Decoded when somebody asks.
+    """
 
     n_rows: int
     places: tuple[Array, Array] | None
@@ -38,7 +42,10 @@ class Origin(Protocol):
 
     @property
     def is_parsed(self) -> bool:
-        """Whether it is known where the fields of every record lie; where not, `column_of` looks into some records only."""
+        """Whether it is known where the fields of every record lie.
+
+        Where not, `column_of` looks into some records only.
+        """
         ...
 
     @property
@@ -47,7 +54,10 @@ class Origin(Protocol):
         ...
 
     def field_names(self, rows: Array | None = None) -> list[str]:
-        """Fields that these records have (none given: all records). What others beside them have depends on how the input was cut."""
+        """Fields that these records have (none given: all records).
+
+        What others beside them have depends on how the input was cut.
+        """
         ...
 
     def column(self, name: str) -> pa.Array:
@@ -92,9 +102,12 @@ class Origin(Protocol):
 
 @dataclass(frozen=True)
 class Lineage:
-    """Documents as rows of an origin. `columns`: fields that stages changed or added; `hidden`: fields that they removed; `only`: fields
-    that come out at all, in this order (None: all). `changed`: of some of these columns, which rows may have another value than their
-    record: the others have that of the record."""
+    """Documents as rows of an origin.
+
+    `columns`: fields that stages changed or added; `hidden`: fields that they removed; `only`: fields that come out at
+    all, in this order (None: all). `changed`: of some of these columns, which rows may have another value than their
+    record: the others have that of the record.
+    """
 
     origin: Origin
     rows: Array

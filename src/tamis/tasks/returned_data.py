@@ -1,9 +1,9 @@
 """What a stage of a user's returned becomes a batch with lineage again.
 
-Rows are traced to the documents that the stage received: by the row id, where the table or frame still carries it, else by the
-objects in a frame's cells and by whole rows of equal values (tracing.py). Of a traced row every value that is still the same
-counts as untouched, so that it is written as it stands in the record. A row that cannot be traced is a new
-document: its values are written as the stage returned them.
+Rows are traced to the documents that the stage received: by the row id, where the table or frame still carries it, else
+by the objects in a frame's cells and by whole rows of equal values (tracing.py). Of a traced row every value that is
+still the same counts as untouched, so that it is written as it stands in the record. A row that cannot be traced is a
+new document: its values are written as the stage returned them.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ _SHARED_INTS = 1 << 16  # CPython keeps small integers once: up to 256 today, wh
 
 
 def trace_returned(child: DocumentBatch, parents: Sequence[DocumentBatch]) -> None:
-    """Give a batch that a user's stage built its lineage back. Columns equal to the parents' are forgotten again, so that only real
-    changes are ever encoded."""
+    """Give a batch that a user's stage built its lineage back.
+
+    Columns equal to the parents' are forgotten again, so that only real changes are ever encoded.
+    """
     returned = _Returned(child.raw_data, parents)
     origin, rows, identity = _merged_origin(parents)
     serials = np.concatenate([p.serial for p in parents])

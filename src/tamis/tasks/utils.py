@@ -24,7 +24,10 @@ class TaskPerfUtils:
 
     @staticmethod
     def aggregate_task_metrics(tasks: Any, prefix: str | None = None) -> dict[str, float]:
-        """`<stage>_<measure>_<sum|mean|std>` -> number; `prefix`, and the pipeline where there are several, come before it."""
+        """`<stage>_<measure>_<sum|mean|std>` -> number.
+
+        `prefix`, and the pipeline where there are several, come before it.
+        """
         metrics: dict[str, float] = {}
         groups = _groups(tasks)
         for pipeline, group in groups:

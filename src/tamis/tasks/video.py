@@ -1,7 +1,8 @@
 """Videos and clips as objects: where they lie and what is known of them, never their bytes or frames.
 
-In a run videos and clips are rows of batches (DocumentBatch): one row per video when it is read, one per clip once it is split. These
-classes are for use by hand: every video stage takes a VideoTask, too (stages/video/video_stage.py has the way there and back).
+In a run videos and clips are rows of batches (DocumentBatch): one row per video when it is read, one per clip once it
+is split. These classes are for use by hand: every video stage takes a VideoTask, too (stages/video/video_stage.py has
+the way there and back).
 """
 
 from __future__ import annotations
@@ -33,8 +34,11 @@ class VideoMetadata:
 
 @dataclass
 class Clip:
-    """A part of a video: `span` in seconds. Its frames are decoded from the video by whoever needs them, so `buffer` and the frames stay
-    empty unless a user fills them."""
+    """A part of a video: `span` in seconds.
+
+    Its frames are decoded from the video by whoever needs them, so `buffer` and the frames stay empty unless a user
+    fills them.
+    """
 
     uuid: UUID
     source_video: str
@@ -68,9 +72,13 @@ class Clip:
             return None
         facts = _satellites.load("video.read_facts")(video if isinstance(video, bytes) else str(video))
         return {
-            "width": facts.width, "height": facts.height, "framerate": facts.fps, "num_frames": facts.n_frames,
-            "video_codec": facts.codec, "num_bytes": facts.size_bytes,
-        }  # fmt: skip
+            "width": facts.width,
+            "height": facts.height,
+            "framerate": facts.fps,
+            "num_frames": facts.n_frames,
+            "video_codec": facts.codec,
+            "num_bytes": facts.size_bytes,
+        }
 
     def get_major_size(self) -> int:
         """Bytes of what it holds."""
@@ -155,9 +163,17 @@ class Video:
         """Read them from the file; VideoFault where it is no video."""
         facts = _satellites.load("video.read_facts")(self.input_path)
         self.metadata = VideoMetadata(
-            facts.size_bytes, facts.height, facts.width, facts.fps, facts.n_frames, facts.duration_s, facts.codec,
-            facts.pixel_format, facts.audio_codec, facts.bit_rate_k,
-        )  # fmt: skip
+            facts.size_bytes,
+            facts.height,
+            facts.width,
+            facts.fps,
+            facts.n_frames,
+            facts.duration_s,
+            facts.codec,
+            facts.pixel_format,
+            facts.audio_codec,
+            facts.bit_rate_k,
+        )
 
     def get_major_size(self) -> int:
         return len(self.source_bytes or b"") + sum(c.get_major_size() for c in (*self.clips, *self.filtered_clips))

@@ -1,8 +1,9 @@
-"""Where the record batches of an Arrow IPC file or stream lie, and how many rows each has, without reading any of their data.
+"""Where the record batches of an Arrow IPC file or stream lie, and how many rows each has, without reading any of their
+data.
 
-Both are sequences of messages: a length, metadata (a flatbuffer), a body. A file ends in a footer that lists them; a stream is walked. pyarrow
-tells the number of rows of a batch only after reading its body, which may be larger than the budget. Everything read here is
-checked against the size of the file: it may be damaged, or made to harm.
+Both are sequences of messages: a length, metadata (a flatbuffer), a body. A file ends in a footer that lists them; a
+stream is walked. pyarrow tells the number of rows of a batch only after reading its body, which may be larger than the
+budget. Everything read here is checked against the size of the file: it may be damaged, or made to harm.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ _MAX_EXPANSION = {_LZ4: (255, 1 << 16), _ZSTD: (1 << 15, 1 << 17)}
 
 @dataclass(frozen=True)
 class BatchLocation:
-    """A record batch: where its message begins and ends, its rows, the bytes of its body as stored, and where in the file each of its
-    buffers lies (place, bytes), where somebody asked."""
+    """A record batch: where its message begins and ends, its rows, the bytes of its body as stored, and where in the
+    file each of its buffers lies (place, bytes), where somebody asked.
+    """
 
     offset: int
     end: int
@@ -97,8 +99,9 @@ def _file(file: BinaryIO, size: int, with_buffers: bool) -> Layout:
 
 
 def _walk(file: BinaryIO, end: int, with_buffers: bool, layout: Layout) -> dict[int, BatchLocation]:
-    """Return the record batches of a file by their offsets, up to the first byte that is not part of a message, and note in `layout`
-    where its schema ends."""
+    """Return the record batches of a file by their offsets, up to the first byte that is not part of a message, and
+    note in `layout` where its schema ends.
+    """
     batches: dict[int, BatchLocation] = {}
     offset = FIRST_MESSAGE
     while offset < end:

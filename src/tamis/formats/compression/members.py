@@ -157,7 +157,8 @@ class Members:
             if decoder.needs_input:
                 if offset == len(piece):
                     piece, offset = self._source.piece(), 0
-                # liblzma checks a block in the same call as its last byte if it has the bytes: near the fault, starve it.
+                # liblzma checks a block in the same call as its last byte if it has the bytes: near the fault, starve
+                # it.
                 n_data = _REPLAY_BYTES if n_remaining > _SINGLE_STEP_BYTES else 1
                 data = piece[offset : offset + n_data]
                 offset += len(data)

@@ -1,7 +1,7 @@
 """Re-entry into a damaged file: find the next member, frame or stream that decodes to an expected beginning.
 
-Covers: gzip members, zstd frames, bzip2 and xz streams, found by their magic bytes and tried. Does not cover: what is lost in
-between (the caller knows), and blocks inside of a bzip2 stream, which begin at any bit.
+Covers: gzip members, zstd frames, bzip2 and xz streams, found by their magic bytes and tried. Does not cover: what is
+lost in between (the caller knows), and blocks inside of a bzip2 stream, which begin at any bit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class Effort:
 def next_member(raw: BinaryIO, codec: str, offset: int, accept: Callable[[bytes], bool], effort: Effort) -> int | None:
     """Return the first byte from `offset` on at which a member begins whose first decoded bytes `accept` takes.
 
-    None if there is none, or where the effort is spent. `raw` must be able to seek; its position afterwards is undefined.
+    None if there is none, or where the effort is spent. `raw` must be able to seek; its position afterwards is
+    undefined.
     """
     compression, n_seen = find_codec(codec), offset
     magic = re.compile(compression.member_pattern, re.DOTALL)

@@ -1,4 +1,6 @@
-"""Compressed files in pieces, and the faults of decoding: where and why it stopped, and how much of the file that loses."""
+"""Compressed files in pieces, and the faults of decoding: where and why it stopped, and how much of the file that
+loses.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ PIECE_BYTES = 256 * 1024
 
 
 class Undecodable(FormatError):
-    """Decoding stopped at compressed byte `offset`; `salvaged` are the last bytes that could be decoded; the rest as in StreamFault."""
+    """Decoding stopped at compressed byte `offset`; `salvaged` are the last bytes that could be decoded.
+
+    The rest as in StreamFault.
+    """
 
     def __init__(self, reason: str, offset: int = 0, salvaged: bytes = b"", kind: str = DAMAGED) -> None:
         super().__init__(reason)
@@ -22,9 +27,9 @@ class Undecodable(FormatError):
 class StreamFault(FormatError):
     """A stream cannot be decoded further. All decodable bytes before `decoded_offset` were delivered.
 
-    `kind`: DAMAGED; CUT, when the file ends too early and an unknown rest is missing; UNSUPPORTED, when nothing is wrong with it; BEHIND, when other
-    bytes follow a whole member of gzip, bzip2 or xz.
-    `suspect_offset`: where the part begins whose checksum is wrong (what was delivered of it may be wrong too); -1: only what follows.
+    `kind`: DAMAGED; CUT, when the file ends too early and an unknown rest is missing; UNSUPPORTED, when nothing is
+    wrong with it; BEHIND, when other bytes follow a whole member of gzip, bzip2 or xz. `suspect_offset`: where the part
+    begins whose checksum is wrong (what was delivered of it may be wrong too); -1: only what follows.
     """
 
     def __init__(
@@ -39,8 +44,12 @@ class StreamFault(FormatError):
 
     def __reduce__(self) -> tuple[type[StreamFault], tuple[int, int, str, str, int]]:
         return type(self), (
-            self.decoded_offset, self.compressed_offset, self.reason, self.kind, self.suspect_offset,
-        )  # fmt: skip
+            self.decoded_offset,
+            self.compressed_offset,
+            self.reason,
+            self.kind,
+            self.suspect_offset,
+        )
 
     def lost_bytes(self, file_bytes: int) -> int:
         """Return how many bytes of a file of this size count as not read.
@@ -54,12 +63,16 @@ class StreamFault(FormatError):
         """Describe the fault and what is lost, for a file of this size."""
         if self.kind == CUT:
             return (
-                f"the file ends in the middle of its compressed stream, at byte {self.compressed_offset}: {self.reason}; how "
+                f"the file ends in the middle of its compressed stream, at byte {self.compressed_offset}: "
+                f"{self.reason}; how "
                 f"much is missing cannot be told, so all its {file_bytes} bytes count as not read"
             )
         lost = f"{self.lost_bytes(file_bytes)} of its {file_bytes} compressed bytes"
         if self.kind == UNSUPPORTED:
-            return f"the compressed stream is not damaged, but it cannot be decoded here: {self.reason}; {lost} are not read"
+            return (
+                f"the compressed stream is not damaged, but it cannot be decoded here: {self.reason}; {lost} are not "
+                "read"
+            )
         problem = f"the compressed stream is damaged at byte {self.compressed_offset}: {self.reason}"
         if self.suspect_offset >= 0:
             return f"{problem}; what was read from byte {self.suspect_offset} on may be wrong, {lost} count as not read"

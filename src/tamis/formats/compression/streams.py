@@ -1,10 +1,12 @@
-"""Read and write files, compressed (codecs.py) or plain. Covers: reading decoded bytes with bounded memory, and writing.
+"""Read and write files, compressed (codecs.py) or plain.
+
+Covers: reading decoded bytes with bounded memory, and writing.
 
 `StreamReader` hands out every byte that can be decoded before it reports a fault, so that the records before a corrupt
 or truncated tail are kept and the rest is quarantined by offset. Faults are found at: the byte (gzip, xz), the block of
 at most 128 KiB (zstd), the byte within a block of at most 900 kB (bzip2; a block whose checksum fails loses its last
-byte, because libbz2 checks before it lets go of it).
-Memory: 256 KiB of input, 256 KiB of output, and the decoder's own window (32 KiB gzip, 4 MB bzip2, at most 128 MiB zstd and xz).
+byte, because libbz2 checks before it lets go of it). Memory: 256 KiB of input, 256 KiB of output, and the decoder's own
+window (32 KiB gzip, 4 MB bzip2, at most 128 MiB zstd and xz).
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Zstandard. Covers: the library, small texts as frames of their own, and reading the frames of a file block by block.
 
-The library is part of Python from 3.14 on, a package with the same names before. Its decoder does not report at which byte of its input
-it found a fault. A frame is a header, blocks that declare their own length and decode to at most 128 KiB each, and perhaps a checksum
-(RFC 8878), so `ZstdFrames` cuts it at block borders and feeds the decoder one block at a time: output is bounded (a 256 KiB piece of a
-bomb would become gigabytes), every fault has an offset, and all blocks before a fault are delivered.
+The library is part of Python from 3.14 on, a package with the same names before. Its decoder does not report at which
+byte of its input it found a fault. A frame is a header, blocks that declare their own length and decode to at most 128
+KiB each, and perhaps a checksum (RFC 8878), so `ZstdFrames` cuts it at block borders and feeds the decoder one block at
+a time: output is bounded (a 256 KiB piece of a bomb would become gigabytes), every fault has an offset, and all blocks
+before a fault are delivered.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ _N_SIZE_BYTES = (0, 2, 4, 8)
 
 
 class Packer:
-    """Makes frames that tell their decoded size. One for many: a library's context for each would take half as long again."""
+    """Makes frames that tell their decoded size.
+
+    One for many: a library's context for each would take half as long again.
+    """
 
     def __init__(self, level: int) -> None:
         self._compressor = ZstdCompressor(level=level)

@@ -1,7 +1,8 @@
 """Which files an input means: folders, globs, files, lists of these; in a stable order, in little memory.
 
-Nothing that lies there is left out without a word: files that are not read are counted with their reason (`FileList.skipped`),
-and what cannot be read is named in the error that ends the run. See also: searching.py (how folders are searched).
+Nothing that lies there is left out without a word: files that are not read are counted with their reason
+(`FileList.skipped`), and what cannot be read is named in the error that ends the run. See also: searching.py (how
+folders are searched).
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ _MAX_NAMED = 5
 
 @dataclass
 class FileList:
-    """Paths with size and time, about 200 bytes per file (a supervisor may hold 100,000), and the files that were skipped."""
+    """Paths with size and time, about 200 bytes per file (a supervisor may hold 100,000), and the files that were
+    skipped.
+    """
 
     paths: list[str] = field(default_factory=list)
     sizes: array[int] = field(default_factory=lambda: array("q"))
@@ -54,11 +57,14 @@ def list_files(
     leave_out: Sequence[str] = (),
     scratch: str | None = None,
 ) -> FileList:
-    """Regular files whose names end in one of the suffixes (in any case). Folders are searched recursively, links followed.
+    """Regular files whose names end in one of the suffixes (in any case).
 
-    In folders, names that begin with . or _ and outputs of Tamis are skipped. `leave_out`: folders that this run writes to,
-    which are never input. Raises UsageError when something cannot be read, or when there is nothing to read; RunConflict when
-    what is to be read lies in one of those folders. `scratch`: where temporary files of the run will lie; UsageError where that is read.
+    Folders are searched recursively, links followed.
+
+    In folders, names that begin with . or _ and outputs of Tamis are skipped. `leave_out`: folders that this run writes
+    to, which are never input. Raises UsageError when something cannot be read, or when there is nothing to read;
+    RunConflict when what is to be read lies in one of those folders. `scratch`: where temporary files of the run will
+    lie; UsageError where that is read.
     """
     files, seen = FileList(), set[str]()
     entries = [path_of(os.fspath(p)) for p in ([paths] if isinstance(paths, (str, os.PathLike)) else paths)]
@@ -86,12 +92,14 @@ def list_files(
         named = "; ".join(f"{path}: {reason}" for path, reason in sorted(unreadable)[:_MAX_NAMED])
         more = f"; and {len(unreadable) - _MAX_NAMED:,} more" if len(unreadable) > _MAX_NAMED else ""
         raise UsageError(
-            f"part of the input cannot be read: {named}{more}. Make it readable, move it away, or name the rest as input"
+            f"part of the input cannot be read: {named}{more}. Make it readable, move it away, or name the rest as "
+            "input"
         )
     if not files:
         skipped_text = "".join(f"\n{line}" for line in skipped_lines(files.skipped.to_list()))
         raise UsageError(
-            f"no input files: {', '.join(entries)} holds nothing that ends in {', '.join(sorted(set(suffixes)))}{skipped_text}"
+            f"no input files: {', '.join(entries)} holds nothing that ends in "
+            f"{', '.join(sorted(set(suffixes)))}{skipped_text}"
         )
     return files
 

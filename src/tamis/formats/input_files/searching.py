@@ -1,8 +1,8 @@
 """Searching folders for input files: every folder once, whatever links lead to it, and nothing lost without a word.
 
-What is found and not read is counted (skipped.py). What cannot be read (a folder or file without permission, a link to nothing
-that would have been read) is gathered in `unreadable`, which ends the run. A folder with a `_tamis` in it is the output of a
-run and is skipped unless it is named itself.
+What is found and not read is counted (skipped.py). What cannot be read (a folder or file without permission, a link to
+nothing that would have been read) is gathered in `unreadable`, which ends the run. A folder with a `_tamis` in it is
+the output of a run and is skipped unless it is named itself.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class Search:
         """Return True if files directly in `folder` are output of this run (or would be)."""
         return os.path.abspath(folder) in self._left_out or _identity(folder) in self._left_out_ids
 
-    # -- folders --------------------------------------------------------------------------------------------------------
+    # -- folders
+    # --------------------------------------------------------------------------------------------------------
     def _folders(self, root: str, hidden: tuple[str, ...]) -> Iterator[tuple[str, list[os.DirEntry[str]]]]:
         """`root` and every folder below with its files, each folder once: those that lie there first, then linked ones."""
         links = [root]
@@ -123,7 +124,8 @@ class Search:
         self._skipped.add(skipped.OWN_OUTPUT, folder)
         return True
 
-    # -- files ----------------------------------------------------------------------------------------------------------
+    # -- files
+    # ----------------------------------------------------------------------------------------------------------
     def _take(self, path: str, is_link: bool) -> None:
         """Classify a listed file as one to read, skipped or unreadable."""
         if ends_in(path, self._suffixes):
@@ -161,9 +163,13 @@ class Search:
             return info
         return None
 
-    # -- patterns -------------------------------------------------------------------------------------------------------
+    # -- patterns
+    # -------------------------------------------------------------------------------------------------------
     def _matches(self, base: str, parts: list[str]) -> Iterator[str]:
-        """Paths below `base` that the parts of a pattern match. As glob does it, but what cannot be read is not skipped."""
+        """Paths below `base` that the parts of a pattern match.
+
+        As glob does it, but what cannot be read is not skipped.
+        """
         if not parts:
             yield base
             return

@@ -1,4 +1,5 @@
-"""Which files of a folder are input, by the ends of their names, and which are skipped: by reason, how many, and a few of them by name.
+"""Which files of a folder are input, by the ends of their names, and which are skipped: by reason, how many, and a few
+of them by name.
 
 Case does not matter: `A.JSONL.GZ` is read like `a.jsonl.gz`.
 """

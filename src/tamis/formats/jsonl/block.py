@@ -1,8 +1,9 @@
 """Blocks of JSONL records: scanned once, decoded field by field on demand.
 
-`JsonlBlock` is an Origin (tasks.py): it owns the raw bytes and knows where each record and each wanted value lies. Reading a
-column decodes only that field. Arrow types follow the values of the block, by the rules of tasks/columns/inference.py: text, bool, int64,
-uint64, float64, nested, or JSON values (tasks/columns/json_type.py) when they do not agree. `exact` never bends a value to a type.
+`JsonlBlock` is an Origin (tasks.py): it owns the raw bytes and knows where each record and each wanted value lies.
+Reading a column decodes only that field. Arrow types follow the values of the block, by the rules of
+tasks/columns/inference.py: text, bool, int64, uint64, float64, nested, or JSON values (tasks/columns/json_type.py) when
+they do not agree. `exact` never bends a value to a type.
 """
 
 from __future__ import annotations
@@ -89,7 +90,10 @@ class JsonlBlock:
 
     @classmethod
     def from_index(cls, stored: FileSpans, start: Array, end: Array, identity: tuple[Array, Array]) -> JsonlBlock:
-        """Records whose places and hashes an earlier pass told, each followed by a line feed. Read when somebody looks inside."""
+        """Records whose places and hashes an earlier pass told, each followed by a line feed.
+
+        Read when somebody looks inside.
+        """
         block = cls(np.empty(0, np.uint8), json_scan.scan_records(np.empty(0, np.uint8), [], 1 << 62))
         block._buf = block._parsed = None
         block.stored, block.start, block.end, block._identity = stored, start, end, identity
@@ -110,7 +114,9 @@ class JsonlBlock:
         return self._buf
 
     def _verify(self, data: Array, starts: Array, rows: Array) -> None:
-        """Raise InputChanged unless `data` holds, at `starts`, the records of these rows as an earlier pass hashed them."""
+        """Raise InputChanged unless `data` holds, at `starts`, the records of these rows as an earlier pass hashed
+        them.
+        """
         assert self._identity is not None
         assert self.stored is not None
         hi, lo = hash128.hash_spans(data, starts, self.end[rows] - self.start[rows])
@@ -120,9 +126,12 @@ class JsonlBlock:
             raise InputChanged(f"{path} changed: it does not hold the records that an earlier pass read")
 
     def windows(self, rows: Array) -> Iterator[memoryview]:
-        """Yield the bytes of these records (ascending) with their line feeds, a window at a time; a view is overwritten by the next.
+        """Yield the bytes of these records (ascending) with their line feeds, a window at a time.
 
-        Records are verified as soon as all of their bytes were read; of one that is longer than a window these are held until then.
+        A view is overwritten by the next.
+
+        Records are verified as soon as all of their bytes were read; of one that is longer than a window these are held
+        until then.
         """
         assert self.stored is not None
         sizes = self.end[rows] - self.start[rows] + 1
@@ -269,7 +278,10 @@ class JsonlBlock:
         return types, np.ascontiguousarray(start), np.ascontiguousarray(length)
 
     def identity(self) -> tuple[Array, Array]:
-        """128-bit content hash of every record's bytes. Remembered: records that are written as they are need no other."""
+        """128-bit content hash of every record's bytes.
+
+        Remembered: records that are written as they are need no other.
+        """
         if self._identity is None:
             self._identity = hash128.hash_spans(self.buf, self.start, self.end - self.start)
         return self._identity
@@ -294,7 +306,10 @@ class JsonlBlock:
         return self.buf[self.start[row] : self.end[row]].tobytes()
 
     def literals(self, names: Sequence[str]) -> tuple[Array, Array, Array]:
-        """(types, start, length) of the values as they stand in the record, quotes included; length -1 where missing."""
+        """(types, start, length) of the values as they stand in the record, quotes included.
+
+        Length -1 where missing.
+        """
         types, start, length = (np.array(x) for x in self.spans(names))
         quoted = (types == _STRING) | (types == _ESCAPED)
         start[quoted] -= 1

@@ -1,7 +1,8 @@
 """Documents back to JSONL, touching only what changed.
 
-A row that came from a JSONL record is written as that record's bytes, with changed values replaced in place and new fields
-spliced in before the closing brace. Rows that lost fields, rows from tables and new rows are built from literals.
+A row that came from a JSONL record is written as that record's bytes, with changed values replaced in place and new
+fields spliced in before the closing brace. Rows that lost fields, rows from tables and new rows are built from
+literals.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ def written_lines(batch: DocumentBatch) -> WrittenLines:
 def _runs(origin: JsonlBlock, rows: Array) -> list[tuple[int, int]] | None:
     """FileSpans of the block that hold these records with their line feeds, and nothing else.
 
-    None when a record is not followed by a line feed, or the stretches are so short that copying them together costs less.
+    None when a record is not followed by a line feed, or the stretches are so short that copying them together costs
+    less.
     """
     start, end = origin.start[rows], origin.end[rows]
     if not len(rows) or int(end.max()) >= len(origin.buf) or not bool((origin.buf[end] == 10).all()):
@@ -172,9 +174,16 @@ def _spliced(origin: JsonlBlock, rows: Array, columns: Mapping[str, pa.Array], t
     # assemble() wants one contiguous run of edit bytes in edit order
     edit_data, edit_off = json_text.gather(_joined(extra), lit[by], lit_len[by])
     data, offsets = splice.assemble(
-        origin.buf, origin.start, origin.end, rows, ptr,
-        np.ascontiguousarray(start_at[by]), np.ascontiguousarray(stop_at[by]), edit_off, edit_data,
-    )  # fmt: skip
+        origin.buf,
+        origin.start,
+        origin.end,
+        rows,
+        ptr,
+        np.ascontiguousarray(start_at[by]),
+        np.ascontiguousarray(stop_at[by]),
+        edit_off,
+        edit_data,
+    )
     return Encoded(data, offsets, _hashes(data, offsets, _known(origin, rows), np.flatnonzero(np.diff(ptr))))
 
 
@@ -192,7 +201,10 @@ def _hashes(
 
 
 def _rebuilt(batch: DocumentBatch, origin: JsonlBlock, rows: Array, columns: Mapping[str, pa.Array]) -> Encoded:
-    """Rows that lose fields: those that stay keep their order, and their raw values unless they changed; new ones follow."""
+    """Rows that lose fields: those that stay keep their order, and their raw values unless they changed.
+
+    New ones follow.
+    """
     names = batch.get_columns()
     raw = [n for n in names if n not in columns]
     _, start, length = origin.literals(names)
@@ -245,7 +257,8 @@ def _interleave(batch: DocumentBatch, new: Array) -> Encoded:
     """Encode rows with a record and rows without one separately, then restore their order."""
     old_at, new_at = np.flatnonzero(~new), np.flatnonzero(new)
     old = encode_jsonl(batch.take(old_at))
-    # Only what a stage gave, in its order and without nulls: which fields a block has depends on its other records, and the output must not.
+    # Only what a stage gave, in its order and without nulls: which fields a block has depends on its other records, and
+    # the output must not.
     assert batch.lineage is not None
     is_present = set(batch.get_columns())
     values = {n: batch.exact_column(n) for n in batch.lineage.columns if n in is_present}
@@ -271,10 +284,12 @@ def _with_prefix(data: Array, offsets: Array, rows: Array, prefix: bytes, comma:
 
 
 def _unchanged(new: pa.Array, origin: JsonlBlock, name: str, rows: Array) -> Array:
-    """True where a row still has the value of the record it came from. "1" for 1 and 1 for true are changes, 1.0 for 1 is none.
+    """True where a row still has the value of the record it came from.
 
-    Texts are compared only where their lengths agree: a stage that cuts a large document into many pieces makes many rows of
-    one record, and taking its whole text once for each of them would need their number times its size.
+    "1" for 1 and 1 for true are changes, 1.0 for 1 is none.
+
+    Texts are compared only where their lengths agree: a stage that cuts a large document into many pieces makes many
+    rows of one record, and taking its whole text once for each of them would need their number times its size.
     """
     if pa.types.is_nested(new.type):
         return _same_nested(new, take_or_null(origin.column(name), rows))

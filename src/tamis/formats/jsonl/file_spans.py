@@ -1,7 +1,7 @@
 """FileSpans of files, one behind the other, as if they were one buffer, of which only what is asked for is read.
 
-For records whose places are known: those that nobody looks into are copied from file to file through a small window, which
-stays in the cache of the processor. Reading a whole block and writing it takes twice as long.
+For records whose places are known: those that nobody looks into are copied from file to file through a small window,
+which stays in the cache of the processor. Reading a whole block and writing it takes twice as long.
 """
 
 from __future__ import annotations
@@ -122,7 +122,9 @@ def _gap_of(part: FileSpan) -> int:
 
 
 def _near(runs: Sequence[Run], gap: int) -> Iterator[list[Run]]:
-    """Runs that are read together: no more than `gap` bytes lie between two of them, and all take no more than a large read."""
+    """Runs that are read together: no more than `gap` bytes lie between two of them, and all take no more than a large
+    read.
+    """
     some: list[Run] = []
     for run in runs:
         if some and (run[0] - some[-1][1] > gap or run[1] - some[0][0] > _FAR_WINDOW):

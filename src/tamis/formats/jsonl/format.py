@@ -1,4 +1,6 @@
-"""JSONL as a format of lines (formats/base.py): its records are JsonlBlock (block.py), its lines are written by encode.py."""
+"""JSONL as a format of lines (formats/base.py): its records are JsonlBlock (block.py), its lines are written by
+encode.py.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Reading the records of one byte range of a JSONL file.
 
-A record belongs to the range that holds its first byte, so any set of ranges that covers a file yields every record exactly
-once, wherever the cuts fall. The end of a record that crosses the end of its range by more than 1 MiB is searched before it is
-read, in steps: one that is longer than `max_record_bytes` is never held, and its place is reported.
+A record belongs to the range that holds its first byte, so any set of ranges that covers a file yields every record
+exactly once, wherever the cuts fall. The end of a record that crosses the end of its range by more than 1 MiB is
+searched before it is read, in steps: one that is longer than `max_record_bytes` is never held, and its place is
+reported.
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ def read_range(
             first, end = 3, min(max(end, 4), size)  # the mark is the beginning of the first line
             if first >= end:
                 return RangeBytes(np.empty(0, np.uint8), end)
-    # Room for the end of the record that crosses the end of the range: without it, one short tail would copy the whole range.
+    # Room for the end of the record that crosses the end of the range: without it, one short tail would copy the whole
+    # range.
     room = spare.take("block", min(end - first + _STEP, size - first))
     file.seek(first)
     n = _read_into(file, room[: end - first])
@@ -153,8 +155,8 @@ def _end_of_line_at(file: BinaryIO, stop: int) -> int:
 
 
 def end_of_line(last: bytes) -> int:
-    """Bytes at the end of a record that are no part of it, as its parser has it: a line feed, a carriage return before it. `last`: the
-    last two bytes of the record with its line feed (the last one of a file may have none).
+    """Bytes at the end of a record that are no part of it, as its parser has it: a line feed, a carriage return before
+    it. `last`: the last two bytes of the record with its line feed (the last one of a file may have none).
 
     >>> [end_of_line(last) for last in (b"}\\n", b"\\r\\n", b"}\\r", b"\\r\\r", b"}}")]
     [1, 2, 1, 1, 0]

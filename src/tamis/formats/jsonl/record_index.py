@@ -1,9 +1,10 @@
 """Records of plain JSONL files that an earlier pass found: where each lies, how long it is, and its hash.
 
-The pass writes three columns beside what else it tells of documents, by their `file` and `offset` (Arrow files, one record batch
-per unit); those of documents that it dropped lie in a file of their own (`DroppedWriter`). A later pass over the same files takes
-the records of a range from there, without reading the file. It trusts them only where they cover the range without a gap,
-line feeds included: then there is neither a blank line nor a record that the first pass set aside.
+The pass writes three columns beside what else it tells of documents, by their `file` and `offset` (Arrow files, one
+record batch per unit); those of documents that it dropped lie in a file of their own (`DroppedWriter`). A later pass
+over the same files takes the records of a range from there, without reading the file. It trusts them only where they
+cover the range without a gap, line feeds included: then there is neither a blank line nor a record that the first pass
+set aside.
 """
 
 from __future__ import annotations
@@ -95,7 +96,8 @@ def write_index(folder: str, runs: Sequence[IndexedBatch], name: str = KEPT) -> 
 
 
 class DroppedWriter:
-    """Records of the documents that a pass dropped, 36 bytes each, and where they lie: what `RecordIndex` reads beside those that stayed.
+    """Records of the documents that a pass dropped, 36 bytes each, and where they lie: what `RecordIndex` reads beside
+    those that stayed.
 
     `add` in the order of the input; `close` writes the index.
     """
@@ -137,8 +139,9 @@ class RecordSpans:
 
 
 class RecordIndex:
-    """What `write_index` index of: the records of documents that stayed and, where somebody wrote them, of those that were dropped. Nothing
-    where the folder cannot be seen: on another node, perhaps."""
+    """What `write_index` index of: the records of documents that stayed and, where somebody wrote them, of those that
+    were dropped. Nothing where the folder cannot be seen: on another node, perhaps.
+    """
 
     def __init__(self, folder: str) -> None:
         names = [n for n in (KEPT, DROPPED) if os.path.exists(os.path.join(folder, f"{n}-runs.npy"))]

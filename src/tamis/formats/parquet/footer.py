@@ -1,10 +1,11 @@
-"""The footer of a Parquet file as Arrow should see it: columns that were dictionaries in Arrow are declared by their values.
+"""The footer of a Parquet file as Arrow should see it: columns that were dictionaries in Arrow are declared by their
+values.
 
-Arrow keeps its own schema in the footer (key `ARROW:schema`). A column declared there as a dictionary is read with all of its
-dictionary in every batch: 32 rows of a column with a dictionary of 200 MB took 1 GB and 0.3 s. Declared by its values, the same
-rows are decoded from the same pages one by one. No option of Arrow overrules that schema, so the footer is changed in memory:
-the entry's value is replaced (Thrift's compact protocol writes a text as its length, a varint, and its bytes); nothing else in a
-footer depends on its length.
+Arrow keeps its own schema in the footer (key `ARROW:schema`). A column declared there as a dictionary is read with all
+of its dictionary in every batch: 32 rows of a column with a dictionary of 200 MB took 1 GB and 0.3 s. Declared by its
+values, the same rows are decoded from the same pages one by one. No option of Arrow overrules that schema, so the
+footer is changed in memory: the entry's value is replaced (Thrift's compact protocol writes a text as its length, a
+varint, and its bytes); nothing else in a footer depends on its length.
 """
 
 from __future__ import annotations

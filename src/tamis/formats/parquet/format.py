@@ -85,8 +85,8 @@ def iter_rows(
     """(absolute first row, table) for exactly the rows [first_row, end_row), each table about `batch_bytes` at most.
 
     Only `columns` are read, in that order; a name that the file lacks is left out. Strings and binaries come out as
-    large_string and large_binary, dictionaries as their values. A single row may exceed `batch_bytes`, and so may a read whose
-    rows turn out larger than those before: `max_rows` bounds it.
+    large_string and large_binary, dictionaries as their values. A single row may exceed `batch_bytes`, and so may a
+    read whose rows turn out larger than those before: `max_rows` bounds it.
     """
     with _open(path) as file:
         schema, metadata = file.schema_arrow, file.metadata
@@ -193,7 +193,10 @@ def _open(path: str | os.PathLike[str], metadata: pq.FileMetaData | None = None)
 
 
 class TableWriter(BufferedWriter):
-    """A Parquet file being written in row groups of about `group_bytes` (decoded). Memory: one row group decoded, and its encoded pages."""
+    """A Parquet file being written in row groups of about `group_bytes` (decoded).
+
+    Memory: one row group decoded, and its encoded pages.
+    """
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """Check the sizes that the pages of a Parquet file claim, for a reader that failed to allocate them.
 
-A page says in its header (Thrift, compact protocol) how many bytes and values it holds. Checksums cover what follows the
-header, so a damaged one asks for up to 2 GB: that is no want of memory, and no budget would help. The footer says the
-same of whole columns; a page that claims more than its column has is damaged. Reads headers only.
+A page says in its header (Thrift, compact protocol) how many bytes and values it holds. Checksums cover what follows
+the header, so a damaged one asks for up to 2 GB: that is no want of memory, and no budget would help. The footer says
+the same of whole columns; a page that claims more than its column has is damaged. Reads headers only.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def _check_column(file: BinaryIO, column: pq.ColumnChunkMetaData) -> None:
             raise ValueError(f"the page at byte {offset} claims {size} bytes of {column.total_uncompressed_size}")
         if not 0 <= stored <= end - offset - head.offset:
             raise ValueError(
-                f"the page at byte {offset} claims {stored} bytes in the file, and {end - offset - head.offset} are left"
+                f"the page at byte {offset} claims {stored} bytes in the file, and {end - offset - head.offset} are "
+                "left"
             )
         if not 0 <= n_values <= column.num_values:
             raise ValueError(f"the page at byte {offset} claims {n_values} values of {column.num_values}")

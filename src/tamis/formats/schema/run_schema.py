@@ -1,21 +1,22 @@
 """One schema for all files of a run, whatever the cut into partitions.
 
-Partitions see different values, so their types differ; the output has one type per column, the least that holds all. Columns read from
-JSON carry facts (tasks/columns/inference.py), because their Arrow types forget too much to be joined; all other columns (Parquet input,
-types that a stage chose) are joined along this lattice:
+Partitions see different values, so their types differ; the output has one type per column, the least that holds all.
+Columns read from JSON carry facts (tasks/columns/inference.py), because their Arrow types forget too much to be joined;
+all other columns (Parquet input, types that a stage chose) are joined along this lattice:
 
     null < every type                  bool < string                    uint64 < string
     int8 < int16 < int32 < int64 < float64 < string                     float16 < float32 < float64
     uint8 < uint16 < uint32 < int64    uint32 < uint64                  dates, times, decimals, binary, maps < string
     list<A> + list<B> = list<A + B>    struct: field by field, a missing field is null        other nested pairs < string
 
-The join is commutative, associative and idempotent, so neither the order nor the cut of partitions matters. For that, uint64 joins with
-int64 and with float64 to string: were uint64 + float64 = float64, a negative integer, a large one and a float would end as float64 or as
-string depending on their order (and large integers would change).
+The join is commutative, associative and idempotent, so neither the order nor the cut of partitions matters. For that,
+uint64 joins with int64 and with float64 to string: were uint64 + float64 = float64, a negative integer, a large one and
+a float would end as float64 or as string depending on their order (and large integers would change).
 
-Parquet in, Parquet out (`output_schema`): the files written look like the first input file where that says the same: string stays string, a
-dictionary a dictionary, an extension type (a UUID) its own; list views become lists. Columns that stages added come last. Metadata (the
-features of Hugging Face) is kept; that of pandas is not, because it describes an index.
+Parquet in, Parquet out (`output_schema`): the files written look like the first input file where that says the same:
+string stays string, a dictionary a dictionary, an extension type (a UUID) its own; list views become lists. Columns
+that stages added come last. Metadata (the features of Hugging Face) is kept; that of pandas is not, because it
+describes an index.
 
 See also: tasks/columns/casting.py (tables to a schema), type_names.py (schemas as text and JSON).
 """

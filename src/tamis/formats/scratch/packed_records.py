@@ -1,4 +1,5 @@
-"""Records as columns of an Arrow table and back: how documents travel between two segments with everything that lineage needs.
+"""Records as columns of an Arrow table and back: how documents travel between two segments with everything that lineage
+needs.
 
 Lines travel with their raw bytes, so that the last segment can still write untouched fields byte for byte.
 """
@@ -18,7 +19,10 @@ _FIELD = "o."
 
 
 def pack(batch: DocumentBatch, lineage: Lineage) -> tuple[str, dict[str, pa.Array]]:
-    """Pack the records that the documents of a batch come from; return the kind that `unpack` needs, and the columns."""
+    """Pack the records that the documents of a batch come from.
+
+    Return the kind that `unpack` needs, and the columns.
+    """
     if isinstance(lineage.origin, JsonlBlock):
         return "jsonl", _raw_columns(lineage.origin, lineage.rows)
     columns = {"_row": pa.array(lineage.rows)}

@@ -1,17 +1,20 @@
-"""Score files: for each kept document its location, its size and the code of every score that a limit was compared with.
+"""Score files: for each kept document its location, its size and the code of every score that a limit was compared
+with.
 
-A line of JSON, then four blocks compressed by zstd: number of the input file (4 bytes a document), step from the offset before (8),
-bytes of the record (8), and the codes (2 a rule), all of one rule together. So a document takes at most 20 bytes and two for every
-rule before compression, and a file some hundred more. (Arrow and Parquet files take 30 kB and milliseconds for as many columns.)
-Other processes may write to a run directory: files are checked when they are read, never trusted.
+A line of JSON, then four blocks compressed by zstd: number of the input file (4 bytes a document), step from the offset
+before (8), bytes of the record (8), and the codes (2 a rule), all of one rule together. So a document takes at most 20
+bytes and two for every rule before compression, and a file some hundred more. (Arrow and Parquet files take 30 kB and
+milliseconds for as many columns.) Other processes may write to a run directory: files are checked when they are read,
+never trusted.
 
-A score is stored as the code of a small interval that holds it: zero by itself, else its sign, its power of two (from 2**-24 up to
-2**40) and the first nine bits of the fraction. So an interval is 0.2 % wide at most, a whole number up to 1,024 has one to itself, and
-codes are in the order of the scores. A limit that falls inside an interval leaves the documents in it undecided, and only those.
+A score is stored as the code of a small interval that holds it: zero by itself, else its sign, its power of two (from
+2**-24 up to 2**40) and the first nine bits of the fraction. So an interval is 0.2 % wide at most, a whole number up to
+1,024 has one to itself, and codes are in the order of the scores. A limit that falls inside an interval leaves the
+documents in it undecided, and only those.
 
-code 0         exactly 0                                    codes 2-32763   2**-24 up to just below 2**40, 512 per power of two
-code 1         above 0, below 2**-24                        code 32764      larger values
-code -k        mirrors code k                               code 32767      no number (NaN); -32768: not measured
+code 0         exactly 0                                    codes 2-32763   2**-24 up to just below 2**40, 512 per power
+of two code 1         above 0, below 2**-24                        code 32764      larger values code -k        mirrors
+code k                               code 32767      no number (NaN); -32768: not measured
 """
 
 from __future__ import annotations
@@ -73,9 +76,12 @@ def encode_scores(table: ScoreTable) -> bytes:
     columns = zip((table.file, steps, table.n_bytes, codes), _KINDS, strict=True)
     blocks = [codec.compress(np.ascontiguousarray(c, kind).data, asbytes=True) for c, kind in columns]
     about = {
-        "format": _FORMAT, "n": len(table), "last": table.is_last, "blocks": [len(b) for b in blocks],
+        "format": _FORMAT,
+        "n": len(table),
+        "last": table.is_last,
+        "blocks": [len(b) for b in blocks],
         "scores": [[k.stage, k.score, k.is_whole] for k in keys],
-    }  # fmt: skip
+    }
     return b"".join([json.dumps(about).encode(), b"\n", *blocks])
 
 

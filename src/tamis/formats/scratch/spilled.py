@@ -1,8 +1,9 @@
 """Bytes that are added to numbered buckets in any order and read back bucket by bucket, too many to hold.
 
-A bucket is a local file. Where scratch lies in an object store (stores/scratch_files.py), no more than a window of them stays on this
-disk: then all buckets go together into one object, and a small local index says which of its ranges is whose. So there are few
-objects however many buckets there are, and what a killed process left half done is not in the index.
+A bucket is a local file. Where scratch lies in an object store (stores/scratch_files.py), no more than a window of them
+stays on this disk: then all buckets go together into one object, and a small local index says which of its ranges is
+whose. So there are few objects however many buckets there are, and what a killed process left half done is not in the
+index.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Arrays that lie in files, read by range: never mapped, since mapped pages count as memory, and a mapping as all it might become.
+"""Arrays that lie in files, read by range: never mapped, since mapped pages count as memory, and a mapping as all it
+might become.
 
-Files may lie in a bucket, as scratch does with `--scratch s3://...` (stores/scratch_files.py). `StoredArray` is a range of a file that holds numbers (or rows of a structured type); `open_npy` finds it in an .npy file, and
+Files may lie in a bucket, as scratch does with `--scratch s3://...` (stores/scratch_files.py). `StoredArray` is a range
+of a file that holds numbers (or rows of a structured type); `open_npy` finds it in an .npy file, and
 formats/arrow/column_places.py in an Arrow file. `NpyWriter` writes an .npy file in pieces, its length at the end.
 """
 
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _HEADER_BYTES = 128
-# As numpy and NpyWriter write it. Read as Python's literal, which numpy does, it takes longer than what is then read of the file.
+# As numpy and NpyWriter write it. Read as Python's literal, which numpy does, it takes longer than what is then read of
+# the file.
 _PLAIN_HEAD = re.compile(
     rb"\x93NUMPY\x01\x00(..)\{'descr': '(\|b1|\|[iu]1|<[iuf][248])', 'fortran_order': False, 'shape': \(([0-9]+),\), \} *\n",
     re.DOTALL,

@@ -1,14 +1,15 @@
 """Records of WARC files, one at a time, in bounded memory, also of damaged files.
 
-Covers: WARC 1.0 and 1.1, plain or compressed, record by record or as a whole. Every byte of a file belongs to a
-record or to a `WarcFault` with its offset and length, and reading continues behind a fault. Does not cover: ARC, and what is in a block
-(http.py). A reader of our own, because the libraries for this hold whole records whatever their size, and lose or invent
-records behind damage.
+Covers: WARC 1.0 and 1.1, plain or compressed, record by record or as a whole. Every byte of a file belongs to a record
+or to a `WarcFault` with its offset and length, and reading continues behind a fault. Does not cover: ARC, and what is
+in a block (http.py). A reader of our own, because the libraries for this hold whole records whatever their size, and
+lose or invent records behind damage.
 
-How reading continues. A compressed file is entered again at the next member whose content begins with `WARC/1.`: from the member after
-a record with bad headers or a wrong length, or, where the compressed bytes themselves are damaged, at a member found by its magic bytes. A
-plain file, or a member that holds many records, is entered again at the next `WARC/1.` that is followed by the rest of its line and by
-valid headers. All records behind a fault are marked as resynchronised: a page that contains a WARC file could pass for records.
+How reading continues. A compressed file is entered again at the next member whose content begins with `WARC/1.`: from
+the member after a record with bad headers or a wrong length, or, where the compressed bytes themselves are damaged, at
+a member found by its magic bytes. A plain file, or a member that holds many records, is entered again at the next
+`WARC/1.` that is followed by the rest of its line and by valid headers. All records behind a fault are marked as
+resynchronised: a page that contains a WARC file could pass for records.
 
 Memory: one block of at most `max_block_bytes`, held at most twice, and 64 KiB of headers.
 """
@@ -38,9 +39,12 @@ _REREAD_FACTOR, _REREAD_BYTES = (
 
 @dataclass
 class WarcRecord:
-    """One record. `headers` have names in lower case. `block` is None for one that is too large or of a kind that is not asked for.
+    """One record.
 
-    `offset`: in the file as stored, where the record begins or, if compressed, its member. `resynchronised`: there was a fault before it.
+    `headers` have names in lower case. `block` is None for one that is too large or of a kind that is not asked for.
+
+    `offset`: in the file as stored, where the record begins or, if compressed, its member. `resynchronised`: there was
+    a fault before it.
     """
 
     headers: dict[str, str]
@@ -77,12 +81,18 @@ class WarcFault:
     """The file ends inside of a record: how much of it is missing cannot be told."""
 
     def lost_bytes(self, file_bytes: int) -> int:
-        """Return how much of a file of this size counts as not read; all of it where the rest is missing, as in `StreamFault`."""
+        """Return how much of a file of this size counts as not read.
+
+        All of it where the rest is missing, as in `StreamFault`.
+        """
         return file_bytes if self.is_cut else self.length
 
 
 class _Damage(Exception):
-    """The record at the position of the window is damaged. `is_passed`: the window is at the next record already; `is_cut`: the file ends in it."""
+    """The record at the position of the window is damaged.
+
+    `is_passed`: the window is at the next record already; `is_cut`: the file ends in it.
+    """
 
     def __init__(self, reason: str, is_passed: bool = False, is_cut: bool = False) -> None:
         super().__init__(reason)
@@ -92,7 +102,8 @@ class _Damage(Exception):
 class WarcScanner:
     """Iterates over the records and faults of a file, which is read from its beginning and must be able to seek.
 
-    `max_block_bytes`: larger blocks are passed over without being held. `kinds`: records of other types come without their blocks.
+    `max_block_bytes`: larger blocks are passed over without being held. `kinds`: records of other types come without
+    their blocks.
     """
 
     def __init__(
@@ -136,7 +147,8 @@ class WarcScanner:
             self._has_shared_members |= self._codec is not None and not is_member
             yield record
 
-    # -- one record -----------------------------------------------------------------------------------------------------
+    # -- one record
+    # -----------------------------------------------------------------------------------------------------
     def _record(self, is_member: bool) -> WarcRecord:
         """Read the record at the position of the window and move behind it; _Damage, before moving, if it is none."""
         window = self._window
@@ -165,7 +177,10 @@ class WarcScanner:
         return record
 
     def _headers(self, start: int) -> tuple[int, dict[str, str]]:
-        """Return the length of version line and headers of the record `start` bytes ahead, and the headers; _Damage if they are none."""
+        """Return the length of version line and headers of the record `start` bytes ahead, and the headers.
+
+        _Damage if they are none.
+        """
         window = self._window
         window.fill(start + MAX_HEADER_BYTES)
         max_bytes = window.record_boundary(start + MAX_HEADER_BYTES, start) or start + MAX_HEADER_BYTES
@@ -202,7 +217,8 @@ class WarcScanner:
             return
         if next_bytes and not is_ended:
             raise _Damage(f"Content-Length is wrong: the record is followed by {after!r}, not by its end")
-        # The checksum of a member is compared when it ends: here, as a rule. Damage to its last bytes can make it longer.
+        # The checksum of a member is compared when it ends: here, as a rule. Damage to its last bytes can make it
+        # longer.
         window.fill(n_all + MAX_HEADER_BYTES)
         if window.fault is not None and window.is_fault_of_member(n_all):
             raise _Damage(window.fault.reason, is_cut=window.is_cut)
@@ -240,12 +256,13 @@ class WarcScanner:
             n_remaining -= step
         self._check_end(0)
 
-    # -- behind a fault -------------------------------------------------------------------------------------------------
+    # -- behind a fault
+    # -------------------------------------------------------------------------------------------------
     def _resynchronise(self, was_member: bool) -> bool:
         """Move to the next place where a record begins; False where there is none.
 
-        `was_member`: the damaged record began with its member. Then its other content is not looked at if members follow: lines of a
-        block could pass for a record.
+        `was_member`: the damaged record began with its member. Then its other content is not looked at if members
+        follow: lines of a block could pass for a record.
         """
         window = self._window
         if not self._effort.spend(_FAULT_BYTES):
@@ -275,7 +292,10 @@ class WarcScanner:
             return window.skip(line_position)
 
     def _next_line(self, end: int) -> int | None:
-        """Return how far ahead a version line begins, before `end`, that is followed by valid headers. What precedes it may be damaged."""
+        """Return how far ahead a version line begins, before `end`, that is followed by valid headers.
+
+        What precedes it may be damaged.
+        """
         start = 1
         while (offset := self._window.find(RECORD_BEGIN, start, end)) is not None:
             try:

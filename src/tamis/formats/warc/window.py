@@ -1,6 +1,7 @@
 """The decoded bytes of a file from a position on, with where its members begin: what records are searched in.
 
-Covers: reading ahead as far as is asked, entering the file at another byte, what is known of a fault. Memory: what was asked for, at most twice.
+Covers: reading ahead as far as is asked, entering the file at another byte, what is known of a fault. Memory: what was
+asked for, at most twice.
 """
 
 from __future__ import annotations
@@ -190,5 +191,8 @@ class Window:
         self._buffer += data
         decoded, stored = self._reader.decoded_offset, self._reader.compressed_offset
         if decoded > _FREE_BYTES and decoded > _MAX_GROWTH * stored:
-            reason = f"{stored:,} compressed bytes become {decoded:,}, more than {_MAX_GROWTH} times as many, which no text does"
+            reason = (
+                f"{stored:,} compressed bytes become {decoded:,}, more than {_MAX_GROWTH} times as many, which no "
+                "text does"
+            )
             self.fault = StreamFault(decoded, stored, reason)

@@ -1,10 +1,10 @@
 """Convert Arrow columns from one type to another. Covers: widening, declared schemas, and plain types.
 
-`cast_table` widens along the lattice of `formats/schema/run_schema.py` and never changes a value: a value that does not fit is an
-error. `cast_declared` converts the values that fit a declared schema and reports the rows that do not. `plain_array` replaces
-encoded types at any depth: dictionaries and runs (run_end_encoded) become their values, list views lists, views of text and bytes
-large_string and large_binary, extension types their storage type. Arrow's own `cast` does not do that: it refuses runs, and makes
-invalid arrays of list views (pyarrow 26).
+`cast_table` widens along the lattice of `formats/schema/run_schema.py` and never changes a value: a value that does not
+fit is an error. `cast_declared` converts the values that fit a declared schema and reports the rows that do not.
+`plain_array` replaces encoded types at any depth: dictionaries and runs (run_end_encoded) become their values, list
+views lists, views of text and bytes large_string and large_binary, extension types their storage type. Arrow's own
+`cast` does not do that: it refuses runs, and makes invalid arrays of list views (pyarrow 26).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Columns that hold every value exactly. Covers: Python values -> column -> Python values, texts and kinds of a column.
 
-A column is typed where its type can say all of its values as they are: only texts, only bools, only integers, only floats, lists
-of these that are alike throughout. Otherwise it is one of JSON values (json_type.py). So 1 never becomes 1.0, nor an
-object without a member one with a null in it, whatever stands beside it. `to_computable` is the friendlier form that users compute with.
+A column is typed where its type can say all of its values as they are: only texts, only bools, only integers, only
+floats, lists of these that are alike throughout. Otherwise it is one of JSON values (json_type.py). So 1 never becomes
+1.0, nor an object without a member one with a null in it, whatever stands beside it. `to_computable` is the friendlier
+form that users compute with.
 """
 
 from __future__ import annotations

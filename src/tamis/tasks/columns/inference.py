@@ -1,15 +1,15 @@
 """The types of JSON columns, inferred from their values, whatever the cut of the input into blocks.
 
-An Arrow type forgets what decides about widening: int64 and uint64 fit into uint64 if no value is negative, integers fit
-into float64 up to 2^53. `Observed` keeps these facts as a set; joining is a union, so order and cut of blocks cannot
-matter, and the type is derived from the facts at the very end:
+An Arrow type forgets what decides about widening: int64 and uint64 fit into uint64 if no value is negative, integers
+fit into float64 up to 2^53. `Observed` keeps these facts as a set; joining is a union, so order and cut of blocks
+cannot matter, and the type is derived from the facts at the very end:
 
     only integers: int64, uint64 when some exceed int64 and none is negative, else string
     integers and floats: float64, but string when an integer exceeds 2^53 (it would change)
     one of bool, string, list, struct: that, with items and fields by the same rules; any other mixture: string
 
-Covers: facts of Arrow columns (`observe`) and of Python values (`facts_of`), and columns of Python values that no kernel
-decodes (`typed_array`). Memory: one small object per column and nested field.
+Covers: facts of Arrow columns (`observe`) and of Python values (`facts_of`), and columns of Python values that no
+kernel decodes (`typed_array`). Memory: one small object per column and nested field.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """JSON values that do not agree, as one Arrow column: each value's own JSON text, given out as the value itself.
 
-Arrow has one type per column, JSON has not: one "n/a" among numbers. Such a column is of the extension type `tamis.json`: its
-storage is the text of each value as it stands in the record, and `to_pylist()` gives what JSON said (5, "n/a", None, {...}). No
-function of Arrow computes with it, so none can take a number for a text. Covers: the type and reading a value.
+Arrow has one type per column, JSON has not: one "n/a" among numbers. Such a column is of the extension type
+`tamis.json`: its storage is the text of each value as it stands in the record, and `to_pylist()` gives what JSON said
+(5, "n/a", None, {...}). No function of Arrow computes with it, so none can take a number for a text. Covers: the type
+and reading a value.
 """
 
 from __future__ import annotations

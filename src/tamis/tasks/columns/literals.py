@@ -1,9 +1,12 @@
-"""Write values as JSON text. Covers: columns of any Arrow type, single Python values, and lists of floats in both directions.
+"""Write values as JSON text.
 
-A value gets the same text from a column and from Python. The fast path for lists of floats gives the same bits and bytes as the general
-one (inference.py), or None where it does not apply.
+Covers: columns of any Arrow type, single Python values, and lists of floats in both directions.
 
-A value's text must not depend on its neighbours: a float is written alike whether its column is float64 or one of JSON values.
+A value gets the same text from a column and from Python. The fast path for lists of floats gives the same bits and
+bytes as the general one (inference.py), or None where it does not apply.
+
+A value's text must not depend on its neighbours: a float is written alike whether its column is float64 or one of JSON
+values.
 """
 
 from __future__ import annotations
@@ -145,9 +148,13 @@ def plain_value(value: Any) -> Any:
     return str(value)
 
 
-# -- lists of floats (embeddings), by Arrow's parser and writer: ten times as fast as one list after the other ----------
+# -- lists of floats (embeddings), by Arrow's parser and writer: ten times as fast as one list after the other
+# ----------
 def parse_float_lists(texts: pa.Array) -> pa.Array | None:
-    """list<double> of JSON texts that are lists of floats, null where there is none; None where any is anything else."""
+    """list<double> of JSON texts that are lists of floats, null where there is none.
+
+    None where any is anything else.
+    """
     if not len(texts) or texts.null_count == len(texts):
         return None
     present = texts.drop_null() if texts.null_count else texts

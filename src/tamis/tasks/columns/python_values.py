@@ -1,9 +1,9 @@
 """Python values of Arrow columns, for every value that Arrow can hold.
 
 `to_pylist` fails where Python has no such value: years outside of 1 to 9999, durations of more than a billion days,
-nanoseconds, time zones that this machine does not know, decimals with an extreme scale. Such a value becomes its text, in
-the form that JSON output has for its neighbours: ISO 8601 for times (of an unknown zone: in UTC), `3 days, 0:00:01` for
-durations, scientific notation for decimals. The text depends on the value alone.
+nanoseconds, time zones that this machine does not know, decimals with an extreme scale. Such a value becomes its text,
+in the form that JSON output has for its neighbours: ISO 8601 for times (of an unknown zone: in UTC), `3 days, 0:00:01`
+for durations, scientific notation for decimals. The text depends on the value alone.
 """
 
 from __future__ import annotations
@@ -108,7 +108,9 @@ def _timestamp(value: int, kind: pa.DataType) -> str:
 
 
 def _fraction(nanoseconds: int) -> str:
-    """Return what follows whole seconds, as Python's times are written: six digits or nothing, nine where six do not do."""
+    """Return what follows whole seconds, as Python's times are written: six digits or nothing, nine where six do not
+    do.
+    """
     if nanoseconds % 1000:
         return f".{nanoseconds:09d}"
     return f".{nanoseconds // 1000:06d}" if nanoseconds else ""
