@@ -127,9 +127,7 @@ def test_the_reference_is_up_to_date() -> None:
     from tamis.cli.reference import reference
 
     expected = reference()
-    assert (ROOT / "docs/cli.md").read_text(encoding="utf-8") == expected, (
-        "run: python -m tamis.cli.reference > docs/cli.md"
-    )
+    assert (ROOT / "docs/cli.md").read_text(encoding="utf-8") == expected, "run: python -m tamis.cli.reference docs"
 
 
 def test_every_environment_variable_is_on_its_page() -> None:
@@ -137,6 +135,13 @@ def test_every_environment_variable_is_on_its_page() -> None:
     named = {name for path in code for name in re.findall(r"\bTAMIS_[A-Z_]+", path.read_text(encoding="utf-8"))}
     listed = set(re.findall(r"`(TAMIS_[A-Z_]+)`", (ROOT / "docs" / "environment.md").read_text(encoding="utf-8")))
     assert listed == named
+
+
+def test_the_table_of_settings_is_that_of_their_declarations() -> None:
+    from tamis.cli.reference import with_settings
+
+    page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    assert page == with_settings(page), "run: python -m tamis.cli.reference docs"
 
 
 def test_every_field_and_setting_of_a_recipe_is_on_their_page() -> None:

@@ -47,7 +47,7 @@ def test_blanks_around_labels_are_none_of_them(tmp_path: Path, monkeypatch: pyte
 
     requests: list[Request] = []
     monkeypatch.setattr(run, "perform", requests.append)
-    with pytest.raises(classify.Exit):
+    with pytest.raises(classify.CommandExit):
         classify.classify("quality", "a.jsonl", "out", keep="High, Low", work=JobOptions())
     job: Any = requests[0].job
     assert job.labels == ("High", "Low")

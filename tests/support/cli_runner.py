@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from unittest.mock import patch
 
+from tamis.cli.main import app as tamis
+from tamis.cli.main import run_command
 from tamis.cli.parsing.arguments import Commands, run
 
 
@@ -46,7 +48,7 @@ class CliRunner:
         code, failure = 0, None
         with patch.object(sys, "stdout", out), patch.object(sys, "stderr", err):
             try:
-                run(app, list(arguments))
+                run(run_command if app is tamis else app, list(arguments))
             except SystemExit as exc:
                 code = exc.code if isinstance(exc.code, int) else 0 if exc.code is None else 1
             except Exception as exc:

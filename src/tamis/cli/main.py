@@ -3,7 +3,7 @@
 Only the file of the command that was called is imported, and `tamis --help` imports neither numpy nor pyarrow. Command modules
 import what they need inside their functions.
 
-Exit codes are those of `tamis.errors`: 0 finished, 1 failed, 2 wrong usage, 3 incomplete, 4 budget, 5 conflict, 6 records do not
+CommandExit codes are those of `tamis.errors`: 0 finished, 1 failed, 2 wrong usage, 3 incomplete, 4 budget, 5 conflict, 6 records do not
 add up, 130 interrupted.
 """
 
@@ -14,44 +14,42 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tamis.cli.parsing.arguments import HELP, Command, Commands, Exit, Misuse, echo
+from tamis.cli.parsing.arguments import HELP, Command, CommandExit, Commands, Misuse, echo
 from tamis.cli.parsing.arguments import run as call
 from tamis.cli.terminal.streams import reopen_closed
 from tamis.errors import TamisError
 
 
-class _Tamis(Commands):
-    """Turns deliberate errors into one line on stderr and their exit code, for every command alike."""
+def run_command(typed: Sequence[str]) -> None:
+    """Run one command line; an error becomes one line on stderr and its exit code, for every command alike."""
+    if not gc.isenabled():  # off while the commands were loaded (start.py); elsewhere it is not ours to change
+        gc.freeze()
+        gc.enable()
+    try:
+        if typed and typed[0] == "--version":
+            from tamis.cli.terminal.show import tamis_version
 
-    def __call__(self, typed: Sequence[str]) -> None:
-        if not gc.isenabled():  # off while the commands were loaded (start.py); elsewhere it is not ours to change
-            gc.freeze()
-            gc.enable()
-        try:
-            if typed and typed[0] == "--version":
-                from tamis.cli.terminal.show import tamis_version
+            echo(f"tamis {tamis_version()}")
+            return
+        app(_with_merge(typed))
+    except Misuse:
+        raise
+    except TamisError as exc:
+        from tamis import secrets
 
-                echo(f"tamis {tamis_version()}")
-                return
-            super().__call__(_merging(typed))
-        except Misuse:
-            raise
-        except TamisError as exc:
-            from tamis import secrets
-
-            echo(f"error: {secrets.hide(str(exc))}", err=True)
-            raise Exit(exc.exit_code) from None
-        except BrokenPipeError:  # nobody reads what it prints: `main` ends quietly
-            raise
-        except OSError as exc:
-            echo(f"error: {_of_the_system(exc)}", err=True)
-            raise Exit(1) from None
-        except KeyboardInterrupt:
-            echo("interrupted", err=True)
-            raise Exit(130) from None
+        echo(f"error: {secrets.hide(str(exc))}", err=True)
+        raise CommandExit(exc.exit_code) from None
+    except BrokenPipeError:  # the reader of its output has ended: `main` ends quietly
+        raise
+    except OSError as exc:
+        echo(f"error: {_describe_os_error(exc)}", err=True)
+        raise CommandExit(1) from None
+    except KeyboardInterrupt:
+        echo("interrupted", err=True)
+        raise CommandExit(130) from None
 
 
-def _of_the_system(exc: OSError) -> str:
+def _describe_os_error(exc: OSError) -> str:
     """Describe what the operating system refused, in one line: the file, then the reason."""
     from tamis import secrets
 
@@ -62,7 +60,7 @@ def _of_the_system(exc: OSError) -> str:
     return secrets.hide(f"{os.fsdecode(exc.filename)}: {exc.strerror or exc}")
 
 
-def _merging(typed: Sequence[str]) -> Sequence[str]:
+def _with_merge(typed: Sequence[str]) -> Sequence[str]:
     """`tamis merge COMMAND ...` is that command with --merge: it takes the place of --shard."""
     if len(typed) < 2 or typed[0] != "merge" or typed[1] in HELP:
         return typed
@@ -85,7 +83,7 @@ def _named(words: Sequence[str]) -> Command | None:
     return found if isinstance(found, Command) else None
 
 
-app = _Tamis("tamis", help="Curate text corpora of any size inside the memory you give it.")
+app = Commands("tamis", help="Curate text corpora of any size inside the memory you give it.")
 
 # One line per command, in the order of `tamis --help`.
 app.add("curate", "tamis.cli.jobs.curate:curate")
@@ -120,10 +118,10 @@ def main() -> None:
     """Run the command that sys.argv names."""
     reopen_closed()
     try:
-        call(app, sys.argv[1:])
+        call(run_command, sys.argv[1:])
     except KeyboardInterrupt:  # before or after a command: while output is flushed
         sys.exit(130)
-    except BrokenPipeError:  # nobody reads what it prints
+    except BrokenPipeError:  # the reader of its output has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
 

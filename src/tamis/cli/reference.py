@@ -1,15 +1,21 @@
-"""The reference of the command line as Markdown, made from the commands themselves: python -m tamis.cli.reference > docs/cli.md"""
+"""Reference pages as Markdown, made from the commands and the declarations of settings: `python -m tamis.cli.reference docs`.
+
+Writes cli.md in that folder, and the table of settings in its recipes.md.
+"""
 
 from __future__ import annotations
 
 import inspect
+import sys
+from pathlib import Path
 
 from tamis.cli.main import app
 from tamis.cli.parsing.arguments import Argument, Command, Commands, Option, Parameter
+from tamis.recipe.load import RECIPE_SETTINGS
 
 _HEAD = """# The command line
 
-Made by `python -m tamis.cli.reference`; a test keeps it true.
+Made by `python -m tamis.cli.reference docs`; a test keeps it true.
 
 Sizes: `MB` is 10^6 bytes, `MiB` is 2^20. Progress and errors go to stderr, results to stdout.
 
@@ -24,6 +30,10 @@ Sizes: `MB` is 10^6 bytes, `MiB` is 2^20. Progress and errors go to stderr, resu
 | 6 | records in and records out do not add up |
 | 130 | interrupted; everything committed is kept |
 """
+
+
+# The ends of the table in recipes.md.
+_BEGIN, _END = "| setting | meaning | default |\n|---|---|---|\n", "| `schema` |"
 
 
 def reference() -> str:
@@ -56,5 +66,23 @@ def _option(p: Parameter) -> str:
     return f"| {names}{value} | {p.about.help}{default} |"
 
 
+def with_settings(page: str) -> str:
+    """Return the page of recipes with the table of settings made anew."""
+    before, begin, rest = page.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    rows = []
+    for setting in RECIPE_SETTINGS.values():
+        default = "no" if setting.default is False else setting.shown_default
+        rows.append(f"| `{setting.name}` | {setting.description} | {default} |\n")
+    return before + begin + "".join(rows) + end + after
+
+
+def main(folder: str) -> None:
+    """Write both pages into a folder."""
+    (Path(folder) / "cli.md").write_text(reference(), encoding="utf-8")
+    recipes = Path(folder) / "recipes.md"
+    recipes.write_text(with_settings(recipes.read_text(encoding="utf-8")), encoding="utf-8")
+
+
 if __name__ == "__main__":
-    print(reference(), end="")
+    main(sys.argv[1])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tamis.cli.parsing.arguments import Argument, Option
 
 if TYPE_CHECKING:
-    from tamis.cli.data.sampling import FileSeen, Sample
+    from tamis.cli.data.sampling import DataSample, FileSeen
 
 _MAX_FILES_SHOWN = 20
 _MAX_BAD_SHOWN = 20
@@ -47,7 +47,7 @@ def inspect(
         print_lines(skipped_lines(files.skipped.to_list()))
 
 
-def as_dict(sample: Sample) -> dict[str, Any]:
+def as_dict(sample: DataSample) -> dict[str, Any]:
     """Return the sample as plain JSON values."""
     lengths = sample.text_lengths
     return {
@@ -78,7 +78,7 @@ def as_dict(sample: Sample) -> dict[str, Any]:
     }
 
 
-def _print_files(sample: Sample) -> None:
+def _print_files(sample: DataSample) -> None:
     from tamis.cli.terminal.show import count, print_lines, print_table
     from tamis.sizes import format_size
 
@@ -109,7 +109,7 @@ def _documents(seen: FileSeen) -> str:
     return f"{'' if seen.is_exact else '~'}{seen.n_documents:,}"
 
 
-def _print_fields(sample: Sample) -> None:
+def _print_fields(sample: DataSample) -> None:
     from tamis.cli.terminal.show import clip, count, print_lines, print_table
 
     rows = []
@@ -130,7 +130,7 @@ def _print_fields(sample: Sample) -> None:
         )
 
 
-def _print_lengths(sample: Sample) -> None:
+def _print_lengths(sample: DataSample) -> None:
     from tamis.cli.terminal.show import bar, print_lines, print_table
 
     if not sample.text_lengths:
@@ -150,7 +150,7 @@ def _print_lengths(sample: Sample) -> None:
     )
 
 
-def _print_bad(sample: Sample) -> None:
+def _print_bad(sample: DataSample) -> None:
     from tamis.cli.terminal.show import clip, count, print_lines, print_table
 
     if sample.bad_lines:

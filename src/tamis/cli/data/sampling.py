@@ -64,7 +64,7 @@ class FileSeen:
 
 
 @dataclass
-class Sample:
+class DataSample:
     """Everything seen, over all files."""
 
     text_field: str = "text"
@@ -126,9 +126,9 @@ def example_of(value: object) -> str:
 
 def take_sample(
     paths: Sequence[str], sizes: Sequence[int], sample_bytes: int, text_field: str, max_files: int
-) -> Sample:
+) -> DataSample:
     """Look into at most `max_files` of the files (spread evenly); together about `sample_bytes` decoded bytes."""
-    sample = Sample(text_field)
+    sample = DataSample(text_field)
     step = max(len(paths) / max_files, 1.0)
     chosen = {int(i * step) for i in range(min(len(paths), max_files))}
     share_bytes = max(sample_bytes // max(len(chosen), 1), 64 * 1024)
@@ -156,14 +156,14 @@ def _format(path: str) -> str:
     return f"jsonl.{codec}" if codec else "jsonl"
 
 
-def _look_into_lines(seen: FileSeen, sample: Sample, share_bytes: int) -> None:
+def _look_into_lines(seen: FileSeen, sample: DataSample, share_bytes: int) -> None:
     if seen.format == "jsonl":
         _look_into_plain(seen, sample, share_bytes)
     else:
         _look_into_stream(seen, sample, share_bytes)
 
 
-def _look_into_plain(seen: FileSeen, sample: Sample, share_bytes: int) -> None:
+def _look_into_plain(seen: FileSeen, sample: DataSample, share_bytes: int) -> None:
     before = sample.n_documents
     with open_buffered(seen.path) as file:
         if seen.size_bytes <= share_bytes:
@@ -195,7 +195,7 @@ def places(size_bytes: int, share_bytes: int) -> list[tuple[int, int]]:
     return [(0, head)] + [(head + i * stride + rng.randrange(stride - piece + 1), piece) for i in range(N_PLACES)]
 
 
-def _look_into_stream(seen: FileSeen, sample: Sample, share_bytes: int) -> None:
+def _look_into_stream(seen: FileSeen, sample: DataSample, share_bytes: int) -> None:
     before, data, is_whole = sample.n_documents, bytearray(), False
     with StreamReader.open(seen.path) as reader:
         try:
@@ -219,7 +219,7 @@ def _look_into_stream(seen: FileSeen, sample: Sample, share_bytes: int) -> None:
         seen.n_documents = round(n_found / seen.sampled_bytes * readable_bytes)
 
 
-def _use_lines(data: bytes, offset: int, at_start: bool, at_end: bool, seen: FileSeen, sample: Sample) -> int:
+def _use_lines(data: bytes, offset: int, at_start: bool, at_end: bool, seen: FileSeen, sample: DataSample) -> int:
     """Take the whole lines in `data`; returns how many bytes they hold. Parts of lines at its borders are left out."""
     first = 0 if at_start else data.find(b"\n") + 1
     end = len(data) if at_end else data.rfind(b"\n") + 1
@@ -261,7 +261,7 @@ def _any_int(digits: str) -> int:
     return int(digits) if len(digits) < 4000 else 0
 
 
-def _look_into_rows(seen: FileSeen, sample: Sample, share_bytes: int) -> None:
+def _look_into_rows(seen: FileSeen, sample: DataSample, share_bytes: int) -> None:
     rows = table_format(seen.path)
     info = rows.describe(seen.path)
     seen.n_documents, seen.is_exact = info.n_rows, True

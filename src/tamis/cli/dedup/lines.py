@@ -6,7 +6,7 @@ from typing import Annotated
 
 from tamis.cli.jobs.passes import perform_with
 from tamis.cli.parsing import options
-from tamis.cli.parsing.arguments import Argument, Exit, Option
+from tamis.cli.parsing.arguments import Argument, CommandExit, Option
 
 Target = Annotated[str, Argument(metavar="OUT", help="The folder for the documents.")]
 
@@ -69,4 +69,4 @@ def lines(
         min_chars=min_chars, min_count=min_count, keep_first=keep_first, min_left_chars=min_left_chars, cut_field=cut_field,
         perform_removal=not find_only, max_source_loss=max_source_loss,
     )  # fmt: skip
-    raise Exit(perform_with(workflow.run, work))
+    raise CommandExit(perform_with(workflow.run, work))

@@ -7,7 +7,7 @@ from typing import Annotated
 from tamis.cli.dedup.shared import Target
 from tamis.cli.jobs.passes import perform_with
 from tamis.cli.parsing import options
-from tamis.cli.parsing.arguments import Argument, Exit, Option
+from tamis.cli.parsing.arguments import Argument, CommandExit, Option
 
 
 def remove(
@@ -38,4 +38,4 @@ def remove(
         source, ids, target, None, id_field=id_field, duplicate_id_field=ids_field, drop_id_field=drop_id_field,
         input_blocksize=work.get("blocksize"), output_filetype=None,
     )  # fmt: skip
-    raise Exit(perform_with(workflow.remove, work))
+    raise CommandExit(perform_with(workflow.remove, work))

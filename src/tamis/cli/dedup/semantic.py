@@ -8,7 +8,7 @@ from tamis import _satellites
 from tamis.cli.dedup.shared import FindOnly, MaxLoss, Target
 from tamis.cli.jobs.passes import perform_with
 from tamis.cli.parsing import options
-from tamis.cli.parsing.arguments import Exit, Option
+from tamis.cli.parsing.arguments import CommandExit, Option
 from tamis.errors import UsageError
 
 
@@ -91,4 +91,4 @@ def semantic(
             perform_removal=not find_only, input_blocksize=work.get("blocksize"), max_source_loss=max_source_loss, embedding_pooling=pooling, backend=backend,
             id_field=None,
         )  # fmt: skip
-    raise Exit(perform_with(workflow.run, work))
+    raise CommandExit(perform_with(workflow.run, work))

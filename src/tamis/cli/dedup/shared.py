@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from tamis.cli.jobs.passes import perform_with
 from tamis.cli.parsing import options
-from tamis.cli.parsing.arguments import Argument, Exit, Option
+from tamis.cli.parsing.arguments import Argument, CommandExit, Option
 
 Target = Annotated[str, Argument(metavar="OUT", help="The folder for the documents that stay.")]
 TextField = Annotated[str, Option(help="The field that holds the text.")]
@@ -39,7 +39,7 @@ PlanOnly = Annotated[
     bool,
     Option(
         "--plan",
-        help="Show what it would take (passes, memory, disk), and stop. Exit code 4 if the memory budget is too small.",
+        help="Show what it would take (passes, memory, disk), and stop. CommandExit code 4 if the memory budget is too small.",
     ),
 ]
 IndexPath = Annotated[
@@ -76,4 +76,4 @@ def plan_or_run(workflow: Any, plan: bool, work: options.JobOptions) -> None:
             work.get("scratch"),
         )
         return
-    raise Exit(perform_with(workflow.run, work))
+    raise CommandExit(perform_with(workflow.run, work))

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
-from tamis.cli.parsing.arguments import Exit, Option
+from tamis.cli.parsing.arguments import CommandExit, Option
 from tamis.errors import TamisError
 from tamis.stores.urls import is_bucket
 
@@ -70,7 +70,7 @@ def _check_script(path: Path, as_json: bool) -> None:
         if not counts[MISSING]:
             print_lines(["Replace nemo_curator by tamis, and run it."])
     if counts[MISSING]:
-        raise Exit(1)
+        raise CommandExit(1)
 
 
 def examine(memory: str | None = None, scratch: str | None = None) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tamis import files, secrets
-from tamis.cli.jobs.jobs import ClassifyJob, FilterJob, Job, RecipeJob
+from tamis.cli.jobs.jobs import ClassifyJob, CommandJob, FilterJob, RecipeJob
 from tamis.cli.jobs.request import Request
 from tamis.cli.media.video_job import VideoJob
 from tamis.cli.parsing.options import LAUNCH, LaunchOptions
@@ -40,7 +40,7 @@ class SavedCommand:
     """The content of a `command.json`."""
 
     cwd: str
-    job: Job
+    job: CommandJob
     settings: Mapping[str, SettingValue]
     launch: LaunchOptions
     modules: tuple[str, ...] = ()  # used by the recipe; the user must allow them again
@@ -75,7 +75,7 @@ def save(request: Request, run_dir: str) -> None:
     files.write_json(os.path.join(run_dir, FILE), data, indent=1)
 
 
-def encode_job(job: Job) -> dict[str, Any]:
+def encode_job(job: CommandJob) -> dict[str, Any]:
     """Return a job as plain values; `decode_job` is the inverse."""
     return {"kind": job.kind, **_plain(job)}
 
@@ -169,12 +169,12 @@ def _decode(data: Any) -> SavedCommand:
     return SavedCommand(cwd, job, run, launch, **texts)
 
 
-def decode_job(data: Any) -> Job:
+def decode_job(data: Any) -> CommandJob:
     """Return a job of plain values; raise UsageError for what is none."""
     kind = data.get("kind") if isinstance(data, dict) else None
     if not isinstance(kind, str) or kind not in _JOBS:
         raise UsageError(f"job: expected one of {', '.join(_JOBS)}, got {kind!r:.80}")
-    job: Job = _value({k: v for k, v in data.items() if k != "kind"}, _JOBS[kind], "job")
+    job: CommandJob = _value({k: v for k, v in data.items() if k != "kind"}, _JOBS[kind], "job")
     return job
 
 

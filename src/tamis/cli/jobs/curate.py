@@ -12,7 +12,7 @@ from tamis.cli.jobs.jobs import Consent, RecipeJob
 from tamis.cli.jobs.launch import Launch, alert_lines
 from tamis.cli.jobs.request import Request
 from tamis.cli.parsing import options
-from tamis.cli.parsing.arguments import Argument, Exit, Option
+from tamis.cli.parsing.arguments import Argument, CommandExit, Option
 from tamis.engine.run.settings import SettingValue
 from tamis.errors import TamisError, UsageError
 from tamis.stores.run_locations import local_output_dir
@@ -104,7 +104,7 @@ def curate(
         # Nothing is started; `tamis plan` loads the stages, and models with them.
         show_plan(found[0], work.launch.as_json, found[1], may_try=False)
         return
-    raise Exit(perform(request))
+    raise CommandExit(perform(request))
 
 
 # -- running --------------------------------------------------------------------------------------------------------------

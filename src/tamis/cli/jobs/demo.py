@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tamis import _satellites
 from tamis.cli.parsing import options
-from tamis.cli.parsing.arguments import Exit, Option, echo
+from tamis.cli.parsing.arguments import CommandExit, Option, echo
 from tamis.engine.run.settings import SettingValue
 from tamis.errors import RunConflict, TamisError
 from tamis.hints import command
@@ -28,7 +28,7 @@ def demo(
 ) -> None:
     """Gather text that is on this machine, plant faults and duplicates, curate it, and compare what was found with what was planted.
 
-    The steps are those of the preset web-english. No network is used. The folder may be deleted afterwards. Exit code 1 if anything
+    The steps are those of the preset web-english. No network is used. The folder may be deleted afterwards. CommandExit code 1 if anything
     differs.
 
     Example: tamis demo --size 100MB --memory 400MB
@@ -56,7 +56,7 @@ def demo(
         print_json({**about, "demo": "passed" if same else "failed"})
     else:
         _print(planted, about, rows, same, made_s, copies)
-    raise Exit(0 if same else 1)
+    raise CommandExit(0 if same else 1)
 
 
 def _preset(quiet: bool) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from tamis.cli.parsing import options
-from tamis.cli.parsing.arguments import Argument, Exit, Option
+from tamis.cli.parsing.arguments import Argument, CommandExit, Option
 from tamis.errors import UsageError
 
 
@@ -41,7 +41,7 @@ def filter_(
     from tamis.cli.jobs.run import perform
 
     job = FilterJob(sets, location(source), location(target), text_field)
-    raise Exit(perform(Request(job, work.settings, work.launch)))
+    raise CommandExit(perform(Request(job, work.settings, work.launch)))
 
 
 def _print_list() -> None:

@@ -36,7 +36,7 @@ class Consent:
     module_folder: str | None = None  # where the modules are looked for; None: the current folder
 
 
-class Job(Protocol):
+class CommandJob(Protocol):
     """What a command runs, by the values that the user gave; saved in `command.json` field by field (command_file.py)."""
 
     kind: ClassVar[str]  # its name in `command.json`

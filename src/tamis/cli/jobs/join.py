@@ -6,7 +6,7 @@ from typing import Annotated
 
 from tamis.cli.jobs.passes import perform_with
 from tamis.cli.parsing import options
-from tamis.cli.parsing.arguments import Argument, Exit, Option
+from tamis.cli.parsing.arguments import Argument, CommandExit, Option
 
 
 def join(
@@ -38,4 +38,4 @@ def join(
         source, target, separator.replace("\\n", "\n").replace("\\t", "\t"), text_field, segment_field, id_field,
         not keep_segment_field, input_blocksize=work.get("blocksize"),
     )  # fmt: skip
-    raise Exit(perform_with(workflow.run, work))
+    raise CommandExit(perform_with(workflow.run, work))

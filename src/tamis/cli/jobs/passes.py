@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tamis.cli.jobs.launch import Launch, alert_lines, make_watch
-from tamis.cli.parsing.arguments import Exit, echo
+from tamis.cli.parsing.arguments import CommandExit, echo
 from tamis.cli.parsing.options import JobOptions
 from tamis.errors import TamisError
 from tamis.stores.run_locations import local_output_dir
@@ -129,7 +129,7 @@ def attended(
             yield executor, show, watch
     except KeyboardInterrupt:
         echo("interrupted; finished passes are kept, the same command goes on from there", err=True)
-        raise Exit(130) from None
+        raise CommandExit(130) from None
     finally:
         if watch is not None:
             watch.close()

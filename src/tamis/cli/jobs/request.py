@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tamis import secrets
-from tamis.cli.jobs.jobs import Consent, Job
+from tamis.cli.jobs.jobs import CommandJob, Consent
 from tamis.cli.parsing.options import LaunchOptions
 from tamis.engine.run.settings import SettingValue
 from tamis.errors import TamisError, UsageError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Request:
     """One call of a command: the job, and what the user says about running it."""
 
-    job: Job
+    job: CommandJob
     settings: Mapping[str, SettingValue] = field(default_factory=dict)  # of the user; they override those of a recipe
     launch: LaunchOptions = field(default_factory=LaunchOptions)
     consent: Consent = field(default_factory=Consent)

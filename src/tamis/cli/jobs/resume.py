@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import Annotated
 
 from tamis.cli.jobs.command_file import SavedCommand, load
-from tamis.cli.jobs.jobs import Consent, Job, RecipeJob, find_recipe
+from tamis.cli.jobs.jobs import CommandJob, Consent, RecipeJob, find_recipe
 from tamis.cli.jobs.request import Request, run_dir_of
 from tamis.cli.parsing import options
-from tamis.cli.parsing.arguments import Argument, Exit, echo
+from tamis.cli.parsing.arguments import Argument, CommandExit, echo
 from tamis.cli.parsing.options import LAUNCH
 from tamis.errors import RunConflict, UsageError
 from tamis.files import user_name
@@ -51,7 +51,7 @@ def resume(
     is_output = is_bucket(target) or os.path.isdir(target)
     consent = Consent(tuple(allow_module or ()), trust_remote_code, allow_alert_sinks)
     request = find_request(target, Request(RecipeJob(target, options.parse_sets(set_)), settings, launch, consent))
-    raise Exit(perform(check_output(request, output) if is_output else request))
+    raise CommandExit(perform(check_output(request, output) if is_output else request))
 
 
 def find_request(target: str, asked: Request, recipe_option: str = "a recipe; an output folder is resumed") -> Request:
@@ -98,7 +98,7 @@ def _check_recipe(name: str) -> None:
         )
 
 
-def _with_secrets(saved: SavedCommand, values: Mapping[str, str], target: str, recipe_option: str) -> Job:
+def _with_secrets(saved: SavedCommand, values: Mapping[str, str], target: str, recipe_option: str) -> CommandJob:
     """Return the saved job with the secrets that the user gave again; raise UsageError for any that are missing."""
     if any(name not in saved.secrets for name in values):
         raise UsageError(f"--set goes with {recipe_option} with the values it was made with")

@@ -18,7 +18,7 @@ from tamis.cli.jobs.jobs import Consent, RecipeJob
 from tamis.cli.jobs.launch import AlertOptions, Launch, alert_lines, make_watch
 from tamis.cli.jobs.request import Request, run_dir_of
 from tamis.cli.parsing import options
-from tamis.cli.parsing.arguments import Exit, echo
+from tamis.cli.parsing.arguments import CommandExit, echo
 from tamis.cli.terminal.interrupts import sigterm_interrupts
 from tamis.errors import RunConflict, TamisError
 
@@ -45,7 +45,7 @@ def run(
     """
     consent = Consent(tuple(allow_module or ()), trust_remote_code, allow_alert_sinks)
     job = RecipeJob(recipe, options.parse_sets(set_))
-    raise Exit(perform(Request(job, work.settings, work.launch, consent)))
+    raise CommandExit(perform(Request(job, work.settings, work.launch, consent)))
 
 
 def perform(request: Request) -> int:
@@ -122,7 +122,7 @@ def execute_pipeline(
                     watch.close()
     except KeyboardInterrupt:
         echo("interrupted; everything committed so far is kept, the same command goes on from there", err=True)
-        raise Exit(130) from None
+        raise CommandExit(130) from None
     except RunConflict:
         raise
     except TamisError as exc:

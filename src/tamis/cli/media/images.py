@@ -11,7 +11,7 @@ from typing import Annotated
 from tamis.cli.jobs.jobs import RecipeJob
 from tamis.cli.jobs.request import Request
 from tamis.cli.parsing import options
-from tamis.cli.parsing.arguments import Argument, Exit, Option
+from tamis.cli.parsing.arguments import Argument, CommandExit, Option
 from tamis.engine.run.settings import SettingValue
 from tamis.errors import UsageError
 from tamis.stores.urls import absolute
@@ -96,7 +96,7 @@ def images(
         assert found is not None
         show_passes(found[0], work.launch.as_json)
         return
-    raise Exit(perform(request))
+    raise CommandExit(perform(request))
 
 
 def _check_options(preset: str, choices: Mapping[str, object]) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from tamis.cli.media.video_job import VideoJob, VideoOptions, check_options
 from tamis.cli.parsing import options
-from tamis.cli.parsing.arguments import Argument, Exit
+from tamis.cli.parsing.arguments import Argument, CommandExit
 from tamis.stores.urls import absolute
 
 
@@ -43,4 +43,4 @@ def video(
         processing = replace(processing, caption_model=os.path.abspath(processing.caption_model))
     job = VideoJob(location(source), location(target), processing)
     # Dropped clips are kept as rows (a few hundred bytes each), so that the report can show them.
-    raise Exit(perform(Request(job, {**work.settings, "keep_rejected": True}, work.launch)))
+    raise CommandExit(perform(Request(job, {**work.settings, "keep_rejected": True}, work.launch)))

@@ -9,7 +9,7 @@ import os
 from typing import Annotated
 
 from tamis.cli.parsing import options
-from tamis.cli.parsing.arguments import Argument, Exit, Option
+from tamis.cli.parsing.arguments import Argument, CommandExit, Option
 from tamis.errors import UsageError
 
 
@@ -77,7 +77,7 @@ def classify(
         None if model_folder is None else _absolute(model_folder), trust_remote_code,
     )  # fmt: skip
     consent = Consent(trust_remote_code=trust_remote_code)
-    raise Exit(perform(Request(job, work.settings, work.launch, consent)))
+    raise CommandExit(perform(Request(job, work.settings, work.launch, consent)))
 
 
 def _absolute(model: str) -> str:

@@ -25,7 +25,7 @@ from tamis.terminal import printable
 HELP = ("-h", "--help")
 
 
-class Exit(Exception):
+class CommandExit(Exception):
     """Raised by a command to end with this exit code."""
 
     def __init__(self, code: int = 0) -> None:
@@ -365,11 +365,11 @@ class Commands:
         self[name](rest)
 
 
-def run(commands: Commands, typed: Sequence[str]) -> NoReturn:
-    """Call what was typed, and end this process with its exit code."""
+def run(command: Callable[[Sequence[str]], None], typed: Sequence[str]) -> NoReturn:
+    """Call a command, and end this process with its exit code."""
     try:
-        commands(typed)
-    except Exit as exc:
+        command(typed)
+    except CommandExit as exc:
         sys.exit(exc.code)
     except Misuse as exc:
         echo(f"error: {exc}", err=True)

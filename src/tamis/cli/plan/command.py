@@ -17,7 +17,7 @@ from typing import Annotated
 from tamis.cli.jobs.jobs import Consent, RecipeJob, find_recipe
 from tamis.cli.jobs.request import Request
 from tamis.cli.parsing import options
-from tamis.cli.parsing.arguments import Argument, Exit, Option
+from tamis.cli.parsing.arguments import Argument, CommandExit, Option
 from tamis.cli.plan.machine import Dataset, parse_machine, this_machine
 from tamis.cli.terminal.show import print_json, print_lines
 from tamis.dedup.kinds import KINDS
@@ -79,7 +79,7 @@ def plan(
     """Estimate what a run would take: partitions, smallest memory budget, peak memory, temporary files, output, time. The output is not touched.
 
     The ranges are expected to contain the true value in 9 of 10 runs; they get wider when earlier predictions on this machine were wrong.
-    After `dedup`, --set gives parameters of the workflow. Exit code 4 if the budget is too small.
+    After `dedup`, --set gives parameters of the workflow. CommandExit code 4 if the budget is too small.
 
     Example: tamis plan recipe.yaml --memory 2GB
     """
@@ -134,7 +134,7 @@ def plan(
         else:
             print_lines(made.lines())
         if not made.fits:
-            raise Exit(BudgetError.exit_code)
+            raise CommandExit(BudgetError.exit_code)
 
 
 def _refuse(given: Mapping[str, object], what: str) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tamis.cli.parsing.arguments import Exit
-from tamis.cli.plan.machine import Dataset, Machine, this_machine
+from tamis.cli.parsing.arguments import CommandExit
+from tamis.cli.plan.machine import Dataset, PlannedMachine, this_machine
 from tamis.cli.plan.show import budget_words, too_small_line
 from tamis.cli.plan.smallest import smallest_of_curation
 from tamis.cli.terminal.show import print_json, print_lines, print_table
@@ -45,7 +45,7 @@ class PassCost:
     cpu_s: float
     seconds: float
 
-    def told(self, where: Machine) -> str:
+    def told(self, where: PlannedMachine) -> str:
         each, nodes = (" on each node", f"{where.nodes:,} nodes of ") if where.nodes > 1 else ("", "")
         return (
             f"reads {format_size(self.read_bytes)}, writes at most {format_size(self.written_bytes)}, holds {format_size(self.held_bytes)}{each}, about "
@@ -62,12 +62,12 @@ def show_plan(
     curation: Curation,
     as_json: bool,
     settings: Mapping[str, Any],
-    where: Machine | None = None,
+    where: PlannedMachine | None = None,
     asked: Dataset | None = None,
     may_try: bool = True,
 ) -> None:
     """`settings`: of its run, of which memory and workers count here; `where`: for other machines than this one; `asked`: for data that is
-    only imagined; `may_try`: whether processes may be started to find the smallest budget. Exit code 4 where the budget is smaller than that."""
+    only imagined; `may_try`: whether processes may be started to find the smallest budget. CommandExit code 4 where the budget is smaller than that."""
     made, sizes, where = curation.plan(), curation.sizes(), where or this_machine()
     memory, machine = settings.get("memory"), str(where)
     if settings.get("workers"):
@@ -97,7 +97,7 @@ def show_plan(
     remarks += [] if fits else [too_small_line(smallest.n_bytes)]
     _show(curation, made, figures, told, lines, as_json, remarks)
     if not fits:
-        raise Exit(BudgetError.exit_code)
+        raise CommandExit(BudgetError.exit_code)
 
 
 def _show(
@@ -122,7 +122,7 @@ def _show(
 
 
 def _costs(
-    curation: Curation, plan: CurationPlan, sizes: dict[str, Any], budget_bytes: int, where: Machine, asked: Dataset | None
+    curation: Curation, plan: CurationPlan, sizes: dict[str, Any], budget_bytes: int, where: PlannedMachine, asked: Dataset | None
 ) -> list[PassCost]:  # fmt: skip
     """Return one cost entry per pass of the plan."""
     files, n_cores = curation.files(), where.cores

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tamis.cli.parsing.arguments import Exit
-from tamis.cli.plan.machine import Dataset, Machine
+from tamis.cli.parsing.arguments import CommandExit
+from tamis.cli.plan.machine import Dataset, PlannedMachine
 from tamis.cli.plan.show import budget_words, free_words, guide_line, range_words, sizes, times, too_small_line
 from tamis.cli.plan.smallest import smallest_of_dedup
 from tamis.cli.terminal.show import print_json, print_lines, print_table
@@ -49,7 +49,7 @@ def show(
     workflow: Any,
     memory: Any,
     workers: int | None,
-    where: Machine,
+    where: PlannedMachine,
     asked: Dataset | None,
     as_json: bool,
     scratch: str | os.PathLike[str] | None = None,
@@ -58,7 +58,7 @@ def show(
     """Show what a deduplication would need, next to the original's formula and guide.
 
     `scratch`: where its keys will be stored; `may_try`: whether processes may be started to determine the
-    smallest budget. Exit code 4 where the budget is smaller than that.
+    smallest budget. CommandExit code 4 where the budget is smaller than that.
     """
     if not hasattr(workflow, "plan"):
         raise UsageError(f"{type(workflow).__name__} has no plan; run it")
@@ -117,11 +117,11 @@ def _bands_words(plan: planning.DedupPlan) -> str:
 
 def _end(fits: bool) -> None:
     if not fits:
-        raise Exit(BudgetError.exit_code)
+        raise CommandExit(BudgetError.exit_code)
 
 
 def _plan(
-    workflow: Any, memory: Any, where: Machine, asked: Dataset | None, scratch: str | os.PathLike[str] | None
+    workflow: Any, memory: Any, where: PlannedMachine, asked: Dataset | None, scratch: str | os.PathLike[str] | None
 ) -> planning.DedupPlan:
     budget = memory if memory is not None else None if where.is_here else where.budget_bytes
     if asked is None:

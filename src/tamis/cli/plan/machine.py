@@ -23,7 +23,7 @@ AGENT_BYTES, RAY_BYTES, RAY_HEAD_BYTES = 130_000_000, 180_000_000, 480_000_000
 
 
 @dataclass(frozen=True)
-class Machine:
+class PlannedMachine:
     """`nodes` equal machines. `memory_bytes` is None for this one, whose budget is found, not assumed."""
 
     nodes: int
@@ -58,18 +58,18 @@ class Dataset:
     document_bytes: int | None = None
 
 
-def this_machine() -> Machine:
-    return Machine(1, None, len(os.sched_getaffinity(0)))
+def this_machine() -> PlannedMachine:
+    return PlannedMachine(1, None, len(os.sched_getaffinity(0)))
 
 
-def parse_machine(text: str, option: str = "--machine") -> Machine:
+def parse_machine(text: str, option: str = "--machine") -> PlannedMachine:
     """
     >>> parse_machine("64GB,32cores")
-    Machine(nodes=1, memory_bytes=64000000000, cores=32, gpus=0)
+    PlannedMachine(nodes=1, memory_bytes=64000000000, cores=32, gpus=0)
     >>> parse_machine("10x64GB, 32 cores, 4gpus", "--cluster").nodes
     10
     >>> parse_machine("8x(64cpu,512GB,8gpu)", "--cluster")
-    Machine(nodes=8, memory_bytes=512000000000, cores=64, gpus=8)
+    PlannedMachine(nodes=8, memory_bytes=512000000000, cores=64, gpus=8)
     """
     nodes, rest = 1, text
     if option == "--cluster":
@@ -92,7 +92,7 @@ def parse_machine(text: str, option: str = "--machine") -> Machine:
         found[name] = parse_size(part.strip(), option) if counted is None else int(counted[1])
     if not {"memory", "cores"} <= found.keys():
         raise UsageError(f"{option} {text}: expected memory and cores, e.g. {option} 64GB,32cores")
-    return Machine(nodes, found["memory"], found["cores"], found.get("gpus", 0))
+    return PlannedMachine(nodes, found["memory"], found["cores"], found.get("gpus", 0))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tamis.cli.jobs.request import Request, file_source, output_of
-from tamis.cli.plan.machine import ClusterFigures, Dataset, Machine, cluster_figures, cluster_lines
+from tamis.cli.plan.machine import ClusterFigures, Dataset, PlannedMachine, cluster_figures, cluster_lines
 from tamis.cli.plan.probe import Probe, kind_of, probe
 from tamis.cli.plan.show import (
     budget_words,
@@ -131,7 +131,7 @@ class Plan:
 
 
 def make_plan(
-    request: Request, probe_bytes: int, where: Machine, asked: Dataset | None, may_probe: bool | None
+    request: Request, probe_bytes: int, where: PlannedMachine, asked: Dataset | None, may_probe: bool | None
 ) -> Plan:
     """`asked`: data that is only imagined. `may_probe`: None where it is tried only what has not run here."""
     pipeline, settings = request.build()
@@ -212,7 +212,7 @@ def _conditions(
     data: Dataset,
     past: Sequence[RunMeasurement],
     budget: int,
-    where: Machine,
+    where: PlannedMachine,
     block: int,
 ) -> Conditions:
     last = past[-1].conditions if past else None

@@ -19,7 +19,7 @@ from tamis import files
 from tamis.cli.jobs.jobs import Consent, RecipeJob, find_recipe
 from tamis.cli.jobs.request import Request, file_source
 from tamis.cli.parsing import options
-from tamis.cli.parsing.arguments import Exit, Option, echo
+from tamis.cli.parsing.arguments import CommandExit, Option, echo
 from tamis.cli.terminal.show import print_json, print_lines, print_table
 from tamis.errors import BudgetError, TamisError, UsageError
 from tamis.sizes import format_size, parse_fraction, parse_size
@@ -65,7 +65,7 @@ def try_(
     """Run a sample of the input under each configuration, and recommend one. `tamis profile RECIPE` is short for it.
 
     These are real runs, each in a process of its own under its own budget, into a temporary folder that is removed. A budget that
-    is too small is a row that says so. Exit code 4 if no configuration works.
+    is too small is a row that says so. CommandExit code 4 if no configuration works.
 
     Example: tamis profile recipe.yaml --budgets 512MB,1GB,2GB --blocksizes auto,32MB,128MB
     """
@@ -102,7 +102,7 @@ def try_(
     else:
         _print(rows, best, why, n_bytes, path, write, plot)
     if best is None:
-        raise Exit(BudgetError.exit_code)
+        raise CommandExit(BudgetError.exit_code)
 
 
 def configurations(budgets: str, blocksizes: str, repeat: int = 1) -> list[Configuration]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from tamis import _satellites
-from tamis.cli.parsing.arguments import Argument, Exit, Option, echo
+from tamis.cli.parsing.arguments import Argument, CommandExit, Option, echo
 from tamis.cli.parsing.options import LaunchOptions
 from tamis.errors import UsageError
 
@@ -53,7 +53,7 @@ def metrics(
     try:
         endpoint.serve()
     except KeyboardInterrupt:
-        raise Exit(130) from None
+        raise CommandExit(130) from None
     finally:
         endpoint.close()
 

@@ -17,7 +17,7 @@ from tamis import files
 from tamis.cli.jobs.jobs import Consent, RecipeJob, find_recipe
 from tamis.cli.jobs.request import Request, file_source, redirect
 from tamis.cli.parsing import options
-from tamis.cli.parsing.arguments import Argument, Exit, Option, echo
+from tamis.cli.parsing.arguments import Argument, CommandExit, Option, echo
 from tamis.engine.run.settings import SETTINGS, SettingValue
 from tamis.errors import RunConflict, UsageError
 from tamis.hints import command
@@ -46,7 +46,7 @@ def quarantine(
     """List what a run set aside, or run it again after a fix.
 
     With --retry, for runs of tamis run, filter and classify, the records pass through the recipe as it is now; the documents that come
-    out are in a folder next to the output, named OUTPUT-retry. Exit code 3 if some still fail.
+    out are in a folder next to the output, named OUTPUT-retry. CommandExit code 3 if some still fail.
 
     Example: tamis quarantine out/ --reason "not valid JSON"
     """
@@ -58,13 +58,13 @@ def quarantine(
         output, into = output.absolute(), into.absolute() if into is not None else None
         consent = Consent(tuple(allow_module or ()), trust_remote_code)
         request = _request(output, recipe, options.parse_sets(set_), work.settings, consent)
-        raise Exit(_retry(request, output, into, reason, as_json))
+        raise CommandExit(_retry(request, output, into, reason, as_json))
     if into is not None or recipe is not None or set_:
         raise UsageError("--into, --recipe and --set go with --retry")
     problems: list[str] = []
     _list(select(run_dir, reason, problems), limit, as_json, problems)
     if _tell(problems):
-        raise Exit(1)
+        raise CommandExit(1)
 
 
 def select(run_dir: Path, reason: str | None, problems: list[str]) -> Iterator[QuarantineEntry]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import Any
@@ -295,9 +295,8 @@ class RunSettings:
         chosen = {name: value for name, value in values.items() if value is not None}
         # What is named was chosen, even where it equals the default.
         chosen_by = {name: "user" for name in chosen if name != "chosen_by"} | dict(chosen.get("chosen_by", {}))
-        for name, value in from_environment(environ).items():
-            if name not in chosen:
-                chosen[name], chosen_by[name] = value, "environment"
+        for name, value in from_environment(environ, [name for name in SETTINGS if name not in chosen]).items():
+            chosen[name], chosen_by[name] = value, "environment"
         return cls(**{**chosen, "chosen_by": chosen_by})
 
     def origin(self, name: str) -> str:
@@ -335,14 +334,15 @@ class RunSettings:
 SETTINGS = declared(RunSettings)
 
 
-def from_environment(environ: Mapping[str, str] = os.environ) -> dict[str, SettingValue]:
-    """Return the settings that environment variables give, by name.
+def from_environment(environ: Mapping[str, str], names: Iterable[str]) -> dict[str, SettingValue]:
+    """Return those of the named settings that environment variables give.
 
-    >>> from_environment({"TAMIS_MEMORY": " 2GB "})
+    >>> from_environment({"TAMIS_MEMORY": " 2GB "}, ["memory", "workers"])
     {'memory': '2GB'}
     """
-    texts = {s.name: environ.get(s.variable, "").strip() for s in SETTINGS.values() if s.variable}
-    return {name: SETTINGS[name].kind.parse(text, SETTINGS[name].variable) for name, text in texts.items() if text}
+    variables = {name: SETTINGS[name].variable for name in names if SETTINGS[name].variable}
+    texts = {name: environ.get(variable, "").strip() for name, variable in variables.items()}
+    return {name: SETTINGS[name].kind.parse(text, variables[name]) for name, text in texts.items() if text}
 
 
 def output_settings(values: Mapping[str, Any]) -> dict[str, SettingValue]:
