@@ -17,6 +17,7 @@ from tamis.cli.jobs.request import Request
 from tamis.cli.jobs.resume import find_request
 from tamis.engine.job import make_job
 from tamis.engine.run.identity import describe_job, differences
+from tamis.engine.schema import StageDescription
 from tamis.errors import RecipeError, RunConflict, TamisError, UsageError
 from tamis.recipe.load import load_recipe
 from tamis.stages.text.io.reader import JsonlReader
@@ -109,7 +110,7 @@ class SecretStr:
         return self._value
 
 
-def described(stage: Ask) -> list[dict[str, Any]]:
+def described(stage: Ask) -> list[StageDescription]:
     return describe_job(make_job("p", [*JsonlReader("in/").decompose(), stage, JsonlWriter("out")]), {})
 
 
@@ -129,7 +130,7 @@ def described(stage: Ask) -> list[dict[str, Any]]:
     ids=range(9),
 )
 def test_a_description_of_stages_tells_no_secret(options: Any) -> None:
-    told = json.dumps(described(Ask(api_key=KEY, options=options)))
+    told = json.dumps([d.to_dict() for d in described(Ask(api_key=KEY, options=options))])
     assert KEY not in told
     assert "AKIA" not in told
     assert '"limit": 3' in told
@@ -137,7 +138,7 @@ def test_a_description_of_stages_tells_no_secret(options: Any) -> None:
 
 def test_a_variable_around_a_function_is_named_too() -> None:
     password = KEY
-    assert KEY not in json.dumps(described(Ask(options=lambda text: text + password)))
+    assert KEY not in str(described(Ask(options=lambda text: text + password)))
 
 
 def test_another_secret_makes_no_other_run_but_another_parameter_does() -> None:
@@ -188,24 +189,6 @@ def test_no_file_of_a_run_and_no_error_tells_a_secret(tmp_path: Path) -> None:
     assert files_with(output, KEY) == files_with(output, "open sesame") == []
     with pytest.raises(RunConflict, match=r"limit was 3 and is 4"):
         run(fail=True, limit=4)
-
-
-def test_a_plan_of_an_earlier_version_is_cleaned_and_goes_on(tmp_path: Path) -> None:
-    source, output = documents(tmp_path / "in"), tmp_path / "out"
-
-    def run(limit: int = 3) -> Any:
-        return Pipeline("p", stages=[JsonlReader(source), Ask(KEY, limit=limit), JsonlWriter(str(output))]).execute(
-            InProcessExecutor()
-        )
-
-    run()
-    plan = output / "_tamis" / "plan.json"
-    plan.write_text(plan.read_text().replace(secrets.HIDDEN, KEY))
-    with pytest.raises(RunConflict) as told:
-        run(limit=4)
-    assert KEY not in str(told.value)
-    assert run().status == "already"
-    assert files_with(output, KEY) == []
 
 
 def test_an_error_while_a_recipe_is_built_tells_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

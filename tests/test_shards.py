@@ -73,7 +73,7 @@ def test_shards_of_a_run_join_to_what_one_run_writes(source: Path, tmp_path: Pat
     assert filtered(source, tmp_path / "all", merge=True).status == "already"
 
 
-def test_shards_of_two_versions_join_and_those_of_other_stages_do_not(source: Path, tmp_path: Path) -> None:
+def test_shards_of_other_stages_do_not_join(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "all"
     for i in range(2):
         filtered(source, out, shard=f"{i}/2")
@@ -87,7 +87,6 @@ def test_shards_of_two_versions_join_and_those_of_other_stages_do_not(source: Pa
     ):
         filtered(source, out, merge=True)
     plan["stages"][2]["params"]["text_field"] = ["text"]
-    plan["stages"][1]["params"] |= {"checked": False, "known": None}  # as earlier versions described a reader
     path.write_text(json.dumps(plan))
     assert filtered(source, out, merge=True).status == "finished"
 
@@ -285,7 +284,7 @@ def test_what_was_joined_is_not_removed_where_no_shards_could_take_its_place(
     for i in range(2):
         filtered(source, tmp_path / "all", overwriting, shard=f"{i}/2")
     with monkeypatch.context() as patch:  # killed behind joining
-        patch.setattr(Run, "_planned", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(Run, "_plan_and_work", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             filtered(source, tmp_path / "all", overwriting, merge=True)
     before = files_of(tmp_path / "all")

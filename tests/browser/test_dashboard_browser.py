@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tamis.engine.monitor.database import RunDatabase
+from tamis.engine.schema import EventKind
 from tamis.observe.report import write_report
 from tests.support.made_run import add_cells, add_moment, make_run, make_version_1
 
@@ -114,7 +115,7 @@ def growing(folder: Path) -> Iterator[Callable[[], None]]:
             second += 1
             add_moment(database, time.time(), second, seconds * 2, 4, 1)
             add_cells(database, 0.5 + second / 1000)
-            database.event("split", {"text": f"number {second}"})
+            database.event(EventKind.RECOVERY, {"text": f"number {second}"})
             database.flush()
         database.close()
 

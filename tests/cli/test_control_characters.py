@@ -11,6 +11,7 @@ import pytest
 from tamis.backends.progress import ProgressDisplay
 from tamis.cli.main import app
 from tamis.engine.monitor.database import RunDatabase
+from tamis.engine.schema import EventKind
 from tamis.pipeline.passes import tell
 from tests.support.cli_runner import CliRunner
 from tests.support.strict_exposition import parse
@@ -55,7 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert not unsafe(done.output)
     db = RunDatabase(str(root / f"out {EVIL}" / "_tamis" / "run.sqlite"))
     db.about({"name": EVIL, "run_id": EVIL, "host": EVIL})
-    db.event("note", {"text": EVIL})
+    db.event(EventKind.REMEDY, {"text": EVIL})
     db.alert(EVIL, EVIL, EVIL)
     db.put("stages", stage=EVIL, position=0, n_in=1, n_out=1, n_dropped=0, in_bytes=1, seconds=0.0, cpu_s=0.0)
     db.put("gpus", gpu=0, name=EVIL, used_bytes=1, total_bytes=1, ours_bytes=1, processes="{}")

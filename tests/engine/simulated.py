@@ -11,7 +11,18 @@ from typing import Any
 
 from tamis.engine import messages
 from tamis.engine.ledger import Ledger, StageBook
-from tamis.engine.messages import ORDERS, Covered, Done, Failure, Handover, RowsTooLarge, StreamTooLarge, Vitals
+from tamis.engine.messages import (
+    ORDERS,
+    Covered,
+    Done,
+    Failure,
+    FailureKind,
+    Handover,
+    RowsTooLarge,
+    StreamTooLarge,
+    Vitals,
+)
+from tamis.engine.schema import FileKind
 from tamis.engine.supervisor.actions import (
     Action,
     AssignUnit,
@@ -199,7 +210,9 @@ class Simulation:
         if self.chance("disk full at commit"):
             return supervise.commit_failed(self.supervisor, "cannot commit: no space left")
         for file in action.files:
-            assert file.kind == "listed" or file.path in self.staged, f"{file.path} was discarded before its commit"
+            assert file.kind is FileKind.LISTED or file.path in self.staged, (
+                f"{file.path} was discarded before its commit"
+            )
             self.staged.discard(file.path)
         self.world.commit(action)
         return supervise.committed(
@@ -287,7 +300,7 @@ class Simulation:
         if unit.mode is Mode.FEED and cap < self.world.feed_bytes:
             self.fired["no room to decode"] += 1
             asked = self.rng.choice([0, self.world.feed_bytes])
-            report = Failure("memory", "MemoryError", asked_bytes=asked, peak_bytes=MB)
+            report = Failure(FailureKind.MEMORY, "MemoryError", asked_bytes=asked, peak_bytes=MB)
             self.send(worker, lambda: supervise.failed(self.supervisor, worker, fence, report, self.now))
             self.later(0.5, lambda: self.exits(worker, "exit status 77", 0))
         elif unit.mode is Mode.FEED:
@@ -328,11 +341,13 @@ class Simulation:
         is_used = "descriptors" in self.faults and s.pool.workers[worker].n_units > 0
         if is_used and self.n_innocent[unit.id] < 2 and self.chance("descriptors"):
             self.n_innocent[unit.id] += 1
-            used_up = Failure(self.rng.choice(["descriptors", "threads"]), "no more", "s")
+            used_up = Failure(self.rng.choice([FailureKind.DESCRIPTORS, FailureKind.THREADS]), "no more", "s")
             self.send(worker, lambda: supervise.failed(s, worker, fence, used_up, self.now))
             return
         if self.chance("disk full"):
-            self.send(worker, lambda: supervise.failed(s, worker, fence, Failure("disk", "no space left"), self.now))
+            self.send(
+                worker, lambda: supervise.failed(s, worker, fence, Failure(FailureKind.DISK, "no space left"), self.now)
+            )
             return
         report = self.report(unit, fence, records, covered, process.kept)
         first = sum(n for key, n in self.n_attempts.items() if key[0] == unit.id) == 1
@@ -370,7 +385,7 @@ class Simulation:
             how = "memory error"
         self.fired[how] += 1
         if how == "memory error":
-            failed = Failure("memory", "MemoryError", setup or "s", in_setup=bool(setup))
+            failed = Failure(FailureKind.MEMORY, "MemoryError", setup or "s", in_setup=bool(setup))
             if self.rng.random() < 0.5:  # some say what they asked for
                 self.fired["asked"] += 1
                 failed = replace(failed, asked_bytes=need - process.kept)
@@ -388,7 +403,9 @@ class Simulation:
         if how == "error":
             self.send(
                 worker,
-                lambda: supervise.failed(s, worker, fence, Failure("error", "ValueError: bad", "s"), self.now),
+                lambda: supervise.failed(
+                    s, worker, fence, Failure(FailureKind.ERROR, "ValueError: bad", "s"), self.now
+                ),
             )
         elif how != "hang":
             self.send(
@@ -456,7 +473,7 @@ class Simulation:
             ledger.records.add(len(records), sum(ids))
         if unit.mode is Mode.QUARANTINE:
             ledger.set_aside(f"s{unit.segment}", len(records), sum(ids), [f"s{unit.segment}"])
-            files.append(SimulatedFile(path + ".q", "quarantine", n_bytes=10, records=records))
+            files.append(SimulatedFile(path + ".q", FileKind.QUARANTINE, n_bytes=10, records=records))
         else:
             gone = [r for r in records if r in self.world.dropped and unit.segment == 0]
             kept = [r for r in records if r not in gone]
@@ -464,15 +481,15 @@ class Simulation:
             book.into.add(len(records), sum(ids))
             book.drop("rule", len(gone), sum(map(identity, gone)))
             book.out.add(len(kept), sum(map(identity, kept)))
-            files.append(SimulatedFile("", "listed", n_bytes=0, records=gone))
+            files.append(SimulatedFile("", FileKind.LISTED, n_bytes=0, records=gone))
             if last:
                 ledger.written.add(len(kept), sum(map(identity, kept)))
                 n_bytes = sum(map(self.world.size, kept))
-                files.append(SimulatedFile(path + ".out", "output", n_bytes=n_bytes, records=kept))
+                files.append(SimulatedFile(path + ".out", FileKind.OUTPUT, n_bytes=n_bytes, records=kept))
             else:
                 self.scratch[path + ".arrow"] = kept
                 handover = Handover(path + ".arrow", len(kept), sum(map(self.world.size, kept)))
-        self.staged |= {f.path for f in files if f.kind != "listed"}
+        self.staged |= {f.path for f in files if f.kind is not FileKind.LISTED}
         sizes = [self.world.size(r) for r in records]
         floor = FLOOR_BYTES + kept_bytes + (40 * MB if self.chance("leak") else 0)
         return Done(

@@ -10,6 +10,7 @@ import pytest
 
 from tamis.engine.run.output.bucket_log import SpooledLog
 from tamis.engine.run.output.commit_log import line_of
+from tamis.engine.schema import CommitRecord, CommittedFile, FileKind, RetractRecord, WriterRecord
 from tamis.errors import RunConflict
 from tamis.stores.s3 import Object
 
@@ -32,8 +33,8 @@ class Held:
 
 
 def _commit(step: int, n_files: int, name: str) -> bytes:
-    files = [{"kind": "output", "name": f"{name}-{i:08d}.jsonl", "bytes": 1} for i in range(n_files)]
-    return line_of({"t": "commit", "step": step, "files": files})
+    files = [CommittedFile(f"{name}-{i:08d}.jsonl", FileKind.OUTPUT, n_bytes=1) for i in range(n_files)]
+    return line_of(CommitRecord(step, [], files, {}))
 
 
 def _open(made: Any, keys: list[str], folder: Path) -> SpooledLog:
@@ -42,7 +43,7 @@ def _open(made: Any, keys: list[str], folder: Path) -> SpooledLog:
 
 @pytest.mark.parametrize(("n_objects", "n_lines"), [(60, 20), (1, 1000)])
 def test_a_log_is_never_held_as_a_whole(n_objects: int, n_lines: int, tmp_path: Path) -> None:
-    one = line_of({"t": "commit", "step": 0, "files": [], "cover": "x" * 40_000}) * n_lines
+    one = line_of(CommitRecord(0, [], [], {"x": "x" * 40_000})) * n_lines
     keys = [f"log/{i}" for i in range(n_objects)]
     tracemalloc.start()
     with _open(lambda key: one, keys, tmp_path) as log:
@@ -55,15 +56,15 @@ def test_a_log_is_never_held_as_a_whole(n_objects: int, n_lines: int, tmp_path: 
 
 
 def test_steps_that_were_taken_back_and_done_again(tmp_path: Path) -> None:
-    back = line_of({"t": "retract", "step": 1})
+    back = line_of(RetractRecord(1))
     objects = {
-        "0": line_of({"t": "by", "mark": "x"}) + _commit(0, 1, "a") + _commit(1, 1, "b"),
+        "0": line_of(WriterRecord("x")) + _commit(0, 1, "a") + _commit(1, 1, "b"),
         "1": back + _commit(1, 1, "c"),
         "2": _commit(1, 1, "d"),
     }
     with _open(objects.__getitem__, list(objects), tmp_path) as log:
-        assert [r["files"][0]["name"][0] for r in log.valid()] == ["a", "c", "d"]
-        assert [r["files"][0]["name"][0] for r in log.taken_back()] == ["b"]
+        assert [r.files[0].name[0] for r in log.valid()] == ["a", "c", "d"]
+        assert [r.files[0].name[0] for r in log.retracted()] == ["b"]
 
 
 def test_a_damaged_object_is_named(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from tamis.engine.run.output import commit as commit_module
 from tamis.engine.run.output.commit import Committer, commit_group, remove_orphans
 from tamis.engine.run.output.directory import RunDir
 from tamis.engine.run.output.names import name_of
+from tamis.engine.schema import FileKind
 from tamis.engine.supervisor.actions import CommitPartition, ReplaceFile
 from tamis.engine.supervisor.units import Kind, Piece
 from tamis.errors import RunConflict
@@ -37,7 +38,7 @@ def make_job(folder: RunDir, root: int, text: str, quarantine: str = "") -> Comm
     ledger.records.add(1, root)
     ledger.written.add(1, root)
     files: list[StagedFile] = []
-    for kind, body in (("output", text), ("quarantine", quarantine)):
+    for kind, body in ((FileKind.OUTPUT, text), (FileKind.QUARANTINE, quarantine)):
         if body:
             path = os.path.join(folder.staged, f"u{root}.1.{kind}")
             Path(path).write_text(body)
@@ -58,7 +59,7 @@ def prepare(tmp_path: Path) -> tuple[RunDir, list[CommitPartition | ReplaceFile]
     replace = ReplaceFile(
         9,
         "part-000000-000000000000100.jsonl",
-        StagedFile(staged, "output", 1, 6, "parquet", f"{5:032x}"),
+        StagedFile(staged, FileKind.OUTPUT, 1, 6, "parquet", f"{5:032x}"),
     )
     return folder, [make_job(folder, 2, "two\n", "bad two\n"), make_job(folder, 3, "three\n"), replace]
 
@@ -108,7 +109,7 @@ def test_a_crash_after_any_operation_leaves_all_or_nothing(tmp_path: Path, monke
         past = RunDir(folder.output).recover()
         state = visible(folder)
         assert state in (BEFORE, AFTER), n
-        outputs = sorted(f["name"] for f in past.files.values() if f["kind"] == "output")
+        outputs = sorted(f.name for f in past.files.values() if f.is_output)
         assert outputs == sorted(n for n in state if n.startswith(P)), n
         assert past.ledger.records.n == (1 if state == BEFORE else 3)
         assert os.listdir(folder.staged) == []
@@ -231,9 +232,15 @@ def test_the_committing_thread_groups_what_waits_and_reports_each(
 def test_names_sort_in_input_order_and_tell_steps_apart() -> None:
     job = CommitPartition(1, Piece(7, Kind.BYTES, "x", 1234), 0, [], [], {})
     later = CommitPartition(1, Piece(7, Kind.BYTES, "x", 1234), 2, [], [], {})
-    assert name_of(job, StagedFile("x", "output"), 0) == "part-000007-000000000001234.jsonl"
-    assert name_of(job, StagedFile("x", "output", extension="jsonl.gz"), 1) == "part-000007-000000000001234-1.jsonl.gz"
-    assert name_of(later, StagedFile("x", "output", extension="parquet"), 0) == "part-000007-000000000001234-s2.parquet"
+    assert name_of(job, StagedFile("x", FileKind.OUTPUT), 0) == "part-000007-000000000001234.jsonl"
+    assert (
+        name_of(job, StagedFile("x", FileKind.OUTPUT, extension="jsonl.gz"), 1)
+        == "part-000007-000000000001234-1.jsonl.gz"
+    )
+    assert (
+        name_of(later, StagedFile("x", FileKind.OUTPUT, extension="parquet"), 0)
+        == "part-000007-000000000001234-s2.parquet"
+    )
 
 
 def test_orphans_are_recognised_by_their_staged_twin_only(tmp_path: Path) -> None:
@@ -257,7 +264,7 @@ def test_a_committed_file_is_kept_although_its_staged_name_is_left(tmp_path: Pat
     os.link(os.path.join(folder.output, P + "300.jsonl"), names[0])  # as if the crash came before the unlink
     folder.log.close()
     past = RunDir(folder.output).recover()
-    assert past.files[P + "300.jsonl"]["bytes"] == 6
+    assert past.files[P + "300.jsonl"].n_bytes == 6
     assert (Path(folder.output) / (P + "300.jsonl")).read_text() == "three\n"
     assert os.listdir(folder.staged) == []
     assert json.loads(Path(folder.log.path).read_text().splitlines()[-1][9:])["t"] == "commit"
@@ -278,12 +285,12 @@ def test_parts_of_one_partition_are_committed_as_one_file_in_the_order_of_the_in
             out.write("".join(f"{line}\n" for line in lines).encode())
         files.append(
             StagedFile(
-                path, "output", len(lines), os.path.getsize(path), f"jsonl{codec}", f"{2**127 + part:032x}", joins=True, place=(0, at, 0)
+                path, FileKind.OUTPUT, len(lines), os.path.getsize(path), f"jsonl{codec}", f"{2**127 + part:032x}", joins=True, place=(0, at, 0)
             )
         )  # fmt: skip
         other = os.path.join(folder.staged, f"u{part}.1.quarantine")
         Path(other).write_text("{}\n")
-        files.append(StagedFile(other, "quarantine", 1, place=(0, at, 0)))
+        files.append(StagedFile(other, FileKind.QUARANTINE, 1, place=(0, at, 0)))
     job = CommitPartition(1, Piece(0, Kind.BYTES, "in", 0, 99), 0, [(0, 0, 99, False)], files, Ledger().to_dict())
     commit_group([job], folder.output, folder.quarantine, folder.log)
     folder.close()
@@ -293,8 +300,8 @@ def test_parts_of_one_partition_are_committed_as_one_file_in_the_order_of_the_in
         reader = StreamReader(raw, codec_of(name)) if codec else raw
         assert b"".join(reader.read(100) for _ in range(6)) == b"a\nb\nc\nd\n"
     (about,) = RunDir(str(tmp_path / "out")).files().written()
-    assert (about["rows"], about["bytes"]) == (4, (tmp_path / "out" / name).stat().st_size)
-    assert int(about["content"], 16) == (3 * 2**127 + 3) % 2**128
+    assert (about.rows, about.n_bytes) == (4, (tmp_path / "out" / name).stat().st_size)
+    assert int(about.content or "0", 16) == (3 * 2**127 + 3) % 2**128
     assert sorted(p.name for p in Path(folder.quarantine).iterdir()) == [
         "quarantine-000000-000000000000000.jsonl",
         "quarantine-000000-000000000000020-1.jsonl",
@@ -310,7 +317,7 @@ def test_parts_that_cannot_follow_each_other_stay_files_of_their_own(tmp_path: P
     for part, at in enumerate([9, 0]):
         path = Path(folder.staged) / f"u{part}.1.out"
         path.write_text(str(at))
-        files.append(StagedFile(str(path), "output", extension="parquet", place=(0, at, 0)))
+        files.append(StagedFile(str(path), FileKind.OUTPUT, extension="parquet", place=(0, at, 0)))
     job = CommitPartition(1, Piece(0, Kind.ROWS, "in", 0, 99), 0, [(0, 0, 99, False)], files, Ledger().to_dict())
     commit_group([job], folder.output, folder.quarantine, folder.log)
     folder.close()

@@ -10,6 +10,7 @@ import pytest
 
 from tamis.backends.local import LocalExecutor
 from tamis.engine.run.budget.expectation import profile_key, stage_names
+from tamis.engine.schema import StageDescription
 from tamis.forecast import profiles
 from tamis.forecast.experience import compared, models_of
 from tamis.forecast.prediction import Conditions, RunMeasurement, runs_of
@@ -109,12 +110,12 @@ def test_a_profile_that_is_damaged_inside_is_as_good_as_none() -> None:
 
 def test_names_for_the_table_are_those_of_what_a_stage_carries() -> None:
     stages = [
-        {"stage": "tamis.stages.text.io.reader.JsonlReader", "params": {}},
-        {"stage": "tamis.x.ScoreFilter", "params": {"filter_obj": {"class": "tamis.y.WordCountFilter:"}}},
-        {"stage": "settings", "params": {}},
+        StageDescription("tamis.stages.text.io.reader.JsonlReader"),
+        StageDescription("tamis.x.ScoreFilter", {"filter_obj": {"class": "tamis.y.WordCountFilter:"}}),
+        StageDescription("settings"),
     ]
     assert stage_names(stages) == ["tamis.stages.text.io.reader.JsonlReader", "tamis.y.WordCountFilter"]
-    assert profile_key(stages) == profile_key(json.loads(json.dumps(stages)))
+    assert profile_key(stages) == profile_key([StageDescription(**s.to_dict()) for s in stages])
     assert profile_key(stages) != profile_key(stages[:2])
 
 

@@ -9,19 +9,20 @@ import inspect
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tamis.curation.mixing import Mix
 from tamis.dedup.fuzzy.stages import DocumentSketches
 from tamis.dedup.replay_tables.stages import Remembered
 from tamis.engine.job import make_job
 from tamis.engine.run import identity
 from tamis.engine.run.budget.expectation import profile_key
 from tamis.engine.run.identity import describe_job, differences
+from tamis.engine.schema import StageDescription
 from tamis.observe.diff import setting_changes
 from tamis.stages import base
 from tamis.stages.base import ProcessingStage
@@ -57,11 +58,18 @@ class KeepOther(Keep):
 
 def described(
     stage: ProcessingStage[Any, Any], reader: JsonlReader | None = None, max_record: int = 5
-) -> list[dict[str, Any]]:
+) -> list[StageDescription]:
     return describe_job(
         make_job("p", [*(reader or JsonlReader("in/")).decompose(), stage, JsonlWriter("out")]),
         {"max_record": max_record},
     )
+
+
+def copied(stages: list[StageDescription], replaced: str = "", by: str = "") -> list[StageDescription]:
+    """The description as it comes back from a plan, with a text replaced in it."""
+    text = json.dumps([stage.to_dict() for stage in stages])
+    assert replaced in text
+    return [StageDescription(**entry) for entry in json.loads(text.replace(replaced, by) if replaced else text)]
 
 
 def long(text: str) -> bool:
@@ -148,7 +156,7 @@ def test_a_changed_value_of_any_kind_is_noticed_and_the_same_is_not(make: Any, o
     assert differences(described(Keep(0.5, rule=make(one))), described(Keep(0.5, rule=make(one)))) == []
     (changed,) = differences(described(Keep(0.5, rule=make(one))), described(Keep(0.5, rule=make(other))))
     assert "Keep: rule was " in changed
-    json.dumps(described(Keep(0.5, rule=make(one))))
+    copied(described(Keep(0.5, rule=make(one))))
 
 
 def test_a_module_counts_by_its_name() -> None:
@@ -163,43 +171,34 @@ def test_addresses_are_no_parameters() -> None:
 def test_a_description_survives_json() -> None:
 
     before = described(Keep(0.5, {"a"}, long))
-    assert differences(json.loads(json.dumps(before)), described(Keep(0.5, {"a"}, long))) == []
-
-
-def moved(description: Any, paths: dict[str, str]) -> Any:
-    """A description as a version wrote it in which these modules had other paths."""
-    text = json.dumps(description)
-    for now, then in paths.items():
-        assert now in text
-        text = text.replace(now, then)
-    return json.loads(text)
+    assert differences(copied(before), described(Keep(0.5, {"a"}, long))) == []
 
 
 def test_a_class_of_tamis_may_move_to_another_module() -> None:
-    """Recorded when DocumentSketches was in dedup.fuzzy.sketching; so may a class that a stage holds, as a filter."""
+    """Recorded when DocumentSketches was in dedup.index.against; so may a class that a stage holds, as a filter."""
     now = described(DocumentSketches())
-    before = moved(now, {"tamis.dedup.fuzzy.stages.": "tamis.dedup.fuzzy.sketching."})
-    assert before[-3]["stage"] == "tamis.dedup.fuzzy.sketching.DocumentSketches"
+    before = copied(now, f"{DocumentSketches.__module__}.", "tamis.dedup.index.against.")
+    assert before[-3].stage == "tamis.dedup.index.against.DocumentSketches"
     assert differences(before, now) == setting_changes(before, now) == []
-    before[-3]["params"]["first"] = 7
+    before[-3].params["first"] = 7
     assert differences(before, now) == ["tamis.DocumentSketches: first was 7 and is 0"]
-    before[-3]["stage"] = "tamis.dedup.fuzzy.sketching.Sketches"
+    before[-3] = replace(before[-3], stage="tamis.dedup.index.against.Sketches")
     assert differences(before, now)[0].startswith("the stages were ")
     assert setting_changes(before, now)[0].startswith("the stages were ")
     now = described(ScoreFilter(WordCountFilter(min_words=3)))
-    assert differences(moved(now, {WordCountFilter.__module__ + ".": "tamis.stages.text.words."}), now) == []
+    assert differences(copied(now, f"{WordCountFilter.__module__}.", "tamis.stages.text.words."), now) == []
 
 
 def test_a_stage_of_the_user_is_known_by_its_whole_path() -> None:
     now = described(Keep(0.5, rule=Colour.RED))
-    assert differences(moved(now, {f"{__name__}.Keep": "tamis_like.Keep"}), now)[0].startswith("the stages were ")
-    assert "rule was" in differences(moved(now, {f"{__name__}.Colour": "mine.Colour"}), now)[0]
+    assert differences(copied(now, f"{__name__}.Keep", "tamis_like.Keep"), now)[0].startswith("the stages were ")
+    assert "rule was" in differences(copied(now, f"{__name__}.Colour", "mine.Colour"), now)[0]
 
 
 def test_what_is_told_of_a_stage_is_no_parameter(tmp_path: Path) -> None:
     (tmp_path / "starts.npy").touch()
 
-    def remembered(**more: Any) -> list[dict[str, Any]]:
+    def remembered(**more: Any) -> list[StageDescription]:
         return described(
             Remembered(str(tmp_path), "language", [base.DropRule("lang_id", "lang_id", {"least": 0.65}, **more)])
         )
@@ -207,38 +206,17 @@ def test_what_is_told_of_a_stage_is_no_parameter(tmp_path: Path) -> None:
     assert differences(remembered(), remembered(at_least="least")) == []
 
 
-def test_a_parameter_that_another_version_does_not_know_counts_where_it_was_used() -> None:
-    now = described(Mix([0, 3], [1.0, 2.0], "text"))
-    before = json.loads(json.dumps(now))
-    del before[-3]["params"]["each"]
-    assert differences(before, now) == differences(now, before) == []
-    asked = described(Mix([0, 3], [1.0, 2.0], "text", each=[1, 3]))
-    assert differences(before, asked) == ["tamis.Mix: each was None and is [1, 3]"]
-    once = described(Mix([0, 3], [1.0, 2.0], "text", each=[1, 1]))  # as versions said that had it for every mix
-    assert differences(once, now) == differences(now, once) == differences(before, once) == []
-    assert differences(once, asked) == ["tamis.Mix: each was [] and is [1, 3]"]
-    before[-3]["params"]["weights"] = None
-    assert differences(before, now)[0].startswith("tamis.Mix: weights was None")
-    mine = described(Keep(0.5, set()))  # whoever wrote it knows what an empty one means
-    older = json.loads(json.dumps(mine))
-    del older[-3]["params"]["words"]
-    assert differences(older, mine) != []
-
-
 def test_the_policy_of_prompts_is_a_parameter_of_the_stage_that_makes_them() -> None:
     """The model's stage is told of it, too, since a later version: runs that were begun before go on."""
     stages = AegisClassifier(policy="O1: Violence.").decompose()
-    told = [entry["params"]["policy"] for stage in stages for entry in described(stage) if "policy" in entry["params"]]
+    told = [entry.params["policy"] for stage in stages for entry in described(stage) if "policy" in entry.params]
     assert told == ["O1: Violence."]
 
 
 def test_whether_code_of_a_model_may_run_is_no_parameter() -> None:
-    """It came to some stages later than to others; the code itself counts by its files."""
+    """The code itself counts by its files."""
     for trusted, plain in zip(*(AegisClassifier(trust_remote_code=t).decompose() for t in (True, False)), strict=True):
         assert differences(described(plain), described(trusted)) == []
-    older = json.loads(json.dumps(described(trusted)))
-    del older[-3]["params"]["trust_remote_code"]
-    assert differences(older, described(trusted)) == []
 
 
 def _histogram(folder: Path) -> ProcessingStage[Any, Any]:
@@ -267,7 +245,7 @@ def test_another_file_at_the_same_place_is_another_model(
     (tmp_path / "m.bin").write_text("abd")
     (told,) = differences(before, described(made(tmp_path)))
     assert "model files was" in told
-    del before[2]["params"]["model files"]  # an earlier version did not look
+    del before[2].params["model files"]  # the file was fetched later
     assert differences(before, described(made(tmp_path))) == []
 
 
@@ -317,36 +295,36 @@ def own_package(folder: Path, n: int, monkeypatch: pytest.MonkeyPatch, **edited:
 
 
 def test_an_edited_helper_or_base_of_a_users_stage_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def uses(n: int, **edited: tuple[str, str]) -> list[dict[str, Any]]:
+    def uses(n: int, **edited: tuple[str, str]) -> list[StageDescription]:
         own = own_package(tmp_path, n, monkeypatch, **edited)
         found = [*described(own.Clean()), *described(base_stage(own.by_hand)), *described(ScoreFilter([own.Short()]))]
-        return json.loads(json.dumps(found).replace(f"own_{n}", "own"))
+        return copied(found, f"own_{n}", "own")
 
     def base_stage(function: Any) -> Any:
         return processing_stage(name="by hand")(function)
 
     plain = uses(0)
-    told = {name for entry in plain for name in entry.get("uses", {})}
+    told = {name for entry in plain for name in entry.uses}
     assert told == {"own.helpers.clean", "own.helpers.deeper", "own.bases.Base", "own.stages.own"}
-    without_source = [{**e, "source": ""} for e in plain]  # what the file looks like around them is of no interest here
+    without_source = [
+        replace(e, source="") for e in plain
+    ]  # what the file looks like around them is of no interest here
     for n, module, old, new, name in (
         (1, "helpers", "text.strip()", "text.lower()", "own.helpers.deeper"),
         (2, "bases", "return task", "return None", "own.bases.Base"),
     ):
-        now = [{**e, "source": ""} for e in uses(n, **{module: (old, new)})]
+        now = [replace(e, source="") for e in uses(n, **{module: (old, new)})]
         assert differences(without_source, now) == [f"own.stages.Clean: {name}, which it uses, changed"]
-    now = [{**e, "source": ""} for e in uses(3, helpers=("return 1", "return 2"))]
+    now = [replace(e, source="") for e in uses(3, helpers=("return 1", "return 2"))]
     assert differences(without_source, now) == []  # nobody calls it
-    earlier = [{k: v for k, v in e.items() if k != "uses"} for e in plain]
-    assert differences(earlier, plain) == []  # by a version that did not look
-    assert profile_key(earlier) == profile_key(plain)
+    assert profile_key([replace(e, uses={}) for e in plain]) == profile_key(plain)
 
 
 def test_code_of_tamis_and_of_installed_packages_does_not_count() -> None:
     stage = Keep(1.0, rule=re.compile("x"))
     stage.words = np.zeros(3)  # type: ignore[assignment]
-    assert all("uses" not in entry for entry in described(stage))
-    assert all("uses" not in entry for entry in described(ScoreFilter(WordCountFilter())))
+    assert all(not entry.uses for entry in described(stage))
+    assert all(not entry.uses for entry in described(ScoreFilter(WordCountFilter())))
 
 
 class Called:
@@ -366,15 +344,15 @@ def brief(text: str) -> bool:
 def test_decorators_of_any_kind_are_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(brief, "__wrapped__", brief, raising=False)  # no end
     for rule, used in ((wrapping_an_object, "long"), (brief, "short")):
-        assert described(Keep(0.5, rule=rule))[-3]["uses"].keys() == {f"{__name__}.{used}"}
+        assert described(Keep(0.5, rule=rule))[-3].uses.keys() == {f"{__name__}.{used}"}
 
 
 def test_functions_in_containers_are_looked_at() -> None:
     for rule in ({"a": brief}, {brief}, [({"a": [brief]},)]):
-        assert described(Keep(0.5, rule=rule))[-3]["uses"].keys() == {f"{__name__}.short"}
+        assert described(Keep(0.5, rule=rule))[-3].uses.keys() == {f"{__name__}.short"}
     endless: list[Any] = [brief]
     endless.append(endless)
-    assert described(Keep(0.5, rule=endless))[-3]["uses"].keys() == {f"{__name__}.short"}
+    assert described(Keep(0.5, rule=endless))[-3].uses.keys() == {f"{__name__}.short"}
 
 
 def test_a_module_is_parsed_once_for_all_of_its_classes() -> None:

@@ -9,6 +9,7 @@ from tamis.engine.ledger import Ledger
 from tamis.engine.run.budget.expectation import Expectation
 from tamis.engine.run.budget.outcome import Outcome
 from tamis.engine.run.settings import Record
+from tamis.engine.schema import EventKind
 from tamis.forecast.prediction import Conditions
 from tamis.memory.predictor import Predictor
 from tamis.stages.resources import Resources
@@ -23,11 +24,11 @@ def unit(size: int, peak: int, seconds: float = 1.0, cpu_s: float = 0.5, record:
 def test_partitions_are_summed() -> None:
     outcome = Outcome()
     for size in (1, 4, 2):
-        outcome.saw("unit", unit(size * MB, 3 * size * MB))
-    outcome.saw(
-        "unit", {"seconds": 2.0, "cpu_s": None, "decoded_bytes": None}
+        outcome.add(EventKind.UNIT, unit(size * MB, 3 * size * MB))
+    outcome.add(
+        EventKind.UNIT, {"seconds": 2.0, "cpu_s": None, "decoded_bytes": None}
     )  # a feeder, which works but reads no partition
-    outcome.saw("commit", {"bytes": 5})
+    outcome.add(EventKind.COMMIT, {"bytes": 5})
     assert (outcome.n_partitions, outcome.busy_s, outcome.cpu_s) == (3, 5.0, 1.5)
     assert (outcome.first_bytes, outcome.largest_bytes, outcome.last_bytes) == (1 * MB, 4 * MB, 2 * MB)
     assert (outcome.largest_peak, outcome.peak_of_largest, outcome.n_by_kind) == (12 * MB, 12 * MB, {})
@@ -35,8 +36,8 @@ def test_partitions_are_summed() -> None:
 
 def test_what_a_run_took_is_that_of_its_partitions() -> None:
     job = Job("p", None, None, [], None, [Segment(0, 0, Resources())])
-    expected = Expectation(job, [], time.monotonic() - 2, is_usual=True, is_part=False)
-    expected.outcome.saw("unit", unit(4 * MB, 9 * MB))
+    expected = Expectation(job, [], Outcome(), began_s=time.monotonic() - 2, is_usual=True, is_part=False)
+    expected.outcome.add(EventKind.UNIT, unit(4 * MB, 9 * MB))
     expected._asked = Conditions(10**9, 2, 1, 1, 1, 4 * MB, 4 * MB, 32 * MB)
     expected.from_profile = [True]
     expected.end(100 * MB, Ledger())
@@ -48,12 +49,12 @@ def test_what_a_run_took_is_that_of_its_partitions() -> None:
 
 def test_what_the_run_changed_by_itself_is_noted_with_its_evidence() -> None:
     outcome, record = Outcome(), Record()
-    outcome.saw("unit", unit(1 * MB, 3 * MB))
-    outcome.saw("unit", unit(4 * MB, 9 * MB))
-    outcome.saw("pressure", {"text": "memory yellow", "level": 1})
-    outcome.saw("pressure", {"text": "memory orange", "level": 2})
-    outcome.saw("kill", {"worker": 1, "why": "over its cap"})
-    outcome.saw("recycle", {"text": "worker 1 is replaced"})
+    outcome.add(EventKind.UNIT, unit(1 * MB, 3 * MB))
+    outcome.add(EventKind.UNIT, unit(4 * MB, 9 * MB))
+    outcome.add(EventKind.PRESSURE, {"text": "memory yellow", "level": 1})
+    outcome.add(EventKind.PRESSURE, {"text": "memory orange", "level": 2})
+    outcome.add(EventKind.KILL, {"worker": 1, "why": "over its cap"})
+    outcome.add(EventKind.RECYCLE, {"text": "worker 1 is replaced"})
     outcome.note(record, [Predictor()], {"memory_failures": 2, "splits": 3, "recycled": 1, "kills": 1})
     found = {e["name"]: e for e in record.entries}
     assert {e["chosen_by"] for e in record.entries} == {"adaptation"}
@@ -71,6 +72,6 @@ def test_what_the_run_changed_by_itself_is_noted_with_its_evidence() -> None:
 def test_examples_are_few_and_short() -> None:
     outcome = Outcome()
     for _ in range(1000):
-        outcome.saw("failed", {"error": "x" * 10_000})
+        outcome.add(EventKind.FAILED, {"error": "x" * 10_000})
     assert outcome.n_by_kind == {"failed": 1000}
     assert [len(text) for text in outcome.examples["failed"]] == [200] * 5

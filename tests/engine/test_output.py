@@ -146,7 +146,7 @@ def test_local_workers_agree_with_one_process(tmp_path: Path) -> None:
     assert many[:2] == one[:2]
     assert (one[2], many[2]) == (1, 12)
     assert result.ledger.problems() == []
-    names = {f["name"] for f in result.files}
+    names = {f.name for f in result.files}
     assert names == {p.name for p in (tmp_path / "many").glob("*.parquet")}
     assert many[0] == {"id: int64\nv: large_string\nw: struct<a: int64>\n  child 0, a: int64"}
 
@@ -155,7 +155,7 @@ def test_the_content_hash_is_that_of_the_files_as_they_are(tmp_path: Path) -> No
     lines, hashes = [json.dumps(r) for r in DRIFT], []
     for n_lines in (1000, 150):
         result = convert(cut_into(tmp_path / f"in{n_lines}", lines, n_lines), tmp_path / f"out{n_lines}")
-        assert sum(int(f["content"], 16) for f in result.files) % (1 << 128) == result.ledger.content.identity
+        assert sum(int(f.content or "0", 16) for f in result.files) % (1 << 128) == result.ledger.content.identity
         hashes.append(result.ledger.content.identity)
     assert hashes[0] == hashes[1]
 

@@ -13,6 +13,7 @@ import pytest
 from tamis.engine.job import Job, make_job
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import WORKER_MESSAGES, Done, Failure, Read, SetUp
+from tamis.engine.schema import FileKind
 from tamis.engine.supervisor.units import Kind, Mode, Piece, Recast, Unit
 from tamis.engine.wire import decode, encode
 from tamis.engine.worker.config import OutputSpec, WorkerConfig
@@ -260,7 +261,7 @@ def test_two_segments_write_what_one_writes(tmp_path: Path, fmt: str) -> None:
     both.merge(second.ledger)
     assert both.problems() == []
     assert both.content == one.ledger.content
-    kept = [next(f for f in r.files if f.kind == "output") for r in (one, second)]
+    kept = [next(f for f in r.files if f.kind is FileKind.OUTPUT) for r in (one, second)]
     assert kept[0].content == kept[1].content
     if fmt == "jsonl":
         assert Path(kept[0].path).read_bytes() == Path(kept[1].path).read_bytes()

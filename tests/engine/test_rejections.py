@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tamis.engine.ledger import StageBook
+from tamis.engine.schema import FileKind
 from tamis.engine.worker.apply import Notes, identify, run_stage
 from tamis.engine.worker.rejections import Rejections
 from tamis.formats.jsonl.block import JsonlBlock
@@ -55,7 +56,7 @@ def rejected(tmp_path: Path, stages: list[ProcessingStage[Any, Any]], *texts: st
     rejections = Rejections(True)
     for number, stage in enumerate(stages):
         tasks = run_stage(stage, f"stage {number}", tasks, StageBook("stage"), Notes(rejections))
-    (path,) = (f.path for f in rejections.write(str(tmp_path / "base")) if f.kind == "rejected")
+    (path,) = (f.path for f in rejections.write(str(tmp_path / "base")) if f.kind is FileKind.REJECTED)
     documents = [json.loads(line) for line in Path(path).read_text().splitlines()]
     return [(d["text"], d.get("score")) for d in documents]
 

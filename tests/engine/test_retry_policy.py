@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from tamis.engine.messages import Failure
+from tamis.engine.messages import Failure, FailureKind
 from tamis.engine.supervisor.retry_policy import (
     FEW_MISFITS,
     MANY_MISFITS,
@@ -33,7 +33,7 @@ def after(made: Unit, *kinds: str, had_all: bool = False) -> tuple[list[str], Un
     """What is decided after these failures, one after the other, and the unit as it is then."""
     found = []
     for kind in kinds:
-        decision = decide(made, Failure(kind, "e", "s"), had_all)
+        decision = decide(made, Failure(FailureKind(kind), "e", "s"), had_all)
         found.append(decision.action)
         made = decision.unit
     return found, made
@@ -52,9 +52,9 @@ def test_nothing_that_is_given_is_changed(kind: str, mode: Mode, where: Kind) ->
             where, end=TO_END if where in (Kind.STREAM, Kind.ROWS) else 100, n_records=n_records, cut=50, mode=mode
         )
         for _ in range(8):
-            before, failed = copy.deepcopy(made), Failure(kind, "e", "s")
+            before, failed = copy.deepcopy(made), Failure(FailureKind(kind), "e", "s")
             decision = decide(made, failed, had_all)
-            assert (made, failed) == (before, Failure(kind, "e", "s"))
+            assert (made, failed) == (before, Failure(FailureKind(kind), "e", "s"))
             assert decision.unit is not made or decision.unit == before
             made = decision.unit
 
@@ -83,7 +83,9 @@ def test_what_a_worker_held_before_its_unit_is_no_sign_of_a_lack_of_memory() -> 
 
 
 def test_a_death_without_a_cap_is_never_called_memory() -> None:
-    assert judge_death(None, "exit status 1", 0, 10**9, 0) == Failure("crash", "the worker process died: exit status 1")
+    assert judge_death(None, "exit status 1", 0, 10**9, 0) == Failure(
+        FailureKind.CRASH, "the worker process died: exit status 1"
+    )
 
 
 def test_memory_splits_then_runs_alone_then_gives_up() -> None:
@@ -92,7 +94,7 @@ def test_memory_splits_then_runs_alone_then_gives_up() -> None:
     found, single = after(single, "memory")
     assert (found, single.alone) == (["alone"], True)
     single.largest_record = 97
-    decision = decide(single, Failure("memory", stage="s"))
+    decision = decide(single, Failure(FailureKind.MEMORY, stage="s"))
     assert (decision.action, decision.note) == (
         "infeasible",
         "one record of in (at 0, 97 bytes) does not fit the memory budget even alone, in stage 's'",
@@ -101,12 +103,12 @@ def test_memory_splits_then_runs_alone_then_gives_up() -> None:
 
 def test_a_record_that_had_the_whole_pool_is_not_tried_again() -> None:
     single = unit(n_records=1)
-    decision = decide(single, Failure("memory"), had_all=True)
+    decision = decide(single, Failure(FailureKind.MEMORY), had_all=True)
     assert (decision.action, decision.note) == (
         "infeasible",
         "one record of in (at 0) does not fit the memory budget even alone",
     )
-    assert decide(unit(n_records=2, cut=50), Failure("memory"), had_all=True).action == "split"
+    assert decide(unit(n_records=2, cut=50), Failure(FailureKind.MEMORY), had_all=True).action == "split"
 
 
 def test_an_error_is_tried_again_then_cut_then_quarantined() -> None:
@@ -163,7 +165,7 @@ def test_a_feeder_gets_more_memory_until_it_had_everything_and_then_its_file_is_
     feeder = unit(Kind.STREAM, end=TO_END, mode=Mode.FEED)
     found, feeder = after(feeder, *["memory"] * 20)
     assert found == ["retry"] * 20
-    refused = decide(feeder, Failure("memory"), had_all=True)
+    refused = decide(feeder, Failure(FailureKind.MEMORY), had_all=True)
     assert (refused.action, refused.note) == ("infeasible", "in cannot be decoded in the memory that the budget leaves")
 
 
@@ -219,12 +221,12 @@ def test_remaining_pieces_are_what_a_feeder_has_not_handed_out() -> None:
 
 def test_a_stage_that_cannot_be_set_up_ends_the_run_at_once():
     unit = Unit(1, [Piece(0, Kind.BYTES, "a.jsonl", 0, 100)])
-    assert decide(unit, Failure("setup", "RuntimeError: no model", in_setup=True)).action == "fail"
+    assert decide(unit, Failure(FailureKind.SETUP, "RuntimeError: no model", in_setup=True)).action == "fail"
 
 
 def test_a_setup_that_needs_more_memory_is_tried_alone_and_never_split():
     unit = Unit(1, [Piece(0, Kind.BYTES, "a.jsonl", 0, 100)], n_records=10, cut=50)
-    report = Failure("memory", "MemoryError", "model (its setup)", in_setup=True)
+    report = Failure(FailureKind.MEMORY, "MemoryError", "model (its setup)", in_setup=True)
     alone = decide(unit, report)
     assert (alone.action, decide(alone.unit, report).action) == ("alone", "unfit")
     fresh = Unit(1, [Piece(0, Kind.BYTES, "a.jsonl", 0, 100)], n_records=10, cut=50)
@@ -245,7 +247,7 @@ def test_pressure_is_the_fault_of_a_worker_that_was_alone_and_full() -> None:
 def test_what_a_worker_had_used_up_before_is_no_fault_of_its_unit(kind: str) -> None:
     victim = unit(n_records=4, cut=50)
     for _ in range(5):
-        decision = decide(victim, Failure(kind, "OSError: [Errno 24]", "s"), was_fresh=False)
+        decision = decide(victim, Failure(FailureKind(kind), "OSError: [Errno 24]", "s"), was_fresh=False)
         victim = decision.unit
         assert (decision.action, victim.n_failures) == ("retry", 0)
     assert "on a fresh one: OSError: [Errno 24]" in decision.note

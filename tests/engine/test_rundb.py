@@ -14,14 +14,15 @@ import pytest
 from tamis.engine.ledger import Ledger, StageBook
 from tamis.engine.monitor import database as rundb
 from tamis.engine.monitor.database import COLUMNS, RunDatabase
+from tamis.engine.schema import EventKind
 
 
 def test_events_units_and_samples_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "run.sqlite"
     db = RunDatabase(str(path))
-    db.event("died", {"worker": 3, "how": "signal SIGKILL"})
-    db.event("unit", {"worker": 3, "unit": 9, "n_records": 10, "seconds": 0.5})
-    db.event("commit", {"root": 1})
+    db.event(EventKind.DIED, {"worker": 3, "how": "signal SIGKILL"})
+    db.event(EventKind.UNIT, {"worker": 3, "unit": 9, "n_records": 10, "seconds": 0.5})
+    db.event(EventKind.COMMIT, {"root": 1})
     state = dict.fromkeys(
         (
             "used_bytes",
@@ -49,7 +50,7 @@ def test_events_units_and_samples_are_kept(tmp_path: Path) -> None:
 
 def test_a_database_that_cannot_be_opened_only_stops_recording(tmp_path: Path) -> None:
     db = RunDatabase(str(tmp_path / "no" / "such" / "run.sqlite"))
-    db.event("died", {"worker": 1})
+    db.event(EventKind.DIED, {"worker": 1})
     db.close()
     assert "unable to open" in db.error
 
@@ -57,7 +58,7 @@ def test_a_database_that_cannot_be_opened_only_stops_recording(tmp_path: Path) -
 def test_a_second_run_adds_to_the_first(tmp_path: Path) -> None:
     for n in range(2):
         db = RunDatabase(str(tmp_path / "run.sqlite"))
-        db.event("note", {"n": n})
+        db.event(EventKind.REMEDY, {"n": n})
         db.close()
     read = sqlite3.connect(tmp_path / "run.sqlite")
     assert read.execute("SELECT count(*) FROM events").fetchone() == (2,)
@@ -78,9 +79,9 @@ def test_what_was_dropped_is_kept_when_a_run_has_finished(tmp_path: Path) -> Non
     db = RunDatabase(str(tmp_path / "run.sqlite"))
     db.close()
     assert drops(tmp_path / "run.sqlite") == []  # it did not finish
-    (tmp_path / "manifest.json").write_text(json.dumps({"ledger": ledger.to_dict()}))
     for _ in range(2):  # a later sampling step replaces what was known
         db = RunDatabase(str(tmp_path / "run.sqlite"))
+        db.drops(ledger)
         db.close()
         assert db.error == ""
         assert drops(tmp_path / "run.sqlite") == [
@@ -89,56 +90,11 @@ def test_what_was_dropped_is_kept_when_a_run_has_finished(tmp_path: Path) -> Non
         ]
 
 
-@pytest.mark.parametrize(
-    "content", ["", "{", "[1]", '{"ledger": 3}', '{"ledger": {"stages": [{"dropped": {"a": [1]}}]}}']
-)
-def test_a_damaged_manifest_only_stops_the_recording(tmp_path: Path, content: str) -> None:
-    (tmp_path / "manifest.json").write_text(content)
-    db = RunDatabase(str(tmp_path / "run.sqlite"))
-    db.event("note", {"n": 1})
-    db.close()
-    assert "manifest.json" in db.error
-    assert drops(tmp_path / "run.sqlite") == []
-
-
-def test_a_database_of_an_earlier_version_gets_the_table(tmp_path: Path) -> None:
-    old = sqlite3.connect(tmp_path / "run.sqlite")
-    old.execute("CREATE TABLE events (at REAL, kind TEXT, data TEXT)")
-    old.close()
-    RunDatabase(str(tmp_path / "run.sqlite")).close()
-    assert drops(tmp_path / "run.sqlite") == []
-
-
 def rows(path: Path, query: str) -> list[tuple[object, ...]]:
     read = sqlite3.connect(path)
     found = read.execute(query).fetchall()
     read.close()
     return found
-
-
-VERSION_1 = (
-    "CREATE TABLE samples (at REAL, used_bytes INTEGER, budget_bytes INTEGER, documents INTEGER, written INTEGER, dropped INTEGER, "
-    "quarantined INTEGER, read_bytes INTEGER, left_bytes INTEGER, level INTEGER, workers TEXT)"
-)
-
-
-def test_a_database_of_version_1_gets_the_new_columns_and_keeps_its_rows(tmp_path: Path) -> None:
-    path = tmp_path / "run.sqlite"
-    old = sqlite3.connect(path)
-    old.execute(VERSION_1)
-    old.execute("INSERT INTO samples VALUES (1.0, 2, 3, 4, 5, 6, 7, 8, 9, 0, '{}')")
-    old.commit()
-    old.close()
-    db = RunDatabase(str(path))
-    db.about({"name": "clean"})
-    db.sample({"used_bytes": 10, "psi_some": 1.5, "peak_bytes": 12}, {1: 5}, at=2.0)
-    db.close()
-    assert db.error == ""
-    assert rows(path, "SELECT at, used_bytes, psi_some, peak_bytes FROM samples ORDER BY at") == [
-        (1.0, 2, None, None),
-        (2.0, 10, 1.5, 12),
-    ]
-    assert rows(path, "SELECT key, value FROM about ORDER BY key") == [("name", '"clean"'), ("version", "2")]
 
 
 def test_rows_of_every_series(tmp_path: Path) -> None:
@@ -177,13 +133,13 @@ def test_while_a_reader_holds_the_file_rows_wait_and_nobody_blocks(tmp_path: Pat
     reader = sqlite3.connect(path, isolation_level=None)
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM events").fetchone()
-    db.event("note", {"n": 1})
+    db.event(EventKind.REMEDY, {"n": 1})
     db.flush()
     assert db.error == ""
     assert reader.execute("SELECT count(*) FROM events").fetchone() == (0,)
     reader.execute("COMMIT")
     reader.close()
-    db.event("note", {"n": 2})
+    db.event(EventKind.REMEDY, {"n": 2})
     db.close()
     assert rows(path, "SELECT data FROM events") == [('{"n": 1}',), ('{"n": 2}',)]
 
@@ -195,14 +151,14 @@ def test_a_full_disk_interrupts_the_recording_and_nothing_else(tmp_path: Path, m
     n_pages = db._db.execute("PRAGMA page_count").fetchone()[0]
     db._db.execute(f"PRAGMA max_page_count={n_pages}")  # as a disk with no room left
     for i in range(2000):
-        db.event("note", {"text": "x" * 100, "n": i})
+        db.event(EventKind.REMEDY, {"text": "x" * 100, "n": i})
     db.flush()
     assert db.error == "database or disk is full"
-    db.event("note", {"n": -1})  # within the time of waiting: forgotten
+    db.event(EventKind.REMEDY, {"n": -1})  # within the time of waiting: forgotten
     db.flush()
     db._db.execute("PRAGMA max_page_count=100000")
     monkeypatch.setattr(rundb.time, "monotonic", lambda: 1e12)
-    db.event("note", {"n": 7})
+    db.event(EventKind.REMEDY, {"n": 7})
     db.flush()
     assert [json.loads(str(data))["n"] for (data,) in rows(path, "SELECT data FROM events")] == [0, 7]
     db.close()
@@ -212,7 +168,7 @@ def test_a_damaged_database_is_set_aside_and_a_new_one_begun(tmp_path: Path) -> 
     path = tmp_path / "run.sqlite"
     path.write_bytes(b"this is no database" * 500)
     db = RunDatabase(str(path))
-    db.event("note", {"n": 1})
+    db.event(EventKind.REMEDY, {"n": 1})
     db.close()
     assert "was damaged (file is not a database) and is set aside" in db.error
     assert rows(path, "SELECT data FROM events") == [('{"n": 1}',)]
@@ -271,7 +227,7 @@ def test_tracebacks_do_not_fill_the_disk(tmp_path: Path) -> None:
     path = tmp_path / "run.sqlite"
     db = RunDatabase(str(path))
     for i in range(1500):
-        db.event("failed", {"n": i, "trace": "x" * 4000})
+        db.event(EventKind.FAILED, {"n": i, "trace": "x" * 4000})
     db.close()
     n, n_bytes = rows(path, "SELECT count(*), sum(length(data)) FROM events")[0]
     assert (n, int(str(n_bytes)) < 2_200_000) == (1500, True)
@@ -300,13 +256,13 @@ def test_a_disk_that_hangs_keeps_nobody_waiting_and_loses_only_what_is_too_much(
 
     db._db = Slow()  # type: ignore[assignment]
     for worker in range(50):
-        db.event("unit", {"worker": worker})  # returns at once, or the test does not end before the disk does
+        db.event(EventKind.UNIT, {"worker": worker})  # returns at once, or the test does not end before the disk does
     assert db._writer is not None
     assert db._writer.is_alive()
     monkeypatch.setattr("tamis.engine.monitor.database._MAX_PENDING", 60)
     monkeypatch.setattr("tamis.engine.monitor.database._PATIENCE_S", 0.01)
     for worker in range(50, 120):
-        db.event("unit", {"worker": worker})
+        db.event(EventKind.UNIT, {"worker": worker})
     assert db._hangs  # waited for once: what waits is bounded, and the oldest of it goes
     hangs.set()
     db.close()

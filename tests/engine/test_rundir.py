@@ -12,9 +12,18 @@ import pytest
 from tamis import InProcessExecutor, Pipeline
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import StagedFile
-from tamis.engine.run.input_identity import InputIdentity
+from tamis.engine.run.input_identity import identify_inputs
 from tamis.engine.run.output.commit import commit_group
 from tamis.engine.run.output.directory import RunDir
+from tamis.engine.schema import (
+    CommitRecord,
+    CommittedFile,
+    FileKind,
+    InputIdentity,
+    Plan,
+    RecordedRule,
+    StageDescription,
+)
 from tamis.engine.supervisor.actions import CommitPartition
 from tamis.engine.supervisor.units import Kind, Piece
 from tamis.errors import RunConflict
@@ -32,7 +41,7 @@ def folder(tmp_path: Path) -> RunDir:
 def commit_one(folder: RunDir, start: int, end: int, at_end: bool = False) -> str:
     path = os.path.join(folder.staged, f"u{start}")
     Path(path).write_text("x\n")
-    about = StagedFile(path, "output", 1, 2, content="0" * 32)
+    about = StagedFile(path, FileKind.OUTPUT, 1, 2, content="0" * 32)
     job = CommitPartition(
         1, Piece(0, Kind.BYTES, "in", start, end), 0, [(0, start, end, at_end)], [about], Ledger().to_dict()
     )
@@ -74,8 +83,11 @@ def test_append_accepts_foreign_files_and_error_refuses_any(tmp_path: Path) -> N
 
 def test_the_plan_comes_back_and_a_damaged_one_is_refused(folder: RunDir) -> None:
     assert folder.read_plan() is None
-    folder.write_plan({"name": "x"})
-    assert folder.read_plan() == {"version": 1, "name": "x"}
+    plan = Plan(
+        "id", "x", InputIdentity(["a"], [1], [2], ["f"]), ["jsonl"], [StageDescription("s")], [RecordedRule("s")]
+    )
+    folder.write_plan(plan)
+    assert folder.read_plan() == plan
     assert not os.path.exists(os.path.join(folder.path, "plan.json.tmp"))
     (Path(folder.path) / "plan.json").write_text("{")
     with pytest.raises(RunConflict, match=r"plan.json is damaged"):
@@ -109,7 +121,7 @@ def test_a_committed_file_that_is_gone_or_changed_is_refused(folder: RunDir) -> 
 def test_fresh_removes_what_the_log_names_and_nothing_else(folder: RunDir) -> None:
     name = commit_one(folder, 0, 50)
     (Path(folder.output) / "foreign.txt").write_text("mine")
-    folder.write_plan({"name": "x"})
+    folder.write_plan(Plan("id", "x"))
     (Path(folder.staged) / "u9").write_text("half")
     folder.log.close()
     folder.forget()
@@ -121,7 +133,7 @@ def test_fresh_removes_what_the_log_names_and_nothing_else(folder: RunDir) -> No
 
 def test_fresh_never_follows_a_name_out_of_the_output(folder: RunDir, tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
-    folder.log.append([{"t": "commit", "files": [{"name": "../precious", "kind": "output"}]}])
+    folder.log.append([CommitRecord(0, [], [CommittedFile("../precious", FileKind.OUTPUT)], {})])
     folder.log.close()
     folder.forget()
     assert (tmp_path / "precious").read_text() == "mine"
@@ -145,7 +157,7 @@ def test_changes_of_inputs_are_named(tmp_path: Path) -> None:
         for name in names:
             info = os.stat(tmp_path / name)
             files.append(str(tmp_path / name), info.st_size, info.st_mtime_ns)
-        return InputIdentity.of(files)
+        return identify_inputs(files)
 
     for name in ("a", "b"):
         (tmp_path / name).write_text(name * 10)

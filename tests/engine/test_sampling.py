@@ -191,7 +191,6 @@ def test_what_does_not_fit_the_memory_is_sampled(source, tmp_path):
 def test_a_step_that_is_taken_back_survives_a_crash_at_any_point(source, tmp_path, monkeypatch):
     from tamis import files
     from tamis.engine.run.output.directory import RunDir
-    from tamis.engine.run.output.retract import retract
 
     run(source, tmp_path / "done", sample="10%")
     run(source, tmp_path / "done", sample="50%")
@@ -220,7 +219,7 @@ def test_a_step_that_is_taken_back_survives_a_crash_at_any_point(source, tmp_pat
             for name in ("unlink", "replace"):
                 patch.setattr(files.os, name, counted(getattr(os, name)))
             try:
-                retract(folder, 1)
+                folder.retract(1)
             except Cut:
                 return False
         return True

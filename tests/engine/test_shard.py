@@ -50,8 +50,8 @@ def test_shards_cover_everything_once(files: list[tuple[Kind, int]], n: int, blo
 def test_a_shard_is_about_its_share() -> None:
     files = [(Kind.BYTES, 1000)]
     assert pieces(files, Shard(3, 16), 10**6) == [(0, 187, 250)]
-    assert Shard(3, 16).place_in("out") == "out/shard-00003-of-00016"
-    assert Shard(0, 2).place_in("s3://bucket/out") == "s3://bucket/out/shard-00000-of-00002"
+    assert Shard(3, 16).output_in("out") == "out/shard-00003-of-00016"
+    assert Shard(0, 2).output_in("s3://bucket/out") == "s3://bucket/out/shard-00000-of-00002"
 
 
 @pytest.mark.parametrize("typed", ["16/16", "3", "a/b", "1/0", "-1/3", "1/2/3", ""])

@@ -7,7 +7,17 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from tamis.engine.ledger import Ledger
-from tamis.engine.messages import Done, Failure, Handover, RowsTooLarge, StagedFile, StreamTooLarge, WorkerMessage
+from tamis.engine.messages import (
+    Done,
+    Failure,
+    FailureKind,
+    Handover,
+    RowsTooLarge,
+    StagedFile,
+    StreamTooLarge,
+    WorkerMessage,
+)
+from tamis.engine.schema import FileKind
 from tamis.engine.supervisor.actions import (
     Action,
     AssignUnit,
@@ -87,7 +97,7 @@ def test_done_is_committed_and_the_run_ends() -> None:
     s = supervisor((Kind.BYTES, 500))
     a = begin(s)
     assert not s.finished
-    files = [StagedFile("u1", "output", n_bytes=7)]
+    files = [StagedFile("u1", FileKind.OUTPUT, n_bytes=7)]
     commit = only(
         supervise.done(s, a.worker, a.fence, report(files=files, covered=[(0, 0, 500, False)]), 1.0), CommitPartition
     )
@@ -106,12 +116,12 @@ def test_a_report_with_an_old_fence_is_thrown_away() -> None:
     s = supervisor((Kind.BYTES, 500))
     a = begin(s)
     late = report(
-        files=[StagedFile("u1", "output"), StagedFile("x", "listed")],
+        files=[StagedFile("u1", FileKind.OUTPUT), StagedFile("x", FileKind.LISTED)],
         handover=Handover("h", 1, 1),
     )
     assert supervise.done(s, a.worker, a.fence + 1, late, 1.0) == [DiscardFiles(["u1", "h"])]
     assert supervise.done(s, 99, a.fence, late, 1.0) == [DiscardFiles(["u1", "h"])]
-    assert supervise.failed(s, a.worker, a.fence + 1, Failure("error"), 1.0) == []
+    assert supervise.failed(s, a.worker, a.fence + 1, Failure(FailureKind.ERROR), 1.0) == []
     assert supervise.too_large(s, a.worker, a.fence + 1, StreamTooLarge(0, 1, 1), 1.0) == []
     assert supervise.block(s, 99, 1, Piece(0, Kind.BLOCK, "b", 0, 5), 5, 0, 1.0) == [DiscardFiles(["b"])]
     assert s.status.counters.late == 2
@@ -167,7 +177,7 @@ def test_workers_that_die_while_starting_end_the_run_at_some_point() -> None:
 def test_a_full_disk_ends_the_run() -> None:
     s = supervisor((Kind.BYTES, 500))
     a = begin(s)
-    supervise.failed(s, a.worker, a.fence, Failure("disk", "No space left"), 1.0)
+    supervise.failed(s, a.worker, a.fence, Failure(FailureKind.DISK, "No space left"), 1.0)
     assert (s.status.fatal, s.status.fatal_kind, s.status.stopping) == ("No space left", "disk", "No space left")
     assert supervise.tick(s, 2.0) == []
 
@@ -196,7 +206,7 @@ def test_a_unit_that_runs_alone_gets_everything_when_everybody_else_is_gone() ->
     second_id = next(w for w in s.pool.workers if w != first.worker)
     second = only(supervise.ready(s, second_id, 0.0), AssignUnit)
     supervise.read(s, first.worker, first.fence, 1, -1)
-    supervise.failed(s, first.worker, first.fence, Failure("memory"), 1.0)
+    supervise.failed(s, first.worker, first.fence, Failure(FailureKind.MEMORY), 1.0)
     supervise.died(s, first.worker, "exit status 77", 0, 1.0)
     assert supervise.tick(s, 2.0) == []  # the other one still works
     actions = supervise.done(s, second.worker, second.fence, report(), 3.0)
@@ -297,7 +307,7 @@ def test_what_a_feeder_needs_is_not_forgotten_on_a_smaller_node() -> None:
     s, feed = feeding()
     assert feed.unit.need_bytes == 0
     feed.unit.need_bytes = 150 * MB  # a larger node failed with less
-    supervise.failed(s, feed.worker, feed.fence, Failure("memory", peak_bytes=MB), 1.0)
+    supervise.failed(s, feed.worker, feed.fence, Failure(FailureKind.MEMORY, peak_bytes=MB), 1.0)
     assert feed.unit.need_bytes == 150 * MB
 
 
@@ -345,7 +355,7 @@ def test_a_feeder_that_dies_goes_on_behind_what_it_handed_out() -> None:
 
 def starved(s: Supervisor, a: AssignUnit, now_s: float, **more: Any) -> list[Action]:
     """A feeder fails for want of memory and is gone."""
-    failed = Failure("memory", "MemoryError: .", **more)
+    failed = Failure(FailureKind.MEMORY, "MemoryError: .", **more)
     return supervise.failed(s, a.worker, a.fence, failed, now_s) + supervise.died(
         s, a.worker, "exit status 77", 0, now_s
     )
@@ -445,7 +455,7 @@ def test_rows_too_large_to_be_read_at_once_are_fed() -> None:
     a = begin(s)
     supervise.too_large(s, a.worker, a.fence, replace(info, groups=[(0, 90, 5)]), 1.0)
     part = next(w.unit for w in s.pool.workers.values() if w.unit is not None)
-    supervise.failed(s, a.worker, s.pool.workers[a.worker].fence, Failure("memory"), 2.0)
+    supervise.failed(s, a.worker, s.pool.workers[a.worker].fence, Failure(FailureKind.MEMORY), 2.0)
     assert (part.pieces[0].end, [u.pieces for u in s.queue.feeds] or [w.pieces for w in s.queue.cursor._ready]) == (
         90,
         [part.pieces],
@@ -475,7 +485,7 @@ def test_schemas_are_joined_and_files_rewritten() -> None:
     s.recast("ab", ["part-1.parquet"], "out")
     a = begin(s)
     assert a.unit.recast == Recast(schema="ab", path="out/part-1.parquet", old="part-1.parquet")
-    made = StagedFile("u1.out", "output")
+    made = StagedFile("u1.out", FileKind.OUTPUT)
     assert only(supervise.done(s, a.worker, a.fence, Done(files=[made]), 1.0), ReplaceFile) == ReplaceFile(
         a.unit.id, "part-1.parquet", made
     )
@@ -499,7 +509,7 @@ def test_a_worker_with_a_gpu_waits_until_the_one_before_it_is_gone() -> None:
     first = only(supervise.tick(s, 0.0), StartWorker)
     assert first.environment == {"CUDA_VISIBLE_DEVICES": "7", "TAMIS_GPU_SHARE": "1"}
     supervise.ready(s, first.worker, 0.0)
-    again = supervise.failed(s, first.worker, 1, Failure("error", "CUDA error: device-side assert"), 1.0)
+    again = supervise.failed(s, first.worker, 1, Failure(FailureKind.ERROR, "CUDA error: device-side assert"), 1.0)
     assert not [a for a in again if isinstance(a, StartWorker)]  # its process still holds the device
     assert only(supervise.died(s, first.worker, "exit status 0", 0, 2.0), StartWorker).environment == first.environment
 

@@ -16,6 +16,7 @@ from tamis.engine.messages import (
     Done,
     Exit,
     Failure,
+    FailureKind,
     Handover,
     Held,
     More,
@@ -30,11 +31,14 @@ from tamis.engine.messages import (
     Vitals,
     about,
 )
+from tamis.engine.schema import FileKind
 from tamis.engine.supervisor.units import Kind, Mode, Piece, Unit
 from tamis.engine.wire import Garbled, decode, encode
 
 PIECE = Piece(2, Kind.BLOCK, "s/f\udcff.block", 10, 20, 5, "in.gz", "check")
-FILE = StagedFile("u1.out", "output", 3, 40, "jsonl.gz", "ab", "{}", None, "c", joins=True, at=0, place=(1, 2, 3))
+FILE = StagedFile(
+    "u1.out", FileKind.OUTPUT, 3, 40, "jsonl.gz", "ab", "{}", None, "c", joins=True, at=0, place=(1, 2, 3)
+)
 
 
 def books() -> Ledger:
@@ -51,9 +55,9 @@ SAID = [
     Block(PIECE, 9, 8, unit=1, fence=2),
     StreamTooLarge(1, 2, 3),
     RowsTooLarge(1, [(0, 5, 50), (5, 5, 60)], 10, whole=False, measured=True),
-    Failure("error", "é\x00", "s", "trace", "at", 1 << 70, is_usage=True, in_setup=True, peak_bytes=3, cpu_s=0.5),
+    Failure(FailureKind.ERROR, "é\x00", "s", "trace", "at", 1 << 70, is_usage=True, in_setup=True, peak_bytes=3, cpu_s=0.5),
     Done(
-        3, 100, 50, [(0, 0, 100, False)], [FILE, StagedFile("x", "listed")], books(), Handover("h", 2, 3, "c"), "schema",
+        3, 100, 50, [(0, 0, 100, False)], [FILE, StagedFile("x", FileKind.LISTED)], books(), Handover("h", 2, 3, "c"), "schema",
         [StageUse("rules", 10, 0.5, 9)], Held([("rules", {"malloc_bytes": -5})], 7, "dict"), vitals=Vitals(1), seconds=1.5,
     ),
 ]  # fmt: skip

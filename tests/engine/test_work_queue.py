@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tamis.engine.messages import Done, Handover, RowsTooLarge, StagedFile, StreamTooLarge
+from tamis.engine.schema import FileKind
 from tamis.engine.supervisor.actions import CommitPartition, DiscardFiles
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece
@@ -40,7 +41,7 @@ def test_a_partition_is_committed_with_its_last_unit() -> None:
     assert [(u.pieces[0].start, u.pieces[0].end, u.n_failures) for u in (first, second)] == [(0, 40, 1), (40, 100, 1)]
     assert first.partition == second.partition == unit.partition
     assert queue.add_result(first, Done(covered=[(0, 0, 40, False)]), 40) == []
-    files = [StagedFile("u2", "output", n_bytes=7)]
+    files = [StagedFile("u2", FileKind.OUTPUT, n_bytes=7)]
     (commit,) = queue.add_result(second, Done(covered=[(0, 40, 100, False)], files=files), 60)
     assert isinstance(commit, CommitPartition)
     assert commit.covered == [(0, 0, 40, False), (0, 40, 100, False)]
@@ -64,7 +65,7 @@ def test_what_is_handed_over_waits_for_the_next_segment() -> None:
 def test_giving_up_a_later_unit_gives_up_its_partition() -> None:
     queue = work_queue(Kind.BYTES, n_segments=2)
     unit = queue.new_unit([piece()])
-    queue.add_result(unit, Done(files=[StagedFile("u1", "output")], handover=Handover("h", 4, 10)), 100)
+    queue.add_result(unit, Done(files=[StagedFile("u1", FileKind.OUTPUT)], handover=Handover("h", 4, 10)), 100)
     queue.split(queue.segments[1].popleft(), n_failures=0)
     queue.give_up(queue.segments[1][1])
     assert not any(queue.segments[0])

@@ -135,7 +135,7 @@ def test_fresh_removes_what_tamis_wrote_and_nothing_else(source: Path, tmp_path:
     assert len(result.files) == 1
     assert (out / "notes.txt").read_bytes() == b"mine"
     assert (out / "folder" / "part-000000-000000000000000.jsonl").read_bytes() == b"mine too"
-    assert len((out / result.files[0]["name"]).read_bytes().splitlines()) == N // 2
+    assert len((out / result.files[0].name).read_bytes().splitlines()) == N // 2
     assert sorted(p.name for p in out.iterdir()) == [
         "_tamis",
         "folder",
@@ -146,7 +146,7 @@ def test_fresh_removes_what_tamis_wrote_and_nothing_else(source: Path, tmp_path:
 
 def test_a_committed_file_that_somebody_changed_is_noticed(source: Path, tmp_path: Path) -> None:
     result = execute(source, tmp_path / "out", local=False)
-    path = tmp_path / "out" / result.files[0]["name"]
+    path = tmp_path / "out" / result.files[0].name
     path.write_bytes(path.read_bytes()[:-10])
     with pytest.raises(RunConflict, match="was committed with"):
         execute(source, tmp_path / "out", local=False)

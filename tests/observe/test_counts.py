@@ -135,7 +135,7 @@ def check(result: Any, truth: Truth, kept: set[str], sampled: set[str], n_reads:
         assert (seen.quarantined, seen.left_bytes) == (truth.n_bad, 0)
     assert {(d.reason, d.documents) for d in snapshot.drops} == {("word_count", n_short), ("max_word_length", n_long)}
     assert [(s.n_in, s.n_dropped) for s in snapshot.stages] == [(len(sampled), n_short), (n_left, n_long)]
-    lengths = {t["kind"]: sum(b[2] for b in t["bins"]) for t in snapshot.manifest["histograms"] if not t["stage"]}
+    lengths = {t["kind"]: sum(b[2] for b in t["bins"]) for t in snapshot.manifest.histograms if not t["stage"]}
     assert lengths == {"length_in": len(sampled), "length_out": len(kept)}
     if result.ledger.read_bytes == result.read_bytes:  # one attempt
         assert snapshot.last is not None
@@ -158,7 +158,7 @@ def test_a_run_over_everything(tmp_path: Path, kind: str) -> None:
 
 def test_batch_mode_counts_documents_before_the_first_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     truth = make_input(tmp_path / "in")
-    monkeypatch.setattr("tamis.engine.run.run._SHOW_S", 0.0)
+    monkeypatch.setattr("tamis.engine.run.observation._SHOW_S", 0.0)
     _, states = run(tmp_path, mode="batch")
     early = [s for s in states if not s["written"]]
     assert max(s["documents"] for s in early) == truth.n_records

@@ -14,6 +14,7 @@ from tamis import InProcessExecutor, Pipeline
 from tamis.cli.jobs.run import explained
 from tamis.engine.ledger import Ledger, StageBook
 from tamis.engine.monitor.database import RunDatabase
+from tamis.engine.schema import EventKind
 from tamis.errors import TamisError
 from tamis.observe.report import write_report
 from tamis.observe.series import SeriesError, open_series
@@ -148,9 +149,9 @@ def test_damage_has_a_message(run_dir: Path) -> None:
 def test_the_last_failure_of_a_run_is_told_where_its_database_can_be_read(tmp_path: Path) -> None:
     assert str(explained(TamisError("it failed"), str(tmp_path / "gone"), 0.0)) == "it failed"
     db = RunDatabase(str(tmp_path / "run.sqlite"))
-    db.event("failed", {"kind": "error", "stage": "first", "error": "ValueError: old"})
-    db.event("failed", {"kind": "error", "stage": "rules", "error": "ValueError: no"})
-    db.event("failed", {"kind": "memory", "stage": "other", "error": "not enough"})
+    db.event(EventKind.FAILED, {"kind": "error", "stage": "first", "error": "ValueError: old"})
+    db.event(EventKind.FAILED, {"kind": "error", "stage": "rules", "error": "ValueError: no"})
+    db.event(EventKind.FAILED, {"kind": "memory", "stage": "other", "error": "not enough"})
     db.close()
     told = explained(TamisError("it failed"), str(tmp_path), 0.0, ["more"])
     assert str(told).splitlines() == [

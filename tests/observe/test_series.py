@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tamis.engine.ledger import Ledger, StageBook
 from tamis.engine.monitor.database import COLUMNS, RunDatabase
+from tamis.engine.schema import EventKind
 from tamis.observe import series as module
 from tamis.observe.points import (
     AlertPoint,
@@ -105,11 +107,13 @@ def test_stages_are_the_newest_of_each_in_order(tmp_path: Path) -> None:
 def test_lists_are_the_newest_oldest_first(tmp_path: Path) -> None:
     db = RunDatabase(str(tmp_path / "run.sqlite"))
     for i in range(10):
-        db.event("unit", {"worker": 1, "unit": i, "seconds": 0.5})
-        db.event("failed", {"error": f"e{i}", "trace": "long", "stage": None})
+        db.event(EventKind.UNIT, {"worker": 1, "unit": i, "seconds": 0.5})
+        db.event(EventKind.FAILED, {"error": f"e{i}", "trace": "long", "stage": None})
         db.alert("memory", "warning", f"a{i}", {"n": i})
     db.replace("cells", [(i, i * 10, i * 10 + 10, 4, 3, 2, 1, i) for i in range(3)])
-    db.drops({"stages": [{"name": "rules", "dropped": {"short": [3, "0", 99, []]}}]})
+    book = StageBook("rules")
+    book.drop("short", 3, 0, 99)
+    db.drops(Ledger(stages=[book]))
     db.close()
     with open_series(tmp_path) as series:
         assert [u.unit for u in series.units(3)] == [7, 8, 9]
@@ -205,7 +209,7 @@ def test_odd_names_of_folders(tmp_path: Path) -> None:
     folder = tmp_path / "a b?mode=rw#100%25"
     folder.mkdir()
     db = RunDatabase(str(folder / "run.sqlite"))
-    db.event("note", {"text": "here"})
+    db.event(EventKind.REMEDY, {"text": "here"})
     db.close()
     with open_series(folder) as series:
         assert [e.text for e in series.events()] == ["here"]

@@ -12,8 +12,9 @@ import pytest
 from tamis import InProcessExecutor, Pipeline
 from tamis.engine.run.output import bucket_output
 from tamis.engine.run.output.bucket_output import BucketOutput
-from tamis.engine.run.output.commit_log import line_of
+from tamis.engine.run.output.commit_log import checked_line
 from tamis.engine.run.output.directory import RunDir
+from tamis.engine.schema import RetractRecord
 from tamis.errors import RunConflict, StoreError, TamisError, UsageError
 from tamis.stages.text.io import JsonlReader, JsonlWriter, ParquetWriter
 from tamis.stores import s3 as requests
@@ -34,7 +35,7 @@ def test_a_run_writes_to_a_bucket_and_says_already(bucket: str, s3: Any, tmp_pat
     assert len([k for k in found if "/quarantine/" in k]) >= 2
     assert n_uploads(s3, bucket) == 0
     assert copy(source, f"s3://{bucket}/a/out").status == "already"
-    assert next(f["name"] for f in result.files).startswith("part-000000-")
+    assert next(f.name for f in result.files).startswith("part-000000-")
 
 
 def test_the_bucket_alone_is_enough_to_go_on(bucket: str, s3: Any, tmp_path: Path) -> None:
@@ -102,9 +103,9 @@ def test_two_runs_cannot_commit_to_one_output(bucket: str, s3: Any, tmp_path: Pa
     try:
         second.open(str(Path(first.path)), first.log)
         assert first.remote is not None
-        first.remote._log([{"t": "retract", "step": 7}])
+        first.remote._log([RetractRecord(7)])
         with pytest.raises(StoreError, match="another run commits to s3://"):
-            second._log([{"t": "retract", "step": 7}])
+            second._log([RetractRecord(7)])
     finally:
         first.close()
 
@@ -134,7 +135,7 @@ def test_other_data_and_other_work_are_refused(bucket: str, s3: Any, tmp_path: P
     with pytest.raises(RunConflict, match="already holds data that Tamis did not write"):
         copy(source, f"s3://{bucket}/theirs")
     copy(source, f"s3://{bucket}/out")
-    with pytest.raises(RunConflict, match="holds a run of something else"):
+    with pytest.raises(RunConflict, match="already contains a different run"):
         copy(write_input(tmp_path / "in2", 2), f"s3://{bucket}/out")
     s3.delete_object(Bucket=bucket, Key=keys(s3, bucket, "out/part-")[0])
     with pytest.raises(RunConflict, match="was committed by this run and is gone"):
@@ -183,7 +184,7 @@ def test_a_step_that_was_taken_back_goes_wherever_that_was_interrupted(bucket: s
     folder = RunDir(url)
     folder.open()
     assert folder.remote is not None
-    folder.remote._log([{"t": "retract", "step": 0}])
+    folder.remote._log([RetractRecord(0)])
     folder.close()
     assert keys(s3, bucket, "out/part-")
     folder = RunDir(url)
@@ -192,9 +193,9 @@ def test_a_step_that_was_taken_back_goes_wherever_that_was_interrupted(bucket: s
     assert keys(s3, bucket, "out/part-") == []
     assert list(folder.log.read()) == []
     s3.put_object(
-        Bucket=bucket, Key=f"out/_tamis/log/{2:020d}", Body=line_of({"t": "commit", "files": [{"upload": 3}]})
+        Bucket=bucket, Key=f"out/_tamis/log/{2:020d}", Body=checked_line(b'{"t":"commit","files":[{"upload":3}]}')
     )
-    with pytest.raises(RunConflict, match="is damaged, or not Tamis's"):
+    with pytest.raises(RunConflict, match="is damaged"):
         RunDir(url).open()
 
 
@@ -205,8 +206,8 @@ def test_a_log_that_names_a_folder_elsewhere_writes_nothing_there(bucket: str, s
     s3.put_object(Bucket=bucket, Key="elsewhere/a", Body=b"x")
     n = len(keys(s3, bucket, "out/_tamis/log/"))
     hostile = {"t": "commit", "step": 0, "cover": [], "files": [file], "ledger": {}}
-    s3.put_object(Bucket=bucket, Key=f"out/_tamis/log/{n:020d}", Body=line_of(hostile))
-    with pytest.raises(RunConflict, match="it would lie elsewhere"):
+    s3.put_object(Bucket=bucket, Key=f"out/_tamis/log/{n:020d}", Body=checked_line(json.dumps(hostile).encode()))
+    with pytest.raises(RunConflict, match="is damaged"):
         RunDir(url).open()
     assert not list(tmp_path.rglob("elsewhere"))
 
@@ -219,7 +220,7 @@ def test_a_run_that_is_refused_leaves_the_uploads_of_another_machine_alone(
     source, url = write_input(tmp_path / "in", 1), f"s3://{bucket}/out"
     copy(source, url)
     s3.create_multipart_upload(Bucket=bucket, Key="out/part-000009-000000000000000.jsonl")
-    with pytest.raises(RunConflict, match="holds a run of something else"):
+    with pytest.raises(RunConflict, match="already contains a different run"):
         copy(write_input(tmp_path / "in2", 1, 10), url)
     assert n_uploads(s3, bucket) == 1
     copy(write_input(tmp_path / "in2", 1, 10), url, mode="overwrite")  # who has committed knows that nobody else does

@@ -100,7 +100,10 @@ def make_run(
     ]
     (folder / "settings.json").write_text(json.dumps({"settings": settings}))
     if finished:
-        (folder / "manifest.json").write_text(json.dumps(manifest(seconds)))
+        ended = manifest(seconds)
+        (folder / "manifest.json").write_text(json.dumps(ended))
+        database.drops(Ledger.from_dict(ended["ledger"]))
+        database.histograms(ended["histograms"])
         (folder / "prediction.json").write_text(
             json.dumps(
                 {

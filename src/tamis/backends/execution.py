@@ -56,7 +56,7 @@ def execute(
     if chosen.shard is not None:
         if job.writer is None and chosen.run_dir is None:
             raise UsageError("shard: the parts must lie where they can be joined; end with a writer, or give run_dir")
-        output = Shard.parse(chosen.shard).place_in(output)
+        output = Shard.parse(chosen.shard).output_in(output)
     inputs = find_inputs(
         job,
         initial_tasks,

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from tamis.engine.job import Job
-from tamis.engine.messages import ORDERS, Assign, Exit, Failure, Order, Ready, UnitMessage, Vitals, about
+from tamis.engine.messages import ORDERS, Assign, Exit, Failure, FailureKind, Order, Ready, UnitMessage, Vitals, about
 from tamis.engine.wire import decode, encode
 from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.worker.node import WorkerMetadata, this_node
@@ -67,7 +67,7 @@ class InlineWorkers:
 
             report = self._runner.run(message.unit, message.fence, say, lambda: 0)
             say(report)
-            if isinstance(report, Failure) and report.kind == "memory":
+            if isinstance(report, Failure) and report.kind is FailureKind.MEMORY:
                 self._events.append(Died(worker, "memory"))
         events, self._events = list(self._events), deque()
         return events

@@ -38,7 +38,19 @@ from tamis.backends.waker import Waker
 from tamis.backends.warm_process import Child, WarmProcess
 from tamis.engine.channel import Channel
 from tamis.engine.job import Job
-from tamis.engine.messages import WORKER_MESSAGES, Assign, Done, Exit, Failure, Order, Ready, SetUp, UnitMessage
+from tamis.engine.messages import (
+    WORKER_MESSAGES,
+    Assign,
+    Done,
+    Exit,
+    Failure,
+    FailureKind,
+    Order,
+    Ready,
+    SetUp,
+    UnitMessage,
+)
+from tamis.engine.schema import EventKind
 from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.workers_interface import Died, Event, Incident, Received, ServerMemory
 from tamis.errors import UsageError, WorkerError
@@ -277,9 +289,9 @@ class ForkedWorkers:
         if not isinstance(news, Done | Failure | SetUp):
             return news
         assert self._guard is not None
-        kind = news.kind if isinstance(news, Failure) else ""
-        if kind == "error" and self._guard.is_starved(worker):
-            kind = "memory"
+        kind = news.kind if isinstance(news, Failure) else None
+        if kind is FailureKind.ERROR and self._guard.is_starved(worker):
+            kind = FailureKind.MEMORY
             process.channel.send(Exit())  # after a failed allocation of its own it would go by itself
         took = self._guard.account(worker)
         peak = max(took.peak_bytes, news.peak_bytes)
@@ -288,8 +300,9 @@ class ForkedWorkers:
         if isinstance(news, Done):
             return replace(news, peak_bytes=peak, beside_bytes=took.held_bytes)
         asked = own = news.asked_bytes  # exact, and all there is to say where the worker was alone
-        if kind == "memory" and took.asked_bytes:
+        if kind is FailureKind.MEMORY and took.asked_bytes:
             asked = max(own, took.asked_bytes) if took.peak_bytes else own or took.asked_bytes
+        assert kind is not None
         return replace(news, kind=kind, peak_bytes=peak, beside_bytes=took.held_bytes, asked_bytes=asked)
 
     def _noticed(self, notice: Notice) -> list[Event]:
@@ -306,13 +319,13 @@ class ForkedWorkers:
                 "second: this machine "
                 "lets nothing bound them (no seccomp notifications), so they may go beyond the budget for a moment"
             )
-            return [Incident(notice.worker, "unbounded", text)]
+            return [Incident(notice.worker, EventKind.UNBOUNDED, text)]
         if process.was_refused:
             return []
         process.was_refused = True
         what = f"{format_size(notice.n_bytes)} more than its cap" if notice.n_bytes else "another process"
         text = f"worker {notice.worker} wanted {what}: shared memory, mapped files and children count in its cap"
-        return [Incident(notice.worker, "refused", text, {"n_bytes": notice.n_bytes})]
+        return [Incident(notice.worker, EventKind.REFUSED, text, {"n_bytes": notice.n_bytes})]
 
     def _from_server(self) -> list[Event]:
         assert self._channel is not None
@@ -349,7 +362,7 @@ class ForkedWorkers:
         process.channel.close()
         if self._guard is not None and (removed := self._guard.forget(worker, code)):
             text = f"{len(removed)} files that worker {worker} left in shared memory were removed"
-            events.append(Incident(worker, "removed", text, {"files": removed[:20]}))
+            events.append(Incident(worker, EventKind.REMOVED, text, {"files": removed[:20]}))
         killer = -code if code < 0 else 0
         how = f"signal {signal.Signals(killer).name}" if killer else f"exit status {code}"
         if process.channel.garbled:  # which is why it was killed

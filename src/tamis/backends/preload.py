@@ -6,7 +6,6 @@ import contextlib
 import gc
 import importlib
 import io
-import json
 import logging
 import os
 import pickle
@@ -24,6 +23,7 @@ import pyarrow.parquet
 import tamis.engine.worker.loop
 import tamis.memory.pages  # noqa: F401 - the same
 from tamis.engine.job import Job
+from tamis.engine.schema import read_plan
 from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.worker.node import WorkerMetadata, this_node
 from tamis.engine.worker.process import UnitRunner
@@ -144,10 +144,7 @@ def set_up_on_node(stage: Any) -> None:
 
 def with_inputs(config: WorkerConfig) -> WorkerConfig:
     """Add the inputs as planned, from the plan file (it may name 100,000 files)."""
-    with open(config.plan_path, "rb") as file:
-        inputs = json.load(file)["inputs"]
-    planned = {p: (s, m) for p, s, m in zip(inputs["paths"], inputs["sizes"], inputs["mtimes_ns"], strict=True)}
-    return replace(config, inputs=planned)
+    return replace(config, inputs=read_plan(config.plan_path).inputs.planned())
 
 
 class _NoPandas:

@@ -13,6 +13,7 @@ from typing import Any
 
 from tamis._lazy import pc
 from tamis.engine.monitor.stage_costs import removes_duplicates
+from tamis.engine.schema import RecordedRule
 from tamis.sizes import format_size
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import DocumentBatch
@@ -44,9 +45,7 @@ class Split:
     bytes: int
 
 
-def make_card(
-    name: str, ledger: Any, rules: Sequence[Mapping[str, Any]], splits: Sequence[Split], lang: str | None
-) -> str:
+def make_card(name: str, ledger: Any, rules: Sequence[RecordedRule], splits: Sequence[Split], lang: str | None) -> str:
     """`rules`: as plan.json has them; `lang`: the one language kept, if so."""
     metrics: dict[str, float] = next((dict(b.metrics) for b in ledger.stages if b.name == "describe"), {})
     languages = _counts(metrics, LANGUAGE)
@@ -103,12 +102,12 @@ def _head(
     return lines
 
 
-def _rules(ledger: Any, rules: Sequence[Mapping[str, Any]]) -> list[str]:
+def _rules(ledger: Any, rules: Sequence[RecordedRule]) -> list[str]:
     dropped = {(b.name, reason): t.n for b in ledger.stages for reason, t in b.dropped.items()}
     rows, told = [], set()
     for rule in rules:
-        key = (str(rule["stage"]), str(rule.get("name", "")))
-        limits = ", ".join(f"{k} {v}" for k, v in dict(rule.get("limits") or {}).items() if v is not None)
+        key = (rule.stage, rule.name)
+        limits = ", ".join(f"{k} {v}" for k, v in rule.limits.items() if v is not None)
         if key[1]:
             rows.append(f"| {_plain(key[0])} | {_plain(key[1])} | {_plain(limits)} | {dropped.get(key, 0):,} |")
             told.add(key)

@@ -14,6 +14,7 @@ from tamis import files
 from tamis.curation.card import MARK, Split, make_card
 from tamis.curation.state import OutputFiles, PackedFile, PackedFiles, PackTask, packed_file
 from tamis.dedup.planning import solver_room
+from tamis.engine.schema import read_plan
 from tamis.errors import RunConflict
 from tamis.stages.text.filters.fasttext import FastTextLangId
 from tamis.stages.text.filters.score_filter import ScoreFilter
@@ -35,13 +36,13 @@ def finish_output(run: CurationRun, written: RunResult) -> OutputFiles:
     """
     names: list[str] = []
     replaced: list[str] = []
-    parts = [str(f["name"]) for f in written.files]
+    parts = [f.name for f in written.files]
     if run.curation.writing.is_packed:
         packed = _pack(run, parts)
         names, replaced = [file.name for file in packed], parts
         splits = _splits(packed)
     else:
-        sizes = [int(f["bytes"]) for f in written.files]
+        sizes = [f.n_bytes or 0 for f in written.files]
         pattern = f"part-*.{run.curation.extension}"
         splits = [Split("train", pattern, written.ledger.written.n, sum(sizes))] if parts else []
     if run.curation.writing.card:
@@ -142,7 +143,7 @@ def _splits(packed: list[PackedFile]) -> list[Split]:
 # -------------------------------------------------------------------------------------------------------------
 def _write_card(run: CurationRun, written: RunResult, splits: list[Split]) -> None:
     path = os.path.join(run.output.home, CARD)
-    rules = (files.read_json(os.path.join(run.output.run_dir, "plan.json")) or {}).get("rules") or []
+    rules = read_plan(os.path.join(run.output.run_dir, "plan.json")).rules
     text = make_card(run.curation.name, written.ledger, rules, splits, _language(run.curation))
     files.write_text(path, text + "\n")
     if is_bucket(run.output.path):

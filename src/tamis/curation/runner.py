@@ -35,6 +35,7 @@ from tamis.engine.run.identity import describe_job, differences
 from tamis.engine.run.input_identity import InputGuard
 from tamis.engine.run.output.directory import RunDir, remove_own_folder
 from tamis.engine.run.run_result import RunResult
+from tamis.engine.schema import StageDescription
 from tamis.errors import ConservationError, RunConflict, UsageError
 from tamis.memory.sampler import watching
 from tamis.pipeline import Pipeline
@@ -213,6 +214,7 @@ class CurationRun:
         plain = [s for s in steps if isinstance(s, ProcessingStage)]
         stages = Pipeline("", stages=[self.curation.source(), *plain, self.curation.writer()]).build()
         sources = self.curation.sources
+        job = make_job("", stages, on_cluster=self.session.is_cluster)
         return {
             "steps": [s.name for s in steps],
             "text_field": next((s.text_field for s in steps if isinstance(s, Deduplication)), "text"),
@@ -223,7 +225,7 @@ class CurationRun:
                 "max_documents": [s.max_documents for s in sources],
                 "upsample": [s.upsample for s in sources],
             },
-            "stages": describe_job(make_job("", stages, on_cluster=self.session.is_cluster), {}),
+            "stages": [s.to_dict() for s in describe_job(job, {})],
         }
 
     def _check_identity(self, earlier: dict[str, Any] | None, now: dict[str, Any]) -> None:
@@ -236,7 +238,9 @@ class CurationRun:
                 f"its steps were {earlier.get('steps')} and are {now['steps']}; a recipe that has the earlier ones "
                 "resumes it (presets may change from version to version)"
             )
-        elif changes := differences(earlier["stages"], now["stages"]):
+        elif changes := differences(
+            *([StageDescription(**s) for s in identity["stages"]] for identity in (earlier, now))
+        ):
             changed = changes[0]
         elif earlier.get("deduplications") != now["deduplications"]:
             changed = "a parameter of a deduplication differs"
@@ -305,7 +309,7 @@ class CurationRun:
             drawn = os.path.join(folder, "draws")
             pipeline = Pipeline(f"{self.curation.name}: numbers", stages=[*stages, draw, RecordWriter(drawn)])
             result = self._execute_checked(pipeline, "numbers for sources", keep_rejected=False)
-            paths = [os.path.join(drawn, f["name"]) for f in result.files]
+            paths = [os.path.join(drawn, f.name) for f in result.files]
             self.runner.run_task(folder, ChoiceTask(paths, mix.most, limits), "tamis.curation.share_of_source")
         return limits
 

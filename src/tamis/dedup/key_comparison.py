@@ -17,8 +17,8 @@ from tamis.dedup.solver_task import CompareCandidates, DecideEqual, FindCandidat
 from tamis.dedup.stages import RecordWriter, RemoveDuplicates
 from tamis.dedup.state import BandChoice, FirstPass, LinkedPass, RangeRoom, SolverRoom, Summary
 from tamis.engine.run.run_result import RunResult
+from tamis.engine.schema import read_plan
 from tamis.errors import ConservationError, WorkerError
-from tamis.files import read_json
 from tamis.formats.input_files.skipped import ends_in
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
@@ -210,8 +210,8 @@ def run_key_pass(workflow: Workflow, name: str, stage: ProcessingStage[Any, Any]
     more = {"merge": workflow.shards_path} if workflow.settings.merge and name == "keys-0" else {}
     result = workflow.execute_checked(pipeline, name, **more)
     if not state.first_pass.exists():
-        plan = read_json(os.path.join(result.run_dir, "plan.json")) or {}
-        state.write_paths(plan["inputs"]["paths"])
+        plan = read_plan(os.path.join(result.run_dir, "plan.json"))
+        state.write_paths(plan.inputs.paths)
         n_quarantined = result.ledger.quarantined.n
         is_clean = not n_quarantined and not result.ledger.n_bad_ranges
         # Last: it says that the paths are there.

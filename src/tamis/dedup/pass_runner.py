@@ -21,8 +21,8 @@ from tamis.engine.run.input_identity import InputGuard
 from tamis.engine.run.inputs import find_inputs
 from tamis.engine.run.run_result import RunResult
 from tamis.engine.run.settings import SETTINGS, Scope
+from tamis.engine.schema import read_plan
 from tamis.errors import UsageError
-from tamis.files import read_json
 from tamis.formats.input_files.listing import FileList
 from tamis.kernels.loading.library import RECORDS, are_ready
 from tamis.memory import counted_processes
@@ -199,7 +199,7 @@ class PassRunner:
         """
         source.guard.check(source.files(folder, self.settings.scratch))
         result = self.execute(pipeline, label, **more)
-        source.guard.confirm((read_json(os.path.join(result.run_dir, "plan.json")) or {})["inputs"], result.ledger)
+        source.guard.confirm(read_plan(os.path.join(result.run_dir, "plan.json")).inputs, result.ledger)
         return result
 
     def run_task(

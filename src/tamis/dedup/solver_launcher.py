@@ -28,7 +28,7 @@ class SolverLauncher:
 
     def files_of(self, result: RunResult) -> list[str]:
         """Return the files of a pass, and register their checksums, which the next step that reads them compares."""
-        checks = {os.path.join(result.output, f["name"]): str(f.get("check", "")) for f in result.files}
+        checks = {os.path.join(result.output, f.name): f.check or "" for f in result.files}
         self._unchecked.update(checks)
         return list(checks)
 

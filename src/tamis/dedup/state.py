@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypedDict, TypeVar, cast
 
 from tamis.engine import wire
-from tamis.engine.run.input_identity import InputIdentity
+from tamis.engine.schema import InputIdentity
 from tamis.errors import RunConflict
 from tamis.files import read_json, write_json
 

@@ -37,7 +37,7 @@ from tamis.dedup.solver_task import AppendToIndex
 from tamis.dedup.state import DedupRecord, FirstPass, IndexPins, Summary
 from tamis.dedup.work_directory import WorkDirectory
 from tamis.engine.ledger import Ledger
-from tamis.engine.run.input_identity import InputGuard, InputIdentity
+from tamis.engine.run.input_identity import InputGuard, identify_inputs
 from tamis.engine.run.output.directory import RunDir
 from tamis.engine.run.run_result import RunResult
 from tamis.errors import PipelineError, RunConflict, UsageError
@@ -325,7 +325,7 @@ class Workflow:
         if p.index is None:
             return
         folder = self.work.pass_output("keys-0")
-        records = sorted(os.path.join(folder, f["name"]) for f in RunDir(folder).files().written())
+        records = sorted(os.path.join(folder, f.name) for f in RunDir(folder).files().written())
         step = AppendToIndex(p.index, p.index_kind, p.index_parameters, p.identity.get("input"), p.output)
         self.solver.solve([step], records)
 
@@ -348,8 +348,8 @@ class Workflow:
         if removed is not None:
             return {"n_quarantined": removed.ledger.quarantined.n, "n_bad_ranges": removed.ledger.n_bad_ranges}
         first = RunDir(self.work.pass_output("keys-0"))
-        manifest, entries = first.read_json("manifest.json"), first.quarantine
-        ledger = Ledger() if manifest is None else Ledger.from_dict(manifest["ledger"], histograms=False)
+        manifest, entries = first.read_manifest(), first.quarantine
+        ledger = (manifest.ledger if manifest is not None else None) or Ledger()
         counts: Summary = {"n_quarantined": ledger.quarantined.n, "n_bad_ranges": ledger.n_bad_ranges}
         if any(counts.values()) and self.passes.step is None and os.path.isdir(entries):
             target = os.path.join(self.output.run_dir, "quarantine")
@@ -404,7 +404,7 @@ class Workflow:
     def _make_ids(self, table: IdFiles, record: DedupRecord) -> None:
         """Write ids of documents, which are known by position: the files must be those that were compared."""
         assert record.inputs is not None
-        changes = record.inputs.changes(InputIdentity.of(self.files()))
+        changes = record.inputs.changes(identify_inputs(self.files()))
         if changes:
             raise RunConflict(f"the input changed after it was compared: {changes[0]}; start over with fresh (--fresh)")
         self._write_record(replace(record, ids=None))  # until these are whole

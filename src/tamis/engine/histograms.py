@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tamis.engine.ledger import Ledger
+    from tamis.engine.schema import RecordedRule
 
 # Powers of two: where each kind of bins begins, and the end.
 SMALLEST, SHARES, MEANS, LARGE, LARGEST = (-24, -4, 0, 4, 40)
@@ -163,7 +164,7 @@ def from_texts(texts: Any) -> dict[str, Histogram]:
     return {str(name): Histogram.from_text(str(text)) for name, text in texts.items()}
 
 
-def tables(ledger: Ledger, rules: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
+def tables(ledger: Ledger, rules: Sequence[RecordedRule] = ()) -> list[dict[str, Any]]:
     """Return all histograms of a run, as manifest.json and the run database show them.
 
     Scores that are not numbers are left out. `rules`: those of the run, as its plan stores them; a score has
@@ -173,12 +174,10 @@ def tables(ledger: Ledger, rules: Sequence[Mapping[str, Any]] = ()) -> list[dict
     for book in ledger.stages:
         found += [_table(book.name, name, "score", h) for name, h in book.scores.items() if set(h.counts) - {NO_NUMBER}]
     for table in found:
-        mine = [
-            r
-            for r in rules
-            if table["kind"] == "score" and (r["stage"], r.get("score")) == (table["stage"], table["name"])
+        of_score = [
+            r for r in rules if table["kind"] == "score" and (r.stage, r.score) == (table["stage"], table["name"])
         ]
-        compared = [r["limits"].get(r[side]) for r in mine for side in ("at_least", "at_most") if r.get(side)]
+        compared = [limit for r in of_score for limit in r.compared]
         if limits := [x for x in compared if isinstance(x, (int, float)) and math.isfinite(x)]:
             table["limits"] = limits
     return [t for t in found if t["bins"]]

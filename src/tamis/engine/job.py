@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
+from tamis.engine.schema import RecordedRule
 from tamis.errors import PipelineError
 from tamis.kernels.loading.library import RECORDS
 from tamis.memory.gpu import count_gpus
@@ -81,16 +82,12 @@ class Job:
         stages = self.stages[segment.first : segment.last]
         return any(type(stage).setup is not ProcessingStage.setup for stage in stages)
 
-    def rules(self) -> list[dict[str, Any]]:
-        """Return what may drop documents, in order, as the plan stores it.
-
-        Each rule of a stage is an entry; a stage that names none is an entry by itself.
-        """
-        made: list[dict[str, Any]] = []
+    def rules(self) -> list[RecordedRule]:
+        """Return what may drop documents, in order, as the plan stores it; a stage that names no rules is one entry."""
+        rules: list[RecordedRule] = []
         for label, stage in zip(self.labels, self.stages, strict=True):
-            found = stage.rules()
-            made += [{"stage": label, **plain_rule(r)} for r in found] or [{"stage": label}]
-        return [*made, {"stage": "declared schema"}] if self.writer is not None and self.writer.schema else made
+            rules += [recorded_rule(label, r) for r in stage.rules()] or [RecordedRule(label)]
+        return [*rules, RecordedRule("declared schema")] if self.writer is not None and self.writer.schema else rules
 
     def keys(self) -> list[str]:
         """Fields that stages ask for by name, worth finding while records are scanned."""
@@ -109,10 +106,10 @@ def _names_of(code: CodeType | None) -> set[str]:
     return set(code.co_names).union(*inner)
 
 
-def plain_rule(rule: DropRule) -> dict[str, Any]:
-    """Convert a rule to JSON values; limits that are not plain values become text, as in verdicts."""
+def recorded_rule(label: str, rule: DropRule) -> RecordedRule:
+    """Convert a rule of a stage; limits that are not plain values become text, as in verdicts."""
     limits = json.loads(json.dumps(dict(rule.limits), default=str))
-    return {**rule._asdict(), "limits": limits}
+    return RecordedRule(label, **{**rule._asdict(), "limits": limits})
 
 
 def make_job(

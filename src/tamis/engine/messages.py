@@ -10,14 +10,13 @@ WorkerMessage about a unit carry its number and its fence. Whoever makes them in
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any
 
 from tamis.engine.ledger import Ledger
+from tamis.engine.schema import CommittedFile, Covered, FileKind
 from tamis.engine.supervisor.units import Piece, Unit
 from tamis.engine.wire import kinds
-
-Covered = tuple[int, int, int, bool]
-"""A range of a file that is done: number of the file, start, end, and whether the file ends there."""
 
 
 # -- to a worker ----------------------------------------------------------------------------------------------------------
@@ -74,13 +73,10 @@ class Vitals:
 
 @dataclass(frozen=True)
 class StagedFile:
-    """A file that a unit made, on its way to be committed; or (kind "listed") one that a stage of the user's wrote.
-
-    `kind`: output, quarantine, verdicts, scores, rejected or listed. What is None is not known or not said of such files.
-    """
+    """A file that a unit wrote and that is to be committed. What is None is unknown for files of its kind."""
 
     path: str
-    kind: str
+    kind: FileKind
     rows: int = 0
     n_bytes: int | None = None
     extension: str = "jsonl"
@@ -95,13 +91,11 @@ class StagedFile:
     name: str = ""  # of an output that was sent to a bucket already
     upload: tuple[str, str, list[str]] | None = None  # ... and what completes it (stores/uploads.py)
 
-    def log_entry(self) -> dict[str, Any]:
-        """Return what the commit log records of the file, in addition to its final name."""
-        told: dict[str, Any] = {
-            name: getattr(self, name) for name in ("content", "schema", "observed", "check", "upload")
-        }
-        told = {"bytes": self.n_bytes, **told}
-        return {"kind": self.kind, "rows": self.rows, **{name: v for name, v in told.items() if v is not None}}
+    def committed(self, name: str) -> CommittedFile:
+        """Return the entry of the commit log for the file under its final name."""
+        return CommittedFile(
+            name, self.kind, self.rows, self.n_bytes, self.content, self.schema, self.observed, self.check, self.upload
+        )
 
 
 @dataclass(frozen=True)
@@ -242,19 +236,33 @@ class Done(AboutUnit, Cost):
     @property
     def made_paths(self) -> list[str]:
         """The files that are there because of it, and that go if nobody wants it any more."""
-        paths = [f.path for f in self.files if f.kind != "listed"]
+        paths = [f.path for f in self.files if f.kind is not FileKind.LISTED]
         return [*paths, self.handover.path] if self.handover is not None else paths
+
+
+class FailureKind(StrEnum):
+    """Why a unit failed: decides what is done with it (supervisor/retry_policy.py)."""
+
+    MEMORY = "memory"
+    ERROR = "error"  # a stage raised
+    SETUP = "setup"  # its setup() did
+    DEVICE = "device"  # a GPU has no room for the stages
+    DISK = "disk"
+    INPUT = "input"  # not the records that an earlier pass read
+    DESCRIPTORS = "descriptors"  # one more could not be had
+    THREADS = "threads"
+    # Of units whose worker died:
+    TIMEOUT = "timeout"
+    KILLED = "killed"
+    REPLACED = "replaced"
+    CRASH = "crash"
 
 
 @dataclass(frozen=True)
 class Failure(AboutUnit, Cost):
-    """A unit failed: by an exception in the worker, or (supervisor/retry_policy.py) with the worker.
+    """A unit failed: by an exception in the worker, or (supervisor/retry_policy.py) with the worker."""
 
-    `kind`: memory, error, setup, device (a GPU has no room for the stages), disk, input (not the records that an earlier pass read),
-    descriptors, threads (one more could not be had); of workers that died also timeout, killed, replaced, crash.
-    """
-
-    kind: str
+    kind: FailureKind
     error: str = ""
     stage: str = ""
     trace: str = ""

@@ -1,8 +1,8 @@
 """Messages between processes as bytes, and back: JSON of a dataclass, checked field by field against its annotations.
 
-The one encoder and the one decoder of everything that processes of a run say to each other. Never pickle: a worker runs the
-user's code, and what it sends is data. What does not fit the annotations raises `Garbled`; whoever reads a channel ends the
-process that sent it, and the run goes on.
+The one encoder and the one decoder of everything that processes of a run send each other. Never pickle: a worker runs the
+user's code, and what it sends is data. What does not fit the annotations raises `Garbled`; the reader of a channel then ends the
+process that sent it, and the run continues.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def encode(message: Any) -> bytes:
 def decode(data: bytes | bytearray, expected: Kinds) -> Any:
     """Decode a message from bytes; raise `Garbled` if it is none of `expected`."""
     try:
-        told = json.loads(data)
-        kind = expected[told.pop("type")]
-        return _reader(kind)(told)
+        values = json.loads(data)
+        kind = expected[values.pop("type")]
+        return _reader(kind)(values)
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as exc:
         raise Garbled(f"{type(exc).__name__}: {exc}"[:300]) from exc
 
@@ -76,11 +76,29 @@ def _plain(value: Any) -> Any:
 
 
 @functools.cache
+def field_readers(kind: type) -> dict[str, _Reader]:
+    """Return, for each field of a dataclass, the function that builds its value from JSON values, or raises."""
+    hints = get_type_hints(kind)
+    return {f.name: _reader(hints[f.name]) for f in fields(kind)}
+
+
+@functools.cache
 def _reader(hint: Any) -> _Reader:
-    """Return the function that builds a value of the annotated type from JSON, or raises."""
-    origin, args = get_origin(hint), get_args(hint)
+    """Return the function that builds a value of the annotated type from JSON values, or raises."""
+    if get_origin(hint) is not None:
+        return _generic_reader(get_origin(hint), get_args(hint))
     if hint is Any:
         return lambda value: value
+    if hasattr(hint, "from_dict"):
+        return lambda value: hint.from_dict(_checked(value, dict))
+    if is_dataclass(hint):
+        return _dataclass_reader(hint)
+    if issubclass(hint, StrEnum):
+        return lambda value: hint(value)
+    return {int: _int, float: _float}.get(hint) or (lambda value: _checked(value, hint))
+
+
+def _generic_reader(origin: Any, args: tuple[Any, ...]) -> _Reader:
     if origin in (Union, types.UnionType):
         (inner,) = [_reader(a) for a in args if a is not type(None)]
         return lambda value: None if value is None else inner(value)
@@ -93,21 +111,14 @@ def _reader(hint: Any) -> _Reader:
     if origin is dict:
         member = _reader(args[1])
         return lambda value: {k: member(v) for k, v in _checked(value, dict).items()}
-    if hasattr(hint, "from_dict"):
-        return lambda value: hint.from_dict(_checked(value, dict))
-    if is_dataclass(hint):
-        return _fields_of(hint)
-    if issubclass(hint, StrEnum):
-        return lambda value: hint(value)
-    return {int: _int, float: _float}.get(hint) or (lambda value: _checked(value, hint))
+    raise TypeError(f"messages have no fields of type {origin}")
 
 
-def _fields_of(kind: Any) -> _Reader:
-    hints = get_type_hints(kind)
-    readers = {f.name: _reader(hints[f.name]) for f in fields(kind)}
+def _dataclass_reader(kind: Any) -> _Reader:
+    readers = field_readers(kind)
 
     def read(value: Any) -> Any:
-        return kind(**{name: readers[name](told) for name, told in _checked(value, dict).items()})
+        return kind(**{name: readers[name](field) for name, field in _checked(value, dict).items()})
 
     return read
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tamis.engine.messages import Assign, Order, WorkerMessage
+from tamis.engine.schema import EventKind
 
 if TYPE_CHECKING:
     from tamis.engine.job import Job
@@ -49,11 +50,10 @@ class Died:
 
 @dataclass(frozen=True)
 class Incident:
-    """An entry for the event log about a worker: "refused" (memory to map), "unbounded" (its memory is watched only), "removed" (files
-    that it had left in shared memory)."""
+    """An entry for the event log about a worker (refused, unbounded or removed), or about a node."""
 
     worker: int
-    kind: str
+    kind: EventKind
     text: str
     data: dict[str, Any] = field(default_factory=dict)
 

@@ -1,7 +1,7 @@
 """What the commit log of a run says: which files belong to which partition, and which partitions a place of the input
 lies in.
 
-Read only, and without trust: lines that are no commits are passed over (the engine, which writes the log, refuses them
+Read only, and without trust: lines that are no commits are skipped (the engine, which writes the log, refuses them
 instead).
 """
 
@@ -11,20 +11,13 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tamis.engine.schema import CommittedFile, FileKind, SamplingSteps, read_fields
+
 _REWRITTEN = re.compile(r"\.r([0-9]*|-[0-9a-f]{8})(?=\.[^.]+$)")
-
-
-@dataclass(frozen=True)
-class CommittedFile:
-    """`kind`: output, verdicts, scores, quarantine, rejected. Names are plain ones, in the folder of their kind."""
-
-    kind: str
-    name: str
-    rows: int
 
 
 @dataclass(frozen=True)
@@ -35,7 +28,7 @@ class Commit:
     files: tuple[CommittedFile, ...]
     n_consumed: int = 0  # documents that stages replaced by others; known where the whole record was asked for
 
-    def of(self, kind: str) -> list[CommittedFile]:
+    def of(self, kind: FileKind) -> list[CommittedFile]:
         return [f for f in self.files if f.kind == kind]
 
 
@@ -78,17 +71,17 @@ def covers(folder: Path) -> Iterator[tuple[int, int, int, int]]:
 
 
 def steps_of(folder: Path) -> list[float]:
-    """Upper ends of the sampling steps of a run; one of all documents where nothing is said."""
+    """Return the upper ends of the sampling steps of a run; one step of all documents if they cannot be read."""
     try:
-        return [float(s) for s in json.loads((folder / "steps.json").read_bytes())["steps"]] or [1.0]
-    except (OSError, ValueError, KeyError, TypeError):
+        return read_fields(SamplingSteps, json.loads((folder / "steps.json").read_bytes())).steps or [1.0]
+    except (OSError, ValueError, TypeError):
         return [1.0]
 
 
 def commit_of(folder: Path, output_name: str) -> Commit | None:
     """Return the commit of an output file, also under the name it got when all files were converted to one schema."""
     name = first_name(output_name)
-    return next((c for c in commits(folder) if any(f.name == name for f in c.of("output"))), None)
+    return next((c for c in commits(folder) if any(f.name == name for f in c.of(FileKind.OUTPUT))), None)
 
 
 def first_name(output_name: str) -> str:
@@ -101,7 +94,7 @@ def first_name(output_name: str) -> str:
 
 
 def _files(found: list[dict[str, Any]]) -> tuple[CommittedFile, ...]:
-    return tuple(CommittedFile(str(f["kind"]), os.path.basename(str(f["name"])), int(f.get("rows", 0))) for f in found)
+    return tuple(replace(f, name=os.path.basename(f.name)) for f in map(CommittedFile.from_dict, found))
 
 
 def _lines(folder: Path) -> Iterator[bytes]:

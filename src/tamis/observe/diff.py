@@ -8,12 +8,14 @@ one of them did not read, set aside or may have left out of its sample is called
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tamis._lazy import pa, pc
 from tamis.engine.run.identity import comparable, differences
+from tamis.engine.schema import StageDescription
 from tamis.errors import UsageError
 from tamis.observe.document_status import DocumentStatus
 from tamis.observe.gpu_figures import figures
@@ -86,7 +88,7 @@ def compare(first: str, second: str) -> RunDiff:
     changes.sort(key=lambda c: (-c.n_documents, c.before, c.after))
     plans = [read_plan(folder) for folder in folders]
     return RunDiff(
-        setting_changes(plans[0].get("stages", []), plans[1].get("stages", [])),
+        setting_changes(plans[0].stages, plans[1].stages),
         changes,
         len(joined) - len(table),
         sorted(set(paths[0]) - set(paths[1])),
@@ -127,17 +129,17 @@ def run_figures(first: Path, second: Path) -> list[Figure]:
     return [Figure(name, both[0].get(name), both[1].get(name)) for name in dict.fromkeys([*both[0], *both[1]])]
 
 
-def setting_changes(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[str]:
+def setting_changes(before: Sequence[StageDescription], after: Sequence[StageDescription]) -> list[str]:
     """Return the settings that differ, value by value; if the stages themselves differ, only that."""
     before, after = comparable(before), comparable(after)
-    if [s["stage"] for s in before] != [s["stage"] for s in after]:
+    if [s.stage for s in before] != [s.stage for s in after]:
         return differences(before, after)
     found: dict[str, None] = {}
     for old, new in zip(before, after, strict=True):
-        name = str(new["stage"]).rpartition(".")[2]
-        for path, a, b in _leaves("", old.get("params"), new.get("params")):
+        name = new.stage.rpartition(".")[2]
+        for path, a, b in _leaves("", old.params, new.params):
             found[f"{name}: {path} was {a!r} and is {b!r}"] = None
-        if old.get("source") != new.get("source"):
+        if old.source != new.source:
             found[f"{name}: its source code changed"] = None
     return list(found)
 

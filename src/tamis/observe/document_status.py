@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tamis._lazy import np
+from tamis.engine.schema import FileKind
 from tamis.errors import FormatError, UsageError
 from tamis.formats.registry import reads_rows, table_format
 from tamis.hints import command
@@ -75,7 +76,7 @@ def _whereabouts(folder: Path, output: str, path: str, file: int, offset: int) -
     record, problem = read_record(path, offset, _formats(folder))
     if record is None and not problem:
         return told(NO_RECORD, "is no document: no record begins at this offset")
-    files, steps = [os.path.join(output, f.name) for c in commits for f in c.of("output")], steps_of(folder)
+    files, steps = [os.path.join(output, f.name) for c in commits for f in c.of(FileKind.OUTPUT)], steps_of(folder)
     if all(c.step < len(steps) and steps[c.step] < 1.0 for c in commits):
         found = [f for f in files if record is not None and _holds(f, record)]
         if not found:
@@ -93,8 +94,8 @@ def _whereabouts(folder: Path, output: str, path: str, file: int, offset: int) -
 def _formats(folder: Path) -> list[str]:
     """Return the formats that the reader of the run reads; nothing if they were not recorded."""
     try:
-        return [str(name) for name in read_plan(folder)["formats"]]
-    except (UsageError, KeyError, TypeError):
+        return read_plan(folder).formats
+    except UsageError:
         return []
 
 

@@ -163,10 +163,8 @@ def _settings(output: str) -> dict[str, Any]:
 def _changed(output: str) -> dict[str, tuple[int, int]]:
     """Size and time of the input files when they were read."""
     try:
-        inputs = read_plan(run_folder(output))["inputs"]
-        facts = zip(inputs["sizes"], inputs["mtimes_ns"], strict=True)
-        return dict(zip(inputs["paths"], facts, strict=True))
-    except (ValueError, KeyError, TypeError, UsageError):
+        return read_plan(run_folder(output)).inputs.planned()
+    except (ValueError, UsageError):
         return {}
 
 

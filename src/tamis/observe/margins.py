@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tamis.engine.schema import FileKind
 from tamis.formats.scratch.score_file import MISSING, ScoreTable, ends_of
 from tamis.observe.commits import Commit, commit_of, commits_at, first_name
 from tamis.observe.thresholds import read_table
@@ -56,7 +57,7 @@ def margins_of_row(folder: Path, path: str, row: int) -> list[Margin]:
     commit = commit_of(folder, Path(path).name)
     if commit is None:
         return []
-    for file in commit.of("output"):
+    for file in commit.of(FileKind.OUTPUT):
         if file.name == first_name(Path(path).name):
             break
         row += file.rows
@@ -68,7 +69,7 @@ def margins_of_row(folder: Path, path: str, row: int) -> list[Margin]:
 
 
 def _tables(folder: Path, commit: Commit) -> Iterator[ScoreTable]:
-    for file in commit.of("scores"):
+    for file in commit.of(FileKind.SCORES):
         yield read_table(folder / "scores" / file.name)
 
 

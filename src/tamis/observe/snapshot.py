@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tamis.engine.schema import Manifest, read_fields
 from tamis.observe import points
 from tamis.observe.series import SeriesError, open_series
 
@@ -50,7 +51,7 @@ class Snapshot:
     events: list[points.EventPoint] = field(default_factory=list)
     alerts: list[points.AlertPoint] = field(default_factory=list)
     units: list[points.UnitPoint] = field(default_factory=list)
-    manifest: dict[str, Any] = field(default_factory=dict)
+    manifest: Manifest | None = None  # once the run has ended
     settings: list[dict[str, Any]] = field(default_factory=list)
     prediction: dict[str, Any] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)
@@ -93,7 +94,8 @@ class SnapshotLimits:
 def read_snapshot(run_dir: Path, wanted: SnapshotLimits | None = None, now: float | None = None) -> Snapshot:
     wanted = wanted or SnapshotLimits()
     snapshot = Snapshot(run_dir)
-    snapshot.manifest = read_object(run_dir / "manifest.json", snapshot.problems)
+    if data := read_object(run_dir / "manifest.json", snapshot.problems):
+        snapshot.manifest = read_fields(Manifest, data, snapshot.problems, "manifest.json")
     kept = read_object(run_dir / "settings.json", snapshot.problems).get("settings", [])
     snapshot.settings = [e for e in kept[:1000] if isinstance(e, dict)] if isinstance(kept, list) else []
     snapshot.prediction = read_object(run_dir / "prediction.json", snapshot.problems)
@@ -134,17 +136,15 @@ def _read_series(snapshot: Snapshot, wanted: SnapshotLimits, now: float) -> None
 
 
 def _read_manifest(snapshot: Snapshot) -> None:
-    about = snapshot.manifest
-    if not about:
+    manifest = snapshot.manifest
+    if manifest is None:
         return
-    snapshot.status = str(about.get("status", "finished"))[:200]
-    code = about.get("exit_code")
-    snapshot.exit_code = code if isinstance(code, int) else None
-    snapshot.message = str(about.get("message") or "")[:2000]
-    snapshot.run_id = str(about.get("run_id", snapshot.run_id))[:200]
-    snapshot.seconds = _number(about.get("seconds")) or snapshot.seconds
-    snapshot.budget_bytes = int(_number(about.get("budget_bytes"))) or snapshot.budget_bytes
-    snapshot.peak_bytes = int(_number(about.get("peak_bytes"))) or snapshot.peak_bytes
+    snapshot.status, snapshot.exit_code = manifest.status[:200], manifest.exit_code
+    snapshot.message = manifest.message[:2000]
+    snapshot.run_id = (manifest.run_id or snapshot.run_id)[:200]
+    snapshot.seconds = _number(manifest.seconds) or snapshot.seconds
+    snapshot.budget_bytes = int(_number(manifest.budget_bytes)) or snapshot.budget_bytes
+    snapshot.peak_bytes = int(_number(manifest.peak_bytes)) or snapshot.peak_bytes
 
 
 def read_object(path: Path, problems: list[str]) -> dict[str, Any]:

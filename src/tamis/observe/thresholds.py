@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tamis.engine.schema import FileKind
 from tamis.errors import FormatError, UsageError
 from tamis.formats.scratch.score_file import MISSING, ScoreTable, ends_of, read_scores
 from tamis.observe.commits import Commit, commits
@@ -180,7 +181,9 @@ def _with_kept(made: Rethreshold, folder: Path, rule: PlannedRule, was: RuleLimi
 
 def _scores_of(folder: Path, rule: PlannedRule) -> Iterator[tuple[ScoreTable, Array, bool]]:
     """Tables of the documents that were written, with the codes of one rule."""
-    files = ((folder / "scores" / file.name, commit) for commit in commits(folder) for file in commit.of("scores"))
+    files = (
+        (folder / "scores" / file.name, commit) for commit in commits(folder) for file in commit.of(FileKind.SCORES)
+    )
     # Of rules that only an earlier pass of a curation asked, without what later ones dropped (curation/scores.py).
     remembered = ((path, None) for path in sorted((folder / "remembered_scores").glob("*.bin")))
     for path, commit in chain(files, remembered):
@@ -207,7 +210,7 @@ def _dropped_later(folder: Path, commit: Commit, table: ScoreTable) -> Array:
     import pyarrow.parquet as pq
 
     gone: set[tuple[int, int]] = set()
-    for file in commit.of("verdicts"):
+    for file in commit.of(FileKind.VERDICTS):
         rows = pq.ParquetFile(folder / "verdicts" / file.name).read(columns=["file", "offset"], use_threads=False)
         gone |= set(zip(rows["file"].to_pylist(), rows["offset"].to_pylist(), strict=True))
     pairs = zip(table.file.tolist(), table.offset.tolist(), strict=True)

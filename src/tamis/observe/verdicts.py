@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from tamis._lazy import pa, pc
+from tamis.engine import schema
+from tamis.engine.schema import Plan, RecordedRule
 from tamis.errors import UsageError
 from tamis.stores.run_locations import fetch_run_dir
 
@@ -65,35 +67,27 @@ class PlannedRule:
     inverted: bool = False
 
 
-def read_plan(folder: Path) -> dict[str, Any]:
-    """plan.json of a run directory: its stages, rules and inputs; UsageError where it cannot be read."""
+def read_plan(folder: Path) -> Plan:
+    """Return the plan of a run directory: its stages, rules and inputs; raise UsageError if it cannot be read."""
     try:
-        found = json.loads((folder / "plan.json").read_bytes())
+        return schema.read_plan(folder / "plan.json")
     except (OSError, ValueError, RecursionError) as exc:
-        found = type(exc)
-    if not isinstance(found, dict):
-        why = found.__name__ if isinstance(found, type) else "no object"
-        raise UsageError(f"{folder / 'plan.json'} cannot be read ({why}); the run directory is damaged")
-    return found
+        reason = type(exc).__name__
+    raise UsageError(f"{folder / 'plan.json'} cannot be read ({reason}); the run directory is damaged")
 
 
 def rules_of(folder: Path) -> list[PlannedRule] | None:
-    """Return the rules that may drop documents, in order; None for a run of a version that did not record them."""
+    """Return the rules that may drop documents, in order; None if the plan cannot be read."""
     try:
-        found = read_plan(folder).get("rules")
-        return None if found is None else [_rule(r) for r in found]
-    except (UsageError, ValueError, KeyError, TypeError, AttributeError):
+        return [_rule(r) for r in read_plan(folder).rules]
+    except UsageError:
         return None
 
 
-def _rule(plain: dict[str, Any]) -> PlannedRule:
-    limits = {str(k): v for k, v in dict(plain.get("limits") or {}).items()}
-    low, high = plain.get("at_least"), plain.get("at_most")
-    sides: Sides = {n: AT_LEAST if n == low else AT_MOST for n in limits if n in (low, high)}
-    name = str(plain.get("name", ""))
-    return PlannedRule(
-        str(plain["stage"]), name, str(plain.get("score", name)), limits, sides, bool(plain.get("inverted"))
-    )
+def _rule(rule: RecordedRule) -> PlannedRule:
+    low, high = rule.at_least, rule.at_most
+    sides: Sides = {n: AT_LEAST if n == low else AT_MOST for n in rule.limits if n in (low, high)}
+    return PlannedRule(rule.stage, rule.name, rule.score or rule.name, rule.limits, sides, rule.inverted)
 
 
 def not_asked(verdict: Verdict, rules: list[PlannedRule] | None) -> list[str] | None:
@@ -235,9 +229,4 @@ def plain_json(text: str | None) -> Any:
 
 def input_paths(folder: Path) -> list[str]:
     """Paths of the input files, by their numbers."""
-    try:
-        return [str(p) for p in read_plan(folder)["inputs"]["paths"]]
-    except (KeyError, TypeError) as exc:
-        raise UsageError(
-            f"{folder / 'plan.json'} cannot be read ({type(exc).__name__}); the run directory is damaged"
-        ) from None
+    return read_plan(folder).inputs.paths

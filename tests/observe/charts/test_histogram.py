@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tamis.engine.schema import Manifest
 from tamis.observe.charts.histogram import Axis, Bars, histogram_chart
 from tamis.observe.charts.run_charts import scores_of
 from tamis.observe.snapshot import Snapshot
@@ -62,7 +63,7 @@ def test_a_threshold_is_marked() -> None:
 def test_scores_of_a_run_show_the_limits_of_their_rules() -> None:
     table = {"stage": "s", "name": "x", "kind": "score", "bins": [[-0.5, 1.0, 1]]}
     for limits, places in (([0.5, "<x>", None, -0.25], ["M666.7 0V120", "M166.7 0V120"]), ("0.5", []), (None, [])):
-        run = Snapshot(Path("run"), manifest={"histograms": [{**table, "limits": limits}]})
+        run = Snapshot(Path("run"), manifest=Manifest(histograms=[{**table, "limits": limits}]))
         ((name, drawn),) = scores_of(run)
         assert name == "x (s)"
         assert [e.attrib["d"] for e in parsed(drawn).iter("path") if e.attrib["class"] == "limit"] == places

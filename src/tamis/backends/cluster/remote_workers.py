@@ -27,6 +27,7 @@ from tamis.backends.waker import Waker
 from tamis.engine.job import Job, gpus_needed
 from tamis.engine.messages import WORKER_MESSAGES, Assign, Order
 from tamis.engine.run.budget.shares import CALLER_BYTES, CALLER_LIBRARY_BYTES, GROWTH_BYTES
+from tamis.engine.schema import EventKind
 from tamis.engine.wire import Garbled, decode, encode
 from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.workers_interface import Died, Event, Incident, NodeDown, NodeUp, Received, ServerMemory
@@ -291,7 +292,9 @@ class RemoteWorkers:
                     events.append(self._node_up(number, node))
                 case m.JobRefused(job) if job == self._id:
                     self._refused.append(message)
-                    events.append(Incident(0, "node", f"node {node.link.hello.name} cannot take part: {message.error}"))
+                    events.append(
+                        Incident(0, EventKind.NODE, f"node {node.link.hello.name} cannot take part: {message.error}")
+                    )
                     self._release(number)
                 case m.JobClosed(job) if job == self._id:
                     self._release(number)
@@ -350,7 +353,7 @@ class RemoteWorkers:
                 f"{self._session.advice()}"
             )
             _log.warning("%s", text)
-            self._pending.append(Incident(0, "node", text))
+            self._pending.append(Incident(0, EventKind.NODE, text))
 
 
 def _plain(name: str) -> str:

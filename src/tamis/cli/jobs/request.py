@@ -74,7 +74,7 @@ def run_dir_of(pipeline: Pipeline, settings: Mapping[str, Any]) -> str:
     if settings.get("shard") is not None:
         from tamis.engine.run.shard import Shard
 
-        output = Shard.parse(str(settings["shard"])).place_in(output)
+        output = Shard.parse(str(settings["shard"])).output_in(output)
     return os.path.join(local_output_dir(output), "_tamis")
 
 

@@ -27,11 +27,11 @@ from tamis.cli.plan.show import (
 )
 from tamis.cli.terminal.show import count
 from tamis.engine.job import Job, make_job
+from tamis.engine.run.admission import DEFAULT_BLOCK_BYTES
 from tamis.engine.run.budget.expectation import profile_key, stage_names
 from tamis.engine.run.budget.shares import budget_to_name, share_pool
 from tamis.engine.run.identity import describe_job
 from tamis.engine.run.inputs import files_of
-from tamis.engine.run.preparing import DEFAULT_BLOCK_BYTES
 from tamis.engine.run.settings import output_settings
 from tamis.errors import UsageError
 from tamis.forecast import ranges, shipped_table

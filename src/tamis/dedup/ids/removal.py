@@ -9,8 +9,8 @@ from tamis.dedup.ids.stages import IdHashes, NoneListed, RemoveListed
 from tamis.dedup.solver_task import BuildIdTable
 from tamis.dedup.stages import RecordWriter
 from tamis.dedup.state import FirstPass, Summary
+from tamis.engine.schema import read_plan
 from tamis.errors import Incomplete, UsageError
-from tamis.files import read_json
 from tamis.hints import command
 from tamis.pipeline import Pipeline
 from tamis.stages.text.io.reader import DocumentReader
@@ -74,8 +74,8 @@ class RemovalByIds:
                 f"nothing was removed: {n_bad:,} records of {request.ids_name} cannot be read, and the documents they "
                 f"mean would stay (see: {command('quarantine', result.output)})"
             )
-        plan = read_json(os.path.join(result.run_dir, "plan.json")) or {}
-        return workflow.solver.files_of(result), plan["inputs"]["paths"]
+        plan = read_plan(os.path.join(result.run_dir, "plan.json"))
+        return workflow.solver.files_of(result), plan.inputs.paths
 
     def remove(self, workflow: Workflow) -> RunResult:
         """Write the documents that are not listed."""

@@ -13,6 +13,7 @@ from tamis import files
 from tamis._lazy import np, pa
 from tamis.dedup.nemo_compat.id_generator import of_files
 from tamis.dedup.state import RecordedIds
+from tamis.engine.schema import Manifest, ResultStatus
 from tamis.errors import RunConflict, UsageError
 from tamis.pipeline import Pipeline
 from tamis.stages.base import ProcessingStage
@@ -51,10 +52,10 @@ class IdFiles:
         is_there = self.generator is None or os.path.exists(self.generator)
         return is_there and (self._manifest() is not None or (not n_duplicates and os.path.isdir(self.folder)))
 
-    def _manifest(self) -> dict[str, Any] | None:
+    def _manifest(self) -> Manifest | None:
         from tamis.engine.run.output.directory import RunDir
 
-        return RunDir(self.folder).read_json("manifest.json")
+        return RunDir(self.folder).read_manifest()
 
     def tasks(self) -> list[Task[Any]]:
         """Return the written files as tasks, as the run that wrote them returned them."""
@@ -62,10 +63,11 @@ class IdFiles:
         from tamis.engine.run.results import load_results
         from tamis.engine.run.run_result import RunResult
 
-        done = self._manifest()
-        if done is None:
+        manifest = self._manifest()
+        if manifest is None:
             return []
-        return load_results(RunResult("already", "", self.folder, Ledger.from_dict(done["ledger"])), self._name)
+        ledger = manifest.ledger or Ledger()
+        return load_results(RunResult(ResultStatus.ALREADY, "", self.folder, ledger), self._name)
 
     @property
     def _name(self) -> str:

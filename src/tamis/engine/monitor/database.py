@@ -1,9 +1,9 @@
-"""The run database (SQLite): events, attempts, series of measurements and what was dropped, for whoever observes the run.
+"""The run database (SQLite): events, attempts, series of measurements and what was dropped, for observers of the run.
 
-Observing must never hurt a run: writes are collected and flushed once a second, by a thread (a disk that is busy with gigabytes of output may take
-a second over a kilobyte); a reader that holds the file makes them wait for the next flush, and an error (a full disk) only interrupts the recording. A database that cannot be used is set aside.
-Series are thinned as they age, so the file of a run of days stays small. Drops and histograms are filled in when a finished run
-closes the database, from the manifest beside it: the books of the whole run, those of earlier attempts included.
+Observing must never hurt a run: writes are collected and flushed once a second, by a thread (a disk that is busy with gigabytes of output
+may take a second over a kilobyte); a reader that holds the file makes them wait for the next flush, and an error (a full disk) only
+interrupts the recording. A database that cannot be used is renamed, and a new one begun. Series are thinned as they age, so the file of a
+run of days stays small. Drops and histograms come from the books of the whole run, when it has finished.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from operator import itemgetter
 from typing import Any, Literal
 
 from tamis import files
+from tamis.engine.ledger import Ledger
+from tamis.engine.schema import EventKind
 
 VERSION = 2
 _FLUSH_S = 1.0
@@ -97,7 +99,6 @@ class RunDatabase:
         self._resume_s = 0.0  # no writing before
         self._trace_bytes = 0
         self.error = ""
-        self._manifest = os.path.join(os.path.dirname(path), "manifest.json")
         self._db: sqlite3.Connection | None = None
         try:
             self._db = _open(path)
@@ -106,7 +107,7 @@ class RunDatabase:
         except OSError as exc:
             self.error = f"unable to open {path}: {exc.strerror}"
         except sqlite3.DatabaseError as exc:
-            # Not a database, or damaged: its memories are lost, the new ones need not be.
+            # Not a database, or damaged: what it held is lost; record what follows.
             self.error = f"{path} was damaged ({exc}) and is set aside"
             with contextlib.suppress(OSError, sqlite3.Error):
                 files.set_aside(path, ".damaged")
@@ -127,10 +128,11 @@ class RunDatabase:
         row = [_storable(v) if isinstance(v, str) else v for v in (values.get(c) for c in COLUMNS[table])]
         self._put(_INSERT[table], row)
 
-    def event(self, kind: str, data: Mapping[str, Any]) -> None:
-        if kind == "unit":
+    def event(self, kind: EventKind, data: Mapping[str, Any]) -> None:
+        """Queue an event; those of units have a table of their own, and commits are in the log."""
+        if kind is EventKind.UNIT:
             self.put("units", **{c: data.get(c) for c in COLUMNS["units"][1:]})
-        elif kind != "commit":
+        elif kind is not EventKind.COMMIT:
             self.put("events", kind=kind, data=json.dumps(self._bounded(data)))
 
     def sample(self, state: Mapping[str, Any], workers: Mapping[int, int], at: float | None = None) -> None:
@@ -155,15 +157,21 @@ class RunDatabase:
     def clear(self, table: Literal["cells", "nodes"]) -> None:
         self._put(f"DELETE FROM {table}", ())
 
-    def drops(self, ledger: Mapping[str, Any]) -> None:
-        """Replace the table of dropped documents, by stage and reason, with those in the ledger of the whole run.
+    def drops(self, ledger: Ledger) -> None:
+        """Replace the table of dropped documents, by stage and reason, with those of the books of the whole run.
 
         `examples` is JSON: [number of the input file, offset in it, id or null] each.
         """
         group: _Group = [("DELETE FROM drops", ())]
-        for stage in ledger["stages"]:
-            for reason, (n, _, n_bytes, examples) in stage["dropped"].items():
-                row = (_storable(stage["name"]), _storable(reason), n, n_bytes, json.dumps(examples))
+        for stage in ledger.stages:
+            for reason, dropped in stage.dropped.items():
+                row = (
+                    _storable(stage.name),
+                    _storable(reason),
+                    dropped.n,
+                    dropped.n_bytes,
+                    json.dumps(dropped.examples),
+                )
                 group.append(("INSERT INTO drops VALUES (?,?,?,?,?)", row))
         self._pending.append(group)
 
@@ -323,19 +331,7 @@ class RunDatabase:
                 )
                 step *= 2
 
-    def _copy_manifest(self) -> None:
-        try:
-            with open(self._manifest, "rb") as file:
-                manifest = json.load(file)
-            self.drops(manifest["ledger"])
-            self.histograms(manifest.get("histograms", ()))
-        except FileNotFoundError:  # the run did not finish
-            pass
-        except (OSError, ValueError, KeyError, TypeError) as exc:
-            self.error = self.error or f"{self._manifest}: {exc}"
-
     def close(self) -> None:
-        self._copy_manifest()
         self._wait()
         self._resume_s = 0.0
         if self._db is not None:
@@ -365,12 +361,6 @@ def _open(path: str) -> sqlite3.Connection:
     try:
         db.execute("PRAGMA synchronous=OFF")
         db.executescript(_SCHEMA)
-        for table, wanted in COLUMNS.items():  # a database of an earlier version gets the new columns
-            types = dict(c.split()[:2] for c in TABLES[table].split(", PRIMARY KEY (")[0].split(", "))
-            known = {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
-            for column in wanted:
-                if column not in known:
-                    db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {types[column]}")
         db.execute("PRAGMA busy_timeout=20")
     except sqlite3.Error:
         db.close()

@@ -21,6 +21,7 @@ from tamis.engine.monitor.node_rows import NodeRows
 from tamis.engine.monitor.partition_map import Cells
 from tamis.engine.monitor.processes import ProcessTree
 from tamis.engine.monitor.stage_costs import StageCosts
+from tamis.engine.schema import EventKind
 from tamis.engine.supervisor.actions import Action, CommitPartition, Committed
 from tamis.engine.supervisor.events import AlertFired
 from tamis.engine.supervisor.supervisor import Supervisor
@@ -235,7 +236,7 @@ class Monitor:
         kind = text.partition(":")[0]
         if kind not in self._complaints:
             self._complaints.add(kind)
-            self._db.event("monitor", {"text": f"monitoring: {text}"[:500]})
+            self._db.event(EventKind.MONITOR, {"text": f"monitoring: {text}"[:500]})
 
     def close(self) -> None:
         if self._gpus is not None:

@@ -1,6 +1,6 @@
 """The one loop of a run: passes events of workers and committer to the supervisor, and carries out the actions that it returns.
 
-Called by run.py. Workers are reached through `Workers` (workers_interface.py); nothing here knows of processes or machines.
+Called by session.py. Workers are reached through `Workers` (workers_interface.py); nothing here knows of processes or machines.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from tamis.engine.messages import Done, Failure
 from tamis.engine.monitor.monitor import Monitor
 from tamis.engine.run.output.commit import Committer
 from tamis.engine.run.output.discarding import Discarder
+from tamis.engine.schema import EventKind
 from tamis.engine.supervisor import actions as do
 from tamis.engine.supervisor.actions import Action
 from tamis.engine.supervisor.events import MemoryMeasured, NodeJoined, NodeLost, StopRequested, Tick
@@ -34,46 +35,49 @@ class EventLoop:
         supervisor: Supervisor,
         workers: Workers,
         committer: Committer,
-        observe: Callable[[str, dict[str, Any]], None],
+        observe: Callable[[EventKind, dict[str, Any]], None],
         monitor: Monitor,
         admit: Callable[[NodeUp], NodeSpec | None],
     ) -> None:
-        """`observe` is told every event, `monitor` more than that; `admit` says what a node that joins may use (None: nothing)."""
+        """`observe` records every event; `admit` returns what a node that joins may use (None: nothing)."""
         self.supervisor, self.workers, self.committer, self.observe = supervisor, workers, committer, observe
         self.monitor, self.admit = monitor, admit
         self.used_bytes = 0
         self._discarder = Discarder()
         self._measured_at = -1.0
 
-    def run(self, on_tick: Callable[[float], None]) -> None:
-        """Until the supervisor has nothing left to do. KeyboardInterrupt passes through; the caller stops the run."""
+    def run(self, on_tick: Callable[[], None]) -> None:
+        """Run until the supervisor has nothing left to do. KeyboardInterrupt passes through; the caller stops the run."""
         try:
             self.act(self.supervisor.handle(Tick(), time.monotonic()))
             while not self.supervisor.finished:
                 self.step()
-                on_tick(time.monotonic())
+                on_tick()
             self._dismiss()
         finally:
             self._discarder.close()
 
     def _dismiss(self) -> None:
-        """Let the workers end in peace. The next supervisor of this run (a later sampling step, the schema of the whole run)
-        numbers its own from 1 and knows nothing of these: left alive they would hold memory that nobody counts."""
-        left = set(self.supervisor.pool.workers)
-        for worker in left:
+        """Have the workers exit.
+
+        The next supervisor of this run (a later sampling step, the schema of the whole run) numbers its own workers from 1: these, left
+        alive, would hold memory that is not counted.
+        """
+        alive = set(self.supervisor.pool.workers)
+        for worker in alive:
             self.workers.send(worker, messages.Exit())
         deadline = time.monotonic() + STOP_S
-        while left and time.monotonic() < deadline + STOP_S:
+        while alive and time.monotonic() < deadline + STOP_S:
             for event in self.workers.poll(TICK_S):
                 if isinstance(event, Died):
-                    left.discard(event.worker)
+                    alive.discard(event.worker)
                 elif isinstance(event, NodeDown):
-                    left -= {w.id for w in self.supervisor.pool.workers.values() if w.node == event.node}
+                    alive -= {w.id for w in self.supervisor.pool.workers.values() if w.node == event.node}
                     self.act(self._handle(event, time.monotonic()))
                 elif isinstance(event, NodeUp):
                     self.act(self._handle(event, time.monotonic()))
             if time.monotonic() > deadline:
-                for worker in left:
+                for worker in alive:
                     self.workers.kill(worker)
 
     def stop(self, why: str) -> None:
@@ -105,7 +109,7 @@ class EventLoop:
             result = self.committer.results.get()
             now = time.monotonic()
             if not result.error:
-                self.observe("commit", {"partition": result.partition, "bytes": result.n_bytes})
+                self.observe(EventKind.COMMIT, {"partition": result.partition, "bytes": result.n_bytes})
                 self.monitor.committed(result)
             self.act(self.supervisor.handle(result, now))
 
@@ -126,27 +130,28 @@ class EventLoop:
     def _decide(self, event: Event, now: float) -> list[Action]:
         match event:
             case Died(worker, how, signal, stage):
-                self.observe("died", {"worker": worker, "how": how, "signal": signal, "stage": stage})
+                self.observe(EventKind.DIED, {"worker": worker, "how": how, "signal": signal, "stage": stage})
                 return self.supervisor.handle(event, now)
             case Incident(worker, kind, text, data):
                 self.observe(kind, {"worker": worker, "text": text, **data})
                 return []
             case Received(worker, message):
                 if isinstance(message, Done):
-                    self.observe("unit", {"worker": worker, **message.facts()})
+                    self.observe(EventKind.UNIT, {"worker": worker, **message.facts()})
                 elif isinstance(message, Failure):
-                    self.observe("failed", {"worker": worker, **message.facts()})
+                    self.observe(EventKind.FAILED, {"worker": worker, **message.facts()})
                 return self.supervisor.handle(event, now)
             case NodeUp(_, name):
                 spec = self.admit(event)
                 if spec is None:
                     return []
                 self.observe(
-                    "node", {"text": f"node {name} has joined: {spec.n_slots} workers", "node": name, "up": True}
+                    EventKind.NODE,
+                    {"text": f"node {name} has joined: {spec.n_slots} workers", "node": name, "up": True},
                 )
                 return self.supervisor.handle(NodeJoined(spec), now)
             case NodeDown(node, name, why):
-                self.observe("node", {"text": f"node {name} is gone: {why}", "node": name, "up": False})
+                self.observe(EventKind.NODE, {"text": f"node {name} is gone: {why}", "node": name, "up": False})
                 return self.supervisor.handle(NodeLost(node), now)
 
     def act(self, actions: list[Action]) -> None:
@@ -166,7 +171,7 @@ class EventLoop:
                 case do.StopWorker(worker):
                     self.workers.send(worker, messages.Exit())
                 case do.KillWorker(worker, why):
-                    self.observe("kill", {"worker": worker, "why": str(why)})
+                    self.observe(EventKind.KILL, {"worker": worker, "why": str(why)})
                     self.workers.kill(worker)
                 case do.CommitPartition() | do.ReplaceFile():
                     if isinstance(action, do.CommitPartition):

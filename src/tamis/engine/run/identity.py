@@ -14,12 +14,14 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tamis import secrets
 from tamis.engine.job import Job
 from tamis.engine.run.code_used import code_used
+from tamis.engine.schema import StageDescription
 from tamis.stages.base import ProcessingStage
 from tamis.stages.file_partitioning import FilePartitioningStage
 from tamis.stages.io import Reader, Writer
@@ -35,54 +37,49 @@ _EXECUTION = {
     "xenna_stage_spec",
 }
 # Of sources and writers: inputs are compared by themselves.
-_PLACES = {"blocksize", "files_per_partition", "mode", "file_paths", "limit", "leave_out", "path"}
-_BY_WORKFLOW = {"hints"}  # of readers: how a pass reads, never what
+_LOCATIONS = {"blocksize", "files_per_partition", "mode", "file_paths", "limit", "leave_out", "path"}
+_BY_WORKFLOW = {"hints"}  # of readers: how a pass reads, not which records
 _DEPTH = 6
 _FILES = "model files"
-# Of stages of Tamis: what those who ask why are told of them, and whether a model may bring code along (which counts by its files). Changes nothing
-# that is written.
-_NO_MATTER = {"told", "trust_remote_code"}
-# Of stages of Tamis: earlier versions said once for each where nobody asked for more, and nothing now.
-_TIMES = {"each"}
+# Parameters of stages of Tamis that change nothing that is written: what `tamis why` reports of a stage, and whether a model may bring
+# code along (which counts by its files).
+_NO_EFFECT = {"told", "trust_remote_code"}
 _OWN_CLASS = re.compile(r"(tamis\.)(?:[a-z0-9_]+\.)+(_*[A-Z][\w.]*:?)")
 
 
-def describe_job(job: Job, extra: Mapping[str, Any]) -> list[dict[str, Any]]:
+def describe_job(job: Job, extra: Mapping[str, Any]) -> list[StageDescription]:
     """Describe a job as one entry per stage, plus one for settings that change the output."""
     stages: list[Any] = [job.source, job.reader, *job.stages, job.writer]
-    entries = [_describe_stage(s) for s in stages if s is not None]
-    return [*entries, {"stage": "settings", "params": dict(extra), "source": ""}]
+    return [*(_describe_stage(s) for s in stages if s is not None), StageDescription("settings", dict(extra))]
 
 
-def differences(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[str]:
+def differences(before: Sequence[StageDescription], now: Sequence[StageDescription]) -> list[str]:
     """Return the differences between two job descriptions, as sentences."""
     before, now = comparable(before), comparable(now)
-    found = []
-    if [e["stage"] for e in before] != [e["stage"] for e in now]:
-        return [f"the stages were {[e['stage'] for e in before]} and are {[e['stage'] for e in now]}"]
-    for old, new in zip(before, now, strict=True):
-        is_own = str(new["stage"]).startswith("tamis.")
-        for key in sorted(set(old["params"]) | set(new["params"])):
-            a, b = old["params"].get(key), new["params"].get(key)
-            if key == _FILES and is_same_model(a, b):
-                continue
-            if is_own and (key in _NO_MATTER or _is_new_and_unused(key, old["params"], new["params"])):
-                continue
-            if a != b:
-                found.append(f"{new['stage']}: {key} was {a!r} and is {b!r}")
-        if old["source"] != new["source"]:
-            found.append(f"{new['stage']}: its source code changed")
-        used_then, used_now = old.get("uses", {}), new.get("uses", {})  # earlier versions did not look
-        edited = [name for name in used_now if name in used_then and used_then[name] != used_now[name]]
-        found += [f"{new['stage']}: {name}, which it uses, changed" for name in edited]
-    return found
+    if [s.stage for s in before] != [s.stage for s in now]:
+        return [f"the stages were {[s.stage for s in before]} and are {[s.stage for s in now]}"]
+    return [d for old, new in zip(before, now, strict=True) for d in _stage_differences(old, new)]
+
+
+def _stage_differences(old: StageDescription, new: StageDescription) -> list[str]:
+    clauses = []
+    is_own = new.stage.startswith("tamis.")
+    for key in sorted({*old.params, *new.params}):
+        a, b = old.params.get(key), new.params.get(key)
+        is_equal = is_same_model(a, b) if key == _FILES else a == b or (is_own and key in _NO_EFFECT)
+        if not is_equal:
+            clauses.append(f"{new.stage}: {key} was {a!r} and is {b!r}")
+    if old.source != new.source:
+        clauses.append(f"{new.stage}: its source code changed")
+    edited = [name for name in new.uses if name in old.uses and old.uses[name] != new.uses[name]]
+    return clauses + [f"{new.stage}: {name}, which it uses, changed" for name in edited]
 
 
 def is_same_model(before: str | None, now: str | None) -> bool:
     """Return True if two fingerprints of a model are of the same files.
 
     The fingerprints of several folders are joined by "+". One that is missing on either side does not count: its
-    folder was fetched since, or the version that took the fingerprint did not look at it.
+    folder was fetched since.
 
     >>> is_same_model(None, "a+b"), is_same_model("a", "a+b"), is_same_model("a+b", "a+c"), is_same_model("c+b", "a+b")
     (True, True, False, False)
@@ -91,33 +88,12 @@ def is_same_model(before: str | None, now: str | None) -> bool:
     return all(a == b or not a or not b for a, b in pairs)
 
 
-def _is_new_and_unused(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Return True if one of two versions lacks a parameter, and the other one leaves it unused."""
-    if key in old and key in new:
-        return False
-    value = old.get(key, new.get(key))
-    return value is None or value is False or value in ("", [], {})
+def comparable(stages: Sequence[StageDescription]) -> list[StageDescription]:
+    """Normalize the description of a job for a comparison: a class of Tamis may move to another module.
 
-
-def comparable(stages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Normalize the description of a job by this version or an earlier one, so that two can be compared.
-
-    Earlier versions stored secrets, and may have had a class of Tamis in another module. Classes of Tamis are
-    compared by class name, all others by the whole path. For `differences` and `tamis diff`.
+    Classes of Tamis are compared by class name, all others by the whole path. For `differences` and `tamis diff`.
     """
-    found = []
-    for entry in secrets.redacted(stages):
-        there = {"params": _without_modules(entry["params"])} if "params" in entry else {}
-        if there and str(entry.get("stage")).startswith("tamis."):  # earlier versions kept these, too
-            params = {k: v for k, v in there["params"].items() if k not in _BY_WORKFLOW}
-            there = {
-                "params": {
-                    k: [] if k in _TIMES and isinstance(v, list) and all(n == 1 for n in v) else v
-                    for k, v in params.items()
-                }
-            }
-        found.append({**entry, **there, "stage": _class_name(str(entry.get("stage")))})
-    return found
+    return [replace(s, stage=_class_name(s.stage), params=_without_modules(s.params)) for s in stages]
 
 
 def _class_name(path: str) -> str:
@@ -137,17 +113,15 @@ def _without_modules(value: Any) -> Any:
     return _class_name(value) if isinstance(value, str) and value.endswith(":") else value
 
 
-def _describe_stage(stage: ProcessingStage[Any, Any]) -> dict[str, Any]:
+def _describe_stage(stage: ProcessingStage[Any, Any]) -> StageDescription:
     # A user's stage may call a threshold "limit": only where Tamis reads and writes do these names mean execution.
     reads_or_writes = isinstance(stage, (FilePartitioningStage, Reader, Writer))
-    left_out = _EXECUTION | _PLACES | _BY_WORKFLOW if reads_or_writes else _EXECUTION
+    left_out = _EXECUTION | _LOCATIONS | _BY_WORKFLOW if reads_or_writes else _EXECUTION
     cls = type(stage)
     params = {k: _named(k, v, _DEPTH) for k, v in vars(stage).items() if k not in left_out and not k.startswith("_")}
     if files := stage.model_files():
         params[_FILES] = files
-    about = {"stage": f"{cls.__module__}.{cls.__qualname__}", "params": params, "source": _source(cls)}
-    used = code_used(stage, _source)
-    return about | ({"uses": used} if used else {})
+    return StageDescription(f"{cls.__module__}.{cls.__qualname__}", params, _source(cls), code_used(stage, _source))
 
 
 def _source(thing: Any) -> str:

@@ -1,7 +1,7 @@
 """Identity of a run's input: which files it has, and whether they are still the files that were read.
 
-Covers: the description of input files in `plan.json`, comparing two of them, and the guard that holds all passes of a workflow to
-the input of its first pass. Does not cover: checks while a file is read (engine/worker/read.py).
+Covers: describing the input files for `plan.json` (`InputIdentity` in schema.py compares two descriptions), and the guard that holds all
+passes of a workflow to the input of its first pass. Does not cover: checks while a file is read (engine/worker/read.py).
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
 
 from tamis import files as own_files
 from tamis.engine.ledger import N_POSITION_GROUPS, Ledger, positions_from_dict, positions_to_dict
+from tamis.engine.schema import InputIdentity
 from tamis.errors import RunConflict
 from tamis.formats.input_files.listing import FileList
 from tamis.stores.urls import is_remote
@@ -23,46 +22,12 @@ _FINGERPRINT_BYTES = 1 << 16
 _MAX_NAMED = 3
 
 
-@dataclass(frozen=True)
-class InputIdentity:
-    """Input files with what tells a changed one: size, time of modification and, where they are few, a fingerprint each."""
-
-    paths: list[str]
-    sizes: list[int]
-    mtimes_ns: list[int]
-    prints: list[str]
-
-    @classmethod
-    def of(cls, files: FileList) -> InputIdentity:
-        """Describe the files as they are now."""
-        few = zip(files.paths, files.sizes, strict=True) if len(files) <= _FINGERPRINTED_FILES else ()
-        return cls(files.paths, list(files.sizes), list(files.mtimes_ns), [_fingerprint(p, size) for p, size in few])
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> InputIdentity:
-        return cls(data["paths"], data["sizes"], data["mtimes_ns"], data["prints"])
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def changes(self, now: InputIdentity) -> list[str]:
-        """Return what differs in `now`, one clause for each file."""
-        old = {p: i for i, p in enumerate(self.paths)}
-        new = {p: i for i, p in enumerate(now.paths)}
-        clauses = [f"{p} is new" for p in new if p not in old] + [f"{p} is gone" for p in old if p not in new]
-        for path, i in new.items():
-            if path not in old:
-                continue
-            j = old[path]
-            if self.sizes[j] != now.sizes[i]:
-                clauses.append(f"{path} had {self.sizes[j]} bytes and has {now.sizes[i]}")
-            elif self.mtimes_ns[j] != now.mtimes_ns[i]:
-                clauses.append(f"{path} was modified")
-            elif self.prints and now.prints and self.prints[j] != now.prints[i]:
-                clauses.append(f"{path} has other contents")
-        if not clauses and self.paths != now.paths:
-            clauses.append("the files come in another order")
-        return clauses
+def identify_inputs(files: FileList) -> InputIdentity:
+    """Describe the input files as they are now."""
+    few = zip(files.paths, files.sizes, strict=True) if len(files) <= _FINGERPRINTED_FILES else ()
+    return InputIdentity(
+        files.paths, list(files.sizes), list(files.mtimes_ns), [_fingerprint(p, size) for p, size in few]
+    )
 
 
 def _fingerprint(path: str, size: int) -> str:
@@ -101,24 +66,23 @@ class InputGuard:
 
     def start(self, files: FileList) -> None:
         """Take the files as they are now as the reference, for a workflow whose first pass reads something else."""
-        self._write(InputIdentity.of(files), {})
+        self._write(identify_inputs(files), {})
 
     def check(self, files: FileList) -> None:
         """Raise RunConflict if the files, as they are now, are not those of the reference."""
         if (reference := self.reference()) is not None:
-            self._refuse(reference.changes(InputIdentity.of(files)))
+            self._refuse(reference.changes(identify_inputs(files)))
         paths = hash(tuple(files.paths))
         if self._inodes is not None and self._inodes[0] == paths:
             pairs = zip(files.paths, self._inodes[1], files.inodes, strict=True)
             self._refuse([f"{path} was replaced" for path, before, now in pairs if before != now])
         self._inodes = paths, files.inodes
 
-    def confirm(self, inputs: Mapping[str, Any], ledger: Ledger) -> None:
+    def confirm(self, identity: InputIdentity, ledger: Ledger) -> None:
         """Compare what a pass has read with the reference, or make it the reference; raise RunConflict where they differ.
 
-        `inputs`: as in the plan of the pass; `ledger`: of all that it read.
+        `identity`: of the inputs in the plan of the pass; `ledger`: of all that it read.
         """
-        identity = InputIdentity.from_dict(inputs)
         data = own_files.read_json(self._path)
         if data is None:
             self._write(identity, ledger.positions)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import hmac
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tamis.engine.job import KEY
 from tamis.engine.ledger import Ledger
 from tamis.engine.run.run_result import RunResult
+from tamis.engine.schema import FileKind
 from tamis.errors import RunConflict
 from tamis.stores.opening import open_buffered
 from tamis.tasks import DocumentBatch, FileGroupTask, Task
 from tamis.tasks.perf import StagePerfStats
-
-if TYPE_CHECKING:
-    pass
-
 
 _SIGNED_BYTES = 32
 
@@ -86,16 +83,16 @@ def _own_tasks(path: str) -> list[Task[Any]]:
 def load_results(result: RunResult, name: str) -> list[Task[Any]]:
     tasks: list[Task[Any]] = []
     for file in result.files:
-        if file["kind"] == "listed":
-            tasks.append(FileGroupTask(name, [file["name"]]))
+        if file.kind is FileKind.LISTED:
+            tasks.append(FileGroupTask(name, [file.name]))
             continue
-        path = os.path.join(result.output, file["name"])
-        if not result.has_writer and file["name"].endswith(".tasks"):
+        path = os.path.join(result.output, file.name)
+        if not result.has_writer and file.name.endswith(".tasks"):
             tasks += _own_tasks(path)
         elif result.has_writer:
             tasks.append(FileGroupTask(name, [path]))
         else:
-            tasks.append(StoredBatch(path, file["rows"], name))
+            tasks.append(StoredBatch(path, file.rows, name))
     if tasks:
         tasks[0]._stage_perf += measured(result.ledger)
     return tasks

@@ -1,4 +1,4 @@
-"""What a run did, for whoever asked for it."""
+"""What a run reports to its caller: progress while it works, and its result."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from tamis.engine.ledger import Ledger
 from tamis.engine.run.output.directory import RunDir
+from tamis.engine.schema import CommittedFile
 
 Progress = Callable[[dict[str, Any]], None]
 """Called with the state of a run some times a second."""
@@ -23,8 +24,8 @@ class RunResult:
     ledger: Ledger = field(default_factory=Ledger)
     share: float = 1.0
     budget_bytes: int = 0
-    peak_bytes: int = 0  # as somebody outside counts it (sum of PSS): all processes of the run, from first to last
-    caller_bytes: int = 0  # of a program that called the run: told, not counted; 0 where it is counted
+    peak_bytes: int = 0  # as an observer outside counts it (sum of PSS): all processes of the run, from first to last
+    caller_bytes: int = 0  # of a program that called the run: reported, not counted; 0 where it is counted
     seconds: float = 0.0
     counters: dict[str, int] = field(default_factory=dict)
     exit_code: int = 0
@@ -33,13 +34,13 @@ class RunResult:
     n_files: int = 0  # output files; `files` describes them, but reads the whole log for it
     prediction: dict[str, Any] = field(default_factory=dict)  # expected against measured (budget/expectation.py)
     read_bytes: int = 0  # decoded, by this attempt; the ledger has those of all attempts
-    report: str = ""  # the page that tells all this; nothing where none was written
-    passed_over: list[dict[str, Any]] = field(default_factory=list)  # found and not read: reason, n, examples
+    report: str = ""  # path of the report page, if one was written
+    passed_over: list[dict[str, Any]] = field(default_factory=list)  # files that were not read: reason, n, examples
     leaks: list[dict[str, Any]] = field(default_factory=list)  # events `leak`: text, stage, kind, proven, ...
-    alerts: dict[str, Any] = field(default_factory=dict)  # n, by rule, undelivered, log; empty where they are off
-    first_failure: str = ""  # the first document on which a stage raised: stage, exception, place, line of code
+    alerts: dict[str, Any] = field(default_factory=dict)  # n, by rule, undelivered, log; empty if they are off
+    first_failure: str = ""  # the first document on which a stage raised: stage, exception, location, line of code
 
     @property
-    def files(self) -> list[dict[str, Any]]:
-        """What was written: name, rows, bytes and content hash of every file, in input order."""
+    def files(self) -> list[CommittedFile]:
+        """What was written: output files, and files that stages of the user's listed, in input order."""
         return list(RunDir(self.output).files().written())

@@ -46,7 +46,7 @@ class Shard:
     def name(self) -> str:
         return f"shard-{self.index:05d}-of-{self.n:05d}"
 
-    def place_in(self, output: str) -> str:
+    def output_in(self, output: str) -> str:
         """Return the output of this shard: a folder in the output of all shards."""
         return f"{output.rstrip('/')}/{self.name}" if is_bucket(output) else os.path.join(output, self.name)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.engine.messages import StagedFile
+from tamis.engine.schema import EventKind
 from tamis.engine.supervisor.state import KillReason
 from tamis.engine.supervisor.units import Piece, Unit
 
@@ -102,7 +103,7 @@ class DiscardFiles:
 class Note:
     """Something worth recording: kind, one sentence, figures."""
 
-    kind: str
+    kind: EventKind
     text: str
     data: dict[str, Any] = field(default_factory=dict)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from tamis.engine.schema import EventKind
 from tamis.engine.supervisor.actions import Action, Note
 from tamis.engine.supervisor.memory_arbiter import MemoryArbiter
 from tamis.engine.supervisor.shutdown import Shutdown
@@ -65,7 +66,7 @@ class AlertHandler:
                 return self._pause(argument, now_s)
             case "stop":
                 return self._stop(argument, now_s)
-        return [Note("remedy", f"unknown remedy {order[:100]!r}: nothing is done")]
+        return [Note(EventKind.REMEDY, f"unknown remedy {order[:100]!r}: nothing is done")]
 
     def due(self, now_s: float) -> list[Action]:
         """Return the ordered stop, once no worker is active any more or they have taken too long."""
@@ -95,7 +96,7 @@ class AlertHandler:
             model.max_size_bytes = min(model.max_size_bytes, max(size // 2, MIN_SHRUNK_BYTES))
             sizes.append(min(size, model.max_size_bytes))
         text = f"partitions are at most {', '.join(format_size(n) for n in sizes)} from now on"
-        return [Note("remedy", text, {"remedy": "shrink", "sizes": sizes})]
+        return [Note(EventKind.REMEDY, text, {"remedy": "shrink", "sizes": sizes})]
 
     def _recycle(self, argument: str) -> list[Action]:
         living = {w.id: w for w in self._pool.workers.values() if not w.dying and w.segment != FEEDER}
@@ -105,17 +106,17 @@ class AlertHandler:
             chosen = max(living.values(), key=lambda w: (w.used_bytes, -w.id), default=None)
         if chosen is None:
             text = f"worker {argument[:20]} is gone already" if argument else "there is no worker to replace"
-            return [Note("remedy", text)]
+            return [Note(EventKind.REMEDY, text)]
         if chosen.is_idle:
             return self._replace(chosen)
         self._orders.to_recycle = {i for i in self._orders.to_recycle if i in self._pool.workers} | {chosen.id}
         text = f"worker {chosen.id} ({format_size(chosen.used_bytes)}) is replaced after its partition"
-        return [Note("remedy", text, {"remedy": "recycle", "worker": chosen.id})]
+        return [Note(EventKind.REMEDY, text, {"remedy": "recycle", "worker": chosen.id})]
 
     def _replace(self, worker: Worker) -> list[Action]:
         self._status.counters.recycled += 1
         text = f"worker {worker.id} is replaced: an alert asked for it ({format_size(worker.used_bytes)})"
-        return [Note("recycle", text, {"remedy": "recycle", "worker": worker.id}), *self._pool.retire(worker)]
+        return [Note(EventKind.RECYCLE, text, {"remedy": "recycle", "worker": worker.id}), *self._pool.retire(worker)]
 
     def _pause(self, argument: str, now_s: float) -> list[Action]:
         try:
@@ -123,14 +124,16 @@ class AlertHandler:
         except ValueError:
             seconds = math.nan
         if not 0 < seconds < math.inf:
-            return [Note("remedy", f"a pause of {argument[:20]!r} seconds: nothing is done")]
+            return [Note(EventKind.REMEDY, f"a pause of {argument[:20]!r} seconds: nothing is done")]
         seconds = min(seconds, MAX_PAUSE_S)
         self._orders.paused_until_s = max(self._orders.paused_until_s, now_s + seconds)
-        return [Note("remedy", f"nothing new starts for {seconds:g} s", {"remedy": "pause", "seconds": seconds})]
+        return [
+            Note(EventKind.REMEDY, f"nothing new starts for {seconds:g} s", {"remedy": "pause", "seconds": seconds})
+        ]
 
     def _stop(self, why: str, now_s: float) -> list[Action]:
         if self._orders.stop_reason:
             return []
         self._orders.stop_reason, self._orders.stop_by_s = why or "stopped by an alert", now_s + STOP_GRACE_S
         text = f"the run ends when its busy workers are through: {self._orders.stop_reason}"
-        return [Note("remedy", text, {"remedy": "stop"})]
+        return [Note(EventKind.REMEDY, text, {"remedy": "stop"})]

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.engine.messages import Done, StageUse, Vitals
+from tamis.engine.schema import EventKind
 from tamis.engine.supervisor.actions import Action, Note
 from tamis.engine.supervisor.state import Worker
 
@@ -113,7 +114,7 @@ class Handles:
                     notes.append(self._clear(key, worker.id))
             elif gains.rises:
                 self._found[key] = found = _describe(worker, kind, gains, vitals)
-                notes.append(Note("leak", found["text"], found))
+                notes.append(Note(EventKind.LEAK, found["text"], found))
         return notes
 
     def ran_out(self, worker: Worker) -> None:
@@ -156,7 +157,7 @@ class Handles:
     def _clear(self, key: tuple[int, str], worker_id: int) -> Note:
         known = self._found.pop(key)
         text = f"{known['who']} keeps no more {known['kind']} than it has: what looked like a leak is over"
-        return Note("leak_over", text, {"stage": known["stage"], "segment": key[0], "worker": worker_id})
+        return Note(EventKind.LEAK_OVER, text, {"stage": known["stage"], "segment": key[0], "worker": worker_id})
 
 
 def is_short_of_descriptors(vitals: Vitals | None) -> bool:

@@ -20,6 +20,7 @@ from statistics import median
 from typing import Any
 
 from tamis.engine.messages import Done, Held, Vitals
+from tamis.engine.schema import EventKind
 from tamis.engine.supervisor.actions import Action, Note
 from tamis.engine.supervisor.units import Mode, Unit
 from tamis.memory.attribution import ARROW, PYTHON, UNEXPLAINED, Shares, attribute
@@ -176,7 +177,7 @@ class Leakage:
             self._witnesses[segment] = worker_id
         elif known is not None:
             return []
-        return [Note("leak", found["text"], found)]
+        return [Note(EventKind.LEAK, found["text"], found)]
 
     def _clear(self, worker_id: int, segment: int, known: dict[str, Any]) -> list[Action]:
         """Record that a worker no longer accumulates what was taken for a leak.
@@ -189,7 +190,7 @@ class Leakage:
         del self._found[segment]
         self._witnesses.pop(segment, None)
         text = f"{known['who']} keeps no more than it has: what looked like a leak was a cache that is full now"
-        return [Note("leak_over", text, {"stage": known["stage"], "segment": segment, "worker": worker_id})]
+        return [Note(EventKind.LEAK_OVER, text, {"stage": known["stage"], "segment": segment, "worker": worker_id})]
 
     def is_due(self, worker_id: int, segment: int, cap_bytes: int, risen_bytes: int, has_room: bool) -> bool:
         """Return True if a worker has gathered so much of a proven leak that it should be replaced.

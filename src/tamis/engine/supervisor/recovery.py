@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tamis.engine.activity import in_words
-from tamis.engine.messages import Failure
+from tamis.engine.messages import Failure, FailureKind
+from tamis.engine.schema import EventKind
 from tamis.engine.supervisor.actions import Action, Note
 from tamis.engine.supervisor.handles import Handles
 from tamis.engine.supervisor.memory_arbiter import MemoryArbiter, significant_request
@@ -46,26 +47,26 @@ class Recovery:
     def recover(self, unit: Unit, worker: Worker, report: Failure) -> list[Action]:
         """Decide about a unit that failed, and carry the decision out."""
         is_fresh = worker.n_units == 0
-        if report.kind == "threads" and is_fresh:
-            report = replace(report, kind="memory")
-        if report.kind == "disk":
+        if report.kind is FailureKind.THREADS and is_fresh:
+            report = replace(report, kind=FailureKind.MEMORY)
+        if report.kind is FailureKind.DISK:
             return self._shutdown.fail(FatalKind.DISK, report.error)
         if unit.mode in (Mode.RUN, Mode.QUARANTINE) and unit.partition not in self._queue.partitions:
             return self._queue.scratch.free(unit.scratch_paths)  # given up because of another of its units
-        if report.kind == "device":
+        if report.kind is FailureKind.DEVICE:
             return self._recover_from_full_device(unit, worker, report)
         self._learn(unit, worker, report)
         decision = self._policy.decide(unit, report, self._had_everything(worker), is_fresh)
         actions: list[Action] = []
         if decision.note:
             facts = {"unit": unit.id, "kind": report.kind, "stage": report.stage, "error": report.error}
-            actions.append(Note("recovery", decision.note, facts))
+            actions.append(Note(EventKind.RECOVERY, decision.note, facts))
         return actions + self._carry_out(decision, worker, report)
 
     def recover_from_setup_death(self, unit: Unit, worker: Worker, report: Failure) -> list[Action]:
         """Handle a worker that died while setting up a stage; no document is to blame."""
         report = replace(report, in_setup=True)
-        if report.kind == "memory":
+        if report.kind is FailureKind.MEMORY:
             return self.recover(unit, worker, report)
         action = self._policy.after_setup_death()
         if action is SetupDeathAction.FAIL:
@@ -74,17 +75,17 @@ class Recovery:
                 FatalKind.WORKER, f"{in_words(report.stage)} ended {n} workers in a row: {report.error}"
             )
         unit.alone = action is SetupDeathAction.ALONE
-        return [Note("recovery", describe_failure(report), {"unit": unit.id}), *self._retry(unit)]
+        return [Note(EventKind.RECOVERY, describe_failure(report), {"unit": unit.id}), *self._retry(unit)]
 
     def _learn(self, unit: Unit, worker: Worker, report: Failure) -> None:
         """Record what the failure tells about needs, before the decision."""
-        if report.kind == "memory":
+        if report.kind is FailureKind.MEMORY:
             self._status.counters.memory_failures += 1
             self._arbiter.learn_failure(worker, unit, report)
             if unit.mode is Mode.FEED:
                 # A smaller node that cannot do it either says less than a larger one did.
                 unit.need_bytes = max(unit.need_bytes, self._arbiter.feed_need(worker, report))
-        elif report.kind == "descriptors":
+        elif report.kind is FailureKind.DESCRIPTORS:
             self._handles.ran_out(worker)
 
     def _had_everything(self, worker: Worker) -> bool:
@@ -96,7 +97,7 @@ class Recovery:
         unit = decision.unit
         match decision.action:
             case RetryAction.FAIL:
-                kind = FatalKind.INPUT if report.kind == "input" else FatalKind.WORKER
+                kind = FatalKind.INPUT if report.kind is FailureKind.INPUT else FatalKind.WORKER
                 return self._shutdown.fail(FatalKind.USAGE if report.is_usage else kind, describe_failure(report))
             case RetryAction.INFEASIBLE | RetryAction.UNFIT:
                 return self._give_up_misfit(decision, worker, report)
@@ -134,14 +135,14 @@ class Recovery:
         if node is not None and n_others:
             node.devices.keep_to(worker.segment, n_others)
             text = f"no room on a GPU for another worker; the run goes on with {n_others}: {failure}"
-            note = Note("device", text, {"segment": worker.segment, "workers": n_others, "node": worker.node})
+            note = Note(EventKind.DEVICE, text, {"segment": worker.segment, "workers": n_others, "node": worker.node})
         else:
             action = self._policy.after_setup_death()
             if not self._arbiter.was_set_up(worker.segment):
                 return self._shutdown.fail(FatalKind.BUDGET, f"one worker alone does not fit its GPU: {failure}")
             if action is SetupDeathAction.FAIL:
                 return self._shutdown.fail(FatalKind.WORKER, f"a worker does not fit its GPU any more: {failure}")
-            note = Note("device", f"no room on a GPU, trying again: {failure}", {"segment": worker.segment})
+            note = Note(EventKind.DEVICE, f"no room on a GPU, trying again: {failure}", {"segment": worker.segment})
         return [note, *self._retry(unit)]
 
     def _give_up_misfit(self, decision: RetryDecision, worker: Worker, report: Failure) -> list[Action]:

@@ -24,13 +24,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum, auto
 
 from tamis.engine.activity import in_words
-from tamis.engine.messages import Failure
+from tamis.engine.messages import Failure, FailureKind
 from tamis.engine.supervisor.state import KillReason
 from tamis.engine.supervisor.units import TO_END, Kind, Mode, Unit, can_split
 from tamis.sizes import format_size
 
 MAX_INNOCENT_KILLS = 5
-_USED_UP = {"descriptors": "file descriptors (EMFILE)", "threads": "threads"}
+_USED_UP = {FailureKind.DESCRIPTORS: "file descriptors (EMFILE)", FailureKind.THREADS: "threads"}
 MAX_FEED_FAILURES = 4  # in a row, with nothing handed out in between
 MAX_BATCH_ROWS = 1 << 17  # that a reader of Parquet files asks for at once, while it fits
 EVERYTHING = 1 << 62  # what a feeder gets then is the whole pool
@@ -125,27 +125,29 @@ class RetryPolicy:
         The arguments are not modified: what is to be remembered of the failure is on the decision's unit.
         """
         kind, error = report.kind, report.error
-        if kind == "replaced":  # a feeder that had to wait: what it handed out stands, so this cannot go on for ever
+        if (
+            kind is FailureKind.REPLACED
+        ):  # a feeder that had to wait: what it handed out stands, so this cannot go on for ever
             return RetryDecision(RetryAction.RETRY, replace(unit, is_patient=True))
-        if kind == "killed":
+        if kind is FailureKind.KILLED:
             unit = replace(unit, n_kills=unit.n_kills + 1)
             if unit.n_kills <= MAX_INNOCENT_KILLS:
                 return RetryDecision(RetryAction.RETRY, unit)
-            kind = "crash"
+            kind = FailureKind.CRASH
         if kind in _USED_UP:
             if not was_fresh and unit.n_kills < MAX_INNOCENT_KILLS:
                 where = f"{in_words(report.stage)}: " if report.stage else ""
                 note = f"{where}the worker ran out of {_USED_UP[kind]}, trying again on a fresh one: {error}"
                 return RetryDecision(RetryAction.RETRY, replace(unit, n_kills=unit.n_kills + 1), note)
-            kind = "memory" if kind == "threads" else kind
+            kind = FailureKind.MEMORY if kind is FailureKind.THREADS else kind
         unit = replace(unit, last_error=error)
-        if kind == "input":
+        if kind is FailureKind.INPUT:
             return RetryDecision(RetryAction.FAIL, unit)
         if unit.mode is Mode.FEED:
             return _decide_feed(unit, kind, error, had_all)
-        if kind == "setup" and unit.mode is not Mode.RECAST:
+        if kind is FailureKind.SETUP and unit.mode is not Mode.RECAST:
             return RetryDecision(RetryAction.FAIL, unit)
-        if kind == "memory" and unit.mode is not Mode.RECAST:
+        if kind is FailureKind.MEMORY and unit.mode is not Mode.RECAST:
             return _decide_memory(unit, report, had_all or unit.alone)
         return _decide_failure(unit, replace(report, kind=kind))
 
@@ -201,7 +203,9 @@ def _decide_failure(unit: Unit, report: Failure) -> RetryDecision:
         return RetryDecision(RetryAction.SPLIT, unit, n_failures=1)
     if (other := _cut_otherwise(unit)) is not None:
         return other
-    if report.kind == "crash" and not unit.alone:  # libraries crash when an allocation fails: see whether more helps
+    if (
+        report.kind is FailureKind.CRASH and not unit.alone
+    ):  # libraries crash when an allocation fails: see whether more helps
         note = f"a worker crashed on one record, trying it alone with the whole budget: {report.error}"
         return RetryDecision(RetryAction.ALONE, replace(unit, alone=True), note)
     if unit.n_own_failures < 2:
@@ -286,9 +290,9 @@ def _is_unread_group(unit: Unit) -> bool:
     )
 
 
-def _decide_feed(unit: Unit, kind: str, error: str, had_all: bool) -> RetryDecision:
+def _decide_feed(unit: Unit, kind: FailureKind, error: str, had_all: bool) -> RetryDecision:
     path = unit.pieces[0].path if unit.pieces else "a file"
-    if kind == "memory":
+    if kind is FailureKind.MEMORY:
         rows = unit.max_rows or MAX_BATCH_ROWS
         if unit.pieces and unit.pieces[0].kind is Kind.ROWS and rows > 1:
             unit = replace(unit, max_rows=max(1, rows // 16))
@@ -320,20 +324,20 @@ def judge_death(
     `was_alone`: no other worker was busy when it was killed. `kept_bytes`: of `used_bytes`, what the worker held before the unit.
     """
 
-    def failure(kind: str, error: str) -> Failure:
+    def failure(kind: FailureKind, error: str) -> Failure:
         return Failure(kind, error, stage)
 
     if kill_reason is KillReason.TIMEOUT:
-        return failure("timeout", "took longer than the timeout")
+        return failure(FailureKind.TIMEOUT, "took longer than the timeout")
     if kill_reason is KillReason.OVER_CAP:
-        return failure("memory", "went over its memory cap")
+        return failure(FailureKind.MEMORY, "went over its memory cap")
     if kill_reason is KillReason.PRESSURE and was_alone and used_bytes > cap_bytes * 8 // 10:
-        return failure("memory", "took more memory than the budget leaves")
+        return failure(FailureKind.MEMORY, "took more memory than the budget leaves")
     if kill_reason is KillReason.REPLACED:
-        return failure("replaced", "made room for other work")
+        return failure(FailureKind.REPLACED, "made room for other work")
     if kill_reason is not None or signal == _SIGKILL:
-        return failure("killed", str(kill_reason or "killed from outside"))
+        return failure(FailureKind.KILLED, str(kill_reason or "killed from outside"))
     # A failed allocation ends a process by a signal, if at all: one that exits by itself has another reason.
     if signal and cap_bytes and cap_bytes - used_bytes < (cap_bytes - kept_bytes) * 2 // 10:
-        return failure("memory", f"the worker died ({how}) close to its memory cap")
-    return failure("crash", f"the worker process died: {how}")
+        return failure(FailureKind.MEMORY, f"the worker died ({how}) close to its memory cap")
+    return failure(FailureKind.CRASH, f"the worker process died: {how}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tamis.engine.schema import EventKind
 from tamis.engine.supervisor.actions import Action, Note
 from tamis.engine.supervisor.state import FatalKind, KillReason, RunStatus
 from tamis.engine.supervisor.work_queue import WorkQueue
@@ -20,7 +21,7 @@ class Shutdown:
     def stop(self, why: str) -> list[Action]:
         """Kill all workers, commit what is done of split partitions, start nothing new."""
         self._status.stopping = self._status.stopping or why
-        actions: list[Action] = [Note("stop", why)]
+        actions: list[Action] = [Note(EventKind.STOP, why)]
         for worker in self._pool.workers.values():
             actions += self._pool.kill(worker, KillReason.STOPPING)
         if self._status.fatal_kind is not FatalKind.DISK:

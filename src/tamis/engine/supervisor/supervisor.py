@@ -15,7 +15,18 @@ from dataclasses import replace
 from typing import Any
 
 from tamis.engine.activity import is_setting_up
-from tamis.engine.messages import Block, Done, Failure, Read, Ready, RowsTooLarge, SetUp, StreamTooLarge, UnitMessage
+from tamis.engine.messages import (
+    Block,
+    Done,
+    Failure,
+    FailureKind,
+    Read,
+    Ready,
+    RowsTooLarge,
+    SetUp,
+    StreamTooLarge,
+    UnitMessage,
+)
 from tamis.engine.supervisor.actions import Action, Committed, DiscardFiles, KillWorker, StopWorker
 from tamis.engine.supervisor.alert_orders import AlertHandler, AlertOrders
 from tamis.engine.supervisor.cursor import Cursor
@@ -245,7 +256,7 @@ class Supervisor:
         worker, unit, report = self._take_unit(event)
         assert isinstance(report, Failure)
         # After a memory failure the worker exits by itself.
-        actions: list[Action] = [StopWorker(worker.id)] if report.kind != "memory" else []
+        actions: list[Action] = [StopWorker(worker.id)] if report.kind is not FailureKind.MEMORY else []
         worker.kill_reason = worker.kill_reason or KillReason.REPLACED
         return actions + self._recovery.recover(unit, worker, report) + self._dispatch_on_node_of(worker, now_s)
 
@@ -299,9 +310,13 @@ class Supervisor:
         report = judge_death(
             worker.kill_reason, event.how, event.signal, grown, worker.cap_bytes, worker.was_alone, event.stage, kept
         )
-        if report.kind in ("memory", "crash") and not worker.dying and is_short_of_descriptors(worker.vitals):
+        if (
+            report.kind in (FailureKind.MEMORY, FailureKind.CRASH)
+            and not worker.dying
+            and is_short_of_descriptors(worker.vitals)
+        ):
             error = f"{report.error} (EMFILE: it had hardly any file descriptor left)"
-            return replace(report, kind="descriptors", error=error)
+            return replace(report, kind=FailureKind.DESCRIPTORS, error=error)
         return report
 
     def _recycle(self, worker: Worker, report: Done) -> list[Action]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import Done, RowsTooLarge, StreamTooLarge
+from tamis.engine.schema import FileKind
 from tamis.engine.supervisor.actions import Action, CommitPartition, DiscardFiles, ReplaceFile
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.state import Partition, counts_of
@@ -193,7 +194,7 @@ class WorkQueue:
                 queue.remove(other)
                 dropped.append(other)
         paths = [path for u in dropped for path in u.scratch_paths]
-        staged = [f.path for f in partition.files if f.kind != "listed"] if partition is not None else []
+        staged = [f.path for f in partition.files if f.kind is not FileKind.LISTED] if partition is not None else []
         return [
             *self.scratch.free(paths + (partition.scratch if partition is not None else [])),
             *([DiscardFiles(staged)] if staged else []),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tamis.engine.messages import Done, Vitals
+from tamis.engine.schema import EventKind
 from tamis.engine.supervisor.actions import Action, Note
 from tamis.engine.supervisor.handles import Handles
 from tamis.engine.supervisor.leakage import Leakage
@@ -78,4 +79,4 @@ class WorkerHealth:
                 f"{format_size(data)}, which its limit counts"
             )
         facts = {"worker": worker.id, "segment": worker.segment, "floor_bytes": floor, "proven": leaks}
-        return notes, Note("recycle", f"worker {worker.id} is replaced{reason}", facts)
+        return notes, Note(EventKind.RECYCLE, f"worker {worker.id} is replaced{reason}", facts)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from tamis.engine.schema import EventKind
 from tamis.engine.supervisor.actions import Action, AssignUnit, KillWorker, Note, StartWorker, StopWorker, TrimWorker
 from tamis.engine.supervisor.devices import Devices, environment
 from tamis.engine.supervisor.memory_arbiter import MemoryArbiter
@@ -216,7 +217,7 @@ class WorkerPool:
             where = f" on {node.name}" if node.name else ""
             actions.append(
                 Note(
-                    "pressure",
+                    EventKind.PRESSURE,
                     f"memory {node.pressure.level.name.lower()}{where}: {percent:.0f} % of the budget, "
                     f"{format_size(used_bytes)} of {format_size(budget_bytes)}",
                     {"level": int(node.pressure.level), "used": used_bytes},

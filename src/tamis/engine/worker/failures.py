@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tamis import secrets
-from tamis.engine.messages import Failure, StageUse
+from tamis.engine.messages import Failure, FailureKind, StageUse
 from tamis.errors import StoreError
 from tamis.failures import asked_bytes, clear_frames, is_descriptor_failure, is_memory_failure, is_thread_failure
 from tamis.memory import meter
@@ -44,7 +44,7 @@ class DescriptorReserve:
 
 
 def failure_of(
-    kind: str, exc: BaseException, stage: str, uses: Sequence[StageUse] = (), first_threads: int = 0
+    kind: FailureKind, exc: BaseException, stage: str, uses: Sequence[StageUse] = (), first_threads: int = 0
 ) -> Failure:
     """Return the report on an exception; `kind` is what it is if the process has not run out of something.
 
@@ -55,17 +55,17 @@ def failure_of(
     is_short = is_descriptor_failure(exc)
     if not is_short and is_thread_failure(exc) and n_threads - first_threads >= _MANY_THREADS:
         most = max(((use.n_threads, use.label) for use in uses), default=(0, ""))
-        return _used_up("threads", exc, stage, f"{n_threads} threads", most)
+        return _used_up(FailureKind.THREADS, exc, stage, f"{n_threads} threads", most)
     if not is_short and is_memory_failure(exc):
-        return failure("memory", exc, stage)
+        return failure(FailureKind.MEMORY, exc, stage)
     if is_short or 0 < meter.max_descriptors() <= n_open:
         most = max(((use.n_descriptors, use.label) for use in uses), default=(0, ""))
         used = f"EMFILE: {n_open} of {meter.max_descriptors()} file descriptors are open"
-        return _used_up("descriptors", exc, stage, used, most)
+        return _used_up(FailureKind.DESCRIPTORS, exc, stage, used, most)
     return failure(kind, exc, stage)
 
 
-def _used_up(kind: str, exc: BaseException, stage: str, used: str, most: tuple[int, str]) -> Failure:
+def _used_up(kind: FailureKind, exc: BaseException, stage: str, used: str, most: tuple[int, str]) -> Failure:
     """`most`: how many of them the greediest stage took in this unit, and its label."""
     n, label = most
     report = failure(kind, exc, label if n > 0 else stage)
@@ -73,9 +73,9 @@ def _used_up(kind: str, exc: BaseException, stage: str, used: str, most: tuple[i
     return replace(report, error=f"{report.error} ({used}{by})")
 
 
-def failure(kind: str, exc: BaseException, stage: str = "") -> Failure:
+def failure(kind: FailureKind, exc: BaseException, stage: str = "") -> Failure:
     """Return the report on an exception of this kind."""
-    if kind == "memory":
+    if kind is FailureKind.MEMORY:
         clear_frames(exc)
     return Failure(
         kind,
@@ -83,7 +83,7 @@ def failure(kind: str, exc: BaseException, stage: str = "") -> Failure:
         stage=stage,
         trace=secrets.hide("".join(traceback.format_exception(exc)))[-4000:],
         at=secrets.hide(_raised_at(exc))[:500],
-        asked_bytes=asked_bytes(exc) or 0 if kind == "memory" else 0,
+        asked_bytes=asked_bytes(exc) or 0 if kind is FailureKind.MEMORY else 0,
     )
 
 

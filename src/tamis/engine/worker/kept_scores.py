@@ -14,6 +14,7 @@ import numpy as np
 
 from tamis import files
 from tamis.engine.messages import StagedFile
+from tamis.engine.schema import FileKind
 from tamis.engine.worker.dropped import record_bytes
 from tamis.formats.scratch.score_file import MISSING, ScoreKey, ScoreTable, codes_of, encode_scores
 from tamis.tasks import DocumentBatch
@@ -101,7 +102,7 @@ class Kept:
         path = base + ".scores"
         with files.create(path) as out:
             out.write(encode_scores(table))
-        return [StagedFile(path, "scores", len(table), extension="bin")]
+        return [StagedFile(path, FileKind.SCORES, len(table), extension="bin")]
 
 
 def _places_of(wanted: Array, known: Array) -> tuple[Array, Array] | None:

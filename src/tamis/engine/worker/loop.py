@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from tamis.engine import messages
 from tamis.engine.channel import Channel
+from tamis.engine.messages import FailureKind
 from tamis.engine.worker.failures import DescriptorReserve
 from tamis.engine.worker.probe import PythonProbe
 from tamis.engine.worker.process import UnitRunner
@@ -74,7 +75,7 @@ def _one_unit(channel: Channel, runner: UnitRunner, message: messages.Assign) ->
     with DescriptorReserve():
         report = runner.run(unit, fence, say, wait)
     peak_bytes, cpu_s = max(0, watch.stop() - floor), round(time.process_time() - cpu, 6)
-    is_starved = isinstance(report, messages.Failure) and report.kind == "memory"
+    is_starved = isinstance(report, messages.Failure) and report.kind is FailureKind.MEMORY
     if isinstance(report, messages.Failure) and not is_starved:
         with contextlib.suppress(OSError):  # to the run's worker.log, which may lie on a full disk
             print(report.trace, file=sys.stderr, flush=True)

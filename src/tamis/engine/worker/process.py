@@ -25,7 +25,8 @@ from tamis.engine.activity import READING, WRITING
 from tamis.engine.histograms import Histogram
 from tamis.engine.job import Job
 from tamis.engine.ledger import Ledger, StageBook
-from tamis.engine.messages import Done, Failure, Held, Read, Report, SetUp, StagedFile, UnitMessage
+from tamis.engine.messages import Done, Failure, FailureKind, Held, Read, Report, SetUp, StagedFile, UnitMessage
+from tamis.engine.schema import FileKind
 from tamis.engine.supervisor.units import Kind, Mode, Unit
 from tamis.engine.worker import binning, handover
 from tamis.engine.worker import write as output
@@ -75,7 +76,7 @@ class UnitRunner:
         self._uses = Uses()  # of the unit that is being done
         self._first_threads = 0  # when the first unit began
         self._mark = os.urandom(4).hex()
-        self._bounded = {(r["stage"], r["score"]) for r in job.rules() if r.get("at_least") or r.get("at_most")}
+        self._bounded = {(r.stage, r.score) for r in job.rules() if r.at_least or r.at_most}
         self._known: RecordIndex | None = None
         self._fields = FieldCheck(job)
         self._input_schema: tuple[pa.Schema | None] | None = None
@@ -106,26 +107,26 @@ class UnitRunner:
         except TooLarge as exc:
             report = exc.report
         except MissingField as exc:
-            report = replace(failure("setup", exc), is_usage=True, error=secrets.hide(str(exc)))
+            report = replace(failure(FailureKind.SETUP, exc), is_usage=True, error=secrets.hide(str(exc)))
         except SetupFailure as exc:
-            kind = "memory" if is_memory_failure(exc.cause) else "setup"
+            kind = FailureKind.MEMORY if is_memory_failure(exc.cause) else FailureKind.SETUP
             if self.job.segments[unit.segment].resources.requires_gpu and lacked_device_memory(exc.cause):
-                kind = "device"
+                kind = FailureKind.DEVICE
             report = replace(failure(kind, exc.cause, exc.stage), in_setup=True)
         except InputChanged as exc:
-            report = failure("input", exc)
+            report = failure(FailureKind.INPUT, exc)
         except StageFailure as exc:
-            kind = "input" if isinstance(exc.cause, InputChanged) else "error"
-            kind = "disk" if is_of_the_machine(exc.cause) else kind
+            kind = FailureKind.INPUT if isinstance(exc.cause, InputChanged) else FailureKind.ERROR
+            kind = FailureKind.DISK if is_of_the_machine(exc.cause) else kind
             report = failure_of(kind, exc.cause, exc.stage, self._uses.rows, self._first_threads)
         except BlockFault as exc:
-            report = failure_of("disk", exc, "", self._uses.rows, self._first_threads)
+            report = failure_of(FailureKind.DISK, exc, "", self._uses.rows, self._first_threads)
         except OSError as exc:
             # Without a number: Arrow's, about a value or type that a format cannot hold.
-            kind = "error" if type(exc) is OSError and exc.errno is None else "disk"
+            kind = FailureKind.ERROR if type(exc) is OSError and exc.errno is None else FailureKind.DISK
             report = failure_of(kind, exc, doing.now(), self._uses.rows, self._first_threads)
         except Exception as exc:
-            report = failure_of("error", exc, doing.now(), self._uses.rows, self._first_threads)
+            report = failure_of(FailureKind.ERROR, exc, doing.now(), self._uses.rows, self._first_threads)
         doing.note("")
         if isinstance(report, Done | Failure):
             seconds = time.perf_counter() - began
@@ -311,7 +312,7 @@ class UnitRunner:
 
     def _write(self, tasks: list[Task[Any]], base: str, ledger: Ledger, kept: Kept) -> list[StagedFile]:
         spec = self.config.output
-        files = [StagedFile(p, "listed") for t in tasks if isinstance(t, FileGroupTask) for p in t.data]
+        files = [StagedFile(p, FileKind.LISTED) for t in tasks if isinstance(t, FileGroupTask) for p in t.data]
         rest = [t for t in tasks if not isinstance(t, FileGroupTask)]
         if self.job.writer is None:
             files += output.write_tasks([t for t in rest if not isinstance(t, DocumentBatch)], base, self.job.key)

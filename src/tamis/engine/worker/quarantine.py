@@ -12,6 +12,7 @@ from typing import Any
 from tamis import files as own_files
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import StagedFile
+from tamis.engine.schema import FileKind
 from tamis.engine.supervisor.units import Piece
 from tamis.formats.base import RowsFault
 from tamis.stages.notes import InputNotes
@@ -78,7 +79,7 @@ def write_quarantine(bad: Sequence[Bad], base: str) -> list[StagedFile]:
     if not bad:
         return []
     path = base + ".quarantine"
-    files = [StagedFile(path, "quarantine", len(bad))]
+    files = [StagedFile(path, FileKind.QUARANTINE, len(bad))]
     with own_files.create(path) as out:
         for i, entry in enumerate(bad):
             record: dict[str, Any] = {
@@ -90,7 +91,7 @@ def write_quarantine(bad: Sequence[Bad], base: str) -> list[StagedFile]:
             if entry.copy_from is not None or (entry.raw is not None and len(entry.raw) > MAX_RAW_BYTES):
                 raw_path = f"{base}.{i}.raw"
                 _write_raw(entry, raw_path)
-                files.append(StagedFile(raw_path, "quarantine", 0, extension=f"{i}.raw"))
+                files.append(StagedFile(raw_path, FileKind.QUARANTINE, 0, extension=f"{i}.raw"))
                 record["raw_file"] = f"{i}.raw"
             elif entry.raw is not None:
                 try:

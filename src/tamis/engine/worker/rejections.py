@@ -19,6 +19,7 @@ import pyarrow as pa
 from tamis import files as own_files
 from tamis.engine.job import ID_FIELD
 from tamis.engine.messages import StagedFile
+from tamis.engine.schema import FileKind
 from tamis.engine.worker.dropped import record_bytes
 from tamis.formats.jsonl.encode import encode_jsonl
 from tamis.formats.jsonl.record_index import RECORD_HASH, record_columns
@@ -143,12 +144,12 @@ class Rejections:
             parquet.write_table(
                 table, own_files.fresh(base + ".verdicts"), compression="zstd", use_dictionary=_OFTEN_THE_SAME
             )
-            files.append(StagedFile(base + ".verdicts", "verdicts", len(table), extension="parquet"))
+            files.append(StagedFile(base + ".verdicts", FileKind.VERDICTS, len(table), extension="parquet"))
         if self._documents:
             with own_files.create(base + ".rejected") as out:
                 for data in self._documents:
                     out.write(data)
-            files.append(StagedFile(base + ".rejected", "rejected", sum(len(t) for t in self._tables)))
+            files.append(StagedFile(base + ".rejected", FileKind.REJECTED, sum(len(t) for t in self._tables)))
         return files
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tamis import files
 from tamis.engine.messages import StagedFile
+from tamis.engine.schema import FileKind
 from tamis.engine.supervisor.units import Mode, Unit
 from tamis.stores.s3 import Bucket
 from tamis.stores.uploads import send
@@ -21,7 +22,7 @@ def send_outputs(made: list[StagedFile], unit: Unit, url: str) -> list[StagedFil
     bucket_name, prefix = split_s3(url)
     bucket, n_sent, told = Bucket(bucket_name), 0, []
     for file in made:
-        if file.kind != "output":
+        if file.kind is not FileKind.OUTPUT:
             told.append(file)
             continue
         n_sent += not (file.belongs and n_sent)  # what belongs to the file before it shares its name

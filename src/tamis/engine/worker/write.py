@@ -17,6 +17,7 @@ from tamis import files
 from tamis.engine.histograms import Histogram
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import StagedFile
+from tamis.engine.schema import FileKind
 from tamis.engine.worker import binning
 from tamis.engine.worker.blocks import BlockWriter
 from tamis.engine.worker.config import OutputSpec
@@ -78,7 +79,9 @@ def _write_packed(batches: Sequence[DocumentBatch], base: str, spec: OutputSpec,
         _count_lengths(ledger, lengths)
         n_bytes = os.path.getsize(file["path"])
         ledger.written_bytes += n_bytes
-        made.append(StagedFile(kind="output", rows=len(lengths), n_bytes=n_bytes, content=f"{content:032x}", **file))
+        made.append(
+            StagedFile(kind=FileKind.OUTPUT, rows=len(lengths), n_bytes=n_bytes, content=f"{content:032x}", **file)
+        )
     return made
 
 
@@ -94,7 +97,7 @@ def write_tasks(tasks: Sequence[Task[Any]], base: str, key: bytes) -> list[Stage
     with files.create(path) as out:
         out.write(data)
     content = hashlib.blake2b(data, digest_size=16).hexdigest()
-    return [StagedFile(path, "output", 0, len(data), TASKS, content)]
+    return [StagedFile(path, FileKind.OUTPUT, 0, len(data), TASKS, content)]
 
 
 def _write_lines(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, ledger: Ledger) -> StagedFile:
@@ -107,7 +110,7 @@ def _write_lines(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, 
             for piece in written.pieces:
                 out.write(piece)
     extension = spec.extension if spec.format == name else name
-    return StagedFile(path, "output", extension=extension, joins=True)
+    return StagedFile(path, FileKind.OUTPUT, extension=extension, joins=True)
 
 
 def _write_columns(batches: Sequence[DocumentBatch], path: str, ledger: Ledger) -> StagedFile:
@@ -123,7 +126,7 @@ def _write_columns(batches: Sequence[DocumentBatch], path: str, ledger: Ledger) 
             ledger.content.add(batch.num_items, hash128.sum128(*batch.identity))
             _count_lengths(ledger, row_bytes(table))
             writer.write_table(table.combine_chunks())
-    return StagedFile(path, "output", extension="arrow", check=out.check)
+    return StagedFile(path, FileKind.OUTPUT, extension="arrow", check=out.check)
 
 
 def _with_same_columns(tables: list[pa.Table]) -> list[pa.Table]:
@@ -169,7 +172,7 @@ def _write_table(
             writer.write(table if looks is target else to_output_schema(table, looks))
     extension = spec.extension if name == spec.format else name
     observed = json.dumps(run_schema.facts_to_json(facts), sort_keys=True) if facts else None
-    return StagedFile(path, "output", extension=extension, schema=json.dumps(to_json(target)), observed=observed)
+    return StagedFile(path, FileKind.OUTPUT, extension=extension, schema=json.dumps(to_json(target)), observed=observed)
 
 
 def _keeps_bytes(batch: DocumentBatch) -> bool:
@@ -243,7 +246,7 @@ def recast_table(path: str, out: str, union: str, spec: OutputSpec, model: pa.Sc
             writer.write(cast if looks is target else to_output_schema(cast, looks))
     return StagedFile(
         out,
-        "output",
+        FileKind.OUTPUT,
         info.n_rows,
         os.path.getsize(out),
         spec.extension,

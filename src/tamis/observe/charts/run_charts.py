@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from tamis.engine.ledger import Ledger
 from tamis.observe.charts.funnel import FunnelStep, funnel_chart
 from tamis.observe.charts.histogram import Bars, histogram_chart
 from tamis.observe.charts.lines import MAX_LINES, Line, lines_chart, rates
@@ -94,8 +95,8 @@ def map_of(run: Snapshot) -> str:
 def funnel_of(run: Snapshot) -> str:
     """By rule where that is known (when the run has ended), else by stage."""
     last = run.last or Total()
-    ledger = run.manifest.get("ledger")
-    counts = _counts(ledger) if isinstance(ledger, dict) else {}
+    ledger = run.manifest.ledger if run.manifest is not None else None
+    counts = _counts(ledger) if ledger is not None else {}
     n_in = counts.get("records", last.documents)
     steps = [FunnelStep("records of the input", n_in, "in")]
     steps.append(FunnelStep("quarantined", counts.get("quarantined", last.quarantined), "quarantined"))
@@ -130,13 +131,8 @@ def _removes_duplicates(stage: str) -> bool:
     return stage == "cut_units" or (stage.startswith(("remove_", "cut_")) and "duplicate" in stage)
 
 
-def _counts(ledger: Mapping[str, Any]) -> dict[str, float]:
-    found = {}
-    for name in ("records", "quarantined", "not_sampled", "written"):
-        tally = ledger.get(name)
-        if isinstance(tally, list) and tally:
-            found[name] = number(tally[0])
-    return found
+def _counts(ledger: Ledger) -> dict[str, float]:
+    return {name: number(getattr(ledger, name).n) for name in ("records", "quarantined", "not_sampled", "written")}
 
 
 def lengths_of(run: Snapshot) -> str:
@@ -165,11 +161,8 @@ def scores_of(run: Snapshot) -> list[tuple[str, str]]:
 
 
 def _tables(run: Snapshot) -> list[dict[str, Any]]:
-    kept = run.manifest.get("histograms")
-    if not isinstance(kept, list):
-        return []
     return [
         {**t, "bins": [b for b in t["bins"] if isinstance(b, Sequence) and len(b) == 3]}
-        for t in kept[:1000]
-        if isinstance(t, dict) and isinstance(t.get("bins"), list)
+        for t in (run.manifest.histograms if run.manifest is not None else [])[:1000]
+        if isinstance(t.get("bins"), list)
     ]

@@ -43,11 +43,11 @@ def _write(path: Path, text: str) -> Path:
 
 def as_dict(facts: Facts) -> dict[str, Any]:
     """Totals and drops as plain JSON values; counts are null until the run has finished."""
-    ledger, about = facts.ledger, facts.run.manifest
+    ledger, manifest = facts.ledger, facts.run.manifest
     return {
-        "status": str(about.get("status", "not finished")),
-        "exit_code": about.get("exit_code"),
-        "message": str(about.get("message", "")),
+        "status": "not finished" if manifest is None else manifest.status,
+        "exit_code": None if manifest is None else manifest.exit_code,
+        "message": "" if manifest is None else manifest.message,
         "problems": facts.problems,
         "n_records": None if ledger is None else ledger.records.n,
         "n_written": None if ledger is None else ledger.written.n,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tamis.engine.ledger import Ledger
+from tamis.engine.schema import SkippedFiles
 from tamis.errors import UsageError
 from tamis.observe.drops import Drop, drops_of
 from tamis.observe.quarantine import QuarantineEntry, read_entries
@@ -17,15 +18,6 @@ MAX_ENTRIES = 100_000  # quarantine entries looked at
 _EXAMPLES_PER_REASON = 3
 _MAX_REASONS = 50
 _MAX_PROBLEMS = 50
-
-
-@dataclass(frozen=True)
-class Passed:
-    """Files that were found and not read, of one kind."""
-
-    reason: str
-    n: int
-    examples: tuple[str, ...]
 
 
 @dataclass
@@ -40,7 +32,7 @@ class Facts:
     n_by_reason: dict[tuple[str, str], int] = field(default_factory=dict)
     n_entries: int = 0
     problems: list[str] = field(default_factory=list)
-    passed_over: list[Passed] = field(default_factory=list)
+    passed_over: list[SkippedFiles] = field(default_factory=list)
     charts: str = ""  # thumbnail grids of a run about charts, as markup
 
 
@@ -48,14 +40,11 @@ def gather(folder: Path) -> Facts:
     facts = Facts(folder, read_snapshot(folder, SnapshotLimits(n_points=400, n_moments=150, n_events=150)))
     facts.problems = facts.run.problems
     facts.charts = thumbnail_grids(folder)
-    if "ledger" in facts.run.manifest:
-        try:
-            facts.ledger = Ledger.from_dict(facts.run.manifest["ledger"])
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as exc:
-            facts.problems.append(f"manifest.json is damaged: its ledger cannot be read ({type(exc).__name__})")
-        else:
-            facts.drops = drops_of(facts.ledger, lambda: _input_paths(folder, facts.problems), True)
-    facts.passed_over = _passed_over(facts.run.manifest.get("passed_over"), facts.problems)
+    manifest = facts.run.manifest
+    if manifest is not None:
+        facts.ledger, facts.passed_over = manifest.ledger, manifest.passed_over
+    if facts.ledger is not None:
+        facts.drops = drops_of(facts.ledger, lambda: _input_paths(folder, facts.problems), True)
     for entry in read_entries(folder / "quarantine", facts.problems):
         facts.n_entries += 1
         if facts.n_entries > MAX_ENTRIES:
@@ -70,17 +59,6 @@ def gather(folder: Path) -> Facts:
         more = len(facts.problems) - _MAX_PROBLEMS
         facts.problems[_MAX_PROBLEMS:] = [f"and {more:,} more problems of this kind"]
     return facts
-
-
-def _passed_over(found: object, problems: list[str]) -> list[Passed]:
-    try:
-        return [
-            Passed(str(entry["reason"]), int(entry["n"]), tuple(str(name) for name in entry["examples"]))
-            for entry in (found if isinstance(found, list) else [])
-        ]
-    except (KeyError, TypeError, ValueError, OverflowError) as exc:
-        problems.append(f"manifest.json is damaged: what was passed over cannot be read ({type(exc).__name__})")
-        return []
 
 
 def _input_paths(folder: Path, problems: list[str]) -> list[str]:

@@ -77,9 +77,8 @@ def _bounded(made: list[str]) -> list[str]:
 
 
 def _head(facts: Facts) -> str:
-    run, about = facts.run, facts.run.manifest
-    status = str(about.get("status", "not finished"))
-    code = about.get("exit_code")
+    run, manifest = facts.run, facts.run.manifest
+    status, code = ("not finished", None) if manifest is None else (manifest.status, manifest.exit_code)
     good = status in ("finished", "sampled") and code == 0
     path = facts.run_dir.resolve().parent
     lines = [f"<h1>{text(run.name or path.name)}</h1>"]
@@ -93,12 +92,6 @@ def _head(facts: Facts) -> str:
         f"{time.strftime('%Y-%m-%d %H:%M:%S')}</p>"
     )
     return f'<div class="head">{"".join(lines)}</div><div id="cards">{_cards(facts)}</div>'
-
-
-def _read_now(facts: Facts) -> float:
-    """Bytes that the last attempt read, in its time; those of all attempts for runs of a version that did not tell."""
-    told = facts.run.manifest.get("read_bytes")
-    return number(told if told is not None else facts.ledger.read_bytes if facts.ledger is not None else 0)
 
 
 def _cards(facts: Facts) -> str:
@@ -115,7 +108,11 @@ def _cards(facts: Facts) -> str:
         if run.seconds:
             found += [
                 ("seconds", f"{run.seconds:,.1f}", ""),
-                ("MB/s", f"{_read_now(facts) / 1e6 / run.seconds:,.0f}", ""),
+                (
+                    "MB/s",
+                    f"{number(run.manifest.read_bytes if run.manifest is not None else 0) / 1e6 / run.seconds:,.0f}",
+                    "",
+                ),
             ]
     elif last is not None:
         found += [(name, f"{getattr(last, name):,}", "") for name in ("documents", "written", "dropped", "quarantined")]

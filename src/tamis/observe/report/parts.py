@@ -208,10 +208,9 @@ def _figures(evidence: Mapping[str, object]) -> str:
 
 
 def counters(facts: Facts) -> str:
-    found = facts.run.manifest.get("counters")
-    if not isinstance(found, dict) or not found:
-        return ""
-    return table(["counter", "times"], [[text(k), text(v)] for k, v in list(found.items())[:_MAX_ROWS]], (1,))
+    counts = facts.run.manifest.counters if facts.run.manifest is not None else {}
+    rows = [[text(k), text(v)] for k, v in list(counts.items())[:_MAX_ROWS]]
+    return table(["counter", "times"], rows, (1,)) if rows else ""
 
 
 def _versions(*names: str) -> dict[str, str]:

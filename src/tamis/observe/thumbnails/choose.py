@@ -54,8 +54,8 @@ class Sheet:
 def is_about_images(folder: Path, reader: str = _READER) -> bool:
     """Return True if a stage in the plan of a run is a reader of images, or the given reader."""
     try:
-        return any(str(entry["stage"]).startswith(reader) for entry in read_plan(folder)["stages"])
-    except (TamisError, KeyError, TypeError):
+        return any(stage.stage.startswith(reader) for stage in read_plan(folder).stages)
+    except TamisError:
         return False
 
 
@@ -81,9 +81,9 @@ def spread(items: Sequence[T], n: int) -> list[T]:
 def outputs(folder: Path, suffix: str) -> list[str]:
     """Files of the output whose run directory is `folder`, in order; those in a bucket where the output lies there."""
     try:
-        stages = read_plan(folder)["stages"]
-        places = {v for entry in stages for v in entry["params"].values() if isinstance(v, str)}
-    except (TamisError, KeyError, TypeError, AttributeError):
+        stages = read_plan(folder).stages
+        places = {v for stage in stages for v in stage.params.values() if isinstance(v, str)}
+    except TamisError:
         places = set()
     for url in places:
         if is_bucket(url) and default_local_dir(url) == str(folder.parent):

@@ -9,15 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from tamis.engine.job import Job
 from tamis.engine.ledger import Ledger
 from tamis.engine.run.budget.outcome import Outcome
 from tamis.engine.run.budget.shares import BudgetShares
 from tamis.engine.run.inputs import Inputs
+from tamis.engine.schema import StageDescription
 from tamis.engine.supervisor.state import Config
 from tamis.engine.supervisor.units import Kind
 from tamis.forecast import shipped_table
@@ -30,13 +30,19 @@ class Expectation(Experience):
     """One run's prediction, from the machine profile at its start to what is remembered at its end."""
 
     def __init__(
-        self, job: Job, stages: Sequence[Mapping[str, Any]], began_s: float, is_usual: bool, is_part: bool
+        self,
+        job: Job,
+        stages: Sequence[StageDescription],
+        outcome: Outcome,
+        *,
+        began_s: float,
+        is_usual: bool,
+        is_part: bool,
     ) -> None:
         """`began_s`: on the monotonic clock; without the time that compiling took, which happens once (and then the run is not a
         usual one: nothing is learned of its time and memory)."""
         super().__init__(profile_key(stages))
-        self.job, self.stages = job, stages
-        self.outcome = Outcome()
+        self.job, self.stages, self.outcome = job, stages, outcome
         self.from_profile: list[bool] = []
         self._asked: Conditions | None = None
         self._took: RunMeasurement | None = None
@@ -94,22 +100,22 @@ class Expectation(Experience):
         self.keep(about, took, not self._is_part)
 
 
-def profile_key(stages: Sequence[Mapping[str, Any]]) -> str:
-    """By which a machine profile is kept: the stages with their parameters, whatever they work on; an edited helper takes about as much as before."""
-    told = [{k: v for k, v in stage.items() if k != "uses"} for stage in stages]
-    return hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=8).hexdigest()
+def profile_key(stages: Sequence[StageDescription]) -> str:
+    """Return the key of a machine profile: the stages with their parameters, but not the input, nor code that stages use."""
+    described = [{"stage": s.stage, "params": s.params, "source": s.source} for s in stages]
+    return hashlib.blake2b(json.dumps(described, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
-def stage_names(stages: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Full names of classes, for the shipped table; of the filter or modifier inside where a stage only carries one."""
+def stage_names(stages: Sequence[StageDescription]) -> list[str]:
+    """Return full names of classes for the shipped table; of a stage that only carries a filter or modifier, the name of that."""
     names = []
-    for entry in stages:
-        if entry.get("stage") == "settings":
+    for stage in stages:
+        if stage.stage == "settings":
             continue
-        inside = [v for k, v in (entry.get("params") or {}).items() if k in ("filter_obj", "modifier_fn", "filters")]
+        inside = [v for k, v in stage.params.items() if k in ("filter_obj", "modifier_fn", "filters")]
         flat = [f for v in inside for f in (v if isinstance(v, list) else [v])]
         carried = [str(f["class"]).partition(":")[0] for f in flat if isinstance(f, dict) and "class" in f]
-        names += carried or [str(entry.get("stage", ""))]
+        names += carried or [stage.stage]
     return names
 
 

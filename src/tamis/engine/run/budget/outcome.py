@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tamis.engine.run.settings import Record
+from tamis.engine.schema import EventKind
 from tamis.memory.predictor import Predictor
 from tamis.sizes import format_size
 
@@ -16,7 +17,7 @@ _CUT = "; {:,} times one was cut in two after it did not fit"
 
 @dataclass
 class Outcome:
-    """Feed it every event (`saw`). Sizes of partitions are decoded bytes."""
+    """A summary of events: `add` takes every one. Sizes of partitions are decoded bytes."""
 
     n_partitions: int = 0
     busy_s: float = 0.0
@@ -29,20 +30,21 @@ class Outcome:
     peak_of_largest: int = 0  # of the largest partition
     scratch_bytes: int = 0
     highest_level: int = 0
-    n_by_kind: dict[str, int] = field(default_factory=dict)  # pressure, recovery, recycle, kill, failed, ...
-    examples: dict[str, list[str]] = field(default_factory=dict)
+    n_by_kind: dict[EventKind, int] = field(default_factory=dict)  # pressure, recovery, recycle, kill, failed, ...
+    examples: dict[EventKind, list[str]] = field(default_factory=dict)
 
-    def saw(self, kind: str, data: Mapping[str, Any]) -> None:
-        if kind == "unit":
+    def add(self, kind: EventKind, data: Mapping[str, Any]) -> None:
+        """Add an event."""
+        if kind is EventKind.UNIT:
             self._unit(data)
-        elif kind != "commit":
+        elif kind is not EventKind.COMMIT:
             self.n_by_kind[kind] = self.n_by_kind.get(kind, 0) + 1
             known = self.examples.setdefault(kind, [])
             if len(known) < _EXAMPLES:
                 known.append(
                     str(data.get("text") or data.get("why") or data.get("error") or data.get("how") or "")[:200]
                 )
-            if kind == "pressure":
+            if kind is EventKind.PRESSURE:
                 self.highest_level = max(self.highest_level, int(data.get("level") or 0))
 
     def _unit(self, data: Mapping[str, Any]) -> None:
@@ -82,23 +84,23 @@ class Outcome:
                     "memory_failures": n_failed, "splits": n_cut, "largest_record_bytes": self.largest_record,
                 },
             )  # fmt: skip
-        if self.n_by_kind.get("pressure"):
+        if self.n_by_kind.get(EventKind.PRESSURE):
             record.note(
                 "pressure level", self.highest_level, "adaptation",
                 "the highest level reached (0 green to 4 black): from 1 on nothing grows, from 2 on only downstream work starts, from 3 on "
                 "workers are ended",
-                {"changes": self.n_by_kind["pressure"], "kills": counters.get("kills", 0), "events": self.examples["pressure"]},
+                {"changes": self.n_by_kind[EventKind.PRESSURE], "kills": counters.get("kills", 0), "events": self.examples[EventKind.PRESSURE]},
             )  # fmt: skip
         if counters.get("recycled"):
             record.note(
                 "workers replaced", counters["recycled"], "adaptation", "their memory after release rose",
-                {"events": self.examples.get("recycle", [])},
+                {"events": self.examples.get(EventKind.RECYCLE, [])},
             )  # fmt: skip
-        if self.n_by_kind.get("kill"):
+        if self.n_by_kind.get(EventKind.KILL):
             record.note(
-                "workers ended", self.n_by_kind["kill"], "adaptation",
+                "workers ended", self.n_by_kind[EventKind.KILL], "adaptation",
                 "over their cap, under memory pressure, or past their time; their partitions were done again",
-                {"events": self.examples["kill"]},
+                {"events": self.examples[EventKind.KILL]},
             )  # fmt: skip
         record.note(
             "scratch used", self.scratch_bytes, "adaptation", "the most that blocks between processes took at once"

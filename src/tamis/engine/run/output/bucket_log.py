@@ -12,9 +12,10 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO, Any, cast
+from typing import IO, cast
 
 from tamis.engine.run.output.commit_log import parse
+from tamis.engine.schema import CommitOrReplace, CommitRecord, RetractRecord
 from tamis.errors import RunConflict
 from tamis.files import Closing
 from tamis.stores.reading import RemoteFile, read_all
@@ -30,7 +31,7 @@ class SpooledLog(Closing):
     def __init__(self, bucket: Bucket, keys: Sequence[str], folder: str) -> None:
         os.makedirs(folder, exist_ok=True)
         self._file: IO[bytes] = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed in close()
-        self._retracted: dict[int, int] = {}  # sampling step: number of the last line that takes it back
+        self._retracted: dict[int, int] = {}  # sampling step: number of the last line that retracts it
         try:
             self._fill(bucket, keys)
         except BaseException:
@@ -44,28 +45,28 @@ class SpooledLog(Closing):
                 record = parse(line)
                 if record is None:
                     raise RunConflict(f"{bucket.url(key)} is damaged; start over with fresh=True (--fresh)")
-                if record["t"] == "retract":
-                    self._retracted[int(record["step"])] = n_lines
+                if isinstance(record, RetractRecord):
+                    self._retracted[record.step] = n_lines
                 self._file.write(line)
                 n_lines += 1
 
-    def valid(self) -> Iterator[dict[str, Any]]:
-        """Yield the valid records in order, without those of steps that a later record took back."""
-        return (record for record, is_gone in self._records() if not is_gone)
+    def valid(self) -> Iterator[CommitOrReplace]:
+        """Yield the valid records in order, without those of steps that a later record retracts."""
+        return (record for record, is_retracted in self._records() if not is_retracted)
 
-    def taken_back(self) -> Iterator[dict[str, Any]]:
-        """Commits of sampling steps that a later record takes back."""
-        return (record for record, is_gone in self._records() if is_gone)
+    def retracted(self) -> Iterator[CommitOrReplace]:
+        """Yield the commits of sampling steps that a later record retracts."""
+        return (record for record, is_retracted in self._records() if is_retracted)
 
-    def _records(self) -> Iterator[tuple[dict[str, Any], bool]]:
+    def _records(self) -> Iterator[tuple[CommitOrReplace, bool]]:
         self._file.seek(0)
         for number, line in enumerate(self._file):
             record = parse(line)
             if record is None:
                 raise RunConflict("the log of the run changed on this machine's disk while it was read; run again")
-            if record["t"] not in ("by", "retract"):
-                is_gone = record["t"] == "commit" and number < self._retracted.get(int(record["step"]), -1)
-                yield record, is_gone
+            if isinstance(record, CommitOrReplace):
+                step = record.step if isinstance(record, CommitRecord) else -1
+                yield record, number < self._retracted.get(step, -1)
 
     def close(self) -> None:
         self._file.close()

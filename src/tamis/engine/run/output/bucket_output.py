@@ -17,13 +17,23 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from dataclasses import replace
 
 from tamis import files
 from tamis.engine.messages import StagedFile
 from tamis.engine.run.output.bucket_log import N_REQUESTS, SpooledLog
 from tamis.engine.run.output.commit_log import CommitLog, line_of
 from tamis.engine.run.output.names import check_name, folder_of, in_order, name_of, numbered
+from tamis.engine.schema import (
+    CommitOrReplace,
+    CommitRecord,
+    CommittedFile,
+    FileKind,
+    LogRecord,
+    ReplaceRecord,
+    RetractRecord,
+    WriterRecord,
+)
 from tamis.engine.supervisor.actions import CommitPartition, ReplaceFile
 from tamis.errors import RunConflict, StoreError
 from tamis.stores.s3 import Bucket, Taken, check_conditions
@@ -113,33 +123,33 @@ class BucketOutput:
 
     def _take_up(self, spooled: SpooledLog) -> None:
         """See which uploads the log names, and remove files of sampling steps that were taken back, as far as that was not done."""
-        gone = {str(f["name"]) for r in spooled.taken_back() for f in _files_of(r) if f["kind"] == "output"}
+        retracted = {f.name for r in spooled.retracted() for f in r.files if f.is_output}
         self._logged = set()
-        for file in (f for record in spooled.valid() for f in _files_of(record)):
-            if "upload" in file:
-                self._logged.add(Upload.from_list(file["upload"]).id)
-            gone.discard(str(file["name"]))
-        self.remove(gone)
+        for file in (f for record in spooled.valid() for f in record.files):
+            if file.upload is not None:
+                self._logged.add(_upload_of(file).id)
+            retracted.discard(file.name)
+        self.remove(retracted)
 
-    def _complete_logged(self, records: Iterable[dict[str, Any]], pending: set[str]) -> None:
-        """Complete what a killed run logged and did not complete. What is neither there nor pending is gone, and told later."""
-        missing: dict[tuple[str, str], dict[str, Any]] = {}
-        for file in (f for record in records for f in _files_of(record) if "upload" in f):
-            kind, name = file["kind"], check_name(file["name"])
-            is_there = name in self.sizes if kind == "output" else f"{kind}/{name}" in self._kept
-            if Upload.from_list(file["upload"]).id in pending and not is_there:
-                missing[(kind, name)] = file
+    def _complete_logged(self, records: Iterable[CommitOrReplace], pending: set[str]) -> None:
+        """Complete what a killed run logged and did not complete. Files that are neither complete nor pending are reported later."""
+        missing: dict[tuple[FileKind, str], CommittedFile] = {}
+        for file in (f for record in records for f in record.files if f.upload is not None):
+            name = check_name(file.name)
+            is_complete = name in self.sizes if file.is_output else f"{file.kind}/{name}" in self._kept
+            if _upload_of(file).id in pending and not is_complete:
+                missing[(file.kind, name)] = file
             else:
-                missing.pop((kind, name), None)  # a later record of the same file counts
+                missing.pop((file.kind, name), None)  # a later record of the same file counts
         self._complete(list(missing.values()))
 
-    def _bring_all(self, records: Iterable[dict[str, Any]], folder: str) -> None:
-        """Quarantine, verdicts and the like, where this machine does not have them."""
-        for file in (f for record in records for f in _files_of(record) if f["kind"] not in ("output", "listed")):
-            path = os.path.join(folder, check_name(file["kind"]), check_name(file["name"]))
-            if not os.path.exists(path) and (found := self.bucket.head(self._key_of(file))) is not None:
+    def _bring_all(self, records: Iterable[CommitOrReplace], folder: str) -> None:
+        """Download quarantine, verdicts and the like that this machine does not have."""
+        for file in (f for record in records for f in record.files if f.kind not in (FileKind.OUTPUT, FileKind.LISTED)):
+            path = os.path.join(folder, file.kind, check_name(file.name))
+            if not os.path.exists(path) and (stored := self.bucket.head(self._key_of(file))) is not None:
                 os.makedirs(os.path.dirname(path), exist_ok=True)
-                self.bucket.fetch(found, path)
+                self.bucket.fetch(stored, path)
 
     # -- keeping --------------------------------------------------------------------------------------------------------
     def keep(self, name: str, data: bytes) -> None:
@@ -166,14 +176,14 @@ class BucketOutput:
             self.bucket.delete(self._key(f"{RUN}/{name}"))
             self._kept.discard(name)
 
-    def what_is_wrong(self, about: dict[str, Any]) -> str:
-        """Explain why a committed file differs from what was committed; return an empty string if it does not."""
-        size = self.sizes.get(about["name"])
+    def difference(self, file: CommittedFile) -> str:
+        """Explain why a file differs from what was committed; return an empty string if it does not."""
+        size = self.sizes.get(file.name)
         if size is None:
-            return f"{self.url}/{about['name']} was committed by this run and is gone"
-        if size == about["bytes"]:
+            return f"{self.url}/{file.name} was committed by this run and is gone"
+        if size == file.n_bytes:
             return ""
-        return f"{self.url}/{about['name']} was committed with {about['bytes']} bytes and has {size}"
+        return f"{self.url}/{file.name} was committed with {file.n_bytes} bytes and has {size}"
 
     def remove(self, names: Iterable[str]) -> None:
         """Output files that were replaced or taken back."""
@@ -187,34 +197,33 @@ class BucketOutput:
 
         Raise StoreError if the store does not answer, or if another run committed first.
         """
-        records: list[dict[str, Any]] = []
+        records: list[CommitOrReplace] = []
         staged: list[str] = []
         local: list[tuple[str, str]] = []
         old: list[str] = []
         for job in group:
             if isinstance(job, ReplaceFile):
-                records.append({"t": "replace", "old": job.old, "file": self._about(job.file, job.file.name)})
+                records.append(ReplaceRecord(job.old, self._sent(job.file, job.file.name)))
                 old.append(job.old)
                 continue
-            made = []
+            committed = []
             for file, i in numbered(in_order(job.files)):
-                if file.kind == "listed":
-                    made.append({**file.log_entry(), "name": file.path})
+                if file.kind is FileKind.LISTED:
+                    committed.append(file.committed(file.path))
                     continue
                 name = file.name if file.upload is not None else name_of(job, file, i)
-                made.append(self._about(file, name))
+                committed.append(self._sent(file, name))
                 staged.append(file.path)
-                if file.kind != "output":
+                if file.kind is not FileKind.OUTPUT:
                     local.append((file.path, os.path.join(folder_of(file.kind, quarantine), name)))
-            records.append({"t": "commit", "step": job.step, "cover": job.covered, "files": made, "ledger": job.ledger})
-        for about in (f for r in records for f in _files_of(r)):  # before the log says that it is ours
-            if about["kind"] == "output" and about["name"] in self.sizes:
+            records.append(CommitRecord(job.step, job.covered, committed, job.ledger))
+        for committed_file in (f for r in records for f in r.files):  # before the log says that it is ours
+            if committed_file.is_output and committed_file.name in self.sizes:
                 raise StoreError(
-                    f"{self.url}/{about['name']} is there already, and this run did not write it; move it away"
+                    f"{self.url}/{committed_file.name} exists already, and this run did not write it; move it away"
                 )
         self._log(records)
-        sent = [f for r in records for f in _files_of(r) if "upload" in f]
-        self._complete(sent)
+        self._complete([f for r in records for f in r.files if f.upload is not None])
         for path, final in local:
             with contextlib.suppress(FileExistsError):
                 files.publish(path, final)
@@ -223,16 +232,17 @@ class BucketOutput:
         for path in staged:
             files.remove(path)
 
-    def _about(self, file: StagedFile, name: str) -> dict[str, Any]:
+    def _sent(self, file: StagedFile, name: str) -> CommittedFile:
         """Return the log entry of a file, and upload the file now if its worker did not."""
-        about = file.log_entry() | {"name": check_name(name)}
-        if file.upload is None:
-            about["upload"] = list(send(self.bucket, self._key_of(about), file.path))
-        return about
+        committed = file.committed(check_name(name))
+        if file.upload is not None:
+            return committed
+        upload = send(self.bucket, self._key_of(committed), file.path)
+        return replace(committed, upload=(upload.id, upload.mark, upload.parts))
 
-    def _log(self, records: list[dict[str, Any]]) -> None:
+    def _log(self, records: Sequence[LogRecord]) -> None:
         key = self._key(f"{RUN}/log/{self._next:020d}")
-        data = b"".join(line_of(r) for r in [{"t": "by", "mark": os.urandom(12).hex()}, *records])
+        data = b"".join(line_of(r) for r in [WriterRecord(os.urandom(12).hex()), *records])
         try:
             self.bucket.put_new(key, data)
         except Taken:
@@ -241,11 +251,12 @@ class BucketOutput:
                 f"another run commits to {self.url}, too; this one ends, and what it had not committed is done by the other"
             ) from None
         self._next, self._is_writer = self._next + 1, True
-        self._logged |= {Upload.from_list(f["upload"]).id for r in records for f in _files_of(r) if "upload" in f}
+        files_of_records = [f for r in records if isinstance(r, CommitOrReplace) for f in r.files]
+        self._logged |= {_upload_of(f).id for f in files_of_records if f.upload is not None}
 
-    def _complete(self, sent: Sequence[dict[str, Any]]) -> None:
-        def one(file: dict[str, Any]) -> None:
-            upload = Upload.from_list(file["upload"])
+    def _complete(self, sent: Sequence[CommittedFile]) -> None:
+        def one(file: CommittedFile) -> None:
+            upload = _upload_of(file)
             try:
                 self.bucket.complete(self._key_of(file), upload.id, upload.parts, upload.mark)
             except Taken as exc:
@@ -261,10 +272,10 @@ class BucketOutput:
             with ThreadPoolExecutor(N_REQUESTS) as pool:
                 list(pool.map(one, sent))
         for file in sent:
-            if file["kind"] == "output":
-                self.sizes[file["name"]] = int(file["bytes"])
+            if file.is_output:
+                self.sizes[file.name] = file.n_bytes or 0
             else:
-                self._kept.add(f"{file['kind']}/{file['name']}")
+                self._kept.add(f"{file.kind}/{file.name}")
 
     def take(self, other: BucketOutput, name: str) -> None:
         """Copy an output file of another run in the same store, by the store's own copy operation.
@@ -293,13 +304,13 @@ class BucketOutput:
         put_file(self.bucket, self._key(name), path)
         self.sizes[name] = os.path.getsize(path)
 
-    def adopt(self, records: list[dict[str, Any]]) -> None:
+    def adopt(self, records: Sequence[CommitOrReplace]) -> None:
         """Make these the beginning of the log, in one write. Their files are there."""
         self._log(records)
 
     def retract(self, step: int, names: Iterable[str]) -> None:
         """Take a sampling step back: first in the log, then its files."""
-        self._log([{"t": "retract", "step": step}])
+        self._log([RetractRecord(step)])
         self.remove(names)
 
     # -- the end --------------------------------------------------------------------------------------------------------
@@ -338,13 +349,13 @@ class BucketOutput:
     def _key(self, name: str) -> str:
         return f"{self.prefix}/{name}"
 
-    def _key_of(self, file: dict[str, Any]) -> str:
-        name = check_name(file["name"])
-        return self._key(name if file["kind"] == "output" else f"{RUN}/{check_name(file['kind'])}/{name}")
+    def _key_of(self, file: CommittedFile) -> str:
+        name = check_name(file.name)
+        return self._key(name if file.is_output else f"{RUN}/{file.kind}/{name}")
 
 
-def _files_of(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the files that a log record names."""
-    if record["t"] == "replace":
-        return [record["file"]]
-    return list(record.get("files", ()))
+def _upload_of(file: CommittedFile) -> Upload:
+    """Return the upload of a file that has one; raise ValueError if the log does not say it right."""
+    if file.upload is None:
+        raise ValueError("a file without an upload")
+    return Upload.from_list(file.upload)

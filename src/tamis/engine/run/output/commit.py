@@ -19,13 +19,13 @@ import shutil
 import threading
 from collections.abc import Callable, Container
 from dataclasses import replace
-from typing import Any
 
 from tamis import files
 from tamis.engine.messages import StagedFile
 from tamis.engine.run.output.bucket_output import BucketOutput
 from tamis.engine.run.output.commit_log import CommitLog
 from tamis.engine.run.output.names import check_name, folder_of, in_order, name_of, numbered, rewritten_name
+from tamis.engine.schema import CommitOrReplace, CommitRecord, CommittedFile, FileKind, ReplaceRecord
 from tamis.engine.supervisor.actions import CommitPartition, Committed, ReplaceFile
 from tamis.errors import TamisError
 
@@ -88,10 +88,10 @@ class Committer:
             else:
                 commit_group(group, self.output, self.quarantine, self.log)
         except Exception as exc:  # whatever it is: without a result the run would wait for ever
-            told = str(exc) if isinstance(exc, OSError | TamisError) else f"{type(exc).__name__}: {exc}"
+            reason = str(exc) if isinstance(exc, OSError | TamisError) else f"{type(exc).__name__}: {exc}"
             if isinstance(exc, OSError) and exc.strerror:
-                told = exc.strerror + (f" ({exc.filename})" if exc.filename else "")
-            why = f"cannot commit to {self._remote.url if self._remote is not None else self.output}: {told}"
+                reason = exc.strerror + (f" ({exc.filename})" if exc.filename else "")
+            why = f"cannot commit to {self._remote.url if self._remote is not None else self.output}: {reason}"
             for job in group:
                 self.results.put(Committed(job.partition, [], _bytes(job), why))
             return
@@ -101,21 +101,23 @@ class Committer:
 
 
 def commit_group(group: list[CommitPartition | ReplaceFile], output: str, quarantine: str, log: CommitLog) -> None:
-    records, staged, old = [], [], []
+    records: list[CommitOrReplace] = []
+    staged: list[str] = []
+    old: list[str] = []
     folders: set[str] = set()
     for job in group:
         if isinstance(job, CommitPartition):
-            made = [
+            committed = [
                 _publish(f, name_of(job, f, i), output, quarantine, folders)
                 for f, i in numbered(_joined(in_order(job.files)))
             ]
-            records.append({"t": "commit", "step": job.step, "cover": job.covered, "files": made, "ledger": job.ledger})
-            staged += [f.path for f in job.files if f.kind != "listed"]
+            records.append(CommitRecord(job.step, job.covered, committed, job.ledger))
+            staged += [f.path for f in job.files if f.kind is not FileKind.LISTED]
         else:
             file = _publish(
                 job.file, check_name(rewritten_name(job.old, job.file.extension)), output, quarantine, folders
             )
-            records.append({"t": "replace", "old": job.old, "file": file})
+            records.append(ReplaceRecord(job.old, file))
             staged.append(job.file.path)
             old.append(os.path.join(output, job.old))
     for folder in folders:
@@ -125,15 +127,14 @@ def commit_group(group: list[CommitPartition | ReplaceFile], output: str, quaran
         files.remove(path)
 
 
-def _publish(file: StagedFile, name: str, output: str, quarantine: str, folders: set[str]) -> dict[str, Any]:
-    """Make a staged file durable and give it its final name; returns what the log says about it."""
-    about = file.log_entry()
-    if file.kind == "listed":
-        return {**about, "name": file.path}
-    folder = output if file.kind == "output" else folder_of(file.kind, quarantine)
+def _publish(file: StagedFile, name: str, output: str, quarantine: str, folders: set[str]) -> CommittedFile:
+    """Make a staged file durable and give it its final name; return its entry in the log."""
+    if file.kind is FileKind.LISTED:
+        return file.committed(file.path)
+    folder = output if file.kind is FileKind.OUTPUT else folder_of(file.kind, quarantine)
     files.publish(file.path, os.path.join(folder, name))
     folders.add(folder)
-    return {**about, "name": name}
+    return file.committed(name)
 
 
 def _joined(files: list[StagedFile]) -> list[StagedFile]:
@@ -164,7 +165,7 @@ def remove_orphans(staged: str, output: str, quarantine: str, committed: Callabl
     """
     n_removed = 0
     inodes = {(s.st_dev, s.st_ino) for e in _scan(staged) if (s := e.stat(follow_symlinks=False)).st_nlink > 1}
-    others = [folder_of(kind, quarantine) for kind in ("quarantine", "verdicts", "scores", "rejected")]
+    others = [folder_of(kind, quarantine) for kind in FileKind if kind not in (FileKind.OUTPUT, FileKind.LISTED)]
     known = committed() if inodes else ()
     for folder in [output, *others] if inodes else []:
         for entry in _scan(folder):

@@ -15,25 +15,33 @@ All of it belongs to the user who runs, and nobody else can write to it: a run d
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
+import re
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from tamis import files
 from tamis.engine.ledger import Ledger
 from tamis.engine.run import shard
 from tamis.engine.run.output.bucket_output import KEPT, BucketOutput
 from tamis.engine.run.output.commit import remove_orphans
-from tamis.engine.run.output.commit_log import CommitLog
-from tamis.engine.run.output.file_table import FileTable
-from tamis.engine.run.output.names import check_name
-from tamis.engine.run.output.retract import finish_retracting
+from tamis.engine.run.output.commit_log import CommitLog, FileTable
+from tamis.engine.run.output.names import check_name, folder_of
+from tamis.engine.schema import (
+    VERSION,
+    CommitRecord,
+    CommittedFile,
+    FileKind,
+    Manifest,
+    Plan,
+    SamplingSteps,
+    read_fields,
+)
 from tamis.engine.supervisor.coverage import Coverage
 from tamis.errors import RunConflict
 from tamis.stores import scratch_files, scratch_references
@@ -41,7 +49,8 @@ from tamis.stores.run_locations import FETCHED, local_output_dir
 from tamis.stores.urls import is_bucket
 
 NAME = "_tamis"
-VERSION = 1
+_RETRACT_MARK = re.compile(r"retract-([0-9]{1,6})")
+_T = TypeVar("_T")
 # Of a deduplication or curation, whose last run is this one: the folders between its passes, or where these are, and what it decided; and its command.
 _OF_WORKFLOWS = {"dedup", "curation", "work.json", "duplicates", "dedup_prediction.json", "command.json"}
 _DONE = ("manifest.json", "dedup.json", "curation.json")  # of a run, a deduplication, a curation: written at its end
@@ -51,7 +60,7 @@ _LAST = ("commit.log", "plan.json", _FORGETTING)
 
 @dataclass
 class Past:
-    """What the commit log says was done before."""
+    """What earlier attempts have committed, according to the log."""
 
     _dir: RunDir
     ledger: Ledger = field(default_factory=Ledger)
@@ -61,6 +70,10 @@ class Past:
     @property
     def files(self) -> FileTable:
         return self._dir.files()
+
+    def coverage(self, step: int, plain_size: Callable[[int], int]) -> Coverage:
+        """Return what a sampling step has committed."""
+        return self.done.get(step) or self.done.setdefault(step, Coverage(plain_size))
 
 
 class RunDir(files.Closing):
@@ -76,15 +89,16 @@ class RunDir(files.Closing):
         self.scores = os.path.join(self.path, "scores")
         self.rejected = os.path.join(self.path, "rejected")
         self._scratch_parent = None if scratch is None or is_bucket(scratch) else scratch
-        self._far_parent = scratch if scratch is not None and is_bucket(scratch) else ""
+        self._remote_scratch_parent = scratch if scratch is not None and is_bucket(scratch) else ""
         self.scratch = os.path.join(self.path, "scratch")
-        self.far = ""  # where blocks lie that are too many for this machine (--scratch s3://...)
+        self.remote_scratch = ""  # of this run, for blocks that are too many for this machine (--scratch s3://...)
+        self.plan_path = os.path.join(self.path, "plan.json")
         self.log = CommitLog(os.path.join(self.path, "commit.log"))
         self._lock = -1
 
     # -- opening --------------------------------------------------------------------------------------------------------
     def exists(self) -> bool:
-        return os.path.exists(os.path.join(self.path, "plan.json"))
+        return os.path.exists(self.plan_path)
 
     def has_commits(self) -> bool:
         """Return True if anything was committed here.
@@ -165,10 +179,12 @@ class RunDir(files.Closing):
         Scratch is never needed for recovery, so what an earlier run left is removed.
         """
         self._remove_scratch()
-        if self._far_parent:
-            self.far = scratch_files.new_scratch_url(self._far_parent, "tamis-")
-            self.write_json("scratch.json", {"far": self.far})  # first: what nobody knows of would stay
-            scratch_files.check_writable(self.far)
+        if self._remote_scratch_parent:
+            self.remote_scratch = scratch_files.new_scratch_url(self._remote_scratch_parent, "tamis-")
+            self.write_json(
+                "scratch.json", {"far": self.remote_scratch}
+            )  # first: otherwise a crash would leave it for ever
+            scratch_files.check_writable(self.remote_scratch)
         if self._scratch_parent is None:
             files.own_folder(self.scratch, _ADVICE.format(path=self.path))
             return self.scratch
@@ -186,13 +202,8 @@ class RunDir(files.Closing):
 
         Whatever scratch.json says, only folders that are ours are removed.
         """
-        found = [os.path.join(self.path, "scratch")]
-        if self._scratch_parent is not None:  # where earlier versions had it
-            key = hashlib.blake2b(os.path.abspath(self.output).encode("utf-8", "surrogateescape"), digest_size=8)
-            found.append(os.path.join(self._scratch_parent, f"tamis-{key.hexdigest()}"))
-        for folder in found:
-            remove_own_folder(folder)
-        # Else it stays known: the next call removes it.
+        remove_own_folder(os.path.join(self.path, "scratch"))
+        # A folder that cannot be removed stays in scratch.json: the next call tries again.
         scratch_references.remove_referenced_scratch(os.path.join(self.path, "scratch.json"))
 
     def close(self) -> None:
@@ -204,27 +215,40 @@ class RunDir(files.Closing):
             self._lock = -1
 
     # -- the plan -------------------------------------------------------------------------------------------------------
-    def read_plan(self) -> dict[str, Any] | None:
+    def read_plan(self) -> Plan | None:
+        """Return the plan of the run, None if there is none; raise RunConflict if it is damaged."""
         try:
-            with open(os.path.join(self.path, "plan.json"), "rb") as file:
-                plan = json.load(file)
+            with open(self.plan_path, "rb") as file:
+                data = json.load(file)
+            if isinstance(data, dict) and data.get("version") == VERSION:
+                return read_fields(Plan, data)
         except FileNotFoundError:
             return None
-        except ValueError as exc:
-            raise RunConflict(
-                f"{self.path}/plan.json is damaged ({exc}); start over with fresh=True (--fresh)"
-            ) from None
-        if not isinstance(plan, dict) or plan.get("version") != VERSION:
-            raise RunConflict(
-                f"{self.path} was written by another version of Tamis; start over with fresh=True (--fresh)"
-            )
-        return plan
+        except (LookupError, TypeError, ValueError) as exc:
+            raise RunConflict(f"{self.plan_path} is damaged ({exc}); start over with fresh=True (--fresh)") from None
+        raise RunConflict(f"{self.path} was written by another version of Tamis; start over with fresh=True (--fresh)")
 
-    def write_plan(self, plan: dict[str, Any]) -> None:
-        self.write_json("plan.json", {"version": VERSION, **plan})
+    def write_plan(self, plan: Plan) -> None:
+        self.write_json("plan.json", plan.to_dict())
+
+    def read_steps(self) -> list[float]:
+        """Return the upper ends of the sampling steps; none before the first plan."""
+        return _read(SamplingSteps, self.read_json("steps.json") or {}).steps
+
+    def write_steps(self, steps: list[float]) -> None:
+        if self.read_steps() != steps:  # the disk may be full
+            self.write_json("steps.json", SamplingSteps(steps).to_dict())
+
+    def read_manifest(self) -> Manifest | None:
+        """Return how the run ended; None if it has not, or if that cannot be read."""
+        data = self.read_json("manifest.json")
+        return None if data is None else _read(Manifest, data)
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        self.write_json("manifest.json", manifest.to_dict())
 
     def write_json(self, name: str, data: dict[str, Any]) -> None:
-        """Whole or not at all."""
+        """Write a file of the run directory, whole or not at all."""
         files.write_json(os.path.join(self.path, name), data, indent=1)
         if self.remote is not None and name in KEPT:
             self.remote.keep(name, json.dumps(data, indent=1).encode())
@@ -263,43 +287,42 @@ class RunDir(files.Closing):
 
     # -- the past -------------------------------------------------------------------------------------------------------
     def recover(self, plain_size: Callable[[int], int] = lambda _: -1, histograms: bool = True) -> Past:
-        """Read the log, check that committed files are there, remove what was never committed.
+        """Read the log, check that committed files exist, remove what was never committed.
 
-        Adding up histograms takes four times as long as everything else: a run that goes on does without until its end.
-        One pass, little memory: what a run of 100,000 partitions wrote is not held, only looked at.
+        Adding up histograms takes four times as long as everything else: a run that continues does without until its end.
+        One pass, little memory: the files of a run of 100,000 partitions are checked one by one and not collected.
         """
-        finish_retracting(self)
+        self._finish_retracting()
         past = Past(self)
-        wrong: dict[str, str] = {}  # committed files that are not as they were
+        differences: dict[str, str] = {}  # of committed files from what was committed
         contents: dict[str, int] = {}  # of files that may be replaced (those with a schema)
         replaced: set[str] = set()
-        for record in self.log.read(mend=True):
-            if record["t"] == "commit":
-                past.ledger.merge(Ledger.from_dict(record["ledger"], histograms))
-                step = int(record["step"])
-                coverage = past.done.get(step) or past.done.setdefault(step, Coverage(plain_size))
-                for file, start, end, at_end in record["cover"]:
-                    coverage.add(int(file), int(start), int(end), bool(at_end))
-                committed = record["files"]
+        for record in self.log.read(repair=True):
+            if isinstance(record, CommitRecord):
+                past.ledger.merge(record.ledger(histograms))
+                coverage = past.coverage(record.step, plain_size)
+                for covered in record.covered:
+                    coverage.add(*covered)
+                past.n_files += sum(file.is_output for file in record.files)
             else:
-                replaced.add(self.own_name(record["old"]))
-                committed = [record["file"]]
-                past.ledger.content.add(0, int(committed[0]["content"], 16) - contents.pop(record["old"], 0))
-            for about in committed:
-                if about["kind"] == "output":
-                    self.own_name(about["name"])
-                    past.n_files += record["t"] == "commit"
-                    if "schema" in about:
-                        contents[about["name"]] = int(about["content"], 16)
-                    if why := self._what_is_wrong(about):
-                        wrong[about["name"]] = why
+                replaced.add(self.own_name(record.old))
+                past.ledger.content.add(0, int(record.file.content or "0", 16) - contents.pop(record.old, 0))
+            for file in record.files:
+                if file.is_output:
+                    self.own_name(file.name)
+                    if file.schema is not None:
+                        contents[file.name] = int(file.content or "0", 16)
+                    if difference := self._difference(file):
+                        differences[file.name] = difference
         for name in replaced:
-            wrong.pop(name, None)
+            differences.pop(name, None)
             files.remove(os.path.join(self.output, name))
         if self.remote is not None:
             self.remote.remove(replaced)
-        if wrong:
-            raise RunConflict(f"{next(iter(wrong.values()))}; restore it, or start over with fresh=True (--fresh)")
+        if differences:
+            raise RunConflict(
+                f"{next(iter(differences.values()))}; restore it, or start over with fresh=True (--fresh)"
+            )
         remove_orphans(self.staged, self.output, self.quarantine, self.files)
         return past
 
@@ -323,23 +346,49 @@ class RunDir(files.Closing):
 
     def files(self) -> FileTable:
         """Return every committed file, from the log."""
-        table = FileTable()
-        for record in self.log.read():
-            if record["t"] == "replace":
-                table.discard(record["old"])
-            for about in record["files"] if record["t"] == "commit" else [record["file"]]:
-                table.add(about)
-        return table
+        return FileTable.of(self.log.read())
 
-    def _what_is_wrong(self, about: dict[str, Any]) -> str:
+    def _difference(self, file: CommittedFile) -> str:
         if self.remote is not None:
-            return self.remote.what_is_wrong(about)
-        path = os.path.join(self.output, about["name"])
+            return self.remote.difference(file)
+        path = os.path.join(self.output, file.name)
         try:
             size = os.stat(path).st_size
         except FileNotFoundError:
             return f"{path} was committed by this run and is gone"
-        return "" if size == about["bytes"] else f"{path} was committed with {about['bytes']} bytes and has {size}"
+        return "" if size == file.n_bytes else f"{path} was committed with {file.n_bytes} bytes and has {size}"
+
+    # -- retracting a sampling step ---------------------------------------------------------------------------------------
+    def retract(self, step: int) -> None:
+        """Retract a sampling step that cannot be finished, so that exactly a sample is delivered. Only while nothing commits.
+
+        An empty file named after the step is written first (empty, for the disk may be full); then the step's files are removed, then
+        its lines in the commit log, then the empty file. After a crash in between, the next `recover` does the rest.
+        """
+        os.close(files.open_to_append(os.path.join(self.path, f"retract-{step}")))
+        files.sync_folder(self.path)
+        self._finish_retracting()
+
+    def _finish_retracting(self) -> None:
+        for name in os.listdir(self.path):
+            if (mark := _RETRACT_MARK.fullmatch(name)) is not None:
+                self._remove_step(int(mark[1]))
+                files.remove(os.path.join(self.path, name))
+
+    def _remove_step(self, step: int) -> None:
+        if self.remote is not None:
+            self.remote.retract(step, [f.name for r in self._commits_of(step) for f in r.files if f.is_output])
+        for record in self._commits_of(step):
+            for file in record.files:
+                if file.kind is not FileKind.LISTED:
+                    folder = self.output if file.is_output else folder_of(file.kind, self.quarantine)
+                    files.remove(os.path.join(folder, self.own_name(file.name)))
+        self.log.rewrite(r for r in self.log.read() if not (isinstance(r, CommitRecord) and r.step == step))
+
+    def _commits_of(self, step: int) -> Iterator[CommitRecord]:
+        return (r for r in self.log.read() if isinstance(r, CommitRecord) and r.step == step)
+
+    # -- removing everything ----------------------------------------------------------------------------------------------
 
     def is_last_pass(self) -> bool:
         """Return True if a running deduplication or curation holds the output.
@@ -371,10 +420,7 @@ class RunDir(files.Closing):
         past_files: set[str] = set()
         with contextlib.suppress(RunConflict):
             for record in self.log.read():
-                made = record.get("files", [record["file"]] if "file" in record else [])
-                past_files |= {
-                    str(f["name"]) for f in made if f.get("kind") == "output" and os.sep not in str(f["name"])
-                }
+                past_files |= {f.name for f in record.files if f.is_output and os.sep not in f.name}
         remove_orphans(self.staged, self.output, self.quarantine, lambda: past_files)
         if self.remote is not None:
             self.remote.forget(past_files)
@@ -391,6 +437,11 @@ class RunDir(files.Closing):
             else:
                 os.unlink(full)
         self._make_folders()
+
+
+def _read(kind: type[_T], data: dict[str, Any]) -> _T:
+    """Read a file of the run directory; what is damaged in it has its default."""
+    return read_fields(kind, data, [])
 
 
 def _order_of_forgetting(entry: str) -> int:

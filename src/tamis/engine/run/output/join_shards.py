@@ -10,13 +10,22 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from tamis import files
 from tamis.engine.run.output.directory import RunDir, remove_own_folder
 from tamis.engine.run.output.names import check_name, folder_of
 from tamis.engine.run.shard import NAME, Shard
+from tamis.engine.schema import (
+    CommitOrReplace,
+    CommittedFile,
+    FileKind,
+    Plan,
+    ReplaceRecord,
+    ResultStatus,
+    StageDescription,
+)
 from tamis.errors import RunConflict, UsageError
 from tamis.stores.run_locations import local_output_dir
 from tamis.stores.s3 import Bucket
@@ -24,6 +33,7 @@ from tamis.stores.scratch_references import remove_referenced_below
 from tamis.stores.urls import is_bucket, split_s3
 
 _COPY_BYTES = 1 << 20
+Differences = Callable[[Sequence[StageDescription], Sequence[StageDescription]], list[str]]
 
 
 def find_shards(base: str) -> list[Shard]:
@@ -58,13 +68,12 @@ def _names(base: str) -> list[str]:
     return os.listdir(base) if os.path.isdir(base) else []
 
 
-def join_shards(
-    base: str, target: RunDir, differences: Callable[[Any, Any], list[str]], may_hold_others: bool = False
-) -> None:
-    """Make the shards in `base` the run of `target`, which is open. Nothing where that has been done. `differences`: of two descriptions of
-    stages, as sentences (engine/run/identity.py). `may_hold_others`: files that no shard wrote may lie in the output.
+def join_shards(base: str, target: RunDir, differences: Differences, may_hold_others: bool = False) -> None:
+    """Make the shards in `base` the run of `target`, which is open; do nothing if that has been done.
 
-    All shards are looked at before a file of the first one is moved: a shard that has lost files cannot be run again."""
+    `differences`: of two descriptions of stages, as sentences (engine/run/identity.py). `may_hold_others`: the output may contain files
+    that no shard wrote. All shards are checked before a file of the first one is moved: a shard that has lost files cannot be run again.
+    """
     if target.has_commits():
         return
     shards = find_shards(base)
@@ -74,14 +83,14 @@ def join_shards(
         raise RunConflict(
             f"{target.target} holds {others[0]!r} (and {len(others) - 1} more), which no shard wrote; move it away, then the same command goes on"
         )
-    records: list[dict[str, Any]] = []
+    records: list[CommitOrReplace] = []
     for shard in shards:
-        with _opened(base, shard) as place:
-            _checked(place, shard)
-            replaced = {str(r["old"]) for r in place.log.read() if r["t"] == "replace"}
-            records += [_moved(record, place, target, replaced) for record in place.log.read()]
-    target.write_plan({k: v for k, v in plan.items() if k not in ("version", "shard")})
-    target.write_json("steps.json", steps)
+        with _opened(base, shard) as run_dir:
+            _checked(run_dir, shard)
+            replaced = {r.old for r in run_dir.log.read() if isinstance(r, ReplaceRecord)}
+            records += [_moved(record, run_dir, target, replaced) for record in run_dir.log.read()]
+    target.write_plan(replace(plan, shard=""))
+    target.write_steps(steps)
     if target.remote is not None:
         target.remote.adopt(records)
     target.log.rewrite(records)
@@ -108,104 +117,112 @@ def can_join_again(base: str, asked: str) -> bool:
 
 def _missing(base: str, shard: Shard) -> Iterator[str]:
     """Output files of a shard that are not where it wrote them."""
-    with _opened(base, shard) as place:
-        for file in place.files().values():
-            name = str(file["name"])
-            here = name in place.remote.sizes if place.remote is not None else os.path.exists(f"{place.output}/{name}")
-            if file["kind"] == "output" and not here:
-                yield f"{place.target}/{name}"
+    with _opened(base, shard) as run_dir:
+        remote = run_dir.remote
+        for file in run_dir.files().values():
+            exists = (
+                file.name in remote.sizes if remote is not None else os.path.exists(f"{run_dir.output}/{file.name}")
+            )
+            if file.is_output and not exists:
+                yield f"{run_dir.target}/{file.name}"
 
 
 def _opened(base: str, shard: Shard) -> RunDir:
-    place = RunDir(shard.place_in(base))
-    if place.remote is None and not place.exists():
-        raise UsageError(f"{place.target} holds no run: run the same command with --shard {shard} again")
-    return place.open()
+    run_dir = RunDir(shard.output_in(base))
+    if run_dir.remote is None and not run_dir.exists():
+        raise UsageError(f"{run_dir.target} holds no run: run the same command with --shard {shard} again")
+    return run_dir.open()
 
 
-def _look_at_all(
-    base: str, shards: list[Shard], differences: Callable[[Any, Any], list[str]]
-) -> tuple[dict[str, Any], dict[str, Any], set[str]]:
+def _look_at_all(base: str, shards: list[Shard], differences: Differences) -> tuple[Plan, list[float], set[str]]:
     """Return the plan and sampling steps that all shards share, and the names of their output files.
 
     Raise an error if the shards do not belong together.
     """
-    first: dict[str, Any] = {}
-    steps: dict[str, Any] = {}
+    first: Plan | None = None
+    steps: list[float] = []
     names: set[str] = set()
     for shard in shards:
-        with _opened(base, shard) as place:
-            plan = _checked(place, shard)
-            first, steps = first or plan, steps or place.read_json("steps.json") or {}
-            changed = differences(first["stages"], plan["stages"])
-            if changed or [plan[k] for k in ("inputs", "name")] != [first[k] for k in ("inputs", "name")]:
+        with _opened(base, shard) as run_dir:
+            plan = _checked(run_dir, shard)
+            first, steps = first or plan, steps or run_dir.read_steps()
+            changed = differences(first.stages, plan.stages)
+            if changed or (plan.inputs, plan.name) != (first.inputs, first.name):
                 raise RunConflict(
-                    f"{place.target} was made of other files, or with other stages or settings, than shard 0"
+                    f"{run_dir.target} was made of other files, or with other stages or settings, than shard 0"
                     f"{f' ({changed[0]})' if changed else ''}; make it again with --fresh"
                 )
-            if place.read_json("steps.json") != steps:
-                raise RunConflict(f"{place.target} is another sample than shard 0; make it again with --fresh")
-            for record in place.log.read():
-                made = [record["file"]] if record["t"] == "replace" else record["files"]
-                names |= {str(f["name"]) for f in made if f["kind"] == "output"}
+            if run_dir.read_steps() != steps:
+                raise RunConflict(f"{run_dir.target} is another sample than shard 0; make it again with --fresh")
+            for record in run_dir.log.read():
+                names |= {f.name for f in record.files if f.is_output}
+    assert first is not None
     return first, steps, names
 
 
-def _checked(place: RunDir, shard: Shard) -> dict[str, Any]:
+def _checked(run_dir: RunDir, shard: Shard) -> Plan:
     """Return the plan of a shard; raise an error unless the shard finished successfully."""
-    plan, done = place.read_plan(), place.read_json("manifest.json")
-    if plan is None or done is None or done.get("status") != "finished":
-        raise UsageError(f"{place.target} is not finished: run the same command with --shard {shard} again")
-    if plan.get("shard") != str(shard):
-        raise RunConflict(f"{place.target} is shard {plan.get('shard')} by its plan; make it again with --fresh")
+    plan, manifest = run_dir.read_plan(), run_dir.read_manifest()
+    if plan is None or manifest is None or manifest.status != ResultStatus.FINISHED:
+        raise UsageError(f"{run_dir.target} is not finished: run the same command with --shard {shard} again")
+    if plan.shard != str(shard):
+        raise RunConflict(f"{run_dir.target} is shard {plan.shard} by its plan; make it again with --fresh")
     return plan
 
 
-def _moved(record: dict[str, Any], place: RunDir, target: RunDir, replaced: set[str]) -> dict[str, Any]:
-    """Rewrite a record of a shard's log so that its files are located in the joined output.
+def _moved(record: CommitOrReplace, source: RunDir, target: RunDir, replaced: set[str]) -> CommitOrReplace:
+    """Move the files of a record of a shard's log to the joined output; return the record for its log.
 
     `replaced`: names of files that were replaced by others.
     """
-    if record["t"] == "replace":
-        return {**record, "file": _moved_file(record["file"], place, target, replaced)}
-    return {**record, "files": [_moved_file(f, place, target, replaced) for f in record["files"]]}
+    moved = [replace(file, upload=None) for file in record.files]
+    for file in moved:
+        if file.is_output:
+            _move_output(file, source, target, is_replaced=file.name in replaced)
+        elif file.kind is not FileKind.LISTED:
+            _move_side_file(file, source, target)
+    return ReplaceRecord(record.old, moved[0]) if isinstance(record, ReplaceRecord) else replace(record, files=moved)
 
 
-def _moved_file(file: dict[str, Any], place: RunDir, target: RunDir, replaced: set[str]) -> dict[str, Any]:
-    about = {k: v for k, v in file.items() if k != "upload"}
-    kind, name = str(file["kind"]), file["name"]
-    if kind == "listed":
-        return about
-    check_name(name)
-    if kind == "output" and place.remote is not None:
-        if name not in place.remote.sizes:
-            return about  # replaced later in the log
+def _move_output(file: CommittedFile, source: RunDir, target: RunDir, is_replaced: bool) -> None:
+    name = check_name(file.name)
+    path, final = os.path.join(source.output, name), os.path.join(target.output, name)
+    if source.remote is not None:
+        if name not in source.remote.sizes:
+            return  # replaced later in the log
         if target.remote is not None:
-            target.remote.take(place.remote, name)
+            target.remote.take(source.remote, name)
         else:
-            place.remote.bucket.fetch_key(f"{place.remote.prefix}/{name}", os.path.join(target.output, name))
-        return about
-    source = os.path.join(place.output if kind == "output" else folder_of(kind, place.quarantine), name)
-    if kind == "output" and target.remote is not None:  # local shards of a pass whose scratch lies in a bucket
-        if os.path.exists(source):  # else sent before, or replaced in the shard
-            target.remote.give(name, source)
-            files.remove(source)
-        return about
-    final = os.path.join(target.output if kind == "output" else folder_of(kind, target.quarantine), name)
-    if not _move(source, final, about) and not (kind == "output" and name in replaced):
-        raise RunConflict(
-            f"{source} was written by a shard and is gone; restore it, or make the shard again with --fresh"
-        )
-    if target.remote is not None and kind != "output":
-        target.remote.keep_file(f"{kind}/{name}", final)
-    return about
+            source.remote.bucket.fetch_key(f"{source.remote.prefix}/{name}", final)
+    elif target.remote is not None:  # local shards of a pass whose scratch is in a bucket
+        if os.path.exists(path):  # else sent before, or replaced in the shard
+            target.remote.give(name, path)
+            files.remove(path)
+    elif not _move(path, final, file) and not is_replaced:
+        raise _lost(path)
 
 
-def _move(source: str, final: str, about: dict[str, Any]) -> bool:
-    """Give a file its place in the whole; False where it is in neither. Done by an earlier call that was killed: nothing; somebody else's
-    file there: RunConflict."""
+def _move_side_file(file: CommittedFile, source: RunDir, target: RunDir) -> None:
+    """Move a file of the run directory: quarantine, verdicts and the like."""
+    name = check_name(file.name)
+    path, final = (os.path.join(folder_of(file.kind, run_dir.quarantine), name) for run_dir in (source, target))
+    if not _move(path, final, file):
+        raise _lost(path)
+    if target.remote is not None:
+        target.remote.keep_file(f"{file.kind}/{name}", final)
+
+
+def _lost(path: str) -> RunConflict:
+    return RunConflict(f"{path} was written by a shard and is gone; restore it, or make the shard again with --fresh")
+
+
+def _move(source: str, final: str, file: CommittedFile) -> bool:
+    """Move a file to the joined output; return False if it exists neither there nor in the shard.
+
+    Does nothing if an earlier call that was killed has moved it; raises RunConflict if a file of somebody else's has its name.
+    """
     if not os.path.exists(source):  # moved before, or replaced in the shard
-        if os.path.exists(final) and "bytes" in about and os.path.getsize(final) != about["bytes"]:
+        if os.path.exists(final) and file.n_bytes is not None and os.path.getsize(final) != file.n_bytes:
             raise RunConflict(f"{final} is not the file that a shard wrote; move it away and restore that")
         return os.path.exists(final)
     if os.path.exists(final):
@@ -234,13 +251,13 @@ def drop_shards(base: str) -> None:
     for name in _names(base):
         if NAME.fullmatch(name) is None:
             continue
-        place = RunDir(f"{base}/{name}" if is_bucket(base) else os.path.join(base, name))
-        if place.remote is not None:
-            with place.open():
-                place.forget()
-        if remove_referenced_below(place.path):
-            remove_own_folder(place.path)
-        with contextlib.suppress(OSError):  # somebody put something else there
-            os.rmdir(place.output)
+        run_dir = RunDir(f"{base}/{name}" if is_bucket(base) else os.path.join(base, name))
+        if run_dir.remote is not None:
+            with run_dir.open():
+                run_dir.forget()
+        if remove_referenced_below(run_dir.path):
+            remove_own_folder(run_dir.path)
+        with contextlib.suppress(OSError):  # the user put something else into it
+            os.rmdir(run_dir.output)
     with contextlib.suppress(OSError):  # of one pass: nothing else lies there
         os.rmdir(local_output_dir(base))

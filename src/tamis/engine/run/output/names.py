@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tamis.engine.messages import StagedFile
+from tamis.engine.schema import FileKind
 from tamis.engine.supervisor.actions import CommitPartition
 from tamis.errors import RunConflict
 
@@ -30,14 +31,14 @@ def check_name(name: Any) -> str:
     return name
 
 
-def folder_of(kind: str, quarantine: str) -> str:
+def folder_of(kind: FileKind, quarantine: str) -> str:
     """Return the folder for files that are not output: quarantine/, verdicts/, scores/ and rejected/ are siblings."""
-    return quarantine if kind == "quarantine" else os.path.join(os.path.dirname(quarantine), check_name(kind))
+    return os.path.join(os.path.dirname(quarantine), kind)
 
 
 def in_order(files: list[StagedFile]) -> list[StagedFile]:
     """Outputs first, in the order of the input."""
-    return sorted(files, key=lambda f: (f.kind != "output", f.place or ()))
+    return sorted(files, key=lambda f: (f.kind is not FileKind.OUTPUT, f.place or ()))
 
 
 def numbered(files: list[StagedFile]) -> Iterator[tuple[StagedFile, int]]:
@@ -50,16 +51,16 @@ def numbered(files: list[StagedFile]) -> Iterator[tuple[StagedFile, int]]:
     for file in files:
         kind, unit = file.kind, ".".join(os.path.basename(file.path).split(".")[:2])
         known = seen.setdefault(kind, [])
-        is_own = kind == "output" and not file.belongs  # what belongs to the file before it shares its name
+        is_own = kind is FileKind.OUTPUT and not file.belongs  # what belongs to the file before it shares its name
         if is_own or unit not in known:
             known.append(unit)
-        yield file, len(known) - 1 if kind == "output" else known.index(unit)
+        yield file, len(known) - 1 if kind is FileKind.OUTPUT else known.index(unit)
 
 
 def name_of(job: CommitPartition, file: StagedFile, index: int) -> str:
     """Return a name that sorts in input order and depends only on the range: file number, offset, sampling step."""
     # Other files have names of their own, as the table of committed files goes by name, and their own place in the partition.
-    if file.kind == "output":
+    if file.kind is FileKind.OUTPUT:
         name = f"part-{job.first.file:06d}-{job.first.start:015d}"
     else:
         number, start = file.place[:2] if file.place is not None else (job.first.file, job.first.start)

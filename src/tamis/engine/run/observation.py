@@ -1,0 +1,166 @@
+"""What is recorded and shown while a run works: events, samples, the record of settings, progress.
+
+Covers: the run database and the monitor that fills it, the summary of events (budget/outcome.py), leaks, the state that a progress
+display shows. Observing never fails a run: a full disk is reported by the run itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tamis.engine.ledger import Ledger
+from tamis.engine.monitor.database import RunDatabase
+from tamis.engine.monitor.monitor import Monitor, MonitoredRun, Watch
+from tamis.engine.run.budget.outcome import Outcome
+from tamis.engine.run.output.directory import Past
+from tamis.engine.run.planning import RunContext
+from tamis.engine.run.run_result import Progress
+from tamis.engine.schema import EventKind, Manifest, Plan
+from tamis.engine.supervisor.actions import Action
+from tamis.engine.supervisor.state import Config
+from tamis.engine.supervisor.supervisor import Supervisor
+from tamis.engine.workers_interface import Workers
+from tamis.errors import StoreError
+from tamis.memory.sampler import note_elsewhere
+
+_SHOW_S = 0.2
+_log = logging.getLogger("tamis.leaks")
+_log.addHandler(logging.NullHandler())  # alerts report leaks on the terminal; this is for the log of a program
+
+
+@dataclass
+class Totals:
+    """What a run has done so far. `ledger`: earlier attempts included."""
+
+    ledger: Ledger
+    share: float = 0.0  # of the documents, that the finished sampling steps delivered
+    read_bytes: int = 0  # by this attempt
+    counters: Counter[str] = field(default_factory=Counter)
+    first_failure: str = ""  # the first document on which a stage raised
+    why_sampled: str = ""  # why a sampling step was not done
+
+    def add(self, supervisor: Supervisor) -> None:
+        """Add the work of a supervisor that is through."""
+        self.ledger.merge(supervisor.queue.ledger)
+        self.read_bytes += supervisor.queue.ledger.read_bytes
+        self.first_failure = self.first_failure or supervisor.status.first_failure
+        self.counters.update(supervisor.status.counters.as_dict())
+
+
+class Observation:
+    """Records one run. Made once the run directory is ready; `start` before the first event, `stop` after the last one, `close` at the end."""
+
+    def __init__(self, context: RunContext, progress: Progress, watch: Watch | None) -> None:
+        self._context, self._progress, self._watch = context, progress, watch
+        self._db = RunDatabase(os.path.join(context.dir.path, "run.sqlite"))
+        self._shown_s = 0.0
+        self._monitor: Monitor | None = None
+        self.outcome = Outcome()
+        self.leaks: list[dict[str, Any]] = []
+
+    def start(self, config: Config, plan: Plan, past: Past) -> None:
+        """Begin to sample, with what is known of the run."""
+        context = self._context
+        files = context.inputs.files
+        facts = {
+            "run_id": plan.run_id,
+            "name": context.job.name,
+            "budget_bytes": config.budget_bytes,
+            "workers": config.n_slots,
+            "input_bytes": files.total_bytes,
+            "n_files": len(files),
+            "host": os.uname().nodename,
+        }
+        run = MonitoredRun(
+            labels=context.job.labels,
+            sizes=files.sizes,
+            kinds=context.inputs.kinds,
+            output=context.dir.output,
+            folders=(context.dir.scratch, context.dir.staged),
+            count_caller=context.settings.count_caller,
+            mark=context.mark,
+            about=facts,
+            began_s=context.began_s,
+        )
+        self._monitor = Monitor(self._db, run, past.ledger, self._watch)
+
+    @property
+    def monitor(self) -> Monitor:
+        assert self._monitor is not None, "start() comes first"
+        return self._monitor
+
+    def event(self, kind: EventKind, data: Mapping[str, Any]) -> None:
+        """Record an event of the run."""
+        self._db.event(kind, data)
+        self.outcome.add(kind, data)
+        if kind is EventKind.LEAK:
+            self.leaks.append(dict(data))
+            _log.warning("%s: %s", self._context.job.name, data["text"])
+
+    def tick(
+        self,
+        supervisor: Supervisor,
+        workers: Workers,
+        used_bytes: int,
+        totals: Totals,
+        share: float,
+        act: Callable[[list[Action]], None],
+        final: bool = False,
+    ) -> None:
+        """Sample and show the state of the run, if it is time to; `act` carries out what alerts order. `share`: of this sampling step."""
+        now = time.monotonic()
+        if now - self._shown_s < _SHOW_S and not final:
+            return
+        self._shown_s = now
+        note_elsewhere(self._context.settings.count_caller, used_bytes)
+        queue, before = supervisor.queue, totals.ledger
+        self.outcome.scratch_bytes = max(self.outcome.scratch_bytes, queue.scratch.total_bytes)
+        ledger, under_way = queue.ledger, queue.under_way
+        state = {
+            "phase": "working",
+            "share": share,
+            "seconds": now - self._context.began_s,
+            "used_bytes": used_bytes,
+            "peak_bytes": self._context.mark.peak_bytes,
+            "budget_bytes": supervisor.config.budget_bytes,
+            "total_bytes": self._context.inputs.files.total_bytes,
+            "left_bytes": supervisor.bytes_left,
+            "documents": before.records.n + ledger.records.n + under_way["records"],
+            "written": before.written.n + ledger.written.n,
+            "dropped": before.n_dropped + ledger.n_dropped + under_way["dropped"],
+            "quarantined": before.quarantined.n + ledger.quarantined.n + under_way["quarantined"],
+            "read_bytes": totals.read_bytes + ledger.read_bytes + under_way["read_bytes"],
+            "workers": len(supervisor.pool.workers),
+            "level": int(supervisor.pool.pressure.level),
+        }
+        act(self.monitor.tick(state, supervisor, workers, final) or [])
+        if not final:
+            self._progress(state)
+
+    def save_record(self, prediction: Mapping[str, Any]) -> None:
+        """Write the record of settings and the prediction."""
+        with contextlib.suppress(OSError):
+            self._context.dir.write_json("settings.json", {"settings": self._context.record.entries})
+            self._context.dir.write_json("prediction.json", dict(prediction))
+
+    def stop(self) -> None:
+        """Stop sampling."""
+        self.monitor.close()
+
+    def add_totals(self, manifest: Manifest) -> None:
+        """Record the books of the whole run, those of earlier attempts included."""
+        if manifest.ledger is not None:
+            self._db.drops(manifest.ledger)
+        self._db.histograms(manifest.histograms)
+
+    def close(self) -> None:
+        self._db.close()
+        with contextlib.suppress(StoreError):
+            self._context.dir.keep_files("run.sqlite", "command.json", "prediction.json")

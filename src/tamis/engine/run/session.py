@@ -1,0 +1,178 @@
+"""The work of a run while its workers are open: sampling steps one after the other, then one schema for all output files.
+
+Covers: one supervisor and event loop for each step, and what to do when a step ends early. Does not cover: what comes before (plan,
+budget) and after (verdict, manifest): see run.py.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tamis.engine.ledger import Ledger
+from tamis.engine.run import disk
+from tamis.engine.run.admission import Admission
+from tamis.engine.run.event_loop import EventLoop
+from tamis.engine.run.observation import Observation, Totals
+from tamis.engine.run.output.commit import Committer
+from tamis.engine.run.output.directory import Past
+from tamis.engine.run.planning import OutputPlanner, RunContext
+from tamis.engine.run.run_result import Progress
+from tamis.engine.supervisor.alert_orders import AlertOrders
+from tamis.engine.supervisor.cursor import Cursor
+from tamis.engine.supervisor.state import Config, FatalKind, RunStatus
+from tamis.engine.supervisor.supervisor import Supervisor
+from tamis.engine.workers_interface import Workers
+from tamis.errors import BudgetError, Incomplete, PipelineError, RunConflict, TamisError
+from tamis.formats.registry import TABLES
+from tamis.memory.predictor import Predictor
+from tamis.sizes import format_size
+
+
+@dataclass
+class Session:
+    """Drives the open workers of a run; `totals` adds up what they do."""
+
+    context: RunContext
+    planner: OutputPlanner
+    observation: Observation
+    admission: Admission
+    workers: Workers
+    config: Config
+    predictors: list[Predictor]
+    totals: Totals
+    progress: Progress
+
+    def deliver(self, steps: list[float], past: Past) -> None:
+        """Do what is left of all sampling steps, as far as the user's choices allow; `totals.share` is what they delivered."""
+        run_dir = self.context.dir
+        committer = Committer(run_dir.output, run_dir.quarantine, run_dir.log, self.workers.wake, run_dir.remote)
+        orders = AlertOrders()
+        try:
+            for number, share in enumerate(steps):
+                if number and not self._fits_disk(steps[number - 1], share):
+                    break
+                supervisor = Supervisor(self.config, self.planner.cursor(past, number), self.predictors, number, orders)
+                self._drive(supervisor, committer, share)
+                if number and self._gives_up(supervisor.status, share):
+                    run_dir.retract(number)
+                    self.totals.ledger = run_dir.recover(self.planner.plain_size).ledger
+                    break
+                self.totals.add(supervisor)
+                self._check_stopped(supervisor.status, self.totals.ledger)
+                self.totals.share = share
+            self._reconcile_schemas(committer)
+        finally:
+            committer.close()
+
+    def _drive(self, supervisor: Supervisor, committer: Committer, share: float) -> None:
+        """Run a supervisor to its end; an interrupt stops it, with the commits that are under way."""
+        monitor = self.observation.monitor
+        loop = EventLoop(
+            supervisor,
+            self.workers,
+            committer,
+            self.observation.event,
+            monitor,
+            lambda up: self.admission.admit(up, self.config),
+        )
+
+        def tick(final: bool = False) -> None:
+            if self.admission.refusal is not None and not supervisor.pool.nodes and not final:
+                raise self.admission.refusal  # no node can take part: the run would wait for ever
+            self.observation.tick(supervisor, self.workers, loop.used_bytes, self.totals, share, loop.act, final)
+
+        monitor.begin(supervisor)
+        try:
+            loop.run(tick)
+        except KeyboardInterrupt:
+            try:
+                self.progress({"phase": "interrupted"})
+            finally:
+                loop.stop("interrupted")
+            raise
+        finally:
+            tick(final=True)
+
+    # -- steps that end early ---------------------------------------------------------------------------------------------
+    def _check_stopped(self, status: RunStatus, ledger: Ledger) -> None:
+        """Raise the error that says why a supervisor stopped early, if it did."""
+        n_committed = f"{ledger.written.n} documents are committed"
+        if status.fatal:
+            raise self._fatal_error(status, n_committed)
+        if status.stopping:
+            raise Incomplete(f"{status.stopping}. {n_committed}; run the same command again to resume")
+        if status.infeasible:
+            raise Incomplete(status.infeasible[0])
+
+    def _fatal_error(self, status: RunStatus, n_committed: str) -> TamisError:
+        why = status.fatal
+        match status.fatal_kind:
+            case FatalKind.DISK if disk.is_full(why):
+                return disk.no_room(why, self.context.folders)
+            case FatalKind.BUDGET:
+                return BudgetError(f"{why}. {n_committed}")
+            case FatalKind.USAGE:
+                return PipelineError(why)
+            case FatalKind.INPUT:
+                return RunConflict(f"{why}. Use nothing of the output; start over with fresh (--fresh)")
+        return TamisError(f"{why}. Everything committed so far is kept; see {self.context.dir.path}/worker.log")
+
+    def _fits_disk(self, done_share: float, next_share: float) -> bool:
+        """Return True if the next sampling step fits the disk, judged by what the steps so far took."""
+        if not self._prefers_sample or self.context.dir.remote is not None:
+            return True
+        needed = self.totals.ledger.written_bytes / done_share * (next_share - done_share) * 1.05
+        free = shutil.disk_usage(self.context.dir.output).free
+        if needed > free:
+            self._note_why_sampled(
+                next_share,
+                f"it would take {format_size(needed)} more on the disk, {format_size(free)} are free. Make room",
+            )
+        return needed <= free
+
+    def _gives_up(self, status: RunStatus, share: float) -> bool:
+        """Return True if a sampling step ran out of memory or disk and the user prefers the sample before it."""
+        if not self._prefers_sample:
+            return False
+        if status.fatal_kind is FatalKind.DISK and disk.is_full(status.fatal):
+            self._note_why_sampled(share, "the disk was full before that was done. Make room")
+        elif status.infeasible and not status.fatal:
+            self._note_why_sampled(share, f"{status.infeasible[0]}. Give more memory")
+        elif status.fatal_kind is FatalKind.BUDGET:
+            self._note_why_sampled(share, f"{status.fatal}. Give more memory")
+        return bool(self.totals.why_sampled)
+
+    @property
+    def _prefers_sample(self) -> bool:
+        return self.context.settings.on_infeasible == "sample"
+
+    def _note_why_sampled(self, share: float, why: str) -> None:
+        self.totals.why_sampled = f"{'all' if share == 1.0 else f'{share:.0%}'} of them could not be done: {why}"
+        self.context.record.note("sample", share, "adaptation", self.totals.why_sampled)
+
+    # -- one schema for all files -----------------------------------------------------------------------------------------
+    def _reconcile_schemas(self, committer: Committer) -> None:
+        """JSONL -> Parquet: rewrite files under one schema, the union of those that partitions have."""
+        if self.planner.output_spec().format not in TABLES:
+            return
+        files = [f for f in self.context.dir.recover(histograms=False).files.values() if f.is_output and f.schema]
+        if len({f.schema for f in files}) < 2:
+            return
+        distinct = sorted({json.dumps([f.schema, f.observed or "{}"]) for f in files})
+        self.progress({"phase": "schema"})
+        joiner = self._without_input(lambda s: s.join_schemas(distinct), committer)
+        union_schema = json.loads(joiner.schema)[0]
+        names = [f.name for f in files if f.schema != union_schema]
+        self._without_input(lambda s: s.recast(joiner.schema, names, self.context.dir.target), committer)
+
+    def _without_input(self, prepare: Callable[[Supervisor], None], committer: Committer) -> Supervisor:
+        """Drive a supervisor whose work is not in the input."""
+        empty = type(self.context.inputs.files)()
+        supervisor = Supervisor(self.config, Cursor(empty, []), self.predictors)
+        prepare(supervisor)
+        self._drive(supervisor, committer, 1.0)
+        self._check_stopped(supervisor.status, Ledger())
+        return supervisor

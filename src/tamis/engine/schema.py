@@ -1,0 +1,365 @@
+"""What a run keeps in its run directory, typed: one class for each JSON file and for each kind of line of the commit log.
+
+plan.json       `Plan`: what the run is             manifest.json   `Manifest`: how it ended
+steps.json      `SamplingSteps`                     commit.log      `LogRecord`: one line per commit
+run.sqlite      rows of the table `events` have an `EventKind` (monitor/database.py)
+
+Covers: the classes, and `read_fields`, by which every JSON object becomes one of them. Does not cover: reading and writing the files
+(run/output/directory.py for a run, observe/ for others). Settings and predictions have their own owners (run/settings.py,
+forecast/prediction.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
+from typing import Any, Self, TypeVar
+
+from tamis.engine.ledger import Ledger
+from tamis.engine.wire import field_readers
+
+VERSION = 1
+_T = TypeVar("_T")
+Covered = tuple[int, int, int, bool]
+"""A range of an input file that is done: number of the file, start, end, and whether the file ends there."""
+
+
+def read_fields(kind: type[_T], data: Mapping[str, Any], problems: list[str] | None = None, name: str = "") -> _T:
+    """Build a dataclass from a JSON object, whose keys are its fields; keys that it does not have are ignored.
+
+    A field that is missing has its default. One that cannot be read raises ValueError; with `problems` it has its default, too, and
+    the problem is noted there (`name`: of the file).
+    """
+    values: dict[str, Any] = {}
+    readers = field_readers(kind)  # type: ignore[arg-type]
+    for f in fields(kind):  # type: ignore[arg-type]
+        if f.name not in data:
+            continue
+        try:
+            values[f.name] = readers[f.name](data[f.name])
+        except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as exc:
+            if problems is None:
+                raise ValueError(f"{f.name}: {type(exc).__name__}: {exc}"[:300]) from exc
+            problems.append(f"{name} is damaged: {f.name} cannot be read ({type(exc).__name__})")
+    try:
+        return kind(**values)
+    except TypeError as exc:  # a field without a default is missing
+        raise ValueError(str(exc)) from None
+
+
+def read_plan(path: str | os.PathLike[str]) -> Plan:
+    """Read a plan file; raise OSError or ValueError if that is not possible."""
+    with open(path, "rb") as file:
+        data = json.load(file)
+    if not isinstance(data, dict):
+        raise ValueError("expected an object")
+    return read_fields(Plan, data)
+
+
+# -- the plan -------------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class InputIdentity:
+    """Input files with what identifies a changed one: size, modification time and, if they are few, a fingerprint of each."""
+
+    paths: list[str] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    mtimes_ns: list[int] = field(default_factory=list)
+    prints: list[str] = field(default_factory=list)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> InputIdentity:
+        """Read without looking at each value: there may be a hundred thousand files."""
+        return cls(data["paths"], data.get("sizes", []), data.get("mtimes_ns", []), data.get("prints", []))
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+    def planned(self) -> dict[str, tuple[int, int]]:
+        """Return size and modification time by path."""
+        return {p: (s, m) for p, s, m in zip(self.paths, self.sizes, self.mtimes_ns, strict=True)}
+
+    def changes(self, now: InputIdentity) -> list[str]:
+        """Return what differs in `now`, one clause for each file."""
+        old = {p: i for i, p in enumerate(self.paths)}
+        new = {p: i for i, p in enumerate(now.paths)}
+        clauses = [f"{p} is new" for p in new if p not in old] + [f"{p} is gone" for p in old if p not in new]
+        for path, i in new.items():
+            if path not in old:
+                continue
+            j = old[path]
+            if self.sizes[j] != now.sizes[i]:
+                clauses.append(f"{path} had {self.sizes[j]} bytes and has {now.sizes[i]}")
+            elif self.mtimes_ns[j] != now.mtimes_ns[i]:
+                clauses.append(f"{path} was modified")
+            elif self.prints and now.prints and self.prints[j] != now.prints[i]:
+                clauses.append(f"{path} has other contents")
+        if not clauses and self.paths != now.paths:
+            clauses.append("the files come in another order")
+        return clauses
+
+
+@dataclass(frozen=True)
+class StageDescription:
+    """A stage apart from how it is executed: class, parameters, and hashes of the user's source code (run/identity.py)."""
+
+    stage: str
+    params: dict[str, Any] = field(default_factory=dict)
+    source: str = ""
+    uses: dict[str, str] = field(default_factory=dict)  # source hash by name, of code of the user's that the stage uses
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, without what is empty."""
+        values = {"stage": self.stage, "params": self.params, "source": self.source}
+        return {**values, "uses": self.uses} if self.uses else values
+
+
+@dataclass(frozen=True)
+class RecordedRule:
+    """A rule by which a stage may drop documents (stages/base.py); `name` "": the stage names no rules.
+
+    `at_least`, `at_most`: which of the limits a score must reach, and must not exceed.
+    """
+
+    stage: str
+    name: str = ""
+    score: str = ""
+    limits: dict[str, Any] = field(default_factory=dict)
+    at_least: str | None = None
+    at_most: str | None = None
+    inverted: bool = False
+
+    @property
+    def compared(self) -> list[Any]:
+        """The limits that scores are compared with."""
+        return [self.limits.get(side) for side in (self.at_least, self.at_most) if side]
+
+
+@dataclass
+class Plan:
+    """What a run is: its inputs, formats, stages and rules. A resumed run must have the same plan."""
+
+    run_id: str = ""
+    name: str = ""
+    inputs: InputIdentity = field(default_factory=InputIdentity)
+    formats: list[str] = field(default_factory=list)
+    stages: list[StageDescription] = field(default_factory=list)
+    rules: list[RecordedRule] = field(default_factory=list)
+    shard: str = ""
+    version: int = VERSION
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**vars(self), "inputs": self.inputs.to_dict(), "stages": [s.to_dict() for s in self.stages],
+                "rules": [asdict(r) for r in self.rules]}  # fmt: skip
+
+
+@dataclass
+class SamplingSteps:
+    """Upper ends of the shares of documents that the sampling steps of a run deliver, one after the other."""
+
+    steps: list[float] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"steps": self.steps}
+
+
+# -- the commit log -------------------------------------------------------------------------------------------------------
+class FileKind(StrEnum):
+    """What a committed file is for; all but output and listed ones are in a folder of the run directory with this name."""
+
+    OUTPUT = "output"
+    QUARANTINE = "quarantine"
+    LISTED = "listed"  # a stage of the user's wrote it
+    VERDICTS = "verdicts"
+    REJECTED = "rejected"
+    SCORES = "scores"
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedFile:
+    """A file as the commit log names it. What is None is unknown for files of its kind."""
+
+    name: str
+    kind: FileKind
+    rows: int = 0
+    n_bytes: int | None = None
+    content: str | None = None  # sum of the content hashes of its records, as 32 hex digits
+    schema: str | None = None
+    observed: str | None = None  # facts about values that a schema does not express
+    check: str | None = None
+    upload: tuple[str, str, list[str]] | None = None  # what completes it in a bucket (stores/uploads.py)
+
+    @property
+    def is_output(self) -> bool:
+        return self.kind is FileKind.OUTPUT
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, without what is None."""
+        values = {
+            "bytes": self.n_bytes, "content": self.content, "schema": self.schema, "observed": self.observed,
+            "check": self.check, "upload": self.upload, "name": self.name,
+        }  # fmt: skip
+        return {"kind": self.kind, "rows": self.rows} | {k: v for k, v in values.items() if v is not None}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Read a file of the log; raise LookupError, TypeError or ValueError if it is none."""
+        get, n_bytes = data.get, data.get("bytes")
+        name = data["name"]
+        if not isinstance(name, str):
+            raise TypeError("name of a file")
+        return cls(
+            name, _FILE_KINDS[data["kind"]], int(get("rows", 0)), None if n_bytes is None else int(n_bytes), get("content"),
+            get("schema"), get("observed"), get("check"), get("upload"),
+        )  # fmt: skip
+
+
+_FILE_KINDS = {str(kind): kind for kind in FileKind}
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRecord:
+    """A partition of a sampling step is committed: the input that it covers, its files, and its books (as `Ledger.to_dict` returns them)."""
+
+    step: int
+    covered: list[Covered]
+    files: list[CommittedFile]
+    books: dict[str, Any]
+
+    def ledger(self, histograms: bool = True) -> Ledger:
+        return Ledger.from_dict(self.books, histograms)
+
+    def to_dict(self) -> dict[str, Any]:
+        files = [f.to_dict() for f in self.files]
+        return {"t": "commit", "step": self.step, "cover": self.covered, "files": files, "ledger": self.books}
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceRecord:
+    """An output file is replaced by another one with the same documents."""
+
+    old: str
+    file: CommittedFile
+
+    @property
+    def files(self) -> list[CommittedFile]:
+        return [self.file]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"t": "replace", "old": self.old, "file": self.file.to_dict()}
+
+
+@dataclass(frozen=True, slots=True)
+class RetractRecord:
+    """A sampling step does not count any more (log of a bucket only)."""
+
+    step: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"t": "retract", "step": self.step}
+
+
+@dataclass(frozen=True, slots=True)
+class WriterRecord:
+    """A random mark by which a writer recognizes its own object (log of a bucket only)."""
+
+    mark: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"t": "by", "mark": self.mark}
+
+
+CommitOrReplace = CommitRecord | ReplaceRecord
+LogRecord = CommitOrReplace | RetractRecord | WriterRecord
+
+
+def log_record(data: Mapping[str, Any]) -> LogRecord:
+    """Build a record of the commit log from JSON values; raise LookupError, TypeError or ValueError if it is none."""
+    match data["t"]:
+        case "commit":
+            covered = [(int(f), int(start), int(end), bool(at_end)) for f, start, end, at_end in data["cover"]]
+            return CommitRecord(
+                int(data["step"]), covered, [CommittedFile.from_dict(f) for f in data["files"]], data["ledger"]
+            )
+        case "replace":
+            return ReplaceRecord(str(data["old"]), CommittedFile.from_dict(data["file"]))
+        case "retract":
+            return RetractRecord(int(data["step"]))
+        case "by":
+            return WriterRecord(str(data["mark"]))
+    raise ValueError(f"no record of a commit log: {str(data['t'])[:80]!r}")
+
+
+# -- the end --------------------------------------------------------------------------------------------------------------
+class ResultStatus(StrEnum):
+    """How a run ended that did not fail."""
+
+    FINISHED = "finished"
+    SAMPLED = "sampled"  # a share was delivered
+    ALREADY = "already"  # nothing was left to do
+
+
+@dataclass(frozen=True)
+class SkippedFiles:
+    """Files below an input that were not read, for one reason."""
+
+    reason: str
+    n: int
+    examples: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Manifest:
+    """How a run ended: written at its end, read by reports and by the next attempt. A new figure of reports is a field here."""
+
+    run_id: str = ""
+    steps: list[float] = field(default_factory=list)
+    status: str = ResultStatus.FINISHED
+    share: float = 1.0
+    exit_code: int = 0
+    message: str = ""
+    ledger: Ledger | None = None
+    content_hash: str = ""
+    seconds: float = 0.0
+    budget_bytes: int = 0
+    peak_bytes: int = 0
+    caller_bytes: int = 0
+    counters: dict[str, int] = field(default_factory=dict)
+    read_bytes: int = 0
+    n_files: int = 0
+    histograms: list[dict[str, Any]] = field(default_factory=list)
+    prediction: dict[str, Any] = field(default_factory=dict)
+    passed_over: list[SkippedFiles] = field(default_factory=list)
+
+    def agrees_with(self, ledger: Ledger) -> bool:
+        """Return True if these books still hold what was written; a run whose log was lost does not count as finished."""
+        return self.ledger is None or self.ledger.written == ledger.written
+
+    def to_dict(self) -> dict[str, Any]:
+        ledger = self.ledger.to_dict() if self.ledger is not None else None
+        return {**vars(self), "ledger": ledger, "passed_over": [vars(s) for s in self.passed_over]}
+
+
+class EventKind(StrEnum):
+    """Events of a run, as the run database and reports name them."""
+
+    UNIT = "unit"  # done
+    COMMIT = "commit"
+    FAILED = "failed"
+    DIED = "died"
+    KILL = "kill"
+    RECOVERY = "recovery"
+    DEVICE = "device"
+    RECYCLE = "recycle"
+    PRESSURE = "pressure"
+    LEAK = "leak"
+    LEAK_OVER = "leak_over"
+    REMEDY = "remedy"
+    STOP = "stop"
+    NODE = "node"
+    REFUSED = "refused"  # memory that a worker wanted to map
+    UNBOUNDED = "unbounded"  # the memory of a worker is only watched
+    REMOVED = "removed"  # files that a worker left in shared memory
+    MONITOR = "monitor"  # an error of the monitor itself
