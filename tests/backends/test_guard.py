@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tamis.backends.guard import Guard, Notice
+from tamis.backends.guard import Notice, WorkerGuard
 from tamis.memory import meter, shm_cleanup
 from tamis.memory.sampler import Sampler
 from tests.support.behind_gate import BehindGate
@@ -40,7 +40,7 @@ class Guarded:
     def __init__(self, process: BehindGate, cap_mb: int) -> None:
         self.process, self.watch, self.woken = process, Watch(), 0
         process.do(SETUP)
-        self.guard = Guard(self.watch, self._wake)
+        self.guard = WorkerGuard(self.watch, self._wake)
         self.guard.stand_at(process.gate)
         self.guard.adopt(7, process.pid, meter.data_bytes(process.pid) or 0)
         self.grant(cap_mb)

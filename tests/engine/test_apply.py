@@ -21,7 +21,7 @@ from tamis.engine.worker.apply import Notes, StageFailure, Uses, identify, run_s
 from tamis.formats.jsonl.block import JsonlBlock
 from tamis.formats.jsonl.encode import encode_jsonl
 from tamis.kernels.records import hash128
-from tamis.memory.release import PeakWatch
+from tamis.memory.release import RESIDENT
 from tamis.stages.base import ProcessingStage
 from tamis.tasks import ROW_ID, DocumentBatch
 
@@ -293,7 +293,7 @@ def test_a_stage_that_raises_leaves_no_measurement_open() -> None:
     def fails(b: DocumentBatch) -> DocumentBatch:
         raise ValueError("no")
 
-    before = len(PeakWatch._open)
+    before = len(RESIDENT.watches)
     with pytest.raises(StageFailure):
         used(fails)
-    assert len(PeakWatch._open) == before
+    assert len(RESIDENT.watches) == before

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from tamis.errors import BudgetError, UsageError
-from tamis.memory.budget import Budget, Limit, describe_limits, find_budget, find_cgroup
+from tamis.memory.budget import Budget, CgroupLimit, describe_limits, find_budget, find_cgroup
 
 GIB = 1 << 30
 MEMINFO = (
@@ -87,7 +87,7 @@ def test_v1_limit_and_its_absurd_value():
     }
     found = find_cgroup(machine("4:memory:/job/7\n1:cpu:/\n", V1_MOUNT + CPU_MOUNT, files=files))
     assert (found.kind, found.memory_version, found.path) == ("v1", 1, "/sys/fs/cgroup/memory/job/7")
-    assert found.limits == (Limit("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", 4 * GIB),)
+    assert found.limits == (CgroupLimit("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", 4 * GIB),)
 
 
 def test_hybrid_reads_the_hierarchy_that_has_the_memory_controller():

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tamis.memory.machine import (
-    Look,
-    Machine,
-    Pressure,
+    MachineReader,
+    MachineSample,
+    StallShares,
     folder_bytes,
     free_bytes,
     parse_meminfo,
@@ -47,13 +47,13 @@ def test_meminfo() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (PRESSURE, Pressure(12.5, 4.25)),
-        ("some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n", Pressure(0.0, None)),
-        ("", Pressure(None, None)),
-        ("some avg10=x\nfull\n\nother avg10=3", Pressure(None, None)),
+        (PRESSURE, StallShares(12.5, 4.25)),
+        ("some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n", StallShares(0.0, None)),
+        ("", StallShares(None, None)),
+        ("some avg10=x\nfull\n\nother avg10=3", StallShares(None, None)),
     ],
 )
-def test_pressure(text: str, expected: Pressure) -> None:
+def test_pressure(text: str, expected: StallShares) -> None:
     assert parse_pressure(text) == expected
 
 
@@ -88,12 +88,12 @@ def test_room_on_disks(tmp_path: Path) -> None:
 
 
 def test_a_machine_without_control_groups() -> None:
-    machine = Machine(FakeFiles({"/proc/meminfo": MEMINFO, "/proc/pressure/memory": PRESSURE}))
-    assert machine.look() == Look(10_240_000_000, 16_384_000_000, None, None, 12.5, 4.25)
+    machine = MachineReader(FakeFiles({"/proc/meminfo": MEMINFO, "/proc/pressure/memory": PRESSURE}))
+    assert machine.look() == MachineSample(10_240_000_000, 16_384_000_000, None, None, 12.5, 4.25)
 
 
 def test_a_machine_that_tells_nothing() -> None:
-    assert Machine(FakeFiles({})).look() == Look()
+    assert MachineReader(FakeFiles({})).look() == MachineSample()
 
 
 def test_version_2_with_a_limit_set_above_us() -> None:
@@ -110,14 +110,14 @@ def test_version_2_with_a_limit_set_above_us() -> None:
             "/sys/fs/cgroup/pod/memory.pressure": "some avg10=1.00 avg60=0 avg300=0 total=1\n",
         }
     )
-    machine = Machine(files)
-    assert machine.look() == Look(10_240_000_000, 16_384_000_000, 4_000_000_000, 8_000_000_000, 1.0, None)
+    machine = MachineReader(files)
+    assert machine.look() == MachineSample(10_240_000_000, 16_384_000_000, 4_000_000_000, 8_000_000_000, 1.0, None)
     files.texts["/sys/fs/cgroup/pod/memory.max"] = "6000000000\n"  # somebody lowers the limit while the run goes on
     assert machine.look().cgroup_limit_bytes == 6_000_000_000
 
 
 def test_version_1_without_a_limit() -> None:
-    machine = Machine(
+    machine = MachineReader(
         FakeFiles(
             {
                 "/proc/meminfo": MEMINFO,
@@ -129,11 +129,11 @@ def test_version_1_without_a_limit() -> None:
             }
         )
     )
-    assert machine.look() == Look(10_240_000_000, 16_384_000_000, 500, None, None, None)
+    assert machine.look() == MachineSample(10_240_000_000, 16_384_000_000, 500, None, None, None)
 
 
 def test_this_machine() -> None:
-    look = Machine().look()
+    look = MachineReader().look()
     assert look.machine_total_bytes is not None
     assert look.machine_used_bytes is not None
     assert 0 < look.machine_used_bytes < look.machine_total_bytes

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from tamis.memory.pressure import Decision, Level, Pressure, WorkerUse, decide
+from tamis.memory.pressure import PressureGauge, PressureLevel, PressureRules, WorkerUse, decide
 
-GREEN, YELLOW, ORANGE, RED, BLACK = Level
+GREEN, YELLOW, ORANGE, RED, BLACK = PressureLevel
 
 
 @pytest.mark.parametrize(
@@ -14,7 +14,7 @@ GREEN, YELLOW, ORANGE, RED, BLACK = Level
     [(0, GREEN), (699, GREEN), (700, YELLOW), (800, ORANGE), (899, ORANGE), (900, RED), (970, BLACK), (2000, BLACK)],
 )
 def test_levels_rise_at_their_thresholds(used, level):
-    assert Pressure().after(used, 1000) == Pressure(level)
+    assert PressureGauge().after(used, 1000) == PressureGauge(level)
 
 
 @pytest.mark.parametrize(
@@ -33,20 +33,22 @@ def test_levels_rise_at_their_thresholds(used, level):
     ],
 )
 def test_levels_fall_five_points_later(before, used, after):
-    assert Pressure(before).after(used, 1000).level is after
+    assert PressureGauge(before).after(used, 1000).level is after
 
 
 def test_green_allows_everything():
-    assert decide(GREEN, [WorkerUse(1, 100, busy=False)], 1000, 100) == Decision()
+    assert decide(GREEN, [WorkerUse(1, 100, busy=False)], 1000, 100) == PressureRules()
 
 
 def test_yellow_stops_growth_and_trims_idle_workers_fattest_first():
     workers = [WorkerUse(1, 100, busy=False), WorkerUse(2, 300, busy=True), WorkerUse(3, 200, busy=False)]
-    assert decide(YELLOW, workers, 1000, 700) == Decision(allow_new_workers=False, allow_growth=False, trim=[3, 1])
+    assert decide(YELLOW, workers, 1000, 700) == PressureRules(allow_new_workers=False, allow_growth=False, trim=[3, 1])
 
 
 def test_orange_adds_downstream_only():
-    assert decide(ORANGE, [], 1000, 820) == Decision(allow_new_workers=False, allow_growth=False, downstream_only=True)
+    assert decide(ORANGE, [], 1000, 820) == PressureRules(
+        allow_new_workers=False, allow_growth=False, downstream_only=True
+    )
 
 
 def test_red_kills_the_least_work_lost_per_byte_until_85_percent():
@@ -112,7 +114,7 @@ def test_black_keeps_the_busy_downstream_worker_that_is_furthest():
 
 @pytest.mark.parametrize("seed", range(10))
 def test_simulated_leaky_workers_always_come_back_below_red_and_one_survives(seed):
-    rng, budget, pressure = random.Random(seed), 1_000_000, Pressure()
+    rng, budget, pressure = random.Random(seed), 1_000_000, PressureGauge()
     workers = dict.fromkeys(range(8), 20000)
     dying: dict[int, int] = {}  # id -> ticks until its memory is back
     next_id, n_red = 8, 0

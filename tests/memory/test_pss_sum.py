@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tamis.memory.meter import Pid
-from tamis.memory.pss_sum import EXACT_S, Tally
+from tamis.memory.pss_sum import EXACT_S, PssSum
 from tests.support.fake_meter import FakeMeter, FakeProcess
 
 MB = 1_000_000
@@ -33,9 +33,9 @@ class Clock:
         return self.now_s
 
 
-def made(meter: FakeMeter) -> tuple[Tally, Clock]:
+def made(meter: FakeMeter) -> tuple[PssSum, Clock]:
     clock = Clock()
-    return Tally(lambda: {pid: process.parent for pid, process in meter.processes.items()}, meter, clock, clock), clock
+    return PssSum(lambda: {pid: process.parent for pid, process in meter.processes.items()}, meter, clock, clock), clock
 
 
 def test_the_sum_is_that_of_pss_and_each_is_told() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tamis.errors import UsageError
 from tamis.memory import meter, release, sampler, scope
-from tamis.memory.release import PeakWatch, hygiene_env
+from tamis.memory.release import RESIDENT, PeakWatch, hygiene_env
 
 MB = 1_000_000
 
@@ -104,7 +104,7 @@ def test_watches_may_overlap_without_nesting():
     second = PeakWatch().start()
     assert first.stop() - meter.statm().resident_bytes > 40 * MB
     assert second.stop() - meter.statm().resident_bytes < 20 * MB
-    assert PeakWatch._open == []
+    assert RESIDENT.watches == []
 
 
 def test_scope_measures_and_releases_when_the_block_raises(monkeypatch):
@@ -116,7 +116,7 @@ def test_scope_measures_and_releases_when_the_block_raises(monkeypatch):
         {block(40 * MB): 1}["inside"]
     assert measured.grown_bytes > 35 * MB
     assert asked == ["arrow"]
-    assert PeakWatch._open == []
+    assert RESIDENT.watches == []
 
 
 def test_scope_as_decorator_measures_each_call_and_allows_recursion():
@@ -140,7 +140,7 @@ def test_one_scope_cannot_be_entered_twice_at_once():
         measured.__enter__()
     with measured:
         pass
-    assert PeakWatch._open == []
+    assert RESIDENT.watches == []
 
 
 def test_peak_where_the_kernel_counter_cannot_be_reset(monkeypatch):
@@ -200,20 +200,20 @@ def test_scope_in_threads_leaves_nothing_open():
         thread.start()
     for thread in threads:
         thread.join()
-    assert PeakWatch._open == []
+    assert RESIDENT.watches == []
 
 
 def test_a_forked_child_starts_without_its_parents_watches():
     code = """
 import os
 from tamis.memory import scope
-from tamis.memory.release import PeakWatch
-with scope("parent"), PeakWatch._lock:
+from tamis.memory.release import RESIDENT
+with scope("parent"), RESIDENT.lock:
     if os.fork() == 0:
         with scope("child"):
-            print(len(PeakWatch._open), flush=True)
+            print(len(RESIDENT.watches), flush=True)
         os._exit(0)
     os.wait()
-    print(len(PeakWatch._open))
+    print(len(RESIDENT.watches))
 """
     assert run_python(code) == "1\n1\n"

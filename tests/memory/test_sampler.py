@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tamis.memory import sampler
-from tamis.memory.pss_sum import Tally
+from tamis.memory.pss_sum import PssSum
 from tamis.memory.release import hygiene_env
-from tamis.memory.sampler import Mark, Sampler, Started, marked
+from tamis.memory.sampler import Mark, Sampler, StartedProcesses, marked
 
 HOLD = "import sys; held = bytearray({}); print(1, flush=True); sys.stdin.read()"
 
 
-class Told(Tally):
+class Told(PssSum):
     """Peaks as they are told."""
 
     def __init__(self, *peaks: int) -> None:
@@ -93,7 +93,7 @@ def test_a_process_may_become_ours_after_it_was_seen(monkeypatch: pytest.MonkeyP
     ours: set[int] = set()
     monkeypatch.setattr(sampler.meter, "descendants", lambda: {7: os.getpid(), 8: 7, 9: os.getpid()})
     monkeypatch.setattr(sampler, "is_marked", lambda pid: pid in ours)
-    started = Started(lambda: now[0])
+    started = StartedProcesses(lambda: now[0])
     assert started() == {}
     ours.add(7)
     now[0] = 0.5

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tamis.memory import seccomp_gate as module
-from tamis.memory.seccomp_gate import Asked, Gate, filter_program
+from tamis.memory.seccomp_gate import Gate, GateCall, filter_program
 from tests.support.behind_gate import BehindGate
 
 MIB = 1 << 20
@@ -27,7 +27,7 @@ def behind() -> Iterator[tuple[BehindGate, Gate]]:
         gate.close()
 
 
-def next_call(gate: Gate) -> Asked:
+def next_call(gate: Gate) -> GateCall:
     poll = select.poll()
     poll.register(gate.fileno(), select.POLLIN)
     assert poll.poll(20_000), "nobody came to the gate"
@@ -36,7 +36,7 @@ def next_call(gate: Gate) -> Asked:
     return call
 
 
-def through(behind: tuple[BehindGate, Gate], line: str, error: int = 0) -> tuple[list[Asked], str]:
+def through(behind: tuple[BehindGate, Gate], line: str, error: int = 0) -> tuple[list[GateCall], str]:
     """The calls that a line of Python leads to, all answered with this error (0: let pass); and its result."""
     process, gate = behind
     process.tell(line)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from tamis.memory.worker_tree import LEAST_BYTES, Account, Family
+from tamis.memory.worker_tree import LEAST_BYTES, FamilyMemory, ProcessFamily
 
 MB = 1_000_000
 
@@ -26,10 +26,10 @@ class World:
         self.allocated[child], self.limits[child] = self.allocated[parent], self.limits[parent]
 
 
-def made(cap_mb: int = 100) -> tuple[Family, World]:
+def made(cap_mb: int = 100) -> tuple[ProcessFamily, World]:
     world = World()
     world.allocated[1] = 50 * MB
-    family = Family(1, 50 * MB, world)
+    family = ProcessFamily(1, 50 * MB, world)
     family.grant(cap_mb * MB)
     return family, world
 
@@ -190,12 +190,12 @@ def test_together_they_never_have_more_than_the_cap() -> None:
 def test_a_worker_alone_has_nothing_to_add_to_its_own_report() -> None:
     family, world = made()
     world.allocated[1] = 140 * MB
-    assert family.account == Account()
+    assert family.account == FamilyMemory()
     assert not family.allocate(1, 60 * MB)
     family.refuse(1, 60 * MB)
-    assert family.account == Account(asked_bytes=60 * MB)
+    assert family.account == FamilyMemory(asked_bytes=60 * MB)
     family.grant(100 * MB)
-    assert family.account == Account()
+    assert family.account == FamilyMemory()
 
 
 def test_what_mappings_and_children_took_is_told_beyond_what_was_there_before() -> None:
@@ -207,15 +207,15 @@ def test_what_mappings_and_children_took_is_told_beyond_what_was_there_before() 
     world.fork(1, 2)
     world.allocated[2] += 5 * MB
     family.update({1: 0, 2: 1})
-    assert family.account == Account(
+    assert family.account == FamilyMemory(
         peak_bytes=25 * MB, held_bytes=25 * MB
     )  # 10 of the worker, 10 copied and 5 of the child
     del world.allocated[2]
     family.update({1: 0})
-    assert family.account == Account(peak_bytes=25 * MB, held_bytes=10 * MB)
+    assert family.account == FamilyMemory(peak_bytes=25 * MB, held_bytes=10 * MB)
 
 
-def family_of(n: int, each_mb: int = 0, cap_mb: int = 200) -> tuple[Family, World]:
+def family_of(n: int, each_mb: int = 0, cap_mb: int = 200) -> tuple[ProcessFamily, World]:
     """A worker with so many children, each of which has allocated so much."""
     family, world = made(cap_mb)
     parents = {1: 0}
@@ -245,7 +245,7 @@ def test_children_that_were_refused_and_their_brothers_are_taken_to_need_the_sam
 def test_one_child_that_asks_for_too_much_does_not_make_all_need_it() -> None:
     family, _ = family_of(8, each_mb=1)
     family.refuse(3, 300 * MB)
-    assert family.account == Account(peak_bytes=8 * MB, held_bytes=8 * MB, asked_bytes=300 * MB)
+    assert family.account == FamilyMemory(peak_bytes=8 * MB, held_bytes=8 * MB, asked_bytes=300 * MB)
     family.refuse(4, 100 * MB)  # another that has failed is counted besides, or as the first
     assert family.account.asked_bytes == 600 * MB
 
@@ -254,4 +254,4 @@ def test_forks_that_are_refused_tell_what_they_would_have_copied() -> None:
     family, world = made()
     world.allocated[1] = 100 * MB
     assert not family.fork(1)
-    assert family.account == Account(peak_bytes=50 * MB, held_bytes=0, asked_bytes=50 * MB + LEAST_BYTES)
+    assert family.account == FamilyMemory(peak_bytes=50 * MB, held_bytes=0, asked_bytes=50 * MB + LEAST_BYTES)

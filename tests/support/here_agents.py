@@ -9,7 +9,7 @@ from tamis.backends.cluster.agent_spec import AgentSpec
 from tamis.backends.cluster.hub import Hub
 from tamis.backends.cluster.placement import AgentProcess
 from tamis.backends.cluster.remote_workers import RemoteJob, RemoteWorkers
-from tamis.backends.cluster.session import Endpoint, Session
+from tamis.backends.cluster.session import ClusterEndpoint, Session
 from tamis.engine.worker.config import WorkerConfig
 
 BUDGET = 4_000_000_000  # an agent counts who started it: this whole pytest, with all that other tests made it import
@@ -20,8 +20,8 @@ class HereCluster:
 
     is_own = False
 
-    def start(self) -> Endpoint:
-        return Endpoint("", "127.0.0.1")
+    def start(self) -> ClusterEndpoint:
+        return ClusterEndpoint("", "127.0.0.1")
 
     def stop(self) -> None: ...
 

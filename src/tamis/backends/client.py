@@ -40,7 +40,7 @@ _open: list[weakref.ref[Client]] = []
 
 
 @dataclass(frozen=True)
-class Worker:
+class ClientWorker:
     """One worker: its number, and the GPU it sees ("" for none)."""
 
     number: int
@@ -50,9 +50,9 @@ class Worker:
 class Client(Closing):
     """Made by `get_client`. Close it, or use it with `with`."""
 
-    def __init__(self, workers: Sequence[Worker], threads: int, pools: Pools) -> None:
+    def __init__(self, workers: Sequence[ClientWorker], threads: int, pools: Pools) -> None:
         self.workers, self.pools, self._threads = list(workers), pools, threads
-        self._processes: dict[int, _Process] = {}
+        self._processes: dict[int, _ClientProcess] = {}
         self._turn = itertools.cycle(self.workers)
         self.closed = False
         _open.append(weakref.ref(self))
@@ -77,12 +77,12 @@ class Client(Closing):
         return {number: future.result() for number, future in made.items()}
 
     def _call(
-        self, worker: Worker, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, worker: ClientWorker, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Future[Any]:
         if self.closed:
             raise UsageError("this client is closed; get another one with get_client()")
         if worker.number not in self._processes:
-            self._processes[worker.number] = _Process(worker, self._threads, self.pools)
+            self._processes[worker.number] = _ClientProcess(worker, self._threads, self.pools)
         return self._processes[worker.number].call(cloudpickle.dumps((function, args, kwargs)))
 
     # -- life
@@ -119,10 +119,10 @@ def default_settings() -> dict[str, Any]:
     return {}
 
 
-class _Process:
+class _ClientProcess:
     """A worker's process, and the thread that waits for its answers: calls are answered one after the other."""
 
-    def __init__(self, worker: Worker, threads: int, pools: Pools) -> None:
+    def __init__(self, worker: ClientWorker, threads: int, pools: Pools) -> None:
         ours, theirs = Pipe()
         environment = {"CUDA_VISIBLE_DEVICES": worker.device, "OMP_NUM_THREADS": str(threads)}
         limit = {"TAMIS_GPU_MEMORY": str(pools.limit_bytes)} if pools.limit_bytes else {}
@@ -215,7 +215,7 @@ def get_client(
     )
     if cluster_type == "cpu":
         n = n_workers or len(os.sched_getaffinity(0))
-        return Client([Worker(i) for i in range(n)], threads_per_worker, pools)
+        return Client([ClientWorker(i) for i in range(n)], threads_per_worker, pools)
     devices = device_names(os.environ)
     if n_workers is not None and devices and n_workers > len(devices):
         raise UsageError(
@@ -223,8 +223,8 @@ def get_client(
         )
     if not devices:
         _log.warning("get_client(cluster_type='gpu'): this machine has no GPU; there is one worker, on the CPU")
-        return Client([Worker(0)], threads_per_worker, pools)
-    return Client([Worker(i, d) for i, d in enumerate(devices[: n_workers or None])], threads_per_worker, pools)
+        return Client([ClientWorker(0)], threads_per_worker, pools)
+    return Client([ClientWorker(i, d) for i, d in enumerate(devices[: n_workers or None])], threads_per_worker, pools)
 
 
 def _size(value: str | int | None, name: str) -> int:

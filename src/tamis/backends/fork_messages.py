@@ -12,7 +12,7 @@ from tamis.engine.worker.config import WorkerConfig
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class CallerContext:
     """The caller's import path and folder, and where everything goes that is printed."""
 
     sys_path: list[str]
@@ -24,7 +24,7 @@ class Surroundings:
 class LoadJob:
     """To a forking server, before anything else. The pickled job follows: so many bytes."""
 
-    surroundings: Surroundings
+    context: CallerContext
     payload_bytes: int
     config: WorkerConfig
 
@@ -33,7 +33,7 @@ class LoadJob:
 class LoadLibraries:
     """To a warm process, before anything else: groups of kernels and modules to load."""
 
-    surroundings: Surroundings
+    context: CallerContext
     groups: list[str]
     modules: list[str]
 

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from tamis import files
-from tamis.backends.fork_messages import Exited, Forked, Request, Surroundings, Up
+from tamis.backends.fork_messages import CallerContext, Exited, Forked, Request, Up
 from tamis.engine import activity as doing
 from tamis.engine.channel import Channel
 from tamis.memory import meter, shm_cleanup
@@ -273,12 +273,12 @@ def leave(status: int) -> NoReturn:
     os._exit(status)
 
 
-def surroundings(log: str) -> Surroundings:
-    """Return the surroundings of this process, for one that works on its behalf and prints to `log`."""
-    return Surroundings([p for p in sys.path if p] or [os.getcwd()], os.getcwd(), log)
+def caller_context(log: str) -> CallerContext:
+    """Return the context of this process, for another that works on its behalf and prints to `log`."""
+    return CallerContext([p for p in sys.path if p] or [os.getcwd()], os.getcwd(), log)
 
 
-def enter(of_caller: Surroundings) -> None:
+def enter(of_caller: CallerContext) -> None:
     """Take over the caller's import path and folder; everything printed goes to the log."""
     sys.path[:] = of_caller.sys_path
     with contextlib.suppress(OSError):

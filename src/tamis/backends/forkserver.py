@@ -62,7 +62,7 @@ def _load(channel: Channel, loaded: bool) -> tuple[UnitRunner, int]:
     if hello is None:
         os._exit(0)  # nobody wants it any more
     payload = channel.take(hello.payload_bytes)
-    enter(hello.surroundings)
+    enter(hello.context)
     from tamis.backends.preload import load, load_libraries
     from tamis.kernels.loading.library import RECORDS
 

@@ -24,8 +24,8 @@ from typing import Literal
 
 from tamis.memory import meter, ramfiles, sampler, shm_cleanup
 from tamis.memory.kill_tree import end_escaped, end_tree, send
-from tamis.memory.seccomp_gate import Asked, Gate
-from tamis.memory.worker_tree import Account, Family
+from tamis.memory.seccomp_gate import Gate, GateCall
+from tamis.memory.worker_tree import FamilyMemory, ProcessFamily
 
 _MOVED_BYTES = 4_000_000
 _REMOVE_S = 1.0  # what could not be removed because somebody used it is tried again
@@ -39,7 +39,7 @@ class _Ward:
     """One worker with all below it."""
 
     worker: int
-    family: Family
+    family: ProcessFamily
     ceiling_bytes: int = 0
     stopped_bytes: int = 0  # it was stopped, and uses this much
     size_bytes: int = 0  # of its address space, when it was last looked at
@@ -74,7 +74,7 @@ class _Processes:
             meter.set_data_limit(pid, n_bytes)
 
 
-class Guard:
+class WorkerGuard:
     """`wake`: called when the supervisor should look at once. `own_folders`: where the run itself writes."""
 
     def __init__(self, watch: sampler.Sampler, wake: Callable[[], None], own_folders: Sequence[str] = ()) -> None:
@@ -108,7 +108,7 @@ class Guard:
 
     def adopt(self, worker: int, pid: int, base_bytes: int) -> None:
         with self._lock:
-            self._wards[worker] = _Ward(worker, Family(pid, base_bytes, _Processes()))
+            self._wards[worker] = _Ward(worker, ProcessFamily(pid, base_bytes, _Processes()))
             self._owner[pid] = worker
 
     def grant(self, worker: int, cap_bytes: int, ceiling_bytes: int) -> None:
@@ -142,11 +142,11 @@ class Guard:
             ward = self._wards.get(worker)
             return ward is not None and ward.is_starved
 
-    def account(self, worker: int) -> Account:
+    def account(self, worker: int) -> FamilyMemory:
         """Return the memory that a worker and all its descendants took since its last grant."""
         with self._lock:
             ward = self._wards.get(worker)
-            return ward.family.account if ward is not None else Account()
+            return ward.family.account if ward is not None else FamilyMemory()
 
     def end(self, worker: int) -> bool:
         """Kill a worker and all below it. False if it was never brought in."""
@@ -229,7 +229,7 @@ class Guard:
             else:
                 gate.allow(call)
 
-    def _decide(self, call: Asked) -> int:
+    def _decide(self, call: GateCall) -> int:
         """0: let it pass; or the error that the caller gets."""
         pid = meter.process_of(call.pid)
         ward = self._ward_of(pid) if pid is not None else None
@@ -281,7 +281,7 @@ class Guard:
             above = meter.parent(above)
         return None
 
-    def _counted_path(self, call: Asked, pid: int) -> str | None:
+    def _counted_path(self, call: GateCall, pid: int) -> str | None:
         """Return the path of the file to be mapped ("" if unnamed); None for mappings that need not be counted.
 
         Not counted: devices, libraries and private memory.

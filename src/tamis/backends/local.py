@@ -30,8 +30,8 @@ from tamis.backends.fork_messages import (
     NotLoaded,
     Up,
 )
-from tamis.backends.forking import Branch, launch, surroundings
-from tamis.backends.guard import Guard, Notice
+from tamis.backends.forking import Branch, caller_context, launch
+from tamis.backends.guard import Notice, WorkerGuard
 from tamis.backends.inprocess import InlineWorkers
 from tamis.backends.loading_cap import LoadingCap
 from tamis.backends.waker import Waker
@@ -65,7 +65,7 @@ _LOG_KEPT_BYTES = 1 << 16
 
 
 @dataclass
-class _Process:
+class _ForkedWorker:
     channel: Channel
     pid: int = 0
     is_ready: bool = False
@@ -91,7 +91,7 @@ class ForkedWorkers:
     ) -> None:
         self._payload, self._config, self._log, self._count_caller = payload, config, log, count_caller
         self._warm_process, self._meanwhile = warm_process, meanwhile
-        self._workers: dict[int, _Process] = {}
+        self._workers: dict[int, _ForkedWorker] = {}
         self._selector = selectors.DefaultSelector()
         self._waker = Waker()
         self.wake = self._waker.wake  # ends a `poll` early: called by the committing thread and the guard
@@ -100,7 +100,7 @@ class ForkedWorkers:
         self._channel: Channel | None = None
         self._n_starts = 0
         self._sampler: sampler.Sampler | None = None
-        self._guard: Guard | None = None
+        self._guard: WorkerGuard | None = None
         self._log_seen_at = 0.0
         self.server = ServerMemory(0, 0, 0)
 
@@ -110,13 +110,13 @@ class ForkedWorkers:
         """Start the forking server and wait until everything is imported."""
         if self._sampler is None or self._guard is None:
             self._sampler = sampler.begin(self._count_caller)
-            self._guard = Guard(self._sampler, self.wake, (self._config.staged, self._config.scratch))
+            self._guard = WorkerGuard(self._sampler, self.wake, (self._config.staged, self._config.scratch))
         self._n_starts += 1
         if self._n_starts > _MAX_SERVER_STARTS:
             raise WorkerError(f"the forking server died {_MAX_SERVER_STARTS} times; see {self._log}")
         ours, self._server = self._start_server() if self._warm_process is None else self._warm_process.spawn()
         self._channel = Channel(ours, FROM_FORKER)
-        self._channel.send(LoadJob(surroundings(self._log), len(self._payload), self._config))
+        self._channel.send(LoadJob(caller_context(self._log), len(self._payload), self._config))
         with contextlib.suppress(OSError):
             ours.sendall(self._payload)
         if not self._channel.wait(0):
@@ -183,7 +183,7 @@ class ForkedWorkers:
         if self._channel is None or self._channel.closed:
             self._restart()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        process = _Process(Channel(ours, WORKER_MESSAGES))
+        process = _ForkedWorker(Channel(ours, WORKER_MESSAGES))
         self._workers[worker] = process
         self._selector.register(ours, selectors.EVENT_READ, worker)
         assert self._channel is not None
@@ -280,7 +280,7 @@ class ForkedWorkers:
             self._selector.unregister(process.channel.sock)  # its exit status comes from the server
         return events
 
-    def _completed(self, worker: int, process: _Process, news: UnitMessage) -> UnitMessage:
+    def _completed(self, worker: int, process: _ForkedWorker, news: UnitMessage) -> UnitMessage:
         """Add to a worker's news what the worker itself cannot know.
 
         That is: the memory taken by its children and mappings, whether they lacked memory, and how much was

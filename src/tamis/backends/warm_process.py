@@ -32,13 +32,13 @@ from tamis.backends.fork_messages import (
 from tamis.backends.forking import (
     Branch,
     Forker,
+    caller_context,
     die_with_parent,
     enter,
     launch,
     leave,
     name_process,
     settle,
-    surroundings,
 )
 from tamis.engine.channel import Channel
 from tamis.errors import WorkerError
@@ -152,7 +152,7 @@ class WarmProcess:
             with open(files.open_to_append(self._log), "ab") as log:
                 self._process, ours = launch(__name__, log.fileno())
         self._channel = Channel(ours, FROM_FORKER)
-        self._channel.send(LoadLibraries(surroundings(self._log), sorted(self._groups), self._modules))
+        self._channel.send(LoadLibraries(caller_context(self._log), sorted(self._groups), self._modules))
 
     def _next_child(self) -> int:
         self._n_children += 1
@@ -202,7 +202,7 @@ def main(fd: int, parent: int, how: str = "", *more: str) -> NoReturn:
     hello = channel.receive()
     if hello is None:
         os._exit(0)  # nobody wants it any more
-    enter(hello.surroundings)
+    enter(hello.context)
     from tamis.backends.preload import load_libraries
 
     load_libraries(hello.groups, warm=is_loaded)

@@ -34,7 +34,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Limit:
+class CgroupLimit:
     path: str
     bytes: int
 
@@ -46,7 +46,7 @@ class Cgroup:
     kind: str  # v1, v2, hybrid (both mounted) or none
     memory_version: int | None = None  # which hierarchy holds the memory controller
     path: str | None = None
-    limits: tuple[Limit, ...] = ()
+    limits: tuple[CgroupLimit, ...] = ()
 
 
 def find_budget(
@@ -199,14 +199,14 @@ def _directory(path: str, root: str, mount_point: str) -> str:
     return mount_point.rstrip("/") + (path if path != "/" else "")
 
 
-def _limits(read: Reading, directory: str, mount_point: str, version: int, mem_total: int) -> list[Limit]:
+def _limits(read: Reading, directory: str, mount_point: str, version: int, mem_total: int) -> list[CgroupLimit]:
     found = []
     while True:
         for name in _LIMIT_FILES[version]:
             text = (read(f"{directory}/{name}") or "").strip()
             # "max", and numbers at or above the whole memory (v1 writes 2**63 - 4096 for none), limit nothing.
             if text.isdigit() and 0 < int(text) < mem_total:
-                found.append(Limit(f"{directory}/{name}", int(text)))
+                found.append(CgroupLimit(f"{directory}/{name}", int(text)))
         if directory == mount_point or not directory.startswith(mount_point):
             return found
         directory = posixpath.dirname(directory)

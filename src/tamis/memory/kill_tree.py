@@ -1,4 +1,4 @@
-"""Ending processes together with everything that they started, wherever it went.
+"""EndableProcess processes together with everything that they started, wherever it went.
 
 Used by the guard, forking servers and warm processes.
 """
@@ -27,7 +27,7 @@ def send(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-class Ending(Protocol):
+class EndableProcess(Protocol):
     """A process as subprocess.Popen has it, and those of backends/ that are forked."""
 
     def wait(self, timeout: float | None = None) -> int: ...
@@ -35,7 +35,7 @@ class Ending(Protocol):
     def kill(self) -> None: ...
 
 
-def end_within(process: Ending, seconds: float) -> None:
+def end_within(process: EndableProcess, seconds: float) -> None:
     """Wait so long for a process that ends by itself; one that does not is killed."""
     if isinstance(process, subprocess.Popen) and process.poll() is None:
         # Its own wait looks less and less often, up to every 50 ms; the kernel says at once that a process has ended.

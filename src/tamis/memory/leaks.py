@@ -47,7 +47,7 @@ _MAX_STEPS, _STEP_SPREADS, _MIN_STEP_BYTES = 5, 5.0, 500_000
 
 
 @dataclass(frozen=True)
-class Verdict:
+class LeakVerdict:
     """What the floors of one worker say; `sure`: a leak."""
 
     slope_bytes: float = 0.0  # per partition
@@ -69,7 +69,7 @@ class FloorTrend:
         self._n_added = 0
         self._n_lives = 1
         self._n_life_points = 0  # of the worker that lives now
-        self._verdict = Verdict()
+        self._verdict = LeakVerdict()
         self._checks: deque[bool] = deque(maxlen=_N_CHECKS)
 
     def add(self, floor_bytes: float) -> None:
@@ -109,7 +109,7 @@ class FloorTrend:
         return fit(points, step).slope < _LEVEL_SHARE * slope_bytes
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> LeakVerdict:
         """What is known; refreshed every third partition."""
         return self._verdict
 
@@ -140,7 +140,7 @@ def allowance(cap_bytes: int) -> int:
     return max(int(ALLOWANCE_SHARE * cap_bytes), MIN_GROWTH_BYTES)
 
 
-def judge(floors: Sequence[float], was_replaced: bool = False) -> Verdict:
+def judge(floors: Sequence[float], was_replaced: bool = False) -> LeakVerdict:
     """Return the verdict on a series of at least 30 floors: on all of it, else on its newer part.
 
     In the newer part a warm-up is over. `was_replaced`: the series is that of several workers, each of which
@@ -154,18 +154,18 @@ def judge(floors: Sequence[float], was_replaced: bool = False) -> Verdict:
     return verdict
 
 
-def _judge(floors: list[float], n_seen: int, was_replaced: bool) -> Verdict:
+def _judge(floors: list[float], n_seen: int, was_replaced: bool) -> LeakVerdict:
     n = len(floors)
     points, step = thin(floors, _FITTED_POINTS)
     level = without_steps(points)
     quarter = len(level) // 4
     # Cheap and decisive for most workers: without this rise nothing below can hold.
     if median(level[-quarter:]) - median(level[:quarter]) < MIN_GROWTH_BYTES / 2:
-        return Verdict(n_points=n)
+        return LeakVerdict(n_points=n)
     whole = fit(level, step)
     growth = whole.slope * (n - 1)
     if whole.low <= 0 or whole.p >= _MAX_P or growth < MIN_GROWTH_BYTES or growth < 2 * whole.spread:
-        return Verdict(whole.slope, whole.low, growth, whole.p, n)
+        return LeakVerdict(whole.slope, whole.low, growth, whole.p, n)
     half = len(level) // 2
     first, second = fit(level[:-half], step), fit(level[-half:], step)
     smaller = min(first.slope, second.slope) * n / 2
@@ -180,7 +180,7 @@ def _judge(floors: list[float], n_seen: int, was_replaced: bool) -> Verdict:
         and max(first.p, second.p) < _MAX_HALF_P
         and second.slope >= _STILL_RISING * first.slope
     )
-    return Verdict(whole.slope, whole.low, growth, whole.p, n, rises=True, sure=sure)
+    return LeakVerdict(whole.slope, whole.low, growth, whole.p, n, rises=True, sure=sure)
 
 
 def without_steps(values: Sequence[float]) -> list[float]:

@@ -1,6 +1,6 @@
 """The machine around a run: its memory, the control group's limit and use, memory pressure (PSI), room on disks.
 
-The parsers are pure; `Machine` finds the files once and reads them at each look (0.1 to 0.5 ms). What a kernel, a
+The parsers are pure; `MachineReader` finds the files once and reads them at each look (0.1 to 0.5 ms). What a kernel, a
 container or a file system does not tell is None, never an exception. See budget.py for what a limit means for the
 budget of a run.
 """
@@ -20,10 +20,10 @@ from tamis.memory.meter import Reading, read_text
 
 
 @dataclass(frozen=True)
-class Look:
+class MachineSample:
     """One look at the machine, named as the run database does.
 
-    Pressure is the share of the last 10 s, in percent, in which some (or all) tasks waited for memory.
+    StallShares is the share of the last 10 s, in percent, in which some (or all) tasks waited for memory.
     """
 
     machine_used_bytes: int | None = None
@@ -34,16 +34,16 @@ class Look:
     psi_full: float | None = None
 
 
-class Pressure(NamedTuple):
+class StallShares(NamedTuple):
     some: float | None
     full: float | None
 
 
-def parse_pressure(text: str) -> Pressure:
+def parse_pressure(text: str) -> StallShares:
     """Return the avg10 figures of a PSI file.
 
     >>> parse_pressure("some avg10=1.50 avg60=0.00 avg300=0.00 total=3\\nfull avg10=0.25 avg60=0.00 avg300=0.00 total=1")
-    Pressure(some=1.5, full=0.25)
+    StallShares(some=1.5, full=0.25)
     """
     found: dict[str, float] = {}
     for line in text.splitlines():
@@ -55,7 +55,7 @@ def parse_pressure(text: str) -> Pressure:
                     found[kind] = float(number)
                 except ValueError:
                     continue
-    return Pressure(found.get("some"), found.get("full"))
+    return StallShares(found.get("some"), found.get("full"))
 
 
 def parse_memory_stat(text: str) -> dict[str, int]:
@@ -131,7 +131,7 @@ def free_bytes(folders: Sequence[str]) -> int | None:
     return min(found, default=None)
 
 
-class Machine:
+class MachineReader:
     def __init__(self, read: Reading = read_text) -> None:
         self._read = read
         group = find_cgroup(read)
@@ -144,12 +144,12 @@ class Machine:
         if self._limit_path is not None and self._read(f"{self._folder}/memory.pressure") is not None:
             self._pressure_path = f"{self._folder}/memory.pressure"
 
-    def look(self) -> Look:
+    def look(self) -> MachineSample:
         memory = parse_meminfo(self._read("/proc/meminfo") or "")
         total, available = memory.get("MemTotal"), memory.get("MemAvailable")
         pressure = parse_pressure(self._read(self._pressure_path) or "")
         used, limit = self._group()
-        return Look(
+        return MachineSample(
             None if total is None or available is None else max(0, total - available),
             total,
             used,

@@ -270,7 +270,7 @@ def data_bytes(pid: Pid = "self") -> int | None:
     return None if seen is None else seen["VmData"]
 
 
-class Mapping(NamedTuple):
+class MemoryMapping(NamedTuple):
     """One line of /proc/<pid>/maps."""
 
     start: int
@@ -281,7 +281,7 @@ class Mapping(NamedTuple):
     path: str
 
 
-def mappings(pid: Pid = "self") -> list[Mapping]:
+def mappings(pid: Pid = "self") -> list[MemoryMapping]:
     """Return the mappings of a process; an empty list for one that is gone."""
     found = []
     for line in (_read(f"/proc/{pid}/maps") or b"").splitlines():
@@ -289,7 +289,7 @@ def mappings(pid: Pid = "self") -> list[Mapping]:
         start, _, end = span.partition(b"-")
         name = os.fsdecode(path[0]) if path else ""
         low = int(start, 16)
-        found.append(Mapping(low, int(end, 16) - low, rights.endswith(b"s"), device, int(inode), name))
+        found.append(MemoryMapping(low, int(end, 16) - low, rights.endswith(b"s"), device, int(inode), name))
     return found
 
 
@@ -332,7 +332,7 @@ def set_data_limit(pid: Pid, soft_bytes: int | None) -> int | None:
     return wanted
 
 
-class Meter(Protocol):
+class ProcessMeter(Protocol):
     """What counting processes asks about them (pss_sum.py): this module, or in tests something that pretends."""
 
     def statm(self, pid: Pid = "self") -> Statm | None: ...

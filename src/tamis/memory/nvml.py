@@ -42,7 +42,7 @@ class _Rates(ctypes.Structure):
     _fields_ = (("gpu", ctypes.c_uint32), ("memory", ctypes.c_uint32))
 
 
-class _Process(ctypes.Structure):
+class _ProcessMemory(ctypes.Structure):
     _fields_ = (
         ("pid", ctypes.c_uint32),
         ("used", ctypes.c_uint64),
@@ -133,7 +133,7 @@ class Nvml:
             self._check("nvmlDeviceGetComputeRunningProcesses_v3", status)
             return {}
         n.value += 8  # some may come meanwhile
-        found = (_Process * n.value)()
+        found = (_ProcessMemory * n.value)()
         self._call("nvmlDeviceGetComputeRunningProcesses_v3", device, byref(n), found)
         return {int(p.pid): 0 if p.used == _UNKNOWN_BYTES else int(p.used) for p in found[: n.value]}
 

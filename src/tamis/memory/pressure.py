@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 
-class Level(IntEnum):
+class PressureLevel(IntEnum):
     GREEN = 0
     YELLOW = 1
     ORANGE = 2
@@ -27,29 +27,29 @@ class Level(IntEnum):
 
 
 # Whole percentages and integer arithmetic: a limit must not depend on the rounding of 0.9 * budget.
-_RISE_PERCENT = {Level.YELLOW: 70, Level.ORANGE: 80, Level.RED: 90, Level.BLACK: 97}
+_RISE_PERCENT = {PressureLevel.YELLOW: 70, PressureLevel.ORANGE: 80, PressureLevel.RED: 90, PressureLevel.BLACK: 97}
 _HYSTERESIS_PERCENT = 5
 _KILL_TO_PERCENT = 85
 
 
-def _level_at(used_bytes: int, budget_bytes: int, lowered_by: int) -> Level:
+def _level_at(used_bytes: int, budget_bytes: int, lowered_by: int) -> PressureLevel:
     reached = [
         level for level, percent in _RISE_PERCENT.items() if used_bytes * 100 >= (percent - lowered_by) * budget_bytes
     ]
-    return max(reached, default=Level.GREEN)
+    return max(reached, default=PressureLevel.GREEN)
 
 
 @dataclass(frozen=True)
-class Pressure:
+class PressureGauge:
     """The present level. Rises at once, falls only when use is 5 points below the level's threshold."""
 
-    level: Level = Level.GREEN
+    level: PressureLevel = PressureLevel.GREEN
 
-    def after(self, used_bytes: int, budget_bytes: int) -> Pressure:
+    def after(self, used_bytes: int, budget_bytes: int) -> PressureGauge:
         """Return the pressure after `used_bytes` of `budget_bytes` were measured."""
         risen = _level_at(used_bytes, budget_bytes, 0)
         held = min(self.level, _level_at(used_bytes, budget_bytes, _HYSTERESIS_PERCENT))
-        return Pressure(max(risen, held))
+        return PressureGauge(max(risen, held))
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class WorkerUse:
 
 
 @dataclass(frozen=True)
-class Decision:
+class PressureRules:
     allow_new_workers: bool = True
     allow_growth: bool = True
     downstream_only: bool = False
@@ -78,23 +78,27 @@ class Decision:
     serial: bool = False
 
 
-def decide(level: Level, workers: Sequence[WorkerUse], budget_bytes: int, used_bytes: int) -> Decision:
+def decide(level: PressureLevel, workers: Sequence[WorkerUse], budget_bytes: int, used_bytes: int) -> PressureRules:
     """Return what to do at `level`. `used_bytes` is everything measured, including dying workers."""
     living = [worker for worker in workers if not worker.dying]
     kill: list[int] = []
-    if level is Level.BLACK:
+    if level is PressureLevel.BLACK:
         kill = _all_but_one(living)
-    elif level is Level.RED:
+    elif level is PressureLevel.RED:
         dying_bytes = sum(worker.used_bytes for worker in workers if worker.dying)
         kill = _enough(living, used_bytes - dying_bytes - budget_bytes * _KILL_TO_PERCENT // 100)
-    trim = [worker for worker in living if not worker.busy and worker.id not in kill] if level >= Level.YELLOW else []
-    return Decision(
-        allow_new_workers=level is Level.GREEN,
-        allow_growth=level is Level.GREEN,
-        downstream_only=level >= Level.ORANGE,
+    trim = (
+        [worker for worker in living if not worker.busy and worker.id not in kill]
+        if level >= PressureLevel.YELLOW
+        else []
+    )
+    return PressureRules(
+        allow_new_workers=level is PressureLevel.GREEN,
+        allow_growth=level is PressureLevel.GREEN,
+        downstream_only=level >= PressureLevel.ORANGE,
         trim=[worker.id for worker in sorted(trim, key=lambda worker: (-worker.used_bytes, worker.id))],
         kill=kill,
-        serial=level is Level.BLACK,
+        serial=level is PressureLevel.BLACK,
     )
 
 

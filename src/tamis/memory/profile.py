@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from tamis.errors import UsageError
-from tamis.memory.release import PeakWatch, release, resident_bytes
+from tamis.memory.release import RESIDENT, PeakCounter, PeakWatch, release, resident_bytes
 from tamis.sizes import format_size
 
 _log = logging.getLogger("tamis.memory")
@@ -62,7 +62,7 @@ class profile:
         self.n_calls = 0
         self._cpu: PeakWatch | None = None
         self._sampler: _Sampler | None = None
-        self._gpu = _GpuWatch()
+        self._gpu = PeakWatch(_GPU)
         self._gpu_before_bytes = 0
         self._began_s = 0.0
 
@@ -75,7 +75,7 @@ class profile:
         self.before_bytes = release().after_bytes if self._releases_first else resident_bytes()
         self._gpu_before_bytes = self._gpu.start().peak_bytes
         self._cpu = PeakWatch().start()
-        self.exact = PeakWatch._unreset_bytes == 0
+        self.exact = RESIDENT.unreset_bytes == 0
         self._sampler = None if self.exact else _Sampler()
         self._began_s = time.perf_counter()
         return self
@@ -99,7 +99,7 @@ class profile:
             before_bytes = self.gpu_before_bytes = self._gpu_before_bytes
             self.gpu_peak_bytes = max(self._gpu.peak_bytes, before_bytes)
             self.gpu_growth_bytes = self.gpu_peak_bytes - before_bytes
-            self.gpu_retained_bytes = self._gpu.now_bytes() - before_bytes
+            self.gpu_retained_bytes = _gpu_used_bytes() - before_bytes
         self.n_calls += 1
         _log.log(self._level, "%s", self)
 
@@ -207,27 +207,22 @@ class _Sampler:
         return self._peak_bytes
 
 
-class _GpuWatch(PeakWatch):
-    """Peak of CUDA memory, of which torch keeps one per device.
+def _reset_gpu_peak() -> bool:
+    for device, cuda in _devices():
+        cuda.reset_peak_memory_stats(device)
+    return True
 
-    Sums over devices: an upper bound where several have their peaks at different times.
-    """
 
-    _lock = threading.Lock()
-    _open: list[PeakWatch] = []
+def _gpu_peak_bytes() -> int:
+    return sum(cuda.max_memory_allocated(device) for device, cuda in _devices())
 
-    @classmethod
-    def _reset(cls) -> None:
-        for device, cuda in _devices():
-            cuda.reset_peak_memory_stats(device)
 
-    @classmethod
-    def _seen_bytes(cls) -> int:
-        return sum(cuda.max_memory_allocated(device) for device, cuda in _devices())
+def _gpu_used_bytes() -> int:
+    return sum(cuda.memory_allocated(device) for device, cuda in _devices())
 
-    @classmethod
-    def now_bytes(cls) -> int:
-        return sum(cuda.memory_allocated(device) for device, cuda in _devices())
+
+# Of CUDA memory torch keeps a peak per device. Their sum is an upper bound where several have theirs at different times.
+_GPU = PeakCounter(_reset_gpu_peak, _gpu_peak_bytes, _gpu_used_bytes)
 
 
 def _devices() -> list[tuple[int, Any]]:

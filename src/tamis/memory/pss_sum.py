@@ -1,4 +1,4 @@
-"""The memory of several processes as somebody outside counts it: the sum of their PSS, now. Asks /proc through a Meter.
+"""The memory of several processes as somebody outside counts it: the sum of their PSS, now. Asks /proc through a ProcessMeter.
 
 PSS is dear (1 to 6 ms for a process of ours, which cannot map memory meanwhile), resident memory is cheap (8 us). So
 PSS is asked for twice a second, and whenever who is there or what is shared has changed; in between it moves with
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from tamis.memory import meter as proc
-from tamis.memory.meter import Meter, Statm
+from tamis.memory.meter import ProcessMeter, Statm
 
 EXACT_S, RESTLESS_S = 0.5, 0.1
 _CPU_SHARE, _SAVED_S = 0.05, 0.1  # of one core for questions, and how much of it may be saved up for restless moments
@@ -40,7 +40,7 @@ class _Basis(NamedTuple):
         return min(1.0, max(0, self.pss_bytes - self.anon_bytes) / self.shared_bytes)
 
 
-class Tally:
+class PssSum:
     """As of the last `look`.
 
     `used_bytes`: all of them together; `uses`: each, rather too much than too little (for whoever enforces a limit);
@@ -50,12 +50,12 @@ class Tally:
     def __init__(
         self,
         processes: Processes,
-        meter: Meter | None = None,
+        meter: ProcessMeter | None = None,
         clock: Callable[[], float] = time.monotonic,
         cpu: Callable[[], float] = time.thread_time,
     ) -> None:
         self._processes, self._clock, self._cpu = processes, clock, cpu
-        self._meter: Meter = meter or proc
+        self._meter: ProcessMeter = meter or proc
         self._basis: dict[int, _Basis] = {}
         self._together: set[int] = set()  # those whose PSS was asked for at the same time: they share with each other
         self._resident: dict[int, int] = {}  # at the last look

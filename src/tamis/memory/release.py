@@ -92,68 +92,69 @@ def _malloc_trim() -> Callable[[int], int] | None:
     return trim
 
 
-class PeakWatch:
-    """The highest resident bytes between start() and stop(), nested and across threads.
+class PeakCounter:
+    """A counter of the highest use since its last reset, of which a process has one, shared by all watches of it.
 
-    The kernel keeps one peak per process. Whoever resets it first hands the old value to every open watch, so an inner
-    measurement never hides an outer one's peak. Every peak measured inside a process must go through this class; a
-    subclass watches another counter of that kind.
+    Resetting it first passes the old value to every open watch, so an inner measurement never hides the peak of an
+    outer one. `reset` returns False where the counter cannot be cleared.
     """
 
-    _lock = threading.Lock()
-    _open: list[PeakWatch] = []
-    _unreset_bytes = 0  # what the kernel counter already showed when it could not be reset
+    def __init__(self, reset: Callable[[], bool], peak_bytes: Callable[[], int], used_bytes: Callable[[], int]) -> None:
+        self._reset, self._peak_bytes, self.used_bytes = reset, peak_bytes, used_bytes
+        self.unreset_bytes = 0  # what it already showed when it could not be reset
+        self.detach()
+        os.register_at_fork(after_in_child=self.detach)
 
-    def __init__(self) -> None:
+    def detach(self) -> None:
+        """Forget the lock and the watches: after a fork another thread may have held it, and they measure the parent."""
+        self.lock = threading.Lock()
+        self.watches: list[PeakWatch] = []
+
+    def open(self, watch: PeakWatch) -> None:
+        """Reset the counter and add a watch."""
+        with self.lock:
+            self._fold()
+            self.unreset_bytes = 0 if self._reset() else self._peak_bytes()
+            watch.peak_bytes = self.used_bytes()
+            self.watches.append(watch)
+
+    def close(self, watch: PeakWatch) -> None:
+        """Bring a watch up to date and remove it."""
+        with self.lock:
+            self._fold()
+            if watch in self.watches:
+                self.watches.remove(watch)
+
+    def _fold(self) -> None:
+        if not self.watches:
+            return
+        seen_bytes = self._peak_bytes()
+        if seen_bytes <= self.unreset_bytes:  # an old peak that could not be cleared: only the present use is known
+            seen_bytes = self.used_bytes()
+        for watch in self.watches:
+            watch.peak_bytes = max(watch.peak_bytes, seen_bytes)
+
+
+class PeakWatch:
+    """The highest use between start() and stop(), nested and across threads; by default resident bytes.
+
+    Every peak measured inside a process must go through this class, as the kernel keeps one peak per process.
+    """
+
+    def __init__(self, counter: PeakCounter | None = None) -> None:
+        self._counter = counter or RESIDENT
         self.peak_bytes = 0
 
     def start(self) -> Self:
-        with self._lock:
-            self._fold()
-            self._reset()
-            self.peak_bytes = self.now_bytes()
-            self._open.append(self)
+        self._counter.open(self)
         return self
 
     def stop(self) -> int:
-        with self._lock:
-            self._fold()
-            if self in self._open:
-                self._open.remove(self)
+        self._counter.close(self)
         return self.peak_bytes
 
-    @classmethod
-    def _fold(cls) -> None:
-        if cls._open:
-            seen_bytes = cls._seen_bytes()
-            for watch in cls._open:
-                watch.peak_bytes = max(watch.peak_bytes, seen_bytes)
 
-    @classmethod
-    def _reset(cls) -> None:
-        cls._unreset_bytes = 0 if meter.reset_peak() else meter.peak_rss() or 0
-
-    @classmethod
-    def _seen_bytes(cls) -> int:
-        """Return the highest use since the last reset.
-
-        If an old peak could not be cleared, only the present use is known, and it is returned.
-        """
-        seen_bytes = meter.peak_rss() or 0
-        return seen_bytes if seen_bytes > cls._unreset_bytes else cls.now_bytes()
-
-    @classmethod
-    def now_bytes(cls) -> int:
-        return resident_bytes()
-
-    @staticmethod
-    def _after_fork() -> None:
-        # Another thread may have held the lock at the fork, and the parent's watches measure the parent.
-        PeakWatch._lock = threading.Lock()
-        PeakWatch._open = []
-
-
-os.register_at_fork(after_in_child=PeakWatch._after_fork)
+RESIDENT = PeakCounter(lambda: meter.reset_peak(), lambda: meter.peak_rss() or 0, lambda: resident_bytes())
 
 
 def hygiene_env(base: Mapping[str, str]) -> dict[str, str]:

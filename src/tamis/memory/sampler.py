@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tamis.memory import meter
-from tamis.memory.pss_sum import EXACT_S, RESTLESS_S, Tally
+from tamis.memory.pss_sum import EXACT_S, RESTLESS_S, PssSum
 
 LOOK_S, HURRIED_S = 0.02, 0.01
 _YOUNG_S = 1.0  # a process that was just started may still be on its way to becoming one of ours
@@ -49,9 +49,9 @@ class Mark:
 class Sampler:
     """Made by `watching`; `count_caller`: this process and all below it count, not only what Tamis starts."""
 
-    def __init__(self, count_caller: bool, tally: Tally | None = None) -> None:
+    def __init__(self, count_caller: bool, tally: PssSum | None = None) -> None:
         self._count_caller = count_caller
-        self._tally = tally or Tally(_whole_tree if count_caller else Started())
+        self._tally = tally or PssSum(_whole_tree if count_caller else StartedProcesses())
         self._marks: list[Mark] = []
         self._early = Mark()  # of the time without any mark
         self._listeners: list[Callable[[], None]] = []
@@ -201,7 +201,7 @@ def _whole_tree() -> dict[int, int]:
     return {own: 0, **meter.descendants(own)}
 
 
-class Started:
+class StartedProcesses:
     """The processes that Tamis started from this one, and all below them."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -91,7 +91,7 @@ _CONTINUE = 1
 
 
 @dataclass(frozen=True)
-class Asked:
+class GateCall:
     """One call that waits.
 
     `n_bytes`: what it would add; `fd`: the mapped file's, in that process, or -1; `address`: of a "grow".
@@ -224,7 +224,7 @@ class Gate:
     def fileno(self) -> int:
         return self._fd
 
-    def take(self) -> Asked | None:
+    def take(self) -> GateCall | None:
         """Return the next waiting call; None if there is none (any more)."""
         if not any(events & select.POLLIN for _, events in self._poll.poll(0)):
             return None
@@ -241,36 +241,38 @@ class Gate:
         """Whether nobody is left behind it."""
         return any(events & select.POLLHUP for _, events in self._poll.poll(0))
 
-    def allow(self, call: Asked) -> None:
+    def allow(self, call: GateCall) -> None:
         self._answer(call, 0, _CONTINUE)
 
-    def refuse(self, call: Asked, error: int) -> None:
+    def refuse(self, call: GateCall, error: int) -> None:
         self._answer(call, -error, 0)
 
     def close(self) -> None:
         os.close(self._fd)
 
-    def _answer(self, call: Asked, error: int, flags: int) -> None:
+    def _answer(self, call: GateCall, error: int, flags: int) -> None:
         with contextlib.suppress(OSError):  # it was killed meanwhile
             fcntl.ioctl(self._fd, _SEND, bytearray(_ANSWER.pack(call.id, 0, error, flags)))
 
 
-def asked(identity: int, pid: int, name: str, arguments: list[int]) -> Asked:
+def asked(identity: int, pid: int, name: str, arguments: list[int]) -> GateCall:
     """Return a description of a system call and of the memory it would add.
 
     >>> asked(7, 42, "mmap", [0, 5_000_000, 3, 0x21, 2**64 - 1, 0])  # anonymous and shared
-    Asked(id=7, pid=42, call='map', n_bytes=5000000, fd=-1, address=0, is_private=False, copies=True)
+    GateCall(id=7, pid=42, call='map', n_bytes=5000000, fd=-1, address=0, is_private=False, copies=True)
     >>> asked(7, 42, "mremap", [4096, 1_000_000, 80_000_000, 1, 0, 0]).n_bytes
     79000000
     """
     call = _CALLS.get(name, "fork")
     if call == "map" and arguments[3] & _MAP_ANONYMOUS and not arguments[3] & _MAP_SHARED:
-        return Asked(identity, pid, "allocate", arguments[1])
+        return GateCall(identity, pid, "allocate", arguments[1])
     if call == "map":
         fd = -1 if arguments[3] & _MAP_ANONYMOUS else ctypes.c_int(arguments[4]).value
-        return Asked(identity, pid, call, arguments[1], fd, is_private=not arguments[3] & _MAP_SHARED)
+        return GateCall(identity, pid, call, arguments[1], fd, is_private=not arguments[3] & _MAP_SHARED)
     if call == "grow":
-        return Asked(identity, pid, call, max(0, arguments[2] - arguments[1]), address=arguments[0])
+        return GateCall(identity, pid, call, max(0, arguments[2] - arguments[1]), address=arguments[0])
     if call == "fork":
-        return Asked(identity, pid, call, copies=name == "fork" or (name == "clone" and not arguments[0] & _CLONE_VM))
-    return Asked(identity, pid, call, arguments[1] if call == "segment" else 0)
+        return GateCall(
+            identity, pid, call, copies=name == "fork" or (name == "clone" and not arguments[0] & _CLONE_VM)
+        )
+    return GateCall(identity, pid, call, arguments[1] if call == "segment" else 0)

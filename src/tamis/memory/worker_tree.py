@@ -1,6 +1,6 @@
 """A worker and all below it under one cap: who may still allocate how much.
 
-Decides only; processes are reached through `Limits`.
+Decides only; processes are reached through `ProcessLimits`.
 
 RLIMIT_DATA is per process and inherited, so eight children could take eight caps. Here the limits of a family are set
 so that what they have allocated, what they may still allocate and what they have mapped add up to the cap, at every
@@ -23,7 +23,7 @@ _MAX_REFUSED = 64  # members of whom it is remembered what they did not get
 LEAST_BYTES = 2_000_000  # with less for each a fork is refused: it could do nothing
 
 
-class Limits(Protocol):
+class ProcessLimits(Protocol):
     def data(self, pid: int) -> int | None:
         """Private writable bytes (VmData); None for one that is gone."""
 
@@ -32,7 +32,7 @@ class Limits(Protocol):
 
 
 @dataclass
-class _Coming:
+class _ExpectedChild:
     """A child that may be forked now and has not been seen."""
 
     parent: int
@@ -50,7 +50,7 @@ class _Promise:
 
 
 @dataclass(frozen=True)
-class Account:
+class FamilyMemory:
     """What a family took since its last grant, as it counts in the cap. None of it is known to the worker itself."""
 
     peak_bytes: int = 0  # at most, beyond what it had at the grant; 0 if the worker was alone and had mapped nothing
@@ -59,27 +59,27 @@ class Account:
 
 
 @dataclass
-class _Refused:
+class _Refusals:
     """What one member was refused: how often, and at most."""
 
     n: int
     n_bytes: int
 
 
-class Family:
+class ProcessFamily:
     """`pid` and `base_bytes` are the worker's: what it had allocated before it was given any work is not counted."""
 
-    def __init__(self, pid: int, base_bytes: int, limits: Limits) -> None:
+    def __init__(self, pid: int, base_bytes: int, limits: ProcessLimits) -> None:
         self.pid, self.cap_bytes, self.mapped_bytes = pid, 0, 0
         self._limits = limits
         self._starts = {pid: base_bytes}
         self._given: dict[int, int] = {}  # limits as they were set
-        self._coming: list[_Coming] = []
+        self._coming: list[_ExpectedChild] = []
         self._promised: dict[int, _Promise] = {}
         self._new: set[int] = set()  # on their way through an exec: what they have allocated so far will be gone
         self._before_bytes = self._worst_bytes = self._asked_bytes = 0  # since the last grant
         self._was_alone = True
-        self._refused: dict[int, _Refused] = {}
+        self._refused: dict[int, _Refusals] = {}
 
     @property
     def pids(self) -> set[int]:
@@ -95,14 +95,14 @@ class Family:
         return data is not None and given is not None and data - start > _CROWDED * (given - start)
 
     @property
-    def account(self) -> Account:
+    def account(self) -> FamilyMemory:
         """Told of a unit when it is over, whether it was done or failed."""
         if self._was_alone:
-            return Account(asked_bytes=self._asked_bytes)
+            return FamilyMemory(asked_bytes=self._asked_bytes)
         data = self._data()
         own = data.get(self.pid, 0) - self._starts[self.pid]
         peak = max(0, self._worst_bytes - self._before_bytes)
-        return Account(peak, max(0, self._taken(data) - own), self._asked_bytes)
+        return FamilyMemory(peak, max(0, self._taken(data) - own), self._asked_bytes)
 
     def refuse(self, pid: int, n_bytes: int) -> None:
         """Record that a member was refused `n_bytes`, and estimate from it what all members lack.
@@ -110,7 +110,7 @@ class Family:
         Each refused member may request this much at once, and so may its siblings, which had no time to. (A child
         of a pool that has failed takes the next piece of work and fails again, instead of another child.)
         """
-        seen = self._refused.setdefault(pid, _Refused(0, 0))
+        seen = self._refused.setdefault(pid, _Refusals(0, 0))
         seen.n, seen.n_bytes = seen.n + 1, max(seen.n_bytes, n_bytes)
         if len(self._refused) > _MAX_REFUSED:
             del self._refused[next(iter(self._refused))]
@@ -193,7 +193,7 @@ class Family:
         if each < LEAST_BYTES:
             self.refuse(pid, (own - start + LEAST_BYTES) * max(1, len(data) - 1))  # it may want as many again
             return False
-        self._coming.append(_Coming(pid, start, own - start + each))
+        self._coming.append(_ExpectedChild(pid, start, own - start + each))
         self.share()
         return True
 

@@ -117,11 +117,11 @@ class Agent:
                     "where all nodes see "
                     "them under the same path (a shared file system)"
                 )
-            sys.path[:] = order.surroundings.sys_path
+            sys.path[:] = order.context.sys_path
             with contextlib.suppress(OSError):
-                os.chdir(order.surroundings.cwd)
+                os.chdir(order.context.cwd)
             compile_missing(order.kernel_groups, order.budget_bytes, True, None)
-            payload, log = base64.b64decode(order.payload), order.surroundings.log
+            payload, log = base64.b64decode(order.payload), order.context.log
             workers = ForkedWorkers(payload, order.config, log, count_caller=True)
             self._workers = workers
             workers.open()
@@ -173,13 +173,13 @@ class _Unseen(Exception):
 def carry_out(workers: ForkedWorkers, order: Any) -> None:
     """Execute an order of the driver on one worker."""
     match order:
-        case m.StartWorker(worker, segment, environment):
+        case m.StartOrder(worker, segment, environment):
             workers.start(worker, segment, environment)
-        case m.AssignUnit(worker, unit, cap_bytes, ceiling_bytes):
+        case m.AssignOrder(worker, unit, cap_bytes, ceiling_bytes):
             workers.assign(worker, unit, cap_bytes, ceiling_bytes)
-        case m.SendOrder(worker, encoded):
+        case m.ForwardOrder(worker, encoded):
             workers.send(worker, decode(encoded.encode(), ORDERS))
-        case m.KillWorker(worker):
+        case m.KillOrder(worker):
             workers.kill(worker)
 
 

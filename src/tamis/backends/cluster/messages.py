@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tamis.backends.fork_messages import Surroundings
+from tamis.backends.fork_messages import CallerContext
 from tamis.engine.messages import Assign
 from tamis.engine.wire import kinds
 from tamis.engine.worker.config import WorkerConfig
@@ -25,21 +25,21 @@ class OpenJob:
     job: int
     payload: str
     config: WorkerConfig
-    surroundings: Surroundings
+    context: CallerContext
     visible: list[str]  # files that this node must see to take part
     kernel_groups: list[str]
     budget_bytes: int
 
 
 @dataclass(frozen=True)
-class StartWorker:
+class StartOrder:
     worker: int
     segment: int
     environment: dict[str, str]
 
 
 @dataclass(frozen=True)
-class AssignUnit:
+class AssignOrder:
     """A unit for a worker, with its cap (engine/workers_interface.py)."""
 
     worker: int
@@ -49,7 +49,7 @@ class AssignUnit:
 
 
 @dataclass(frozen=True)
-class SendOrder:
+class ForwardOrder:
     """Any other order for a worker, as its own message encodes it."""
 
     worker: int
@@ -57,7 +57,7 @@ class SendOrder:
 
 
 @dataclass(frozen=True)
-class KillWorker:
+class KillOrder:
     worker: int
 
 
@@ -73,7 +73,7 @@ class Leave:
     """Exit: the session is over."""
 
 
-TO_AGENT = kinds(OpenJob, StartWorker, AssignUnit, SendOrder, KillWorker, CloseJob, Leave)
+TO_AGENT = kinds(OpenJob, StartOrder, AssignOrder, ForwardOrder, KillOrder, CloseJob, Leave)
 
 
 # -- from an agent

@@ -22,7 +22,7 @@ from tamis.backends.cluster import messages as m
 from tamis.backends.cluster.agent import machine_id
 from tamis.backends.cluster.hub import Link
 from tamis.backends.cluster.session import Session
-from tamis.backends.forking import surroundings
+from tamis.backends.forking import caller_context
 from tamis.backends.waker import Waker
 from tamis.engine.job import Job, gpus_needed
 from tamis.engine.messages import WORKER_MESSAGES, Assign, Order
@@ -190,16 +190,16 @@ class RemoteWorkers:
             return
         remote.workers.add(worker)
         self._node_of[worker] = node
-        remote.link.channel.send(m.StartWorker(worker, segment, dict(environment or {})))
+        remote.link.channel.send(m.StartOrder(worker, segment, dict(environment or {})))
 
     def assign(self, worker: int, message: Assign, cap_bytes: int, ceiling_bytes: int) -> None:
-        self._send(worker, m.AssignUnit(worker, message, cap_bytes, ceiling_bytes))
+        self._send(worker, m.AssignOrder(worker, message, cap_bytes, ceiling_bytes))
 
     def send(self, worker: int, message: Order) -> None:
-        self._send(worker, m.SendOrder(worker, encode(message).decode()))
+        self._send(worker, m.ForwardOrder(worker, encode(message).decode()))
 
     def kill(self, worker: int) -> None:
-        self._send(worker, m.KillWorker(worker))
+        self._send(worker, m.KillOrder(worker))
 
     def poll(self, timeout_s: float) -> list[Event]:
         events, self._pending = self._pending, []
@@ -238,7 +238,7 @@ class RemoteWorkers:
     def _offer(self, link: Link) -> None:
         """Give an agent the job; it answers JobOpened or JobRefused."""
         stem, suffix = os.path.splitext(self._log)
-        caller = surroundings(f"{stem}-{_plain(link.hello.name)}{suffix}")
+        caller = caller_context(f"{stem}-{_plain(link.hello.name)}{suffix}")
         payload = base64.b64encode(self._job.payload).decode()
         order = m.OpenJob(
             self._id, payload, self._config, caller, self._visible, self._job.kernel_groups, self._budget_bytes

@@ -28,7 +28,7 @@ END_S = 15.0
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class ClusterEndpoint:
     """How a cluster is reached, once it runs."""
 
     address: str  # for the placement
@@ -44,7 +44,7 @@ class Cluster(Protocol):
         """Return True if the cluster is this machine alone, started by `start` and ended by `stop`."""
         ...
 
-    def start(self) -> Endpoint:
+    def start(self) -> ClusterEndpoint:
         """Have the cluster running."""
         ...
 
@@ -93,7 +93,7 @@ class Session:
         self._hub.on_arrival = wake
         self._start_placer(self._hub, endpoint)
 
-    def _start_placer(self, hub: Hub, endpoint: Endpoint) -> None:
+    def _start_placer(self, hub: Hub, endpoint: ClusterEndpoint) -> None:
         self._log = tempfile.TemporaryFile(prefix="tamis-placer-")  # noqa: SIM115 - closed with the session
         environment = {**os.environ, **endpoint.environment}
         self._placer, self._placer_socket = launch(PLACER, self._log.fileno(), environment)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tamis.backends.cluster.executor import ClusterExecutor
-from tamis.backends.cluster.session import Endpoint
+from tamis.backends.cluster.session import ClusterEndpoint
 from tamis.backends.ray_cluster.head import Head, HeadOptions
 from tamis.engine.monitor.monitor import Watch
 from tamis.engine.run.run_result import Progress
@@ -63,11 +63,11 @@ class RayCluster:
     def is_own(self) -> bool:
         return self._address in ("", "local")
 
-    def start(self) -> Endpoint:
+    def start(self) -> ClusterEndpoint:
         if not self.is_own:
-            return Endpoint(self._address, reachable_host(self._address))
+            return ClusterEndpoint(self._address, reachable_host(self._address))
         self._head = Head(self._options)
-        return Endpoint(self._head.start(), "127.0.0.1", self._head.environment)
+        return ClusterEndpoint(self._head.start(), "127.0.0.1", self._head.environment)
 
     def stop(self) -> None:
         if self._head is not None:

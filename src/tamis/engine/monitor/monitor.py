@@ -28,7 +28,7 @@ from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.supervisor.units import Kind, Mode, Unit
 from tamis.engine.workers_interface import Workers
 from tamis.memory.gpu import GpuLook, GpuSource, find_gpus
-from tamis.memory.machine import Machine, folder_bytes, free_bytes
+from tamis.memory.machine import MachineReader, folder_bytes, free_bytes
 from tamis.memory.sampler import Mark
 
 SAMPLE_S = 1.0
@@ -81,13 +81,13 @@ class Monitor:
         place: MonitoredRun,
         past: Ledger,
         watch: Watch | None = None,
-        machine: Machine | None = None,
+        machine: MachineReader | None = None,
         gpus: GpuSource | None = None,
     ) -> None:
         self.cpu_s = 0.0  # spent in here
         self._db, self._place, self._watch = db, place, watch
         self._complaints: set[str] = set()
-        self._machine = machine or Machine()
+        self._machine = machine or MachineReader()
         self._gpus = gpus or find_gpus()
         self._tree = ProcessTree(place.count_caller)
         self._costs = StageCosts(place.labels, past, db.last_stages())

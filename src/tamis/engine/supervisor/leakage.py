@@ -24,7 +24,7 @@ from tamis.engine.schema import EventKind
 from tamis.engine.supervisor.actions import Action, Note
 from tamis.engine.supervisor.units import Mode, Unit
 from tamis.memory.attribution import ARROW, PYTHON, UNEXPLAINED, Shares, attribute
-from tamis.memory.leaks import MAX_POINTS, N_IGNORED, FloorTrend, Verdict, allowance, partitions_until
+from tamis.memory.leaks import MAX_POINTS, N_IGNORED, FloorTrend, LeakVerdict, allowance, partitions_until
 from tamis.sizes import format_size
 
 PROBES, MAX_ASKED, MAX_WAITED = 4, 8, 12
@@ -204,7 +204,7 @@ class Leakage:
 
 
 def _describe(
-    worker_id: int, segment: int, line: WorkerSeries, verdict: Verdict, cap_bytes: int, risen_bytes: int
+    worker_id: int, segment: int, line: WorkerSeries, verdict: LeakVerdict, cap_bytes: int, risen_bytes: int
 ) -> dict[str, Any]:
     slope = verdict.slope_bytes
     shares, its_type, variable = line.shares(slope)

@@ -17,7 +17,7 @@ from tamis.engine.supervisor.devices import Devices, environment
 from tamis.engine.supervisor.memory_arbiter import MemoryArbiter
 from tamis.engine.supervisor.state import Config, Counters, KillReason, NodeSpec, Worker
 from tamis.engine.supervisor.units import Unit
-from tamis.memory.pressure import Decision, Pressure, WorkerUse, decide
+from tamis.memory.pressure import PressureGauge, PressureRules, WorkerUse, decide
 from tamis.sizes import format_size
 
 
@@ -36,8 +36,8 @@ class PoolNode:
     name: str = ""
     used_bytes: int = 0
     n_units: int = 0  # done by its workers
-    pressure: Pressure = field(default_factory=Pressure)
-    decision: Decision = field(default_factory=Decision)
+    pressure: PressureGauge = field(default_factory=PressureGauge)
+    decision: PressureRules = field(default_factory=PressureRules)
 
     @property
     def progressing(self) -> bool:
@@ -82,9 +82,9 @@ class WorkerPool:
         return [w.unit for w in self.workers.values() if w.unit is not None]
 
     @property
-    def pressure(self) -> Pressure:
+    def pressure(self) -> PressureGauge:
         """The memory pressure of the node that has most of it."""
-        return max((node.pressure for node in self.nodes.values()), key=lambda p: p.level, default=Pressure())
+        return max((node.pressure for node in self.nodes.values()), key=lambda p: p.level, default=PressureGauge())
 
     def node_of(self, worker: Worker | None) -> PoolNode | None:
         """Return the node that a worker is on; None if it is gone."""
