@@ -1,7 +1,7 @@
-"""Debugging: everything in this process, so that breakpoints and print work. No memory cap here.
+"""Debug a pipeline: run all of it in this process, so that breakpoints and print work. There is no memory cap.
 
-Run it: python in_process.py [INPUT [OUTPUT]]. Without INPUT it makes some documents in a temporary folder; without OUTPUT the
-result goes there, too. The folder is removed at the end.
+Usage: python in_process.py [INPUT [OUTPUT]]. INPUT defaults to a few documents in a temporary folder, OUTPUT to that
+folder, which is removed at the end.
 """
 
 import sys
@@ -27,6 +27,6 @@ def main(source: str, output: str) -> None:
 
 
 with tempfile.TemporaryDirectory() as folder:
-    made = Path(folder, "made.jsonl")
-    made.write_text("".join(f'{{"id": {i}, "text": "{"word " * i}"}}\n' for i in range(12)))
-    main(*[*sys.argv[1:], *[str(made), f"{folder}/looked-at"][len(sys.argv) - 1 :]])
+    sample = Path(folder, "sample.jsonl")
+    sample.write_text("".join(f'{{"id": {i}, "text": "{"word " * i}"}}\n' for i in range(12)))
+    main(*[*sys.argv[1:], *[str(sample), f"{folder}/output"][len(sys.argv) - 1 :]])

@@ -1,9 +1,10 @@
-"""Like cells of a notebook: no main guard, results in memory, the same cell again does nothing new.
+"""Use Tamis in a notebook: no main guard, results in memory, a cell that runs again repeats no work.
 
-Run it: python notebook.py [INPUT]. Without INPUT it makes some documents. All it writes is in a temporary folder, removed at the end.
+Usage: python notebook.py [INPUT]. INPUT defaults to a few documents. All output is in a temporary folder, which is
+removed at the end.
 """
 
-# %% some documents to play with
+# %% Create some documents.
 import sys
 import tempfile
 from pathlib import Path
@@ -12,13 +13,11 @@ from tamis import Pipeline, processing_stage
 from tamis.stages.text.io.reader import JsonlReader
 
 folder = tempfile.TemporaryDirectory()
-source = Path(folder.name, "made.jsonl")
+source = Path(folder.name, "sample.jsonl")
 source.write_text("".join(f'{{"id": {i}, "text": "{"word " * i}"}}\n' for i in range(12)))
 
 
-# %% a function as a stage
-
-
+# %% Turn a function into a stage.
 @processing_stage(name="shout")
 def shout(batch):
     return batch.with_column(
@@ -26,14 +25,15 @@ def shout(batch):
     )
 
 
-# %% without a writer the documents come back, loaded when they are looked at; run_dir keeps the run for the next time
+# %% Without a writer, run() returns the documents, which are loaded on access. run_dir stores the run so that it can
+# resume.
 pipeline = Pipeline("notebook", stages=[JsonlReader(sys.argv[1] if len(sys.argv) > 1 else str(source)), shout])
 batches = pipeline.run(memory="512MB", run_dir=f"{folder.name}/run")
 print(batches[0].to_pyarrow().select(["text"]).slice(0, 3).to_pylist())
 
-# %% the same cell again: nothing is done twice
+# %% Run the same cell again: it repeats no work.
 again = pipeline.run(memory="512MB", run_dir=f"{folder.name}/run")
 print(sum(batch.num_items for batch in again), "documents,", pipeline.last_result.status)
 
-# %% the end
+# %% Clean up.
 folder.cleanup()

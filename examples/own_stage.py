@@ -1,7 +1,7 @@
-"""A stage of your own: add the number of words, drop short documents.
+"""Write custom stages: one adds the number of words, one drops short documents.
 
-Run it: python own_stage.py [INPUT [OUTPUT]]. Without INPUT it makes some documents in a temporary folder; without OUTPUT the
-result goes there, too. The folder is removed at the end.
+Usage: python own_stage.py [INPUT [OUTPUT]]. INPUT defaults to a few documents in a temporary folder, OUTPUT to that
+folder, which is removed at the end.
 """
 
 import sys
@@ -18,7 +18,7 @@ from tamis.stages.text.io.writer import JsonlWriter
 
 @dataclass
 class CountWords(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Columns are Arrow arrays, so this is compiled code and no loop over documents."""
+    """Adds the number of words. Columns are Arrow arrays, so this runs compiled code, without a loop over documents."""
 
     name: str = "count words"
 
@@ -34,6 +34,8 @@ class CountWords(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 @dataclass
 class MinWords(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Drops documents of fewer words."""
+
     min_words: int = 5
     name: str = "too few words"
 
@@ -46,12 +48,11 @@ def main(source: str, output: str) -> None:
     result = pipeline.execute(memory="512MB")
     for book in result.ledger.stages:
         print(f"{book.name}: {book.into.n} in, {book.out.n} out")
-    print(
-        f"{result.status}: {result.ledger.written.n} documents in {result.output}, peak {result.peak_bytes / 1e6:.0f} MB"
-    )
+    print(f"{result.status}: {result.ledger.written.n} documents in {result.output}")
+    print(f"peak memory: {result.peak_bytes / 1e6:.0f} MB")
 
 
 with tempfile.TemporaryDirectory() as folder:
-    made = Path(folder, "made.jsonl")
-    made.write_text("".join(f'{{"id": {i}, "text": "{"word " * i}"}}\n' for i in range(12)))
-    main(*[*sys.argv[1:], *[str(made), f"{folder}/words"][len(sys.argv) - 1 :]])
+    sample = Path(folder, "sample.jsonl")
+    sample.write_text("".join(f'{{"id": {i}, "text": "{"word " * i}"}}\n' for i in range(12)))
+    main(*[*sys.argv[1:], *[str(sample), f"{folder}/words"][len(sys.argv) - 1 :]])

@@ -200,7 +200,8 @@ def test_metrics_add_up_and_are_taken_once() -> None:
     assert stage._consume_custom_metrics() == {}
 
 
-# -- composites -----------------------------------------------------------------------------------------------------------
+# -- composites
+# -----------------------------------------------------------------------------------------------------------
 def test_a_composite_is_its_parts_and_never_runs() -> None:
     assert [s.name for s in Both().decompose_and_apply_with()] == ["add", "twice"]
     assert Both().get_description() == "both: add -> twice"
@@ -225,7 +226,8 @@ def test_with_on_a_composite_refuses_what_it_does_not_know() -> None:
         Both().with_({"add": {}}, batch_size=2)
 
 
-# -- resources and functions ------------------------------------------------------------------------------------------------
+# -- resources and functions
+# ------------------------------------------------------------------------------------------------
 def test_resources_and_what_they_refuse() -> None:
     assert (Resources().cpus, Resources().requires_gpu) == (1.0, False)
     assert Resources(gpus=0.5).requires_gpu
@@ -241,11 +243,11 @@ def test_resources_and_what_they_refuse() -> None:
 def test_a_function_becomes_a_stage() -> None:
     @processing_stage(name="plus", resources={"cpus": 2.0}, batch_size=3)
     def plus(task: Task[int]) -> Task[int]:
-        """Adds one."""
+        """Add one."""
         return Task(task.dataset_name, task.data + 1)
 
     assert isinstance(plus, ProcessingStage)
-    assert (plus.name, plus.resources.cpus, plus.batch_size, plus.__doc__) == ("plus", 2.0, 3, "Adds one.")
+    assert (plus.name, plus.resources.cpus, plus.batch_size, plus.__doc__) == ("plus", 2.0, 3, "Add one.")
     assert values(plus.process_batch([Task("d", 1)])) == [2]
     assert plus(Task("d", 5)).data == 6
     assert plus.with_(name="other").name == "other"

@@ -67,9 +67,12 @@ def test_the_bytes_are_megatrons(tokenizer: Letters, tmp_path: Path) -> None:
     task = stage.process(batch("abc", None, "z", source_files=["f"]))
     assert Path(task.data[0]).read_bytes() == struct.pack("<7H", 10, 11, 12, 1, 1, 35, 1)
     assert Path(task.data[1]).read_bytes() == (
-        b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, 8, 3, 4) + struct.pack("<3i", 4, 1, 2) + struct.pack("<3q", 0, 8, 10)
+        b"MMIDIDX\x00\x00"
+        + struct.pack("<QBQQ", 1, 8, 3, 4)
+        + struct.pack("<3i", 4, 1, 2)
+        + struct.pack("<3q", 0, 8, 10)
         + struct.pack("<4q", 0, 1, 2, 3)
-    )  # fmt: skip
+    )
     assert tokenizer.calls == [2, 1]
     assert {k: task._metadata[k] for k in ("num_tokens", "token_size", "eod_token_id")} == {
         "num_tokens": 7,

@@ -1,4 +1,7 @@
-"""Frames of other libraries, through a pretended cuDF: documents stay what they are; and pipelines that are called on documents."""
+"""Frames of other libraries, through a pretended cuDF: documents stay what they are.
+
+And pipelines that are called on documents.
+"""
 
 from __future__ import annotations
 
@@ -79,9 +82,15 @@ LINES = ['{"id": 1, "text": "a", "n": 1.0}', '{"id": 2, "text": "b",  "n": [1,  
 def test_frames_are_of_the_library_that_was_asked_for_and_untouched_bytes_stay(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text("".join(line + "\n" for line in LINES))
     stages = [
-        JsonlReader(str(tmp_path / "in.jsonl")), ToBackend("cudf"), Upper(), ToBackend("pyarrow"), Upper(0.5),
-        ToBackend("pandas"), Upper(), JsonlWriter(str(tmp_path / "out")),
-    ]  # fmt: skip
+        JsonlReader(str(tmp_path / "in.jsonl")),
+        ToBackend("cudf"),
+        Upper(),
+        ToBackend("pyarrow"),
+        Upper(0.5),
+        ToBackend("pandas"),
+        Upper(),
+        JsonlWriter(str(tmp_path / "out")),
+    ]
     pipeline = Pipeline("p", stages=stages)
     pipeline.execute(InProcessExecutor(), memory="1GB")
     assert pipeline.last_result is not None
@@ -116,9 +125,12 @@ def test_a_sequence_of_stages_is_called_on_documents_and_gives_what_it_was_given
     table = pa.table({"text": ["a", "b"]})
     (tmp_path / "in.jsonl").write_text('{"text": "a"}\n{"text": "b"}\n')
     given: Any = {
-        "pandas": table.to_pandas(), "pyarrow": table, "batch": DocumentBatch("d", table), "batches": [DocumentBatch("d", table)],
+        "pandas": table.to_pandas(),
+        "pyarrow": table,
+        "batch": DocumentBatch("d", table),
+        "batches": [DocumentBatch("d", table)],
         "path": str(tmp_path / "in.jsonl"),
-    }[library]  # fmt: skip
+    }[library]
     made = Sequential([Shout(), Shout()])(given, InProcessExecutor(), memory="1GB")
     if library in ("batches", "path"):
         (made,) = made

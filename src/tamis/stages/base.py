@@ -1,15 +1,15 @@
 """ProcessingStage: the base class of everything that a pipeline runs, and the interface between users and the engine.
 
-A stage has one abstract method, `process(task)`, which returns a task, several, or None (all documents dropped). All else has a
-working default. The engine calls, in this order:
+A stage has one abstract method, `process(task)`, which returns a task, several, or None (all documents dropped). All
+else has a working default. The engine calls, in this order:
 
     look_ahead, setup_on_node   once, before workers start
     setup                       once per worker
     process_batch               for each group of up to `batch_size` batches; by default it calls `process` on each
     teardown                    once per worker
 
-A CompositeStage is a name for several stages and is expanded before the run. `io.py` has the base classes of readers and
-writers, `traits.py` what a stage class promises the engine, `notes.py` what a call reports to it.
+A CompositeStage is a name for several stages and is expanded before the run. `io.py` has the base classes of readers
+and writers, `traits.py` what a stage class promises the engine, `notes.py` what a call reports to it.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ _REGISTRY: dict[str, type] = {}
 class DropRule(NamedTuple):
     """A rule by which a stage drops documents: its name in verdicts, the name of its scores, and its limits.
 
-    `at_least`, `at_most`: names of the limits that a score must reach, and must not exceed, if these alone decide (a name such
-    as `max_repeated_lines` does not tell: it is the least share of lines that differ). `inverted`: it drops scores between them.
+    `at_least`, `at_most`: names of the limits that a score must reach, and must not exceed, if these alone decide (a
+    name such as `max_repeated_lines` does not tell: it is the least share of lines that differ). `inverted`: it drops
+    scores between them.
     """
 
     name: str
@@ -104,7 +105,10 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
     kernel_groups: ClassVar[tuple[str, ...]] = ()
     """The folders of tamis.kernels that it uses, loaded before any memory cap is set."""
     columns_in: ClassVar[Sequence[str] | None] = None
-    """The columns of `inputs`, for a stage that need not compute them; `x_field` is the column that this parameter names."""
+    """The columns of `inputs`, for a stage that need not compute them.
+
+    `x_field` is the column that this parameter names.
+    """
     columns_out: ClassVar[Sequence[str] | None] = None
     """The columns of `outputs`, like `columns_in`."""
     _notes_of_call: CallNotes | None = None
@@ -113,8 +117,8 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
     def process(self, task: X) -> Y | list[Y] | None:
         """Return what becomes of one task: one task, several, or None.
 
-        The result may depend on nothing but the task and the stage's parameters. In a run, batches without documents are not
-        passed to it (unless `is_source_stage`).
+        The result may depend on nothing but the task and the stage's parameters. In a run, batches without documents
+        are not passed to it (unless `is_source_stage`).
         """
 
     def process_batch(self, tasks: list[X]) -> list[Y]:
@@ -286,9 +290,10 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
             self._call_notes().drops.append(DropNote(serials, reason, values, threshold, ids))
 
     def _note_bad(self, serials: Any, reasons: Sequence[str]) -> None:
-        """Quarantine documents that the stage cannot process (`batch.serial` and a reason each), such as a broken image.
+        """Quarantine documents that the stage cannot process, such as broken images.
 
-        The call must not return them. An exception would make the engine retry the whole batch in parts.
+        `serials`: `batch.serial` of each. The call must not return them. An exception would make the engine retry the
+        whole batch in parts.
         """
         if len(serials):
             self._call_notes().bad.append((serials, list(reasons)))
@@ -301,8 +306,9 @@ class ProcessingStage(Generic[X, Y], metaclass=StageMeta):
     def _note_scores(self, name: str, scores: Any, serials: Any = None) -> None:
         """Count scores of this call, an array or a list, in a histogram of the run.
 
-        They are counted at once rather than stored until the end of the call, because a call may have millions. With `serials`
-        (`batch.serial` of each) the engine also stores the scores of a rule, two bytes each (engine/worker/kept_scores.py).
+        They are counted at once rather than stored until the end of the call, because a call may have millions. With
+        `serials` (`batch.serial` of each) the engine also stores the scores of a rule, two bytes each
+        (engine/worker/kept_scores.py).
         """
         count = self._call_notes().count_scores
         if count is not None:
@@ -369,8 +375,10 @@ class CompositeStage(ProcessingStage[X, Y]):
     def process(self, task: X) -> Y | list[Y] | None:
         raise RuntimeError(f"{self.name} is a composite: it is expanded before the run and never processes a task")
 
-    def with_(self, stage_with_dict: dict[str, dict[str, Any]] | None = None, **settings: Any) -> Any:  # type: ignore[override]
-        """Return a copy with settings per stage name, as `with_({stage_name: {settings}})`, or with settings for all."""
+    def with_(  # type: ignore[override]
+        self, stage_with_dict: dict[str, dict[str, Any]] | None = None, **settings: Any
+    ) -> Any:
+        """Return a copy with settings per stage name, `with_({stage_name: {settings}})`, or with settings for all."""
         stage_settings = stage_with_dict
         changed = copy.deepcopy(self)
         earlier = self.__dict__.get("_with", [])
@@ -405,7 +413,8 @@ class CompositeStage(ProcessingStage[X, Y]):
 def check_worker_count(setting: str, value: Any) -> str:
     """Return the problem with a number of workers, or "".
 
-    `setting`: `num_workers`, or `num_workers_per_node`, which may be a fraction. A run without workers would wait forever.
+    `setting`: `num_workers`, or `num_workers_per_node`, which may be a fraction. A run without workers would wait
+    forever.
     """
     if value is None or (setting == "num_workers" and is_integer(value)):
         return ""
@@ -429,7 +438,10 @@ def _has(task: Task[Any], attribute: str) -> bool:
 
 
 def _spec(stage: ProcessingStage[Any, Any], columns: Sequence[str] | None) -> StageInputSpec:
-    """Return `columns_in` or `columns_out` of a stage as a spec; a parameter stands for the column that it names, if any."""
+    """Return `columns_in` or `columns_out` of a stage as a spec.
+
+    A parameter stands for the column that it names, if any.
+    """
     if columns is None:
         return [], []
     named = (getattr(stage, c) if c.endswith("_field") else c for c in columns)

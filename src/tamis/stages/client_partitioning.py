@@ -14,7 +14,10 @@ from tamis.tasks import EmptyTask, FileGroupTask
 
 @dataclass(repr=False)
 class ClientPartitioningStage(FilePartitioningStage):
-    """Like FilePartitioningStage; `input_list_json_path` is a JSON file with a list of paths, all of them below `file_paths`."""
+    """Like FilePartitioningStage.
+
+    `input_list_json_path` is a JSON file with a list of paths, all of them below `file_paths`.
+    """
 
     name: str = "client_partitioning"
     input_list_json_path: str | None = None

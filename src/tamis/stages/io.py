@@ -18,9 +18,9 @@ Source = TypeVar("Source", bound=ProcessingStage[Any, Any])
 class ReadHints:
     """Facts about the input from earlier passes of a workflow, which change how a pass reads but never what it reads.
 
-    `all_valid`: an earlier pass found every record of the same files to be valid. `record_index`: the folder in which an
-    earlier pass listed the positions of records (formats/jsonl/record_index.py). `keep_hashes`: later passes need the
-    hashes of the records that this one drops, so verdicts contain them.
+    `all_valid`: an earlier pass found every record of the same files to be valid. `record_index`: the folder in which
+    an earlier pass listed the positions of records (formats/jsonl/record_index.py). `keep_hashes`: later passes need
+    the hashes of the records that this one drops, so verdicts contain them.
     """
 
     all_valid: bool = False

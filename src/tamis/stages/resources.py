@@ -12,7 +12,8 @@ from tamis.sizes import check_amount
 class Resources:
     """CPUs, GPU share and memory of one worker; `memory_gb` is a hint only, because the engine measures.
 
-    `gpus` are whole or shared devices; `gpu_memory_gb` requests that much memory on one device. They exclude each other.
+    `gpus` are whole or shared devices; `gpu_memory_gb` requests that much memory on one device. They exclude each
+    other.
     """
 
     cpus: float = 1.0

@@ -1,7 +1,7 @@
 """ToBackend: makes `batch.data` of the stages that follow a cuDF frame on the GPU, a pandas frame, or an Arrow table.
 
-It concerns only stages that read `batch.data`. Built-in stages read columns, and move to a GPU what they compute there; so
-nothing is copied to a device and back for them.
+It concerns only stages that read `batch.data`. Built-in stages read columns, and move to a GPU what they compute there;
+so nothing is copied to a device and back for them.
 """
 
 from __future__ import annotations

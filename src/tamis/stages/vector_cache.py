@@ -1,7 +1,7 @@
 """Vectors that a model computed in one pass of a workflow, stored for later passes by the position of their document.
 
-Workers write while they compute: a unit that is retried writes the same rows again, which changes nothing. A file is named by the
-positions of its first and last row, so that a reader opens only those it needs.
+Workers write while they compute: a unit that is retried writes the same rows again, which changes nothing. A file is
+named by the positions of its first and last row, so that a reader opens only those it needs.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _NAME = re.compile(r"(\d{20})-(\d{20})-[0-9a-f]+\.npy")
 def is_worth_storing(seconds: float, n_bytes: int, free_bytes: int) -> bool:
     """Return True if recomputing takes longer than writing and reading, and the disk has room.
 
-    >>> is_worth_storing(1.0, 10**6, 10**11), is_worth_storing(0.001, 10**6, 10**11), is_worth_storing(1.0, 10**6, 10**9)
-    (True, False, False)
+    >>> [is_worth_storing(seconds, 10**6, free) for seconds, free in ((1.0, 10**11), (0.001, 10**11), (1.0, 10**9))]
+    [True, False, False]
     """
     return seconds > 2 * n_bytes / _DISK_SPEED and free_bytes - n_bytes > _SPARE_BYTES
 

@@ -1,4 +1,4 @@
-"""What becomes of a document never depends on the documents beside it: every kind of value, through chains of stages, in any cut."""
+"""The result of a document does not depend on its neighbours: every kind of value, chains of stages, any partition."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ from tamis.stages.text.modules import DocumentSplitter
 from tamis.tasks import DocumentBatch
 
 KINDS = (
-    '"plain text"', '"see www.x.y \\u00e9\\/"', '""', '"5"', '"null"', "5", "-0", "12345678901234567890123", "9007199254740993",
-    "1.0", "2.50", "1e5", "true", "false", "null", '{"a": 1,  "b": null}', '{"b":"www.x.y"}', "{}", "[1, 2.0]", '["www.x.y"]', "[]",
+    '"plain text"', '"see www.x.y \\u00e9\\/"', '""', '"5"', '"null"', "5", "-0", "12345678901234567890123",
+    "9007199254740993", "1.0", "2.50", "1e5", "true", "false", "null", '{"a": 1,  "b": null}', '{"b":"www.x.y"}', "{}",
+    "[1, 2.0]", '["www.x.y"]', "[]",
 )  # fmt: skip
 LINES = [f'{{"id":{i}, "text": {kind}, "n":{i % 3}}}'.encode() for i, kind in enumerate(KINDS)]
 LINES.append(b'{"id":99,  "other":1}')
 
 
 def through(stages: list[ProcessingStage[Any, Any]], lines: list[bytes], n_rows: int, tmp: Any = None) -> list[bytes]:
-    """The documents that come out when `n_rows` at a time go in."""
+    """Return the documents of the output, for an input of `n_rows` at a time."""
     out = []
     for at in range(0, len(lines), n_rows):
         block = JsonlBlock.parse(np.frombuffer(b"\n".join(lines[at : at + n_rows]) + b"\n", np.uint8))
@@ -108,8 +109,15 @@ def links() -> Modify:
 CHAINS: dict[str, list[Any]] = {
     "modifier": [links()],
     "modifier, words": [links(), ScoreFilter(WordCountFilter(min_words=1))],
-    "modifier, modifier, words": [links(), Modify(NewlineNormalizer()), ScoreFilter(WordCountFilter(1), score_field="w")],
-    "modifier to another field": [Modify(UrlRemover(), output_fields="clean"), ScoreFilter(WordCountFilter(1), "clean")],
+    "modifier, modifier, words": [
+        links(),
+        Modify(NewlineNormalizer()),
+        ScoreFilter(WordCountFilter(1), score_field="w"),
+    ],
+    "modifier to another field": [
+        Modify(UrlRemover(), output_fields="clean"),
+        ScoreFilter(WordCountFilter(1), "clean"),
+    ],
     "function, words": [Modify(twice), ScoreFilter(WordCountFilter(1), invert=True)],
     "function that changes in place": [Modify(lambda v: v.update(x=1) or v if isinstance(v, dict) else v)],
     "filter by type": [Filter(lambda v: isinstance(v, int) and v >= 5, "text")],
@@ -127,7 +135,7 @@ CHAINS: dict[str, list[Any]] = {
     "frame, modifier": [OnFrames(lambda f: f.assign(text=f["text"].map(twice))), links()],
     "table": [OnTables(kept_numbers), Modify(twice)],
     "table, changed": [OnTables(lambda t: t.append_column("m", pc.add(t["n"], 1))), links()],
-}  # fmt: skip
+}
 SIZES = (2, 5, len(LINES))
 
 
@@ -169,7 +177,7 @@ def test_values_are_what_json_loads_says_whatever_stands_beside_them() -> None:
 
 
 def test_the_types_of_parquet_follow_the_documents_that_are_left() -> None:
-    """A document that a filter dropped has no say in how its neighbours are stored, nor which members their objects have."""
+    """A dropped document does not influence the types of its neighbours, nor the members of their objects."""
     lines = [b'{"x":1,"y":1,"z":{"a":1}}', b'{"x":"n/a","y":2.5,"z":{"b":1}}', b'{"x":3,"y":3,"z":{"a":2}}']
     block = JsonlBlock.parse(np.frombuffer(b"\n".join(lines), np.uint8))
     batch = DocumentBatch.over(block, np.arange(3))
@@ -200,7 +208,7 @@ def test_a_dropped_column_is_gone_whoever_looked_at_it_before() -> None:
 
 
 def run_files(folder: Path, lines: list[bytes], stages: list[Any], blocksize: str) -> list[bytes]:
-    """What a run over a file writes, with blocks of this size."""
+    """Return the output of a run over a file, with blocks of this size."""
     (folder / "in").mkdir(parents=True)
     (folder / "in" / "a.jsonl").write_bytes(b"\n".join(lines) + b"\n")
     stages = [JsonlReader(str(folder / "in"), blocksize=blocksize), *stages, JsonlWriter(str(folder / "out"))]

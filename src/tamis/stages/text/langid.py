@@ -1,8 +1,8 @@
-"""Which language a document is in, by a fastText language model, from a bounded beginning of its text.
+"""Detects the language of a document by a fastText language model, from a bounded beginning of its text.
 
-`LanguageId()` uses the model that comes with the extra `lang` (lid.176.ftz: 176 languages); `LanguageId(model_path)` takes any
-supervised fastText model whose labels are language codes (lid.176.bin, GlotLID, your own).
-Only the first `max_bytes` are read: a document's cost has a bound, and its label is nearly always the whole text's.
+`LanguageId()` uses the model of the extra `lang` (lid.176.ftz: 176 languages); `LanguageId(model_path)` takes any
+supervised fastText model whose labels are language codes (lid.176.bin, GlotLID, your own). Only the first `max_bytes`
+are read, which bounds the cost of a document; its label is nearly always that of the whole text.
 """
 # mypy: disable-error-code="no-untyped-call"
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from tamis.stages.text.models.fasttext_model import FastTextModel
 
 _LABEL = "__label__"
-# The smallest of those measured with 99.5 % of the labels of whole texts among documents that are not English, too: 99.52 %, and
-# 99.91 % of all; 6,000 gave 99.25 and 99.86 %. docs/language-id.md has the table.
+# The smallest of those measured with 99.5 % of the labels of whole texts among documents that are not English, too:
+# 99.52 %, and 99.91 % of all; 6,000 gave 99.25 and 99.86 %. docs/language-id.md has the table.
 MAX_BYTES = 8000
 
 
 @dataclass
 class LanguageId:
-    """Detects languages. Pickles as its configuration; the model is mapped again where it is used."""
+    """Detects languages. Pickles as its configuration; each process maps the model again."""
 
     model_path: str | None = None
     max_bytes: int = MAX_BYTES
@@ -37,7 +37,7 @@ class LanguageId:
     def __post_init__(self) -> None:
         if isinstance(self.max_bytes, bool) or not isinstance(self.max_bytes, int) or self.max_bytes < 1:
             raise UsageError(f"LanguageId: expected max_bytes of 1 or more, got {self.max_bytes!r}")
-        self.path()  # a missing extra is said now, not in a worker
+        self.path()  # report a missing extra before the run starts
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_model": None}
@@ -61,10 +61,9 @@ class LanguageId:
     def detect(
         self, texts: Sequence[str | None] | pa.Array | pa.ChunkedArray
     ) -> tuple[pa.LargeStringArray, NDArray[np.float64]]:
-        """Return each text's language code as the model spells it, and the score (0 to 1, rounding apart).
+        """Return each text's language code as the model spells it, and the score (0 to 1, up to rounding).
 
-        The code is null and the score 0 for a null, an empty or blank text, and one of which the model knows
-        nothing.
+        The code is null and the score 0 for a null, an empty or blank text, and one without words that the model knows.
         """
         from tamis.kernels.buffers import chunk_buffers
         from tamis.kernels.text.fasttext_kernels import windows
@@ -77,9 +76,9 @@ class LanguageId:
             begins, stops = np.empty_like(starts), np.empty_like(ends)
             windows(part.data, starts, ends, min(self.max_bytes, part.data.size), begins, stops)
             ids, scores = model.predict_spans(part, begins, stops)
-            found = (begins < stops) & (ids[:, 0] >= 0)
-            all_ids.append(np.where(found, ids[:, 0], np.int32(-1)))
-            all_scores.append(np.where(found, scores[:, 0], 0.0))
-        places = np.concatenate(all_ids)
+            is_known = (begins < stops) & (ids[:, 0] >= 0)
+            all_ids.append(np.where(is_known, ids[:, 0], np.int32(-1)))
+            all_scores.append(np.where(is_known, scores[:, 0], 0.0))
+        labels = np.concatenate(all_ids)
         codes = pa.array([label.removeprefix(_LABEL) for label in model.labels], pa.large_string())
-        return codes.take(pa.array(places, mask=places < 0)), np.concatenate(all_scores)
+        return codes.take(pa.array(labels, mask=labels < 0)), np.concatenate(all_scores)

@@ -6,7 +6,6 @@ import pytest
 
 from tamis.errors import UsageError
 from tamis.stages.text.download.html_extractors.utils import get_stop_list_dict
-from tamis.stages.text.download.languages import NAMES, WITHOUT_SPACES
 from tamis.stages.text.download.utils import (
     check_s5cmd_installed,
     decode_html,
@@ -14,6 +13,7 @@ from tamis.stages.text.download.utils import (
     lang_detect,
     try_decode_with_detected_encoding,
 )
+from tamis.stages.text.utils.languages import NAMES, WITHOUT_SPACES
 
 RUSSIAN = (
     "Башня на холме была построена в том году, когда река изменила своё течение, и с тех пор жители долины ею "

@@ -1,6 +1,7 @@
-"""Gopher, C4 and FineWeb against datatrove, document by document and value by value. docs/datatrove.md says what differs.
+"""Gopher, C4 and FineWeb against datatrove, document by document and value by value.
 
-datatrove's filters take a tokenizer; here they get Tamis' words and sentences, so that only the rules are compared.
+docs/datatrove.md lists the differences. datatrove's filters take a tokenizer; here they get Tamis' words and sentences,
+so that only the rules are compared.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ LINES = "\n".join(
 
 
 def repeated(share: float) -> str:
-    """Words of nine letters, none twice but a block of 360, the second occurrence of which is this share of the text."""
+    """Return words of nine letters, with a block of 360 words whose second occurrence is this share of the text."""
     words = [f"word{i:05d}" for i in range(round(0.9 * 360 / share) - 360)]
     return " ".join(words[:360] + words)
 
@@ -179,8 +180,8 @@ def test_documentation_of_this_repository() -> None:
     assert differences(windows) == []
 
 
-WORDS = """the be to of and that have with weather of water 12 3.14 # ... … • - — １ \0 é 漢字 ß Sentences end here. Really?
-    Yes! " ' ) { lorem ipsum javascript use cookies privacy policy"""
+WORDS = """the be to of and that have with weather of water 12 3.14 # ... … • - — １ \0 é 漢字 ß Sentences end here.
+    Really? Yes! " ' ) { lorem ipsum javascript use cookies privacy policy"""
 BREAKS = ["\n", "\n\n", "\n- ", "\n• ", "...\n", ".\n", ".\n\n", "\r\n", "\u2028", "\x85", "\t", "\u3000"]
 PIECES = st.sampled_from([*WORDS.split(), *BREAKS, "lorem ipsum", "use cookies", "x" * 40])
 

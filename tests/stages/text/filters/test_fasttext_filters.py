@@ -25,7 +25,7 @@ from tamis.tasks import DocumentBatch
 
 
 def twin_module() -> Any:
-    """The writer of model files beside the tests of models."""
+    """Return the writer of model files of the tests of models."""
     name = "fasttext_twin_for_filters"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[1] / "models" / "fasttext_twin.py")
@@ -37,7 +37,7 @@ def twin_module() -> Any:
 
 
 def two_words(path: Path, words: dict[str, tuple[str, float]]) -> str:
-    """A model that knows two words, each of which gives its label with its probability."""
+    """Return a model of two words, each of which has its label with its probability."""
     twin = twin_module()
     names = [(word, 9 - i) for i, word in enumerate(words)]
     labels = [(f"__label__{label}", 9 - i) for i, (label, _) in enumerate(words.values())]
@@ -139,9 +139,12 @@ def test_a_model_file_is_asked_in_a_run(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))
     stages: list[Any] = [
         JsonlReader(str(tmp_path / "in.jsonl")),
-        ScoreFilter([FastTextLangId(file, min_langid_score=0.0), FastTextLangId(min_langid_score=0.0)], score_field=["lang", "x"]),
+        ScoreFilter(
+            [FastTextLangId(file, min_langid_score=0.0), FastTextLangId(min_langid_score=0.0)],
+            score_field=["lang", "x"],
+        ),
         JsonlWriter(str(tmp_path / "out")),
-    ]  # fmt: skip
+    ]
     assert Pipeline("t", stages=stages).execute(LocalExecutor(), memory="700MB").exit_code == 0
     lines = [json.loads(x) for p in (tmp_path / "out").glob("*.jsonl") for x in p.read_text().splitlines()]
     assert [d["text"] for d in lines] == texts

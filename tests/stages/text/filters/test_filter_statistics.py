@@ -71,7 +71,7 @@ def test_a_number_among_texts_is_no_text() -> None:
 
 
 def test_documents_that_are_left_are_measured_where_their_texts_lie(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a filter, the next measures the rest without copying texts together, and finds what it would find in a copy."""
+    """A filter measures the rows that the one before it left, without copying their texts."""
     texts = [f"one {'word ' * i}\nline {i}." if i % 7 else None for i in range(40)]
     lines = "".join(json.dumps({"text": t}) + "\n" for t in texts).encode()
     batch = DocumentBatch.over(JsonlBlock.parse(np.frombuffer(lines, np.uint8)), np.arange(40))

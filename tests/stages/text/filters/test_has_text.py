@@ -23,14 +23,18 @@ def batch(raw: bytes) -> DocumentBatch:
 
 def test_missing_null_other_values_and_texts_without_letters_are_told_apart() -> None:
     documents = batch(
-        b'{"text": "a"}\n{"n": 1}\n{"text": null}\n{"text": 5}\n{"text": ["b"]}\n{"text": "--"}\n{"text": "\\u00e9"}\n{"text": ""}\n'
+        b'{"text": "a"}\n{"n": 1}\n{"text": null}\n{"text": 5}\n{"text": ["b"]}\n{"text": "--"}\n{"text": '
+        b'"\\u00e9"}\n{"text": ""}\n'
     )
     assert documents.kinds("text").tolist() == [2, 0, 1, 3, 3, 2, 2, 2]
     stage = HasText()
     assert stage.process(documents).serial.tolist() == [0, 6]
     assert {note.reason: np.asarray(note.serials).tolist() for note in stage._take_notes().drops} == {
-        "text_missing": [1], "text_null": [2], "text_not_a_string": [3, 4], "text_without_letters": [5, 7],
-    }  # fmt: skip
+        "text_missing": [1],
+        "text_null": [2],
+        "text_not_a_string": [3, 4],
+        "text_without_letters": [5, 7],
+    }
     assert stage.rules()[0].name == "text_missing"
 
 

@@ -43,7 +43,7 @@ TWIN = load_twin()
 
 
 def verdicts(made: RuleSet, texts: list[str | None]) -> list[str]:
-    """For each text the rule that drops it, or "" """
+    """Return the rule that drops each text, or an empty string."""
     (stage,) = made.decompose()
     batch = DocumentBatch("", pa.table({"text": pa.array(texts, pa.string())}))
     kept: Any = stage.process(batch)
@@ -204,13 +204,35 @@ def test_any_text_goes_with_the_rule_that_the_definition_names(texts: list[str |
 def test_the_heuristic_sets_have_the_filters_of_the_original_in_its_order() -> None:
     english = [one.name for one in HeuristicEnglish().filters()]
     assert english == [
-        "alpha_numeric", "symbol_to_word", "numbers_ratio", "urls_ratio", "white_space", "parentheses_ratio",
-        "boilerplate_string_ratio", "repeated_lines", "repeated_paragraphs", "repeated_lines_char", "repeated_paragraphs_char",
-        "word_count", "punctuation", "words_without_alphabets", "common_english_words", "mean_word_length", "max_word_length",
-        "ellipsis", "repeating_top_2grams", "repeating_top_3grams", "repeating_top_4grams", "repeating_dup_5gram",
-        "repeating_dup_6gram", "repeating_dup_7gram", "repeating_dup_8gram", "repeating_dup_9gram", "repeating_dup_10gram",
+        "alpha_numeric",
+        "symbol_to_word",
+        "numbers_ratio",
+        "urls_ratio",
+        "white_space",
+        "parentheses_ratio",
+        "boilerplate_string_ratio",
+        "repeated_lines",
+        "repeated_paragraphs",
+        "repeated_lines_char",
+        "repeated_paragraphs_char",
+        "word_count",
+        "punctuation",
+        "words_without_alphabets",
+        "common_english_words",
+        "mean_word_length",
+        "max_word_length",
+        "ellipsis",
+        "repeating_top_2grams",
+        "repeating_top_3grams",
+        "repeating_top_4grams",
+        "repeating_dup_5gram",
+        "repeating_dup_6gram",
+        "repeating_dup_7gram",
+        "repeating_dup_8gram",
+        "repeating_dup_9gram",
+        "repeating_dup_10gram",
         "bullet_ratio",
-    ]  # fmt: skip
+    ]
     only_english = {"alpha_numeric", "words_without_alphabets", "common_english_words"}
     assert [one.name for one in HeuristicNonEnglish().filters()] == [n for n in english if n not in only_english]
 

@@ -38,9 +38,9 @@ from tamis.stages.text.filters.statistics import measure
 URL = re.compile(r"https?://(?:[A-Za-z0-9$\-_@.&+/:=?#~]|[!*\(\),]|(?:%[0-9A-Fa-f]{2}))+")
 ELLIPSES = ("...", "[...]", "…", "(...)", "[…]", "-»", "read more..", "read more")
 POLICY = (
-    "terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies", "privacy overview",
-    "privacy & cookies policy", "privacy and cookies policy", "necessary cookies are absolutely essential",
-    "any cookies that may not be particularly necessary",
+    "terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies",
+    "privacy overview", "privacy & cookies policy", "privacy and cookies policy",
+    "necessary cookies are absolutely essential", "any cookies that may not be particularly necessary",
     "if you continue to browse this site without changing your cookie settings",
 )  # fmt: skip
 COMMON = ("the", "be", "to", "of", "and", "that", "have", "with")

@@ -28,10 +28,37 @@ def twin(name: str) -> Any:
 
 TWIN, CLEANER = twin("text_twin"), twin("c4_twin")
 PIECES = [
-    "a b c", "one two three.", "no end", "ends in dots...", "it is {curly} here.", "Lorem Ipsum is here.", " ", "\n", "\r\n", ".",
-    "needs JavaScript to run.", "Our privacy POLICY is long.", "cited here.[12]", "cited.[edit] [citation needed]", "x" * 1001 + " a b.",
-    "\u2028", "he said so \"", "?", "[", "]", "é", "[٣]", "\x85", "\r", "\x1d", "\x1f", "\u3000", "use coo\u212aies now!", "'", "...",
-]  # fmt: skip
+    "a b c",
+    "one two three.",
+    "no end",
+    "ends in dots...",
+    "it is {curly} here.",
+    "Lorem Ipsum is here.",
+    " ",
+    "\n",
+    "\r\n",
+    ".",
+    "needs JavaScript to run.",
+    "Our privacy POLICY is long.",
+    "cited here.[12]",
+    "cited.[edit] [citation needed]",
+    "x" * 1001 + " a b.",
+    "\u2028",
+    'he said so "',
+    "?",
+    "[",
+    "]",
+    "é",
+    "[٣]",
+    "\x85",
+    "\r",
+    "\x1d",
+    "\x1f",
+    "\u3000",
+    "use coo\u212aies now!",
+    "'",
+    "...",
+]
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
 SETTINGS = st.fixed_dictionaries(
     {},

@@ -30,7 +30,14 @@ def test_ftfy_repairs() -> None:
 @given(st.text(st.characters(max_codepoint=0x7F), max_size=20), st.booleans())
 def test_texts_that_ftfy_is_spared_are_those_it_would_not_change(text: str, fix_line_breaks: bool) -> None:
     reformatter = UnicodeReformatter(fix_line_breaks=fix_line_breaks)
-    expected = ftfy.fix_text(text, uncurl_quotes=False, fix_latin_ligatures=False, fix_character_width=False, normalization=None, fix_line_breaks=fix_line_breaks)  # fmt: skip
+    expected = ftfy.fix_text(
+        text,
+        uncurl_quotes=False,
+        fix_latin_ligatures=False,
+        fix_character_width=False,
+        normalization=None,
+        fix_line_breaks=fix_line_breaks,
+    )
     assert reformatter.modify_batch(pa.array([text])).to_pylist() == [expected]
 
 
@@ -42,7 +49,14 @@ def test_ftfy_with_a_normal_form(text: str, form: Form) -> None:
     expected, before = text, None
     while expected != before:
         before = expected
-        repaired = ftfy.fix_text(before, uncurl_quotes=False, fix_latin_ligatures=False, fix_character_width=False, normalization=None, fix_line_breaks=False)  # fmt: skip
+        repaired = ftfy.fix_text(
+            before,
+            uncurl_quotes=False,
+            fix_latin_ligatures=False,
+            fix_character_width=False,
+            normalization=None,
+            fix_line_breaks=False,
+        )
         expected = unicodedata.normalize(form, repaired)
     assert UnicodeReformatter(normalization=form).modify_document(text) == expected
 

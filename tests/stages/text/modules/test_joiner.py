@@ -199,7 +199,10 @@ def test_files_of_one_partition_with_different_columns(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", [{"blocksize": "1KiB"}, {"mode": "batch"}, {}], ids=str)
 def test_a_document_split_and_joined_is_what_it_was(tmp_path: Path, how: dict[str, Any]) -> None:
-    """Byte for byte where there was nothing to split; a text in pieces is encoded anew, its record's other fields are not."""
+    """Byte for byte where there was nothing to split.
+
+    A text in pieces is encoded anew, its record's other fields are not.
+    """
     mode = how.pop("mode", "streaming")
     lines = [b'{ "text" : "%s", "n":1.0 }' % b"\\u0061.".join(b"%d" % k for k in range(i % 5)) for i in range(300)]
     (tmp_path / "in").mkdir()

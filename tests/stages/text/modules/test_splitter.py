@@ -128,14 +128,12 @@ def test_new_documents_and_changed_texts_are_split_too() -> None:
     results = run_stage(DocumentSplitter("||"), "split", changed, book)
     assert book.imbalance() is None
     written = [x for r in results if isinstance(r, DocumentBatch) for x in encode_jsonl(r).data.tobytes().splitlines()]
-    assert (
-        written
-        == [
-            b'{"text":"a","id":1,"segment_id":0}',
-            b'{"text":"b","id":1,"segment_id":1}',
-            b'{"id":2,"text":"c","segment_id":0}',  # no record stands behind it: in the order in which stages gave its fields
-        ]
-    )
+    assert written == [
+        b'{"text":"a","id":1,"segment_id":0}',
+        b'{"text":"b","id":1,"segment_id":1}',
+        # No record stands behind it: in the order in which stages gave its fields.
+        b'{"id":2,"text":"c","segment_id":0}',
+    ]
 
 
 def test_a_separator_is_needed() -> None:

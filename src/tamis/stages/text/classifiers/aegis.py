@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 from tamis._lazy import np, pa, pc
 from tamis.errors import TamisError, UsageError
 from tamis.stages.base import ProcessingStage
+from tamis.stages.fingerprints import joined
 from tamis.stages.text.classifiers.aegis_utils import AEGIS_LABELS, format_aegis, parse_answer
 from tamis.stages.text.classifiers.base import Classifier
 from tamis.stages.text.models import folder as folders
 from tamis.stages.text.models.device import TorchDevice
-from tamis.stages.text.models.fingerprints import joined
 from tamis.stages.text.models.model import LEAST_TOKENS, ModelStage, Network
 from tamis.stages.text.models.tokenizer import Tokenizer, TokenizerStage
 from tamis.stages.text.models.utils import TOKENS, check_max_chars

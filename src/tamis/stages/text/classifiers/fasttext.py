@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tamis._lazy import np, pa, pc
 from tamis.errors import UsageError
 from tamis.stages.base import CompositeStage, ProcessingStage
+from tamis.stages.fingerprints import of_file
 from tamis.stages.text.filters.score_filter import Filter
-from tamis.stages.text.models.fingerprints import of_file
 from tamis.stages.text.models.label_filter import LabelFilter, refuse_unknown
 from tamis.stages.text.models.utils import check_max_chars
 from tamis.tasks import DocumentBatch

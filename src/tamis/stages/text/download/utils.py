@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any
 
 from tamis.errors import MissingExtra, optional
-from tamis.stages.text.download.languages import language_name
 from tamis.stages.text.langid import MAX_BYTES
+from tamis.stages.text.utils.languages import language_name
 
 _LOOK_CHARS = 200_000  # of a page, for its language, where these have as much text as the model looks at
 

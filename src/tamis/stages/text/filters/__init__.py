@@ -1,8 +1,8 @@
 """Scoring and filtering of documents.
 
 Stages (`score_filter.py`): `Score`, `Filter` and `ScoreFilter`. Filters: `heuristic/` (strings, repetition, code),
-`fasttext.py`, `histogram.py`, `token.py`. Rule sets, one file per source: `gopher.py`, `c4.py`, `fineweb.py`, `nemo_curator.py`.
-Base classes: `doc_filter.py`, `words.py`, `rule_set.py`. `catalogue.py` lists them all.
+`fasttext.py`, `histogram.py`, `token.py`. Rule sets, one file per source: `gopher.py`, `c4.py`, `fineweb.py`,
+`nemo_curator.py`. Base classes: `doc_filter.py`, `words.py`, `rule_set.py`. `catalogue.py` lists them all.
 """
 
 from tamis.stages.text.filters.doc_filter import DocumentFilter, StatisticFilter

@@ -1,5 +1,6 @@
-"""C4's rules for whole documents (Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text
-Transformer", section 2.2).
+"""C4's rules for whole documents.
+
+Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer", section 2.2.
 
 A document is dropped if "lorem ipsum" or a curly bracket occurs, or if the lines that C4 keeps hold fewer than five
 sentences. The text is not changed: removing the lines that C4 does not keep is the work of `modifiers/c4.py`.
@@ -16,7 +17,7 @@ from tamis.stages.text.filters.rule_set import RuleSet, rule
 
 @dataclass(repr=False)
 class C4Quality(RuleSet):
-    """ "lorem ipsum", curly brackets, and too few sentences in lines that end in punctuation and have three words or more.
+    """Placeholder text, curly brackets, and too few sentences in lines that C4 keeps.
 
     `min_num_sentences=None` leaves that rule out.
     """

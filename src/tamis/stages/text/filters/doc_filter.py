@@ -1,8 +1,8 @@
 """Base classes of filters: a score, and a rule that keeps or drops a document by it.
 
 A custom filter needs two methods in plain Python, `score_document(text)` and `keep_document(score)`; an optional third,
-`score_batch(texts)`, scores a whole Arrow array at once. Most built-in filters are a `KernelFilter`: they declare the text
-statistics that they compare, and a stage computes these once per batch for all of its filters, in compiled code.
+`score_batch(texts)`, scores a whole Arrow array at once. Most built-in filters are a `KernelFilter`: they declare the
+text statistics that they compare, and a stage computes these once per batch for all of its filters, in compiled code.
 
     DocumentFilter          any score, any rule
       BoundedFilter         keeps scores between two of its parameters
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 class DocumentFilter(ABC):
     """Scores a text, and keeps or drops the document by its score.
 
-    A null text, or a value that is not a string, is passed as "" unless the filter sets `accepts_null = True`. Both methods
-    must depend on nothing but their argument and the filter's settings. Optional hooks, called if they exist:
+    A null text, or a value that is not a string, is passed as "" unless the filter sets `accepts_null = True`. Both
+    methods must depend on nothing but their argument and the filter's settings. Optional hooks, called if they exist:
     `model_check_or_download()` once per machine, `load_model()` and `load_tokenizer()` once per worker.
     """
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from tamis._lazy import np, pa, pc
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
+from tamis.stages.fingerprints import of_file
 from tamis.stages.text.filters.doc_filter import DocumentFilter, is_number
 from tamis.stages.text.filters.rule_set import RuleSet
 from tamis.stages.text.filters.score_filter import ScoreFilter
 from tamis.stages.text.langid import MAX_BYTES, LanguageId
-from tamis.stages.text.models.fingerprints import of_file
 
 if TYPE_CHECKING:
     from tamis.stages.text.models.fasttext_model import FastTextModel
@@ -129,8 +129,8 @@ class FastTextLangId(_ModelFilter):
     """Language and its probability, as a text such as "[0.97, 'en']". Keeps scores of at least `min_langid_score`.
 
     Without `model_path` the model of the extra `lang` is used; of each text the first `max_bytes` are read (see
-    docs/language-id.md). `lang` keeps one language only: "en" matches the labels en and en_Latn, "eng_Latn" that label alone,
-    in any case. A text without words that the model knows has "[0.0, 'unknown']".
+    docs/language-id.md). `lang` keeps one language only: "en" matches the labels en and en_Latn, "eng_Latn" that label
+    alone, in any case. A text without words that the model knows has "[0.0, 'unknown']".
     """
 
     model_path: str | None = None
@@ -200,8 +200,8 @@ class FastTextLangId(_ModelFilter):
 class LanguageFilter(RuleSet):
     """Documents of one language, or those whose language is clear: a stage with one FastTextLangId.
 
-    `lang=None` keeps any language with a probability of at least `min_score`. `language_field` is a column for the score
-    and the language, as "[0.97, 'en']". See docs/language-id.md for the model.
+    `lang=None` keeps any language with a probability of at least `min_score`. `language_field` is a column for the
+    score and the language, as "[0.97, 'en']". See docs/language-id.md for the model.
     """
 
     lang: str | None = None

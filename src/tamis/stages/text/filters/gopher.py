@@ -1,7 +1,7 @@
 """Gopher's rules (Rae et al. 2021, "Scaling Language Models: Methods, Analysis & Insights from Training Gopher", A1.1).
 
-The paper leaves details open. These follow datatrove's reading, with words split at whitespace instead of by a tokenizer;
-docs/filters.md lists the differences.
+The paper leaves details open. These follow datatrove's reading, with words split at whitespace instead of by a
+tokenizer; docs/filters.md lists the differences.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from tamis.stages.text.filters.rule_set import RuleSet, rule
 
 @dataclass(repr=False)
 class GopherQuality(RuleSet):
-    """Number and length of words, symbols, bullets, ellipses, letters and stop words. A limit of None leaves a rule out."""
+    """Number and length of words, symbols, bullets, ellipses, letters and stop words.
+
+    A limit of None leaves a rule out.
+    """
 
     min_doc_words: int | None = 50
     max_doc_words: int | None = 100000
@@ -56,7 +59,9 @@ class GopherQuality(RuleSet):
 
 @dataclass(repr=False)
 class GopherRepetition(RuleSet):
-    """Repeated lines, paragraphs and n-grams. `top_n_grams`, `dup_n_grams`: pairs of n and the largest share of characters.
+    """Repeated lines, paragraphs and n-grams.
+
+    `top_n_grams`, `dup_n_grams`: pairs of n and the largest share of characters.
 
     An empty text is dropped. A limit of None leaves a rule out.
     """

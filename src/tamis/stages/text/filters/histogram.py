@@ -1,8 +1,8 @@
 """HistogramFilter: keeps texts that consist of the characters of their language, a cheap check of a language label.
 
-NeMo Curator downloads character lists counted from a web corpus. Here a built-in table replaces them: the letters of each
-language's alphabet (or the blocks of its script), digits, punctuation and spaces. Like counted lists, it cannot tell
-languages with the same letters apart.
+NeMo Curator downloads character lists counted from a web corpus. Here a built-in table replaces them: the letters of
+each language's alphabet (or the blocks of its script), digits, punctuation and spaces. Like counted lists, it cannot
+tell languages with the same letters apart.
 """
 
 from __future__ import annotations
@@ -14,18 +14,54 @@ from typing import Any
 
 from tamis._lazy import np
 from tamis.errors import UsageError
+from tamis.stages.fingerprints import of_file
 from tamis.stages.text.filters.doc_filter import DocumentFilter, is_number
-from tamis.stages.text.models.fingerprints import of_file
 
 # Letters other than a-z of languages in Latin script (lower case; upper case is added).
 LATIN = {
-    "af": "áèéêëîïôöûü", "az": "çəğıiöşü", "bs": "čćđšž", "ca": "àçèéíïòóúü·", "cs": "áčďéěíňóřšťúůýž", "cy": "âêîôûŵŷáéëï",
-    "da": "æøåé", "de": "äöüß", "en": "éèêëïôñç", "es": "áéíñóúü", "et": "äõöüšž", "eu": "ñç", "fi": "äåöšž", "fr": "àâæçéèêëîïôœùûüÿ",
-    "ga": "áéíóú", "gl": "áéíñóúü", "ha": "ɓɗƙƴ", "hr": "čćđšž", "hu": "áéíóöőúüű", "id": "é", "is": "áðéíóúýþæö", "it": "àèéìíîòóùú",
-    "lb": "äëéöüß", "lt": "ąčęėįšųūž", "lv": "āčēģīķļņšūž", "ms": "é", "mt": "ċġħżàèìòù", "nl": "áéëïíóöúüè", "no": "æøåéèêóòâô",
-    "pl": "ąćęłńóśźż", "pt": "áâãàçéêíóôõúü", "ro": "ăâîșțşţ", "sk": "áäčďéíĺľňóôŕšťúýž", "sl": "čšž", "sq": "çë", "sv": "åäöé",
-    "sw": "", "tl": "ñ", "tr": "çğıöşüâîû", "uz": "ʻʼ", "vi": "àáâãèéêìíòóôõùúýăđĩũơư" + "".join(map(chr, range(0x1EA0, 0x1EFA))), "zu": "",
-}  # fmt: skip
+    "af": "áèéêëîïôöûü",
+    "az": "çəğıiöşü",
+    "bs": "čćđšž",
+    "ca": "àçèéíïòóúü·",
+    "cs": "áčďéěíňóřšťúůýž",
+    "cy": "âêîôûŵŷáéëï",
+    "da": "æøåé",
+    "de": "äöüß",
+    "en": "éèêëïôñç",
+    "es": "áéíñóúü",
+    "et": "äõöüšž",
+    "eu": "ñç",
+    "fi": "äåöšž",
+    "fr": "àâæçéèêëîïôœùûüÿ",
+    "ga": "áéíóú",
+    "gl": "áéíñóúü",
+    "ha": "ɓɗƙƴ",
+    "hr": "čćđšž",
+    "hu": "áéíóöőúüű",
+    "id": "é",
+    "is": "áðéíóúýþæö",
+    "it": "àèéìíîòóùú",
+    "lb": "äëéöüß",
+    "lt": "ąčęėįšųūž",
+    "lv": "āčēģīķļņšūž",
+    "ms": "é",
+    "mt": "ċġħżàèìòù",
+    "nl": "áéëïíóöúüè",
+    "no": "æøåéèêóòâô",
+    "pl": "ąćęłńóśźż",
+    "pt": "áâãàçéêíóôõúü",
+    "ro": "ăâîșțşţ",
+    "sk": "áäčďéíĺľňóôŕšťúýž",
+    "sl": "čšž",
+    "sq": "çë",
+    "sv": "åäöé",
+    "sw": "",
+    "tl": "ñ",
+    "tr": "çğıöşüâîû",
+    "uz": "ʻʼ",
+    "vi": "àáâãèéêìíòóôõùúýăđĩũơư" + "".join(map(chr, range(0x1EA0, 0x1EFA))),
+    "zu": "",
+}
 _CYRILLIC, _DEVANAGARI, _ARABIC = (
     ((0x400, 0x52F),),
     ((0x900, 0x97F),),
@@ -37,13 +73,30 @@ BLOCKS: dict[str, tuple[tuple[int, int], ...]] = {
     **dict.fromkeys(("be", "bg", "kk", "ky", "mk", "mn", "ru", "sr", "tg", "uk"), _CYRILLIC),
     **dict.fromkeys(("hi", "mr", "ne", "sa"), _DEVANAGARI),
     **dict.fromkeys(("ar", "fa", "ps", "sd", "ug", "ur"), (*_ARABIC, (0x200C, 0x200F))),
-    "am": ((0x1200, 0x139F),), "bn": ((0x980, 0x9FF),), "as": ((0x980, 0x9FF),), "el": ((0x370, 0x3FF), (0x1F00, 0x1FFF)),
-    "gu": ((0xA80, 0xAFF),), "he": ((0x590, 0x5FF),), "yi": ((0x590, 0x5FF),), "hy": ((0x530, 0x58F),), "km": ((0x1780, 0x17FF),),
-    "ka": ((0x10A0, 0x10FF), (0x1C90, 0x1CBF)), "kn": ((0xC80, 0xCFF),), "lo": ((0xE80, 0xEFF),), "ml": ((0xD00, 0xD7F),),
-    "my": ((0x1000, 0x109F),), "or": ((0xB00, 0xB7F),), "pa": ((0xA00, 0xA7F),), "si": ((0xD80, 0xDFF),), "ta": ((0xB80, 0xBFF),),
-    "te": ((0xC00, 0xC7F),), "th": ((0xE00, 0xE7F),), "zh": _HAN, "ja": (*_HAN, (0x3040, 0x30FF), (0x31F0, 0x31FF)),
+    "am": ((0x1200, 0x139F),),
+    "bn": ((0x980, 0x9FF),),
+    "as": ((0x980, 0x9FF),),
+    "el": ((0x370, 0x3FF), (0x1F00, 0x1FFF)),
+    "gu": ((0xA80, 0xAFF),),
+    "he": ((0x590, 0x5FF),),
+    "yi": ((0x590, 0x5FF),),
+    "hy": ((0x530, 0x58F),),
+    "km": ((0x1780, 0x17FF),),
+    "ka": ((0x10A0, 0x10FF), (0x1C90, 0x1CBF)),
+    "kn": ((0xC80, 0xCFF),),
+    "lo": ((0xE80, 0xEFF),),
+    "ml": ((0xD00, 0xD7F),),
+    "my": ((0x1000, 0x109F),),
+    "or": ((0xB00, 0xB7F),),
+    "pa": ((0xA00, 0xA7F),),
+    "si": ((0xD80, 0xDFF),),
+    "ta": ((0xB80, 0xBFF),),
+    "te": ((0xC00, 0xC7F),),
+    "th": ((0xE00, 0xE7F),),
+    "zh": _HAN,
+    "ja": (*_HAN, (0x3040, 0x30FF), (0x31F0, 0x31FF)),
     "ko": ((0xAC00, 0xD7AF), (0x1100, 0x11FF), (0x3130, 0x318F), (0x3000, 0x303F), (0xFF00, 0xFFEF)),
-}  # fmt: skip
+}
 _EVERYWHERE = " \t\n\r0123456789.,;:!?'\"()[]{}-–—…%&/+*=@#$€£°«»„“”‘’‚‹›§_|<>~^`\\\u00a0\u00ad"
 _PIECE = 1 << 20
 
@@ -52,9 +105,9 @@ _PIECE = 1 << 20
 class HistogramFilter(DocumentFilter):
     """1 if more than `threshold` of the characters are usual in the language, else 0: dropped.
 
-    Whitespace around the text does not count as usual. `cache_dir`: a folder with one file per language in the format of NeMo
-    Curator, one character at the beginning of each line, read up to the line that begins with `threshold_char`; without it,
-    the built-in table.
+    Whitespace around the text does not count as usual. `cache_dir`: a folder with one file per language in the format
+    of NeMo Curator, one character at the beginning of each line, read up to the line that begins with `threshold_char`;
+    without it, the built-in table.
     """
 
     lang: str = "en"

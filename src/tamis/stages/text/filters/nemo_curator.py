@@ -1,6 +1,7 @@
 """The rule sets of NeMo Curator's heuristic recipes: 28 filters for English, 25 for other languages.
 
-The other languages are those that separate words by spaces. The filters are in `heuristic/`; here are their order and limits.
+The other languages are those that separate words by spaces. The filters are in `heuristic/`; here are their order and
+limits.
 """
 
 from __future__ import annotations

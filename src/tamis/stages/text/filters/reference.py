@@ -58,25 +58,32 @@ stages = [JsonlReader("data/"), ScoreFilter(chain, score_field=["n_words", None,
 Pipeline("filtered", stages=stages).run(memory="1GB")
 ```
 
-- Built-in filters compare *statistics*, which compiled code counts once per batch for the whole chain, in passes over the text. A pass
-  runs when it is needed, over the documents that are left. Filters in plain Python get only the documents that are left.
+- Built-in filters compare *statistics*, which compiled code counts once per batch for the whole
+  chain, in passes over the text. A pass runs when it is needed, over the documents that are left.
+  Filters in plain Python get only the documents that are left.
 - `score_batch(texts)` is an optional method of a filter that scores a whole Arrow array at once.
-- A null text, a missing field and a value that is not a string are scored as the empty text. Custom filters get `""` for them, or
-  None if they set `accepts_null = True`. Functions get values as in JSON, independent of other rows ([values.md](values.md)).
-- Characters are code points. Words are what `str.split()` gives, or a segmenter's words for `lang="zh"` and `lang="ja"`. Lines are
-  those that are not blank. Paragraphs are separated by `\\n\\n`.
-- Random choices (`FastTextQualityFilter`) are a function of the text and a seed: a rerun chooses the same, whatever the batches.
+- A null text, a missing field and a value that is not a string are scored as the empty text. Custom
+  filters get `""` for them, or None if they set `accepts_null = True`. Functions get values as in
+  JSON, independent of other rows ([values.md](values.md)).
+- Characters are code points. Words are what `str.split()` gives, or a segmenter's words for
+  `lang="zh"` and `lang="ja"`. Lines are those that are not blank. Paragraphs are separated by
+  `\\n\\n`.
+- Random choices (`FastTextQualityFilter`) are a function of the text and a seed: a rerun chooses
+  the same, whatever the batches.
 - Nothing is downloaded, except a tokenizer that is named by `hf_model_name`.
 
 ## Differences from the originals
 
-- Every filter has a score for empty, blank and null texts (see the table below). If the divisor is 0, a share is the score that drops.
-- `FastTextLangId` parses scores as data. `FastTextQualityFilter` draws once per document. `HistogramFilter` uses a built-in table of
-  alphabets and scripts (85 languages) instead of a download. Scanners find comments of code, so code that does not compile has a score.
-- `PerExtensionFilter` has a built-in table with one limit for most languages (lines of 1000 characters, 25 % letters); pass
-  `metadata_file` for other limits.
-- Gopher, C4 and FineWeb follow datatrove, but words are split at whitespace where it uses a tokenizer, and C4's sentences end at `.`,
-  `?` or `!` before whitespace where it uses a trained splitter. `C4Quality` drops documents and never changes a text.
+- Every filter has a score for empty, blank and null texts (see the table below). If the divisor is
+  0, a share is the score that drops.
+- `FastTextLangId` parses scores as data. `FastTextQualityFilter` draws once per document.
+  `HistogramFilter` uses a built-in table of alphabets and scripts (85 languages) instead of a
+  download. Scanners find comments of code, so code that does not compile has a score.
+- `PerExtensionFilter` has a built-in table with one limit for most languages (lines of 1000
+  characters, 25 % letters); pass `metadata_file` for other limits.
+- Gopher, C4 and FineWeb follow datatrove, but words are split at whitespace where it uses a
+  tokenizer, and C4's sentences end at `.`, `?` or `!` before whitespace where it uses a trained
+  splitter. `C4Quality` drops documents and never changes a text.
 '''
 
 # Values of parameters without a default, for the table of empty texts.

@@ -1,7 +1,7 @@
 """RuleSet: the base of published rule sets, each a chain of filters under one name.
 
-A set is a dataclass with the thresholds of its paper as defaults, and a method that lists its rules in order. The sets that
-`tamis filter` knows by name say so themselves (`sets`); `catalogue.py` collects them.
+A set is a dataclass with the thresholds of its paper as defaults, and a method that lists its rules in order. The sets
+that `tamis filter` knows by name say so themselves (`sets`); `catalogue.py` collects them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Score, Filter and ScoreFilter: the stages that apply filters, one or a chain of them.
 
-A chain is applied in order, and the first filter that rejects a document drops it: later filters do not see it. The statistics
-that the filters compare are computed once per batch for the whole chain, in passes over the texts; a pass runs when the first
-filter needs one of its numbers, over the documents that are left by then.
+A chain is applied in order, and the first filter that rejects a document drops it: later filters do not see it. The
+statistics that the filters compare are computed once per batch for the whole chain, in passes over the texts; a pass
+runs when the first filter needs one of its numbers, over the documents that are left by then.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any, ClassVar
 from tamis._lazy import np, pa, pd
 from tamis.errors import PipelineError, UsageError
 from tamis.stages.base import DropRule, ProcessingStage
+from tamis.stages.fingerprints import joined
 from tamis.stages.text.filters.doc_filter import DocumentFilter
 from tamis.stages.text.filters.statistics import ColumnStatistics, measure, pass_of
-from tamis.stages.text.models.fingerprints import joined
 from tamis.stages.traits import StageTraits
 from tamis.tasks import SCORES, DocumentBatch
 
@@ -91,10 +91,13 @@ class _FilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 @dataclass(repr=False)
 class Score(_FilterStage):
-    """Add scores as columns; nothing is dropped. `score_fn` is a function of the text, a DocumentFilter, or a list of these.
+    """Add scores as columns; nothing is dropped.
 
-    With a list, `score_field` is a list of as many names; `text_field` is one name for all, or a list. A function gets the
-    value as in JSON, "" for null and a missing field; a DocumentFilter gets texts, "" for a value that is not a string.
+    `score_fn` is a function of the text, a DocumentFilter, or a list of these.
+
+    With a list, `score_field` is a list of as many names; `text_field` is one name for all, or a list. A function gets
+    the value as in JSON, "" for null and a missing field; a DocumentFilter gets texts, "" for a value that is not a
+    string.
     """
 
     score_fn: _FilterOrFunction | list[_FilterOrFunction]
@@ -137,8 +140,8 @@ class Filter(_FilterStage):
     """Keep documents by an existing column. `filter_fn`: a function of the value, a DocumentFilter, or a list.
 
     Each value is passed as in JSON, whatever the types of other rows, null and a missing field as None. With a list,
-    `filter_field` is a list of as many names; `invert` is one value for all, or a list. `verbose` logs how many documents of
-    each batch are kept.
+    `filter_field` is a list of as many names; `invert` is one value for all, or a list. `verbose` logs how many
+    documents of each batch are kept.
     """
 
     filter_fn: _FilterOrFunction | list[_FilterOrFunction]
@@ -183,9 +186,9 @@ class Filter(_FilterStage):
 class ScoreFilter(_FilterStage):
     """Score documents and keep those that the filter keeps. `filter_obj`: a DocumentFilter, or a list applied in order.
 
-    `score_field` adds scores as columns (a name per filter, or None), of all documents, because --keep-rejected writes those
-    that are dropped, too. `invert` keeps what would be dropped. With a list each of these may be a list. `verbose` logs how
-    many documents of each batch are kept.
+    `score_field` adds scores as columns (a name per filter, or None), of all documents, because --keep-rejected writes
+    those that are dropped, too. `invert` keeps what would be dropped. With a list each of these may be a list.
+    `verbose` logs how many documents of each batch are kept.
     """
 
     filter_obj: DocumentFilter | list[DocumentFilter]

@@ -1,7 +1,8 @@
 """Text statistics of a batch: computed once, stored with the batch, shared by all filters.
 
-What a pass over the text computes at no extra cost is stored too, for the stages that follow (`DocumentBatch.measured` follows
-the rows through filters and forgets a column that changes). The statistics are declared in `kernels/text/text_stats.py`.
+What a pass over the text computes at no extra cost is stored too, for the stages that follow (`DocumentBatch.measured`
+follows the rows through filters and forgets a column that changes). The statistics are declared in
+`kernels/text/text_stats.py`.
 """
 
 from __future__ import annotations
@@ -109,7 +110,10 @@ class ColumnStatistics:
         return np.asarray(values[np.searchsorted(measured_rows, rows)])
 
     def _has(self, name: str, rows: np.ndarray[Any, Any]) -> bool:
-        """Return True if a statistic is known for `rows`: of two sets that a chain has left, the larger contains the other."""
+        """Return True if a statistic is known for `rows`.
+
+        Of two sets of rows that a chain had left, the larger one contains the other.
+        """
         if (self.field, name) in self.batch.measured:
             return True
         return name in self._partial and len(self._partial[name][0]) >= len(rows)

@@ -16,8 +16,8 @@ from tamis.stages.text.models.pretrained import IF_TRUSTED, from_pretrained, tok
 class TokenCountFilter(BoundedFilter):
     """Number of tokens, by a tokenizer (anything with `encode(text)`) or by the name of a Hugging Face model.
 
-    A model that is not in the local cache is downloaded, because its name is an explicit request. Needs the extra `models`.
-    Code that comes with a model is refused, unless `transformers_init_kwargs` has `trust_remote_code=True`.
+    A model that is not in the local cache is downloaded, because its name is an explicit request. Needs the extra
+    `models`. Code that comes with a model is refused, unless `transformers_init_kwargs` has `trust_remote_code=True`.
     """
 
     tokenizer: Any = None

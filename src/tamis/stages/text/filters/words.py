@@ -1,9 +1,9 @@
 """How a language is split into words, and the base class of filters that count words.
 
-Words are what `str.split()` gives, but for Chinese and Japanese, which have no spaces: jieba segments Chinese, MeCab with the
-dictionary unidic-lite Japanese; both come with the extra `lang`. A segmenter gets one line at a time, and of a long line at
-most PIECE_CHARS: both take hundreds of bytes per character of a call, and jieba's time for unknown characters grows with
-their square. Pieces end after a sentence or at a space if possible.
+Words are what `str.split()` gives, but for Chinese and Japanese, which have no spaces: jieba segments Chinese, MeCab
+with the dictionary unidic-lite Japanese; both come with the extra `lang`. A segmenter gets one line at a time, and of a
+long line at most PIECE_CHARS: both take hundreds of bytes per character of a call, and jieba's time for unknown
+characters grows with their square. Pieces end after a sentence or at a space if possible.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def _splitter(language: str) -> Callable[[str], list[str]]:
 class WordsFilter(KernelFilter):
     """A filter that counts words, of segmented languages too.
 
-    Subclasses have a parameter `lang`, and compute in `score_words` from a list of words what `score_from` computes from the
-    statistics.
+    Subclasses have a parameter `lang`, and compute in `score_words` from a list of words what `score_from` computes
+    from the statistics.
     """
 
     lang: str
@@ -89,7 +89,7 @@ class WordsFilter(KernelFilter):
 
 
 class _Segmenter:
-    """Splits texts and caches the last ones, because the filters of a chain split the same texts one after the other."""
+    """Splits texts and caches the last ones, because the filters of a chain split the same texts in turn."""
 
     def __init__(self, segment: Callable[[str], Iterable[str]]) -> None:
         self._segment = segment
@@ -148,8 +148,8 @@ def _chinese() -> Callable[[str], Iterable[str]]:
         warnings.filterwarnings("ignore", message=".*invalid escape sequence")
         warnings.filterwarnings("ignore", message=".*pkg_resources")
         jieba = optional("jieba", 'lang="zh" (jieba)', "lang")
-    # A separate tokenizer, loaded now: jieba's shared one may contain words that other code added, and it reads and writes
-    # a file of a fixed name in the folder for temporary files, which any user may have replaced.
+    # A separate tokenizer, loaded now: jieba's shared one may contain words that other code added, and it reads and
+    # writes a file of a fixed name in the folder for temporary files, which any user may have replaced.
     tokenizer = jieba.Tokenizer()
     tokenizer.FREQ, tokenizer.total = tokenizer.gen_pfdict(tokenizer.get_dict_file())
     tokenizer.initialized = True

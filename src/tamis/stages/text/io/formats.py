@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 def output_format(
     source: Any, accepted: Sequence[str] | None = None, output: str | None = None
 ) -> tuple[type[FileWriter], str]:
-    """Return the writer class and file extension of the input files; JSONL for several formats, plain for several codecs.
+    """Return the writer class and file extension of the input files.
+
+    JSONL for several formats, plain for several codecs.
 
     `accepted`: the suffixes of files that are read, by default all that Tamis knows. `output`: a folder to exclude.
     """

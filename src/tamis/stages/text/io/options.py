@@ -1,7 +1,7 @@
-"""Checks `read_kwargs` and `write_kwargs`, the options that users of other systems know: each is honoured, or rejected by name.
+"""Checks `read_kwargs` and `write_kwargs`: each option is honoured, or rejected by name.
 
-Options that request the only behaviour (`lines=True`) or another library with the same result (`engine`) are accepted and have
-no effect.
+Options that request the only behaviour (`lines=True`) or another library with the same result (`engine`) are accepted
+and have no effect.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def read_options(
     _check(stage, parameter, options, _READ)
     if options.get("compression", "infer") not in ("infer", None):
         raise UsageError(
-            f"{stage}: {parameter}: the name of a file determines its compression ({SUFFIXES_TEXT}); leave the option out"
+            f"{stage}: {parameter}: the name of a file determines its compression ({SUFFIXES_TEXT}); leave the option "
+            "out"
         )
     columns = options.get("columns")
     return options, list(columns) if columns is not None else None

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tamis.errors import MissingExtra, UsageError, first_line, optional
+from tamis.stages.fingerprints import add_file, joined
 from tamis.stages.text.models import hub_cache
-from tamis.stages.text.models.fingerprints import add_file, joined
 
 _DATA = (".json", ".safetensors", ".txt", ".model", ".jinja")
 # What to do about code that a model brings along, where nobody can ask for it and where users can.

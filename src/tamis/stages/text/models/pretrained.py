@@ -18,7 +18,7 @@ from typing import Any
 
 from tamis.errors import TamisError, UsageError, optional
 from tamis.failures import is_memory_failure
-from tamis.stages.text.models.fingerprints import add_file
+from tamis.stages.fingerprints import add_file
 from tamis.stages.text.models.folder import WITHOUT_CODE, local
 
 IF_TRUSTED = "if you trust its author, ask for it with trust_remote_code=True in transformers_init_kwargs"

@@ -1,9 +1,10 @@
-"""C4's cleaning: boilerplate paragraphs, and lines (Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a
-Unified Text-to-Text Transformer", section 2.2).
+"""C4's cleaning: boilerplate paragraphs, and lines (Raffel et al.
 
-The rules and their order are those of the C4 statistics (kernels, filters), so that a filter and a cleaner agree. Lines are those
-of str.splitlines(); a kernel computes their properties in a table of 40 bytes per line, for half a megabyte of text at a time: a
-text of line breaks alone would need a table of 40 times its size.
+2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer", section 2.2).
+
+The rules and their order are those of the C4 statistics (kernels, filters), so that a filter and a cleaner agree. Lines
+are those of str.splitlines(); a kernel computes their properties in a table of 40 bytes per line, for half a megabyte
+of text at a time: a text of line breaks alone would need a table of 40 times its size.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ _BREAK = re.compile(rb"\r\n?|[\n\x0b\x0c\x1c-\x1e]|\xc2\x85|\xe2\x80[\xa8\xa9]")
 class BoilerPlateStringModifier(DocumentModifier):
     """Removes paragraphs with policy phrases (cookies, privacy, terms of use) at the top or bottom of a document.
 
-    A document with boilerplate in the middle, or nothing but boilerplate, does not change: dropping it is left to a filter. With
-    `remove_if_at_top_or_bottom=False` any boilerplate makes the document empty. "Lorem ipsum" always does.
+    A document with boilerplate in the middle, or nothing but boilerplate, does not change: dropping it is left to a
+    filter. With `remove_if_at_top_or_bottom=False` any boilerplate makes the document empty. "Lorem ipsum" always does.
     """
 
     def __init__(self, remove_if_at_top_or_bottom: bool = True) -> None:
@@ -74,10 +75,11 @@ def _has_policy(paragraph: str) -> bool:
 class C4LineCleaner(ColumnModifier):
     """Keeps the lines that C4 would keep, without the whitespace around them, and joins them by line feeds.
 
-    A line is removed if it has a word of more than `max_word_length` characters, does not end in . ? ! " or ' (or ends in "..."),
-    has fewer than `min_words_per_line` words, mentions javascript, or has a policy phrase. A line that would be kept without
-    "lorem ipsum" or a curly bracket makes the whole document empty, so that a filter on length drops it. Citations such as [1],
-    [edit] and [citation needed] are ignored at the end of a line, and are removed with `remove_citations`.
+    A line is removed if it has a word of more than `max_word_length` characters, does not end in . ? ! " or ' (or ends
+    in "..."), has fewer than `min_words_per_line` words, mentions javascript, or has a policy phrase. A line that would
+    be kept without "lorem ipsum" or a curly bracket makes the whole document empty, so that a filter on length drops
+    it. Citations such as [1], [edit] and [citation needed] are ignored at the end of a line, and are removed with
+    `remove_citations`.
     """
 
     kernel_groups: ClassVar[tuple[str, ...]] = ("text",)  # like a stage's: loaded before any memory cap

@@ -26,7 +26,10 @@ class DocumentModifier(ABC):
         """Return the new text, or None to make it null."""
 
     def candidates(self, texts: pa.Array) -> pa.Array | None:
-        """Return a mask of the texts that may change, or None for all; the others are never decoded to Python strings."""
+        """Return a mask of the texts that may change, or None for all.
+
+        The others are never decoded to Python strings.
+        """
         return None
 
     def modify_batch(self, texts: pa.Array) -> pa.Array:

@@ -21,9 +21,10 @@ _NAME = "modifier_fn"  # NeMo Curator's default, which is replaced by the names 
 class Modify(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Changes fields by a modifier, a function, or a list of them, one after the other.
 
-    `input_fields`: one field for all modifiers, a list with one field per modifier, or a list of lists: a function of several
-    fields gets them by name. `output_fields`: the fields of the results, one name or one per modifier (None: in place, for
-    modifiers with one input). A null stays null; a DocumentModifier changes texts only; a function gets any value.
+    `input_fields`: one field for all modifiers, a list with one field per modifier, or a list of lists: a function of
+    several fields gets them by name. `output_fields`: the fields of the results, one name or one per modifier (None: in
+    place, for modifiers with one input). A null stays null; a DocumentModifier changes texts only; a function gets any
+    value.
     """
 
     modifier_fn: Modifier | list[Modifier]

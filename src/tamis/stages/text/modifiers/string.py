@@ -26,8 +26,8 @@ __all__ = [
 class Slicer(DocumentModifier):
     """Keeps text[left:right].
 
-    A number is a position (as in Python's slices); a string is its first (`left`) or last (`right`) occurrence, itself included
-    or not. A document without that string becomes empty.
+    A number is a position (as in Python's slices); a string is its first (`left`) or last (`right`) occurrence, itself
+    included or not. A document without that string becomes empty.
     """
 
     def __init__(
@@ -98,7 +98,8 @@ class NewlineNormalizer(ColumnModifier):
         return replace_regex(texts, "(?:\r\n){3,}", "\r\n\r\n", needs="\r\n\r\n\r\n")
 
 
-# The line breaks of str.splitlines(), and the other whitespace of str.isspace(). Patterns match only what has to change.
+# The line breaks of str.splitlines(), and the other whitespace of str.isspace(). Patterns match only what has to
+# change.
 _BREAK = r"\r\n|[\r\x0b\x0c\x1c-\x1e\x{85}\x{2028}\x{2029}]"
 _ODD = r"\t\x1f\x{a0}\x{1680}\x{2000}-\x{200a}\x{202f}\x{205f}\x{3000}"
 _SPACES = rf" *[{_ODD}][ {_ODD}]*| {{2,}}"
@@ -142,10 +143,10 @@ _BOLD, _ITALIC, _LINK = r"\*\*(.*?)\*\*", r"\*(.*?)\*", r"\[.*?\]\((.*?)\)"
 
 
 class MarkdownRemover(ColumnModifier):
-    """Removes the marks of `**bold**`, `*italic*`, `_underline_` and `__underline__`, and keeps the url of `[text](url)`.
+    """Removes the marks of `**bold**`, `*italic*`, `_underline_` and `__underline__`; replaces `[a](url)` by url.
 
-    RE2 finds emphasis by stars, and links, in linear time. Emphasis by underscores requires lookaround (snake_case is not
-    emphasis), which RE2 does not have: a scanner does that, in documents that have an underscore.
+    RE2 finds emphasis by stars, and links, in linear time. Emphasis by underscores requires lookaround (snake_case is
+    not emphasis), which RE2 does not have: a scanner does that, in documents that have an underscore.
     """
 
     def modify_batch(self, texts: pa.Array) -> pa.Array:

@@ -20,8 +20,8 @@ _BEYOND_LATIN = re.compile(f"[\u0300-\U0010ffff]{{{_MANY + 1}}}")
 class UnicodeNormalizer(DocumentModifier):
     """Replaces a text by its normal form: `unicodedata.normalize(form, text)`, but in linear time.
 
-    `unicodedata` takes time quadratic in the number of combining marks in a row to sort them. In documents with more than 30
-    (the limit of Unicode's stream-safe format) they are sorted first.
+    `unicodedata` takes time quadratic in the number of combining marks in a row to sort them. In documents with more
+    than 30 (the limit of Unicode's stream-safe format) they are sorted first.
     """
 
     def __init__(self, form: Form = "NFC") -> None:
@@ -82,8 +82,8 @@ def _in_order(text: str, form: Form) -> str:
 class UnicodeReformatter(DocumentModifier):
     """Repairs a text by `ftfy.fix_text` with these settings, which ftfy documents; `explain` has no effect.
 
-    `config`: an `ftfy.TextFixerConfig` with all of them. A normal form is applied after all repairs, and both are repeated until
-    nothing changes.
+    `config`: an `ftfy.TextFixerConfig` with all of them. A normal form is applied after all repairs, and both are
+    repeated until nothing changes.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class UnicodeReformatter(DocumentModifier):
         self._normalizer = UnicodeNormalizer(normalization) if normalization is not None else None
 
     def candidates(self, texts: pa.Array) -> pa.Array:
-        r"""Return the texts with more than printable ASCII, or with an HTML entity (or `\r`, if line breaks are fixed)."""
+        r"""Return a mask of texts with non-ASCII or control characters, an HTML entity, or a `\r` to fix."""
         fine = r"\n\t -%'-~" + ("" if self.settings["fix_line_breaks"] else r"\r")
         return pc.match_substring_regex(texts, pattern=f"[^{fine}]")
 

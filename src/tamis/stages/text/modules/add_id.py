@@ -1,4 +1,4 @@
-"""Ids that are a function of where a document lies in the input, whatever the partitions, workers and block size."""
+"""AddId: ids that depend only on the position of a document in the input, not on partitions, workers or block size."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ class AddId(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Writes an id into `id_field`: `{prefix_}{number of the file}_{offset in it}`.
 
     The offset is that of the record's first byte (decoded, for compressed files), or the row number of a Parquet file.
-    Documents that come from one record (a splitter made them) are numbered: `..._0`, `..._1`. A document that no record stands
-    behind gets the 128-bit hash that the engine knows it by. A document that has an id already is an error unless `overwrite`.
+    Several documents of one record (from a splitter) are numbered: `..._0`, `..._1`. The id of a document without a
+    record is the 128-bit hash that identifies it in the engine. A document that already has an id is an error unless
+    `overwrite`.
     """
 
     id_field: str
@@ -35,31 +36,31 @@ class AddId(ProcessingStage[DocumentBatch, DocumentBatch]):
             n = batch.num_items - batch.column(self.id_field).null_count
             if n:
                 raise PipelineError(
-                    f"{self.name}: {n} of {batch.num_items} documents have a field {self.id_field!r} already; choose another "
-                    "id_field, or replace it with overwrite=True"
+                    f"{self.name}: {n} of {batch.num_items} documents already have a field {self.id_field!r}; choose "
+                    "another id_field, or replace it with overwrite=True"
                 )
         return batch.with_column(self.id_field, self._ids(batch))
 
     def _ids(self, batch: DocumentBatch) -> pa.Array:
         files, offsets = batch.places()
         number = pc.utf8_lpad(pa.array(np.maximum(files, 0)).cast(pa.large_string()), width=6, padding="0")
-        ids = _joined(number, pa.array(offsets).cast(pa.large_string()))
+        ids = _join(number, pa.array(offsets).cast(pa.large_string()))
         unknown = files < 0
         if unknown.any():
             ids = pc.if_else(pa.array(unknown), pa.array(_identities(batch), pa.large_string()), ids)
         group, rank = _ranks(ids)
         shared = np.bincount(group, minlength=1)[group] > 1
         if shared.any():
-            ids = pc.if_else(pa.array(shared), _joined(ids, pa.array(rank).cast(pa.large_string())), ids)
-        return ids if not self.id_prefix else _joined(pa.scalar(self.id_prefix, pa.large_string()), ids)
+            ids = pc.if_else(pa.array(shared), _join(ids, pa.array(rank).cast(pa.large_string())), ids)
+        return ids if not self.id_prefix else _join(pa.scalar(self.id_prefix, pa.large_string()), ids)
 
 
-def _joined(left: Any, right: pa.Array) -> pa.Array:
+def _join(left: Any, right: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(left, right, pa.scalar("_", pa.large_string()))
 
 
 def _identities(batch: DocumentBatch) -> list[str]:
-    """Return the identity of every document, as hexadecimal text; its position in a batch that no run has seen."""
+    """Return the identity of every document in hexadecimal, or its position if the batch is not part of a run."""
     if not batch.is_identified:
         return [f"{i:032x}" for i in range(batch.num_items)]
     return [f"{hi:016x}{lo:016x}" for hi, lo in zip(*(half.tolist() for half in batch.identity), strict=True)]

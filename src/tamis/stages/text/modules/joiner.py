@@ -1,4 +1,4 @@
-"""Segments back into documents."""
+"""DocumentJoiner: joins segments into documents."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Row = tuple[int, int]  # number of a batch, position in it
 
 @dataclass
 class _Joined:
-    """The segments of one document to be, in order, its length and its new number."""
+    """A document to assemble: its segments in order, its length and its new number."""
 
     rows: list[Row]
     length: float = 0
@@ -29,24 +29,24 @@ class _Joined:
 
 @dataclass
 class _Columns:
-    """What is looked at of one batch: texts, and Python values of the other fields."""
+    """The columns of one batch that joining reads: texts, and Python values of the other fields."""
 
     texts: Array
     ids: list[Any]
     id_kinds: list[int]
-    loose: list[bool]  # a value that is no text
+    has_other_text: list[bool]  # the text is not a string
     segments: list[Any]
     lengths: list[Any]
 
 
 @dataclass(repr=False)
 class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Documents of one partition with the same `document_id_field` become one, in the order of `segment_id_field`.
+    """Joins the documents of one partition with the same `document_id_field`, in the order of `segment_id_field`.
 
-    All other fields are those of the first segment, and so is the place of the document. With `max_length`, segments are
-    joined as long as the sum of `length_field` plus one for each seam does not exceed it; what follows begins another
-    document, and segment ids are numbered anew. A segment whose text is null adds nothing; one without an id, or whose text
-    is no text, stays alone.
+    All other fields are those of the first segment, and so is the position of the document. With `max_length`, segments
+    are joined while the sum of `length_field` plus one for each separator does not exceed it; the next segment starts
+    another document, and segment ids are numbered anew. A segment whose text is null adds nothing; one without an id,
+    or whose text is not a string, is not joined.
     """
 
     separator: str = "\n\n"
@@ -59,7 +59,7 @@ class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
     name: str = "document_joiner"
     columns_in = ("text_field", "segment_id_field", "document_id_field", "length_field")
 
-    # A partition may be several batches (files of different schemas): segments are looked for in all.
+    # Segments may be in any batch of a partition, which has several if its files have different schemas.
     batch_size = ALL_BATCHES
 
     def __post_init__(self) -> None:
@@ -76,16 +76,16 @@ class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
         return self.process_batch([batch])[0]
 
     def process_batch(self, tasks: list[DocumentBatch]) -> list[DocumentBatch]:
-        """Documents come out in the batch that holds their first segment, by their first appearance."""
+        """Return each document in the batch of its first segment, in the order of first appearance."""
         for task in tasks:
             if not self.validate_input(task):
                 raise PipelineError(f"stage {self.name!r}: {self._missing_attributes(task)}")
         columns = [self._columns(batch) for batch in tasks]
-        homes: list[list[_Joined]] = [[] for _ in tasks]
+        per_batch: list[list[_Joined]] = [[] for _ in tasks]
         for rows in self._groups(columns):
             for document in self._parts(columns, rows):
-                homes[document.rows[0][0]].append(document)
-        return [self._assembled(batch, documents, columns) for batch, documents in zip(tasks, homes, strict=True)]
+                per_batch[document.rows[0][0]].append(document)
+        return [self._assemble(batch, documents, columns) for batch, documents in zip(tasks, per_batch, strict=True)]
 
     def _columns(self, batch: DocumentBatch) -> _Columns:
         return _Columns(
@@ -102,10 +102,10 @@ class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
         groups: dict[Hashable, list[Row]] = {}
         for k, c in enumerate(columns):
             for i, (kind, value) in enumerate(zip(c.id_kinds, c.ids, strict=True)):
-                plain = isinstance(value, (str, int, float)) and not isinstance(value, bool)
-                key = (kind, value if plain else repr(value))
-                alone = value is None or c.loose[i]
-                groups.setdefault(("alone", k, i) if alone else key, []).append((k, i))
+                is_plain = isinstance(value, (str, int, float)) and not isinstance(value, bool)
+                key = (kind, value if is_plain else repr(value))
+                is_alone = value is None or c.has_other_text[i]
+                groups.setdefault(("alone", k, i) if is_alone else key, []).append((k, i))
         for rows in groups.values():
             if len(rows) > 1:
                 rows.sort(key=lambda r: self._number(columns[r[0]].segments[r[1]], self.segment_id_field))
@@ -125,23 +125,23 @@ class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
                 parts.append(_Joined([(k, i)], length, len(parts)))
         return parts
 
-    def _assembled(self, batch: DocumentBatch, documents: list[_Joined], columns: Sequence[_Columns]) -> DocumentBatch:
+    def _assemble(self, batch: DocumentBatch, documents: list[_Joined], columns: Sequence[_Columns]) -> DocumentBatch:
         """Return the documents whose first segment is in this batch."""
         joined = [d for d in documents if len(d.rows) > 1]
         if not joined and len(documents) == batch.num_items:
             return self._numbered(batch, sorted(documents, key=lambda d: d.rows))
-        made = batch.take(np.array([d.rows[0][1] for d in documents], np.int64))
+        result = batch.take(np.array([d.rows[0][1] for d in documents], np.int64))
         if not joined:
-            return self._numbered(made, documents)
+            return self._numbered(result, documents)
         mask = np.array([len(d.rows) > 1 for d in documents])
-        # For the books: a joined document is a new one that replaces its segments, though it lies where the first lay.
-        made = made.renumbered(np.where(mask, -1, made.serial))
+        # In the ledger a joined document is a new one that replaces its segments, though at the position of the first.
+        result = result.renumbered(np.where(mask, -1, result.serial))
         values: dict[str, list[Any]] = {self.text_field: [self._text(d, columns) for d in joined]}
         if self.length_field is not None:
             values[self.length_field] = [d.length for d in joined]
-        for name, given in values.items():
-            made = made.with_values(name, mask, given)
-        return self._numbered(made, documents)
+        for name, column in values.items():
+            result = result.with_values(name, mask, column)
+        return self._numbered(result, documents)
 
     def _numbered(self, batch: DocumentBatch, documents: list[_Joined]) -> DocumentBatch:
         if self.drop_segment_id_field:
@@ -151,11 +151,11 @@ class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
         return batch.with_column(self.segment_id_field, pa.array([d.number for d in documents], pa.int64()))
 
     def _text(self, document: _Joined, columns: Sequence[_Columns]) -> str | None:
-        found = (columns[k].texts[i].as_py() for k, i in document.rows)
-        texts = [t for t in found if t is not None]
+        segments = (columns[k].texts[i].as_py() for k, i in document.rows)
+        texts = [t for t in segments if t is not None]
         return self.separator.join(texts) if texts else None
 
     def _number(self, value: Any, field: str) -> float:
         if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value:
             return value
-        raise PipelineError(f"{self.name}: a document to be joined needs a number in {field!r}, got {value!r}")
+        raise PipelineError(f"{self.name}: joining needs a number in {field!r}, got {value!r}")

@@ -1,4 +1,4 @@
-"""Sample: a share of the documents, chosen by what they say."""
+"""Sample: keeps a share of the documents, chosen by a hash of their text."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tamis.tasks import DocumentBatch
 class Sample(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Keeps `fraction` of the documents ("10%", 0.1) by a hash of their text and `seed`.
 
-    The same documents whatever else is in the input and however it is cut; equal texts stay or go together. A larger fraction
-    with the same seed keeps all that a smaller one does. A null text counts as an empty one.
+    The same documents whatever else is in the input and however it is cut; equal texts stay or go together. A larger
+    fraction with the same seed keeps all that a smaller one does. A null text counts as an empty one.
     """
 
     fraction: float | str = 1.0

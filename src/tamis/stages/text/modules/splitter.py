@@ -1,4 +1,4 @@
-"""One document into its segments."""
+"""DocumentSplitter: splits documents into segments."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tamis.tasks import DocumentBatch
 
 @dataclass(repr=False)
 class DocumentSplitter(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Every piece of the text between separators becomes a document; all other fields are those of the whole.
+    """Turns every part of the text between separators into a document, with all other fields of the original.
 
-    `segment_id_field` numbers the segments from 0. A text without the separator is one segment; so is an empty one, and a
-    value that is null or no text.
+    `segment_id_field` numbers the segments from 0. A text without the separator is one segment; so is an empty one, and
+    a value that is null or not a string.
     """
 
     separator: str
@@ -36,17 +36,17 @@ class DocumentSplitter(ProcessingStage[DocumentBatch, DocumentBatch]):
         texts = batch.texts(self.text_field)
         pieces = pc.split_pattern(texts.fill_null(""), pattern=self.separator)
         n_pieces = pieces.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
-        at = np.repeat(np.arange(len(texts)), n_pieces)
+        rows = np.repeat(np.arange(len(texts)), n_pieces)
         first = np.cumsum(n_pieces) - n_pieces
-        numbers = np.arange(len(at)) - np.repeat(first, n_pieces)
+        numbers = np.arange(len(rows)) - np.repeat(first, n_pieces)
         split = batch
-        if len(at) > len(texts):
+        if len(rows) > len(texts):
             segments = pieces.flatten()
-            whole = np.flatnonzero(texts.is_null().to_numpy(zero_copy_only=False))
-            if len(whole):  # null, or no text: left as it is
-                mask = np.zeros(len(at), bool)
-                mask[first[whole]] = True
-                segments = replace_where(segments, mask, batch.exact_column(self.text_field).take(pa.array(whole)))
-            split = without_texts(batch, self.text_field, n_pieces > 1).take(at)
+            unsplit = np.flatnonzero(texts.is_null().to_numpy(zero_copy_only=False))
+            if len(unsplit):  # null, or not a string: unchanged
+                mask = np.zeros(len(rows), bool)
+                mask[first[unsplit]] = True
+                segments = replace_where(segments, mask, batch.exact_column(self.text_field).take(pa.array(unsplit)))
+            split = without_texts(batch, self.text_field, n_pieces > 1).take(rows)
             split = split.with_column(self.text_field, segments)
         return split.with_column(self.segment_id_field, pa.array(numbers, pa.int64()))

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import TypeVar
 
-from tamis.stages.text.download.languages import NAMES
 from tamis.stages.text.filters.words import word_splitter
+from tamis.stages.text.utils.languages import NAMES
 
 T = TypeVar("T")
 _WITH_DOCSTRING = {ast.ClassDef: 0, ast.FunctionDef: 1, ast.AsyncFunctionDef: 1, ast.Module: 2}
@@ -33,7 +33,7 @@ def get_paragraphs(document: str) -> list[str]:
 
 
 def get_sentences(document: str) -> list[str]:
-    """Lines that are not blank."""
+    """Return the lines that are not blank."""
     return [line for line in document.split("\n") if line.strip()]
 
 
@@ -64,7 +64,7 @@ def is_paragraph_indices_in_top_or_bottom_only(
 def get_comments_and_docstring(
     source: str, comments: bool = True, clean_comments: bool = False
 ) -> tuple[str | None, str | None]:
-    """(docstrings, comments) of Python code; None and a warning for what code that does not compile hides."""
+    """Return (docstrings, comments) of Python code; None and a warning for those that invalid code hides."""
     docstrings: str | None = None
     found: str | None = "" if not comments else None
     try:
@@ -80,9 +80,9 @@ def get_comments_and_docstring(
 
 
 def get_comments(s: str, clean: bool = False) -> str:
-    """Return the concatenated comments of Python code; without their # if `clean`.
+    r"""Return the concatenated comments of Python code; without their # if `clean`.
 
-    >>> get_comments("x = 1  # one\\n# two\\n", clean=True)
+    >>> get_comments("x = 1  # one\n# two\n", clean=True)
     ' one two'
     """
     tokens = tokenize.generate_tokens(io.StringIO(s).readline)
@@ -97,7 +97,7 @@ def get_docstrings(source: str, module: str = "<string>") -> list[str]:
 
 
 def parse_docstrings(source: str) -> Iterator[tuple[ast.AST, str | None, str | None]]:
-    """(node, name, docstring) of the module and of each class and function."""
+    """Yield (node, name, docstring) of the module and of each class and function."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)):
             yield node, getattr(node, "name", None), ast.get_docstring(node)
@@ -114,7 +114,7 @@ def remove_punctuation(str_in: str) -> str:
 
 
 def get_words(text: str) -> tuple[list[str], list[int]]:
-    """Lower-case words without punctuation, and where each begins in that text.
+    """Return the words in lower case without punctuation, and the position of each in that text.
 
     >>> get_words("Hello,  World!")
     (['hello', 'world'], [0, 7])

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import ClassVar
 
-from tamis.stages.text.download.languages import WITHOUT_SPACES
+from tamis.stages.text.utils.languages import WITHOUT_SPACES
 
 
 class HTMLExtractorAlgorithm(ABC):

@@ -1,4 +1,7 @@
-"""NeMo Curator's heuristic filters: characters, words, lines and n-grams. Filters for source code are in `heuristic.code`."""
+"""NeMo Curator's heuristic filters: characters, words, lines and n-grams.
+
+Filters for source code are in `heuristic.code`.
+"""
 
 from tamis.stages.text.filters.heuristic.repetition import (
     RepeatedLinesByCharFilter,

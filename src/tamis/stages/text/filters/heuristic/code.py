@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tamis._lazy import np, pa, pc
 from tamis.errors import UsageError, optional
+from tamis.stages.fingerprints import of_file
 from tamis.stages.text.filters.doc_filter import BoundedFilter, DocumentFilter, KernelFilter
 from tamis.stages.text.filters.heuristic.alphabetic import n_alphabetic
 from tamis.stages.text.filters.heuristic.comments import SCANNERS, comment_chars, python_comments
 from tamis.stages.text.filters.heuristic.visible_text import visible_text
-from tamis.stages.text.models.fingerprints import of_file
 
 if TYPE_CHECKING:
     from tamis.stages.text.filters.doc_filter import Stats
@@ -45,7 +45,10 @@ class PythonCommentToCodeFilter(BoundedFilter):
 
 @dataclass
 class GeneralCommentToCodeFilter(BoundedFilter):
-    """Characters in comments (without their marks), as a share of all; 0 for an empty text. `language` is a mime type."""
+    """Characters in comments (without their marks), as a share of all; 0 for an empty text.
+
+    `language` is a mime type.
+    """
 
     language: str
     min_comment_to_code_ratio: float = 0.01
@@ -181,8 +184,8 @@ class ExtensionLimits(NamedTuple):
 class PerExtensionFilter(DocumentFilter):
     """1 if line lengths and shares of letters are within the limits of a language and file extension, else 0: dropped.
 
-    `metadata_file`: a CSV file with the columns language, extension, Include, Long_line_threshold, Alphanum_threshold and
-    "Alpha filter"; by default a built-in table. Documents of a pair that is not in the table are dropped.
+    `metadata_file`: a CSV file with the columns language, extension, Include, Long_line_threshold, Alphanum_threshold
+    and "Alpha filter"; by default a built-in table. Documents of a pair that is not in the table are dropped.
     """
 
     lang: str

@@ -1,7 +1,7 @@
 """Comments of source code, found by small scanners: one pass, linear in the text, on anything that claims to be code.
 
-Python's own tokenizer and comment parsers for other languages refuse what does not compile; a scanner always has an answer.
-It knows strings and comments, not grammars: regular expression literals and here-documents are read as code.
+Python's own tokenizer and comment parsers for other languages refuse what does not compile; a scanner always has an
+answer. It knows strings and comments, not grammars: regular expression literals and here-documents are read as code.
 """
 
 from __future__ import annotations
@@ -151,16 +151,31 @@ def _python(source: str) -> Iterator[int]:
 
 SCANNERS: dict[str, Callable[[str], Iterator[int]]] = {
     **dict.fromkeys(
-        ("text/x-c", "text/x-c++", "text/x-csrc", "text/x-c++src", "text/x-java", "text/x-java-source", "text/x-csharp",
-         "text/x-rust", "text/x-kotlin", "text/x-scala", "text/x-swift", "text/x-php"),
+        (
+            "text/x-c",
+            "text/x-c++",
+            "text/x-csrc",
+            "text/x-c++src",
+            "text/x-java",
+            "text/x-java-source",
+            "text/x-csharp",
+            "text/x-rust",
+            "text/x-kotlin",
+            "text/x-scala",
+            "text/x-swift",
+            "text/x-php",
+        ),
         _c_like,
     ),
-    **dict.fromkeys(("application/javascript", "text/javascript", "text/x-javascript", "text/x-typescript", "text/x-go"), _with_backquotes),
+    **dict.fromkeys(
+        ("application/javascript", "text/javascript", "text/x-javascript", "text/x-typescript", "text/x-go"),
+        _with_backquotes,
+    ),
     **dict.fromkeys(("text/x-shellscript", "application/x-sh", "text/x-perl", "text/x-yaml"), _shell),
     "text/x-ruby": _ruby,
     **dict.fromkeys(("text/x-python", "text/x-python3"), _python),
     **dict.fromkeys(("text/html", "text/xml", "application/xml"), _markup),
-}  # fmt: skip
+}
 
 
 def comment_chars(source: str, mime: str) -> int:

@@ -1,7 +1,7 @@
 """Filters for repetition inside one document: lines, paragraphs, n-grams of words.
 
-The first four parameters are named "max" as in NeMo Curator, but are the smallest share of *different* lines (or paragraphs,
-or their characters) that a document must have.
+The first four parameters are named "max" as in NeMo Curator, but are the smallest share of *different* lines (or
+paragraphs, or their characters) that a document must have.
 """
 
 from __future__ import annotations

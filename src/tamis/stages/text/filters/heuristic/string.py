@@ -1,8 +1,8 @@
 """Filters that compare lengths, and shares of characters, words and lines, with a limit.
 
-Characters are code points, words are what str.split() gives (a segmenter's words for lang="zh" and "ja"), sentences are lines
-that are not blank, paragraphs are separated by an empty line. With nothing to measure (an empty or null text, no words, no
-lines), a share is the score that drops the document; docs/filters.md has the table.
+Characters are code points, words are what str.split() gives (a segmenter's words for lang="zh" and "ja"), sentences are
+lines that are not blank, paragraphs are separated by an empty line. With nothing to measure (an empty or null text, no
+words, no lines), a share is the score that drops the document; docs/filters.md has the table.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ class MeanWordLengthFilter(WordsFilter):
 
 @dataclass
 class PunctuationFilter(KernelFilter):
-    """Share of lines that do not end with one of . ? ! " '"""
+    """Share of lines that do not end with one of the marks . ? ! " or '."""
 
     max_num_sentences_without_endmark_ratio: float = 0.85
     _name = "punctuation"

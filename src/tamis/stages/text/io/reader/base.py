@@ -1,6 +1,7 @@
-"""Base classes of custom readers: subclass BaseFileReader for a format that Tamis does not know, after a FilePartitioningStage.
+"""Base classes of custom readers, for formats that Tamis does not know.
 
-The built-in readers do not use them: the engine reads ranges of their files itself.
+A subclass of BaseFileReader follows a FilePartitioningStage in a pipeline. The built-in readers do not use them: the
+engine reads ranges of their files itself.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class ReaderOutput:
 class BaseReader(ProcessingStage[Task[Any], DocumentBatch]):
     """Turns a task into documents by `read_task`. `fields`: the documents have only these; a missing one is an error.
 
-    If nothing was read the batch is empty, with or without `allow_empty`: an empty file has no documents, which is not an error.
+    If nothing was read the batch is empty, with or without `allow_empty`: an empty file has no documents, which is not
+    an error.
     """
 
     fields: Sequence[str] | None = None

@@ -1,7 +1,9 @@
-"""The base of the built-in readers, whose files the engine reads in ranges; and the readers of Arrow, of text, and of any mix.
+"""The base of the built-in readers, whose files the engine reads in ranges.
 
-A reader is a composite of a FilePartitioningStage, which lists the files, and a stage that names their formats. Those of JSONL and
-Parquet are in `jsonl.py` and `parquet.py`.
+And the readers of Arrow, of text, and of any mix.
+
+A reader is a composite of a FilePartitioningStage, which lists the files, and a stage that names their formats. Those
+of JSONL and Parquet are in `jsonl.py` and `parquet.py`.
 """
 
 from __future__ import annotations
@@ -60,8 +62,9 @@ class FileReader(CompositeStage[EmptyTask, DocumentBatch]):
     `blocksize` bounds the decoded bytes of one partition (large files are split), `files_per_partition` groups whole
     files; with neither, partitions follow from the memory budget. `fields`: the documents have only these.
 
-    Subclasses name the stage that reads, and declare `file_extensions`, `task_type`, `_generate_ids`, `_assign_ids`, `storage_options`
-    and `limit` in the order that callers of NeMo Curator's readers may rely on, which is not the same for all.
+    Subclasses name the stage that reads, and declare `file_extensions`, `task_type`, `_generate_ids`, `_assign_ids`,
+    `storage_options` and `limit` in the order that callers of NeMo Curator's readers may rely on, which is not the same
+    for all.
     """
 
     file_paths: str | Sequence[str]
@@ -162,7 +165,9 @@ class TextReaderStage(FileReaderStage):
 
 @dataclass(repr=False)
 class TextReader(RowsReader):
-    """Read plain text (.txt, .text, .md; also compressed), one document per file, with the fields `text` and `file_name`.
+    """Read plain text (.txt, .text, .md.
+
+    Also compressed), one document per file, with the fields `text` and `file_name`.
 
     Parameters as in JsonlReader. Files that are not UTF-8, or larger than max_record, are quarantined.
     """

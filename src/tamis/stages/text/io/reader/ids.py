@@ -1,7 +1,7 @@
 """Integer ids of documents: a function of file and position, independent of how the input is split into partitions.
 
-The id of a document is the number of its file times 2^40, plus the offset of its record (or the row of a Parquet file). An id
-generator assigns numbers to files: `CURRENT` is that of this program, which `create_id_generator_actor` creates.
+The id of a document is the number of its file times 2^40, plus the offset of its record (or the row of a Parquet file).
+An id generator assigns numbers to files: `CURRENT` is that of this program, which `create_id_generator_actor` creates.
 """
 
 from __future__ import annotations

@@ -26,8 +26,9 @@ _MODES = ("ignore", "append", "error")
 class BaseWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
     """Writes a file for each batch, completely or not at all, by `write_data`; its name follows from its documents.
 
-    A retry of the same documents replaces its own file. `mode`: "ignore" and "append" write next to existing files, "error"
-    rejects a folder that is not empty. `append_mode_implemented` is a parameter of NeMo Curator; every writer can append.
+    A retry of the same documents replaces its own file. `mode`: "ignore" and "append" write next to existing files,
+    "error" rejects a folder that is not empty. `append_mode_implemented` is a parameter of NeMo Curator; every writer
+    can append.
     """
 
     path: str

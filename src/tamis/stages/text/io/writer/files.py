@@ -25,8 +25,8 @@ _MODES = ("ignore", "overwrite", "append", "error")
 class FileWriter(Writer):
     """Writes files of one format. Fields that no stage changed come out byte for byte.
 
-    `mode`: "ignore" resumes an earlier run of the same pipeline; "overwrite" starts over (only files that Tamis wrote are
-    removed); "append" adds files to a folder that holds others; "error" rejects a folder that is not empty.
+    `mode`: "ignore" resumes an earlier run of the same pipeline; "overwrite" starts over (only files that Tamis wrote
+    are removed); "append" adds files to a folder that holds others; "error" rejects a folder that is not empty.
     """
 
     path: str
@@ -67,7 +67,7 @@ class FileWriter(Writer):
 
 @dataclass(repr=False)
 class RowsWriter(FileWriter):
-    """Writes rows: all files of a run have one schema, the types in `schema`, or the union of the types of the documents."""
+    """Writes rows. All files of a run have one schema: that of `schema`, or the union of the types of the documents."""
 
     schema: Mapping[str, str] | None = None
     extensions: ClassVar[tuple[str, ...]] = ()

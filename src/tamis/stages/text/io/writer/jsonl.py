@@ -14,9 +14,9 @@ from tamis.stages.text.io.writer.files import FileWriter
 class JsonlWriter(FileWriter):
     """Write JSONL. Fields that no stage changed come out byte for byte.
 
-    `file_extension` may include a compression: "jsonl.gz", "jsonl.zst". `mode`: "ignore" resumes an earlier run of the same
-    pipeline; "overwrite" starts over (only files that Tamis wrote are removed); "append" adds files to a folder that holds
-    others; "error" rejects a folder that is not empty.
+    `file_extension` may include a compression: "jsonl.gz", "jsonl.zst". `mode`: "ignore" resumes an earlier run of the
+    same pipeline; "overwrite" starts over (only files that Tamis wrote are removed); "append" adds files to a folder
+    that holds others; "error" rejects a folder that is not empty.
     """
 
     file_extension: str = "jsonl"

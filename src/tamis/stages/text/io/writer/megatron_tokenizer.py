@@ -25,9 +25,10 @@ ENDINGS = (".bin", ".idx")
 class MegatronTokenizerWriter(BaseWriter):
     """Writes a pair of .bin and .idx files for each batch. Documents without text have no tokens.
 
-    `model_identifier`: a Hugging Face model, which is downloaded unless it is in the local cache, or a folder with a tokenizer.
-    `append_eod`: append the end-of-sequence token to each document. Merge the pairs with `tamis.utils.merge_file_prefixes`. Code
-    that comes with a model is refused, unless `transformers_init_kwargs` has `trust_remote_code=True`.
+    `model_identifier`: a Hugging Face model, which is downloaded unless it is in the local cache, or a folder with a
+    tokenizer. `append_eod`: append the end-of-sequence token to each document. Merge the pairs with
+    `tamis.utils.merge_file_prefixes`. Code that comes with a model is refused, unless `transformers_init_kwargs` has
+    `trust_remote_code=True`.
     """
 
     file_extension: Sequence[str] = ENDINGS
@@ -113,7 +114,8 @@ class MegatronTokenizerWriter(BaseWriter):
             info = np.iinfo(dtype)
             if len(ids) and (ids.min() < info.min or ids.max() > info.max):
                 raise UsageError(
-                    f"{self.name}: token {ids.max()} does not fit into {dtype}; the tokenizer reports a smaller vocabulary"
+                    f"{self.name}: token {ids.max()} does not fit into {dtype}; the tokenizer reports a smaller "
+                    "vocabulary"
                 )
             file.write(ids.astype(np.dtype(dtype).newbyteorder("<")).tobytes())
             sequence_lengths.append(len(ids))

@@ -10,7 +10,9 @@ from tamis.stages.text.io.writer.files import RowsWriter
 
 @dataclass(repr=False)
 class ParquetWriter(RowsWriter):
-    """Write Parquet. All files of a run have one schema: the types in `schema`, or the union of the types of the documents.
+    """Write Parquet.
+
+    All files of a run have one schema: the types in `schema`, or the union of the types of the documents.
 
     `write_kwargs`: compression ("zstd", "snappy", "gzip", "lz4", "none"). `mode` as in JsonlWriter.
     """

@@ -1,4 +1,4 @@
-"""Addresses of machines: IPv4 and IPv6."""
+"""Finds IP addresses: IPv4 and IPv6."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ Span = tuple[int, int]
 
 _OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _IPV4 = re.compile(rf"(?<![0-9A-Za-z_.])(?:{_OCTET}\.){{3}}{_OCTET}(?![0-9A-Za-z_]|\.[0-9])")
-# Four numbers after one of these are a version or a section, not an address.
+# Words before four numbers that are a version or a section, not an address.
 _NUMBERED = ("version", "ver", "release", "rev", "revision", "build", "section", "chapter", "§", "v")
 _IPV6 = re.compile(r"[0-9A-Fa-f]*:[0-9A-Fa-f:.]+")
 _MAX_IPV6 = 45
-# Addresses that somebody was given. Not ::1, and not what reads as one in C++ (`add::bad`).
+# Assigned addresses: not ::1, nor C++ names that parse as one (`add::bad`).
 _ASSIGNED = tuple(
     map(ipaddress.IPv6Network, ("2000::/3", "fc00::/7", "fe80::/10", "ff00::/8", "::ffff:0:0/96", "64:ff9b::/96"))
 )
 
 
 def find_ipv4(text: str) -> Iterator[Span]:
-    for found in _IPV4.finditer(text):
-        before = text[max(0, found.start() - 12) : found.start()].rstrip(" .:").lower()
+    """Yield the spans of IPv4 addresses, without version numbers."""
+    for match in _IPV4.finditer(text):
+        before = text[max(0, match.start() - 12) : match.start()].rstrip(" .:").lower()
         if not before.endswith(_NUMBERED) or not _is_word(before):
-            yield found.span()
+            yield match.span()
 
 
 def _is_word(before: str) -> bool:
@@ -37,9 +38,8 @@ def _is_word(before: str) -> bool:
 
 
 def find_ipv6(text: str) -> Iterator[Span]:
-    # Without overlaps and greedy in one class of characters: each is looked at twice at most.
-    for found in _runs(text):
-        start, end = found
+    """Yield the spans of assigned IPv6 addresses, in linear time: runs do not overlap."""
+    for start, end in _runs(text):
         run = text[start:end].rstrip(".")
         if run[:1] == ":" and run[:2] != "::":
             run, start = run[1:], start + 1
@@ -56,18 +56,19 @@ def find_ipv6(text: str) -> Iterator[Span]:
 
 
 def _runs(text: str) -> Iterator[Span]:
-    """Runs of hexadecimal digits, colons and points that have a colon, found from their colons."""
+    """Yield runs of hexadecimal digits, colons and points that contain a colon."""
     at = text.find(":")
     while at >= 0:
         before = text[max(0, at - 5) : at]
         start = at - (len(before) - len(before.rstrip("0123456789abcdefABCDEF")))
-        found = _IPV6.match(text, start)
-        if found is not None:
-            yield start, found.end()
-        at = text.find(":", found.end() if found is not None else at + 1)
+        match = _IPV6.match(text, start)
+        if match is not None:
+            yield start, match.end()
+        at = text.find(":", match.end() if match is not None else at + 1)
 
 
 def parse_ipv6(run: str) -> ipaddress.IPv6Address | None:
+    """Return the address, or None if the text is not one."""
     try:
         return ipaddress.IPv6Address(run)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Ways to reach somebody: email addresses and telephone numbers."""
+"""Finds email addresses and telephone numbers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _LETTERS = "".join(c for c in map(chr, range(0x250)) if c.isalpha())  # ASCII an
 _DIGITS = "0123456789"
 _LOCAL = _LETTERS + _DIGITS + "._%+-"
 _DOMAIN = _LETTERS + _DIGITS + ".-"
-# logo@2x.png is a file
-_FILES = {
+# logo@2x.png is a file.
+_FILE_EXTENSIONS = {
     "png", "jpg", "jpeg", "gif", "svg", "webp", "avif", "ico", "bmp", "css", "js", "json", "html", "pdf", "mp4", "webm",
 }  # fmt: skip
 _MAX_LOCAL, _MAX_DOMAIN, _MAX_LABEL = 64, 253, 63
 
-# Separators between groups of an international number, and how many of its digits make one (E.164: at most 15).
+# Separators between groups of an international number, and the number of its digits (E.164: at most 15).
 _GAP = re.compile(r" ?\(|\)[ -]?| - |[ .\-/\u00a0]")
 _RUN = re.compile("[0-9]{1,16}")
 _MIN_DIGITS, _MAX_DIGITS = 9, 15
@@ -46,23 +46,23 @@ def find_emails(text: str) -> Iterator[Span]:
 
 
 def _domain_length(text: str) -> int:
-    """Return the length of the leading domain name with a plausible top-level domain; 0: there is none."""
+    """Return the length of the leading domain name with a plausible top-level domain, or 0 if there is none."""
     run = text[: len(text) - len(text.lstrip(_DOMAIN))]
     if len(run) > _MAX_DOMAIN:
         return 0
-    length = at = 0
+    length = position = 0
     for i, label in enumerate(run.split(".")):
         name = label.partition("-")[0] if i and label[:4].lower() != "xn--" else label
         if i and len(name) >= 2 and (name.isalpha() or name[:4].lower() == "xn--"):
-            length = 0 if name.lower() in _FILES else at + len(name)
+            length = 0 if name.lower() in _FILE_EXTENSIONS else position + len(name)
         if not 0 < len(label) <= _MAX_LABEL or label[0] == "-" or label[-1] == "-":
             break
-        at += len(label) + 1
+        position += len(label) + 1
     return length
 
 
 def find_phones(text: str) -> Iterator[Span]:
-    """International numbers that begin with +, and North American ones written in groups."""
+    """Yield the spans of international numbers that begin with +, and of North American ones in groups."""
     parts, done, at = [], 0, text.find("+")
     while at >= 0:
         end = _international_end(text, at)
@@ -71,8 +71,8 @@ def find_phones(text: str) -> Iterator[Span]:
             parts += [text[done:at], "\0" * (end - at)]
             done = end
         at = text.find("+", max(at + 1, end))
-    for found in _NORTH_AMERICAN.finditer("".join([*parts, text[done:]]) if parts else text):
-        yield found.span()
+    for match in _NORTH_AMERICAN.finditer("".join([*parts, text[done:]]) if parts else text):
+        yield match.span()
 
 
 def _international_end(text: str, plus: int) -> int:
@@ -88,7 +88,7 @@ def _international_end(text: str, plus: int) -> int:
         gap = _GAP.match(text, end)
         if gap is None or (")" in gap[0] and not is_open):
             break
-        if "(" in gap[0] and (is_open or n_digits > 3):  # brackets stand after the country's code only
+        if "(" in gap[0] and (is_open or n_digits > 3):  # only the country code may precede brackets
             break
         is_open = "(" in gap[0] or (is_open and ")" not in gap[0])
         run = _RUN.match(text, gap.end())

@@ -1,4 +1,4 @@
-"""Numbers that carry a check: payment cards and bank accounts."""
+"""Finds numbers with check digits: payment cards and bank accounts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 Span = tuple[int, int]
 
-# Digits in one run, or in the groups that cards show. Everything is bounded: no input makes this backtrack far.
+# Digits in one run, or grouped as on cards. All repetitions are bounded, so backtracking is, too.
 _CARD = re.compile(
     r"(?<![0-9A-Za-z+])(?<![0-9][.,-])"
     r"(?:[0-9]{13,19}"
@@ -16,19 +16,28 @@ _CARD = re.compile(
     r"(?![0-9A-Za-z]|\.[0-9])"
 )
 _BETWEEN = re.compile("[ -]")
-# prefix from, prefix to, lengths: the ranges of issuers, as published
+# First prefix, last prefix, lengths: the published ranges of issuers.
 _ISSUERS = (
     ("4", "4", (13, 16, 19)),  # Visa
-    ("51", "55", (16,)), ("2221", "2720", (16,)),  # Mastercard
-    ("34", "34", (15,)), ("37", "37", (15,)),  # American Express
-    ("6011", "6011", (16, 19)), ("644", "649", (16, 19)), ("65", "65", (16, 19)),  # Discover
-    ("300", "305", (14,)), ("36", "36", (14,)), ("38", "39", (14, 16)),  # Diners Club
+    ("51", "55", (16,)),
+    ("2221", "2720", (16,)),  # Mastercard
+    ("34", "34", (15,)),
+    ("37", "37", (15,)),  # American Express
+    ("6011", "6011", (16, 19)),
+    ("644", "649", (16, 19)),
+    ("65", "65", (16, 19)),  # Discover
+    ("300", "305", (14,)),
+    ("36", "36", (14,)),
+    ("38", "39", (14, 16)),  # Diners Club
     ("3528", "3589", (16, 17, 18, 19)),  # JCB
     ("62", "62", (16, 17, 18, 19)),  # UnionPay
-    ("5018", "5018", (16, 19)), ("5020", "5020", (16, 19)), ("5038", "5038", (16, 19)),  # Maestro
-    ("6304", "6304", (16, 19)), ("6759", "6763", (16, 19)),
+    ("5018", "5018", (16, 19)),
+    ("5020", "5020", (16, 19)),
+    ("5038", "5038", (16, 19)),  # Maestro
+    ("6304", "6304", (16, 19)),
+    ("6759", "6763", (16, 19)),
     ("2200", "2204", (16,)),  # Mir
-)  # fmt: skip
+)
 
 _IBAN_START = re.compile(r"(?<![0-9A-Za-z])[A-Za-z]{2}[0-9]{2}")
 _IBAN_GROUP = re.compile(r"[0-9A-Za-z]{1,4}")
@@ -57,16 +66,16 @@ IBAN_LENGTHS = {country: n for n, countries in _IBAN_COUNTRIES.items() for count
 
 
 def find_cards(text: str) -> Iterator[Span]:
-    """Plausible issuer, length and Luhn check."""
-    at = 0
-    while (found := _CARD.search(text, at)) is not None:
-        start, end = found.span()
+    """Yield the spans of card numbers: a known issuer, its length, and a valid Luhn check digit."""
+    position = 0
+    while (match := _CARD.search(text, position)) is not None:
+        start, end = match.span()
         gaps = [gap.start() for gap in _BETWEEN.finditer(text, start, end)]
         ends = [end, gaps[3]] if len(gaps) == 4 else [end]  # the fifth group may be another number
         end = next((e for e in ends if is_card(_digits(text[start:e]))), 0)
         if end:
             yield start, end
-        at = end or (gaps[0] + 1 if gaps else found.end())  # the true number may begin at the next group
+        position = end or (gaps[0] + 1 if gaps else match.end())  # the number may begin at the next group
 
 
 def _digits(text: str) -> str:
@@ -74,13 +83,15 @@ def _digits(text: str) -> str:
 
 
 def is_card(digits: str) -> bool:
+    """Return True for the prefix and length of an issuer and a valid check digit."""
     n = len(digits)
-    known = any(low <= digits[: len(low)] <= high and n in lengths for low, high, lengths in _ISSUERS)
-    return known and luhn(digits)
+    has_issuer = any(low <= digits[: len(low)] <= high and n in lengths for low, high, lengths in _ISSUERS)
+    return has_issuer and luhn(digits)
 
 
 def luhn(digits: str) -> bool:
-    """
+    """Return True if the Luhn check digit is valid.
+
     >>> luhn("4111111111111111"), luhn("4111111111111112")
     (True, False)
     """
@@ -108,7 +119,7 @@ def find_ibans(text: str) -> Iterator[Span]:
             account, end = account + group[0], group.end()
             if len(group[0]) < 4:
                 break
-        if len(account) > length:  # the last group of four runs into what follows
+        if len(account) > length:  # the last group of four continues past the number
             continue
         if len(account) == length and not text[end : end + 1].isalnum() and is_iban(account):
             done = end
@@ -116,7 +127,8 @@ def find_ibans(text: str) -> Iterator[Span]:
 
 
 def is_iban(account: str) -> bool:
-    """
+    """Return True if the check digits are valid.
+
     >>> is_iban("GB82WEST12345698765432"), is_iban("GB82WEST12345698765431")
     (True, False)
     """

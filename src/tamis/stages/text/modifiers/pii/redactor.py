@@ -1,7 +1,7 @@
-"""Personal data in texts: found by pattern and check digits, replaced by a tag or a keyed hash.
+"""PiiRedactor: finds personal data by pattern and check digits, and replaces it by a tag or a keyed hash.
 
-Every finder takes time linear in the text. Patterns find what is written in the usual ways; names, postal addresses and
-anything that needs understanding are not found.
+Every finder takes time linear in the text. Patterns find the usual spellings; names, postal addresses and anything that
+needs context are not found.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tamis.stages.text.modifiers.pii.addresses import find_ipv4, find_ipv6, pars
 from tamis.stages.text.modifiers.pii.contacts import find_emails, find_phones
 from tamis.stages.text.modifiers.pii.numbers import IBAN_LENGTHS, find_cards, find_ibans
 
-# kind -> how it is found, and what RE2 finds in every text that holds one. In this order: what has a check digit goes before
-# telephone numbers, which may seem to go on with the next number. RE2 jumps from one byte to the next where all that it looks for begins with that
-# one (_JUMPS), ten times as fast as it reads.
+# For each kind its finder, and a pattern that RE2 finds in every text with one. In this order: numbers with a check
+# digit precede telephone numbers, which may seem to continue in the next number. If all matches begin with the same
+# byte (_JUMPS), RE2 skips from one such byte to the next, ten times as fast as it reads.
 _KINDS: dict[str, tuple[Callable[[str], Iterator[tuple[int, int]]], str]] = {
     "email": (find_emails, "@"),
     "iban": (
@@ -41,8 +41,8 @@ class PiiRedactor(DocumentModifier):
     """Replaces email and IP addresses, telephone, payment card (Luhn) and bank account numbers (IBAN checksum).
 
     `mode="replace"`: by `replacement`, where {KIND} is EMAIL, IPV4, ... `mode="hash"`: the same, and {HASH} is a keyed
-    blake2b of the value (spelling evened out), so that equal values can still be recognised as equal; `hash_key` is needed,
-    since a plain hash of a telephone number is found by trying all of them.
+    blake2b of the normalized value, so that equal values remain recognizable as equal; `hash_key` is required, because
+    a plain hash of a telephone number can be reversed by trying all of them.
     """
 
     def __init__(
@@ -60,45 +60,46 @@ class PiiRedactor(DocumentModifier):
         if mode == "replace" and (hash_key is not None or "{HASH}" in replacement):
             raise UsageError("PiiRedactor: hash_key and {HASH} belong to mode='hash'")
         if mode == "hash" and replacement != _TAG and "{HASH}" not in replacement:
-            raise UsageError(f"PiiRedactor(mode='hash'): replacement must hold {{HASH}}, got {replacement!r}")
+            raise UsageError(f"PiiRedactor(mode='hash'): replacement must contain {{HASH}}, got {replacement!r}")
         self.kinds, self.mode = list(kinds), mode
         self.replacement = _HASH_TAG if mode == "hash" and replacement == _TAG else replacement
-        # Private: parameters of a run are written into its folder, and a key must not be. Its fingerprint tells keys apart.
-        self._key = _checked_key(hash_key) if mode == "hash" else b""
+        # Private, because the parameters of a run are written into its folder, which must not contain a key. The
+        # fingerprint distinguishes keys.
+        self._key = _check_key(hash_key) if mode == "hash" else b""
         self.key_fingerprint = hashlib.blake2b(self._key, digest_size=8).hexdigest() if self._key else ""
         self._order = [k for k in _KINDS if k in self.kinds]
         self._counts: dict[str, float] = {}
 
     def modify_batch(self, texts: pa.Array) -> pa.Array:
-        """RE2 tells which texts may hold which kinds; only there the finders look, which are slower."""
+        """Find candidates by RE2, and search only those by the finders, which are slower."""
         from tamis.kernels import text_rows
 
-        rows = np.flatnonzero(self._may_hold_any(texts))
-        few = text_rows.take(texts, rows)
-        has = [pc.match_substring_regex(few, pattern=_KINDS[k][1]).to_pylist() for k in self._order]
-        at, results = [], []
-        for row, text, *mask in zip(rows.tolist(), few, *has, strict=True):
+        rows = np.flatnonzero(self._may_contain_any(texts))
+        candidates = text_rows.take(texts, rows)
+        masks = [pc.match_substring_regex(candidates, pattern=_KINDS[k][1]).to_pylist() for k in self._order]
+        changed, results = [], []
+        for row, text, *mask in zip(rows.tolist(), candidates, *masks, strict=True):
             before = text.as_py()
-            after = self._redacted(before, [k for k, there in zip(self._order, mask, strict=True) if there])
+            after = self._redact(before, [k for k, is_candidate in zip(self._order, mask, strict=True) if is_candidate])
             if after is not before:
-                at.append(row)
+                changed.append(row)
                 results.append(after)
-        return with_texts(texts, at, results)
+        return with_texts(texts, changed, results)
 
-    def _may_hold_any(self, texts: pa.Array) -> np.ndarray[Any, Any]:
+    def _may_contain_any(self, texts: pa.Array) -> np.ndarray[Any, Any]:
         others = "|".join(_KINDS[k][1] for k in self._order if k not in _JUMPS)
         patterns = [_KINDS[k][1] for k in self._order if k in _JUMPS] + ([others] if others else [])
-        found = [pc.fill_null(pc.match_substring_regex(texts, pattern=p), False) for p in patterns]
-        any_kind: np.ndarray[Any, Any] = np.any([np.asarray(one) for one in found], axis=0)
+        masks = [np.asarray(pc.fill_null(pc.match_substring_regex(texts, pattern=p), False)) for p in patterns]
+        any_kind: np.ndarray[Any, Any] = np.any(masks, axis=0)
         return any_kind
 
     def modify_document(self, text: str) -> str:
-        return self._redacted(text, self._order)
+        return self._redact(text, self._order)
 
-    def _redacted(self, text: str, kinds: list[str]) -> str:
+    def _redact(self, text: str, kinds: list[str]) -> str:
         parts, done = [], 0
         for start, end, kind in _find(text, kinds):
-            parts += [text[done:start], self._instead(kind, text[start:end])]
+            parts += [text[done:start], self._tag(kind, text[start:end])]
             done = end
             self._counts[kind] = self._counts.get(kind, 0) + 1
         return "".join([*parts, text[done:]]) if parts else text
@@ -107,30 +108,30 @@ class PiiRedactor(DocumentModifier):
         counts, self._counts = self._counts, {}
         return {f"pii_{kind}": n for kind, n in counts.items()}
 
-    def _instead(self, kind: str, value: str) -> str:
+    def _tag(self, kind: str, value: str) -> str:
         tag = self.replacement.replace("{KIND}", kind.upper())
         if self.mode == "replace":
             return tag
-        plain = f"{kind}:{_even(kind, value)}".encode("utf-8", "surrogatepass")
+        plain = f"{kind}:{_normalize(kind, value)}".encode("utf-8", "surrogatepass")
         return tag.replace("{HASH}", hashlib.blake2b(plain, digest_size=_DIGEST_BYTES, key=self._key).hexdigest())
 
 
 def _find(text: str, kinds: list[str]) -> list[tuple[int, int, str]]:
-    """(start, end, kind) of everything found, in order, without overlaps. What one kind found is blank for the next."""
-    found: list[tuple[int, int, str]] = []
+    """Return (start, end, kind) of all matches, in order and without overlaps; earlier kinds take precedence."""
+    matches: list[tuple[int, int, str]] = []
     for kind in kinds:
         parts, done = [], 0
         for start, end in sorted(_KINDS[kind][0](text)):
             if start >= done:
-                found.append((start, end, kind))
+                matches.append((start, end, kind))
                 parts += [text[done:start], "\0" * (end - start)]
                 done = end
         if parts:
             text = "".join([*parts, text[done:]])
-    return sorted(found)
+    return sorted(matches)
 
 
-def _even(kind: str, value: str) -> str:
+def _normalize(kind: str, value: str) -> str:
     """Normalize a value to one spelling."""
     if kind == "email":
         return value.lower()
@@ -142,7 +143,7 @@ def _even(kind: str, value: str) -> str:
     return "".join(c for c in value if c.isalnum()).upper()
 
 
-def _checked_key(key: str | bytes | None) -> bytes:
+def _check_key(key: str | bytes | None) -> bytes:
     raw = key.encode() if isinstance(key, str) else key
     if not isinstance(raw, bytes) or not 1 <= len(raw) <= 64:
         raise UsageError("PiiRedactor(mode='hash'): hash_key must be a secret of 1 to 64 bytes, the same for all runs")

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tamis.engine.run.identity import is_same_model
+from tamis.stages.fingerprints import joined, of_file
 from tamis.stages.text.filters import ScoreFilter
 from tamis.stages.text.filters.fasttext import FastTextQualityFilter
 from tamis.stages.text.filters.token import TokenCountFilter
-from tamis.stages.text.models.fingerprints import joined, of_file
 from tamis.stages.text.models.pretrained import tokenizer_fingerprint
 
 
