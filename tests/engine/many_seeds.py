@@ -2,8 +2,8 @@
 
     python -m tests.engine.many_seeds --seeds 100000 [--first 300] [--processes 2] [--minutes 38]
 
-Prints a line of progress every ten seconds, and at the end the seeds that failed, each with its reason, and the faults that never fired. Exit
-code 1 where there are any. Ends when the time is up, and says how far it came.
+Prints a line of progress every ten seconds, and at the end the seeds that failed, each with its reason, and the faults
+that never fired. Exit code 1 where there are any. Ends when the time is up, and says how far it came.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def main() -> int:
                 told_s, rate = now_s, n_done / (now_s - began_s)
                 left_s = (asked.seeds - n_done) / rate
                 print(
-                    f"{n_done:,} of {asked.seeds:,} seeds, {rate:.0f}/s, {len(failed)} failed, {left_s / 60:.1f} min left",
+                    f"{n_done:,} of {asked.seeds:,} seeds, {rate:.0f}/s, {len(failed)} failed, {left_s / 60:.1f} min "
+                    "left",
                     flush=True,
                 )
             if now_s - began_s > 60 * asked.minutes:

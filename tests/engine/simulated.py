@@ -1,4 +1,6 @@
-"""A simulated world for the supervisor: files that are lists of record sizes, and workers that fail in every way seen so far."""
+"""A simulated world for the supervisor: files that are lists of record sizes, and workers that fail in every way seen
+so far.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,8 @@ class Simulation:
         self.alike = len({n.pool_bytes for n in config.nodes or ()}) == 1
         self.steady = rng.choice([0.0, 0.0, 0.0, 0.72, 0.82])  # share of the budget that is in use all the time
 
-    # -- the loop -------------------------------------------------------------------------------------------------------
+    # -- the loop
+    # -------------------------------------------------------------------------------------------------------
     def run(self, stop_at: float = -1.0, abandon_at: float = -1.0) -> None:
         self.act(supervise.tick(self.supervisor, self.now))
         self.later(0.5, self.measure)
@@ -160,7 +163,12 @@ class Simulation:
             )
             for w in s.pool.workers.values()
         ]
-        return f"t={self.now:.1f} workers={workers} queues={[[(u.id, u.alone) for u in q] for q in s.queue.segments]} feeds={[u.id for u in s.queue.feeds]} cursor={s.queue.cursor.exhausted} committing={s.queue.n_committing} stopping={s.status.stopping!r} pool={self.config.pool_bytes} {self.config.mode}"
+        return (
+            f"t={self.now:.1f} workers={workers} queues={[[(u.id, u.alone) for u in q] for q in s.queue.segments]} "
+            f"feeds={[u.id for u in s.queue.feeds]} cursor={s.queue.cursor.exhausted} "
+            f"committing={s.queue.n_committing} stopping={s.status.stopping!r} pool={self.config.pool_bytes} "
+            f"{self.config.mode}"
+        )
 
     def later(self, delay_s: float, event: Callable[[], list[Action]]) -> None:
         self.seq += 1
@@ -174,7 +182,8 @@ class Simulation:
         self.fired[fault] += hit
         return hit
 
-    # -- carrying out actions -------------------------------------------------------------------------------------------
+    # -- carrying out actions
+    # -------------------------------------------------------------------------------------------
     def act(self, actions: list[Action]) -> None:
         for action in actions:
             match action:
@@ -235,7 +244,8 @@ class Simulation:
             used = int(budget * self.rng.choice([0.75, 0.85, 0.92, 0.98]))
         return supervise.measured(self.supervisor, used, uses, self.now, node.id)
 
-    # -- nodes ----------------------------------------------------------------------------------------------------------
+    # -- nodes
+    # ----------------------------------------------------------------------------------------------------------
     def node_goes(self, spec: NodeSpec) -> list[Action]:
         """A machine vanishes with its processes; it, or another in its place, comes later."""
         for worker, process in list(self.processes.items()):
@@ -250,7 +260,8 @@ class Simulation:
         self.later(self.rng.uniform(0.0, 5.0), lambda: supervise.node_up(self.supervisor, again, self.now))
         return supervise.node_down(self.supervisor, spec.id, self.now)
 
-    # -- processes ------------------------------------------------------------------------------------------------------
+    # -- processes
+    # ------------------------------------------------------------------------------------------------------
     def started(self, worker: int) -> list[Action]:
         process = self.processes.get(worker)
         if process is None:
@@ -428,7 +439,8 @@ class Simulation:
         assert not [a for a in actions if isinstance(a, CommitPartition)], "a report with an old fence was committed"
         return actions
 
-    # -- what a worker does with a unit ---------------------------------------------------------------------------------
+    # -- what a worker does with a unit
+    # ---------------------------------------------------------------------------------
     def read(self, unit: Unit) -> tuple[list[Record], list[Covered], StreamTooLarge | RowsTooLarge | None]:
         if unit.segment > 0:
             assert unit.handover in self.scratch, f"{unit.handover} is used after it was discarded"
@@ -493,11 +505,20 @@ class Simulation:
         sizes = [self.world.size(r) for r in records]
         floor = FLOOR_BYTES + kept_bytes + (40 * MB if self.chance("leak") else 0)
         return Done(
-            len(records), sum(sizes), max(sizes, default=0), covered, list(files), ledger, handover,
-            peak_bytes=self.world.peak(records), seconds=0.1, vitals=Vitals(floor_bytes=floor, data_bytes=2 * floor),
-        )  # fmt: skip
+            len(records),
+            sum(sizes),
+            max(sizes, default=0),
+            covered,
+            list(files),
+            ledger,
+            handover,
+            peak_bytes=self.world.peak(records),
+            seconds=0.1,
+            vitals=Vitals(floor_bytes=floor, data_bytes=2 * floor),
+        )
 
-    # -- feeding --------------------------------------------------------------------------------------------------------
+    # -- feeding
+    # --------------------------------------------------------------------------------------------------------
     def feeder(self, worker: int, unit: Unit, fence: int) -> Any:
         """One block after the other, as engine/worker/feed.py: whole records, then what was passed over."""
         first = unit.pieces[0]

@@ -1,4 +1,7 @@
-"""Orders of alerts, driven by lists of events; and by seeded simulations, in which they come at any time and change no result."""
+"""Orders of alerts, driven by lists of events.
+
+And by seeded simulations, in which they come at any time and change no result.
+"""
 
 from __future__ import annotations
 

@@ -18,9 +18,16 @@ from tamis.tasks import DocumentBatch
 from tests.reference.histogram_twin import bin_of, histogram
 
 anything = st.one_of(
-    st.floats(), st.floats(0, 1), st.floats(-100, 100), st.integers(), st.booleans(), st.none(), st.text(max_size=3),
-    st.integers(0, 50).map(lambda k: 2.0**k), st.integers(-30, 45).map(lambda k: math.nextafter(2.0**k, 0.0)),
-)  # fmt: skip
+    st.floats(),
+    st.floats(0, 1),
+    st.floats(-100, 100),
+    st.integers(),
+    st.booleans(),
+    st.none(),
+    st.text(max_size=3),
+    st.integers(0, 50).map(lambda k: 2.0**k),
+    st.integers(-30, 45).map(lambda k: math.nextafter(2.0**k, 0.0)),
+)
 
 
 def counted(values: Any) -> dict[int, int]:

@@ -24,7 +24,11 @@ def verdict(
         ({"n": 10_000, "n_bad": 101}, 3, "101 of 10000 records are in quarantine (1.01%), above the limit of 0.10%"),
         ({"n": 10_000, "n_bad": 1, "floor": 0, "limit": 0.0}, 3, "above the limit of 0.00%"),
         ({"n": 10_000, "lost": 1000, "n_bad_ranges": 1}, 0, ""),
-        ({"n": 10_000, "lost": 1001, "n_bad_ranges": 1}, 3, "1 kB of it as stored, 0.10% of its bytes, above the limit of 0.10%"),
+        (
+            {"n": 10_000, "lost": 1001, "n_bad_ranges": 1},
+            3,
+            "1 kB of it as stored, 0.10% of its bytes, above the limit of 0.10%",
+        ),
         ({"n": 10_000, "lost": 2_000_000, "n_bad_ranges": 1, "limit": 1.0}, 3, "100.00%"),
         ({"n": 10_000, "lost": 9, "n_bad_ranges": 1, "n_lost_files": 1, "limit": 1.0}, 3, "changed during the run"),
         ({"n": 0, "lost": 9, "n_bad_ranges": 1, "limit": 1.0}, 3, "nothing of the input could be read"),
@@ -37,7 +41,7 @@ def verdict(
         ({"n": 0, "stage_records": 5, "stage_bytes": 10_000_000, "n_bad_ranges": 1, "lost": 10_000}, 0, ""),
         ({"n": 0, "stage_records": 5, "stage_bytes": 10_000_000, "n_bad_ranges": 1, "lost": 10_001}, 3, "0.10% of its"),
     ],
-)  # fmt: skip
+)
 def test_verdicts(what: dict[str, float], code: int, words: str) -> None:
     found, message = verdict(**what)  # type: ignore[arg-type]
     assert (found, words in message) == (code, True), message

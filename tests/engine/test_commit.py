@@ -95,9 +95,12 @@ def visible(folder: RunDir) -> dict[str, str]:
 P = "part-000000-000000000000"
 BEFORE = {"foreign.txt": "mine", P + "100.jsonl": "one\n"}
 AFTER = {
-    "foreign.txt": "mine", P + "100.jsonl.r.parquet": "ONE!!\n", P + "200.jsonl": "two\n", P + "300.jsonl": "three\n",
+    "foreign.txt": "mine",
+    P + "100.jsonl.r.parquet": "ONE!!\n",
+    P + "200.jsonl": "two\n",
+    P + "300.jsonl": "three\n",
     "quarantine/quarantine-000000-000000000000200.jsonl": "bad two\n",
-}  # fmt: skip
+}
 
 
 def test_a_crash_after_any_operation_leaves_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,9 +288,16 @@ def test_parts_of_one_partition_are_committed_as_one_file_in_the_order_of_the_in
             out.write("".join(f"{line}\n" for line in lines).encode())
         files.append(
             StagedFile(
-                path, FileKind.OUTPUT, len(lines), os.path.getsize(path), f"jsonl{codec}", f"{2**127 + part:032x}", joins=True, place=(0, at, 0)
+                path,
+                FileKind.OUTPUT,
+                len(lines),
+                os.path.getsize(path),
+                f"jsonl{codec}",
+                f"{2**127 + part:032x}",
+                joins=True,
+                place=(0, at, 0),
             )
-        )  # fmt: skip
+        )
         other = os.path.join(folder.staged, f"u{part}.1.quarantine")
         Path(other).write_text("{}\n")
         files.append(StagedFile(other, FileKind.QUARANTINE, 1, place=(0, at, 0)))

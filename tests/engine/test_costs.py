@@ -33,14 +33,30 @@ def test_reports_add_up() -> None:
         )
     assert costs.rows() == [
         {
-            "stage": "rules", "position": 0, "n_in": 30, "n_out": 21, "n_dropped": 9, "n_quarantined": 0, "in_bytes": 3000, "seconds": 1.5,
-            "cpu_s": 0.75, "peak_bytes": 9,
+            "stage": "rules",
+            "position": 0,
+            "n_in": 30,
+            "n_out": 21,
+            "n_dropped": 9,
+            "n_quarantined": 0,
+            "in_bytes": 3000,
+            "seconds": 1.5,
+            "cpu_s": 0.75,
+            "peak_bytes": 9,
         },
         {
-            "stage": "split", "position": 1, "n_in": 21, "n_out": 42, "n_dropped": 0, "n_quarantined": 0, "in_bytes": 2100, "seconds": 1.5,
-            "cpu_s": 0.375, "peak_bytes": 5,
+            "stage": "split",
+            "position": 1,
+            "n_in": 21,
+            "n_out": 42,
+            "n_dropped": 0,
+            "n_quarantined": 0,
+            "in_bytes": 2100,
+            "seconds": 1.5,
+            "cpu_s": 0.375,
+            "peak_bytes": 5,
         },
-    ]  # fmt: skip
+    ]
     assert costs.n_duplicates == 0
 
 
@@ -66,10 +82,18 @@ def test_earlier_attempts_count() -> None:
     costs.add(report(book("rules", 5, 5, {}), stages=[StageUse("rules", 100, 1.0, 60)]))
     assert costs.rows() == [
         {
-            "stage": "rules", "position": 0, "n_in": 15, "n_out": 13, "n_dropped": 2, "n_quarantined": 0, "in_bytes": 600, "seconds": 1.0, "cpu_s": 3.0,
+            "stage": "rules",
+            "position": 0,
+            "n_in": 15,
+            "n_out": 13,
+            "n_dropped": 2,
+            "n_quarantined": 0,
+            "in_bytes": 600,
+            "seconds": 1.0,
+            "cpu_s": 3.0,
             "peak_bytes": 70,
         }
-    ]  # fmt: skip
+    ]
 
 
 def test_duplicates_are_what_stages_that_remove_them_drop() -> None:

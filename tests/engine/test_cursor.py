@@ -56,9 +56,16 @@ def test_small_files_are_grouped_by_kind_and_size() -> None:
         (Kind.BYTES, 500),
     ]
     assert everything(cursor(*files), 100) == [
-        [(0, 0, 40), (1, 0, 40)], [(2, 0, 40)], [(3, 0, END)], [(4, 0, 5)],
-        [(5, 0, 100)], [(5, 100, 200)], [(5, 200, 300)], [(5, 300, 400)], [(5, 400, 500)],
-    ]  # fmt: skip
+        [(0, 0, 40), (1, 0, 40)],
+        [(2, 0, 40)],
+        [(3, 0, END)],
+        [(4, 0, 5)],
+        [(5, 0, 100)],
+        [(5, 100, 200)],
+        [(5, 200, 300)],
+        [(5, 300, 400)],
+        [(5, 400, 500)],
+    ]
 
 
 def test_files_per_partition_bounds_a_group() -> None:
@@ -111,8 +118,12 @@ def test_row_groups_are_joined_up_to_a_block_and_large_ones_fed() -> None:
     while (work := made.next(100)) is not None:
         works.append((str(work.mode), shown(work)))
     assert works == [
-        ("run", [(0, 0, 20)]), ("run", [(0, 20, 30)]), ("feed", [(0, 30, 40)]), ("run", [(0, 40, 41)]), ("run", [(0, 41, 50)])
-    ]  # fmt: skip
+        ("run", [(0, 0, 20)]),
+        ("run", [(0, 20, 30)]),
+        ("feed", [(0, 30, 40)]),
+        ("run", [(0, 40, 41)]),
+        ("run", [(0, 41, 50)]),
+    ]
 
 
 def test_expanding_the_rest_of_a_file_leaves_its_beginning_alone() -> None:
@@ -123,10 +134,13 @@ def test_expanding_the_rest_of_a_file_leaves_its_beginning_alone() -> None:
 
 
 def test_files_on_both_sides_of_a_finished_one_are_two_partitions() -> None:
-    """In one, they would come out together, and the finished file behind them: documents were numbered in another order then."""
+    """In one, they would come out together, and the finished file behind them: documents were numbered in another order
+    then.
+    """
     files = [(Kind.BYTES, 10)] * 5
     assert everything(cursor(*files, done=[(2, 0, 10, False)]), 100) == [
-        [(0, 0, 10), (1, 0, 10)], [(3, 0, 10), (4, 0, 10)],
-    ]  # fmt: skip
+        [(0, 0, 10), (1, 0, 10)],
+        [(3, 0, 10), (4, 0, 10)],
+    ]
     assert everything(cursor(*[(Kind.ROWS, 10)] * 3, done=[(1, 0, 7, True)]), 100) == [[(0, 0, END)], [(2, 0, END)]]
     assert everything(cursor((Kind.BYTES, 10), (Kind.BYTES, 0), (Kind.BYTES, 10)), 100) == [[(0, 0, 10), (2, 0, 10)]]

@@ -88,12 +88,27 @@ def test_every_setting_that_has_to_do_with_memory_is_recorded(place: Path) -> No
     assert all(set(e) == {"name", "value", "chosen_by", "why", "evidence"} for e in entries)
     by = {e["name"]: e["chosen_by"] for e in entries}
     assert by == {
-        "memory": "user", "counted in the budget": "default", "smallest budget": "machine", "workers": "recipe", "fixed memory": "machine",
-        "worker memory at start": "machine", "pool": "default", "worker cap": "machine", "blocksize": "user", "queue": "default",
-        "unsynced output": "default", "max_record": "default", "mode": "default", "scratch": "default", "allocator": by["allocator"],
-        "partition model 0": "default", "predicted peak": "default", "partition model 0 at the end": "adaptation",
-        "partition size": "adaptation", "scratch used": "adaptation",
-    }  # fmt: skip
+        "memory": "user",
+        "counted in the budget": "default",
+        "smallest budget": "machine",
+        "workers": "recipe",
+        "fixed memory": "machine",
+        "worker memory at start": "machine",
+        "pool": "default",
+        "worker cap": "machine",
+        "blocksize": "user",
+        "queue": "default",
+        "unsynced output": "default",
+        "max_record": "default",
+        "mode": "default",
+        "scratch": "default",
+        "allocator": by["allocator"],
+        "partition model 0": "default",
+        "predicted peak": "default",
+        "partition model 0 at the end": "adaptation",
+        "partition size": "adaptation",
+        "scratch used": "adaptation",
+    }
     values = {e["name"]: e["value"] for e in entries}
     assert (values["memory"], values["blocksize"], values["workers"]) == (600_000_000, 4_000_000, 2)
     assert values["max_record"] == 64 << 20

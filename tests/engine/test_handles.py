@@ -1,4 +1,6 @@
-"""Descriptors and threads as the supervisor counts them: the stage that keeps them, the note, when a worker is replaced."""
+"""Descriptors and threads as the supervisor counts them: the stage that keeps them, the note, when a worker is
+replaced.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ def test_descriptors_that_are_kept_are_noted_once_with_stage_limit_and_time_left
     (note,) = drive(handles, worker(), 60, (3, 0))
     assert note.kind == "leak"
     assert note.text == (
-        "stage 'open' keeps 3 file descriptors of every partition: 60 over 20 partitions; the 1,024 that worker 1 may open would be "
+        "stage 'open' keeps 3 file descriptors of every partition: 60 over 20 partitions; the 1,024 that worker 1 may "
+        "open would be "
         "used up after 316 more (EMFILE, too many open files); its workers are replaced before that"
     )
     (leak,) = handles.leaks

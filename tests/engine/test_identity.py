@@ -256,7 +256,10 @@ def test_the_tokenizer_of_a_writer_counts(tmp_path: Path) -> None:
     assert one != MegatronTokenizerWriter(str(tmp_path / "out"), model_identifier=str(tmp_path)).model_files() != ""
 
 
-HELPERS = "LIMIT = 3\n\ndef clean(text):\n    return deeper(text)\n\ndef deeper(text):\n    return text.strip()\n\ndef idle():\n    return 1\n"
+HELPERS = (
+    "LIMIT = 3\n\ndef clean(text):\n    return deeper(text)\n\ndef deeper(text):\n    return text.strip()\n\ndef "
+    "idle():\n    return 1\n"
+)
 STAGES = """
 import own_{n}.helpers as helpers
 from own_{n}.bases import Base
@@ -279,11 +282,17 @@ class Short(DocumentFilter):
     def keep_document(self, score):
         return True
 """
-BASES = "from tamis import ProcessingStage\n\nclass Base(ProcessingStage):\n    def outputs(self):\n        return [], []\n    def process(self, task):\n        return task\n"
+BASES = (
+    "from tamis import ProcessingStage\n\nclass Base(ProcessingStage):\n    def outputs(self):\n        return [], "
+    "[]\n    def process(self, task):\n        return task\n"
+)
 
 
 def own_package(folder: Path, n: int, monkeypatch: pytest.MonkeyPatch, **edited: tuple[str, str]) -> Any:
-    """A package of the user's own, with the text of some of its modules edited. Names are new: nothing is imported twice."""
+    """A package of the user's own, with the text of some of its modules edited.
+
+    Names are new: nothing is imported twice.
+    """
     place = folder / str(n) / f"own_{n}"
     place.mkdir(parents=True)
     for name, text in {"__init__": "", "helpers": HELPERS, "bases": BASES, "stages": STAGES.format(n=n)}.items():

@@ -83,16 +83,31 @@ def supervisor(sizes: Sequence[int]) -> Supervisor:
 
 
 STATE = {
-    "used_bytes": 100 * MB, "peak_bytes": 400 * MB, "budget_bytes": 500 * MB, "documents": 10, "written": 8, "dropped": 1,
-    "quarantined": 1, "read_bytes": 5, "left_bytes": 7, "level": 0, "seconds": 3.0,
-}  # fmt: skip
+    "used_bytes": 100 * MB,
+    "peak_bytes": 400 * MB,
+    "budget_bytes": 500 * MB,
+    "documents": 10,
+    "written": 8,
+    "dropped": 1,
+    "quarantined": 1,
+    "read_bytes": 5,
+    "left_bytes": 7,
+    "level": 0,
+    "seconds": 3.0,
+}
 
 
 def made(tmp_path: Path, mark: Mark | None = None, **parts: Any) -> tuple[Monitor, RunDatabase]:
     db = RunDatabase(str(tmp_path / "run.sqlite"))
     place = MonitoredRun(
-        ["rules"], [100, 100], [Kind.BYTES, Kind.BYTES], str(tmp_path), (str(tmp_path),), mark=mark or Mark(), about={"name": "n"}
-    )  # fmt: skip
+        ["rules"],
+        [100, 100],
+        [Kind.BYTES, Kind.BYTES],
+        str(tmp_path),
+        (str(tmp_path),),
+        mark=mark or Mark(),
+        about={"name": "n"},
+    )
     return Monitor(db, place, Ledger(), **parts), db
 
 

@@ -59,12 +59,22 @@ def test_what_the_run_changed_by_itself_is_noted_with_its_evidence() -> None:
     found = {e["name"]: e for e in record.entries}
     assert {e["chosen_by"] for e in record.entries} == {"adaptation"}
     assert list(found) == [
-        "partition model 0 at the end", "partition size", "pressure level", "workers replaced", "workers ended", "scratch used",
-    ]  # fmt: skip
+        "partition model 0 at the end",
+        "partition size",
+        "pressure level",
+        "workers replaced",
+        "workers ended",
+        "scratch used",
+    ]
     assert found["partition size"]["value"] == 4 * MB
     assert found["partition size"]["evidence"] == {
-        "n_partitions": 2, "first_bytes": MB, "largest_bytes": 4 * MB, "memory_failures": 2, "splits": 3, "largest_record_bytes": 10,
-    }  # fmt: skip
+        "n_partitions": 2,
+        "first_bytes": MB,
+        "largest_bytes": 4 * MB,
+        "memory_failures": 2,
+        "splits": 3,
+        "largest_record_bytes": 10,
+    }
     assert (found["pressure level"]["value"], found["pressure level"]["evidence"]["changes"]) == (2, 2)
     assert found["workers ended"]["evidence"] == {"events": ["over its cap"]}
 

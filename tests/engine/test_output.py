@@ -55,7 +55,9 @@ class LongOnes(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 @pytest.mark.parametrize("n_lines", [2, 5, 40])
 def test_a_field_that_only_dropped_documents_have_is_no_column(tmp_path: Path, n_lines: int) -> None:
-    """As if the filter had been a run of its own: whatever the cut, and whether a partition loses some documents or all."""
+    """As if the filter had been a run of its own: whatever the cut, and whether a partition loses some documents or
+    all.
+    """
     records = [{"text": "long text"} if i % 4 == 0 or i > 35 else {"text": "x", "extra": i} for i in range(40)]
     source = cut_into(tmp_path / "in", [json.dumps(r) for r in records], n_lines)
     (tmp_path / "apart").mkdir()

@@ -24,12 +24,21 @@ def test_series_are_series_also_where_arrow_was_loaded_before_pandas() -> None:
 
 
 def test_a_process_that_is_forked_has_one_thread_when_its_libraries_are_loaded() -> None:
-    """Threads are not forked, nor stand they behind the gate; and Python 3.15 refuses to fork beside them where warnings are errors."""
+    """Threads are not forked, nor stand they behind the gate.
+
+    And Python 3.15 refuses to fork beside them where warnings are errors.
+    """
     code = (
-        "import os, sys; from tamis.backends.preload import load_libraries; from tamis.kernels.loading.library import all_groups\n"
+        "import os, sys; from tamis.backends.preload import load_libraries; from tamis.kernels.loading.library import "
+        "all_groups\n"
         "load_libraries(all_groups()); print(len(os.listdir('/proc/self/task')))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=hygiene_env({"PYTHONPATH": str(SRC)}), check=True, timeout=60
-    )  # fmt: skip
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=hygiene_env({"PYTHONPATH": str(SRC)}),
+        check=True,
+        timeout=60,
+    )
     assert done.stdout == "1\n"

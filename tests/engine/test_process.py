@@ -171,8 +171,10 @@ def test_quarantine_sets_records_aside_unprocessed(tmp_path: Path) -> None:
     assert ledger.problems() == []
     entries = [json.loads(line) for line in Path(report.files[0].path).read_text().splitlines()]
     assert sorted((e["offset"], e["raw"], e["reason"]) for e in entries) == [
-        (0, '{"t":"a"}', "it fails"), (10, "bad", "not valid JSON"), (15, '{"t":null}', "it fails")
-    ]  # fmt: skip
+        (0, '{"t":"a"}', "it fails"),
+        (10, "bad", "not valid JSON"),
+        (15, '{"t":null}', "it fails"),
+    ]
 
 
 def aside(made: UnitRunner, work: Unit) -> Ledger:
@@ -217,9 +219,16 @@ def test_failures_of_a_later_segment_are_booked_there(tmp_path: Path, stage: str
     made.job.segments[1:] = [replace(made.job.segments[1], last=3)]
     first, _ = run(made, unit(tmp_path, DATA))
     later = Unit(
-        2, unit(tmp_path, DATA).pieces, segment=1, mode=Mode.QUARANTINE, reason="it fails", stage=stage,
-        handover=first.handover.path, handover_rows=(0, 2), handover_check=first.handover.check,
-    )  # fmt: skip
+        2,
+        unit(tmp_path, DATA).pieces,
+        segment=1,
+        mode=Mode.QUARANTINE,
+        reason="it fails",
+        stage=stage,
+        handover=first.handover.path,
+        handover_rows=(0, 2),
+        handover_check=first.handover.check,
+    )
     report, _ = run(made, later)
     both = first.ledger
     both.merge(report.ledger)

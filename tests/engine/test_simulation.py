@@ -1,9 +1,9 @@
 """The supervisor against a simulated world: faults by the thousand, on a virtual clock.
 
-A file is a list of record sizes. The fake executor "processes" a unit by listing the records that start in its range, and
-fails in every way that a real one has been seen to fail. What is checked after every event: caps stay inside the pool,
-queues stay bounded, no scratch file is used after it was given up. At the end: every record is committed exactly once, or
-quarantined if (and only if) it is poison, by identity; the books balance; nothing is left in scratch.
+A file is a list of record sizes. The fake executor "processes" a unit by listing the records that start in its range,
+and fails in every way that a real one has been seen to fail. What is checked after every event: caps stay inside the
+pool, queues stay bounded, no scratch file is used after it was given up. At the end: every record is committed exactly
+once, or quarantined if (and only if) it is poison, by identity; the books balance; nothing is left in scratch.
 """
 
 from __future__ import annotations
@@ -20,9 +20,17 @@ from tests.engine.simulated import MB, TIMEOUT_S, WORKER_BYTES, Simulation
 from tests.engine.worlds import File, Record, World
 
 FAULTS = {
-    "killed from outside": 0.03, "zombie report": 0.5, "pressure": 0.02, "died at start": 0.03, "server died": 0.01, "feeder died": 0.08,
-    "slow once": 0.01, "leak": 0.02, "crash on allocation": 1.0, "node lost": 0.05,
-}  # fmt: skip
+    "killed from outside": 0.03,
+    "zombie report": 0.5,
+    "pressure": 0.02,
+    "died at start": 0.03,
+    "server died": 0.01,
+    "feeder died": 0.08,
+    "slow once": 0.01,
+    "leak": 0.02,
+    "crash on allocation": 1.0,
+    "node lost": 0.05,
+}
 POISON = ["error", "error", "crash", "exit", "hang"]
 
 
@@ -59,9 +67,11 @@ def make_config(rng: random.Random, world: World, too_large: Record | None = Non
     largest = max((world.peak([r]) for r in world.everything() if r != too_large), default=0)
     cap = rng.choice([24 * MB, 30 * MB, 60 * MB, 200 * MB])
     pool = max(
-        n * (WORKER_BYTES + cap), WORKER_BYTES + world.kept_bytes + largest * 3 // 2, WORKER_BYTES + world.setup_bytes,
+        n * (WORKER_BYTES + cap),
+        WORKER_BYTES + world.kept_bytes + largest * 3 // 2,
+        WORKER_BYTES + world.setup_bytes,
         WORKER_BYTES + world.feed_bytes,
-    )  # fmt: skip
+    )
     fixed = [rng.choice([None, None, None, 1]) for _ in range(world.n_segments)]
     config = Config(
         budget_bytes=int(pool / 0.88) + 50 * MB,
@@ -93,10 +103,17 @@ def on_nodes(rng: random.Random, config: Config) -> Config:
         )
         config.nodes.append(
             NodeSpec(
-                i, f"node {i}", int(pool / 0.88) + 50 * MB, pool, WORKER_BYTES, rng.randint(1, 3), config.shared_bytes, (),
+                i,
+                f"node {i}",
+                int(pool / 0.88) + 50 * MB,
+                pool,
+                WORKER_BYTES,
+                rng.randint(1, 3),
+                config.shared_bytes,
+                (),
                 tuple(config.fixed_workers),
             )
-        )  # fmt: skip
+        )
     return config
 
 
@@ -130,11 +147,12 @@ def run_seed(seed: int, fired: Counter[str]) -> World:
 
 
 MUST_FIRE = [
-    "killed from outside", "zombie report", "pressure", "died at start", "server died", "feeder died", "slow once", "leak",
-    "crash on allocation", "memory error", "crash near the cap", "over the cap", "poison error", "poison crash", "poison exit",
-    "poison hang", "too large", "slow commit", "kill before ready", "stopped", "supervisor killed", "resumed", "disk full",
-    "disk full at commit", "steady pressure", "counted splits", "counted late", "counted recycled", "setup", "no room for setup",
-    "asked", "no room to decode", "node lost", "node back", "descriptors",
+    "killed from outside", "zombie report", "pressure", "died at start", "server died", "feeder died", "slow once",
+    "leak", "crash on allocation", "memory error", "crash near the cap", "over the cap", "poison error", "poison crash",
+    "poison exit", "poison hang", "too large", "slow commit", "kill before ready", "stopped", "supervisor killed",
+    "resumed", "disk full", "disk full at commit", "steady pressure", "counted splits", "counted late",
+    "counted recycled", "setup", "no room for setup", "asked", "no room to decode", "node lost", "node back",
+    "descriptors",
 ]  # fmt: skip
 
 
@@ -211,7 +229,10 @@ def test_a_record_too_large_for_the_budget_ends_alone_and_is_done_with_more() ->
 
 
 def make_fixed(seed: int) -> tuple[random.Random, World, Config]:
-    """Many small records through a stage that takes the same for every call, or keeps a model; room for one to three of it."""
+    """Many small records through a stage that takes the same for every call, or keeps a model.
+
+    Room for one to three of it.
+    """
     rng = random.Random(seed)
     world = World([File(Kind.BYTES, [rng.randint(500, 5000) for _ in range(1500)])], {}, set(), 4.0, 1)
     heavy = rng.randint(50, 300) * MB
@@ -222,10 +243,20 @@ def make_fixed(seed: int) -> tuple[random.Random, World, Config]:
     need = max(world.setup_bytes, world.kept_bytes + world.fixed_bytes)
     n_slots = rng.randint(1, 6)
     pool = int(rng.uniform(1.2, 3.0) * need) + 50 * MB
-    return rng, world, Config(
-        pool * 2, pool, WORKER_BYTES, n_slots, usable=0.88, has_setup=[world.setup_bytes > 0], timeout_s=TIMEOUT_S,
-        max_block_bytes=1 << 20,
-    )  # fmt: skip
+    return (
+        rng,
+        world,
+        Config(
+            pool * 2,
+            pool,
+            WORKER_BYTES,
+            n_slots,
+            usable=0.88,
+            has_setup=[world.setup_bytes > 0],
+            timeout_s=TIMEOUT_S,
+            max_block_bytes=1 << 20,
+        ),
+    )
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -231,7 +231,10 @@ def test_segments_share_one_seat_in_turn() -> None:
 
 
 def busy_by_segment(s: Supervisor, segments: int) -> list[int]:
-    """Run to the end, each unit taking one second; return how many workers of each segment were busy at once at most."""
+    """Run to the end, each unit taking one second.
+
+    Return how many workers of each segment were busy at once at most.
+    """
     now, most = 0.0, [0] * segments
     assigned: list[AssignUnit] = []
     actions = supervise.tick(s, now)
@@ -525,8 +528,9 @@ def roomy(n_bytes: int, slots: int, predictor: Predictor, **more: Any) -> Superv
 def units_of(
     n_bytes: int, *s_per_mb: float, slots: int = 1, setup_s: float = 0.0, **more: Any
 ) -> list[tuple[int, float]]:
-    """Bytes of the input and seconds of the units of a run, by when they are done: each segment takes so long for a MB of the input, each worker
-    so long to be set up. Of what the first segment reads, the next one gets a hundredth."""
+    """Bytes of the input and seconds of the units of a run, by when they are done: each segment takes so long for a MB
+    of the input, each worker so long to be set up. Of what the first segment reads, the next one gets a hundredth.
+    """
     files = FileList()
     files.append("in0", n_bytes, 0)
     n = len(s_per_mb)
@@ -543,7 +547,9 @@ def units_of(
                 set_up.add(action.worker)
                 size = unit.input_bytes or unit.pieces[0].end - unit.pieces[0].start
                 seconds = size / MB * s_per_mb[unit.segment]
-                heapq.heappush(busy, (now_s + seconds + setup_s * first, action.worker, (action, size, seconds, setup_s * first)))  # fmt: skip
+                heapq.heappush(
+                    busy, (now_s + seconds + setup_s * first, action.worker, (action, size, seconds, setup_s * first))
+                )
         if not busy:
             break
         now_s, worker, done = heapq.heappop(busy)
@@ -556,9 +562,14 @@ def units_of(
         made = None if last else Handover(f"h{assigned.unit.id}", 10, size // 100)
         covered = [(0, p.start, p.end, False) for p in assigned.unit.pieces] if assigned.unit.segment == 0 else []
         told = report(
-            n_records=10, decoded_bytes=size if assigned.unit.segment == 0 else size // 100, peak_bytes=size, handover=made, covered=covered,
-            seconds=seconds + spent_s, setup_s=spent_s,
-        )  # fmt: skip
+            n_records=10,
+            decoded_bytes=size if assigned.unit.segment == 0 else size // 100,
+            peak_bytes=size,
+            handover=made,
+            covered=covered,
+            seconds=seconds + spent_s,
+            setup_s=spent_s,
+        )
         actions = supervise.done(s, worker, assigned.fence, told, now_s) or supervise.tick(s, now_s)
     assert sum(size for size, _ in found) == n * n_bytes
     return found
@@ -569,7 +580,9 @@ def test_units_of_fast_stages_are_as_large_as_memory_allows() -> None:
 
 
 def test_a_unit_of_a_slow_stage_takes_two_minutes_at_most() -> None:
-    """At this rate 32 MB would take longer than the timeout of half an hour: the worker would be stopped, again and again."""
+    """At this rate 32 MB would take longer than the timeout of half an hour: the worker would be stopped, again and
+    again.
+    """
     seconds = [seconds for _, seconds in units_of(400 * MB, 60.0)]
     assert 110 < max(seconds) <= 120.1
     assert seconds[len(seconds) // 2] > 110
@@ -584,7 +597,10 @@ def test_a_unit_takes_a_small_part_of_the_time_so_far() -> None:
 
 
 def test_a_slow_segment_behind_a_fast_one_bounds_what_is_read() -> None:
-    """While nothing is through a segment, nothing large is begun; then the time that a byte of the input takes there counts."""
+    """While nothing is through a segment, nothing large is begun.
+
+    Then the time that a byte of the input takes there counts.
+    """
     units = units_of(400 * MB, 0.01, 60.0, slots=2, setup_s=10.0, queue_bytes=40 * MB // 100)
     assert max(units)[0] <= 4 << 20
     assert max(units[len(units) // 2 :])[0] <= 2 * MB

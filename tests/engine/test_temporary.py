@@ -40,8 +40,12 @@ def test_nothing_is_left_in_the_temporary_folder(
     temporary.mkdir()
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(tmp_path / "in.jsonl"), how],
-        env={**os.environ, "TMPDIR": str(temporary)}, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        env={**os.environ, "TMPDIR": str(temporary)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert (done.returncode, done.stdout) == (code, "1\n"), done.stderr
     left = list(temporary.iterdir())
     assert len(left) == n_left

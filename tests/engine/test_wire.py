@@ -55,12 +55,24 @@ SAID = [
     Block(PIECE, 9, 8, unit=1, fence=2),
     StreamTooLarge(1, 2, 3),
     RowsTooLarge(1, [(0, 5, 50), (5, 5, 60)], 10, whole=False, measured=True),
-    Failure(FailureKind.ERROR, "é\x00", "s", "trace", "at", 1 << 70, is_usage=True, in_setup=True, peak_bytes=3, cpu_s=0.5),
-    Done(
-        3, 100, 50, [(0, 0, 100, False)], [FILE, StagedFile("x", FileKind.LISTED)], books(), Handover("h", 2, 3, "c"), "schema",
-        [StageUse("rules", 10, 0.5, 9)], Held([("rules", {"malloc_bytes": -5})], 7, "dict"), vitals=Vitals(1), seconds=1.5,
+    Failure(
+        FailureKind.ERROR, "é\x00", "s", "trace", "at", 1 << 70, is_usage=True, in_setup=True, peak_bytes=3, cpu_s=0.5
     ),
-]  # fmt: skip
+    Done(
+        3,
+        100,
+        50,
+        [(0, 0, 100, False)],
+        [FILE, StagedFile("x", FileKind.LISTED)],
+        books(),
+        Handover("h", 2, 3, "c"),
+        "schema",
+        [StageUse("rules", 10, 0.5, 9)],
+        Held([("rules", {"malloc_bytes": -5})], 7, "dict"),
+        vitals=Vitals(1),
+        seconds=1.5,
+    ),
+]
 ORDERED = [Assign(Unit(7, [PIECE], 1, Mode.FEED, handover_rows=(3, 8)), 41), More(5), Trim(), Exit()]
 
 
@@ -101,12 +113,25 @@ def test_no_field_takes_another_type(message: object) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"", b"nonsense", b"null", b"[]", b"1", b'{"type":1}', b'{"type":[]}', b'{"type":"More","block_bytes":1}', b'{"type":"Ready"}',
-        b'{"type":"SetUp","kept_bytes":1,"peak_bytes":1,"more":1}', b"[" * 100_000, b'{"type":"Read","n_records":1e400,"cut":1}',
-        b'{"type":"SetUp","kept_bytes":' + b"9" * 5000 + b',"peak_bytes":1}', b'\x80\x04\x95cposix\nsystem\n', b"\xff\xfe",
-        b'{"type":"Done","ledger":{"stages":7}}', b'{"type":"Done","files":[{"path":1,"kind":"output"}]}',
+        b"",
+        b"nonsense",
+        b"null",
+        b"[]",
+        b"1",
+        b'{"type":1}',
+        b'{"type":[]}',
+        b'{"type":"More","block_bytes":1}',
+        b'{"type":"Ready"}',
+        b'{"type":"SetUp","kept_bytes":1,"peak_bytes":1,"more":1}',
+        b"[" * 100_000,
+        b'{"type":"Read","n_records":1e400,"cut":1}',
+        b'{"type":"SetUp","kept_bytes":' + b"9" * 5000 + b',"peak_bytes":1}',
+        b"\x80\x04\x95cposix\nsystem\n",
+        b"\xff\xfe",
+        b'{"type":"Done","ledger":{"stages":7}}',
+        b'{"type":"Done","files":[{"path":1,"kind":"output"}]}',
     ],
-)  # fmt: skip
+)
 def test_garbage_is_refused(data: bytes) -> None:
     with pytest.raises(Garbled):
         decode(data, WORKER_MESSAGES)

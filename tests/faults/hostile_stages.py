@@ -1,4 +1,7 @@
-"""Stages that take memory in every way there is around a limit on a process's own pages. `mb`: how much they want in all."""
+"""Stages that take memory in every way there is around a limit on a process's own pages.
+
+`mb`: how much they want in all.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ _held_s = 0.6
 
 @dataclass
 class Hostile(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """`kind`: one of the functions below. `path`: a file to be mapped. `held_s`: long enough to be seen from outside."""
+    """`kind`: one of the functions below.
+
+    `path`: a file to be mapped. `held_s`: long enough to be seen from outside.
+    """
 
     kind: str = "shared_map"
     mb: int = 800
@@ -64,7 +70,8 @@ def in_children(n: int, work: object, *arguments: object) -> None:
         raise RuntimeError(f"{len(failed)} of {n} children failed")
 
 
-# -- the kinds ----------------------------------------------------------------------------------------------------------
+# -- the kinds
+# ----------------------------------------------------------------------------------------------------------
 def mapped_file(n_bytes: int, path: str) -> None:
     with open(path, "rb") as file:
         held = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -177,7 +184,10 @@ def nameless_file(n_bytes: int, path: str) -> None:
 
 
 def lingering(n_bytes: int, path: str) -> None:
-    """A daemon, a file in shared memory, and a long time: for whoever ends the run meanwhile. `path`: a folder, to tell of them."""
+    """A daemon, a file in shared memory, and a long time: for whoever ends the run meanwhile.
+
+    `path`: a folder, to tell of them.
+    """
     name = f"/dev/shm/hostile-{os.getpid()}"
     file = os.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
     os.ftruncate(file, n_bytes)

@@ -2,12 +2,13 @@
 
     python -m tests.faults.random_kills --kills 1000 [--minutes 38] [--seed 1] [--kinds copy-gz,fuzzy] [--folder DIR]
 
-Each kind of job runs undisturbed once. Then it runs again and again: at random instants SIGKILL hits the supervisor, one of its processes, or
-all of them, and the same command is started anew, with other workers and another budget, until it finishes. What it wrote is compared with
-what the undisturbed run wrote, and the scratch folder must be empty. Only processes below the command that was started here are killed.
+Each kind of job runs undisturbed once. Then it runs again and again: at random instants SIGKILL hits the supervisor,
+one of its processes, or all of them, and the same command is started anew, with other workers and another budget, until
+it finishes. What it wrote is compared with what the undisturbed run wrote, and the scratch folder must be empty. Only
+processes below the command that was started here are killed.
 
-Prints a line for each output and a table at the end. Exit code 1 where an output differs, something is left in scratch, or a command fails
-without having been killed. Outputs that differ are kept, and named.
+Prints a line for each output and a table at the end. Exit code 1 where an output differs, something is left in scratch,
+or a command fails without having been killed. Outputs that differ are kept, and named.
 """
 
 from __future__ import annotations
@@ -55,7 +56,10 @@ MOST_KILLS = 6  # of one output
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of job. `prepare` writes its input into a folder; `command` gives what to start for a folder and an output."""
+    """A kind of job.
+
+    `prepare` writes its input into a folder; `command` gives what to start for a folder and an output.
+    """
 
     name: str
     prepare: Callable[[Path], None]
@@ -81,7 +85,8 @@ class Row:
         return sum(self.killed.values())
 
 
-# -- kinds of jobs ------------------------------------------------------------------------------------------------------------
+# -- kinds of jobs
+# ------------------------------------------------------------------------------------------------------------
 def _lines() -> bytes:
     return b"".join(document(i) + b"\n" for i in range(N_DOCUMENTS)) + b"{broken\n"
 
@@ -200,7 +205,8 @@ KINDS = (
 )
 
 
-# -- what a run left ----------------------------------------------------------------------------------------------------------
+# -- what a run left
+# ----------------------------------------------------------------------------------------------------------
 def contents(output: Path) -> Counter[str]:
     """Every document and file of an output, however they are spread over files. Cards tell of times."""
     found = Counter[str]()
@@ -241,7 +247,8 @@ def leftovers(scratch: Path, output: Path) -> list[str]:
     return found + [f"staged/{p.name}" for p in (staged.iterdir() if staged.exists() else ())]
 
 
-# -- killing ------------------------------------------------------------------------------------------------------------------
+# -- killing
+# ------------------------------------------------------------------------------------------------------------------
 class Killer:
     """One kind of job in a folder of its own."""
 
@@ -357,7 +364,10 @@ class Killer:
 
 def table(rows: dict[str, Row]) -> list[str]:
     """The result by kind of job, and in all."""
-    head = f"{'kind':16} {'outputs':>7} {'starts':>6} {'kills':>5} {'differing':>9} {'leftovers':>9} {'failed':>6} {'seconds':>7}"
+    head = (
+        f"{'kind':16} {'outputs':>7} {'starts':>6} {'kills':>5} {'differing':>9} {'leftovers':>9} {'failed':>6} "
+        f"{'seconds':>7}"
+    )
     lines = [head, "-" * len(head)]
     total = Row()
     for name, row in rows.items():
@@ -375,7 +385,10 @@ def table(rows: dict[str, Row]) -> list[str]:
 
 
 def _line(name: str, row: Row) -> str:
-    numbers = f"{row.n_outputs:7} {row.n_starts:6} {row.n_kills:5} {row.n_different:9} {row.n_leftovers:9} {len(row.failed):6}"
+    numbers = (
+        f"{row.n_outputs:7} {row.n_starts:6} {row.n_kills:5} {row.n_different:9} {row.n_leftovers:9} "
+        f"{len(row.failed):6}"
+    )
     return f"{name:16} {numbers} {row.seconds:7.0f}"
 
 

@@ -1,7 +1,7 @@
 """Damaged Arrow files through whole runs, reading and writing: nothing crashes or hangs, and every record is counted.
 
-Records of whole files come out exactly once. Of a damaged file, what is written and what is quarantined (by row, with the file's
-name and a reason) adds up to what it had; or it is quarantined as a whole.
+Records of whole files come out exactly once. Of a damaged file, what is written and what is quarantined (by row, with
+the file's name and a reason) adds up to what it had; or it is quarantined as a whole.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ def arrow_file(number: int, rng: random.Random, is_plain: bool = False) -> bytes
 
 
 def damaged(data: bytes, rng: random.Random) -> bytes:
-    """One change of a kind that disks, networks and programs make; in half of the cases in the parts that are not values."""
+    """One change of a kind that disks, networks and programs make.
+
+    In half of the cases in the parts that are not values.
+    """
     made, kind = bytearray(data), rng.randrange(7)
     at = rng.randrange(len(data))
     if rng.random() < 0.5:  # messages begin with a mark; the footer ends the file

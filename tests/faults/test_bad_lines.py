@@ -18,7 +18,7 @@ from tests.faults.fault_harness import (
     outputs,
     quarantine,
     write_lines,
-)  # fmt: skip
+)
 from tests.faults.fault_stages import AddLength, Shout
 
 MB = 1_000_000
@@ -95,9 +95,15 @@ def test_quarantine_limit_makes_the_run_incomplete(tmp_path: Path) -> None:
 
 def test_null_non_string_and_missing_text(tmp_path: Path) -> None:
     lines = [
-        b'{"id":0,"text":null}', b'{"id":1,"text":5}', b'{"id":2,"text":["a"]}', b'{"id":3}', b'{"id":4,"text":"abc"}',
-        b'{"id":5,"text":true}', b'{"id":6,"text":{"a":1}}', b'{"id":7,"text":1.5}',
-    ]  # fmt: skip
+        b'{"id":0,"text":null}',
+        b'{"id":1,"text":5}',
+        b'{"id":2,"text":["a"]}',
+        b'{"id":3}',
+        b'{"id":4,"text":"abc"}',
+        b'{"id":5,"text":true}',
+        b'{"id":6,"text":{"a":1}}',
+        b'{"id":7,"text":1.5}',
+    ]
     write_lines(tmp_path / "in" / "a.jsonl", lines)
     result = execute(tmp_path / "in", tmp_path / "out", local=False)
     assert_conserved(result)
@@ -111,7 +117,8 @@ def test_null_non_string_and_missing_text(tmp_path: Path) -> None:
     assert all(any(w.startswith(line[:-1]) for line in lines) for w in written), "a value was changed on the way"
 
 
-# -- types that drift ---------------------------------------------------------------------------------------------------
+# -- types that drift
+# ---------------------------------------------------------------------------------------------------
 DRIFT = {
     "a.jsonl": [b'{"id":1,"text":"a","v":1}'] * 2000,
     "b.jsonl": [b'{"id":2,"text":"b","v":2.5,"extra":true}'] * 2000,
@@ -133,8 +140,9 @@ def test_type_drift_jsonl_to_jsonl(tmp_path: Path) -> None:
         assert_conserved(result)
     assert content_hash(tmp_path / "outNone") == content_hash(tmp_path / "out64KiB")
     assert sorted(set(lines_of(tmp_path / "outNone"))) == [
-        *(lines[0] for lines in DRIFT.values()), b'{"id":5,"text":"e","v":"string","tags":{"k":1}}'
-    ]  # fmt: skip
+        *(lines[0] for lines in DRIFT.values()),
+        b'{"id":5,"text":"e","v":"string","tags":{"k":1}}',
+    ]
 
 
 def test_type_drift_jsonl_to_parquet_has_one_schema(tmp_path: Path) -> None:
@@ -151,8 +159,11 @@ def test_type_drift_jsonl_to_parquet_has_one_schema(tmp_path: Path) -> None:
     assert len(schemas) == 1, schemas
     table = pq.read_table(outputs(tmp_path / "outNone")[0])
     assert [str(table.schema.field(n).type) for n in ("id", "v", "extra", "tags")] == [
-        "int64", "double", "bool", "list<element: large_string>"
-    ]  # fmt: skip
+        "int64",
+        "double",
+        "bool",
+        "list<element: large_string>",
+    ]
 
 
 def test_type_conflict_jsonl_to_parquet(tmp_path: Path) -> None:
@@ -174,7 +185,8 @@ def test_type_conflict_jsonl_to_parquet(tmp_path: Path) -> None:
     assert content_hash(tmp_path / "outNone") == content_hash(tmp_path / "out64KiB")
 
 
-# -- long lines ---------------------------------------------------------------------------------------------------------
+# -- long lines
+# ---------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("compressed", [False, True], ids=["plain", "gz"])
 def test_one_huge_line_is_quarantined_whole(tmp_path: Path, compressed: bool) -> None:
     huge = b'{"id":-1,"text":"' + b"x" * (20 * MB) + b'"}'

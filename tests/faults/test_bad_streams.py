@@ -1,7 +1,7 @@
 """Damaged compressed files: rows before the fault are kept, what follows is quarantined by offset.
 
-The yardstick is what the decoder of the standard library (or zstandard) can make of the same bytes, fed one by one. Every
-case runs small (one worker decodes the file) and fed (blocks of 64 KiB handed out by a feeder).
+The yardstick is what the decoder of the standard library (or zstandard) can make of the same bytes, fed one by one.
+Every case runs small (one worker decodes the file) and fed (blocks of 64 KiB handed out by a feeder).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.faults.fault_harness import (
     execute,
     lines_of,
     quarantine,
-)  # fmt: skip
+)
 
 LINES = documents(9000)
 PLAIN = b"".join(line + b"\n" for line in LINES)

@@ -1,4 +1,6 @@
-"""No command goes over its budget, whatever its budget, its job and its history: every cell of the matrix, seen from outside."""
+"""No command goes over its budget, whatever its budget, its job and its history: every cell of the matrix, seen from
+outside.
+"""
 
 from __future__ import annotations
 

@@ -125,9 +125,15 @@ def can_be_nobody() -> bool:
         return True
     try:
         done = subprocess.run(
-            [sys.executable, "-c", "import tamis, numpy, tests.faults.fault_stages"], env=env(), cwd="/", user=NOBODY, group=NOBODY, extra_groups=[],
-            capture_output=True, timeout=60,
-        )  # fmt: skip
+            [sys.executable, "-c", "import tamis, numpy, tests.faults.fault_stages"],
+            env=env(),
+            cwd="/",
+            user=NOBODY,
+            group=NOBODY,
+            extra_groups=[],
+            capture_output=True,
+            timeout=60,
+        )
     except (OSError, subprocess.SubprocessError):
         return False
     return done.returncode == 0

@@ -1,4 +1,6 @@
-"""kill -9 in every pass of a curation, then the same command again with other workers and another budget: the same content hash."""
+"""kill -9 in every pass of a curation, then the same command again with other workers and another budget: the same
+content hash.
+"""
 
 from __future__ import annotations
 

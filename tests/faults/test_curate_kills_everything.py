@@ -1,7 +1,7 @@
 """kill -9 in every pass of a curation with every kind of step and of writing: the same files in the end, byte for byte.
 
-Which passes there are is seen in a calm run; then each is disturbed in turn. Whoever is killed is the process that drives them, the
-one that works on its behalf at that moment, or all of them at once, as by a machine that goes down.
+Which passes there are is seen in a calm run; then each is disturbed in turn. Whoever is killed is the process that
+drives them, the one that works on its behalf at that moment, or all of them at once, as by a machine that goes down.
 """
 
 from __future__ import annotations
@@ -111,7 +111,13 @@ def kill(run: subprocess.Popen[str], rng: random.Random) -> None:
     except psutil.Error:
         others = []
     which = rng.choice(["driver", "another", "all"])
-    victims = [run.pid] if which == "driver" or not others else [rng.choice(others)] if which == "another" else [run.pid, *others]  # fmt: skip
+    victims = (
+        [run.pid]
+        if which == "driver" or not others
+        else [rng.choice(others)]
+        if which == "another"
+        else [run.pid, *others]
+    )
     for pid in victims:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -1,4 +1,6 @@
-"""Streams and tables whose decoding takes much memory: each ends in documents, in quarantine, or in a refusal with its name and a number."""
+"""Streams and tables whose decoding takes much memory: each ends in documents, in quarantine, or in a refusal with its
+name and a number.
+"""
 
 from __future__ import annotations
 

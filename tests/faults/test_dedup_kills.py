@@ -1,7 +1,9 @@
-"""kill -9 in every pass of a fuzzy deduplication, then the same command again: the survivors are those of an undisturbed run.
+"""kill -9 in every pass of a fuzzy deduplication, then the same command again: the survivors are those of an
+undisturbed run.
 
-Victims are the process that drives the passes, the process that decides between them and the one they are all forked from; the
-workers of a pass are those of any run (test_kills.py). Every restart may have other workers and another budget.
+Victims are the process that drives the passes, the process that decides between them and the one they are all forked
+from; the workers of a pass are those of any run (test_kills.py). Every restart may have other workers and another
+budget.
 """
 
 from __future__ import annotations
@@ -36,7 +38,10 @@ PHASES = ("keys", "decision", "texts", "removal")
 
 
 def write_corpus(folder: Path) -> Path:
-    """Some 13 MB; every third document is an edited copy of another one. One file is compressed: texts are then collected in a pass."""
+    """Some 13 MB; every third document is an edited copy of another one.
+
+    One file is compressed: texts are then collected in a pass.
+    """
     rng, texts = random.Random(5), [""]
     texts.clear()
     for i in range(N_DOCUMENTS):
@@ -110,7 +115,10 @@ class Killer:
             assert run.returncode == -signal.SIGKILL or (run.returncode == 1 and told in text), text[-3000:]
 
     def _disturb(self, run: subprocess.Popen[str], plan: list[tuple[str, str]]) -> None:
-        """Wait for the phase of the next victim, a random moment longer, and kill. A phase that is over is tried in another output."""
+        """Wait for the phase of the next victim, a random moment longer, and kill.
+
+        A phase that is over is tried in another output.
+        """
         phase, victim = plan[0]
         while run.poll() is None and not self._is_in(phase, run.pid):
             time.sleep(0.002)
@@ -169,8 +177,12 @@ def check(tmp_path: Path, plan: list[tuple[str, str]], seed: int) -> Counter[tup
 def test_kills_in_every_pass(tmp_path: Path) -> None:
     """One of each kind; test_fifty_kills has them all, many times."""
     plan = [
-        ("keys", "driver"), ("decision", "solver"), ("texts", "driver"), ("decision", "warm"), ("removal", "driver"),
-    ]  # fmt: skip
+        ("keys", "driver"),
+        ("decision", "solver"),
+        ("texts", "driver"),
+        ("decision", "warm"),
+        ("removal", "driver"),
+    ]
     assert check(tmp_path, list(plan), seed=3) == Counter(plan)
 
 

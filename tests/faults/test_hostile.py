@@ -1,4 +1,7 @@
-"""Stages that take memory around the limit of their process: bounded, named, and nothing left behind. All kinds: test_budget_matrix.py."""
+"""Stages that take memory around the limit of their process: bounded, named, and nothing left behind.
+
+All kinds: test_budget_matrix.py.
+"""
 
 from __future__ import annotations
 
@@ -119,9 +122,11 @@ def test_a_killed_run_leaves_neither_processes_nor_shared_memory(tmp_path: Path,
     script.write_text(KILLED)
     mark = f"{tmp_path.name}-{os.getpid()}"
     with subprocess.Popen(
-        [sys.executable, str(script), json.dumps(sys.path), str(tmp_path)], stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL, env={**os.environ, "HOSTILE_MARK": mark},
-    ) as process:  # fmt: skip
+        [sys.executable, str(script), json.dumps(sys.path), str(tmp_path)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "HOSTILE_MARK": mark},
+    ) as process:
         try:
             daemon = int(_appears(tmp_path / "daemon", process))
             shared = (tmp_path / "shared").read_text()

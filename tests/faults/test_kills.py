@@ -1,7 +1,7 @@
 """Exactly once: kill -9 of workers, forking server and supervisor at random instants, then the same command again.
 
-The run lives in a script of its own (TARGET in fault_harness.py); every restart uses other workers, another budget and another block
-size. At the end the content hash and the written lines are those of an undisturbed run.
+The run lives in a script of its own (TARGET in fault_harness.py); every restart uses other workers, another budget and
+another block size. At the end the content hash and the written lines are those of an undisturbed run.
 """
 
 from __future__ import annotations

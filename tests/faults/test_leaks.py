@@ -45,13 +45,21 @@ def _leaks(tmp_path: Path) -> list[dict[str, Any]]:
 
 
 CASES = [
-    (KeepBytes, KB64, "Python objects"), (KeepNative, KB64, "native memory"), (KeepArrow, KB64, "Arrow buffers"),
-    (KeepArrow, MB, "Arrow buffers"), (KeepObjects, MB, "Python objects"), (KeepShared, MB, "shared memory"),
-]  # fmt: skip
+    (KeepBytes, KB64, "Python objects"),
+    (KeepNative, KB64, "native memory"),
+    (KeepArrow, KB64, "Arrow buffers"),
+    (KeepArrow, MB, "Arrow buffers"),
+    (KeepObjects, MB, "Python objects"),
+    (KeepShared, MB, "shared memory"),
+]
 MORE = [
-    (KeepObjects, KB64, "Python objects"), (KeepMapped, KB64, "unexplained memory"), (KeepBytes, MB, "Python objects"),
-    (KeepNative, MB, "native memory"), (KeepMapped, MB, "unexplained memory"), (KeepShared, KB64, "shared memory"),
-]  # fmt: skip
+    (KeepObjects, KB64, "Python objects"),
+    (KeepMapped, KB64, "unexplained memory"),
+    (KeepBytes, MB, "Python objects"),
+    (KeepNative, MB, "native memory"),
+    (KeepMapped, MB, "unexplained memory"),
+    (KeepShared, KB64, "shared memory"),
+]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +77,8 @@ def test_a_leak_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture, stage
     assert (told["text"], told["stage"]) == (leak["text"], leak["stage"])
     assert [r.getMessage() for r in caplog.records if r.name == "tamis.leaks"] == [f"faults: {leak['text']}"]
     assert leak["text"].startswith(f"stage '{stage.name}' keeps ")
-    # A megabyte per partition fills the cap in this run, 64 KB never do. Only who lives long proves that a rise does not end.
+    # A megabyte per partition fills the cap in this run, 64 KB never do. Only who lives long proves that a rise does
+    # not end.
     assert leak["proven"] == (n_bytes == KB64)
     assert (result.counters["recycled"] > 0) == (n_bytes == MB)
     assert result.counters["memory_failures"] == 0

@@ -1,4 +1,6 @@
-"""Stages whose need of memory does not depend on the documents: fewer workers, large partitions, or a refusal with the number."""
+"""Stages whose need of memory does not depend on the documents: fewer workers, large partitions, or a refusal with the
+number.
+"""
 
 from __future__ import annotations
 

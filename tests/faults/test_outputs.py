@@ -53,7 +53,8 @@ def test_output_without_permission(source: Path, tmp_path: Path) -> None:
             execute(source, output)
 
 
-# -- disk full ----------------------------------------------------------------------------------------------------------
+# -- disk full
+# ----------------------------------------------------------------------------------------------------------
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A tmpfs of 1.5 MB."""
@@ -85,7 +86,8 @@ def test_disk_full_and_then_space_returns(small_disk: Path, tmp_path: Path, bloc
     assert len(kept) == len(set(kept)) < 20_000
     assert not (small_disk / "out" / "_tamis" / "manifest.json").exists()
     assert list((small_disk / "out" / "_tamis" / "staged").iterdir()) == []
-    # The last block goes too: then not even the run directory can be written, and that is said, not shown as a traceback.
+    # The last block goes too: then not even the run directory can be written, and that is said, not shown as a
+    # traceback.
     with contextlib.suppress(OSError), open(small_disk / "out" / "_tamis" / "filler", "wb") as file:
         while True:
             file.write(bytes(1000))
@@ -102,7 +104,8 @@ def test_disk_full_and_then_space_returns(small_disk: Path, tmp_path: Path, bloc
     assert content_hash(small_disk / "out") == content_hash(tmp_path / "calm")
 
 
-# -- somebody else's data -------------------------------------------------------------------------------------------------
+# -- somebody else's data
+# -------------------------------------------------------------------------------------------------
 def test_foreign_data_is_never_touched(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
@@ -155,7 +158,8 @@ def test_a_committed_file_that_somebody_changed_is_noticed(source: Path, tmp_pat
         execute(source, tmp_path / "out", local=False)
 
 
-# -- two runs, and one after the other ------------------------------------------------------------------------------------
+# -- two runs, and one after the other
+# ------------------------------------------------------------------------------------
 def test_two_runs_on_one_output(source: Path, tmp_path: Path) -> None:
     """The second is refused while the first works, and the first does not notice."""
     command = target(source, tmp_path / "out", "512MB", "1", "64KiB", 0.5)
@@ -219,7 +223,10 @@ def test_changed_inputs_and_stages_are_refused(source: Path, tmp_path: Path) -> 
 
 def test_changed_source_of_a_stage_is_refused(source: Path, tmp_path: Path) -> None:
     module = tmp_path / "mine.py"
-    code = "from tests.faults.fault_stages import TextStage\n\n\nclass Mine(TextStage):\n    name = 'mine'\n\n    def process(self, task):\n        return task{}\n"
+    code = (
+        "from tests.faults.fault_stages import TextStage\n\n\nclass Mine(TextStage):\n    name = 'mine'\n\n    def "
+        "process(self, task):\n        return task{}\n"
+    )
     script = (
         "import sys\nfrom mine import Mine\nfrom tests.faults.fault_harness import execute\nfrom pathlib import Path\n"
         "print(execute(Path(sys.argv[1]), Path(sys.argv[2]), [Mine()], local=False).status)\n"

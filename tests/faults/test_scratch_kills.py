@@ -1,4 +1,7 @@
-"""A run with --scratch is killed at the very call that makes, names or removes its scratch folder; the next run leaves none behind."""
+"""A run with --scratch is killed at the very call that makes, names or removes its scratch folder.
+
+The next run leaves none behind.
+"""
 
 from __future__ import annotations
 

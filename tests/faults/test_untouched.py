@@ -102,5 +102,9 @@ def test_parquet_rows_keep_their_types(tmp_path: Path) -> None:
     written = pq.read_table(path)
     assert written.to_pylist() == table.to_pylist()
     assert {f.name: str(f.type).replace("large_", "") for f in written.schema} == {
-        "id": "int16", "text": "string", "when": "timestamp[us, tz=UTC]", "blob": "binary", "deep": "struct<a: list<element: float>>"
-    }  # fmt: skip
+        "id": "int16",
+        "text": "string",
+        "when": "timestamp[us, tz=UTC]",
+        "blob": "binary",
+        "deep": "struct<a: list<element: float>>",
+    }

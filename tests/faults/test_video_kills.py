@@ -1,4 +1,6 @@
-"""kill -9 while videos are split, twenty times, then the same command again: the same clips, none twice, nothing half-written."""
+"""kill -9 while videos are split, twenty times, then the same command again: the same clips, none twice, nothing
+half-written.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""WARC files with random damage: every byte and every record is accounted for, and what was not hit is read, also through writing."""
+"""WARC files with random damage: every byte and every record is accounted for, and what was not hit is read, also
+through writing.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,16 @@ from tests.support import warc_files
 CODECS = ("gz", "gz", "gz", "zst", None)
 KINDS = ("response", "response", "response", "request", "warcinfo", "metadata")
 BAD_HEADERS = (
-    {"length": -5}, {"length": "x"}, {"length": ""}, {"length": 3}, {"length": 10**15}, {"length": 70_000},
-    {"extra": b"X: " + b"y" * 200_000 + b"\r\n"}, {"extra": b"X: y\r\n" * 2000}, {"extra": b"X: \xff\x00\r\n no colon\r\n"},
-)  # fmt: skip
+    {"length": -5},
+    {"length": "x"},
+    {"length": ""},
+    {"length": 3},
+    {"length": 10**15},
+    {"length": 70_000},
+    {"extra": b"X: " + b"y" * 200_000 + b"\r\n"},
+    {"extra": b"X: y\r\n" * 2000},
+    {"extra": b"X: \xff\x00\r\n no colon\r\n"},
+)
 
 
 @dataclass

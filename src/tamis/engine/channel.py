@@ -73,7 +73,10 @@ class Channel:
         return data
 
     def poll(self, with_fds: bool = False) -> list[Any]:
-        """Complete messages that have arrived. Sets `closed` at the end of the stream. Descriptors are taken of those only whom we trust."""
+        """Complete messages that have arrived.
+
+        Sets `closed` at the end of the stream. Descriptors are taken of those only whom we trust.
+        """
         if self.garbled:
             return []
         try:

@@ -1,18 +1,19 @@
 """Histograms that can be added: document lengths and scores of a partition, of a run, of a run that was resumed.
 
-Every histogram has the same bins, fixed once and for all, so that merging is adding counts and the result does not depend
-on how the input was cut, in which order partitions came, or how often a worker died. (Bins that follow the data, or a
-digest of quantiles, would: they depend on the order of merging.) Nothing is known of a score before it is measured, so bins
-fit counts and shares alike: four bins per power of two, finer where most shares, probabilities and means lie, and the same
-again below zero. At most 693 bins; a partition fills a few dozen of them, and only those are kept.
+Every histogram has the same bins, fixed once and for all, so that merging is adding counts and the result does not
+depend on how the input was cut, in which order partitions came, or how often a worker died. (Bins that follow the data,
+or a digest of quantiles, would: they depend on the order of merging.) Nothing is known of a score before it is
+measured, so bins fit counts and shares alike: four bins per power of two, finer where most shares, probabilities and
+means lie, and the same again below zero. At most 693 bins; a partition fills a few dozen of them, and only those are
+kept.
 
 bin 0          0 up to 2**-24                               bins 201-344  16 up to 2**40, four per power of two
 bins 1-80      2**-24 up to 1/16, four per power of two     bin 345       2**40 and more
 bins 81-140    1/16 up to 1, each 1/64                      bin 346       no number: null, NaN, a text
 bins 141-200   1 up to 16, each 1/4
 
-A bin holds its lower end, not its upper one; bin -1 - i mirrors bin i, ends included. Only plain Python here: the supervisor
-adds these up, and has no numpy. engine/worker/binning.py counts arrays.
+A bin holds its lower end, not its upper one; bin -1 - i mirrors bin i, ends included. Only plain Python here: the
+supervisor adds these up, and has no numpy. engine/worker/binning.py counts arrays.
 """
 
 from __future__ import annotations

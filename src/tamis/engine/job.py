@@ -121,7 +121,8 @@ def make_job(
 ) -> Job:
     """Sort the decomposed stages of a pipeline into source, reader, middle and writer, and form segments.
 
-    `documents`: without a reader, the first stage gets documents that were given in memory. `on_cluster`: GPUs are those of its nodes.
+    `documents`: without a reader, the first stage gets documents that were given in memory. `on_cluster`: GPUs are
+    those of its nodes.
     """
     rest = list(stages)
     source = rest.pop(0) if rest and isinstance(rest[0], FilePartitioningStage) else None
@@ -185,7 +186,8 @@ def _check_needs(stage: ProcessingStage[Any, Any], on_cluster: bool) -> None:
     unknown = sorted(set(stage.runtime_env or {}) - {"env_vars"})
     if unknown:
         raise PipelineError(
-            f"stage {stage.name!r}: runtime_env has {unknown}; only env_vars is known: workers run in the environment of this program, "
+            f"stage {stage.name!r}: runtime_env has {unknown}; only env_vars is known: workers run in the environment "
+            "of this program, "
             "so install there what a stage needs"
         )
     needed = gpus_needed(stage)

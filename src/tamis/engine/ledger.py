@@ -1,11 +1,13 @@
 """Counting every document at every stage, by number and by 128-bit identity.
 
-A document's identity is the content hash of its record at the source; identities are summed modulo 2**128, so sums do not
-depend on order. At each stage: in = out (same documents) + dropped + quarantined + consumed (replaced by derived documents). Derived
-documents get identities made from their parents'. The books of all partitions are added up and must balance at the end.
+A document's identity is the content hash of its record at the source; identities are summed modulo 2**128, so sums do
+not depend on order. At each stage: in = out (same documents) + dropped + quarantined + consumed (replaced by derived
+documents). Derived documents get identities made from their parents'. The books of all partitions are added up and must
+balance at the end.
 
-Dropped documents are also counted in bytes, with a few examples per reason: see engine/worker/dropped.py for what these mean.
-Histograms of document lengths and of scores are added up beside them (engine/histograms.py); books of earlier versions have none.
+Dropped documents are also counted in bytes, with a few examples per reason: see engine/worker/dropped.py for what these
+mean. Histograms of document lengths and of scores are added up beside them (engine/histograms.py); books of earlier
+versions have none.
 """
 
 from __future__ import annotations
@@ -21,10 +23,12 @@ MODULUS = 1 << 128
 # Metric of a stage: documents it returned that no record of its input stands behind.
 UNTRACED = "documents_without_record"
 MAX_EXAMPLES = 3
-# Positions are summed up per file; of more files than this, those with the same number modulo this are summed up together.
+# Positions are summed up per file; of more files than this, those with the same number modulo this are summed up
+# together.
 N_POSITION_GROUPS = 1024
 Example = tuple[int, int, str | None]
-"""A document: number of its input file, offset (or row number) in it, both -1 where unknown, and its id if it has one."""
+"""A document: number of its input file, offset (or row number) in it, both -1 where unknown, and its id if it has one.
+"""
 
 
 @dataclass
@@ -51,7 +55,10 @@ class Tally:
 
 @dataclass
 class Dropped(Tally):
-    """Documents that went for one reason. The examples are the first in input order, whatever order books are merged in."""
+    """Documents that went for one reason.
+
+    The examples are the first in input order, whatever order books are merged in.
+    """
 
     n_bytes: int = 0
     examples: list[Example] = field(default_factory=list)
@@ -160,8 +167,15 @@ class StageBook:
 
 _COUNTED = ("records", "quarantined", "not_sampled", "written", "content")
 _COUNTS = (
-    "n_blank_lines", "n_bad_ranges", "lost_bytes", "n_lost_files", "stage_records", "stage_bytes", "read_bytes", "written_bytes",
-)  # fmt: skip
+    "n_blank_lines",
+    "n_bad_ranges",
+    "lost_bytes",
+    "n_lost_files",
+    "stage_records",
+    "stage_bytes",
+    "read_bytes",
+    "written_bytes",
+)
 
 
 @dataclass
@@ -184,8 +198,8 @@ class Ledger:
     content: Tally = field(default_factory=Tally)  # content hashes of the records as written
     written_bytes: int = 0
     lengths: dict[str, Histogram] = field(default_factory=dict)  # "in": documents that stages got; "out": as written
-    # By group of input files: the sum of hashes of (file, offset, content) of every record that could be read. Other than the sum of
-    # identities it tells whether a later pass finds the same records at the same positions.
+    # By group of input files: the sum of hashes of (file, offset, content) of every record that could be read. Other
+    # than the sum of identities it tells whether a later pass finds the same records at the same positions.
     positions: dict[int, int] = field(default_factory=dict)
 
     def add_positions(self, file: int, total: int) -> None:
@@ -209,8 +223,10 @@ class Ledger:
             mine.merge(book)
 
     def set_aside(self, stage: str, n: int, identity: int, stages: Sequence[str]) -> None:
-        """Documents go to quarantine because `stage` failed on them. `stages`: those in which that may be, in order (one of the books
-        here each, or WRITING); they are booked as having come that far. Anything else counts as reading.
+        """Documents go to quarantine because `stage` failed on them.
+
+        `stages`: those in which that may be, in order (one of the books here each, or WRITING); they are booked as
+        having come that far. Anything else counts as reading.
         """
         self.quarantined.add(n, identity)
         if stage == WRITING and WRITING not in stages and stages:

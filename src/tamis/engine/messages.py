@@ -1,10 +1,11 @@
 """What supervisor and workers say to each other, typed. wire.py makes bytes of them; nothing else does.
 
-To a worker (`Order`): Assign a unit, More (to a feeder: the next block), Trim, Exit.
-From a worker (`WorkerMessage`): Ready; about its unit SetUp, Read, Block; and at its end one of Done, StreamTooLarge, RowsTooLarge, Failure.
+To a worker (`Order`): Assign a unit, More (to a feeder: the next block), Trim, Exit. From a worker (`WorkerMessage`):
+Ready; about its unit SetUp, Read, Block; and at its end one of Done, StreamTooLarge, RowsTooLarge, Failure.
 
-WorkerMessage about a unit carry its number and its fence. Whoever makes them in the worker leaves these out; the loop fills them in
-(`about`). WorkerMessage whose fence is not the one of the worker's unit come too late, and count for nothing.
+WorkerMessage about a unit carry its number and its fence. Whoever makes them in the worker leaves these out; the loop
+fills them in (`about`). WorkerMessage whose fence is not the one of the worker's unit come too late, and count for
+nothing.
 """
 
 from __future__ import annotations
@@ -19,10 +20,14 @@ from tamis.engine.supervisor.units import Piece, Unit
 from tamis.engine.wire import kinds
 
 
-# -- to a worker ----------------------------------------------------------------------------------------------------------
+# -- to a worker
+# ----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Assign:
-    """Work on this unit. `fence` is new with every assignment: a report that carries another one is of an earlier attempt."""
+    """Work on this unit.
+
+    `fence` is new with every assignment: a report that carries another one is of an earlier attempt.
+    """
 
     unit: Unit
     fence: int
@@ -49,7 +54,8 @@ Order = Assign | More | Trim | Exit
 ORDERS = kinds(Assign, More, Trim, Exit)
 
 
-# -- parts of what a worker says ------------------------------------------------------------------------------------------
+# -- parts of what a worker says
+# ------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Vitals:
     """What a worker holds between two units, and what its allocators say (memory/attribution.py)."""
@@ -122,7 +128,9 @@ class StageUse:
 
 @dataclass(frozen=True)
 class Held:
-    """What a worker under suspicion keeps after a unit: by stage (label and counters), and in Python objects if they were weighed."""
+    """What a worker under suspicion keeps after a unit: by stage (label and counters), and in Python objects if they
+    were weighed.
+    """
 
     stages: list[tuple[str, dict[str, int]]] = field(default_factory=list)
     python_bytes: int | None = None
@@ -133,7 +141,8 @@ class Held:
     variable_bytes: int = 0
 
 
-# -- from a worker --------------------------------------------------------------------------------------------------------
+# -- from a worker
+# --------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Ready:
     pid: int
@@ -186,7 +195,9 @@ class StreamTooLarge(AboutUnit):
 
 @dataclass(frozen=True)
 class RowsTooLarge(AboutUnit):
-    """Rows decode to more than was thought, or were to be described: (first row, rows, decoded bytes) of each row group."""
+    """Rows decode to more than was thought, or were to be described: (first row, rows, decoded bytes) of each row
+    group.
+    """
 
     file: int
     groups: list[tuple[int, int, int]]
@@ -197,7 +208,10 @@ class RowsTooLarge(AboutUnit):
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What an attempt at a unit took. `vitals`: after it, where the worker goes on; `beside_bytes`: of its children and mappings."""
+    """What an attempt at a unit took.
+
+    `vitals`: after it, where the worker goes on; `beside_bytes`: of its children and mappings.
+    """
 
     peak_bytes: int = 0
     seconds: float = 0.0

@@ -1,12 +1,13 @@
-"""What a run keeps in its run directory, typed: one class for each JSON file and for each kind of line of the commit log.
+"""What a run keeps in its run directory, typed: one class for each JSON file and for each kind of line of the commit
+log.
 
 plan.json       `Plan`: what the run is             manifest.json   `Manifest`: how it ended
 steps.json      `SamplingSteps`                     commit.log      `LogRecord`: one line per commit
 run.sqlite      rows of the table `events` have an `EventKind` (monitor/database.py)
 
-Covers: the classes, and `read_fields`, by which every JSON object becomes one of them. Does not cover: reading and writing the files
-(run/output/directory.py for a run, observe/ for others). Settings and predictions have their own owners (run/settings.py,
-forecast/prediction.py).
+Covers: the classes, and `read_fields`, by which every JSON object becomes one of them. Does not cover: reading and
+writing the files (run/output/directory.py for a run, observe/ for others). Settings and predictions have their own
+owners (run/settings.py, forecast/prediction.py).
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ Covered = tuple[int, int, int, bool]
 def read_fields(kind: type[_T], data: Mapping[str, Any], problems: list[str] | None = None, name: str = "") -> _T:
     """Build a dataclass from a JSON object, whose keys are its fields; keys that it does not have are ignored.
 
-    A field that is missing has its default. One that cannot be read raises ValueError; with `problems` it has its default, too, and
-    the problem is noted there (`name`: of the file).
+    A field that is missing has its default. One that cannot be read raises ValueError; with `problems` it has its
+    default, too, and the problem is noted there (`name`: of the file).
     """
     values: dict[str, Any] = {}
     readers = field_readers(kind)  # type: ignore[arg-type]
@@ -59,10 +60,13 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
     return read_fields(Plan, data)
 
 
-# -- the plan -------------------------------------------------------------------------------------------------------------
+# -- the plan
+# -------------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class InputIdentity:
-    """Input files with what identifies a changed one: size, modification time and, if they are few, a fingerprint of each."""
+    """Input files with what identifies a changed one: size, modification time and, if they are few, a fingerprint of
+    each.
+    """
 
     paths: list[str] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
@@ -151,8 +155,12 @@ class Plan:
     version: int = VERSION
 
     def to_dict(self) -> dict[str, Any]:
-        return {**vars(self), "inputs": self.inputs.to_dict(), "stages": [s.to_dict() for s in self.stages],
-                "rules": [asdict(r) for r in self.rules]}  # fmt: skip
+        return {
+            **vars(self),
+            "inputs": self.inputs.to_dict(),
+            "stages": [s.to_dict() for s in self.stages],
+            "rules": [asdict(r) for r in self.rules],
+        }
 
 
 @dataclass
@@ -165,9 +173,13 @@ class SamplingSteps:
         return {"steps": self.steps}
 
 
-# -- the commit log -------------------------------------------------------------------------------------------------------
+# -- the commit log
+# -------------------------------------------------------------------------------------------------------
 class FileKind(StrEnum):
-    """What a committed file is for; all but output and listed ones are in a folder of the run directory with this name."""
+    """What a committed file is for.
+
+    All but output and listed ones are in a folder of the run directory with this name.
+    """
 
     OUTPUT = "output"
     QUARANTINE = "quarantine"
@@ -198,9 +210,14 @@ class CommittedFile:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, without what is None."""
         values = {
-            "bytes": self.n_bytes, "content": self.content, "schema": self.schema, "observed": self.observed,
-            "check": self.check, "upload": self.upload, "name": self.name,
-        }  # fmt: skip
+            "bytes": self.n_bytes,
+            "content": self.content,
+            "schema": self.schema,
+            "observed": self.observed,
+            "check": self.check,
+            "upload": self.upload,
+            "name": self.name,
+        }
         return {"kind": self.kind, "rows": self.rows} | {k: v for k, v in values.items() if v is not None}
 
     @classmethod
@@ -211,9 +228,16 @@ class CommittedFile:
         if not isinstance(name, str):
             raise TypeError("name of a file")
         return cls(
-            name, _FILE_KINDS[data["kind"]], int(get("rows", 0)), None if n_bytes is None else int(n_bytes), get("content"),
-            get("schema"), get("observed"), get("check"), get("upload"),
-        )  # fmt: skip
+            name,
+            _FILE_KINDS[data["kind"]],
+            int(get("rows", 0)),
+            None if n_bytes is None else int(n_bytes),
+            get("content"),
+            get("schema"),
+            get("observed"),
+            get("check"),
+            get("upload"),
+        )
 
 
 _FILE_KINDS = {str(kind): kind for kind in FileKind}
@@ -221,7 +245,9 @@ _FILE_KINDS = {str(kind): kind for kind in FileKind}
 
 @dataclass(frozen=True, slots=True)
 class CommitRecord:
-    """A partition of a sampling step is committed: the input that it covers, its files, and its books (as `Ledger.to_dict` returns them)."""
+    """A partition of a sampling step is committed: the input that it covers, its files, and its books (as
+    `Ledger.to_dict` returns them).
+    """
 
     step: int
     covered: list[Covered]
@@ -292,7 +318,8 @@ def log_record(data: Mapping[str, Any]) -> LogRecord:
     raise ValueError(f"no record of a commit log: {str(data['t'])[:80]!r}")
 
 
-# -- the end --------------------------------------------------------------------------------------------------------------
+# -- the end
+# --------------------------------------------------------------------------------------------------------------
 class ResultStatus(StrEnum):
     """How a run ended that did not fail."""
 
@@ -312,7 +339,10 @@ class SkippedFiles:
 
 @dataclass
 class Manifest:
-    """How a run ended: written at its end, read by reports and by the next attempt. A new figure of reports is a field here."""
+    """How a run ended: written at its end, read by reports and by the next attempt.
+
+    A new figure of reports is a field here.
+    """
 
     run_id: str = ""
     steps: list[float] = field(default_factory=list)
@@ -334,7 +364,10 @@ class Manifest:
     passed_over: list[SkippedFiles] = field(default_factory=list)
 
     def agrees_with(self, ledger: Ledger) -> bool:
-        """Return True if these books still hold what was written; a run whose log was lost does not count as finished."""
+        """Return True if these books still hold what was written.
+
+        A run whose log was lost does not count as finished.
+        """
         return self.ledger is None or self.ledger.written == ledger.written
 
     def to_dict(self) -> dict[str, Any]:

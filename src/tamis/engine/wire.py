@@ -1,8 +1,8 @@
 """Messages between processes as bytes, and back: JSON of a dataclass, checked field by field against its annotations.
 
-The one encoder and the one decoder of everything that processes of a run send each other. Never pickle: a worker runs the
-user's code, and what it sends is data. What does not fit the annotations raises `Garbled`; the reader of a channel then ends the
-process that sent it, and the run continues.
+The one encoder and the one decoder of everything that processes of a run send each other. Never pickle: a worker runs
+the user's code, and what it sends is data. What does not fit the annotations raises `Garbled`; the reader of a channel
+then ends the process that sent it, and the run continues.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""What an executor provides: `Workers`, through which a run starts worker processes, talks to them and measures their memory.
+"""What an executor provides: `Workers`, through which a run starts worker processes, talks to them and measures their
+memory.
 
-An executor makes them (`BaseExecutor.make_workers`); the loop of a run (run/event_loop.py) uses them and knows nothing else of
-processes and machines. Covers: the protocol and the events that workers report. See also: messages.py (what is sent to workers).
+An executor makes them (`BaseExecutor.make_workers`); the loop of a run (run/event_loop.py) uses them and knows nothing
+else of processes and machines. Covers: the protocol and the events that workers report. See also: messages.py (what is
+sent to workers).
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ServerMemory:
-    """The memory of the process that workers are forked from (and of the one that was forked from), when everything is loaded."""
+    """The memory of the process that workers are forked from (and of the one that was forked from), when everything is
+    loaded.
+    """
 
     own_bytes: int  # private memory
     anon_bytes: int  # of which a worker may copy a part
@@ -60,7 +64,10 @@ class Incident:
 
 @dataclass(frozen=True)
 class NodeUp:
-    """A node joined: the memory of its server, the memory of the machine, its own budget, its GPUs. A node that comes back has a new number."""
+    """A node joined: the memory of its server, the memory of the machine, its own budget, its GPUs.
+
+    A node that comes back has a new number.
+    """
 
     node: int
     name: str
@@ -85,8 +92,9 @@ Event = Received | Died | Incident | NodeUp | NodeDown
 class Workers(Protocol):
     """The worker processes of one run.
 
-    Lifecycle: made by the executor, `open`, any of the calls below from one thread, `close` (also after an error). Only `wake` is
-    called by other threads. The caller chooses the number of each worker; messages are plain data (messages.py).
+    Lifecycle: made by the executor, `open`, any of the calls below from one thread, `close` (also after an error). Only
+    `wake` is called by other threads. The caller chooses the number of each worker; messages are plain data
+    (messages.py).
     """
 
     server: ServerMemory
@@ -95,7 +103,10 @@ class Workers(Protocol):
     """Whether workers are on nodes that come and go (`NodeUp`, `NodeDown`), each with a budget of its own."""
 
     def open(self) -> None:
-        """Load the job and prepare to start workers; raise UsageError if its stages cannot be loaded, BudgetError if they do not fit."""
+        """Load the job and prepare to start workers.
+
+        Raise UsageError if its stages cannot be loaded, BudgetError if they do not fit.
+        """
 
     def close(self) -> None:
         """End all workers and release everything; called once, after `open` began."""
@@ -104,7 +115,10 @@ class Workers(Protocol):
         """Start a worker for a segment of the stages on a node, with additional environment variables."""
 
     def assign(self, worker: int, message: Assign, cap_bytes: int, ceiling_bytes: int) -> None:
-        """Set the worker's memory cap, then send it a unit; stop it if it uses more than the ceiling, its children included."""
+        """Set the worker's memory cap, then send it a unit.
+
+        Stop it if it uses more than the ceiling, its children included.
+        """
 
     def send(self, worker: int, message: Order) -> None:
         """Send a worker any other order: the size of the next block, give memory back, exit."""
@@ -120,7 +134,10 @@ class Workers(Protocol):
         """End a `poll` that is waiting; called by the thread that commits."""
 
     def measure(self) -> Mapping[int, tuple[int, dict[int, int]]]:
-        """Return bytes in use by node (this machine: 0), in total and by worker; nodes without a new measurement are left out."""
+        """Return bytes in use by node (this machine: 0), in total and by worker.
+
+        Nodes without a new measurement are left out.
+        """
         ...
 
     def pids(self) -> Mapping[int, int]:
@@ -129,4 +146,6 @@ class Workers(Protocol):
 
 
 WorkersFactory = Callable[["Job", "WorkerConfig", str, bool], Workers]
-"""Make the workers of a run from its job, their configuration, the path of their log, and whether this process counts in the budget."""
+"""Make the workers of a run from its job, their configuration, the path of their log, and whether this process counts
+in the budget.
+"""

@@ -1,8 +1,8 @@
 """What is known of a pipeline or deduplication before it runs, what that says of the run, and what is kept of the run.
 
-There are three sources, best first: earlier runs on this machine (its profile), a probe (`tamis plan` tries the stages on a little data), the
-shipped table. Conditions and measured figures come from whoever runs it (engine/run/budget/expectation.py, dedup/expected.py) or asks what
-it would take (`tamis plan`).
+There are three sources, best first: earlier runs on this machine (its profile), a probe (`tamis plan` tries the stages
+on a little data), the shipped table. Conditions and measured figures come from whoever runs it
+(engine/run/budget/expectation.py, dedup/expected.py) or asks what it would take (`tamis plan`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ VERSION = 1
 
 
 class Experience:
-    """By the key of its profile. `kind`: which source. `prediction`: of the run in hand, as prediction.json holds it."""
+    """By the key of its profile.
+
+    `kind`: which source. `prediction`: of the run in hand, as prediction.json holds it.
+    """
 
     def __init__(self, key: str) -> None:
         self.key, self.profile = key, profiles.load(key)
@@ -63,8 +66,11 @@ class Experience:
         self.prediction = {**about, **found.to_dict()}
 
     def keep(self, about: Mapping[str, Any], took: RunMeasurement | None, is_whole: bool = True) -> None:
-        """Into the profile: `about`, and the last runs with this one; None where there is nothing to learn of it. Of one that was a whole, and not a
-        part of another run, it is learned how far its prediction, and that of a plan before it, were off."""
+        """Into the profile: `about`, and the last runs with this one; None where there is nothing to learn of it.
+
+        Of one that was a whole, and not a part of another run, it is learned how far its prediction, and that of a plan
+        before it, were off.
+        """
         runs = [m.to_dict() for m in ([*self.past, took] if took is not None else self.past)]
         profiles.save(self.key, {**about, "runs": runs[-MAX_RUNS:]})
         if took is not None and is_whole:
@@ -76,9 +82,11 @@ class Experience:
 def compared(predicted: Mapping[str, Any], took: RunMeasurement) -> dict[str, Any]:
     """Return the prediction with the measured value next to each interval, and whether the value is inside it."""
     values = {
-        "peak_bytes": took.peak_bytes, "scratch_bytes": took.scratch_bytes, "output_bytes": took.written_bytes,
+        "peak_bytes": took.peak_bytes,
+        "scratch_bytes": took.scratch_bytes,
+        "output_bytes": took.written_bytes,
         "seconds": round(took.seconds, 2),
-    }  # fmt: skip
+    }
     made = dict(predicted)
     for name, value in values.items():
         if isinstance(span := made.get(name), dict):

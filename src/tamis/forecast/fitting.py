@@ -1,4 +1,6 @@
-"""What few runs tell, with an idea of it beforehand: a line through points, and where the next ratio of measured to expected will lie. Pure."""
+"""What few runs tell, with an idea of it beforehand: a line through points, and where the next ratio of measured to
+expected will lie. Pure.
+"""
 
 from __future__ import annotations
 
@@ -60,8 +62,9 @@ def fit(points: Sequence[Point], prior: LinearModel, start_worth: float, slope_w
 class Prior:
     """What is assumed before the first run. Spreads are of the logarithm.
 
-    `noise`: from one run to the next under the same conditions. `runs`: how many runs the starting model is worth; the wider the
-    prior has to be, the fewer. Chosen so that the first interval spans a factor of 1.9 for the peak and 6 for the time.
+    `noise`: from one run to the next under the same conditions. `runs`: how many runs the starting model is worth; the
+    wider the prior has to be, the fewer. Chosen so that the first interval spans a factor of 1.9 for the peak and 6 for
+    the time.
     """
 
     noise: float

@@ -1,10 +1,11 @@
 """What a run will take, before it starts: peak, scratch, output and time, each as an interval. Pure: no I/O, no clock.
 
-A forecast is a plain model of the run (`raw_*`) times a factor learned from earlier runs of the same pipeline on this machine.
-The logarithms of the ratios measured / raw are taken as normal with unknown mean and spread (the posterior predictive of the
-normal-inverse-gamma model, a Student distribution): that gives a centre and a spread, wide without any earlier run. Runs under
-other conditions (another budget, far more data) and older runs count less. How far peak and time may lie from the centre, in
-spreads, is not the model's word but what earlier predictions on this machine showed (ranges.py).
+A forecast is a plain model of the run (`raw_*`) times a factor learned from earlier runs of the same pipeline on this
+machine. The logarithms of the ratios measured / raw are taken as normal with unknown mean and spread (the posterior
+predictive of the normal-inverse-gamma model, a Student distribution): that gives a centre and a spread, wide without
+any earlier run. Runs under other conditions (another budget, far more data) and older runs count less. How far peak and
+time may lie from the centre, in spreads, is not the model's word but what earlier predictions on this machine showed
+(ranges.py).
 
 The budget is a promise and not a forecast: no predicted peak lies above it.
 """
@@ -153,9 +154,14 @@ def predict(
     centres: dict[str, list[float]] = {}
 
     def interval(
-        figure: str, prior: Prior, raw: float, pairs: Sequence[tuple[float, float]], floor: float = 0.0, most: float = math.inf,
+        figure: str,
+        prior: Prior,
+        raw: float,
+        pairs: Sequence[tuple[float, float]],
+        floor: float = 0.0,
+        most: float = math.inf,
         extra: float = 0.0,
-    ) -> Interval:  # fmt: skip
+    ) -> Interval:
         """`raw`: what the plain model says; `pairs`: what each earlier run took, and what the model says of it."""
         known = [(took + floor, said + floor, w) for (took, said), w in zip(pairs, weights, strict=True)]
         known = [one for one in known if one[0] > 0 and one[1] > 0]

@@ -34,7 +34,10 @@ _NAME = re.compile(r"([0-9a-f]{12})-(" + _KEY.pattern + r")\.json")
 
 @dataclass(frozen=True)
 class Profile:
-    """One profile with what is inside. `facts`: what kind of machine it was learned on. `damage`: why nothing could be read of it."""
+    """One profile with what is inside.
+
+    `facts`: what kind of machine it was learned on. `damage`: why nothing could be read of it.
+    """
 
     key: str
     machine: str
@@ -73,7 +76,10 @@ def profile_dir() -> Path:
 
 
 def machine_id() -> str:
-    """Twelve hex digits for what the fitted numbers depend on: architecture, C library, Python, cores, page size. No names."""
+    """Twelve hex digits for what the fitted numbers depend on: architecture, C library, Python, cores, page size.
+
+    No names.
+    """
     facts = [str(f) for f in machine_facts().values()]
     return hashlib.sha256("|".join(facts).encode()).hexdigest()[:12]
 
@@ -156,7 +162,10 @@ def find(wanted: str) -> Profile:
 
 
 def _profile(key: str, machine: str, content: Mapping[str, Any], saved_at: float) -> Profile:
-    """Build a profile from the contents of a file, dropping malformed facts. `saved_at`: the time to use if it has none."""
+    """Build a profile from the contents of a file, dropping malformed facts.
+
+    `saved_at`: the time to use if it has none.
+    """
     stamp, facts, names = content.get("saved_at"), content.get("machine"), machine_facts()
     facts = {
         k: v

@@ -1,11 +1,13 @@
-"""How wide ranges must be to hold as often as they say: learned from how far earlier predictions on this machine were off.
+"""How wide ranges must be to hold as often as they say: learned from how far earlier predictions on this machine were
+off.
 
-A forecast (prediction.py) gives for each figure a centre and a spread, by a model that may be wrong about both. What is kept of every run is
-where its figure lay, in spreads from the centre, whatever pipeline it was. The next range reaches from the 5th to the 95th percentile
-of these, and its middle is their median: nothing is assumed about how they are distributed (conformal prediction), so a machine that
-is busy with other things, or a model that errs to one side, widens and moves the ranges until nine in ten hold again. Where more than
-one in ten of the last ranges failed they reach further than that, and less far where fewer did: a machine changes (adaptive conformal
-inference). Shipped values, measured by benchmarks/plan.py, stand in until there are enough of this machine's own.
+A forecast (prediction.py) gives for each figure a centre and a spread, by a model that may be wrong about both. What is
+kept of every run is where its figure lay, in spreads from the centre, whatever pipeline it was. The next range reaches
+from the 5th to the 95th percentile of these, and its middle is their median: nothing is assumed about how they are
+distributed (conformal prediction), so a machine that is busy with other things, or a model that errs to one side,
+widens and moves the ranges until nine in ten hold again. Where more than one in ten of the last ranges failed they
+reach further than that, and less far where fewer did: a machine changes (adaptive conformal inference). Shipped values,
+measured by benchmarks/plan.py, stand in until there are enough of this machine's own.
 
 Figures: the peak, the seconds of a run, and those of the command around it (Python, imports, the report).
 """
@@ -52,8 +54,11 @@ SHIPPED[COMMAND] = SHIPPED[SECONDS]
 
 @dataclass
 class Ranges:
-    """What this machine's runs showed. `off`: figure -> kind of forecast -> spreads from the centre, oldest first; `held`: the same, whether
-    the range that was given held."""
+    """What this machine's runs showed.
+
+    `off`: figure -> kind of forecast -> spreads from the centre, oldest first; `held`: the same, whether the range that
+    was given held.
+    """
 
     off: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     held: dict[str, list[bool]] = field(default_factory=dict)
@@ -143,9 +148,12 @@ def with_command(prediction: Mapping[str, Any], known: Ranges) -> dict[str, Any]
         round(centre[0] * math.exp(r * half), 2) for r in known.reach(COMMAND, str(prediction["kind"]))
     )
     return {
-        **prediction, "seconds": {"low": low, "expected": expected, "high": high}, "command_s": round(command_s, 2),
-        "centres": {**prediction["centres"], COMMAND: centre}, "held": known.told(),
-    }  # fmt: skip
+        **prediction,
+        "seconds": {"low": low, "expected": expected, "high": high},
+        "command_s": round(command_s, 2),
+        "centres": {**prediction["centres"], COMMAND: centre},
+        "held": known.told(),
+    }
 
 
 def learn(prediction: Mapping[str, Any]) -> None:
@@ -183,7 +191,9 @@ def planned(key: str, asked: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def learn_command(run_s: float, prediction: Mapping[str, Any]) -> None:
-    """Called at the end of a command whose run took so long and was predicted so: the rest of its time is Python, imports, the report."""
+    """Called at the end of a command whose run took so long and was predicted so: the rest of its time is Python,
+    imports, the report.
+    """
     whole_s, centres = age_s(), _centres(prediction)
     if whole_s is None or not 0 < run_s < whole_s:
         return
@@ -198,7 +208,10 @@ def learn_command(run_s: float, prediction: Mapping[str, Any]) -> None:
 
 
 def _centres(prediction: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
-    """Centre and spread by figure, of a prediction of a known kind; those that are in order, for plans are kept in a file and may hold anything."""
+    """Centre and spread by figure, of a prediction of a known kind.
+
+    Those that are in order, for plans are kept in a file and may hold anything.
+    """
     given = prediction.get("centres")
     if prediction.get("kind") not in KINDS or not isinstance(given, dict):
         return {}

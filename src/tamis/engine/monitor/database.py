@@ -1,9 +1,10 @@
 """The run database (SQLite): events, attempts, series of measurements and what was dropped, for observers of the run.
 
-Observing must never hurt a run: writes are collected and flushed once a second, by a thread (a disk that is busy with gigabytes of output
-may take a second over a kilobyte); a reader that holds the file makes them wait for the next flush, and an error (a full disk) only
-interrupts the recording. A database that cannot be used is renamed, and a new one begun. Series are thinned as they age, so the file of a
-run of days stays small. Drops and histograms come from the books of the whole run, when it has finished.
+Observing must never hurt a run: writes are collected and flushed once a second, by a thread (a disk that is busy with
+gigabytes of output may take a second over a kilobyte); a reader that holds the file makes them wait for the next flush,
+and an error (a full disk) only interrupts the recording. A database that cannot be used is renamed, and a new one
+begun. Series are thinned as they age, so the file of a run of days stays small. Drops and histograms come from the
+books of the whole run, when it has finished.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ TABLES: dict[str, str] = {
     "events": "at REAL, kind TEXT, data TEXT",
     "samples": (
         "at REAL, used_bytes INTEGER, budget_bytes INTEGER, documents INTEGER, written INTEGER, dropped INTEGER, "
-        "quarantined INTEGER, read_bytes INTEGER, left_bytes INTEGER, level INTEGER, workers TEXT, queue_bytes INTEGER, "
+        "quarantined INTEGER, read_bytes INTEGER, left_bytes INTEGER, level INTEGER, workers TEXT, queue_bytes "
+        "INTEGER, "
         "scratch_bytes INTEGER, disk_free_bytes INTEGER, machine_used_bytes INTEGER, machine_total_bytes INTEGER, "
         "cgroup_used_bytes INTEGER, cgroup_limit_bytes INTEGER, psi_some REAL, psi_full REAL, cpu_s REAL, "
         "n_processes INTEGER, server_bytes INTEGER, supervisor_bytes INTEGER, duplicates INTEGER, peak_bytes INTEGER"
@@ -54,7 +56,8 @@ TABLES: dict[str, str] = {
         "ours_bytes INTEGER, processes TEXT"
     ),
     "nodes": (
-        "node INTEGER PRIMARY KEY, name TEXT, at REAL, is_up INTEGER, n_workers INTEGER, busy INTEGER, n_units INTEGER, "
+        "node INTEGER PRIMARY KEY, name TEXT, at REAL, is_up INTEGER, n_workers INTEGER, busy INTEGER, n_units "
+        "INTEGER, "
         "used_bytes INTEGER, peak_bytes INTEGER, budget_bytes INTEGER, level INTEGER"
     ),
     "alerts": "at REAL, rule TEXT, level TEXT, text TEXT, data TEXT",
@@ -113,7 +116,8 @@ class RunDatabase:
                 files.set_aside(path, ".damaged")
                 self._db = _open(path)
 
-    # -- what may be recorded -------------------------------------------------------------------------------------------
+    # -- what may be recorded
+    # -------------------------------------------------------------------------------------------
     def about(self, facts: Mapping[str, Any]) -> None:
         """Facts on the run, by name; a later one replaces an earlier one."""
         for key, value in {"version": VERSION, **facts}.items():
@@ -149,7 +153,10 @@ class RunDatabase:
         self.put("alerts", rule=rule, level=level, text=text, data=json.dumps(dict(data or {})))
 
     def replace(self, table: Literal["cells", "nodes"], rows: Iterable[Sequence[Any]]) -> None:
-        """Cells of the partition map or nodes of a cluster, in the order of their columns; those not given stay as they are."""
+        """Cells of the partition map or nodes of a cluster, in the order of their columns.
+
+        Those not given stay as they are.
+        """
         statement = _INSERT[table].replace("INSERT", "INSERT OR REPLACE", 1)
         for row in rows:
             self._put(statement, row)
@@ -195,7 +202,8 @@ class RunDatabase:
             return {}
         return {str(row[0]): dict(zip(COLUMNS["stages"][1:], row[:-1], strict=True)) for row in rows}
 
-    # -- writing --------------------------------------------------------------------------------------------------------
+    # -- writing
+    # --------------------------------------------------------------------------------------------------------
     def _bounded(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the data without its traceback once so many have been stored that they would fill the disk."""
         trace = data.get("trace")
@@ -235,7 +243,9 @@ class RunDatabase:
         if self._writer is not None and self._writer.is_alive() and self._keep_waiting(self._writer):
             return
         self._hangs = False
-        self._writer = threading.Thread(target=self._write, args=(self._taken(now), now), name="tamis-observe", daemon=True)  # fmt: skip
+        self._writer = threading.Thread(
+            target=self._write, args=(self._taken(now), now), name="tamis-observe", daemon=True
+        )
         self._writer.start()
 
     def _keep_waiting(self, writer: threading.Thread) -> bool:
@@ -317,7 +327,8 @@ class RunDatabase:
                 until = now - age
                 since = now - _TIERS[i + 1][0] if i + 1 < len(_TIERS) else 0.0
                 self._db.execute(
-                    f"DELETE FROM {table} WHERE at >= ? AND at < ? AND at NOT IN (SELECT at FROM (SELECT at, max({best}) "
+                    f"DELETE FROM {table} WHERE at >= ? AND at < ? AND at NOT IN (SELECT at FROM (SELECT at, "
+                    f"max({best}) "
                     f"FROM {table} WHERE at >= ? AND at < ? GROUP BY CAST(at / ? AS INTEGER)))",
                     (since, until, since, until, width),
                 )

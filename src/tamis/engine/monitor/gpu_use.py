@@ -1,6 +1,8 @@
-"""How well a run used its GPUs: the share of the time they were busy once their workers were warm, and how often one was full.
+"""How well a run used its GPUs: the share of the time they were busy once their workers were warm, and how often one
+was full.
 
-Pure; the monitor tells it what it sees, and keeps `changed` in the run database, where report, dashboard and diff find it.
+Pure; the monitor tells it what it sees, and keeps `changed` in the run database, where report, dashboard and diff find
+it.
 """
 
 from __future__ import annotations
@@ -28,9 +30,12 @@ class GpuUse:
         self._told: dict[str, Any] = {}
 
     def look(self, gpus: Sequence[GpuLook], s: Supervisor) -> None:
-        """Counted from when the workers on GPUs have done their first units (loading a model is no waiting) until nothing is left for them.
+        """Counted from when the workers on GPUs have done their first units (loading a model is no waiting) until
+        nothing is left for them.
 
-        Until all of them have, what the first ones do is the best that there is to tell; once they have, it is forgotten, with the first look after that."""
+        Until all of them have, what the first ones do is the best that there is to tell; once they have, it is
+        forgotten, with the first look after that.
+        """
         on_gpu = [i for i, share in enumerate(s.config.gpus or ()) if share]
         done = [w.n_units for w in s.pool.workers.values() if w.segment in on_gpu]
         if not any(done) or not _more_to_come(s, max(on_gpu)):

@@ -1,7 +1,7 @@
 """The monitor of a run: what its processes, stages, GPUs and the machine do, into the run database and to the watch.
 
-It is called by the supervisor's loop, and writes totals once a second and
-details every two. It must never hurt: an error inside it is noted once and the run goes on; its own CPU time is counted.
+It is called by the supervisor's loop, and writes totals once a second and details every two. It must never hurt: an
+error inside it is noted once and the run goes on; its own CPU time is counted.
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ SAMPLE_S = 1.0
 DETAIL_S = 2.0
 Remedy = str
 Watch = Callable[[Mapping[str, Any]], Sequence[Remedy]]
-"""Called about once a second with the totals (columns of `samples`) and "stages", "gpus", "leaks", "seconds", "progress_s";
-answers with remedies (supervisor/alert_orders.py). It must not block; what it raises is noted and ignored."""
+"""Called about once a second with the totals (columns of `samples`) and "stages", "gpus", "leaks", "seconds",
+"progress_s"; answers with remedies (supervisor/alert_orders.py). It must not block; what it raises is noted and
+ignored.
+"""
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -106,7 +108,8 @@ class Monitor:
         if callable(attach):
             attach(db.alert)
 
-    # -- what the loop tells --------------------------------------------------------------------------------------------
+    # -- what the loop tells
+    # --------------------------------------------------------------------------------------------
     @_harmless
     def begin(self, supervisor: Supervisor) -> None:
         """Begin a sampling step, or the work after the last one, which has no input of its own."""
@@ -141,7 +144,8 @@ class Monitor:
         if self._cells is not None:
             self._cells.split(unit)
 
-    # -- looking --------------------------------------------------------------------------------------------------------
+    # -- looking
+    # --------------------------------------------------------------------------------------------------------
     @_harmless
     def tick(self, state: Mapping[str, Any], s: Supervisor, workers: Workers, final: bool = False) -> list[Action]:
         """Write what is due. What the watch wants done comes back as actions of the supervisor."""

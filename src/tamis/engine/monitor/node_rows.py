@@ -29,9 +29,20 @@ class NodeRows:
             before = self._last.get(node.id)
             peak = max(node.used_bytes, before[8] if before is not None else 0)
             rows.append(
-                (node.id, node.name, at, 1, len(node.workers), node.n_busy, self._earlier[node.id] + node.n_units, node.used_bytes, peak,
-                 node.config.budget_bytes, int(node.pressure.level))
-            )  # fmt: skip
+                (
+                    node.id,
+                    node.name,
+                    at,
+                    1,
+                    len(node.workers),
+                    node.n_busy,
+                    self._earlier[node.id] + node.n_units,
+                    node.used_bytes,
+                    peak,
+                    node.config.budget_bytes,
+                    int(node.pressure.level),
+                )
+            )
         for number, row in self._last.items():
             if number not in s.pool.nodes and row[3]:
                 rows.append((*row[:3], 0, 0, 0, row[6], 0, *row[8:]))

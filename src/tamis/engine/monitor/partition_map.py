@@ -1,8 +1,10 @@
-"""The partition map: all input laid end to end, cut into at most 1,000 cells; how much of each waits, runs, is done. Pure.
+"""The partition map: all input laid end to end, cut into at most 1,000 cells; how much of each waits, runs, is done.
 
-Bytes are those of the files as they lie on disk. Ranges of a compressed or Parquet file are in decoded bytes or rows; they are
-placed by their share of the file, whose end is known once a worker has seen it and estimated before. Commits are added as they
-come, so that a look costs the number of cells and of units under way, not of partitions.
+Pure.
+
+Bytes are those of the files as they lie on disk. Ranges of a compressed or Parquet file are in decoded bytes or rows;
+they are placed by their share of the file, whose end is known once a worker has seen it and estimated before. Commits
+are added as they come, so that a look costs the number of cells and of units under way, not of partitions.
 """
 
 from __future__ import annotations
@@ -30,7 +32,10 @@ class _Open:
 
 
 class Cells:
-    """`sizes` of the files on disk; `is_plain` tells those whose coordinate is their bytes; `done`: committed by earlier runs."""
+    """`sizes` of the files on disk; `is_plain` tells those whose coordinate is their bytes.
+
+    `done`: committed by earlier runs.
+    """
 
     def __init__(
         self,
@@ -66,7 +71,8 @@ class Cells:
             if file in self._open:
                 self._open[file].size = part.size
 
-    # -- what happens ---------------------------------------------------------------------------------------------------
+    # -- what happens
+    # ---------------------------------------------------------------------------------------------------
     def commit(self, covered: Iterable[tuple[int, int, int, bool]], bad_share: float = 0.0) -> None:
         """Mark ranges as committed.
 
@@ -105,7 +111,8 @@ class Cells:
             size = self._starts[file + 1] - self._starts[file]
             self._extents[file] = max(decoded, decoded * size / on_disk)
 
-    # -- looking --------------------------------------------------------------------------------------------------------
+    # -- looking
+    # --------------------------------------------------------------------------------------------------------
     def changed(self, under_way: Iterable[Unit]) -> Iterator[Row]:
         """Cells that are not as they were at the last call, given the units that workers have now."""
         committed, bad, running = self._committed, self._bad, [0.0] * self.n

@@ -1,7 +1,7 @@
 """What each stage has done and cost since the start of a run: documents, bytes, seconds, CPU, highest memory. Pure.
 
-Added up from the reports of workers, which tell it partition by partition: the books (documents and seconds), and beside them
-what is no part of the books (bytes, CPU, peak).
+Added up from the reports of workers, which tell it partition by partition: the books (documents and seconds), and
+beside them what is no part of the books (bytes, CPU, peak).
 """
 
 from __future__ import annotations

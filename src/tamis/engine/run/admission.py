@@ -24,7 +24,10 @@ _PATIENT_QUEUES = 16
 
 
 class Admission:
-    """Divides the budget of one run among its workers, here or on nodes. `refusal`: why the last node that joined was refused."""
+    """Divides the budget of one run among its workers, here or on nodes.
+
+    `refusal`: why the last node that joined was refused.
+    """
 
     def __init__(self, context: RunContext, observe: Callable[[EventKind, Mapping[str, Any]], None]) -> None:
         self._context, self._observe = context, observe

@@ -51,8 +51,8 @@ class Judgment:
 def judge(ledger: Ledger, input_bytes: int, limit: float, floor: int) -> Judgment:
     """Judge the books of a whole run, so that a resumed one is judged like an uninterrupted one.
 
-    `input_bytes`: of all files as they are stored; `limit`: the share of records, and of bytes, that may be lost; `floor`: the number of
-    records that may be, whatever their share.
+    `input_bytes`: of all files as they are stored; `limit`: the share of records, and of bytes, that may be lost;
+    `floor`: the number of records that may be, whatever their share.
     """
     n_bad = ledger.quarantined.n + ledger.n_bad_ranges
     n_records = ledger.records.n + ledger.stage_records

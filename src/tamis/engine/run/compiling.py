@@ -1,7 +1,8 @@
 """Kernels that a run needs and nobody has compiled yet: compiled before it, inside its budget.
 
-Installed packages bring all kernels compiled; this is for checkouts whose kernels were edited, and for CPUs that a package has none for.
-The process that compiles is one of those that the sampler counts (memory/sampler.py): it is in the peak of the run.
+Installed packages bring all kernels compiled; this is for checkouts whose kernels were edited, and for CPUs that a
+package has none for. The process that compiles is one of those that the sampler counts (memory/sampler.py): it is in
+the peak of the run.
 """
 
 from __future__ import annotations
@@ -24,9 +25,12 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 def compile_missing(groups: Sequence[str], budget_bytes: int, count_caller: bool, tell: Tell | None = None) -> None:
-    """Have the missing kernels of these groups compiled. `tell` is called with how far it is; without it one line goes to stderr.
+    """Have the missing kernels of these groups compiled.
 
-    BudgetError, with what to do, where compiling does not fit: the caller and the processes that compile are all there is then.
+    `tell` is called with how far it is; without it one line goes to stderr.
+
+    BudgetError, with what to do, where compiling does not fit: the caller and the processes that compile are all there
+    is then.
     """
     if library.are_ready(groups):
         return
@@ -34,7 +38,8 @@ def compile_missing(groups: Sequence[str], budget_bytes: int, count_caller: bool
     needed = math.ceil((own_bytes + NEED_BYTES) / 1e6) * 1_000_000
     if budget_bytes < needed:
         raise BudgetError(
-            f"kernels must be compiled first, which takes {format_size(needed)}, and the memory budget is {format_size(budget_bytes)}; "
+            f"kernels must be compiled first, which takes {format_size(needed)}, and the memory budget is "
+            f"{format_size(budget_bytes)}; "
             "compile them beforehand (python -m tamis.kernels.compile), or give that much"
         )
     with Compilation(groups, environ=hygiene_env(os.environ)) as compilation:

@@ -1,6 +1,8 @@
-"""The one loop of a run: passes events of workers and committer to the supervisor, and carries out the actions that it returns.
+"""The one loop of a run: passes events of workers and committer to the supervisor, and carries out the actions that it
+returns.
 
-Called by session.py. Workers are reached through `Workers` (workers_interface.py); nothing here knows of processes or machines.
+Called by session.py. Workers are reached through `Workers` (workers_interface.py); nothing here knows of processes or
+machines.
 """
 
 from __future__ import annotations
@@ -47,7 +49,10 @@ class EventLoop:
         self._measured_at = -1.0
 
     def run(self, on_tick: Callable[[], None]) -> None:
-        """Run until the supervisor has nothing left to do. KeyboardInterrupt passes through; the caller stops the run."""
+        """Run until the supervisor has nothing left to do.
+
+        KeyboardInterrupt passes through; the caller stops the run.
+        """
         try:
             self.act(self.supervisor.handle(Tick(), time.monotonic()))
             while not self.supervisor.finished:
@@ -60,8 +65,8 @@ class EventLoop:
     def _dismiss(self) -> None:
         """Have the workers exit.
 
-        The next supervisor of this run (a later sampling step, the schema of the whole run) numbers its own workers from 1: these, left
-        alive, would hold memory that is not counted.
+        The next supervisor of this run (a later sampling step, the schema of the whole run) numbers its own workers
+        from 1: these, left alive, would hold memory that is not counted.
         """
         alive = set(self.supervisor.pool.workers)
         for worker in alive:
@@ -89,7 +94,9 @@ class EventLoop:
         self._discarder.close()
 
     def step(self) -> None:
-        """Events, then commits, then memory, then time: each goes to the supervisor, whose actions are carried out at once."""
+        """Events, then commits, then memory, then time: each goes to the supervisor, whose actions are carried out at
+        once.
+        """
         for event in self.workers.poll(TICK_S):
             self.act(self._handle(event, time.monotonic()))
         self._collect_commits()

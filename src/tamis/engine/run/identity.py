@@ -1,8 +1,8 @@
 """What a pipeline is, apart from how it is executed: used to refuse resuming with other stages.
 
-Parameters and source code count, also that of functions and classes of the same package which a stage uses (code_used.py); pickle
-bytes do not (they differ from run to run), nor do execution settings. Secrets are veiled (tamis/secrets.py): the description is kept
-in the run directory, and another password makes no other run.
+Parameters and source code count, also that of functions and classes of the same package which a stage uses
+(code_used.py); pickle bytes do not (they differ from run to run), nor do execution settings. Secrets are veiled
+(tamis/secrets.py): the description is kept in the run directory, and another password makes no other run.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _LOCATIONS = {"blocksize", "files_per_partition", "mode", "file_paths", "limit",
 _BY_WORKFLOW = {"hints"}  # of readers: how a pass reads, not which records
 _DEPTH = 6
 _FILES = "model files"
-# Parameters of stages of Tamis that change nothing that is written: what `tamis why` reports of a stage, and whether a model may bring
-# code along (which counts by its files).
+# Parameters of stages of Tamis that change nothing that is written: what `tamis why` reports of a stage, and whether a
+# model may bring code along (which counts by its files).
 _NO_EFFECT = {"told", "trust_remote_code"}
 _OWN_CLASS = re.compile(r"(tamis\.)(?:[a-z0-9_]+\.)+(_*[A-Z][\w.]*:?)")
 

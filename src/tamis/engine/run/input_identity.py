@@ -1,7 +1,8 @@
 """Identity of a run's input: which files it has, and whether they are still the files that were read.
 
-Covers: describing the input files for `plan.json` (`InputIdentity` in schema.py compares two descriptions), and the guard that holds all
-passes of a workflow to the input of its first pass. Does not cover: checks while a file is read (engine/worker/read.py).
+Covers: describing the input files for `plan.json` (`InputIdentity` in schema.py compares two descriptions), and the
+guard that holds all passes of a workflow to the input of its first pass. Does not cover: checks while a file is read
+(engine/worker/read.py).
 """
 
 from __future__ import annotations
@@ -47,12 +48,14 @@ def _fingerprint(path: str, size: int) -> str:
 
 
 class InputGuard:
-    """Holds all passes of one workflow to the input that its first pass read; decisions between passes go by position in it.
+    """Holds all passes of one workflow to the input that its first pass read.
 
-    The reference is stored in `path`, so that a resumed workflow has it. While one process drives the workflow, inodes are
-    compared, too: they tell a file that was replaced by another of the same size and time. They are never stored, since other nodes
-    and later mounts may number files otherwise. Content that was changed under the same size, time and inode is noticed after
-    the next pass that reads it, by the sums of `Ledger.positions`.
+    Decisions between passes go by position in it.
+
+    The reference is stored in `path`, so that a resumed workflow has it. While one process drives the workflow, inodes
+    are compared, too: they tell a file that was replaced by another of the same size and time. They are never stored,
+    since other nodes and later mounts may number files otherwise. Content that was changed under the same size, time
+    and inode is noticed after the next pass that reads it, by the sums of `Ledger.positions`.
     """
 
     def __init__(self, path: str) -> None:
@@ -79,7 +82,9 @@ class InputGuard:
         self._inodes = paths, files.inodes
 
     def confirm(self, identity: InputIdentity, ledger: Ledger) -> None:
-        """Compare what a pass has read with the reference, or make it the reference; raise RunConflict where they differ.
+        """Compare what a pass has read with the reference, or make it the reference.
+
+        Raise RunConflict where they differ.
 
         `identity`: of the inputs in the plan of the pass; `ledger`: of all that it read.
         """
@@ -105,7 +110,8 @@ class InputGuard:
         if changes:
             more = f" (and {len(changes) - _MAX_NAMED} more)" if len(changes) > _MAX_NAMED else ""
             raise RunConflict(
-                f"the input changed after it was compared: {'; '.join(changes[:_MAX_NAMED])}{more}. Use nothing of the output; "
+                f"the input changed after it was compared: {'; '.join(changes[:_MAX_NAMED])}{more}. Use nothing of "
+                "the output; "
                 "start over with fresh (--fresh)"
             )
 

@@ -43,8 +43,8 @@ def find_inputs(
 ) -> Inputs:
     """Files of the job's source, or of its initial tasks; documents given in memory are kept as files under `keep`.
 
-    `output`: the folder that the run writes to, which is no input even where it lies in the folder that is read. `scratch`: where its
-    temporary files will lie, if not there; UsageError where that is among what is read.
+    `output`: the folder that the run writes to, which is no input even where it lies in the folder that is read.
+    `scratch`: where its temporary files will lie, if not there; UsageError where that is among what is read.
     """
     block = parse_size(blocksize, "blocksize") if blocksize is not None else None
     source = job.partitioning
@@ -57,7 +57,8 @@ def find_inputs(
     if initial_tasks is None:
         if job.reader is not None:
             raise PipelineError(
-                f"the pipeline has no source: {job.reader.name} needs files; begin with a reader that names them (JsonlReader, "
+                f"the pipeline has no source: {job.reader.name} needs files; begin with a reader that names them "
+                "(JsonlReader, "
                 "ParquetReader), or pass initial_tasks"
             )
         initial_tasks = [EmptyTask()]
@@ -85,7 +86,10 @@ def kinds_of(files: FileList, job: Job) -> list[Kind]:
 
 
 def _own_tasks(job: Job, tasks: list[Task[Any]], block: int | None) -> Inputs:
-    """Tasks of a user's own kinds travel with the job; each is a partition, known by its contents when a run goes on."""
+    """Tasks of a user's own kinds travel with the job.
+
+    Each is a partition, known by its contents when a run goes on.
+    """
     import cloudpickle
 
     for task in tasks:
@@ -124,7 +128,8 @@ def _from_tasks(job: Job, tasks: list[Task[Any]], block: int | None, keep: str) 
             files.append(*_keep_batch(task, keep))
         else:
             raise UsageError(
-                f"initial_tasks: {type(task).__name__} among documents or files; give tasks of one kind, or run two pipelines"
+                f"initial_tasks: {type(task).__name__} among documents or files; give tasks of one kind, or run two "
+                "pipelines"
             )
     if isinstance(tasks[0], DocumentBatch):
         return Inputs(files, [Kind.ROWS if is_table(p) else Kind.BYTES for p in files.paths], block)

@@ -1,7 +1,7 @@
 """What is recorded and shown while a run works: events, samples, the record of settings, progress.
 
-Covers: the run database and the monitor that fills it, the summary of events (budget/outcome.py), leaks, the state that a progress
-display shows. Observing never fails a run: a full disk is reported by the run itself.
+Covers: the run database and the monitor that fills it, the summary of events (budget/outcome.py), leaks, the state that
+a progress display shows. Observing never fails a run: a full disk is reported by the run itself.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ class Totals:
 
 
 class Observation:
-    """Records one run. Made once the run directory is ready; `start` before the first event, `stop` after the last one, `close` at the end."""
+    """Records one run.
+
+    Made once the run directory is ready; `start` before the first event, `stop` after the last one, `close` at the end.
+    """
 
     def __init__(self, context: RunContext, progress: Progress, watch: Watch | None) -> None:
         self._context, self._progress, self._watch = context, progress, watch
@@ -114,7 +117,10 @@ class Observation:
         act: Callable[[list[Action]], None],
         final: bool = False,
     ) -> None:
-        """Sample and show the state of the run, if it is time to; `act` carries out what alerts order. `share`: of this sampling step."""
+        """Sample and show the state of the run, if it is time to; `act` carries out what alerts order.
+
+        `share`: of this sampling step.
+        """
         now = time.monotonic()
         if now - self._shown_s < _SHOW_S and not final:
             return

@@ -1,7 +1,7 @@
 """The plan of an output: what it is made of, in which sampling steps, and which input is left to process.
 
-Covers: making a plan or finding that the one in the run directory still holds; coverage of the input by commits and other shards; how
-documents are written. Does not cover: how much memory the work may use (admission.py).
+Covers: making a plan or finding that the one in the run directory still holds; coverage of the input by commits and
+other shards; how documents are written. Does not cover: how much memory the work may use (admission.py).
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class OutputPlanner:
         self._other_shards = shard.elsewhere(inputs.files.sizes, inputs.kinds) if shard is not None else []
 
     def plan(self) -> tuple[Plan, list[float]]:
-        """Return the plan of this output and its sampling steps: the earlier plan if it describes the same work, else a new one.
+        """Return the plan of this output and its sampling steps: the earlier plan if it describes the same work, else a
+        new one.
 
         The inputs are left out of what is returned: there may be a hundred thousand, and they are not needed again.
         """
@@ -86,7 +87,8 @@ class OutputPlanner:
         targets = self._context.settings.targets
         if targets[-1] < earlier[-1]:
             raise RunConflict(
-                f"{self._context.dir.target} already holds (or is being filled with) {earlier[-1]:.3%} of the documents; a smaller "
+                f"{self._context.dir.target} already holds (or is being filled with) {earlier[-1]:.3%} of the "
+                "documents; a smaller "
                 "sample needs another output, or fresh=True (--fresh)"
             )
         return [*earlier, *(t for t in targets if t > earlier[-1])]

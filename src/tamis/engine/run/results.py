@@ -66,8 +66,10 @@ _NEED_DATA = {
 
 
 def _own_tasks(path: str) -> list[Task[Any]]:
-    """Tasks of a user's own kinds, pickled by a worker of this program and signed with its key. No others are read: a run directory
-    may come from anywhere."""
+    """Tasks of a user's own kinds, pickled by a worker of this program and signed with its key.
+
+    No others are read: a run directory may come from anywhere.
+    """
     import pickle
 
     with open_buffered(path) as file:

@@ -1,7 +1,8 @@
 """One execution of a job: plan the output or resume it, open workers, have them do the work, close the run.
 
-`Run` owns the parts, in the order in which they work: `OutputPlanner` (planning.py), `Observation` (observation.py), `Admission`
-(admission.py), `Session` (session.py), `Closing` (closing.py). They share a `RunContext`; each can be tested alone.
+`Run` owns the parts, in the order in which they work: `OutputPlanner` (planning.py), `Observation` (observation.py),
+`Admission` (admission.py), `Session` (session.py), `Closing` (closing.py). They share a `RunContext`; each can be
+tested alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The work of a run while its workers are open: sampling steps one after the other, then one schema for all output files.
+"""The work of a run while its workers are open: sampling steps one after the other, then one schema for all output
+files.
 
-Covers: one supervisor and event loop for each step, and what to do when a step ends early. Does not cover: what comes before (plan,
-budget) and after (verdict, manifest): see run.py.
+Covers: one supervisor and event loop for each step, and what to do when a step ends early. Does not cover: what comes
+before (plan, budget) and after (verdict, manifest): see run.py.
 """
 
 from __future__ import annotations
@@ -46,7 +47,10 @@ class Session:
     progress: Progress
 
     def deliver(self, steps: list[float], past: Past) -> None:
-        """Do what is left of all sampling steps, as far as the user's choices allow; `totals.share` is what they delivered."""
+        """Do what is left of all sampling steps, as far as the user's choices allow.
+
+        `totals.share` is what they delivered.
+        """
         run_dir = self.context.dir
         committer = Committer(run_dir.output, run_dir.quarantine, run_dir.log, self.workers.wake, run_dir.remote)
         orders = AlertOrders()
@@ -96,7 +100,8 @@ class Session:
         finally:
             tick(final=True)
 
-    # -- steps that end early ---------------------------------------------------------------------------------------------
+    # -- steps that end early
+    # ---------------------------------------------------------------------------------------------
     def _check_stopped(self, status: RunStatus, ledger: Ledger) -> None:
         """Raise the error that says why a supervisor stopped early, if it did."""
         n_committed = f"{ledger.written.n} documents are committed"
@@ -153,7 +158,8 @@ class Session:
         self.totals.why_sampled = f"{'all' if share == 1.0 else f'{share:.0%}'} of them could not be done: {why}"
         self.context.record.note("sample", share, "adaptation", self.totals.why_sampled)
 
-    # -- one schema for all files -----------------------------------------------------------------------------------------
+    # -- one schema for all files
+    # -----------------------------------------------------------------------------------------
     def _reconcile_schemas(self, committer: Committer) -> None:
         """JSONL -> Parquet: rewrite files under one schema, the union of those that partitions have."""
         if self.planner.output_spec().format not in TABLES:

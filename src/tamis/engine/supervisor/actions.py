@@ -23,7 +23,10 @@ class StartWorker:
 
 @dataclass(frozen=True)
 class AssignUnit:
-    """Give a worker a unit, and so much memory. `fence`: the number of the attempt; a message with an older one is ignored."""
+    """Give a worker a unit, and so much memory.
+
+    `fence`: the number of the attempt; a message with an older one is ignored.
+    """
 
     worker: int
     unit: Unit
@@ -63,7 +66,10 @@ class KillWorker:
 
 @dataclass(frozen=True)
 class CommitPartition:
-    """Make the staged files of a partition part of the output. `covered`: the input that they stand for, as (file, from, to, at end)."""
+    """Make the staged files of a partition part of the output.
+
+    `covered`: the input that they stand for, as (file, from, to, at end).
+    """
 
     partition: int
     first: Piece

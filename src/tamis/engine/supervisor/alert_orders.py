@@ -1,7 +1,7 @@
 """Orders of alerts: smaller partitions, a fresh worker, a pause, an orderly end. Pure.
 
-An order is a text: "shrink", "recycle:<worker>" (without a number: the largest), "pause:<seconds>", "stop:<why>". None of
-them changes what is written: partitions and pauses never do, and a stopped run resumes with the same command.
+An order is a text: "shrink", "recycle:<worker>" (without a number: the largest), "pause:<seconds>", "stop:<why>". None
+of them changes what is written: partitions and pauses never do, and a stopped run resumes with the same command.
 """
 
 from __future__ import annotations

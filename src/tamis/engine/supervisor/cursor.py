@@ -1,8 +1,8 @@
 """Which part of the input comes next. Pure: it knows sizes and what is done, and reads nothing.
 
-Files are handed out in order. Large plain files are cut into ranges, small files of one kind are grouped, compressed files
-that are too large for one partition become a feed, Parquet files are handed out whole until a worker has told their row
-groups. What an earlier run committed is never handed out again (the complement of `done`).
+Files are handed out in order. Large plain files are cut into ranges, small files of one kind are grouped, compressed
+files that are too large for one partition become a feed, Parquet files are handed out whole until a worker has told
+their row groups. What an earlier run committed is never handed out again (the complement of `done`).
 """
 
 from __future__ import annotations

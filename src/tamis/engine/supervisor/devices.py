@@ -1,10 +1,11 @@
 """Which GPUs each worker sees, and so how many workers the segments that need GPUs can have. Pure.
 
-A worker gets whole devices (`gpus=2`) or a share of one (`gpus=0.5`); shares of one device add up to at most one. It keeps them until its
-process is gone: a device has no room for a worker that comes before the one it replaces has left.
+A worker gets whole devices (`gpus=2`) or a share of one (`gpus=0.5`); shares of one device add up to at most one. It
+keeps them until its process is gone: a device has no room for a worker that comes before the one it replaces has left.
 
-Memory of devices is kept in the same books: a share is a share of what the run may take of a device (`limit_bytes`, --gpu-memory), so
-that the workers on one device never may take more than that together. Each worker is told its part, and enforces it on itself.
+Memory of devices is kept in the same books: a share is a share of what the run may take of a device (`limit_bytes`,
+--gpu-memory), so that the workers on one device never may take more than that together. Each worker is told its part,
+and enforces it on itself.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ def most_workers(n_devices: int, share: float) -> int:
 
 
 def fixed_workers(asked: Sequence[int | None], shares: Sequence[float], n_devices: int) -> list[int | None]:
-    """Workers of each segment that are fixed: those that a stage asked for, and, where GPUs are needed, as many as find theirs.
+    """Workers of each segment that are fixed: those that a stage asked for, and, where GPUs are needed, as many as find
+    theirs.
 
     >>> fixed_workers([None, None, 8], [0.0, 1.0, 0.5], 2)
     [None, 2, 4]

@@ -1,4 +1,6 @@
-"""The dispatcher: assigns units to workers and blocks to feeders as far as memory allows, and starts and retires workers for it. Pure."""
+"""The dispatcher: assigns units to workers and blocks to feeders as far as memory allows, and starts and retires
+workers for it. Pure.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,9 @@ _KEPT = 0.8  # of the known rate, when the next unit is done
 class Pace:
     """How long the input takes, and how much of it is handed out at once.
 
-    A unit that is killed is done again, and at the end all wait for the last one. So a unit should take an eighth of the time that
-    the run has taken so far, two minutes at most, and a tenth of the timeout. A partition goes through all segments: the slowest
-    one counts. `expected_s`: for a byte of the input, by earlier runs; 0: not known.
+    A unit that is killed is done again, and at the end all wait for the last one. So a unit should take an eighth of
+    the time that the run has taken so far, two minutes at most, and a tenth of the timeout. A partition goes through
+    all segments: the slowest one counts. `expected_s`: for a byte of the input, by earlier runs; 0: not known.
     """
 
     def __init__(self, n_segments: int, timeout_s: float, expected_s: float = 0.0) -> None:
@@ -268,7 +270,10 @@ class Dispatcher:
         return self._pool.retire(idle[0]) if len(idle) > 1 else self._pool.retire(held[0]) if held else []
 
     def _start_workers(self, node: PoolNode) -> list[Action]:
-        """Start workers for segments that have work, as far as there are seats; where none is left, an idle one makes room."""
+        """Start workers for segments that have work, as far as there are seats.
+
+        Where none is left, an idle one makes room.
+        """
         actions = self._end_surplus(node)
         grow = node.decision.allow_new_workers or not node.progressing
         for segment, n in [*reversed(list(enumerate(node.arbiter.target_workers()))), (FEEDER, 1)]:

@@ -1,6 +1,9 @@
-"""Events of the supervisor: what can happen in a run. Every event is handled by `Supervisor.handle` and answered with actions.
+"""Events of the supervisor: what can happen in a run.
 
-Messages of workers and their deaths (`Received`, `Died`) are those of workers_interface.py, commits (`Committed`) those of actions.py.
+Every event is handled by `Supervisor.handle` and answered with actions.
+
+Messages of workers and their deaths (`Received`, `Died`) are those of workers_interface.py, commits (`Committed`) those
+of actions.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""File descriptors and threads that workers keep after a partition: the stage that keeps them, and when a worker is replaced. Pure.
+"""File descriptors and threads that workers keep after a partition: the stage that keeps them, and when a worker is
+replaced. Pure.
 
-Both are counted after every partition and around every stage (engine/worker/apply.py), so no probe is needed to name the stage.
-A process has a fixed number of descriptors; the opening of one more fails with EMFILE. Threads have no such number, but the
-stack of each counts against the memory cap of its worker.
+Both are counted after every partition and around every stage (engine/worker/apply.py), so no probe is needed to name
+the stage. A process has a fixed number of descriptors; the opening of one more fails with EMFILE. Threads have no such
+number, but the stack of each counts against the memory cap of its worker.
 
 Covers counting and deciding. Does not cover what becomes of a unit that failed for want of them: see recovery.py.
 """
@@ -118,7 +119,9 @@ class Handles:
         return notes
 
     def ran_out(self, worker: Worker) -> None:
-        """Note that a worker had used up its descriptors after so many units: the next ones are replaced before they do."""
+        """Note that a worker had used up its descriptors after so many units: the next ones are replaced before they
+        do.
+        """
         if worker.n_units:
             self._lasts[worker.segment] = min(worker.n_units, self._lasts.get(worker.segment, worker.n_units))
 
@@ -137,7 +140,8 @@ class Handles:
         lasts = self._lasts.get(worker.segment)
         if limit and (is_near or (lasts is not None and worker.n_units >= lasts and 2 * n >= limit)):
             return (
-                f"{n:,} of its {limit:,} file descriptors are open{_kept_by(gains, report.stages, 'n_descriptors')}, and one of the next partitions could "
+                f"{n:,} of its {limit:,} file descriptors are open{_kept_by(gains, report.stages, 'n_descriptors')}, "
+                "and one of the next partitions could "
                 "fail with EMFILE (too many open files)"
             )
         gained = vitals.n_threads - self._first(worker.id, "n_threads")
@@ -183,13 +187,23 @@ def _describe(worker: Worker, kind: str, gains: _Gains, vitals: Vitals) -> dict[
     if kind == DESCRIPTORS:
         left = max(0, int((vitals.max_descriptors - vitals.n_descriptors) / mean))
         text += (
-            f"; the {vitals.max_descriptors:,} that worker {worker.id} may open would be used up after {left} more (EMFILE, too many "
+            f"; the {vitals.max_descriptors:,} that worker {worker.id} may open would be used up after {left} more "
+            "(EMFILE, too many "
             "open files); its workers are replaced before that"
         )
     else:
         text += "; its workers are replaced before their stacks fill the memory cap"
     return {
-        "text": text, "who": who, "stage": stage, "kind": kind, "segment": worker.segment, "worker": worker.id,
-        "handles_per_partition": round(mean, 3), "n_kept": n, "n_partitions": n_partitions, "partitions_left": left,
-        "limit": vitals.max_descriptors if kind == DESCRIPTORS else None, "proven": True,
-    }  # fmt: skip
+        "text": text,
+        "who": who,
+        "stage": stage,
+        "kind": kind,
+        "segment": worker.segment,
+        "worker": worker.id,
+        "handles_per_partition": round(mean, 3),
+        "n_kept": n,
+        "n_partitions": n_partitions,
+        "partitions_left": left,
+        "limit": vitals.max_descriptors if kind == DESCRIPTORS else None,
+        "proven": True,
+    }

@@ -1,14 +1,14 @@
 """Workers that keep memory: who is under suspicion, which stage it is, when a worker is replaced for it. Pure.
 
-Every worker belongs to a line: itself, and those that took its place because it had gathered too much. The floors of a line
-are one series (memory/leaks.py), so that a leak which fills a cap in twenty partitions is found too. Once a check says leak,
-the next partitions are probed (worker/probe.py: what each stage keeps); once the checks agree, the leak is noted, with the stage,
-what the memory is made of and how long the cap will last.
+Every worker belongs to a line: itself, and those that took its place because it had gathered too much. The floors of a
+line are one series (memory/leaks.py), so that a leak which fills a cap in twenty partitions is found too. Once a check
+says leak, the next partitions are probed (worker/probe.py: what each stage keeps); once the checks agree, the leak is
+noted, with the stage, what the memory is made of and how long the cap will last.
 
-A leak is proven when one worker alone lived long enough to show it. From then on workers of that segment are replaced when
-their floor has risen by a tenth of their cap: after N* = 0.1 cap / slope partitions. The worker that proved it is the witness:
-it stays while its partitions fit, so that a large cache is cleared when it is full. A rise that only shows across replaced
-workers is noted too, as not proven, and replaces nobody early.
+A leak is proven when one worker alone lived long enough to show it. From then on workers of that segment are replaced
+when their floor has risen by a tenth of their cap: after N* = 0.1 cap / slope partitions. The worker that proved it is
+the witness: it stays while its partitions fit, so that a large cache is cleared when it is full. A rise that only shows
+across replaced workers is noted too, as not proven, and replaces nobody early.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ class WorkerSeries:
         return len(self.probes) >= PROBES or self.n_asked >= MAX_ASKED or self.n_waited > MAX_WAITED
 
     def shares(self, slope_bytes: float) -> tuple[Shares, str, str]:
-        """Return what the growth per partition is made of, the type that grew most, and the variable that keeps it (or "")."""
+        """Return what the growth per partition is made of, the type that grew most, and the variable that keeps it (or
+        "").
+        """
         mean = {name: sum(g.get(name, 0) for g in self._grown) / len(self._grown) for name in _COUNTERS if self._grown}
         weighed = [p for p in self.probes if p.python_bytes is not None]
         python = median(p.python_bytes or 0 for p in weighed) if weighed else None
@@ -228,14 +230,33 @@ def _describe(
         text += f", whose {format_size(cap_bytes)} would be used up after {left} more; its workers are replaced after about {every}"
     else:
         text += (
-            " and those before it, which were replaced, not proven a leak: none of them had room long enough to show whether "
+            " and those before it, which were replaced, not proven a leak: none of them had room long enough to show "
+            "whether "
             "it ends. A larger --memory or fewer --workers would"
         )
     return {
-        "text": text, "who": who, "stage": stage, "kind": shares.main, "python_type": its_type if shares.main == PYTHON else "",
-        "arrow_type": its_type if shares.main == ARROW else "", "variable": variable, "worker": worker_id, "workers": [worker_id],
-        "segment": segment, "bytes_per_partition": round(slope), "low_bytes": round(verdict.low_bytes), "p": verdict.p,
-        "n_partitions": verdict.n_points, "growth_bytes": round(verdict.growth_bytes), "partitions_left": left,
-        "replaced_every": every, "proven": line.trend.is_proven, "cap_bytes": cap_bytes, "python_bytes": round(shares.python),
-        "arrow_bytes": round(shares.arrow), "native_bytes": round(shares.native), "shared_bytes": round(shares.shared), "unexplained_bytes": round(shares.unexplained),
-    }  # fmt: skip
+        "text": text,
+        "who": who,
+        "stage": stage,
+        "kind": shares.main,
+        "python_type": its_type if shares.main == PYTHON else "",
+        "arrow_type": its_type if shares.main == ARROW else "",
+        "variable": variable,
+        "worker": worker_id,
+        "workers": [worker_id],
+        "segment": segment,
+        "bytes_per_partition": round(slope),
+        "low_bytes": round(verdict.low_bytes),
+        "p": verdict.p,
+        "n_partitions": verdict.n_points,
+        "growth_bytes": round(verdict.growth_bytes),
+        "partitions_left": left,
+        "replaced_every": every,
+        "proven": line.trend.is_proven,
+        "cap_bytes": cap_bytes,
+        "python_bytes": round(shares.python),
+        "arrow_bytes": round(shares.arrow),
+        "native_bytes": round(shares.native),
+        "shared_bytes": round(shares.shared),
+        "unexplained_bytes": round(shares.unexplained),
+    }

@@ -1,8 +1,9 @@
 """The memory arbiter: how much memory each worker gets, how large partitions are, how many workers there may be. Pure.
 
-The caps of busy workers never add up to more than the pool, less what every living worker holds anyway. A cap is an equal
-share of that, so that a worker that starts later finds one too. There are as many workers as get the least cap that their
-stages can work with: what a worker keeps (models, libraries), what a partition costs whatever its size, and a little data.
+The caps of busy workers never add up to more than the pool, less what every living worker holds anyway. A cap is an
+equal share of that, so that a worker that starts later finds one too. There are as many workers as get the least cap
+that their stages can work with: what a worker keeps (models, libraries), what a partition costs whatever its size, and
+a little data.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ _LESS_BY = 0.8  # the least cap falls when it has fallen by this much: the numbe
 class MemoryArbiter:
     """Grants the caps of the workers on one node, and sizes their partitions.
 
-    Reads the workers of its node; keeps the partition models and the measured work per byte of each segment, which the arbiters
-    of all nodes share.
+    Reads the workers of its node; keeps the partition models and the measured work per byte of each segment, which the
+    arbiters of all nodes share.
     """
 
     def __init__(self, config: Config, predictors: list[Predictor], workers: Mapping[int, Worker]) -> None:
@@ -48,7 +49,8 @@ class MemoryArbiter:
         other._is_set_up, other.n_done = self._is_set_up, self.n_done
         return other
 
-    # -- memory ---------------------------------------------------------------------------------------------------------
+    # -- memory
+    # ---------------------------------------------------------------------------------------------------------
     def cap_total(self, n_workers: int) -> int:
         """Return the sum that caps may reach when `n_workers` workers live."""
         return self.config.pool_bytes - n_workers * self.config.worker_bytes
@@ -113,7 +115,8 @@ class MemoryArbiter:
         if least > self._least_bytes or least < self._least_bytes * _LESS_BY:
             self._least_bytes = least
 
-    # -- workers --------------------------------------------------------------------------------------------------------
+    # -- workers
+    # --------------------------------------------------------------------------------------------------------
     def was_set_up(self, segment: int) -> bool:
         """Return True if the stages of a segment were set up in some worker."""
         return self._is_set_up[segment]
@@ -145,14 +148,17 @@ class MemoryArbiter:
             self._least_bytes, self.cap_total(1)
         ) <= self.cap_total(n)
 
-    # -- sizes ----------------------------------------------------------------------------------------------------------
+    # -- sizes
+    # ----------------------------------------------------------------------------------------------------------
     def block_size(self, segment: int, cap_bytes: int, may_grow: bool, worker: Worker | None = None) -> int:
         free = cap_bytes - self.retained_bytes(worker, segment)
         size = self.predictors[segment].next_size(free, may_grow=may_grow)
         return max(MIN_BLOCK_BYTES, min(size, self.config.max_block_bytes))
 
     def feed_size(self, cap_bytes: int, may_grow: bool) -> int:
-        """Blocks as large as partitions are now: as the workers beside a feeder with this cap (or after it) can take them."""
+        """Blocks as large as partitions are now: as the workers beside a feeder with this cap (or after it) can take
+        them.
+        """
         n, share = self.n_seats(feeding=True), self.fair_cap()
         if self.fits_beside(cap_bytes) and n > 1:
             share = min(share, max((self.cap_total(n) - cap_bytes) // (n - 1), MIN_CAP_BYTES))
@@ -171,8 +177,8 @@ class MemoryArbiter:
     def has_room(self, worker: Worker, vitals: Vitals) -> bool:
         """Return True if the next partition is expected to fit next to what the worker holds.
 
-        Partitions of the first segment are cut to the room there is, so the smallest sensible one counts; later segments take
-        what they are handed.
+        Partitions of the first segment are cut to the room there is, so the smallest sensible one counts; later
+        segments take what they are handed.
         """
         predictor = self.predictors[worker.segment]
         need = predictor.usual_need() if worker.segment else predictor.least_cap()
@@ -185,7 +191,8 @@ class MemoryArbiter:
             used = max(used, vitals.data_bytes + vitals.shared_bytes - worker.base_data_bytes)
         return used
 
-    # -- what would be enough -------------------------------------------------------------------------------------------
+    # -- what would be enough
+    # -------------------------------------------------------------------------------------------
     def need_of(self, worker: Worker, unit: Unit, report: Failure) -> int:
         """Return the cap that a unit which failed for lack of memory is assumed to need."""
         asked = significant_request(worker, report)
@@ -202,7 +209,8 @@ class MemoryArbiter:
         """Return the budget in which one worker could get this cap."""
         return self.config.budget_bytes + int(max(0, cap_bytes - self.cap_total(1)) / self.config.usable)
 
-    # -- learning -------------------------------------------------------------------------------------------------------
+    # -- learning
+    # -------------------------------------------------------------------------------------------------------
     def learn_setup(self, worker: Worker, kept_bytes: int, peak_bytes: int) -> None:
         """Record what setting up the stages of a worker took, and what they keep."""
         segment = worker.segment
@@ -226,7 +234,8 @@ class MemoryArbiter:
         self._is_set_up[unit.segment] = True
         if worker.n_units == 1:
             self._kept_bytes[unit.segment] = max(self._kept_bytes[unit.segment], worker.kept_bytes)
-        # What came to stay is no part of what the next unit takes. The budget leaves room for pages of libraries by itself.
+        # What came to stay is no part of what the next unit takes. The budget leaves room for pages of libraries by
+        # itself.
         peak = report.peak_bytes - max(0, worker.kept_bytes + worker.file_bytes - before)
         self.predictors[unit.segment].observe(decoded, report.largest_record, max(0, peak))
         rate = report.worked_s / decoded
@@ -257,10 +266,11 @@ def significant_request(worker: Worker, report: Failure) -> int:
 def share_workers(
     n_cpus: float, work_s: Sequence[float], fixed: Sequence[int | None], cpus: Sequence[float] | None = None
 ) -> list[int]:
-    """Return the workers per segment: proportional to the measured work per input byte, at least one each, fixed numbers kept.
+    """Return the workers per segment: proportional to the measured work per input byte, at least one each, fixed
+    numbers kept.
 
-    `cpus` is what one worker of each segment asks for (one each by default); together they ask for at most `n_cpus`, beyond
-    the one that every segment needs to get anywhere.
+    `cpus` is what one worker of each segment asks for (one each by default); together they ask for at most `n_cpus`,
+    beyond the one that every segment needs to get anywhere.
 
     >>> share_workers(8, [1.0, 3.0], [None, None])
     [2, 6]

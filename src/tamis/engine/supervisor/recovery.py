@@ -126,8 +126,8 @@ class Recovery:
     def _recover_from_full_device(self, unit: Unit, worker: Worker, report: Failure) -> list[Action]:
         """Continue with the workers that fit their GPUs.
 
-        Where this was the only one: end the run if the stages never fitted, else try again, for another process may have taken
-        the memory for a while.
+        Where this was the only one: end the run if the stages never fitted, else try again, for another process may
+        have taken the memory for a while.
         """
         node = self._pool.node_of(worker)
         n_others = len(node.living(worker.segment)) if node is not None else 0

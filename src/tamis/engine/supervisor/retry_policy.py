@@ -1,4 +1,6 @@
-"""The retry policy: what to do with a unit that failed. Pure. Every decision changes something, so nothing is retried for ever.
+"""The retry policy: what to do with a unit that failed.
+
+Pure. Every decision changes something, so nothing is retried for ever.
 
 memory failure   split in two (the next attempt may have a larger cap: memory_arbiter.py); one record: alone with the whole budget; still too
                  much: infeasible, the run ends incomplete
@@ -15,7 +17,8 @@ others' sake
 a feeder         for want of memory again with more, up to everything there is (a Parquet reader also in smaller batches), then the file
                  is refused; after other failures with everything, a few times; the rest of the run continues
 
-Covers the decision, and what the death of a worker says about its unit. Does not cover carrying it out: see recovery.py.
+Covers the decision, and what the death of a worker says about its unit. Does not cover carrying it out: see
+recovery.py.
 """
 
 from __future__ import annotations
@@ -35,8 +38,8 @@ MAX_FEED_FAILURES = 4  # in a row, with nothing handed out in between
 MAX_BATCH_ROWS = 1 << 17  # that a reader of Parquet files asks for at once, while it fits
 EVERYTHING = 1 << 62  # what a feeder gets then is the whole pool
 MAX_SETUP_DEATHS = 3
-# So many documents in a row that do not fit even alone, and the stage is to blame, not they: where nothing has ever fitted and
-# they are small, and in any case.
+# So many documents in a row that do not fit even alone, and the stage is to blame, not they: where nothing has ever
+# fitted and they are small, and in any case.
 FEW_MISFITS, MANY_MISFITS = 3, 20
 SMALL_RECORD_BYTES = 1 << 20
 _NO_MACHINE_BYTES = 1 << 47  # the addresses of one process: a request beyond it is a wrong size, not a need
@@ -79,7 +82,10 @@ class RetryDecision:
 
 @dataclass(frozen=True)
 class Misfit:
-    """A document, or the setup of a stage, that needs more memory than there is; `budget_bytes` is an estimate of what would do."""
+    """A document, or the setup of a stage, that needs more memory than there is.
+
+    `budget_bytes` is an estimate of what would do.
+    """
 
     stage: str
     size_bytes: int  # of the document
@@ -103,7 +109,10 @@ class Misfit:
             )
         remedy = "set max_record below its size to quarantine it, or " if may_quarantine else ""
         needed = -(-self.budget_bytes // 10**6)
-        return f"{had}, one worker can get {format_size(self.had_bytes)}; {remedy}run again with --memory {needed}MB or more"
+        return (
+            f"{had}, one worker can get {format_size(self.had_bytes)}; {remedy}run again with --memory {needed}MB or "
+            "more"
+        )
 
 
 class RetryPolicy:
@@ -182,13 +191,16 @@ class RetryPolicy:
         worst = max(self.misfits, key=lambda m: (m.asked_bytes, m.budget_bytes))
         stage = next((in_words(m.stage) for m in self.misfits if m.stage), "every partition")
         return (
-            f"{stage} needs more memory than the budget leaves, whatever the documents: {len(self.misfits)} in a row failed, "
+            f"{stage} needs more memory than the budget leaves, whatever the documents: {len(self.misfits)} in a row "
+            "failed, "
             f"each of them alone: {worst.advice()}"
         )
 
 
 def _decide_failure(unit: Unit, report: Failure) -> RetryDecision:
-    """After anything but a want of memory: once more, then in halves, then the one record that is left goes to quarantine."""
+    """After anything but a want of memory: once more, then in halves, then the one record that is left goes to
+    quarantine.
+    """
     unit = replace(unit, n_failures=unit.n_failures + 1, n_own_failures=unit.n_own_failures + 1)
     if unit.mode in _MOST_FAILURES:
         return RetryDecision(
@@ -278,7 +290,10 @@ def _cut_otherwise(unit: Unit) -> RetryDecision | None:
 
 
 def _is_unread_group(unit: Unit) -> bool:
-    """Rows of a Parquet file that failed before they were read. A part of them would have to decode as much, a feeder holds less."""
+    """Rows of a Parquet file that failed before they were read.
+
+    A part of them would have to decode as much, a feeder holds less.
+    """
     piece = unit.pieces[0]
     return (
         len(unit.pieces) == 1
@@ -321,7 +336,8 @@ def judge_death(
 ) -> Failure:
     """Return what the end of a worker says about its unit.
 
-    `was_alone`: no other worker was busy when it was killed. `kept_bytes`: of `used_bytes`, what the worker held before the unit.
+    `was_alone`: no other worker was busy when it was killed. `kept_bytes`: of `used_bytes`, what the worker held before
+    the unit.
     """
 
     def failure(kind: FailureKind, error: str) -> Failure:

@@ -1,11 +1,11 @@
 """The supervisor: plans, grants memory, recovers, decides what to commit. A pure state machine.
 
-Events come in through `Supervisor.handle` with the time; decisions go out as actions (actions.py). `TRANSITIONS` lists the handler of
-every event in every state of the worker that it is about. No clock, file or /proc is read, so tests drive the supervisor with
-lists of events and simulate faults by the thousand.
+Events come in through `Supervisor.handle` with the time; decisions go out as actions (actions.py). `TRANSITIONS` lists
+the handler of every event in every state of the worker that it is about. No clock, file or /proc is read, so tests
+drive the supervisor with lists of events and simulate faults by the thousand.
 
-One rule for memory: the caps of busy workers never add up to more than the pool, and a worker gets a cap only together with
-a unit (memory_arbiter.py). One rule for failures: every retry changes something (retry_policy.py).
+One rule for memory: the caps of busy workers never add up to more than the pool, and a worker gets a cap only together
+with a unit (memory_arbiter.py). One rule for failures: every retry changes something (retry_policy.py).
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ _OWN_DEATHS = (None, KillReason.TIMEOUT, KillReason.OVER_CAP)  # reasons of kill
 class Supervisor:
     """Handles the events of a run, or of one sampling step of it, with the parts that it owns.
 
-    `pool` has the workers and nodes, `queue` the work, `arbiter` grants memory, `policy` decides about failed units, `recovery` carries
-    that out, `dispatcher` assigns work to workers, `health` tells when a worker is replaced, `status` is how the run stands.
+    `pool` has the workers and nodes, `queue` the work, `arbiter` grants memory, `policy` decides about failed units,
+    `recovery` carries that out, `dispatcher` assigns work to workers, `health` tells when a worker is replaced,
+    `status` is how the run stands.
     """
 
     def __init__(
@@ -83,7 +84,8 @@ class Supervisor:
         self._alerts = AlertHandler(orders, self.status, self.pool, self.queue, self.arbiter, self._shutdown)
         self._n_stillborn = 0  # workers in a row that died before they were ready
 
-    # -- what the caller asks -------------------------------------------------------------------------------------------
+    # -- what the caller asks
+    # -------------------------------------------------------------------------------------------
     def handle(self, event: Event, now_s: float) -> list[Action]:
         """Return what is to be done after an event."""
         subject = event.message if isinstance(event, Received) else event
@@ -125,7 +127,8 @@ class Supervisor:
         for name in names:
             self.queue.add_recast(Recast(schema=schema, path=f"{folder}/{name}", old=name))
 
-    # -- events about the run -------------------------------------------------------------------------------------------
+    # -- events about the run
+    # -------------------------------------------------------------------------------------------
     def _on_tick(self, event: Tick, now_s: float) -> list[Action]:
         return [
             *self.pool.enforce_timeout(now_s),
@@ -167,7 +170,8 @@ class Supervisor:
             actions += self.handle(Died(worker.id, str(KillReason.NODE_LOST), 9), now_s)
         return actions
 
-    # -- events about a worker ------------------------------------------------------------------------------------------
+    # -- events about a worker
+    # ------------------------------------------------------------------------------------------
     def _ignore(self, event: Event, now_s: float) -> list[Action]:
         return []
 
@@ -275,7 +279,10 @@ class Supervisor:
         return self.dispatcher.dispatch(now_s)
 
     def _on_death_at_work(self, event: Died, now_s: float) -> list[Action]:
-        """Handle the death of a busy worker; what it means for the unit depends on who killed it and how full it was."""
+        """Handle the death of a busy worker.
+
+        What it means for the unit depends on who killed it and how full it was.
+        """
         worker = self._remove(event.worker)
         unit = worker.unit
         assert unit is not None
@@ -287,7 +294,8 @@ class Supervisor:
             actions = self._recovery.recover(unit, worker, report)
         return actions + self._dispatch_on_node_of(worker, now_s)
 
-    # -- helpers --------------------------------------------------------------------------------------------------------
+    # -- helpers
+    # --------------------------------------------------------------------------------------------------------
     def _take_unit(self, event: Received) -> tuple[Worker, Unit, UnitMessage]:
         """Return a worker that reports, its unit, which it no longer has, and the report."""
         worker, message = self.pool.workers[event.worker], event.message

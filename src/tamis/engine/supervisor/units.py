@@ -1,7 +1,9 @@
-"""Pieces of files and units of work, and how they are cut: plain data that travels between supervisor, workers and commit log.
+"""Pieces of files and units of work, and how they are cut: plain data that travels between supervisor, workers and
+commit log.
 
-A piece is a range of one file in that file's own coordinate: bytes of a plain file, decoded bytes of a compressed stream,
-rows of a Parquet file. A unit is what one worker does at a time: some pieces, taken through one segment of stages.
+A piece is a range of one file in that file's own coordinate: bytes of a plain file, decoded bytes of a compressed
+stream, rows of a Parquet file. A unit is what one worker does at a time: some pieces, taken through one segment of
+stages.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ from enum import StrEnum
 TO_END = 1 << 62
 """`end` of a piece that goes to the end of its file, wherever that is."""
 MIN_ROWS_BYTES = 1 << 20
-"""Rows of a Parquet file are not cut into partitions smaller than this, however small blocks are: opening the file costs more."""
+"""Rows of a Parquet file are not cut into partitions smaller than this, however small blocks are: opening the file
+costs more.
+"""
 
 
 class Kind(StrEnum):
@@ -53,7 +57,10 @@ class Piece:
 
 @dataclass(frozen=True)
 class Recast:
-    """The schemas of files to `join` into one; or one file to write again: its `path`, the `schema` for it, its `old` name."""
+    """The schemas of files to `join` into one.
+
+    Or one file to write again: its `path`, the `schema` for it, its `old` name.
+    """
 
     join: list[str] = field(default_factory=list)
     schema: str = ""
@@ -63,7 +70,10 @@ class Recast:
 
 @dataclass
 class Unit:
-    """What one worker is given at a time. Made by the supervisor, sent with Assign (messages.py), retried or cut as retry_policy.py decides."""
+    """What one worker is given at a time.
+
+    Made by the supervisor, sent with Assign (messages.py), retried or cut as retry_policy.py decides.
+    """
 
     id: int
     pieces: list[Piece]

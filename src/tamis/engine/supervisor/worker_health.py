@@ -1,6 +1,7 @@
 """Worker health: what workers accumulate from unit to unit, and when one is replaced by a fresh process for it. Pure.
 
-Joins what leakage.py knows of memory and handles.py of descriptors and threads with the room that a worker's cap leaves.
+Joins what leakage.py knows of memory and handles.py of descriptors and threads with the room that a worker's cap
+leaves.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ class WorkerHealth:
     def after_unit(self, worker: Worker, report: Done) -> tuple[list[Action], Note | None]:
         """Record what a unit left behind; return notes, and the reason for replacing the worker if there is one.
 
-        A worker is replaced if a leak is proven of it, if it runs out of descriptors or threads, if its next partition would not
-        fit next to what it has accumulated, or if its address space has grown far beyond what it uses. A worker that only grows
-        stays while partitions fit: replacing it would empty a cache that is about to be full.
+        A worker is replaced if a leak is proven of it, if it runs out of descriptors or threads, if its next partition
+        would not fit next to what it has accumulated, or if its address space has grown far beyond what it uses. A
+        worker that only grows stays while partitions fit: replacing it would empty a cache that is about to be full.
         """
         vitals = report.vitals or Vitals()
         floor = vitals.level_bytes

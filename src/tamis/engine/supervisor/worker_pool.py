@@ -1,9 +1,12 @@
-"""The worker pool: the nodes of a run, the workers on them, and how workers are started, assigned, retired and killed. Pure.
+"""The worker pool: the nodes of a run, the workers on them, and how workers are started, assigned, retired and killed.
 
-One machine is the usual case: a run without a cluster has one node, number 0, with the figures of its configuration. On a
-cluster nodes join and leave during a run; what is learned on one (how much memory a partition takes) is known on all.
+Pure.
 
-Does not cover which work a worker gets (dispatcher.py), nor when its growth calls for a fresh process (worker_health.py).
+One machine is the usual case: a run without a cluster has one node, number 0, with the figures of its configuration. On
+a cluster nodes join and leave during a run; what is learned on one (how much memory a partition takes) is known on all.
+
+Does not cover which work a worker gets (dispatcher.py), nor when its growth calls for a fresh process
+(worker_health.py).
 """
 
 from __future__ import annotations
@@ -66,7 +69,8 @@ class WorkerPool:
             self.nodes[spec.id] = self._node_of(spec)
         self._next_worker = self._next_fence = 1
 
-    # -- state ----------------------------------------------------------------------------------------------------------
+    # -- state
+    # ----------------------------------------------------------------------------------------------------------
     @property
     def busy(self) -> bool:
         return any(w.unit is not None for w in self.workers.values())
@@ -99,7 +103,8 @@ class WorkerPool:
         """Return the use at which this worker is over its cap for certain."""
         return self.config_of(self.workers.get(worker_id)).ceiling(cap_bytes)
 
-    # -- nodes ----------------------------------------------------------------------------------------------------------
+    # -- nodes
+    # ----------------------------------------------------------------------------------------------------------
     def add_node(self, spec: NodeSpec) -> PoolNode:
         """Add a node that has joined, for this supervisor and those after it in this run."""
         node = self.nodes[spec.id] = self._node_of(spec)
@@ -128,7 +133,8 @@ class WorkerPool:
             spec.id, config, self._arbiter.for_node(config, workers), _devices_of(config), workers, spec.name
         )
 
-    # -- workers --------------------------------------------------------------------------------------------------------
+    # -- workers
+    # --------------------------------------------------------------------------------------------------------
     def start(self, node: PoolNode, segment: int) -> StartWorker:
         """Start a worker of a segment on a node."""
         worker = Worker(self._next_worker, segment, node=node.id)
@@ -184,7 +190,8 @@ class WorkerPool:
             spare = [w for w in spare if node.devices.share(w.segment)]
         return self.retire(spare[0]) if spare else []
 
-    # -- limits ---------------------------------------------------------------------------------------------------------
+    # -- limits
+    # ---------------------------------------------------------------------------------------------------------
     def enforce_timeout(self, now_s: float) -> list[Action]:
         """Kill workers that have had their unit for too long; a feeder that waits for room is not late."""
         actions: list[Action] = []
@@ -194,7 +201,9 @@ class WorkerPool:
         return actions
 
     def enforce_memory(self, node_id: int, used_bytes: int, per_worker: dict[int, int], now_s: float) -> list[Action]:
-        """Apply what was measured on a node: caps, and the pressure ladder, which responds to use and not to reservations."""
+        """Apply what was measured on a node: caps, and the pressure ladder, which responds to use and not to
+        reservations.
+        """
         node = self.nodes.get(node_id)
         if node is None:
             return []

@@ -59,8 +59,8 @@ def identify(batch: DocumentBatch) -> None:
 class Uses:
     """What each stage of a unit took, beside the books.
 
-    The peak is the highest resident memory in the stage, above where the unit began. The kernel's counter is reset for each
-    stage, so that it is exact; that and reading it back takes 60 us.
+    The peak is the highest resident memory in the stage, above where the unit began. The kernel's counter is reset for
+    each stage, so that it is exact; that and reading it back takes 60 us.
     """
 
     def __init__(self) -> None:
@@ -93,8 +93,10 @@ class Uses:
 
 @dataclass
 class Notes:
-    """What is noted of the documents of a unit beside the books: why they were dropped, what stages took, the scores of those that stayed;
-    `aside` takes those that a stage cannot do. `read` takes what a stage (the first argument) read from files by itself."""
+    """What is noted of the documents of a unit beside the books: why they were dropped, what stages took, the scores of
+    those that stayed; `aside` takes those that a stage cannot do. `read` takes what a stage (the first argument) read
+    from files by itself.
+    """
 
     rejections: Rejections = field(default_factory=lambda: Rejections(False))
     uses: Uses = field(default_factory=Uses)
@@ -141,7 +143,9 @@ def run_stage(
 
 
 def narrow(tasks: Sequence[Task[Any]]) -> None:
-    """Between two stages: records behind documents that were dropped are told to be so, and are not looked into any more."""
+    """Between two stages: records behind documents that were dropped are told to be so, and are not looked into any
+    more.
+    """
     rows: dict[int, tuple[Origin, list[np.ndarray[Any, Any]]]] = {}
     for task in tasks:
         if not isinstance(task, DocumentBatch) or (lineage := task.lineage) is None:
@@ -153,7 +157,8 @@ def narrow(tasks: Sequence[Task[Any]]) -> None:
 
 
 def _in_parts(tasks: list[Task[Any]], n: int) -> list[Task[Any]]:
-    """Tasks for a stage that wants `n` at once: batches of documents are cut, the largest first, until there are so many.
+    """Tasks for a stage that wants `n` at once: batches of documents are cut, the largest first, until there are so
+    many.
 
     Who asks for several batches has a use for them, one per thread or device; a partition alone would be a single one.
     """

@@ -1,8 +1,8 @@
 """Counting arrays of numbers into the bins of engine/histograms.py.
 
-The bin of a number follows from its leading bits: sign, power of two, and the first five bits behind that. So one shift and
-one look-up per value find it (4 ns with counting; a search among the ends of the bins takes 37), and nothing
-is rounded. The table takes 1 MiB, shared by all workers; narrower numbers would be widened for counting every time.
+The bin of a number follows from its leading bits: sign, power of two, and the first five bits behind that. So one shift
+and one look-up per value find it (4 ns with counting; a search among the ends of the bins takes 37), and nothing is
+rounded. The table takes 1 MiB, shared by all workers; narrower numbers would be widened for counting every time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Blocks of documents that one process writes and another one reads, in the scratch folder or among the staged files.
 
-The checksum (XXH3-64 of all bytes) goes with the name, from process to process over their sockets: whoever reads a block knows
-that it is the one that was written, and not what a bad disk or another user made of it. Never pickled.
+The checksum (XXH3-64 of all bytes) goes with the name, from process to process over their sockets: whoever reads a
+block knows that it is the one that was written, and not what a bad disk or another user made of it. Never pickled.
 """
 
 from __future__ import annotations
@@ -99,6 +99,7 @@ def check_file(path: str, check: str) -> None:
 
 def _wrong(path: str) -> str:
     return (
-        f"{path} is not what was written to it: its checksum differs. The disk is damaged, or somebody else wrote to the folder "
+        f"{path} is not what was written to it: its checksum differs. The disk is damaged, or somebody else wrote to "
+        "the folder "
         "(see --scratch); run the same command again with another one"
     )

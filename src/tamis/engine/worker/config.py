@@ -1,4 +1,7 @@
-"""The configuration that all workers of a run share: where and how they read and write. Plain data, without heavy imports."""
+"""The configuration that all workers of a run share: where and how they read and write.
+
+Plain data, without heavy imports.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """What the books say of dropped documents beside their number: bytes and examples.
 
-Bytes are those of the input records: a line of JSONL without its line break; of a Parquet file, where records have no bytes of
-their own, an even share of the decoded table. A document that a stage made has none, and segments of a split document have
-those of their record without the text.
+Bytes are those of the input records: a line of JSONL without its line break; of a Parquet file, where records have no
+bytes of their own, an even share of the decoded table. A document that a stage made has none, and segments of a split
+document have those of their record without the text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ Array = np.ndarray[Any, Any]
 
 
 class StageInput:
-    """Documents as a stage received them, numbered from 0 over all its batches. Nothing is looked up until it is asked for."""
+    """Documents as a stage received them, numbered from 0 over all its batches.
+
+    Nothing is looked up until it is asked for.
+    """
 
     def __init__(self, batches: Sequence[DocumentBatch]) -> None:
         self._given = list(batches)

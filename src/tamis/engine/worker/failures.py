@@ -1,4 +1,5 @@
-"""Failures of units as reports to the supervisor: bad data, a stage's own error, or a process that has used up what it may have.
+"""Failures of units as reports to the supervisor: bad data, a stage's own error, or a process that has used up what it
+may have.
 
 Memory, file descriptors and threads are told apart here (failures.py knows the exceptions); what becomes of the unit is
 decided in supervisor/retry_policy.py.
@@ -30,7 +31,9 @@ _NOT_OWN = (
 
 
 class DescriptorReserve:
-    """Descriptors that are held while stages run, so that measuring and reporting have some when stages have used up all others."""
+    """Descriptors that are held while stages run, so that measuring and reporting have some when stages have used up
+    all others.
+    """
 
     def __enter__(self) -> None:
         self._held: list[int] = []
@@ -48,8 +51,8 @@ def failure_of(
 ) -> Failure:
     """Return the report on an exception; `kind` is what it is if the process has not run out of something.
 
-    What was used up is named with the stage that took most of it in this unit (`uses`), which need not be the one that failed.
-    `first_threads`: how many the worker had when it began.
+    What was used up is named with the stage that took most of it in this unit (`uses`), which need not be the one that
+    failed. `first_threads`: how many the worker had when it began.
     """
     n_open, n_threads = meter.n_descriptors(), meter.n_threads()
     is_short = is_descriptor_failure(exc)

@@ -1,8 +1,8 @@
 """The feeder: decodes a file that cannot be entered in the middle and hands out blocks that other workers process.
 
-Blocks are scratch files of whole records (bytes of a stream: stream_blocks.py) or rows (one Parquet row group), so a block is a
-partition like any other. The feeder holds a batch of rows or a few MiB of a stream, beside what the decoder needs, and goes on only
-when the supervisor says so (queues are bounded in bytes).
+Blocks are scratch files of whole records (bytes of a stream: stream_blocks.py) or rows (one Parquet row group), so a
+block is a partition like any other. The feeder holds a batch of rows or a few MiB of a stream, beside what the decoder
+needs, and goes on only when the supervisor says so (queues are bounded in bytes).
 """
 
 from __future__ import annotations
@@ -42,8 +42,10 @@ def feed(
     wait: Wait,
     columns: tuple[str, ...] | None = None,
 ) -> Done:
-    """Hand out the blocks of a unit's ranges, one `say` each; returns the report on what is no block. `names`: how the names of blocks begin,
-    `base`: of files that are staged."""
+    """Hand out the blocks of a unit's ranges, one `say` each; returns the report on what is no block.
+
+    `names`: how the names of blocks begin, `base`: of files that are staged.
+    """
 
     def emit(block: Piece, n_bytes: int, compressed: int) -> None:
         say(Block(replace(block, path=sent_to(config.block_url, block.path)), n_bytes, compressed))

@@ -1,7 +1,8 @@
 """Fields that stages read and no document has: a slip of the pen that would drop, or leave untouched, every document.
 
-Asked of every partition until each field was seen once, which costs a look at what the scan found anyway. Where a partition
-has not one document with the field, other places of the input are looked at before the run is refused: a field may be rare.
+Asked of every partition until each field was seen once, which costs a look at what the scan found anyway. Where a
+partition has not one document with the field, other places of the input are looked at before the run is refused: a
+field may be rare.
 """
 
 from __future__ import annotations
@@ -42,13 +43,17 @@ class FieldCheck:
             there = list(dict.fromkeys(name for b in batches for name in b.get_columns()))
             more = f" and {len(there) - _MAX_NAMES} more" if len(there) > _MAX_NAMES else ""
             raise PipelineError(
-                f"stage {who!r} reads the field {field!r}, which no document has; they have {there[:_MAX_NAMES]}{more}. Name one of these, "
+                f"stage {who!r} reads the field {field!r}, which no document has; they have "
+                f"{there[:_MAX_NAMES]}{more}. Name one of these, "
                 "or put a stage that makes it before"
             )
 
 
 def needed_fields(job: Job) -> dict[str, str]:
-    """Fields of the input that stages name, with the label of the first; up to a user's stage, which may add any field."""
+    """Fields of the input that stages name, with the label of the first.
+
+    Up to a user's stage, which may add any field.
+    """
     needed: dict[str, str] = {}
     made: set[str] = set()
     for label, stage in zip(job.labels, job.stages, strict=True):

@@ -1,4 +1,6 @@
-"""Batches between two segments: Arrow IPC streams in a scratch file, with everything that lineage needs (formats/scratch/packed_records.py)."""
+"""Batches between two segments: Arrow IPC streams in a scratch file, with everything that lineage needs
+(formats/scratch/packed_records.py).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ _META = b"tamis"
 
 
 def save(batches: list[DocumentBatch], path: str, far: str = "") -> Handover:
-    """Write the batches; returns what the supervisor needs to queue them. `far`: where they are sent to from there, if anywhere."""
+    """Write the batches; returns what the supervisor needs to queue them.
+
+    `far`: where they are sent to from there, if anywhere.
+    """
     n_rows = 0
     with BlockWriter(path) as sink:
         for batch in batches:
@@ -61,8 +66,12 @@ def _table_of(batch: DocumentBatch) -> pa.Table:
     files, offsets = batch.places()
     kind, records = pack(batch, lineage)
     meta = {
-        "dataset": batch.dataset_name, "hidden": sorted(lineage.hidden), "only": lineage.only, "frames": batch.frames, "kind": kind,
-    }  # fmt: skip
+        "dataset": batch.dataset_name,
+        "hidden": sorted(lineage.hidden),
+        "only": lineage.only,
+        "frames": batch.frames,
+        "kind": kind,
+    }
     columns = {"_hi": hi, "_lo": lo, "_file": files, "_offset": offsets}
     changed = {"c." + name: array for name, array in lineage.columns.items()}
     table = pa.table({**{name: pa.array(values) for name, values in columns.items()}, **records, **changed})

@@ -1,8 +1,10 @@
-"""Scores of the documents that stayed: what a stricter limit would cost can be told afterwards, without reading texts again.
+"""Scores of the documents that stayed: what a stricter limit would cost can be told afterwards, without reading texts
+again.
 
-Collected while stages run, two bytes per document and rule (formats/scratch/score_file.py), and written beside the output of the unit
-(formats/scratch/score_file.py), so that they are committed, resumed and done over with it. Documents are found again at the end by the
-identity that stages leave them; one that a stage made anew has no scores of the stages before.
+Collected while stages run, two bytes per document and rule (formats/scratch/score_file.py), and written beside the
+output of the unit (formats/scratch/score_file.py), so that they are committed, resumed and done over with it. Documents
+are found again at the end by the identity that stages leave them; one that a stage made anew has no scores of the
+stages before.
 """
 
 from __future__ import annotations
@@ -86,9 +88,11 @@ class Kept:
         identity = np.concatenate([b.identity[0] for b in documents])
         places = [b.places() for b in documents]
         table = ScoreTable(
-            np.concatenate([p[0] for p in places]), np.concatenate([p[1] for p in places]),
-            np.concatenate([record_bytes(b) for b in documents]), is_last=is_last,
-        )  # fmt: skip
+            np.concatenate([p[0] for p in places]),
+            np.concatenate([p[1] for p in places]),
+            np.concatenate([record_bytes(b) for b in documents]),
+            is_last=is_last,
+        )
         for parts in self._done.values():
             keys = list(parts[0][1])
             parts = [p for p in parts if list(p[1]) == keys]

@@ -1,4 +1,6 @@
-"""The loop of a worker process: take one unit, run it, report, clean up. Called by backends/forkserver.py in every forked worker.
+"""The loop of a worker process: take one unit, run it, report, clean up.
+
+Called by backends/forkserver.py in every forked worker.
 
 The supervisor moves this process's cap (RLIMIT_DATA) from outside. A worker that met any allocation failure says so and
 exits: after one, libraries may be in any state, and a fresh fork costs milliseconds.

@@ -1,8 +1,9 @@
 """Which stage keeps memory: what allocators hold before and after each, with nothing of the partition in memory.
 
-A stage's result is larger than any leak, so counters around the call say nothing. A worker under suspicion therefore puts the
-documents aside between stages, in a file (as between two segments), gives everything back, counts, and takes them up again:
-what a stage added then is what it keeps. Exact to a few kilobytes; done for a handful of partitions only.
+A stage's result is larger than any leak, so counters around the call say nothing. A worker under suspicion therefore
+puts the documents aside between stages, in a file (as between two segments), gives everything back, counts, and takes
+them up again: what a stage added then is what it keeps. Exact to a few kilobytes; done for a handful of partitions
+only.
 """
 
 from __future__ import annotations

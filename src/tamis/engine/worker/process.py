@@ -84,7 +84,8 @@ class UnitRunner:
     def run(self, unit: Unit, fence: int, say: Say, wait: Callable[[], int]) -> Report:
         """Run a unit and return the report on it."""
         report: Report
-        # A name that no other process can take: one on a machine that was cut off may write yet, and numbers begin anew with every run.
+        # A name that no other process can take: one on a machine that was cut off may write yet, and numbers begin anew
+        # with every run.
         mark = f"{unit.id}.{fence}.{os.getpid()}-{self._mark}"
         base = os.path.join(self.config.staged, f"u{mark}")
         began, self._setup_s = time.perf_counter(), 0.0
@@ -150,7 +151,8 @@ class UnitRunner:
             except Exception as exc:
                 raise SetupFailure(doing.setting_up(label), exc) from exc
         if part.resources.requires_gpu:
-            # What a model's libraries are made of is half a million objects, which would be looked through after every unit.
+            # What a model's libraries are made of is half a million objects, which would be looked through after every
+            # unit.
             gc.collect()
             gc.freeze()
         self._ready.add(segment)
@@ -179,7 +181,8 @@ class UnitRunner:
                 stage.teardown()
         self._ready.clear()
 
-    # -- the four modes -------------------------------------------------------------------------------------------------
+    # -- the four modes
+    # -------------------------------------------------------------------------------------------------
     def _process(self, unit: Unit, base: str, say: Say) -> Done:
         part = self.job.segments[unit.segment]
         began = time.perf_counter()
@@ -249,9 +252,14 @@ class UnitRunner:
         if self._known is None and hints.record_index is not None:
             self._known = RecordIndex(hints.record_index)
         limits = ReadOptions(
-            self.config.max_record_bytes, unit.block_bytes, self.config.inputs, self._columns(), hints.all_valid, self._known,
+            self.config.max_record_bytes,
+            unit.block_bytes,
+            self.config.inputs,
+            self._columns(),
+            hints.all_valid,
+            self._known,
             lambda n, cut, size: say(Read(n, cut, largest_record=size)),
-        )  # fmt: skip
+        )
         contents = read_pieces(unit.pieces, self.job.keys(), limits, describe=unit.describe)
         try:
             self._fields.check(contents.batches, self.config.inputs)
@@ -342,7 +350,9 @@ class UnitRunner:
         return self._input_schema[0]
 
     def _fit_schema(self, documents: list[DocumentBatch], ledger: Ledger) -> list[DocumentBatch]:
-        """Documents that do not fit the declared schema are dropped with the reason named, as one more stage of the books."""
+        """Documents that do not fit the declared schema are dropped with the reason named, as one more stage of the
+        books.
+        """
         book = StageBook(_DECLARED)
         assert self.config.output.schema is not None
         fitting = []
@@ -439,7 +449,10 @@ def _by_files(batch: DocumentBatch, unit: Unit, per_task: int) -> list[DocumentB
 
 
 def _raw_entries(batch: DocumentBatch, unit: Unit, stage: str = "", reasons: Sequence[str] = ()) -> list[Bad]:
-    """Quarantine entries for whole documents: their place and their bytes. Stage and reasons are those of the unit, unless given."""
+    """Quarantine entries for whole documents: their place and their bytes.
+
+    Stage and reasons are those of the unit, unless given.
+    """
     lineage, by_file = batch.lineage, {p.file: p for p in unit.pieces}
     assert lineage is not None
     entries = []

@@ -83,9 +83,14 @@ def write_quarantine(bad: Sequence[Bad], base: str) -> list[StagedFile]:
     with own_files.create(path) as out:
         for i, entry in enumerate(bad):
             record: dict[str, Any] = {
-                "file": entry.path, "offset": entry.offset, "length": entry.length, "unit": entry.unit,
-                "reason": entry.reason, "stage": entry.stage, "n": entry.n,
-            }  # fmt: skip
+                "file": entry.path,
+                "offset": entry.offset,
+                "length": entry.length,
+                "unit": entry.unit,
+                "reason": entry.reason,
+                "stage": entry.stage,
+                "n": entry.n,
+            }
             if entry.lost_bytes:
                 record["lost_bytes"] = entry.lost_bytes
             if entry.copy_from is not None or (entry.raw is not None and len(entry.raw) > MAX_RAW_BYTES):

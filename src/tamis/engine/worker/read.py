@@ -1,7 +1,7 @@
 """One unit's pieces as documents, with everything that could not become a document named.
 
-Covers: opening the right range of the right file, in the right format, inside a bound. Does not cover: which ranges (cursor)
-and what happens to them (process).
+Covers: opening the right range of the right file, in the right format, inside a bound. Does not cover: which ranges
+(cursor) and what happens to them (process).
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ class ReadOptions:
     columns: tuple[str, ...] | None = None  # of Parquet files: only these are read
     checked: bool = False  # an earlier pass over these files found every record of JSONL to be valid
     known: RecordIndex | None = None  # what an earlier pass told of where records lie
-    # Told of a large record before it is read, which may fail: how many records there are (-1: not known), where to cut, its size.
+    # Told of a large record before it is read, which may fail: how many records there are (-1: not known), where to
+    # cut, its size.
     on_large: Callable[[int, int, int], None] | None = None
 
 
@@ -135,7 +136,10 @@ def _open_remote(piece: Piece, limits: ReadOptions, contents: Contents) -> Binar
             found = stores.state_of_open(file)
         if planned in (None, found):
             return file
-        why = f"changed during the run: it had {planned[0] if planned else 0} bytes when the run began and has {found[0]} now"
+        why = (
+            f"changed during the run: it had {planned[0] if planned else 0} bytes when the run began and has "
+            f"{found[0]} now"
+        )
     except StoreError:
         raise
     except OSError as exc:
@@ -151,10 +155,16 @@ def _set_aside(piece: Piece, limits: ReadOptions, contents: Contents, why: str) 
     lost = min(end, size) - piece.start if piece.kind is Kind.BYTES else size
     contents.bad.append(
         Bad(
-            piece.file, piece.input_path, piece.start, end - piece.start, why, n=0, whole_file=True,
+            piece.file,
+            piece.input_path,
+            piece.start,
+            end - piece.start,
+            why,
+            n=0,
+            whole_file=True,
             lost_bytes=max(0, lost),
         )
-    )  # fmt: skip
+    )
     contents.covered.append((piece.file, piece.start, end, piece.end == TO_END))
 
 
@@ -168,7 +178,8 @@ def _is_bad_input(exc: OSError, piece: Piece) -> bool:
     return exc.errno is not None and not is_memory_failure(exc) and piece.kind not in (Kind.BLOCK, Kind.ROW_BLOCK)
 
 
-# -- JSONL --------------------------------------------------------------------------------------------------------------
+# -- JSONL
+# --------------------------------------------------------------------------------------------------------------
 def _take_known(pieces: list[Piece], limits: ReadOptions, contents: Contents) -> bool:
     """Take the records as an earlier pass located them, without reading them.
 
@@ -223,11 +234,17 @@ def _read_lines(pieces: list[Piece], keys: list[str], limits: ReadOptions, conte
             else:
                 shift = piece.base if piece.kind is Kind.BLOCK else 0
                 try:
-                    found = retry_if_damaged(functools.partial(
-                        read_range,
-                        file, piece.start - shift, min(piece.end, TO_END) - shift, limits.max_record_bytes, shift == 0,
-                        _teller(limits, len(pieces), shift),
-                    ))  # fmt: skip
+                    found = retry_if_damaged(
+                        functools.partial(
+                            read_range,
+                            file,
+                            piece.start - shift,
+                            min(piece.end, TO_END) - shift,
+                            limits.max_record_bytes,
+                            shift == 0,
+                            _teller(limits, len(pieces), shift),
+                        )
+                    )
                 except OSError as exc:
                     if not _is_bad_input(exc, piece):
                         raise
@@ -237,10 +254,17 @@ def _read_lines(pieces: list[Piece], keys: list[str], limits: ReadOptions, conte
                     _check_block(piece, found.data)
                 unit = "decoded bytes" if piece.kind is Kind.BLOCK else "bytes"
                 contents.bad += [
-                    Bad(piece.file, piece.input_path, o.offset + shift, o.length, "larger than max_record", unit=unit,
-                        copy_from=(piece.path, o.offset, o.length))
+                    Bad(
+                        piece.file,
+                        piece.input_path,
+                        o.offset + shift,
+                        o.length,
+                        "larger than max_record",
+                        unit=unit,
+                        copy_from=(piece.path, o.offset, o.length),
+                    )
                     for o in found.oversize
-                ]  # fmt: skip
+                ]
                 parts.append((piece, found.data, found.offset + shift))
                 contents.covered.append((piece.file, piece.start, piece.end, False))
     if not parts:
@@ -332,9 +356,16 @@ def _decode_stream(file: BinaryIO, piece: Piece, room: int, contents: Contents) 
 def broken_tail(piece: Piece, fault: StreamFault, start: int, raw: bytes, file_bytes: int) -> Bad:
     """Return what follows the last whole record before a fault; `file_bytes`: the size of the file as stored."""
     return Bad(
-        piece.file, piece.path, start, fault.decoded_offset - start, fault.told(file_bytes), unit="decoded bytes",
-        raw=raw[: 1 << 20], n=0, lost_bytes=fault.lost_bytes(file_bytes),
-    )  # fmt: skip
+        piece.file,
+        piece.path,
+        start,
+        fault.decoded_offset - start,
+        fault.told(file_bytes),
+        unit="decoded bytes",
+        raw=raw[: 1 << 20],
+        n=0,
+        lost_bytes=fault.lost_bytes(file_bytes),
+    )
 
 
 def _joined(parts: list[np.ndarray[Any, Any]]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -353,7 +384,8 @@ def _joined(parts: list[np.ndarray[Any, Any]]) -> tuple[np.ndarray[Any, Any], np
     return np.concatenate(padded), np.array(at, np.int64)
 
 
-# -- Parquet ------------------------------------------------------------------------------------------------------------
+# -- Parquet
+# ------------------------------------------------------------------------------------------------------------
 @dataclass
 class _TableRows:
     """Rows of a Parquet file, with their numbers in it."""

@@ -1,8 +1,8 @@
 """Why documents went: one row per dropped document, and the documents themselves if the user wants them kept.
 
-Verdicts are always stored (place, id, stage, rule, value, threshold; some ten bytes per document once compressed), so that
-`tamis why` can answer without reading texts. With keep_rejected the documents are written too, the verdict spliced in as the
-field `_tamis_rejected`.
+Verdicts are always stored (place, id, stage, rule, value, threshold; some ten bytes per document once compressed), so
+that `tamis why` can answer without reading texts. With keep_rejected the documents are written too, the verdict spliced
+in as the field `_tamis_rejected`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class Rejections:
     """Collects the drops of one unit."""
 
     def __init__(self, keep_documents: bool, keep_hashes: bool = False) -> None:
-        """`keep_hashes`: verdicts contain the hash of each record, so that a later pass need not read it (formats/jsonl/record_index.py)."""
+        """`keep_hashes`: verdicts contain the hash of each record, so that a later pass need not read it
+        (formats/jsonl/record_index.py).
+        """
         self.keep_documents, self._keep_hashes = keep_documents, keep_hashes
         self._tables: list[pa.Table] = []
         self._documents: list[bytes] = []
@@ -56,7 +58,10 @@ class Rejections:
         threshold: Mapping[str, Any] | str,
         ids: Sequence[str | None] | None = None,
     ) -> None:
-        """`gone`: serials of the dropped documents; `values`: what was measured for each of them, or None; `ids`: theirs, None: asked for."""
+        """`gone`: serials of the dropped documents; `values`: what was measured for each of them, or None.
+
+        `ids`: theirs, None: asked for.
+        """
         order = np.argsort(gone)
         gone = np.asarray(gone)[order]
         texts: list[str | None] = [None] * len(gone) if values is None else _texts([values[i] for i in order.tolist()])
@@ -89,9 +94,15 @@ class Rejections:
         ids = _as_text(batch.column_of(ID_FIELD, at)) if own_ids is None else pa.array(own_ids, _TEXT)
         same = [pa.repeat(pa.scalar(text, _TEXT), n) for text in (stage, rule, threshold)]
         columns = [
-            pa.array(file[at]), pa.array(offset[at]), ids, same[0], same[1], pa.array(values, _TEXT), same[2],
+            pa.array(file[at]),
+            pa.array(offset[at]),
+            ids,
+            same[0],
+            same[1],
+            pa.array(values, _TEXT),
+            same[2],
             pa.array(sizes[at]),
-        ]  # fmt: skip
+        ]
         names = list(_COLUMNS)
         if self._keep_hashes:
             told = record_columns(batch, at)

@@ -1,4 +1,6 @@
-"""Where the output lies in a bucket: what a unit wrote is sent there by the worker itself, and seen once the driver has committed it."""
+"""Where the output lies in a bucket: what a unit wrote is sent there by the worker itself, and seen once the driver has
+committed it.
+"""
 
 from __future__ import annotations
 

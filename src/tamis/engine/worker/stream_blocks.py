@@ -1,8 +1,8 @@
 """A decoded stream cut into block files of whole records, in memory that does not depend on the size of records.
 
-What is read goes to the file of the present block up to its last line feed; only the beginning of the record that is not complete
-yet is held. A record that gets longer than a step goes to a file of its own while it is read: a block like any other, or, if it
-turns out larger than max_record, to quarantine.
+What is read goes to the file of the present block up to its last line feed; only the beginning of the record that is
+not complete yet is held. A record that gets longer than a step goes to a file of its own while it is read: a block like
+any other, or, if it turns out larger than max_record, to quarantine.
 """
 
 from __future__ import annotations
@@ -61,7 +61,10 @@ class DecodedStream:
 
 
 class StreamBlocks:
-    """Writes the blocks of the ranges that a unit wants; `place` begins their names. `set_aside`: files of quarantined records."""
+    """Writes the blocks of the ranges that a unit wants; `place` begins their names.
+
+    `set_aside`: files of quarantined records.
+    """
 
     def __init__(
         self, stream: DecodedStream, unit: Unit, max_record_bytes: int, place: str, contents: Contents, emit: Emit
@@ -152,10 +155,15 @@ class StreamBlocks:
         self.set_aside.append(self._path)
         self._contents.bad.append(
             Bad(
-                self._piece.file, self._piece.path, self._start, length, "larger than max_record", unit="decoded bytes",
+                self._piece.file,
+                self._piece.path,
+                self._start,
+                length,
+                "larger than max_record",
+                unit="decoded bytes",
                 copy_from=(self._path, 0, length),
             )
-        )  # fmt: skip
+        )
         self._cover(self._start, self._start + self._n_bytes)
         self._start, self._out = self._start + self._n_bytes, None
 
@@ -172,7 +180,8 @@ class StreamBlocks:
         self._contents.bad.append(broken_tail(self._piece, fault, self._start, raw, self._stream.file_bytes))
         self._cover(self._start, max(self._start, fault.decoded_offset))
 
-    # -- the present block ----------------------------------------------------------------------------------------------
+    # -- the present block
+    # ----------------------------------------------------------------------------------------------
     @property
     def _n_bytes(self) -> int:
         return self._out.n_bytes if self._out is not None else 0

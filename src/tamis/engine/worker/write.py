@@ -116,8 +116,8 @@ def _write_lines(batches: Sequence[DocumentBatch], path: str, spec: OutputSpec, 
 def _write_columns(batches: Sequence[DocumentBatch], path: str, ledger: Ledger) -> StagedFile:
     """Columns as they lie in memory, one record batch per batch, for passes that read them again by position.
 
-    Between passes of one workflow only: the stage gives all batches the same columns, but for those of `_with_same_columns`, and what
-    identifies a row's content here is the document it was made from.
+    Between passes of one workflow only: the stage gives all batches the same columns, but for those of
+    `_with_same_columns`, and what identifies a row's content here is the document it was made from.
     """
     tables = [b.traced_table(b.lineage.only if b.lineage else None).drop_columns([ROW_ID]) for b in batches]
     tables = _with_same_columns(tables)
@@ -132,8 +132,9 @@ def _write_columns(batches: Sequence[DocumentBatch], path: str, ledger: Ledger) 
 def _with_same_columns(tables: list[pa.Table]) -> list[pa.Table]:
     """Tables whose columns are the same, for one file.
 
-    A column of a fixed number of bytes that only some have (vectors, where there are any) is null in the others. Of numbers that only some
-    have nobody could tell what is meant by none: they go (what is known of records that lie open in a file, beside others that do not).
+    A column of a fixed number of bytes that only some have (vectors, where there are any) is null in the others. Of
+    numbers that only some have nobody could tell what is meant by none: they go (what is known of records that lie open
+    in a file, beside others that do not).
     """
     by_name = {field.name: field.type for t in tables for field in t.schema}
     if all(t.schema.names == list(by_name) for t in tables):

@@ -1,7 +1,7 @@
 """What is expected of a run when it starts, and what the machine profile remembers when it ends.
 
-The numbers come from forecast/prediction.py; here they are gathered: conditions from the settings, earlier runs from the profile, and
-the shipped table where there are none.
+The numbers come from forecast/prediction.py; here they are gathered: conditions from the settings, earlier runs from
+the profile, and the shipped table where there are none.
 """
 
 from __future__ import annotations
@@ -39,8 +39,11 @@ class Expectation(Experience):
         is_usual: bool,
         is_part: bool,
     ) -> None:
-        """`began_s`: on the monotonic clock; without the time that compiling took, which happens once (and then the run is not a
-        usual one: nothing is learned of its time and memory)."""
+        """`began_s`: on the monotonic clock.
+
+        Without the time that compiling took, which happens once (and then the run is not a usual one: nothing is
+        learned of its time and memory).
+        """
         super().__init__(profile_key(stages))
         self.job, self.stages, self.outcome = job, stages, outcome
         self.from_profile: list[bool] = []
@@ -86,9 +89,20 @@ class Expectation(Experience):
         read, written, n = (max(a - b, 0) for a, b in zip(now, self._before, strict=True))
         seconds, seen = time.monotonic() - self._began_s, self.outcome
         self._took = RunMeasurement(
-            replace(self._asked, decoded_bytes=read), peak_bytes, round(seconds, 3), round(seen.busy_s, 3), round(seen.cpu_s, 3),
-            seen.scratch_bytes, written, n, seen.n_partitions, time.time(), any(self.from_profile), seen.largest_bytes, seen.peak_of_largest,
-        )  # fmt: skip
+            replace(self._asked, decoded_bytes=read),
+            peak_bytes,
+            round(seconds, 3),
+            round(seen.busy_s, 3),
+            round(seen.cpu_s, 3),
+            seen.scratch_bytes,
+            written,
+            n,
+            seen.n_partitions,
+            time.time(),
+            any(self.from_profile),
+            seen.largest_bytes,
+            seen.peak_of_largest,
+        )
         self.prediction = compared(self.prediction, self._took)
 
     def save(self, predictors: Sequence[Predictor]) -> None:
@@ -101,13 +115,18 @@ class Expectation(Experience):
 
 
 def profile_key(stages: Sequence[StageDescription]) -> str:
-    """Return the key of a machine profile: the stages with their parameters, but not the input, nor code that stages use."""
+    """Return the key of a machine profile: the stages with their parameters, but not the input, nor code that stages
+    use.
+    """
     described = [{"stage": s.stage, "params": s.params, "source": s.source} for s in stages]
     return hashlib.blake2b(json.dumps(described, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def stage_names(stages: Sequence[StageDescription]) -> list[str]:
-    """Return full names of classes for the shipped table; of a stage that only carries a filter or modifier, the name of that."""
+    """Return full names of classes for the shipped table.
+
+    Of a stage that only carries a filter or modifier, the name of that.
+    """
     names = []
     for stage in stages:
         if stage.stage == "settings":

@@ -1,4 +1,7 @@
-"""How the GPUs of this machine are shared out among the segments of a job, and the record of it. Called by run.py before work begins."""
+"""How the GPUs of this machine are shared out among the segments of a job, and the record of it.
+
+Called by run.py before work begins.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,11 @@ _MARGIN_BYTES = 50_000_000  # of free memory that is left alone
 
 @dataclass(frozen=True)
 class GpuShares:
-    """`devices`: those that there are. `shares`: what one worker of each segment takes of a device. `limit_bytes`: memory that all
-    workers on one device may take together; 0: all of it."""
+    """`devices`: those that there are.
+
+    `shares`: what one worker of each segment takes of a device. `limit_bytes`: memory that all workers on one device
+    may take together; 0: all of it.
+    """
 
     devices: list[str] = field(default_factory=list)
     shares: list[float] = field(default_factory=list)
@@ -31,7 +37,9 @@ class GpuShares:
 
 @dataclass(frozen=True)
 class GpuNeed:
-    """Device memory of one worker of a segment: `least_bytes` to set up its stages, `good_bytes` to process batches as well."""
+    """Device memory of one worker of a segment: `least_bytes` to set up its stages, `good_bytes` to process batches as
+    well.
+    """
 
     stages: str
     least_bytes: int
@@ -62,7 +70,9 @@ def share_gpus(job: Job, settings: RunSettings, record: Record, is_remote: bool 
 
 
 def fit_shares(shares: Sequence[float], needs: Sequence[GpuNeed], limit_bytes: int, room: DeviceRoom) -> list[float]:
-    """Return shares with which as many workers run on a crowded device as fit, one of each segment at least; BudgetError where not even that fits.
+    """Return shares with which as many workers run on a crowded device as fit, one of each segment at least.
+
+    BudgetError where not even that fits.
 
     `limit_bytes`: what the workers on one device may take together.
     """
@@ -70,8 +80,10 @@ def fit_shares(shares: Sequence[float], needs: Sequence[GpuNeed], limit_bytes: i
     for share, need in zip(shares, needs, strict=True):
         if share and need.least_bytes > limit_bytes:
             raise BudgetError(
-                f"one worker of {need.stages} needs at least {format_size(need.least_bytes)} of a GPU, and {format_size(room.free_bytes)} of "
-                f"{format_size(room.total_bytes)} are free: other processes hold the rest; end them, use another GPU (CUDA_VISIBLE_DEVICES), or "
+                f"one worker of {need.stages} needs at least {format_size(need.least_bytes)} of a GPU, and "
+                f"{format_size(room.free_bytes)} of "
+                f"{format_size(room.total_bytes)} are free: other processes hold the rest; end them, use another GPU "
+                "(CUDA_VISIBLE_DEVICES), or "
                 "run without one (CUDA_VISIBLE_DEVICES=)"
             )
         n_fitting = max(1, int(limit_bytes // max(1, need.good_bytes)))
@@ -80,7 +92,9 @@ def fit_shares(shares: Sequence[float], needs: Sequence[GpuNeed], limit_bytes: i
 
 
 def _need(job: Job, index: int) -> GpuNeed:
-    """Return what the stages of a segment say of themselves: the weights of their models, in half precision at least, or what they ask for."""
+    """Return what the stages of a segment say of themselves: the weights of their models, in half precision at least,
+    or what they ask for.
+    """
     segment = job.segments[index]
     names = ", ".join(job.labels[segment.first : segment.last])
     stages = job.stages[segment.first : segment.last]
@@ -98,7 +112,8 @@ def _check_room(job: Job, limit_bytes: int) -> None:
         if r.requires_gpu and least > limit_bytes:
             raise BudgetError(
                 f"--gpu-memory {format_size(limit_bytes)} is too small for one worker of {stages}, which needs "
-                f"{format_size(least)} of a GPU (CUDA itself takes about {format_size(CONTEXT_BYTES)} for each process); give "
+                f"{format_size(least)} of a GPU (CUDA itself takes about {format_size(CONTEXT_BYTES)} for each "
+                "process); give "
                 f"--gpu-memory {-(-least // 10**9)}GB or more"
             )
 
@@ -118,7 +133,8 @@ def _note(record: Record, settings: RunSettings, job: Job, found: GpuShares, roo
         )
     elif settings.gpu_memory is not None:
         why = (
-            "memory that the workers on one GPU may take together: their parts add up to at most this, and each process refuses itself more"
+            "memory that the workers on one GPU may take together: their parts add up to at most this, and each "
+            "process refuses itself more"
             if found.limit_bytes
             else "it limits nothing here: there is no GPU, or no stage that uses one"
         )
@@ -129,7 +145,13 @@ def _note(record: Record, settings: RunSettings, job: Job, found: GpuShares, roo
             stages = job.labels[segment.first : segment.last]
             whole = found.limit_bytes or there_bytes
             record.note(
-                f"share_of_gpu of segment {i}", share, settings.chosen_by.get("stages", "user"),
+                f"share_of_gpu of segment {i}",
+                share,
+                settings.chosen_by.get("stages", "user"),
                 f"what one worker of {', '.join(stages)} takes of a device: its Resources ask for it",
-                {"gpus": segment.resources.gpus, "gpu_memory_gb": segment.resources.gpu_memory_gb, "bytes": int(min(share, 1.0) * whole)},
-            )  # fmt: skip
+                {
+                    "gpus": segment.resources.gpus,
+                    "gpu_memory_gb": segment.resources.gpu_memory_gb,
+                    "bytes": int(min(share, 1.0) * whole),
+                },
+            )

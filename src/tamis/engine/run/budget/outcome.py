@@ -66,42 +66,68 @@ class Outcome:
         for i, model in enumerate(predictors):
             a, b, c = model.coefficients
             record.note(
-                f"partition model {i} at the end", [a, b, c], "adaptation",
-                f"peak = {format_size(a)} + {b:.2f} x decoded bytes + {c:.2f} x largest record, times {model.factor:.2f}; fitted to the exact "
+                f"partition model {i} at the end",
+                [a, b, c],
+                "adaptation",
+                f"peak = {format_size(a)} + {b:.2f} x decoded bytes + {c:.2f} x largest record, times "
+                f"{model.factor:.2f}; fitted to the exact "
                 "peaks of partitions",
-                {"n_samples": model.n_samples, "factor": round(model.factor, 4), "largest_peak_bytes": self.largest_peak},
-            )  # fmt: skip
+                {
+                    "n_samples": model.n_samples,
+                    "factor": round(model.factor, 4),
+                    "largest_peak_bytes": self.largest_peak,
+                },
+            )
         if self.n_partitions:
             n_failed, n_cut = counters.get("memory_failures", 0), counters.get("splits", 0)
             record.amend("blocksize", _CUT.format(n_cut) if n_cut else "", {"splits": n_cut})
             record.note(
-                "partition size", self.last_bytes, "adaptation",
+                "partition size",
+                self.last_bytes,
+                "adaptation",
                 f"{self.n_partitions:,} partitions: the first {format_size(self.first_bytes)}, the largest "
-                f"{format_size(self.largest_bytes)}, the last {format_size(self.last_bytes)}; halved after each of {n_failed} allocation "
+                f"{format_size(self.largest_bytes)}, the last {format_size(self.last_bytes)}; halved after each of "
+                f"{n_failed} allocation "
                 "failures, grown while they fitted",
                 {
-                    "n_partitions": self.n_partitions, "first_bytes": self.first_bytes, "largest_bytes": self.largest_bytes,
-                    "memory_failures": n_failed, "splits": n_cut, "largest_record_bytes": self.largest_record,
+                    "n_partitions": self.n_partitions,
+                    "first_bytes": self.first_bytes,
+                    "largest_bytes": self.largest_bytes,
+                    "memory_failures": n_failed,
+                    "splits": n_cut,
+                    "largest_record_bytes": self.largest_record,
                 },
-            )  # fmt: skip
+            )
         if self.n_by_kind.get(EventKind.PRESSURE):
             record.note(
-                "pressure level", self.highest_level, "adaptation",
-                "the highest level reached (0 green to 4 black): from 1 on nothing grows, from 2 on only downstream work starts, from 3 on "
+                "pressure level",
+                self.highest_level,
+                "adaptation",
+                "the highest level reached (0 green to 4 black): from 1 on nothing grows, from 2 on only downstream "
+                "work starts, from 3 on "
                 "workers are ended",
-                {"changes": self.n_by_kind[EventKind.PRESSURE], "kills": counters.get("kills", 0), "events": self.examples[EventKind.PRESSURE]},
-            )  # fmt: skip
+                {
+                    "changes": self.n_by_kind[EventKind.PRESSURE],
+                    "kills": counters.get("kills", 0),
+                    "events": self.examples[EventKind.PRESSURE],
+                },
+            )
         if counters.get("recycled"):
             record.note(
-                "workers replaced", counters["recycled"], "adaptation", "their memory after release rose",
+                "workers replaced",
+                counters["recycled"],
+                "adaptation",
+                "their memory after release rose",
                 {"events": self.examples.get(EventKind.RECYCLE, [])},
-            )  # fmt: skip
+            )
         if self.n_by_kind.get(EventKind.KILL):
             record.note(
-                "workers ended", self.n_by_kind[EventKind.KILL], "adaptation",
+                "workers ended",
+                self.n_by_kind[EventKind.KILL],
+                "adaptation",
                 "over their cap, under memory pressure, or past their time; their partitions were done again",
                 {"events": self.examples[EventKind.KILL]},
-            )  # fmt: skip
+            )
         record.note(
             "scratch used", self.scratch_bytes, "adaptation", "the most that blocks between processes took at once"
         )

@@ -1,9 +1,10 @@
 """The budget, shared out: what is spoken for before any work starts, what workers may use, how many there can be.
 
-The smallest budget is one number for the same machine, pipeline and versions: it is computed from private memory of processes that
-have loaded everything, which repeats to 0.1 MB, and from constants, never from shares of library pages, which depend on what
-else runs on the machine. Budgets count in steps of 5 MB: one is enough from the step on that what was measured fits into. The number that
-is named has room for what does not repeat, so that it works in the next run too; nearly always the two are one, and a byte less is refused.
+The smallest budget is one number for the same machine, pipeline and versions: it is computed from private memory of
+processes that have loaded everything, which repeats to 0.1 MB, and from constants, never from shares of library pages,
+which depend on what else runs on the machine. Budgets count in steps of 5 MB: one is enough from the step on that what
+was measured fits into. The number that is named has room for what does not repeat, so that it works in the next run
+too; nearly always the two are one, and a byte less is refused.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ from tamis.sizes import format_size
 USABLE = 0.88  # caps are granted up to here, below the level (90 %) at which the pressure ladder starts to kill
 STEP_BYTES = 5_000_000
 SPREAD_BYTES = 500_000  # how far two measurements of the same may be apart; eight in a row were 0.16 MB apart at most
-# Measured with the Gopher rules and a copy (30 MB in all), as if no other process used the same libraries: pages that the forking
-# server and the workers take back once they are at work (see memory/pages.py), and those that only the command line uses.
+# Measured with the Gopher rules and a copy (30 MB in all), as if no other process used the same libraries: pages that
+# the forking server and the workers take back once they are at work (see memory/pages.py), and those that only the
+# command line uses.
 LIBRARY_BYTES = 24_000_000
 CALLER_LIBRARY_BYTES = 9_000_000
 CALLER_BYTES = 25_000_000  # private memory of the command line, whichever command; it may be more with very many files
 GROWTH_BYTES = 4_000_000  # what it may still grow by
-# Private pages of a worker before it does anything: its own, and those of the forking server that it writes to and so copies
-# (with the collector frozen that is 3 MB of 98, measured over many partitions).
+# Private pages of a worker before it does anything: its own, and those of the forking server that it writes to and so
+# copies (with the collector frozen that is 3 MB of 98, measured over many partitions).
 WORKER_OWN_BYTES = 5_000_000
 COPIED_SHARE = 0.15
 BESIDE_MODEL_BYTES = 400_000_000  # torch and transformers, measured on a CPU, and a worker's partition
@@ -69,8 +71,10 @@ def share_budget(
     named = budget_to_name(fixed, worker, loading + int(server.stages_bytes * LOADING_SPREAD))
     if budget_bytes < smallest_budget(fixed, worker, loading):
         raise BudgetError(
-            f"a memory budget of {format_size(budget_bytes)} is too small: {format_size(fixed)} go to the supervisor and the "
-            f"forking server, {format_size(worker + MIN_CAP_BYTES)} to one worker, and loading takes {format_size(loading)} for a moment; "
+            f"a memory budget of {format_size(budget_bytes)} is too small: {format_size(fixed)} go to the supervisor "
+            "and the "
+            f"forking server, {format_size(worker + MIN_CAP_BYTES)} to one worker, and loading takes "
+            f"{format_size(loading)} for a moment; "
             f"the smallest that works here is {named // 10**6}MB",
             named,
         )
@@ -80,31 +84,42 @@ def share_budget(
     if asked > pool - worker:
         needed = math.ceil((fixed + worker + asked) / USABLE / 1e6)
         raise BudgetError(
-            f"a stage asks for {format_size(asked)} of memory (Resources.memory_gb), one worker can get {format_size(pool - worker)} "
+            f"a stage asks for {format_size(asked)} of memory (Resources.memory_gb), one worker can get "
+            f"{format_size(pool - worker)} "
             f"of this budget; the smallest that works is {needed}MB",
             needed * 10**6,
         )
     record.note(
-        "smallest budget", named, "machine", "supervisor, forking server and one worker with the least cap",
+        "smallest budget",
+        named,
+        "machine",
+        "supervisor, forking server and one worker with the least cap",
         {"server_own_bytes": server.own_bytes, "server_peak_bytes": server.peak_bytes, "caller_bytes": caller},
-    )  # fmt: skip
+    )
     record.note(
-        "workers", n, settings.origin("workers") if settings.workers == n else "adaptation" if settings.workers else "machine",
-        f"{cores} cores; each worker gets {format_size(pool // n - worker)} beyond the {format_size(worker)} it starts with",
+        "workers",
+        n,
+        settings.origin("workers") if settings.workers == n else "adaptation" if settings.workers else "machine",
+        f"{cores} cores; each worker gets {format_size(pool // n - worker)} beyond the {format_size(worker)} it "
+        "starts with",
         {"cores": cores, "asked": settings.workers, "least_cap_bytes": wanted, "pool_bytes": pool},
-    )  # fmt: skip
+    )
     return replace(shares, shared_bytes=server.anon_bytes // 2 + LIBRARY_BYTES)
 
 
 def refuse_too_large(budget_bytes: int, stages: Sequence[tuple[str, int]]) -> None:
-    """Before anything is loaded: what stages (name, bytes) take at least must fit. Measured figures decide later, in `share_budget`."""
+    """Before anything is loaded: what stages (name, bytes) take at least must fit.
+
+    Measured figures decide later, in `share_budget`.
+    """
     least = sum(n for _, n in stages)
     if least <= budget_bytes * USABLE:
         return
     name, n = max(stages, key=lambda s: s[1])
     enough = estimated_budget(least + BESIDE_MODEL_BYTES)
     raise BudgetError(
-        f"a memory budget of {format_size(budget_bytes)} is too small: loading stage {name!r} alone takes {format_size(n)}; "
+        f"a memory budget of {format_size(budget_bytes)} is too small: loading stage {name!r} alone takes "
+        f"{format_size(n)}; "
         f"the smallest that may work is {enough // 10**6}MB",
         enough,
     )

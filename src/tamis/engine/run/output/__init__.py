@@ -1,1 +1,4 @@
-"""What a run leaves: the run directory and its log, committed files, on disk or in a bucket; shards becoming one run again."""
+"""What a run leaves: the run directory and its log, committed files, on disk or in a bucket.
+
+Shards becoming one run again.
+"""

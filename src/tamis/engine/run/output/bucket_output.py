@@ -1,13 +1,14 @@
 """An output in a bucket: `<url>/part-...` are its files, `<url>/_tamis/` is what going on needs.
 
-_tamis/plan.json, steps.json, manifest.json, ...   as in a local run directory
-_tamis/log/00000000000000000007                    one object per group of commits, written only where none is (If-None-Match)
-_tamis/quarantine/, verdicts/, scores/, rejected/  as in a local run directory
+_tamis/plan.json, steps.json, manifest.json, ...   as in a local run directory _tamis/log/00000000000000000007
+one object per group of commits, written only where none is (If-None-Match) _tamis/quarantine/, verdicts/, scores/,
+rejected/  as in a local run directory
 
-A commit is: workers have sent the parts of their files (nobody sees them); the log object is written; the uploads that it names
-are completed. A crash before the log object leaves uploads that are aborted later; a crash behind it leaves uploads that the next
-run completes. Two runs cannot both write log object 7: the one that comes second ends. An answer that was lost is read back.
-The local run directory has a copy of the log, so that everything that observes a run reads it as it reads any other.
+A commit is: workers have sent the parts of their files (nobody sees them); the log object is written; the uploads that
+it names are completed. A crash before the log object leaves uploads that are aborted later; a crash behind it leaves
+uploads that the next run completes. Two runs cannot both write log object 7: the one that comes second ends. An answer
+that was lost is read back. The local run directory has a copy of the log, so that everything that observes a run reads
+it as it reads any other.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class BucketOutput:
         # Whether this session has written to the log, or removed it: nobody else's uploads are under way here then.
         self._is_writer = False
 
-    # -- looking --------------------------------------------------------------------------------------------------------
+    # -- looking
+    # --------------------------------------------------------------------------------------------------------
     def look(self) -> None:
         """See what is there: one listing."""
         self.sizes, self._kept = {}, set()
@@ -122,7 +124,9 @@ class BucketOutput:
         return [self._key(f"{RUN}/log/{n}") for n in names]
 
     def _take_up(self, spooled: SpooledLog) -> None:
-        """See which uploads the log names, and remove files of sampling steps that were taken back, as far as that was not done."""
+        """See which uploads the log names, and remove files of sampling steps that were taken back, as far as that was
+        not done.
+        """
         retracted = {f.name for r in spooled.retracted() for f in r.files if f.is_output}
         self._logged = set()
         for file in (f for record in spooled.valid() for f in record.files):
@@ -132,7 +136,10 @@ class BucketOutput:
         self.remove(retracted)
 
     def _complete_logged(self, records: Iterable[CommitOrReplace], pending: set[str]) -> None:
-        """Complete what a killed run logged and did not complete. Files that are neither complete nor pending are reported later."""
+        """Complete what a killed run logged and did not complete.
+
+        Files that are neither complete nor pending are reported later.
+        """
         missing: dict[tuple[FileKind, str], CommittedFile] = {}
         for file in (f for record in records for f in record.files if f.upload is not None):
             name = check_name(file.name)
@@ -151,7 +158,8 @@ class BucketOutput:
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 self.bucket.fetch(stored, path)
 
-    # -- keeping --------------------------------------------------------------------------------------------------------
+    # -- keeping
+    # --------------------------------------------------------------------------------------------------------
     def keep(self, name: str, data: bytes) -> None:
         """Store a file of the run directory that resuming the run, or observing it elsewhere, needs."""
         self.bucket.put(self._key(f"{RUN}/{name}"), data)
@@ -191,7 +199,8 @@ class BucketOutput:
             if self.sizes.pop(check_name(name), None) is not None:
                 self.bucket.delete(self._key(name))
 
-    # -- committing -----------------------------------------------------------------------------------------------------
+    # -- committing
+    # -----------------------------------------------------------------------------------------------------
     def commit(self, group: Sequence[CommitPartition | ReplaceFile], quarantine: str, log: CommitLog) -> None:
         """Commit a group to the bucket, like commit.commit_group.
 
@@ -248,7 +257,8 @@ class BucketOutput:
         except Taken:
             self._lost = True
             raise StoreError(
-                f"another run commits to {self.url}, too; this one ends, and what it had not committed is done by the other"
+                f"another run commits to {self.url}, too; this one ends, and what it had not committed is done by the "
+                "other"
             ) from None
         self._next, self._is_writer = self._next + 1, True
         files_of_records = [f for r in records if isinstance(r, CommitOrReplace) for f in r.files]
@@ -293,7 +303,8 @@ class BucketOutput:
                 raise Taken(name)
         except Taken:
             raise RunConflict(
-                f"{self.url}/{name} is there already, and no shard wrote it; move it away, then the same command goes on"
+                f"{self.url}/{name} is there already, and no shard wrote it; move it away, then the same command goes "
+                "on"
             ) from None
 
     def give(self, name: str, path: str) -> None:
@@ -313,7 +324,8 @@ class BucketOutput:
         self._log([RetractRecord(step)])
         self.remove(names)
 
-    # -- the end --------------------------------------------------------------------------------------------------------
+    # -- the end
+    # --------------------------------------------------------------------------------------------------------
     def forget(self, names: Iterable[str]) -> None:
         """--fresh: remove what the log says that Tamis wrote, and everything in _tamis/; nothing else."""
         left = list(self._uploads())
@@ -328,8 +340,8 @@ class BucketOutput:
     def close(self) -> None:
         """Abort uploads that no commit names: of attempts that failed or were killed. All workers are gone by now.
 
-        Only if this session has committed: one that was refused, or interrupted before, does not know whether another machine is at work
-        here. What it leaves is aborted by a later run, when it is old.
+        Only if this session has committed: one that was refused, or interrupted before, does not know whether another
+        machine is at work here. What it leaves is aborted by a later run, when it is old.
         """
         if self._is_open and self._is_writer and not self._lost:
             with contextlib.suppress(OSError):  # the next run does it

@@ -1,14 +1,15 @@
 """Commits: staged files become part of the output, whole and once.
 
-fsync each staged file, link it to its final name (never replacing anything), fsync the folder, append to the commit log,
-only then unlink the staged name. A crash in between leaves a final file that is not in the log; resume recognises it because
-its staged twin (same inode) is still there, and removes both. Files that Tamis did not write are never touched.
+fsync each staged file, link it to its final name (never replacing anything), fsync the folder, append to the commit
+log, only then unlink the staged name. A crash in between leaves a final file that is not in the log; resume recognises
+it because its staged twin (same inode) is still there, and removes both. Files that Tamis did not write are never
+touched.
 
-A partition that was cut while it was worked on is committed as one: where its output files can follow each other in one file
-(JSONL, also compressed), they become one.
+A partition that was cut while it was worked on is committed as one: where its output files can follow each other in one
+file (JSONL, also compressed), they become one.
 
-One thread does this, so that workers go on while the disk syncs. Commits that wait are taken together (one folder sync and
-one log write for all of them).
+One thread does this, so that workers go on while the disk syncs. Commits that wait are taken together (one folder sync
+and one log write for all of them).
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ _COPY_BYTES = 1 << 20
 
 
 class Committer:
-    """`submit` commits from the supervisor's loop; `results` are read there too; `wake` is called when there are any."""
+    """`submit` commits from the supervisor's loop; `results` are read there too.
+
+    `wake` is called when there are any.
+    """
 
     def __init__(
         self, output: str, quarantine: str, log: CommitLog, wake: Callable[[], None], remote: BucketOutput | None = None
@@ -50,8 +54,11 @@ class Committer:
         self._jobs.put(action)
 
     def close(self) -> None:
-        """Finish what was submitted. An interrupt is passed on when that is done, not before: the caller goes on to remove files that are not
-        in the log, and those that are being committed are not in it yet."""
+        """Finish what was submitted.
+
+        An interrupt is passed on when that is done, not before: the caller goes on to remove files that are not in the
+        log, and those that are being committed are not in it yet.
+        """
         self._jobs.put(None)
         interrupted: KeyboardInterrupt | None = None
         while self._thread.is_alive():
@@ -138,7 +145,10 @@ def _publish(file: StagedFile, name: str, output: str, quarantine: str, folders:
 
 
 def _joined(files: list[StagedFile]) -> list[StagedFile]:
-    """Outputs that can follow each other as one file. Staged files only: nobody sees them, and a crash leaves nothing behind."""
+    """Outputs that can follow each other as one file.
+
+    Staged files only: nobody sees them, and a crash leaves nothing behind.
+    """
     made: list[StagedFile] = []
     for file in files:
         last = made[-1] if made else None

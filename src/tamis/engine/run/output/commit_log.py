@@ -1,8 +1,8 @@
 """The commit log: one checksummed line per commit. It is the truth about a run.
 
-A torn last line (the process or the machine died while writing) does not count; a damaged line in the middle is an error. Lines
-are data from a folder that others may write to: they are validated, never unpickled. `FileTable` has the committed files of a log
-in little memory.
+A torn last line (the process or the machine died while writing) does not count; a damaged line in the middle is an
+error. Lines are data from a folder that others may write to: they are validated, never unpickled. `FileTable` has the
+committed files of a log in little memory.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class CommitLog:
     def read(self, repair: bool = False) -> Iterator[CommitOrReplace]:
         """Yield all records, skipping a torn tail.
 
-        `repair`: also cut the torn tail off. Use it only while holding the run's lock: to other processes, the line that
-        is being written at this moment looks torn, too.
+        `repair`: also cut the torn tail off. Use it only while holding the run's lock: to other processes, the line
+        that is being written at this moment looks torn, too.
         """
         if not os.path.exists(self.path):
             return
@@ -42,7 +42,8 @@ class CommitLog:
                 if record is None:
                     if file.read(1):
                         raise RunConflict(
-                            f"{self.path} is damaged at byte {offset}: it is not a torn last line, so the run cannot be resumed; "
+                            f"{self.path} is damaged at byte {offset}: it is not a torn last line, so the run cannot "
+                            "be resumed; "
                             "start over with fresh=True (--fresh)"
                         )
                     if repair:

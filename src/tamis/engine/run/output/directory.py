@@ -51,7 +51,8 @@ from tamis.stores.urls import is_bucket
 NAME = "_tamis"
 _RETRACT_MARK = re.compile(r"retract-([0-9]{1,6})")
 _T = TypeVar("_T")
-# Of a deduplication or curation, whose last run is this one: the folders between its passes, or where these are, and what it decided; and its command.
+# Of a deduplication or curation, whose last run is this one: the folders between its passes, or where these are, and
+# what it decided; and its command.
 _OF_WORKFLOWS = {"dedup", "curation", "work.json", "duplicates", "dedup_prediction.json", "command.json"}
 _DONE = ("manifest.json", "dedup.json", "curation.json")  # of a run, a deduplication, a curation: written at its end
 _FORGETTING = "forgetting"
@@ -96,7 +97,8 @@ class RunDir(files.Closing):
         self.log = CommitLog(os.path.join(self.path, "commit.log"))
         self._lock = -1
 
-    # -- opening --------------------------------------------------------------------------------------------------------
+    # -- opening
+    # --------------------------------------------------------------------------------------------------------
     def exists(self) -> bool:
         return os.path.exists(self.plan_path)
 
@@ -128,7 +130,8 @@ class RunDir(files.Closing):
             raise RunConflict(f"{self.target} exists and is not empty (mode='error'); give another folder")
         if names and not is_run and mode != "append":
             raise RunConflict(
-                f"{self.target} already holds data that Tamis did not write ({names[0]!r} and {len(names) - 1} more); give an "
+                f"{self.target} already holds data that Tamis did not write ({names[0]!r} and {len(names) - 1} more); "
+                "give an "
                 "empty folder, or mode='append' to add files next to them"
             )
 
@@ -161,10 +164,14 @@ class RunDir(files.Closing):
         return self
 
     def check_links(self) -> None:
-        """RunConflict where nothing could be committed. Not asked of who only opens: what is finished may have been copied anywhere."""
+        """RunConflict where nothing could be committed.
+
+        Not asked of who only opens: what is finished may have been copied anywhere.
+        """
         if self.remote is None and not files.has_links(self.staged):
             raise RunConflict(
-                f"{self.target} lies on a file system without hard links (or that forbids them), which commits need; write to another disk "
+                f"{self.target} lies on a file system without hard links (or that forbids them), which commits need; "
+                "write to another disk "
                 "and copy from there, or to s3://"
             )
 
@@ -214,7 +221,8 @@ class RunDir(files.Closing):
             os.close(self._lock)
             self._lock = -1
 
-    # -- the plan -------------------------------------------------------------------------------------------------------
+    # -- the plan
+    # -------------------------------------------------------------------------------------------------------
     def read_plan(self) -> Plan | None:
         """Return the plan of the run, None if there is none; raise RunConflict if it is damaged."""
         try:
@@ -254,7 +262,10 @@ class RunDir(files.Closing):
             self.remote.keep(name, json.dumps(data, indent=1).encode())
 
     def keep_files(self, *names: str) -> None:
-        """Files and folders of the run directory, as they are now, into the bucket; nothing where the output is a folder."""
+        """Files and folders of the run directory, as they are now, into the bucket.
+
+        Nothing where the output is a folder.
+        """
         if self.remote is None:
             return
         for name in names:
@@ -285,12 +296,13 @@ class RunDir(files.Closing):
             return None
         return data if isinstance(data, dict) else None
 
-    # -- the past -------------------------------------------------------------------------------------------------------
+    # -- the past
+    # -------------------------------------------------------------------------------------------------------
     def recover(self, plain_size: Callable[[int], int] = lambda _: -1, histograms: bool = True) -> Past:
         """Read the log, check that committed files exist, remove what was never committed.
 
-        Adding up histograms takes four times as long as everything else: a run that continues does without until its end.
-        One pass, little memory: the files of a run of 100,000 partitions are checked one by one and not collected.
+        Adding up histograms takes four times as long as everything else: a run that continues does without until its
+        end. One pass, little memory: the files of a run of 100,000 partitions are checked one by one and not collected.
         """
         self._finish_retracting()
         past = Past(self)
@@ -340,7 +352,10 @@ class RunDir(files.Closing):
         return name
 
     def tidy(self) -> None:
-        """Remove what was staged and never committed. A run that ends early leaves none of it on a disk that may be full."""
+        """Remove what was staged and never committed.
+
+        A run that ends early leaves none of it on a disk that may be full.
+        """
         with contextlib.suppress(OSError, RunConflict):
             remove_orphans(self.staged, self.output, self.quarantine, self.files)
 
@@ -358,12 +373,16 @@ class RunDir(files.Closing):
             return f"{path} was committed by this run and is gone"
         return "" if size == file.n_bytes else f"{path} was committed with {file.n_bytes} bytes and has {size}"
 
-    # -- retracting a sampling step ---------------------------------------------------------------------------------------
+    # -- retracting a sampling step
+    # ---------------------------------------------------------------------------------------
     def retract(self, step: int) -> None:
-        """Retract a sampling step that cannot be finished, so that exactly a sample is delivered. Only while nothing commits.
+        """Retract a sampling step that cannot be finished, so that exactly a sample is delivered.
 
-        An empty file named after the step is written first (empty, for the disk may be full); then the step's files are removed, then
-        its lines in the commit log, then the empty file. After a crash in between, the next `recover` does the rest.
+        Only while nothing commits.
+
+        An empty file named after the step is written first (empty, for the disk may be full); then the step's files are
+        removed, then its lines in the commit log, then the empty file. After a crash in between, the next `recover`
+        does the rest.
         """
         os.close(files.open_to_append(os.path.join(self.path, f"retract-{step}")))
         files.sync_folder(self.path)
@@ -388,7 +407,8 @@ class RunDir(files.Closing):
     def _commits_of(self, step: int) -> Iterator[CommitRecord]:
         return (r for r in self.log.read() if isinstance(r, CommitRecord) and r.step == step)
 
-    # -- removing everything ----------------------------------------------------------------------------------------------
+    # -- removing everything
+    # ----------------------------------------------------------------------------------------------
 
     def is_last_pass(self) -> bool:
         """Return True if a running deduplication or curation holds the output.
@@ -402,14 +422,19 @@ class RunDir(files.Closing):
         return os.path.exists(os.path.join(self.path, _FORGETTING))
 
     def begin_to_forget(self) -> None:
-        """Say that what lies here is being removed, by a file that goes last: whoever finds it does that again (`is_half_forgotten`)."""
+        """Say that what lies here is being removed, by a file that goes last: whoever finds it does that again
+        (`is_half_forgotten`).
+        """
         os.close(files.open_to_append(os.path.join(self.path, _FORGETTING)))
 
     def forget(self, everything: bool = True) -> None:
-        """--fresh: remove what the log says Tamis wrote, and the run directory; nothing else. Not `everything`: of this run alone, and
-        what a workflow keeps beside its last run stays.
+        """--fresh: remove what the log says Tamis wrote, and the run directory; nothing else.
 
-        What says that all is done goes first, then the output; the log goes behind everything that it names, the plan last of all."""
+        Not `everything`: of this run alone, and what a workflow keeps beside its last run stays.
+
+        What says that all is done goes first, then the output; the log goes behind everything that it names, the plan
+        last of all.
+        """
         self.begin_to_forget()
         for name in _DONE:
             self.remove_json(name)

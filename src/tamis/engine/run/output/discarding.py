@@ -1,6 +1,8 @@
-"""Files of scratch that nobody needs any more: removed behind the back of the run's loop, which has no time to wait for a disk.
+"""Files of scratch that nobody needs any more: removed behind the back of the run's loop, which has no time to wait for
+a disk.
 
-A file system that is busy with gigabytes of output takes half a second over a file at times, and meanwhile no worker would be given anything to do.
+A file system that is busy with gigabytes of output takes half a second over a file at times, and meanwhile no worker
+would be given anything to do.
 """
 
 from __future__ import annotations
@@ -27,7 +29,10 @@ class Discarder:
         (self._far if is_bucket(path) else self._here).add(path)
 
     def close(self) -> None:
-        """Waits for files of this machine: whoever goes on with the run may use their names again. Nobody waits for a bucket."""
+        """Waits for files of this machine: whoever goes on with the run may use their names again.
+
+        Nobody waits for a bucket.
+        """
         self._far.close()
         self._here.close(wait=True)
 

@@ -1,8 +1,11 @@
-"""`tamis merge`: the files and logs of all shards become one run, as if one machine had done it. What is left to do (one schema for all
-files, the decisions of a deduplication, the report) is done by the run that goes on from there.
+"""`tamis merge`: the files and logs of all shards become one run, as if one machine had done it.
 
-Files move first (they keep their names, which no two shards share), then one write makes them the run's: its log. A crash before
-leaves shards to be joined again; a crash behind it leaves a run to go on with. Shards are removed when that run has ended.
+What is left to do (one schema for all files, the decisions of a deduplication, the report) is done by the run that goes
+on from there.
+
+Files move first (they keep their names, which no two shards share), then one write makes them the run's: its log. A
+crash before leaves shards to be joined again; a crash behind it leaves a run to go on with. Shards are removed when
+that run has ended.
 """
 
 from __future__ import annotations
@@ -71,8 +74,9 @@ def _names(base: str) -> list[str]:
 def join_shards(base: str, target: RunDir, differences: Differences, may_hold_others: bool = False) -> None:
     """Make the shards in `base` the run of `target`, which is open; do nothing if that has been done.
 
-    `differences`: of two descriptions of stages, as sentences (engine/run/identity.py). `may_hold_others`: the output may contain files
-    that no shard wrote. All shards are checked before a file of the first one is moved: a shard that has lost files cannot be run again.
+    `differences`: of two descriptions of stages, as sentences (engine/run/identity.py). `may_hold_others`: the output
+    may contain files that no shard wrote. All shards are checked before a file of the first one is moved: a shard that
+    has lost files cannot be run again.
     """
     if target.has_commits():
         return
@@ -81,7 +85,8 @@ def join_shards(base: str, target: RunDir, differences: Differences, may_hold_ot
     others = [] if may_hold_others else [n for n in target.foreign_names() if n not in names]
     if others:
         raise RunConflict(
-            f"{target.target} holds {others[0]!r} (and {len(others) - 1} more), which no shard wrote; move it away, then the same command goes on"
+            f"{target.target} holds {others[0]!r} (and {len(others) - 1} more), which no shard wrote; move it away, "
+            "then the same command goes on"
         )
     records: list[CommitOrReplace] = []
     for shard in shards:
@@ -109,8 +114,10 @@ def can_join_again(base: str, asked: str) -> bool:
     if missing and asked:
         go_on = "Leave --fresh out to go on; to" if asked == "--fresh" else "To"
         raise RunConflict(
-            f"{asked}: the shards of {base} were joined already or are not all there ({missing} is missing), so that nothing could take the place "
-            f"of what would be removed. {go_on} start over, make the shards again (--shard I/N --fresh) in an empty folder"
+            f"{asked}: the shards of {base} were joined already or are not all there ({missing} is missing), so that "
+            "nothing could take the place "
+            f"of what would be removed. {go_on} start over, make the shards again (--shard I/N --fresh) in an empty "
+            "folder"
         )
     return not missing
 
@@ -219,7 +226,8 @@ def _lost(path: str) -> RunConflict:
 def _move(source: str, final: str, file: CommittedFile) -> bool:
     """Move a file to the joined output; return False if it exists neither there nor in the shard.
 
-    Does nothing if an earlier call that was killed has moved it; raises RunConflict if a file of somebody else's has its name.
+    Does nothing if an earlier call that was killed has moved it; raises RunConflict if a file of somebody else's has
+    its name.
     """
     if not os.path.exists(source):  # moved before, or replaced in the shard
         if os.path.exists(final) and file.n_bytes is not None and os.path.getsize(final) != file.n_bytes:

@@ -1,7 +1,7 @@
 """Where the results of runs without a writer lie: folders that go when the program that made them ends.
 
-Each is held by a lock on a file in it for as long as its program lives. What a killed program left is removed by the next one
-of the same user that makes such a folder.
+Each is held by a lock on a file in it for as long as its program lives. What a killed program left is removed by the
+next one of the same user that makes such a folder.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def temporary_output() -> str:
         parent = tempfile.gettempdir()
     except FileNotFoundError:
         raise UsageError(
-            "a pipeline without a writer keeps its results in the folder for temporary files, and none can be written to; "
+            "a pipeline without a writer keeps its results in the folder for temporary files, and none can be written "
+            "to; "
             "set TMPDIR to one that can, or add a writer"
         ) from None
     remove_abandoned(parent)
