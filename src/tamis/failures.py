@@ -1,11 +1,11 @@
-"""Tells a failed allocation from bad data and from a user's own errors.
+"""Distinguish failed allocations from bad data and from a user's own errors.
 
 Covers: Python, numpy, zlib, zstd, Arrow, torch, the loader of shared libraries and threads. Imports none of them.
 
-A worker runs under a hard memory cap, so any library may fail for want of memory at any instant. Calling that "corrupt
-data" would quarantine good records; calling a stage's own error a failed allocation would end the run for want of a
-budget that no budget can be. So the class of the exception decides. Words decide only where a library has no better way
-to say it, and only in an exception that this library made: by its class, or by the code that raised it.
+A worker runs under a hard memory cap, so any library may fail to allocate at any instant. Calling that "corrupt data"
+would quarantine good records; calling a stage's own error a failed allocation would end the run with a request for a
+budget that cannot exist. So the class of the exception decides. Its text decides only where a library has no better way
+to report it, and only in an exception that this library made: by its class, or by the code that raised it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _ASKED = re.compile(
 
 
 def is_memory_failure(exc: BaseException) -> bool:
-    """True when `exc`, or what it was raised from or while handling, is a failed allocation.
+    """Return True if `exc`, or an exception behind it (raised from, or while handling), is a failed allocation.
 
     >>> is_memory_failure(MemoryError()), is_memory_failure(ValueError("the text speaks of being out of memory"))
     (True, False)
@@ -68,16 +68,18 @@ def is_memory_failure(exc: BaseException) -> bool:
 
 
 def is_descriptor_failure(exc: BaseException) -> bool:
-    """Return True if `exc`, or what it was raised from or while handling, is the failed opening of one file too many.
+    """Return True if `exc`, or an exception behind it, is a failed open: too many open files.
 
-    >>> is_descriptor_failure(OSError(errno.EMFILE, "Too many open files")), is_descriptor_failure(OSError("Too many open files"))
-    (True, False)
+    >>> is_descriptor_failure(OSError(errno.EMFILE, "Too many open files"))
+    True
+    >>> is_descriptor_failure(OSError("Too many open files"))
+    False
     """
     return any(_is_failed_opening(e) for e in _chain(exc))
 
 
 def is_thread_failure(exc: BaseException) -> bool:
-    """Return True if `exc`, or what it was raised from or while handling, is the failed start of a thread."""
+    """Return True if `exc`, or an exception behind it, is the failed start of a thread."""
     return any(type(e) is RuntimeError and _NO_THREAD in str(e) and _raised_in(e) == "threading" for e in _chain(exc))
 
 
@@ -97,7 +99,7 @@ def reason_of(exc: BaseException) -> str:
 
 
 def clear_frames(exc: BaseException) -> None:
-    """Free what the frames that failed still hold, for who tells of a failed allocation: that takes memory, too."""
+    """Free the locals of the frames that failed: reporting a failed allocation takes memory, too."""
     for failed in _chain(exc):
         traceback.clear_frames(failed.__traceback__)
 

@@ -285,7 +285,7 @@ names = st.sampled_from(["a", "b", 'q"', "é", ""])
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[list[bytes], list[int], list[tuple[str, str, list[str | None]]]]:
-    """Records, rows of them, and what happens to fields: set to texts, dropped or selected."""
+    """Draw records, rows of them, and changes to fields: set to texts, dropped or selected."""
     records = []
     for _ in range(draw(st.integers(1, 4))):
         text = json.dumps(
@@ -355,9 +355,7 @@ def test_records_as_they_are_keep_their_hash() -> None:
 
 
 def test_what_a_stage_says_it_left_alone_is_written_as_it_was() -> None:
-    """With and without being told which values changed: the same bytes and hashes, those of records where nothing is
-    new.
-    """
+    """With and without a list of the changed values the bytes and hashes are the same."""
     lines = [b'{"a":%d, "text":"caf\\u00e9 %d" }' % (i, i) for i in range(12)] + [
         b'{"a":12}',
         b'{"text":null}',

@@ -16,7 +16,7 @@ from tamis.stores.reading import Changed
 
 
 def _files(folder: Path, lines: list[list[bytes]]) -> tuple[FileSpans, bytes]:
-    """A stretch of each file: everything but its first line, up to its last one but one."""
+    """Return a span of each file: everything but its first line, up to its last one but one."""
     parts, whole = [], b""
     for i, some in enumerate(lines):
         path = folder / f"{i}.jsonl"
@@ -29,7 +29,7 @@ def _files(folder: Path, lines: list[list[bytes]]) -> tuple[FileSpans, bytes]:
 
 
 def _runs(whole: bytes, chosen: random.Random, share: float) -> list[tuple[int, int]]:
-    """Some of the lines, those that follow each other together."""
+    """Return some of the lines, those that follow each other together."""
     runs: list[tuple[int, int]] = []
     at = 0
     for line in whole.split(b"\n")[:-1]:

@@ -119,7 +119,7 @@ nested = st.recursive(
 
 
 def without_nulls(value: Any) -> Any:
-    """What a struct cannot tell apart: a member that is null and one that is missing."""
+    """Drop members that are null: a struct cannot distinguish them from missing ones."""
     if isinstance(value, list):
         return [without_nulls(v) for v in value]
     if isinstance(value, dict):

@@ -218,7 +218,7 @@ def test_a_pattern_below_a_link_that_leads_nowhere_cannot_be_read(folder: Path) 
 
 
 def test_scratch_that_would_be_read_is_refused(folder: Path) -> None:
-    """Temporary files lie in it below a name of their own: of a run that was killed, or between the passes of this one."""
+    """Temporary files of a killed run, or of the passes before, are in it below a name of their own."""
     for name in ("tmp", ".tmp", "out/tmp", "out/_tamis"):
         (folder / name).mkdir(parents=True)
     (folder / "linked").symlink_to("tmp")

@@ -23,7 +23,7 @@ def _record(i: int, n: int = 600) -> bytes:
 
 
 def _told(folder: Path, files: dict[int, bytes], cuts: dict[int, list[int]] | None = None) -> RecordIndex:
-    """What a first pass tells of these files, each in one record batch or cut at some of its records."""
+    """Write the index of these files, each in one record batch or cut at some of its records."""
     folder.mkdir(exist_ok=True)
     paths = []
     for file, data in files.items():

@@ -49,7 +49,7 @@ def decode(lines: list[bytes]) -> pa.Table:
 
 
 def through(blocks: list[list[bytes]]) -> tuple[str, list[str]]:
-    """(schema, rows) of documents that were written block by block, joined, and cast to the schema of the run."""
+    """Write documents block by block, join and cast them to the schema of the run; return (schema, rows)."""
     written: list[tuple[pa.Table, Facts]] = []
     for lines in blocks:
         table = decode(lines)

@@ -115,7 +115,7 @@ OTHERS = [
 
 
 def hides_leaves(kind: pa.DataType) -> bool:
-    """A nested type with text inside: [1] became ["1"], and nobody can tell it from what was ["1"] before."""
+    """Return True for nested types with text inside: [1] became ["1"], like a value that was ["1"] before."""
     return bool(pa.types.is_nested(kind)) and "large_string" in str(kind)
 
 

@@ -15,7 +15,7 @@ from tamis.tasks.columns.literals import literals_of_values
 
 
 def array_of(values: list[Any]) -> pa.Array:
-    """A column of JSON values as Parquet stores it."""
+    """Return a column of JSON values as Parquet stores it."""
     return stored(literals_of_values(values))
 
 

@@ -1,11 +1,11 @@
-"""What a format is: the protocols that its module implements, and what goes through them. registry.py lists the
-formats.
+"""The protocols that the module of a format implements, and the types that they exchange.
 
 There are two kinds. A format of rows (`TableFormat`) has files that hold tables and are read by ranges of rows:
-Parquet, Arrow, one text per file. A format of lines (`LineFormat`) has files of records with a line feed behind each,
-which can be entered anywhere and cut anywhere: JSONL. A format is a folder with a module that has the names of one of
-them. What several formats of rows need is in table_files.py; finding lines and decompressing are the same for all
-formats of lines (jsonl/ranges.py, compression/).
+Parquet, Arrow, one text per file. A format of lines (`LineFormat`) has files of records, each followed by a line feed,
+which can be entered and cut anywhere: JSONL. registry.py lists the formats.
+
+See also: table_files.py (parts of several formats of rows), jsonl/ranges.py and compression/ (lines and decompression,
+the same for all formats of lines).
 """
 
 from __future__ import annotations
@@ -40,14 +40,17 @@ class TableFormat(Protocol):
     """
 
     def describe(self, path: str) -> TableInfo:
-        """Rows and groups of rows of a file, without decoding any.
+        """Return the rows and row groups of a file without decoding any.
 
-        FormatError where it is no such file, or cannot be read at all.
+        Raises FormatError if the file is of another format, or cannot be read at all.
         """
         ...
 
     def read_schema(self, path: str) -> pa.Schema:
-        """Columns as the file declares them, metadata too. Errors as those of `describe`, or of Arrow."""
+        """Return the columns as the file declares them, with metadata.
+
+        Raises as `describe` does, or errors of Arrow.
+        """
         ...
 
     def iter_rows(
@@ -59,8 +62,10 @@ class TableFormat(Protocol):
         batch_bytes: int = BATCH_BYTES,
         max_rows: int = MAX_BATCH_ROWS,
     ) -> Iterator[tuple[int, pa.Table]]:
-        """(number of the first row, table) for exactly these rows, in tables of about `batch_bytes` whose types are
-        plain (`plain_types`). RowsFault where rows cannot be decoded, MemoryError where there is no room.
+        """Yield (number of the first row, table) for exactly these rows, with plain types.
+
+        Tables have about `batch_bytes`; see `table_files.plain_types`. Raises RowsFault where rows cannot be decoded,
+        MemoryError where there is no memory.
         """
         ...
 
@@ -68,7 +73,7 @@ class TableFormat(Protocol):
 class RowsFault(FormatError):
     """Decoding stopped at absolute row `row`; every row before it was delivered.
 
-    `next_row` is where reading may go on: the beginning of the next group of rows (or the end of the file).
+    `next_row` is where reading may resume: the beginning of the next row group (or the end of the file).
     """
 
     def __init__(self, row: int, reason: str, next_row: int) -> None:
@@ -107,8 +112,7 @@ class TableInfo:
     def cut_into_groups(self, first_row: int, end_row: int, ratio: float = 1.0) -> list[tuple[int, int, int]]:
         """Cut a range of rows between row groups: (first row, number of rows, bytes) of each part.
 
-        `ratio`: decoded bytes for an estimated one. This is the only place that decides what part of a row group a
-        range takes.
+        `ratio`: decoded bytes for an estimated one.
         """
         parts = []
         for group in self.row_groups:
@@ -169,9 +173,9 @@ class LineFormat(Protocol):
         ...
 
     def from_index(self, stored: FileSpans, start: Array, end: Array, identity: tuple[Array, Array]) -> LineBlock:
-        """Records whose places and hashes an earlier pass told, each followed by a line feed.
+        """Return the block of records that an earlier pass located and hashed, each followed by a line feed.
 
-        Read when somebody looks inside.
+        Their bytes are read when a field is requested.
         """
         ...
 

@@ -75,9 +75,7 @@ PACKERS = {"webdataset": "packer.webdataset"}
 
 
 def suffixes(*formats: str) -> tuple[str, ...]:
-    """Endings of the files of these formats ("jsonl" among them), compression not among them.
-
-    Of all that are read unasked by default.
+    """Return the suffixes of these formats ("jsonl" among them) without compressions; by default of all read unasked.
 
     >>> suffixes("parquet"), suffixes()
     (('.parquet',), ('.jsonl', '.json', '.ndjson', '.parquet', '.arrow', '.feather'))
@@ -119,7 +117,7 @@ def is_table(path: str) -> bool:
 
 
 def holds_rows(path: str) -> bool:
-    """By its name, or by how it begins: a reader may be given files of any name."""
+    """Return True if the name or the first bytes of a file indicate rows: a reader may be given files of any name."""
     return is_table(path) or _begins_as(path) != ""
 
 
@@ -157,7 +155,7 @@ def table_entries(formats: Sequence[str]) -> list[TableEntry]:
 
 
 def sidecars(suffixes: Sequence[str]) -> tuple[str, ...]:
-    """Endings of files that belong to files with these endings, and are read with them.
+    """Return the suffixes of files that belong to files with these suffixes, and are read with them.
 
     >>> sidecars([".jpg"]), sidecars([".jsonl"])
     (('.txt', '.json'), ())

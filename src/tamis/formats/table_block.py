@@ -1,5 +1,4 @@
-"""An Arrow table as the origin of rows (Parquet input, results of readers that users wrote), and what its rows hash and
-take.
+"""An Arrow table as the origin of rows (Parquet input, results of users' readers), with their hashes and sizes.
 
 A row's hash is the sum of one term per column, a mix of the column's name, the family of its type, and the value. So it
 does not depend on chunks, slices, the order of columns, or the width of a type (int32 1 = int64 1, string =
@@ -53,7 +52,7 @@ class TableBlock:
         self.places: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
 
     def field_names(self, rows: Array | None = None) -> list[str]:
-        """Columns are declared: every row has them all."""
+        """Return all columns: they are declared, and every row has them."""
         return list(self._column_index)
 
     def column(self, name: str) -> pa.Array:
@@ -78,7 +77,7 @@ class TableBlock:
         return self.column(name).take(pa.array(rows))
 
     def kinds(self, name: str) -> None:
-        """Columns say it."""
+        """Return None: the columns themselves tell the kinds of values."""
 
     def sizes(self, rows: Array) -> Array:
         if self.record_bytes is not None:
@@ -90,7 +89,7 @@ class TableBlock:
         return np.where(rows >= 0, each[np.maximum(rows, 0)], 0) if len(each) else np.zeros(len(rows), np.int64)
 
     def raw(self, row: int) -> None:
-        """Rows are no bytes."""
+        """Return None: rows have no bytes of their own."""
 
     def identity(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         return row_hashes(self.table)

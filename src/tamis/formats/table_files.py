@@ -27,7 +27,7 @@ _SHORT = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 
 
 def empty_tables(start: int, end: int) -> Iterator[tuple[int, pa.Table]]:
-    """Tables without columns: the rows are only counted."""
+    """Yield tables without columns, which only count rows."""
     for first_row in range(start, end, MAX_BATCH_ROWS):
         yield first_row, pa.table({"": pa.nulls(min(MAX_BATCH_ROWS, end - first_row))}).select([])
 
@@ -40,8 +40,9 @@ def named_columns(path: str | os.PathLike[str], schema: pa.Schema) -> list[tuple
 
 
 def plain_types(table: pa.Table) -> pa.Table:
-    """Strings as large_string, binaries as large_binary, dictionaries, runs and views as plain values
-    (columns/plain.py); the rest as it is.
+    """Convert columns to plain types: strings to large_string, binaries to large_binary.
+
+    The rest is converted as `plain_array` does.
     """
     table = table.replace_schema_metadata(None)
     fields = list(table.schema)
@@ -67,7 +68,7 @@ def _plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def split_table(first_row: int, table: pa.Table, batch_bytes: int) -> Iterator[tuple[int, pa.Table]]:
-    """`table` in slices below `batch_bytes`, each with the number of its first row; usually it is below already."""
+    """Yield `table` in slices below `batch_bytes`, each with the number of its first row; usually there is one."""
     if table.nbytes <= batch_bytes or table.num_rows <= 1:
         yield first_row, table
         return
@@ -118,7 +119,7 @@ def _invalid_reason(array: pa.Array) -> str:
 
 # -- formats with the same columns in every file -----------------------------------------------------------------------
 class FixedColumns:
-    """What follows from the schema alone."""
+    """A format whose schema is the same for every file; its methods are the names of `base.TableFormat`."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
@@ -137,8 +138,11 @@ class FixedColumns:
 
 
 class OneRowPerFile(FixedColumns):
-    """A file is one row. `read(path, names)` gives the values of the columns of these names, or raises RowsFault;
-    `row_bytes(path, file_bytes)` says how large the row is, about; `size_of(path)` how large the file is."""
+    """A format in which a file is one row.
+
+    `read(path, names)` returns the values of these columns, or raises RowsFault; `row_bytes(path, file_bytes)` returns
+    the approximate size of the row, `size_of(path)` the size of the file.
+    """
 
     def __init__(
         self,
@@ -211,7 +215,7 @@ class BufferedWriter(Finishing, ABC):
                 self._flush()
 
     def close(self) -> tuple[int, int]:
-        """Write what waits and the end of the file; returns (rows, bytes of the file)."""
+        """Write the buffered rows and the end of the file; return (rows, bytes of the file)."""
         if not self._closed:
             self._closed = True
             try:
@@ -222,7 +226,7 @@ class BufferedWriter(Finishing, ABC):
         return self._n_rows, os.path.getsize(self._path)
 
     def abort(self) -> None:
-        """Close without an end: what is on disk is no such file."""
+        """Close without an end: the file on disk is then not readable as a table."""
         self._closed, self._waiting = True, []
         self._sink.close()
 

@@ -1,4 +1,4 @@
-"""What flows between stages: tasks, among them batches of documents."""
+"""Tasks: the data that stages receive and return, among them batches of documents."""
 
 from __future__ import annotations
 

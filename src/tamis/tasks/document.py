@@ -36,10 +36,10 @@ _NUMBERINGS = itertools.count(1)
 
 
 class DocumentBatch(Task["pa.Table"]):
-    """Documents in memory: rows of an origin (`_origin`, `_rows`) and the changes of stages to them (`_columns`,
-    `_hidden`, `_only`).
+    """Documents in memory: rows of an origin (`_origin`, `_rows`) and the changes of stages to them.
 
-    Build one from an Arrow table or a pandas DataFrame; stages receive lazy ones.
+    Build one from an Arrow table or a pandas DataFrame; stages receive lazy ones. Changes are in `_columns`, `_hidden`
+    and `_only`.
     """
 
     def __init__(
@@ -93,13 +93,10 @@ class DocumentBatch(Task["pa.Table"]):
 
     @property
     def data(self) -> Any:
-        """What it was given.
+        """The table or frame it was built from; for documents that were read, a pandas DataFrame (see `with_frames`).
 
-        Of documents that were read, a pandas DataFrame (or what `with_frames` said), made now, which may be changed in
-        place.
-
-        From then on the frame is the batch. Nothing built in looks at it: `to_pyarrow`, `column` and `texts` are for
-        that.
+        The frame is made on access and may be changed in place: from then on it is the batch. Built-in stages do not
+        use it, but `to_pyarrow`, `column` and `texts`.
         """
         if self._rows is not None:
             self._put(self.to_pandas() if self.frames == "pandas" else self._framed())
@@ -150,9 +147,7 @@ class DocumentBatch(Task["pa.Table"]):
         return child
 
     def settle(self) -> None:
-        """Called when a stage has returned it: a kind of batch that gives out something else than tables makes a table
-        of that.
-        """
+        """Turn data of another kind than tables back into a table, after a stage returned the batch."""
 
     @property
     def as_read(self) -> DocumentBatch:
@@ -204,7 +199,7 @@ class DocumentBatch(Task["pa.Table"]):
     def texts(self, field: str) -> pa.Array:
         """Return the texts of a field; null where the value is absent or not a text.
 
-        This is the only code that decides what a text is.
+        This is the only code that decides which values are texts.
         """
         # Not get_columns(): naming every field of JSON records takes a scan of them all.
         if not self._is_read(field) or (self._rows is None and field not in self.get_columns()):
@@ -314,7 +309,7 @@ class DocumentBatch(Task["pa.Table"]):
         return frame_of(self, self._named(columns))
 
     def _named(self, columns: Sequence[str] | None) -> list[str]:
-        """Return the columns of a table or frame: those asked for, or all plus those that the stage declared to need."""
+        """Return the columns of a table or frame: those requested, or all plus those declared by the stage."""
         if columns is not None:
             return list(columns)
         names = self.get_columns()
@@ -349,10 +344,7 @@ class DocumentBatch(Task["pa.Table"]):
         return child
 
     def with_values(self, field: str, mask: Array, values: pa.Array | Sequence[Any]) -> DocumentBatch:
-        """Other values in a field where `mask` is true (as many as there are such documents).
-
-        The others stay as they are.
-        """
+        """Replace the values of a field where `mask` is true; `values` has as many as there are such documents."""
         from tamis.tasks.columns.exact import cast_back, replace_where
 
         column, array = self.exact_column(field), values if isinstance(values, pa.Array) else _to_array(values)
@@ -367,11 +359,9 @@ class DocumentBatch(Task["pa.Table"]):
         positions: Array | None = None,
         changed: Array | None = None,
     ) -> DocumentBatch:
-        """Other texts in a field, of all documents or of those at these positions.
+        """Replace texts of a field, of all documents or of those at these positions. Values that are not texts stay.
 
-        Values that are no text stay as they are.
-
-        `changed`: by document, whether its text is another than before (None: any may be).
+        `changed`: by document, whether its text differs from before (None: any may).
         """
         mask = self.kinds(field) == TEXT
         if not mask.any():
@@ -490,34 +480,31 @@ class DocumentBatch(Task["pa.Table"]):
     # -- row ids and lineage, for the engine and for formats ----------------------------------------------------------
     @property
     def serial(self) -> Array:
-        """The hidden row ids: what each row is called among the documents a stage receives (-1: made by the stage)."""
+        """The hidden row ids: the number of each row among the documents a stage receives (-1: made by the stage)."""
         if self._serial is None:
             self._serial = np.arange(self.num_items, dtype=np.int64)
         return self._serial
 
     def number(self, first: int) -> None:
-        """Fresh row ids from `first` on; nothing is left of frames that were given out before."""
+        """Assign fresh row ids from `first` on, and forget frames that were handed out before."""
         self._serial = np.arange(first, first + self.num_items, dtype=np.int64)
         self.numbering, self.first_id, self.is_adopted = next(_NUMBERINGS), first, False
         self.forget_frames()
 
     def forget_frames(self) -> None:
-        """Objects that frames were given are held until the stage has returned, and no longer."""
+        """Release the objects that frames were given, which are held until the stage has returned."""
         self.handed, self.handed_out, self.expected = {}, [], ()
 
     @property
     def lineage(self) -> Lineage | None:
-        """How its documents stand to the records they came from.
-
-        None for a batch that is only a table or frame so far.
-        """
+        """The relation of its documents to the records they came from; None for a batch of a table or frame."""
         if self._origin is None or self._rows is None:
             return None
         return Lineage(self._origin, self._rows, self._columns, self._hidden, self._only, self._changed)
 
     @property
     def identity(self) -> Identity:
-        """The 128-bit identity of each document, as two halves. The engine gives it (engine/ledger.py)."""
+        """The 128-bit identity of each document, as two halves, assigned by the engine (engine/ledger.py)."""
         assert self._identity is not None, "documents of a run have an identity"
         return self._identity
 
@@ -530,7 +517,7 @@ class DocumentBatch(Task["pa.Table"]):
 
     @property
     def raw_data(self) -> Any:
-        """The table or frame that it was built of, as it is; None for documents that were read."""
+        """The table or frame that it was built of, unchanged; None for documents that were read."""
         return self._table
 
     def renumbered(self, serial: Array) -> Self:
@@ -557,8 +544,9 @@ class DocumentBatch(Task["pa.Table"]):
             self._serial = np.full(origin.n_rows, -1, np.int64)
 
     def adopt_lineage(self, lineage: Lineage, serial: Array, identity: Identity | None, parent: DocumentBatch) -> None:
-        """Become documents that descend from those of `parent` (and others that it came with): tasks/returned_data.py
-        traced them.
+        """Become documents that descend from those of `parent` (and of its siblings).
+
+        They were traced by tasks/returned_data.py.
         """
         self._table, self._original = None, None
         self._put_lineage(lineage)
@@ -593,7 +581,7 @@ class DocumentBatch(Task["pa.Table"]):
 
 # -- tables and frames that users pass -------------------------------------------------------------------------------
 def check_data(data: Any) -> None:
-    """UsageError for what is neither a table nor a frame."""
+    """Raise UsageError for anything but a table or a frame."""
     if not is_table(data) and not is_frame(data) and not is_on_device(data):
         raise UsageError(
             "DocumentBatch(data=...): expected a pyarrow.Table or a DataFrame of pandas or cuDF, got "
@@ -626,7 +614,10 @@ def to_table(data: Any) -> pa.Table:
 
 
 def is_exact(kind: pa.DataType) -> bool:
-    """Types of a decoded JSON field in which every value is as it is (a float64 may stand for integers, too)."""
+    """Return True for types of decoded JSON fields in which every value is exact.
+
+    A float64 may stand for integers, too.
+    """
     tests = (pa.types.is_large_string, pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_null)
     return any(test(kind) for test in tests)
 

@@ -1,14 +1,15 @@
-"""Batches as pandas frames, and frames as tables. The only file that makes or reads frames.
+"""Batches as pandas or cuDF frames, and frames as tables.
 
 Frames look as if the user had made them: an index from 0 on without a name, and the columns of the documents.
 
-Fields of JSON records, and columns that stages made, are columns of Python objects: each value as JSON said it, null as
+Fields of JSON records, and columns that stages made, are columns of Python objects: each value as in the JSON, null as
 None. A dtype of numpy would follow the batch (a null makes integers floats, a text makes numbers objects), and a user's
 code would give other results for other neighbours. Columns of a Parquet file have the dtype of their type; integers and
 bools are pandas' nullable ones, as numpy's have no null.
 
-The objects are remembered (`DocumentBatch.handed_out`): pandas moves references, so that a value which is the very
-object that was given out tells the row it came from (tracing.py).
+The objects are remembered (`DocumentBatch.handed_out`): pandas moves references, so a value that is the very object
+that was handed out identifies the row it came from (returned_data.py). Rows of cuDF frames are identified by the row
+id, a column as in Arrow tables.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ def array_of(series: Any, handed: set[int] | tuple[()]) -> pa.Array:
 
 
 def integers_where_whole(array: pa.Array) -> pa.Array:
-    """Floats as integers where they are whole; as they are where none is."""
+    """Return floats as integers where they are whole; unchanged if none is."""
     numbers = array.to_numpy(zero_copy_only=False)
     is_whole = (np.trunc(numbers) == numbers) & (np.abs(numbers) < EXACT_INT) & ~((numbers == 0) & np.signbit(numbers))
     if not is_whole.any():
@@ -187,7 +188,7 @@ def _plain_float(value: float) -> int | float:
 
 
 def _plain(value: Any, handed: Any) -> Any:
-    """pandas' words for nothing are None, numpy's values Python's, whole floats integers."""
+    """Convert the nulls of pandas to None, numpy's values to Python's, whole floats to integers."""
     if value is None or isinstance(value, str) or id(value) in handed:
         return value
     if isinstance(value, np.generic):

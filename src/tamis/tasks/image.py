@@ -1,8 +1,7 @@
-"""Batches of images. An image is a row that says where its bytes lie; pixels are decoded when somebody looks at them.
+"""Batches of images. A row holds the location of an image; pixels are decoded on access.
 
 `ImageBatch.data` is a list of ImageObject for stages that users write: they may change objects, leave some out, or
-build a new batch of them. Built-in stages never look at it: they take the columns of the batch, which is a
-DocumentBatch.
+build a new batch of them. Built-in stages use the columns of the batch, which is a DocumentBatch.
 """
 
 from __future__ import annotations
@@ -36,9 +35,8 @@ def column_of(name: str) -> str:
 class ImageObject:
     """One image.
 
-    `metadata`: everything else that is known of it (width, height, caption, json, member, ...). `image_data` is decoded
-    when it is looked at, an array of height x width x 3 bytes, and not kept; one that is assigned replaces the image in
-    the output.
+    `metadata`: its other columns (width, height, caption, json, member, ...). `image_data` is decoded on access, an
+    array of height x width x 3 bytes, and not cached; an array that is assigned replaces the image in the output.
     """
 
     def __init__(
@@ -73,7 +71,7 @@ class ImageObject:
 
     @property
     def image_bytes(self) -> bytes | None:
-        """The image as it is stored; None for an object that no stored image stands behind."""
+        """The image as it is stored; None for an object without a stored image."""
         changed = self.metadata.get(_CHANGED)
         if changed is not None:
             return bytes(changed)
@@ -130,7 +128,7 @@ class ImageBatch(DocumentBatch):
         return len(objects) if objects is not None and self._rows is None else super().num_items
 
     def settle(self) -> None:
-        """Objects that were given out become a table again, whose rows are traced to the documents they came from."""
+        """Turn the objects back into a table, whose rows are traced to the documents they came from."""
         objects = self.__dict__.get("_objects")
         if objects is not None and self._rows is None:
             self._table, self._objects = _table_of(objects), None
@@ -179,9 +177,7 @@ def _typed(name: str, values: list[Any]) -> pa.Array:
 
 
 def _stored(image: ImageObject) -> bytes | None:
-    """Pixels that a stage assigned, as they will be stored: in the image's own format, PNG where that would lose
-    anything that can be kept.
-    """
+    """Encode assigned pixels in the image's own format, or as PNG where that would lose anything that can be kept."""
     pixels = image._pixels
     if pixels is None:
         changed = image.metadata.get(_CHANGED)
@@ -194,7 +190,7 @@ def _stored(image: ImageObject) -> bytes | None:
 
 @dataclass
 class ImageTaskData:
-    """An image by its path, for stages that read it themselves."""
+    """The path of an image, for stages that read it themselves."""
 
     image_path: str
     image_id: str | None = None

@@ -1,9 +1,8 @@
-"""Where documents come from: the records behind the rows of a batch, and what stages did to them since.
+"""The origin of documents: the records of the rows of a batch, and what stages changed since.
 
-`Origin` is the one door to records, whatever format they are of: formats/jsonl/block.py has them as bytes of lines,
-formats/table_block.py as rows of an Arrow table. `Lineage` is how a batch stands to its origin; engine and formats read
-it (`DocumentBatch.lineage`) and make batches of it (`DocumentBatch.of`). Nobody outside this room knows how a batch
-keeps it.
+`Origin` is the interface to records of any format: bytes of lines in formats/jsonl/block.py, rows of an Arrow table in
+formats/table_block.py. `Lineage` relates a batch to its origin; engine and formats read it (`DocumentBatch.lineage`)
+and make batches of it (`DocumentBatch.of`). How a batch stores it is private to this package.
 """
 
 from __future__ import annotations
@@ -26,10 +25,7 @@ TOLD = "told: "  # a metric of a stage that begins so is a sentence for the repo
 
 
 class Origin(Protocol):
-    """Records that rows of a batch point into by number; -1 is a row that no record stands behind.
-
-    Decoded when somebody asks.
-    """
+    """Records that rows of a batch refer to by number; -1 is a row without a record. Decoded on request."""
 
     n_rows: int
     places: tuple[Array, Array] | None
@@ -37,15 +33,12 @@ class Origin(Protocol):
 
     @property
     def is_typed(self) -> bool:
-        """Whether the types of columns are those that the input declares, not what the values happen to be."""
+        """Whether the types of columns are declared by the input, not inferred from the values."""
         ...
 
     @property
     def is_parsed(self) -> bool:
-        """Whether it is known where the fields of every record lie.
-
-        Where not, `column_of` looks into some records only.
-        """
+        """Whether the fields of every record are located; if not, `column_of` parses some records only."""
         ...
 
     @property
@@ -54,9 +47,9 @@ class Origin(Protocol):
         ...
 
     def field_names(self, rows: Array | None = None) -> list[str]:
-        """Fields that these records have (none given: all records).
+        """Return the fields that these records have (by default all records).
 
-        What others beside them have depends on how the input was cut.
+        The fields of their neighbours depend on how the input was cut.
         """
         ...
 
@@ -69,7 +62,7 @@ class Origin(Protocol):
         ...
 
     def narrow(self, rows: Array) -> None:
-        """Told when only these records (-1: none) can be asked for any more: the others need not be looked into."""
+        """Restrict later requests to these records (-1: none), so that the others need not be parsed."""
         ...
 
     def exact(self, name: str, rows: Array) -> pa.Array:
@@ -84,15 +77,15 @@ class Origin(Protocol):
         ...
 
     def identity(self) -> Identity:
-        """128-bit content hash of every record."""
+        """Return the 128-bit content hash of every record."""
         ...
 
     def sizes(self, rows: Array) -> Array:
-        """Bytes of these records (0 for -1), as exact as can be had without looking into them."""
+        """Return the bytes of these records (0 for -1), as exact as possible without parsing them."""
         ...
 
     def lengths(self, rows: Array) -> Array:
-        """Bytes of these records (0 for -1) as they were read, each by itself."""
+        """Return the bytes of these records (0 for -1) as they were read, each by itself."""
         ...
 
     def raw(self, row: int) -> bytes | None:
@@ -104,9 +97,9 @@ class Origin(Protocol):
 class Lineage:
     """Documents as rows of an origin.
 
-    `columns`: fields that stages changed or added; `hidden`: fields that they removed; `only`: fields that come out at
-    all, in this order (None: all). `changed`: of some of these columns, which rows may have another value than their
-    record: the others have that of the record.
+    `columns`: fields that stages changed or added; `hidden`: fields that they removed; `only`: fields that are output,
+    in this order (None: all). `changed`: of some of these columns, the rows that may have another value than their
+    record; the others have that of the record.
     """
 
     origin: Origin
@@ -118,7 +111,7 @@ class Lineage:
 
     @property
     def is_untouched(self) -> bool:
-        """Whether every document is its record, as it is."""
+        """Whether every document is its record, unchanged."""
         return self.only is None and not self.hidden and not self.columns and bool((self.rows >= 0).all())
 
     def sizes(self) -> Array:
@@ -133,7 +126,7 @@ class Lineage:
         return self.origin.raw(row) if row >= 0 else None
 
     def place(self, i: int) -> tuple[int, int]:
-        """Number of the input file and offset in it of document `i`; (-1, -1) where unknown."""
+        """Return the number of the input file and the offset in it of document `i`; (-1, -1) where unknown."""
         row, places = int(self.rows[i]), self.origin.places
         return (-1, -1) if places is None or row < 0 else (int(places[0][row]), int(places[1][row]))
 

@@ -1,4 +1,4 @@
-"""What a stage took, as numbers that can be added: `_stage_perf` of tasks holds these."""
+"""Measurements of a stage as numbers that can be added: the entries of `_stage_perf` of tasks."""
 
 from __future__ import annotations
 

@@ -1,9 +1,14 @@
-"""What a stage of a user's returned becomes a batch with lineage again.
+"""Trace what a user's stage returned to the documents that it received, so that it becomes a batch with lineage again.
 
-Rows are traced to the documents that the stage received: by the row id, where the table or frame still carries it, else
-by the objects in a frame's cells and by whole rows of equal values (tracing.py). Of a traced row every value that is
-still the same counts as untouched, so that it is written as it stands in the record. A row that cannot be traced is a
-new document: its values are written as the stage returned them.
+Rows are traced by the row id, if the table or frame still carries it. `reset_index`, `sort_values(ignore_index=True)`,
+`concat`, `merge` and `explode` drop the index, but they move references to the objects in the cells: an object that the
+frame was given and that is still in the row identifies the row it came from. Objects that Python keeps only once (None,
+true, small integers, texts of one character) identify none. Where the objects of a row contradict each other, the
+majority of those that are in one row only decides; without a majority the row is not traced. A row without any such
+object is traced if it has the values of one document, and of no other, in all columns.
+
+Every value of a traced row that is still the same counts as untouched and is written as in the record. A row that
+cannot be traced is a new document.
 """
 
 from __future__ import annotations
@@ -30,9 +35,9 @@ _SHARED_INTS = 1 << 16  # CPython keeps small integers once: up to 256 today, wh
 
 
 def trace_returned(child: DocumentBatch, parents: Sequence[DocumentBatch]) -> None:
-    """Give a batch that a user's stage built its lineage back.
+    """Restore the lineage of a batch that a user's stage built.
 
-    Columns equal to the parents' are forgotten again, so that only real changes are ever encoded.
+    Columns equal to the parents' are dropped again, so that only real changes are ever encoded.
     """
     returned = _Returned(child.raw_data, parents)
     origin, rows, identity = _merged_origin(parents)
@@ -93,7 +98,7 @@ def parents_of(child: DocumentBatch, parents: Sequence[DocumentBatch]) -> Sequen
 
 
 class _Returned:
-    """A table or frame beside the batches that it was made from."""
+    """A returned table or frame, compared with the batches that it was made from."""
 
     def __init__(self, data: Any, parents: Sequence[DocumentBatch]) -> None:
         self.data = from_cudf(data) if data is not None else pa.table({})
@@ -224,7 +229,7 @@ def _merged_origin(parents: Sequence[DocumentBatch]) -> tuple[Any, Any, Any]:
 
 
 def _concatenated(arrays: list[pa.Array]) -> pa.Array:
-    """Columns of several batches as one, every value exactly, whatever their types."""
+    """Concatenate columns of several batches, every value exactly, whatever their types."""
     if len(arrays) == 1:
         return arrays[0]
     if len({str(a.type) for a in arrays}) == 1:
@@ -234,7 +239,7 @@ def _concatenated(arrays: list[pa.Array]) -> pa.Array:
 
 # -- rows by the objects in their cells ------------------------------------------------------------------------------
 class Handed:
-    """Objects that were given out, with the position of the row each was given in."""
+    """Objects that were handed out, with the position of the row each was in."""
 
     def __init__(self, columns: Sequence[tuple[Array, Array]]) -> None:
         """`columns`: the objects of a column, and the position of the row of each."""
@@ -321,7 +326,7 @@ def by_values(parents: Sequence[Sequence[Any]], children: Sequence[Sequence[Any]
 
 
 def _key(value: Any) -> Any:
-    """Equal for values that are the same in JSON: 1 and 1.0, but neither true nor "1"."""
+    """Return a key that is equal for values that are the same in JSON: 1 and 1.0, but neither true nor "1"."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Tasks without data: where a pipeline starts, and what stands for nothing or for a failure."""
+"""Tasks without data: the start of a pipeline, no result, and a failure."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class EmptyTask(SentinelTask):
 
 @dataclass
 class NoneTask(SentinelTask):
-    """What a stage may return instead of None: nothing comes of the task."""
+    """A stage may return it instead of None: the task has no result."""
 
     dataset_name: str = "none"
 
 
 @dataclass
 class FailedTask(SentinelTask):
-    """What a stage may return for a task that it gave up. Runs count such tasks and leave them out of their results."""
+    """A stage may return it for a task that it gave up. Runs count such tasks and leave them out of their results."""
 
     dataset_name: str = "failed"

@@ -1,4 +1,4 @@
-"""A task: what a stage takes and returns, whatever kind of data it carries."""
+"""The base class of tasks: what a stage takes and returns, whatever kind of data it carries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums over what the engine measured of stages: `_stage_perf` of the tasks that a run or a workflow returned."""
+"""Sums over the measurements of stages: `_stage_perf` of the tasks that a run or a workflow returned."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class TaskPerfUtils:
 
     @staticmethod
     def collect_stage_metrics(tasks: Any) -> dict[str, dict[str, np.ndarray[Any, Any]]]:
-        """stage -> measure -> its values, one for each record of that stage."""
+        """Return stage -> measure -> its values, one for each record of that stage."""
         metrics: dict[str, dict[str, list[float]]] = {}
         for perf in _perfs(task for _, group in _groups(tasks) for task in group):
             measures = metrics.setdefault(perf.stage_name, {})
@@ -24,9 +24,9 @@ class TaskPerfUtils:
 
     @staticmethod
     def aggregate_task_metrics(tasks: Any, prefix: str | None = None) -> dict[str, float]:
-        """`<stage>_<measure>_<sum|mean|std>` -> number.
+        """Return `<stage>_<measure>_<sum|mean|std>` -> number.
 
-        `prefix`, and the pipeline where there are several, come before it.
+        `prefix`, and the pipeline if there are several, come first in the names.
         """
         metrics: dict[str, float] = {}
         groups = _groups(tasks)

@@ -1,8 +1,8 @@
-"""Videos and clips as objects: where they lie and what is known of them, never their bytes or frames.
+"""Videos and clips as objects: their paths and metadata, never their bytes or frames.
 
 In a run videos and clips are rows of batches (DocumentBatch): one row per video when it is read, one per clip once it
-is split. These classes are for use by hand: every video stage takes a VideoTask, too (stages/video/video_stage.py has
-the way there and back).
+is split. These classes are for use by hand: every video stage takes a VideoTask, too (stages/video/video_stage.py
+converts).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tamis.tasks.tasks import Task
 
 @dataclass
 class VideoMetadata:
-    """What a video tells of itself; None: not read yet."""
+    """The metadata of a video file; None: not read yet."""
 
     size: int | None = None
     height: int | None = None
@@ -36,8 +36,7 @@ class VideoMetadata:
 class Clip:
     """A part of a video: `span` in seconds.
 
-    Its frames are decoded from the video by whoever needs them, so `buffer` and the frames stay empty unless a user
-    fills them.
+    Stages decode its frames from the video as needed, so `buffer` and the frames stay empty unless a user fills them.
     """
 
     uuid: UUID
@@ -81,7 +80,7 @@ class Clip:
         }
 
     def get_major_size(self) -> int:
-        """Bytes of what it holds."""
+        """Return the bytes of its buffers and frames."""
         frames = sum(int(getattr(f, "nbytes", 0)) for f in self.extracted_frames.values())
         return len(self.buffer or b"") + frames + int(getattr(self.cosmos_embed1_frames, "nbytes", 0))
 
@@ -110,7 +109,7 @@ class ClipStats:
 
 @dataclass
 class Video:
-    """A video by its path. `source_bytes` and `frame_array` stay empty: nobody here holds them."""
+    """A video by its path. `source_bytes` and `frame_array` stay empty."""
 
     input_video: str | os.PathLike[str] = ""
     source_bytes: bytes | None = None
@@ -131,13 +130,13 @@ class Video:
 
     @property
     def fraction(self) -> float:
-        """The share of the video's clips that are here."""
+        """The share of the video's clips that this object holds."""
         total = self.num_total_clips or len(self.clips) + len(self.filtered_clips)
         return (len(self.clips) + len(self.filtered_clips)) / total if total else 1.0
 
     @property
     def weight(self) -> float:
-        """How much work it is beside a video of five minutes."""
+        """The amount of work relative to a video of five minutes."""
         return (self.metadata.duration or 0.0) / 300.0 * self.fraction
 
     def has_metadata(self) -> bool:
@@ -160,7 +159,7 @@ class Video:
         return None if pixel_format is None else "10le" in pixel_format or "10be" in pixel_format
 
     def populate_metadata(self) -> None:
-        """Read them from the file; VideoFault where it is no video."""
+        """Read the metadata from the file; raise VideoFault if it is not a video."""
         facts = _satellites.load("video.read_facts")(self.input_path)
         self.metadata = VideoMetadata(
             facts.size_bytes,

@@ -1,8 +1,7 @@
-"""Where the columns of an Arrow file lie, found by reading its footer and the heads of its record batches alone
-(messages.py).
+"""Locate the columns of an Arrow file by its footer and the heads of its record batches alone (messages.py).
 
-Arrow's own reader either reads whole record batches or maps the file. Only what Tamis writes itself is understood:
-numbers, fixed and variable numbers of bytes, uncompressed.
+Arrow's own reader either reads whole record batches or maps the file. Supports only what Tamis itself writes: numbers,
+fixed and variable numbers of bytes, uncompressed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Arrow IPC: files (.arrow, .feather of version 2) and streams, such as Hugging Face datasets keep them.
+"""Arrow IPC: files (.arrow, .feather of version 2) and streams, as Hugging Face datasets store them.
 
-Memory: one record batch, which is read as a whole. See also: messages.py (where they lie).
+Memory: one record batch, which is read as a whole. See also: messages.py (locations of record batches).
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ _EXPANSION = 4  # of a compressed body, about; who reads it measures
 
 
 def describe(path: str | os.PathLike[str]) -> TableInfo:
-    """Rows and record batches. FormatError when the file is empty, cut off, damaged or something else."""
+    """Return the rows and record batches.
+
+    Raises FormatError if the file is empty, truncated, damaged or of another format.
+    """
     path = os.fspath(path)
     layout = read_layout(path)
     groups, first = [], 0
@@ -169,9 +172,9 @@ def _n_nodes(kind: pa.DataType) -> int:
 
 
 def _check(batch: pa.RecordBatch) -> None:
-    """Check that offsets and lengths lie inside the buffers: damaged ones would be followed anywhere.
+    """Check that offsets and lengths are within the buffers: damaged ones would be followed anywhere.
 
-    Values that their type does not allow (text that is not UTF-8) are left to columns/utf8.py, which judges each row.
+    Values that their type does not allow (text that is not UTF-8) are left to table_files.py, which judges each row.
     """
     try:
         batch.validate(full=True)

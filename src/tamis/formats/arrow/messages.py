@@ -1,9 +1,8 @@
-"""Where the record batches of an Arrow IPC file or stream lie, and how many rows each has, without reading any of their
-data.
+"""Locations and row counts of the record batches of an Arrow IPC file or stream, without reading their data.
 
 Both are sequences of messages: a length, metadata (a flatbuffer), a body. A file ends in a footer that lists them; a
-stream is walked. pyarrow tells the number of rows of a batch only after reading its body, which may be larger than the
-budget. Everything read here is checked against the size of the file: it may be damaged, or made to harm.
+stream is walked. pyarrow reports the number of rows of a batch only after reading its body, which may be larger than
+the budget. Everything read here is checked against the size of the file: it may be damaged, or malicious.
 """
 
 from __future__ import annotations
@@ -32,9 +31,7 @@ _MAX_EXPANSION = {_LZ4: (255, 1 << 16), _ZSTD: (1 << 15, 1 << 17)}
 
 @dataclass(frozen=True)
 class BatchLocation:
-    """A record batch: where its message begins and ends, its rows, the bytes of its body as stored, and where in the
-    file each of its buffers lies (place, bytes), where somebody asked.
-    """
+    """A record batch in a file: its byte range, rows and stored bytes, and those of its buffers if requested."""
 
     offset: int
     end: int
@@ -99,8 +96,9 @@ def _file(file: BinaryIO, size: int, with_buffers: bool) -> Layout:
 
 
 def _walk(file: BinaryIO, end: int, with_buffers: bool, layout: Layout) -> dict[int, BatchLocation]:
-    """Return the record batches of a file by their offsets, up to the first byte that is not part of a message, and
-    note in `layout` where its schema ends.
+    """Return the record batches of a file by their offsets, and note in `layout` where its schema ends.
+
+    Stops at the first byte that is not part of a message.
     """
     batches: dict[int, BatchLocation] = {}
     offset = FIRST_MESSAGE
@@ -152,7 +150,8 @@ def _check_end(file: BinaryIO, offset: int) -> None:
 def check_claims(path: str, layout: Layout, batch: BatchLocation) -> None:
     """Raise FormatError if a record batch, or a dictionary, claims sizes that cannot be true of this file.
 
-    For a reader that failed to allocate what a batch claims: damaged lengths ask for memory that no budget could give.
+    For readers that failed to allocate as much as a batch claims: damaged lengths request memory that no budget could
+    give.
     """
     with open_buffered(path) as file:
         size = file.seek(0, 2)
@@ -165,7 +164,10 @@ def check_claims(path: str, layout: Layout, batch: BatchLocation) -> None:
 
 
 def _check_compressed(head: bytes, n_bytes: int, codec: int) -> None:
-    """`head`: the first bytes of a compressed buffer of `n_bytes`, which begins with the bytes that it is decoded to."""
+    """Raise FormatError if a compressed buffer of `n_bytes` claims to decode to more than its codec allows.
+
+    `head`: its first bytes, which begin with the decoded size.
+    """
     (claimed,) = struct.unpack_from("<q", head)
     if claimed == -1:  # stored as it is
         return

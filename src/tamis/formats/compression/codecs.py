@@ -75,11 +75,11 @@ class Codec:
         return (OSError, EOFError, ValueError)
 
     def unsupported_reason(self, exc: Exception) -> str:
-        """Return what to do about a file that is not damaged, but exceeds a limit of the decoder; "" for damage."""
+        """Return how to recompress an undamaged file that exceeds a limit of the decoder; "" for damaged ones."""
         return ""
 
     def dictionary_bytes(self, head: bytes) -> int:
-        """Return the memory that a member takes by its first bytes, for messages; 0 if they do not tell."""
+        """Return the memory that a member takes judging by its first bytes, for messages; 0 if unknown."""
         return 0
 
 

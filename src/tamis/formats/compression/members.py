@@ -51,7 +51,7 @@ class Members:
                 return decoded
 
     def _open_member(self) -> bool:
-        """False at the end of the file. Zero bytes after a member are padding (tapes, block devices)."""
+        """Return False at the end of the file. Zero bytes after a member are padding (tapes, block devices)."""
         self._input = self._input or self._source.piece()
         while self._n_members and self._input:
             self._input = self._input.lstrip(b"\0")
@@ -120,7 +120,7 @@ class Members:
         return decoded
 
     def _memory_request(self) -> str:
-        """Describe what a decoder that ran out of memory needed it for."""
+        """Describe the allocation of a decoder that ran out of memory."""
         name, n_bytes = self._codec.long_name, self._codec.dictionary_bytes(self._head)
         if not n_bytes:
             return f"the {name} decoder"

@@ -20,7 +20,7 @@ _FIRST_BYTES = 4096  # tried first: enough for nearly every gzip member and zstd
 
 
 class Effort:
-    """Bytes that may still be read again in search of readable parts, so that hostile files cannot be read without end."""
+    """Bytes that may still be read again to find readable parts: a limit that hostile files cannot exceed."""
 
     def __init__(self, n_bytes: int) -> None:
         self.n_bytes = n_bytes

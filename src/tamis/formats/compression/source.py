@@ -1,6 +1,4 @@
-"""Compressed files in pieces, and the faults of decoding: where and why it stopped, and how much of the file that
-loses.
-"""
+"""Compressed files in pieces, and the faults of decoding: position, reason, and how much of the file is lost."""
 
 from __future__ import annotations
 
@@ -27,9 +25,9 @@ class Undecodable(FormatError):
 class StreamFault(FormatError):
     """A stream cannot be decoded further. All decodable bytes before `decoded_offset` were delivered.
 
-    `kind`: DAMAGED; CUT, when the file ends too early and an unknown rest is missing; UNSUPPORTED, when nothing is
-    wrong with it; BEHIND, when other bytes follow a whole member of gzip, bzip2 or xz. `suspect_offset`: where the part
-    begins whose checksum is wrong (what was delivered of it may be wrong too); -1: only what follows.
+    `kind`: DAMAGED; CUT, if the file ends too early and an unknown amount is missing; UNSUPPORTED, if the file is
+    intact; BEHIND, if other bytes follow a complete member of gzip, bzip2 or xz. `suspect_offset`: the beginning of the
+    part whose checksum is wrong (the bytes delivered from it may be wrong too); -1 if only later bytes are affected.
     """
 
     def __init__(
@@ -80,7 +78,7 @@ class StreamFault(FormatError):
 
 
 class PieceSource:
-    """The compressed file, read in pieces of `PIECE_BYTES`, with the offset of what was handed out."""
+    """The compressed file, read in pieces of `PIECE_BYTES`, and the offset up to which they were taken."""
 
     def __init__(self, raw: BinaryIO) -> None:
         self._raw = raw

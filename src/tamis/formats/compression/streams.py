@@ -39,7 +39,7 @@ class StreamReader(Closing):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> StreamReader:
-        """Reads the file `path`, of this machine or remote, decoded as its suffix says."""
+        """Read the local or remote file `path`, decoded as its suffix says."""
         return cls(open_input(path), codec_of(path))
 
     @property
@@ -106,7 +106,7 @@ class StreamWriter(Finishing):
     """A compressed file being written: `write`, then `close`. The same bytes in give the same bytes out."""
 
     def __init__(self, path: str | os.PathLike[str], codec: str | None) -> None:
-        """`codec`: a name of codecs.py, or None. What is at `path` is replaced."""
+        """Create or replace `path`. `codec`: a name of codecs.py, or None."""
         self._compressor = None if codec is None else find_codec(codec).new_encoder()
         self._file = open(path, "wb")  # noqa: SIM115 (lives as long as this object)
         self._finished = False
@@ -121,7 +121,7 @@ class StreamWriter(Finishing):
         return len(view)
 
     def finish(self) -> None:
-        """Write what the codec holds back and its trailer; the file stays open, e.g. for `fileno` and fsync."""
+        """Write what the codec buffers and its trailer; the file stays open, e.g. for `fileno` and fsync."""
         if not self._finished:
             self._finished = True
             if self._compressor is not None:
@@ -139,6 +139,6 @@ class StreamWriter(Finishing):
             self._file.close()
 
     def abort(self) -> None:
-        """Close without a trailer: what is on disk then reads as truncated, never as a complete smaller file."""
+        """Close without a trailer: the file on disk then reads as truncated, never as a complete smaller file."""
         self._finished = True
         self._file.close()

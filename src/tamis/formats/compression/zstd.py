@@ -36,7 +36,7 @@ _N_SIZE_BYTES = (0, 2, 4, 8)
 
 
 class Packer:
-    """Makes frames that tell their decoded size.
+    """Compress small texts to frames that declare their decoded size.
 
     One for many: a library's context for each would take half as long again.
     """
@@ -97,7 +97,7 @@ class ZstdFrames:
                 raise
 
     def _open_frame(self) -> bool:
-        """False at the end of the file. Skippable frames are skipped here."""
+        """Return False at the end of the file. Skippable frames are skipped here."""
         head = self._source.take(4)
         if not head:
             return False
@@ -123,7 +123,7 @@ class ZstdFrames:
         return True
 
     def _check_needs(self, fields: bytes, single_segment: bool, n_id_bytes: int, n_size_bytes: int) -> None:
-        """Refuses what the library would refuse with less to say: too large a window, a dictionary nobody has."""
+        """Refuse frames with too large a window or an unavailable dictionary, for the sake of the message."""
         id_at = 0 if single_segment else 1
         dictionary = int.from_bytes(fields[id_at : id_at + n_id_bytes], "little")
         if dictionary:

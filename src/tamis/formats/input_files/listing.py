@@ -1,8 +1,7 @@
-"""Which files an input means: folders, globs, files, lists of these; in a stable order, in little memory.
+"""List the files of an input: folders, globs, files, lists of these; in a stable order, in little memory.
 
-Nothing that lies there is left out without a word: files that are not read are counted with their reason
-(`FileList.skipped`), and what cannot be read is named in the error that ends the run. See also: searching.py (how
-folders are searched).
+Nothing is left out silently: files that are not read are counted with their reason (`FileList.skipped`), and what
+cannot be read is named in the error that ends the run. See also: searching.py (how folders are searched).
 """
 
 from __future__ import annotations
@@ -26,8 +25,9 @@ _MAX_NAMED = 5
 
 @dataclass
 class FileList:
-    """Paths with size and time, about 200 bytes per file (a supervisor may hold 100,000), and the files that were
-    skipped.
+    """Paths with sizes and times, and the files that were skipped.
+
+    Takes about 200 bytes per file: a supervisor may hold 100,000.
     """
 
     paths: list[str] = field(default_factory=list)
@@ -57,14 +57,12 @@ def list_files(
     leave_out: Sequence[str] = (),
     scratch: str | None = None,
 ) -> FileList:
-    """Regular files whose names end in one of the suffixes (in any case).
-
-    Folders are searched recursively, links followed.
+    """List regular files whose names end in one of the suffixes (in any case), folders recursively, following links.
 
     In folders, names that begin with . or _ and outputs of Tamis are skipped. `leave_out`: folders that this run writes
-    to, which are never input. Raises UsageError when something cannot be read, or when there is nothing to read;
-    RunConflict when what is to be read lies in one of those folders. `scratch`: where temporary files of the run will
-    lie; UsageError where that is read.
+    to, which are never input. `scratch`: the folder for temporary files of the run. Raises UsageError if something
+    cannot be read, if there is nothing to read, or if the scratch folder would be read; RunConflict if the input is in
+    one of the folders of `leave_out`.
     """
     files, seen = FileList(), set[str]()
     entries = [path_of(os.fspath(p)) for p in ([paths] if isinstance(paths, (str, os.PathLike)) else paths)]

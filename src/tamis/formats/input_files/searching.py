@@ -1,8 +1,8 @@
-"""Searching folders for input files: every folder once, whatever links lead to it, and nothing lost without a word.
+"""Search folders for input files: every folder once, whatever links lead to it, and no file dropped silently.
 
-What is found and not read is counted (skipped.py). What cannot be read (a folder or file without permission, a link to
-nothing that would have been read) is gathered in `unreadable`, which ends the run. A folder with a `_tamis` in it is
-the output of a run and is skipped unless it is named itself.
+Files that are not read are counted (skipped.py). What cannot be read (a folder or file without permission, a broken
+link with an accepted name) is collected in `unreadable`, which ends the run. A folder with a `_tamis` in it is the
+output of a run and is skipped unless it is named itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _EFFECTIVE_IDS = os.access in os.supports_effective_ids
 
 
 class Search:
-    """What one input entry means: `walk` a folder, or `expand` a pattern; `paths` are the files then, unordered."""
+    """The search for the files of one input entry: `walk` a folder, or `expand` a pattern into `paths` (unordered)."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Search:
     # -- folders
     # --------------------------------------------------------------------------------------------------------
     def _folders(self, root: str, hidden: tuple[str, ...]) -> Iterator[tuple[str, list[os.DirEntry[str]]]]:
-        """`root` and every folder below with its files, each folder once: those that lie there first, then linked ones."""
+        """Yield `root` and every folder below with its files, each folder once: real ones first, then linked ones."""
         links = [root]
         while links:
             todo, links = sorted(links, reverse=True), []
@@ -141,7 +141,7 @@ class Search:
             self._skipped.add_ending(path, self._suffixes)
 
     def drop_lonely_sidecars(self) -> None:
-        """Files that could belong to others of the same name (a caption to its image) are skipped where there is none."""
+        """Skip files that would belong to another of the same name (a caption) where that does not exist."""
         stems = {os.path.splitext(path)[0] for path in self.paths} if self._companions else set()
         for path in self._companions:
             if os.path.splitext(path)[0] not in stems:
@@ -166,9 +166,9 @@ class Search:
     # -- patterns
     # -------------------------------------------------------------------------------------------------------
     def _matches(self, base: str, parts: list[str]) -> Iterator[str]:
-        """Paths below `base` that the parts of a pattern match.
+        """Yield the paths below `base` that the parts of a pattern match.
 
-        As glob does it, but what cannot be read is not skipped.
+        Works as glob, but reports unreadable folders.
         """
         if not parts:
             yield base

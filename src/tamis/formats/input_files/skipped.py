@@ -1,5 +1,4 @@
-"""Which files of a folder are input, by the ends of their names, and which are skipped: by reason, how many, and a few
-of them by name.
+"""Decide by name which files of a folder are input, and count those that are skipped, with reasons and examples.
 
 Case does not matter: `A.JSONL.GZ` is read like `a.jsonl.gz`.
 """
@@ -44,7 +43,7 @@ def ends_in(path: str, suffixes: tuple[str, ...]) -> bool:
 def checked_paths(value: Any, subject: str) -> Any:
     """Return a single path unchanged and several paths as a list; paths of a set are returned in order.
 
-    Raises UsageError, whose message begins with `what`, for anything else.
+    Raises UsageError, whose message begins with `subject`, for anything else.
     """
     if isinstance(value, (str, os.PathLike)):
         return value
@@ -83,7 +82,7 @@ class SkippedFiles:
         return sum(n for n, _ in self._found.values())
 
     def to_list(self) -> list[dict[str, Any]]:
-        """Plain values for JSON, the most frequent reason first."""
+        """Return plain values for JSON, the most frequent reason first."""
         ordered = sorted(self._found.items(), key=lambda item: (-item[1][0], item[0]))
         return [{"reason": reason, "n": n, "examples": examples} for reason, (n, examples) in ordered]
 

@@ -1,9 +1,9 @@
 """Blocks of JSONL records: scanned once, decoded field by field on demand.
 
-`JsonlBlock` is an Origin (tasks.py): it owns the raw bytes and knows where each record and each wanted value lies.
-Reading a column decodes only that field. Arrow types follow the values of the block, by the rules of
+`JsonlBlock` is an Origin (tasks/lineage.py): it owns the raw bytes and the positions of records and of requested
+values. Reading a column decodes only that field. Arrow types follow the values of the block, by the rules of
 tasks/columns/inference.py: text, bool, int64, uint64, float64, nested, or JSON values (tasks/columns/json_type.py) when
-they do not agree. `exact` never bends a value to a type.
+they do not agree. `exact` never converts a value to fit a type.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ class JsonlBlock:
 
     @classmethod
     def parse_valid(cls, buf: Array, max_record_bytes: int = 1 << 62) -> JsonlBlock:
-        """Records that an earlier pass over the same bytes found to be valid: only their lines are looked for.
+        """Parse records that an earlier pass over the same bytes found valid: only their lines are located.
 
-        What lies inside is found when it is asked for. Anything unexpected, and they are parsed as always.
+        Fields are located when they are requested. If anything is unexpected, the records are parsed as always.
         """
         lines = record_lines.record_lines(buf)
         if lines is None or (len(lines[0]) and int((lines[1] - lines[0]).max()) > max_record_bytes):
@@ -90,9 +90,9 @@ class JsonlBlock:
 
     @classmethod
     def from_index(cls, stored: FileSpans, start: Array, end: Array, identity: tuple[Array, Array]) -> JsonlBlock:
-        """Records whose places and hashes an earlier pass told, each followed by a line feed.
+        """Return the block of records that an earlier pass located and hashed, each followed by a line feed.
 
-        Read when somebody looks inside.
+        Their bytes are read when a field is requested.
         """
         block = cls(np.empty(0, np.uint8), json_scan.scan_records(np.empty(0, np.uint8), [], 1 << 62))
         block._buf = block._parsed = None
@@ -114,8 +114,9 @@ class JsonlBlock:
         return self._buf
 
     def _verify(self, data: Array, starts: Array, rows: Array) -> None:
-        """Raise InputChanged unless `data` holds, at `starts`, the records of these rows as an earlier pass hashed
-        them.
+        """Raise InputChanged unless `data` holds the records of these rows as an earlier pass hashed them.
+
+        `starts`: the offsets of the records in `data`.
         """
         assert self._identity is not None
         assert self.stored is not None
@@ -128,10 +129,8 @@ class JsonlBlock:
     def windows(self, rows: Array) -> Iterator[memoryview]:
         """Yield the bytes of these records (ascending) with their line feeds, a window at a time.
 
-        A view is overwritten by the next.
-
-        Records are verified as soon as all of their bytes were read; of one that is longer than a window these are held
-        until then.
+        Each view is overwritten by the next. Records are verified as soon as all of their bytes were read; the bytes of
+        one that is longer than a window are held until then.
         """
         assert self.stored is not None
         sizes = self.end[rows] - self.start[rows] + 1
@@ -152,7 +151,7 @@ class JsonlBlock:
             yield view
 
     def stretches(self, rows: Array) -> list[tuple[int, int]]:
-        """Records (ascending) that follow each other, together, each with the one byte behind it."""
+        """Join records (ascending) that follow each other to byte ranges, each with its last line feed."""
         if not len(rows):
             return []
         start, end = self.start[rows], self.end[rows]
@@ -306,10 +305,7 @@ class JsonlBlock:
         return self.buf[self.start[row] : self.end[row]].tobytes()
 
     def literals(self, names: Sequence[str]) -> tuple[Array, Array, Array]:
-        """(types, start, length) of the values as they stand in the record, quotes included.
-
-        Length -1 where missing.
-        """
+        """Return (types, start, length) of the values as written in the record, with quotes (-1 where missing)."""
         types, start, length = (np.array(x) for x in self.spans(names))
         quoted = (types == _STRING) | (types == _ESCAPED)
         start[quoted] -= 1

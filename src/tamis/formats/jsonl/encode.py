@@ -1,4 +1,4 @@
-"""Documents back to JSONL, touching only what changed.
+"""Encode documents as JSONL, touching only what changed.
 
 A row that came from a JSONL record is written as that record's bytes, with changed values replaced in place and new
 fields spliced in before the closing brace. Rows that lost fields, rows from tables and new rows are built from
@@ -48,9 +48,9 @@ class Encoded:
 
 
 def written_lines(batch: DocumentBatch) -> WrittenLines:
-    """Return what `encode_jsonl` returns, without copying long runs of unchanged records.
+    """Encode as `encode_jsonl` does, without copying long runs of unchanged records.
 
-    Such runs are pieces of the input block.
+    These are pieces of the input block.
     """
     lineage = batch.lineage
     if lineage is not None and isinstance(lineage.origin, JsonlBlock) and lineage.is_untouched:
@@ -190,7 +190,7 @@ def _spliced(origin: JsonlBlock, rows: Array, columns: Mapping[str, pa.Array], t
 def _hashes(
     data: Array, offsets: Array, hashes_before: tuple[Array, Array] | None, edited: Array
 ) -> tuple[Array, Array] | None:
-    """Return the hashes of lines of which only some were edited, reusing the known hashes of the others."""
+    """Return the hashes of lines of which only some were edited, reusing the existing hashes of the others."""
     if hashes_before is None:
         return None
     starts = offsets[:-1][edited]
@@ -201,9 +201,9 @@ def _hashes(
 
 
 def _rebuilt(batch: DocumentBatch, origin: JsonlBlock, rows: Array, columns: Mapping[str, pa.Array]) -> Encoded:
-    """Rows that lose fields: those that stay keep their order, and their raw values unless they changed.
+    """Build rows that lose fields.
 
-    New ones follow.
+    The others keep their order and, unless they changed, their raw values. New ones follow.
     """
     names = batch.get_columns()
     raw = [n for n in names if n not in columns]
@@ -284,7 +284,7 @@ def _with_prefix(data: Array, offsets: Array, rows: Array, prefix: bytes, comma:
 
 
 def _unchanged(new: pa.Array, origin: JsonlBlock, name: str, rows: Array) -> Array:
-    """True where a row still has the value of the record it came from.
+    """Return a mask of the rows that still have the value of the record they came from.
 
     "1" for 1 and 1 for true are changes, 1.0 for 1 is none.
 

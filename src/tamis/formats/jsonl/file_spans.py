@@ -1,6 +1,6 @@
-"""FileSpans of files, one behind the other, as if they were one buffer, of which only what is asked for is read.
+"""Spans of files as one contiguous buffer, of which only the requested parts are read.
 
-For records whose places are known: those that nobody looks into are copied from file to file through a small window,
+For records whose positions are known: those that no stage reads are copied from file to file through a small window,
 which stays in the cache of the processor. Reading a whole block and writing it takes twice as long.
 """
 
@@ -39,7 +39,7 @@ class FileSpan:
 
 
 class FileSpans:
-    """Places are counted from the beginning of the first stretch. A file that is not as planned raises FormatError."""
+    """Consecutive spans of files; positions count from the first byte. A changed file raises FormatError."""
 
     def __init__(self, parts: Sequence[FileSpan]) -> None:
         self._parts = list(parts)
@@ -122,9 +122,7 @@ def _gap_of(part: FileSpan) -> int:
 
 
 def _near(runs: Sequence[Run], gap: int) -> Iterator[list[Run]]:
-    """Runs that are read together: no more than `gap` bytes lie between two of them, and all take no more than a large
-    read.
-    """
+    """Group runs that are read together: at most `gap` bytes between two of them, at most a large read in all."""
     some: list[Run] = []
     for run in runs:
         if some and (run[0] - some[-1][1] > gap or run[1] - some[0][0] > _FAR_WINDOW):
@@ -195,9 +193,8 @@ class _Opened:
     def _faults(self) -> Iterator[None]:
         """Convert read errors to FormatError, as where records are searched for.
 
-        Data that cannot be read is bad input: it is retried, then quarantined, and the run continues. An OSError
-        would be a
-        fault of this machine, which ends the run.
+        Data that cannot be read is bad input: it is retried, then quarantined, and the run continues. An OSError would
+        be a fault of this machine, which ends the run.
         """
         try:
             yield

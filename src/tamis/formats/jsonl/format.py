@@ -1,6 +1,4 @@
-"""JSONL as a format of lines (formats/base.py): its records are JsonlBlock (block.py), its lines are written by
-encode.py.
-"""
+"""JSONL as a format of lines (formats/base.py): block.py parses records, encode.py writes lines."""
 
 from __future__ import annotations
 

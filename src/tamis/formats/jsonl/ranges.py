@@ -1,8 +1,8 @@
-"""Reading the records of one byte range of a JSONL file.
+"""Read the records of one byte range of a JSONL file.
 
 A record belongs to the range that holds its first byte, so any set of ranges that covers a file yields every record
-exactly once, wherever the cuts fall. The end of a record that crosses the end of its range by more than 1 MiB is
-searched before it is read, in steps: one that is longer than `max_record_bytes` is never held, and its place is
+exactly once, wherever the cuts are. The end of a record that crosses the end of its range by more than 1 MiB is
+searched before it is read, in steps: one that is longer than `max_record_bytes` is never held, and its position is
 reported.
 """
 
@@ -24,7 +24,7 @@ _BOM = b"\xef\xbb\xbf"
 
 @dataclass
 class Oversize:
-    """A record that is too large to be held: where it lies."""
+    """The position and length of a record that is too large to be held."""
 
     offset: int
     length: int
@@ -50,9 +50,8 @@ def read_range(
     """Read the records whose first byte is in [start, end); `end` may be beyond the end of the file.
 
     `at_file_start` is false for blocks from the middle of a stream, where a byte order mark would be data. `on_large`
-    is
-    called with the offset and length of a large record, and whether it is the only one of the range, before it is read,
-    which may fail.
+    is called with the offset and length of a large record, and whether it is the only one of the range, before it is
+    read, which may fail.
     """
     size = file.seek(0, os.SEEK_END)
     end = min(end, size)
@@ -116,7 +115,7 @@ def _read_into(file: BinaryIO, out: np.ndarray[Any, Any]) -> int:
 
 
 def _read_tail(file: BinaryIO, room: int) -> tuple[bytes, bool]:
-    """Bytes up to and including the next newline (or the end of the file), at most `room` of them."""
+    """Read up to and including the next newline (or the end of the file), at most `room` bytes."""
     parts, total, step = [], 0, _FIRST_STEP
     while True:
         piece = file.read(step)
@@ -134,7 +133,7 @@ def _read_tail(file: BinaryIO, room: int) -> tuple[bytes, bool]:
 
 
 def _after_newline(file: BinaryIO, start: int, stop: int) -> int:
-    """Place after the first newline at or behind `start`; `stop` if there is none before it."""
+    """Return the position after the first newline at or after `start`; `stop` if there is none before it."""
     file.seek(start)
     offset, step = start, _FIRST_STEP
     while offset < stop:
@@ -155,10 +154,11 @@ def _end_of_line_at(file: BinaryIO, stop: int) -> int:
 
 
 def end_of_line(last: bytes) -> int:
-    """Bytes at the end of a record that are no part of it, as its parser has it: a line feed, a carriage return before
-    it. `last`: the last two bytes of the record with its line feed (the last one of a file may have none).
+    r"""Return how many bytes end a record without being part of it: a line feed, and a carriage return before it.
 
-    >>> [end_of_line(last) for last in (b"}\\n", b"\\r\\n", b"}\\r", b"\\r\\r", b"}}")]
+    `last`: the last two bytes of the record with its line feed (the last one of a file may have none).
+
+    >>> [end_of_line(last) for last in (b"}\n", b"\r\n", b"}\r", b"\r\r", b"}}")]
     [1, 2, 1, 1, 0]
     """
     text = last.removesuffix(b"\n")
@@ -166,7 +166,7 @@ def end_of_line(last: bytes) -> int:
 
 
 def _last_newline(data: np.ndarray[Any, Any]) -> int:
-    """Index of the last newline, -1 if there is none; looks backwards in steps."""
+    """Return the index of the last newline, -1 if there is none; searches backwards in steps."""
     end = len(data)
     while end > 0:
         start = max(0, end - _STEP)

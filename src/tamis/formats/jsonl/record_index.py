@@ -1,10 +1,9 @@
-"""Records of plain JSONL files that an earlier pass found: where each lies, how long it is, and its hash.
+"""The index of records that an earlier pass read from plain JSONL files: position, length and hash of each.
 
-The pass writes three columns beside what else it tells of documents, by their `file` and `offset` (Arrow files, one
-record batch per unit); those of documents that it dropped lie in a file of their own (`DroppedWriter`). A later pass
-over the same files takes the records of a range from there, without reading the file. It trusts them only where they
-cover the range without a gap, line feeds included: then there is neither a blank line nor a record that the first pass
-set aside.
+The pass writes three columns next to its other results, by `file` and `offset` (Arrow files, one record batch per
+unit); those of documents that it dropped are in a file of their own (`DroppedWriter`). A later pass over the same files
+takes the records of a range from there, without reading the file. It uses them only where they cover the range without
+a gap, line feeds included: then there is neither a blank line nor a record that the first pass quarantined.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ Array = np.ndarray[Any, Any]
 
 
 def record_columns(batch: DocumentBatch, positions: Array | None = None) -> dict[str, Array]:
-    """Return the columns that a later pass needs to know about these documents' records (`at`: of some rows).
+    """Return the columns that a later pass needs for these documents' records (`positions`: of some rows).
 
     Returns no columns if the records are not in an uncompressed file.
     """
@@ -96,8 +95,7 @@ def write_index(folder: str, runs: Sequence[IndexedBatch], name: str = KEPT) -> 
 
 
 class DroppedWriter:
-    """Records of the documents that a pass dropped, 36 bytes each, and where they lie: what `RecordIndex` reads beside
-    those that stayed.
+    """Writes the index of the documents that a pass dropped, 36 bytes each, for `RecordIndex`.
 
     `add` in the order of the input; `close` writes the index.
     """
@@ -131,7 +129,7 @@ class DroppedWriter:
 
 @dataclass
 class RecordSpans:
-    """Records that lie one behind the other in a file, each followed by a line feed."""
+    """Consecutive records of a file, each followed by a line feed."""
 
     start: Array
     end: Array  # without the line feed
@@ -139,8 +137,9 @@ class RecordSpans:
 
 
 class RecordIndex:
-    """What `write_index` index of: the records of documents that stayed and, where somebody wrote them, of those that
-    were dropped. Nothing where the folder cannot be seen: on another node, perhaps.
+    """Reads what `write_index` wrote, of the documents that were kept and, if written, of those that were dropped.
+
+    Empty where the folder is not visible, for example on another node.
     """
 
     def __init__(self, folder: str) -> None:
@@ -185,7 +184,7 @@ class _IndexFile:
         self._read: dict[int, dict[str, Array]] = {}
 
     def near(self, file: int, start: int, end: int) -> dict[str, Array]:
-        """Columns of the record batches with the records of a range, and the one before them."""
+        """Return columns of the record batches with the records of a range, and the one before them."""
         first = max(0, self._runs.search((file, start), right=True, key=_first_place) - 2)
         last = self._runs.search((file, end), key=_first_place)
         batches = {i: self._read[i] if i in self._read else self._columns(i) for i in range(first, last)}
@@ -205,7 +204,7 @@ class _IndexFile:
 
 
 def _in_order(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
-    """Columns of several indexes as those of one, ascending by offset."""
+    """Join columns of several indexes, ascending by offset."""
     parts = [part for part in parts if len(part["offset"])] or list(parts[:1])
     if len(parts) == 1:
         return parts[0]

@@ -1,4 +1,4 @@
-"""Tokens in the files that Megatron trains from: `.bin` has the tokens of all sequences, `.idx` says where each begins.
+r"""The files that Megatron trains from: `.bin` has the tokens of all sequences, `.idx` the offset of each.
 
 .idx: `MMIDIDX\\0\\0`, version 1 (8 bytes), code of the token type (1), number of sequences (8), number of document
 marks (8); then lengths in tokens (4 bytes each), offsets in bytes (8 each), marks: the sequence with which each

@@ -1,7 +1,6 @@
-"""The footer of a Parquet file as Arrow should see it: columns that were dictionaries in Arrow are declared by their
-values.
+"""Change a Parquet footer so that Arrow decodes columns of dictionaries to their values.
 
-Arrow keeps its own schema in the footer (key `ARROW:schema`). A column declared there as a dictionary is read with all
+Arrow stores its own schema in the footer (key `ARROW:schema`). A column declared there as a dictionary is read with all
 of its dictionary in every batch: 32 rows of a column with a dictionary of 200 MB took 1 GB and 0.3 s. Declared by its
 values, the same rows are decoded from the same pages one by one. No option of Arrow overrules that schema, so the
 footer is changed in memory: the entry's value is replaced (Thrift's compact protocol writes a text as its length, a
@@ -68,7 +67,7 @@ def _read_footer(path: str | os.PathLike[str]) -> bytes:
 
 
 def _varint(data: bytes, offset: int) -> tuple[int, int]:
-    """(value, place behind it)."""
+    """Return (value, offset after it)."""
     value = shift = 0
     while True:
         if offset >= len(data) or shift > 35:

@@ -126,7 +126,7 @@ class _GroupReader:
         """The read in progress is of rows before the first wanted one (a row group has no entry in the middle)."""
 
     def tables(self, start: int, end: int) -> Iterator[tuple[int, pa.Table]]:
-        """Rows [start, end) of the group as (absolute first row, table)."""
+        """Yield rows [start, end) of the group as (absolute first row, table)."""
         next_row, max_rows = start, self._max_rows
         while True:
             try:

@@ -1,8 +1,8 @@
 """Check the sizes that the pages of a Parquet file claim, for a reader that failed to allocate them.
 
-A page says in its header (Thrift, compact protocol) how many bytes and values it holds. Checksums cover what follows
-the header, so a damaged one asks for up to 2 GB: that is no want of memory, and no budget would help. The footer says
-the same of whole columns; a page that claims more than its column has is damaged. Reads headers only.
+A page declares in its header (Thrift, compact protocol) how many bytes and values it holds. Checksums cover what
+follows the header, so a damaged one requests up to 2 GB: that is not a lack of memory, and no budget would help. The
+footer declares the same of whole columns; a page that claims more than its column has is damaged. Reads headers only.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _check_column(file: BinaryIO, column: pq.ColumnChunkMetaData) -> None:
 
 
 class _Header:
-    """A structure of Thrift's compact protocol. ValueError for what is none."""
+    """Parser of a structure of Thrift's compact protocol; raises ValueError for anything else."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self.offset = data, 0

@@ -7,7 +7,7 @@ all other columns (Parquet input, types that a stage chose) are joined along thi
     null < every type                  bool < string                    uint64 < string
     int8 < int16 < int32 < int64 < float64 < string                     float16 < float32 < float64
     uint8 < uint16 < uint32 < int64    uint32 < uint64                  dates, times, decimals, binary, maps < string
-    list<A> + list<B> = list<A + B>    struct: field by field, a missing field is null        other nested pairs < string
+    list<A> + list<B> = list<A + B>    struct: field by field, a missing field is null       other nested pairs < string
 
 The join is commutative, associative and idempotent, so neither the order nor the cut of partitions matters. For that,
 uint64 joins with int64 and with float64 to string: were uint64 + float64 = float64, a negative integer, a large one and
@@ -95,7 +95,7 @@ def run_schema(parts: Sequence[tuple[pa.Schema, Mapping[str, Observed]]], first:
 
 
 def _stored(kind: pa.DataType) -> pa.DataType:
-    """Parquet has no struct without fields: a column with {} in it, and nothing else there, is stored as text."""
+    """Return the type to store: Parquet has no struct without fields, so a column with only {} is stored as text."""
     return pa.large_string() if _has_empty_struct(kind) else kind
 
 
@@ -188,7 +188,7 @@ def _join(a: pa.DataType, b: pa.DataType) -> pa.DataType:
 
 
 def _join_structs(a: pa.DataType, b: pa.DataType) -> pa.DataType:
-    """Fields keep their order when both agree on it; else they are sorted, so that neither side decides."""
+    """Join field by field. The order is kept if both agree on it and sorted otherwise, so that neither side decides."""
     fields_a = {a.field(i).name: a.field(i).type for i in range(a.num_fields)}
     fields_b = {b.field(i).name: b.field(i).type for i in range(b.num_fields)}
     names = list(fields_a) if list(fields_a) == list(fields_b) else sorted({*fields_a, *fields_b})
@@ -271,5 +271,5 @@ def _members(kind: pa.DataType) -> dict[str, pa.DataType]:
 
 
 def _is_binary(kind: pa.DataType) -> bool:
-    """Bytes of any length."""
+    """Return True for bytes of variable length."""
     return is_bytes(kind) and not pa.types.is_fixed_size_binary(kind)

@@ -1,8 +1,4 @@
-"""Records as columns of an Arrow table and back: how documents travel between two segments with everything that lineage
-needs.
-
-Lines travel with their raw bytes, so that the last segment can still write untouched fields byte for byte.
-"""
+"""Records of JSONL batches packed for another worker, and unpacked there as they were."""
 
 from __future__ import annotations
 

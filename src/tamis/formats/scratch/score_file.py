@@ -1,5 +1,4 @@
-"""Score files: for each kept document its location, its size and the code of every score that a limit was compared
-with.
+"""Score files: for each kept document its location, its size and the codes of its scores.
 
 A line of JSON, then four blocks compressed by zstd: number of the input file (4 bytes a document), step from the offset
 before (8), bytes of the record (8), and the codes (2 a rule), all of one rule together. So a document takes at most 20
@@ -12,9 +11,9 @@ A score is stored as the code of a small interval that holds it: zero by itself,
 1,024 has one to itself, and codes are in the order of the scores. A limit that falls inside an interval leaves the
 documents in it undecided, and only those.
 
-code 0         exactly 0                                    codes 2-32763   2**-24 up to just below 2**40, 512 per power
-of two code 1         above 0, below 2**-24                        code 32764      larger values code -k        mirrors
-code k                               code 32767      no number (NaN); -32768: not measured
+code 0         exactly 0                                    codes 2-32763   2**-24 up to just below 2**40, 512 a power
+code 1         above 0, below 2**-24                        code 32764      larger values
+code -k        mirrors code k                               code 32767      no number (NaN); -32768: not measured
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _BASE = np.int64(((1023 + _SMALLEST) << _MANTISSA) - 2)
 
 @dataclass(frozen=True)
 class ScoreKey:
-    """Scores of one rule: the stage, what the stage calls them, and whether all of this file are whole numbers."""
+    """Scores of one rule: the stage, its name for the score, and whether all of this file are whole numbers."""
 
     stage: str
     score: str

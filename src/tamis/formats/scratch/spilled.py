@@ -1,9 +1,8 @@
-"""Bytes that are added to numbered buckets in any order and read back bucket by bucket, too many to hold.
+"""Bytes that are appended to numbered buckets in any order and read back bucket by bucket, too many for memory.
 
-A bucket is a local file. Where scratch lies in an object store (stores/scratch_files.py), no more than a window of them
-stays on this disk: then all buckets go together into one object, and a small local index says which of its ranges is
-whose. So there are few objects however many buckets there are, and what a killed process left half done is not in the
-index.
+A bucket is a local file. If scratch is in an object store (stores/scratch_files.py), at most a window of them stays on
+this disk: then all buckets go together into one object, and a small local index maps its ranges to buckets. So there
+are few objects however many buckets there are, and what a killed process left half done is not in the index.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Piece = tuple[str, int, int]  # name of the object, first byte of the range in i
 
 
 class Spilled:
-    """`folder`: local, its own. `fresh`: begin empty; otherwise with what an earlier process added and closed."""
+    """Buckets below `folder`, which is local and exclusive. `fresh`: begin empty; otherwise resume from the index."""
 
     def __init__(self, folder: str, fresh: bool = True, window_bytes: int = WINDOW_BYTES) -> None:
         self._folder, self._window_bytes = folder, window_bytes
@@ -60,7 +59,7 @@ class Spilled:
                 os.unlink(os.path.join(self._folder, name))  # sent, and not removed any more
 
     def add(self, bucket: int, values: NDArray[Any]) -> None:
-        """Values behind those that the bucket has."""
+        """Append values to a bucket."""
         view: memoryview = memoryview(np.ascontiguousarray(values).view(np.uint8))  # type: ignore[arg-type]
         with open(self._path(bucket), "ab") as file:
             file.write(view)
@@ -72,7 +71,7 @@ class Spilled:
         return sum(size for _, _, size in self._sent_pieces.get(bucket, ())) + self._n_local(bucket)
 
     def read(self, bucket: int, kind: Any, first: int = 0, max_values: int | None = None) -> NDArray[Any]:
-        """Values `first` to `first + most` of a bucket; fewer where it ends before."""
+        """Return values `first` to `first + max_values` of a bucket, fewer if it ends before."""
         kind = np.dtype(kind)
         n = max(0, self.n_bytes(bucket) // kind.itemsize - first)
         out = np.empty(n if max_values is None else min(n, max_values), kind)
@@ -107,7 +106,7 @@ class Spilled:
         return path
 
     def truncate(self, bucket: int, n_bytes: int) -> None:
-        """Forget what lies behind the first bytes of a bucket."""
+        """Drop everything after the first bytes of a bucket."""
         pieces: list[Piece] = []
         for name, start, size in self._sent_pieces.get(bucket, ()):
             if n_bytes:

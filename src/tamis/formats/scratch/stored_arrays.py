@@ -1,8 +1,7 @@
-"""Arrays that lie in files, read by range: never mapped, since mapped pages count as memory, and a mapping as all it
-might become.
+"""Arrays in files, read by range: never mapped, because mapped pages count as memory, and a mapping as its full size.
 
-Files may lie in a bucket, as scratch does with `--scratch s3://...` (stores/scratch_files.py). `StoredArray` is a range
-of a file that holds numbers (or rows of a structured type); `open_npy` finds it in an .npy file, and
+Files may be in a bucket, as scratch is with `--scratch s3://...` (stores/scratch_files.py). `StoredArray` is a range of
+a file that holds numbers (or rows of a structured type); `open_npy` finds it in an .npy file, and
 formats/arrow/column_places.py in an Arrow file. `NpyWriter` writes an .npy file in pieces, its length at the end.
 """
 
@@ -28,7 +27,8 @@ _HEADER_BYTES = 128
 # As numpy and NpyWriter write it. Read as Python's literal, which numpy does, it takes longer than what is then read of
 # the file.
 _PLAIN_HEAD = re.compile(
-    rb"\x93NUMPY\x01\x00(..)\{'descr': '(\|b1|\|[iu]1|<[iuf][248])', 'fortran_order': False, 'shape': \(([0-9]+),\), \} *\n",
+    rb"\x93NUMPY\x01\x00(..)\{'descr': '(\|b1|\|[iu]1|<[iuf][248])', 'fortran_order': False, "
+    rb"'shape': \(([0-9]+),\), \} *\n",
     re.DOTALL,
 )
 _BLOCK_BYTES = 1 << 14  # read at once where single values are looked at
@@ -72,7 +72,7 @@ class StoredArray:
         return self._blocks[block][row]
 
     def read(self, first: int, end: int) -> Array:
-        """Values first to end, as an array of its own; beyond the end there are none."""
+        """Return values first to end as a new array; fewer at the end of the file."""
         first = min(first, self._n)
         out = np.empty(max(0, min(end, self._n) - first), self.kind)
         read_into(self.path, self.offset + first * self.kind.itemsize, out)

@@ -12,9 +12,10 @@ _STATUS = re.compile(r"[0-9]{3}")
 
 
 def http_body(block: bytes, max_bytes: int) -> tuple[int, dict[str, str], bytes]:
-    """(status, headers, body) of a response record; transfer and content encodings are taken off, up to `max_bytes`.
+    """Return (status, headers, body) of a response record.
 
-    FormatError for what is no HTTP response, or a body that is larger.
+    Transfer and content encodings are decoded up to `max_bytes`. Raises FormatError for anything but an HTTP response,
+    or a larger body.
     """
     head = block[:MAX_HEADER_BYTES]
     end, gap = head.find(b"\r\n\r\n"), 4

@@ -1,14 +1,14 @@
-"""Records of WARC files, one at a time, in bounded memory, also of damaged files.
+"""Read records of WARC files one at a time, in bounded memory, also from damaged files.
 
 Covers: WARC 1.0 and 1.1, plain or compressed, record by record or as a whole. Every byte of a file belongs to a record
-or to a `WarcFault` with its offset and length, and reading continues behind a fault. Does not cover: ARC, and what is
-in a block (http.py). A reader of our own, because the libraries for this hold whole records whatever their size, and
-lose or invent records behind damage.
+or to a `WarcFault` with its offset and length, and reading continues after a fault. Does not cover: ARC, and the
+contents of blocks (http.py). Existing libraries hold whole records whatever their size, and lose or invent records
+after damage.
 
 How reading continues. A compressed file is entered again at the next member whose content begins with `WARC/1.`: from
 the member after a record with bad headers or a wrong length, or, where the compressed bytes themselves are damaged, at
 a member found by its magic bytes. A plain file, or a member that holds many records, is entered again at the next
-`WARC/1.` that is followed by the rest of its line and by valid headers. All records behind a fault are marked as
+`WARC/1.` that is followed by the rest of its line and by valid headers. All records after a fault are marked as
 resynchronised: a page that contains a WARC file could pass for records.
 
 Memory: one block of at most `max_block_bytes`, held at most twice, and 64 KiB of headers.
@@ -41,10 +41,9 @@ _REREAD_FACTOR, _REREAD_BYTES = (
 class WarcRecord:
     """One record.
 
-    `headers` have names in lower case. `block` is None for one that is too large or of a kind that is not asked for.
-
-    `offset`: in the file as stored, where the record begins or, if compressed, its member. `resynchronised`: there was
-    a fault before it.
+    `headers` have names in lower case. `block` is None if it is too large or of a kind that was not requested.
+    `offset`: in the file as stored, of the record or, if compressed, of its member. `resynchronised`: there was a fault
+    before it.
     """
 
     headers: dict[str, str]
@@ -102,8 +101,8 @@ class _Damage(Exception):
 class WarcScanner:
     """Iterates over the records and faults of a file, which is read from its beginning and must be able to seek.
 
-    `max_block_bytes`: larger blocks are passed over without being held. `kinds`: records of other types come without
-    their blocks.
+    `max_block_bytes`: larger blocks are skipped without being held. `kinds`: records of other types come without their
+    blocks.
     """
 
     def __init__(
@@ -150,7 +149,10 @@ class WarcScanner:
     # -- one record
     # -----------------------------------------------------------------------------------------------------
     def _record(self, is_member: bool) -> WarcRecord:
-        """Read the record at the position of the window and move behind it; _Damage, before moving, if it is none."""
+        """Read the record at the position of the window and move past it.
+
+        Raises _Damage, before moving, if there is none.
+        """
         window = self._window
         n_head, headers = self._headers(0)
         length = headers.get("content-length", "")
@@ -203,7 +205,7 @@ class WarcScanner:
         return end - start, dict(header_pairs([line.decode("utf-8", "replace").rstrip("\r") for line in lines[1:]]))
 
     def _check_end(self, n_all: int) -> None:
-        """Raise _Damage unless the record of `n_all` bytes ends there, and its member is whole where it ends with it."""
+        """Raise _Damage unless the record of `n_all` bytes ends there, with its member complete if that ends, too."""
         window = self._window
         window.fill(n_all + _END_BYTES + len(RECORD_BEGIN))
         after = window.copy(n_all, n_all + _END_BYTES)
@@ -224,7 +226,7 @@ class WarcScanner:
             raise _Damage(window.fault.reason, is_cut=window.is_cut)
 
     def _pass_block(self, n_head: int, n_bytes: int) -> None:
-        """Move behind a record whose block is not held."""
+        """Move past a record whose block is not held."""
         window = self._window
         if self._codec is None:
             end = window.offset + n_head + n_bytes
@@ -294,7 +296,7 @@ class WarcScanner:
     def _next_line(self, end: int) -> int | None:
         """Return how far ahead a version line begins, before `end`, that is followed by valid headers.
 
-        What precedes it may be damaged.
+        The bytes before it may be damaged.
         """
         start = 1
         while (offset := self._window.find(RECORD_BEGIN, start, end)) is not None:
@@ -310,7 +312,7 @@ class WarcScanner:
         return None
 
     def _enter_next_member(self) -> bool:
-        """Enter the file again behind the member whose compressed bytes are damaged."""
+        """Enter the file again after the member whose compressed bytes are damaged."""
         window = self._window
         if self._codec is None or not self._effort.spend(window.n_stored):
             return False
@@ -321,7 +323,10 @@ class WarcScanner:
 
 
 def header_pairs(lines: list[str]) -> Iterator[tuple[str, str]]:
-    """Names (in lower case) and values of header lines; a line that begins with a blank continues the one before it."""
+    """Yield names (in lower case) and values of header lines.
+
+    A line that begins with a blank continues the one before it.
+    """
     name, value = "", ""
     for line in lines:
         if line[:1] in (" ", "\t") and name:

@@ -1,7 +1,7 @@
-"""The decoded bytes of a file from a position on, with where its members begin: what records are searched in.
+"""The buffer that records are read from: decoded bytes of a file, and where its members begin.
 
-Covers: reading ahead as far as is asked, entering the file at another byte, what is known of a fault. Memory: what was
-asked for, at most twice.
+Covers: reading ahead on request, entering the file at another byte, the facts of a fault. Memory: at most twice the
+requested bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAX_GROWTH = 300  # text compresses 3 to 10 times; what claims more than this i
 
 
 class Window:
-    """Decoded bytes of a file from the present position on, as many as were asked for, and where members begin in them."""
+    """Decoded bytes of a file from the present position on, as far as requested, with the beginnings of members."""
 
     def __init__(self, raw: BinaryIO, codec: str | None, offset: int) -> None:
         self._raw, self._codec = raw, codec
@@ -45,7 +45,7 @@ class Window:
 
     @property
     def position(self) -> int:
-        """Decoded bytes behind, since the file was entered."""
+        """Decoded bytes before the present one, since the file was entered."""
         return self._buffer_position + self._cursor
 
     @property
@@ -134,7 +134,7 @@ class Window:
         return bytes(memoryview(self._buffer)[self._cursor + start : self._cursor + end])
 
     def find(self, pattern: bytes, start: int, end: int) -> int | None:
-        """Return how far ahead `what` begins, from `start` on and before `end`."""
+        """Return how far ahead `pattern` begins, from `start` on and before `end`."""
         index = self._buffer.find(pattern, self._cursor + start, self._cursor + end + len(pattern) - 1)
         return index - self._cursor if index >= 0 else None
 
@@ -144,7 +144,7 @@ class Window:
         return match.end() - self._cursor if match is not None else None
 
     def record_boundary(self, end: int, start: int = 0) -> int | None:
-        """Return how far ahead the first member begins, behind `start` and before `end`, whose content begins a record."""
+        """Return how far ahead the first member begins whose content begins a record, between `start` and `end`."""
         self._settle()
         for position, _ in self._members:
             ahead = position - self.position

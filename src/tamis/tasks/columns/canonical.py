@@ -55,8 +55,11 @@ class _Literal(str):
 
 
 def json_text(value: Any) -> str:
-    """Compact JSON with sorted keys; members that are null are left out, as a field that one record lacks and another
-    one has reads as null. A stack instead of recursion: records may be nested 1000 levels deep."""
+    """Return compact JSON with sorted keys and without members that are null.
+
+    A field that one record lacks and another one has reads as null. A stack instead of recursion: records may be nested
+    1000 levels deep.
+    """
     done: list[str] = []
     waiting: list[Any] = [value]
     while waiting:

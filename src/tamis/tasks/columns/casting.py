@@ -106,7 +106,7 @@ def _to_text(array: pa.Array) -> pa.Array:
 
 
 def _widen_struct(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Field by field; a field that `array` lacks is null. `flatten` makes the fields of a null struct null."""
+    """Widen field by field; a field that `array` lacks is null. `flatten` makes the fields of a null struct null."""
     if not target.num_fields or len(set(array.type.names)) < array.type.num_fields:
         raise ValueError(f"{array.type} does not widen to {target}")
     present = dict(zip(array.type.names, array.flatten(), strict=True))
@@ -308,7 +308,7 @@ def _wide(values: pa.Array) -> pa.Array:
 
 
 def _without_runs(array: pa.Array) -> pa.Array:
-    """Not by `run_end_decode`, which does not widen."""
+    """Expand runs; `run_end_decode` does not widen."""
     values = _wide(plain_array(array.values))
     rows = np.arange(array.offset, array.offset + len(array))
     return values.take(pa.array(np.searchsorted(array.run_ends.to_numpy(), rows, side="right")))

@@ -1,9 +1,9 @@
-"""Columns that hold every value exactly. Covers: Python values -> column -> Python values, texts and kinds of a column.
+"""Columns that hold every value exactly, whatever its neighbours are.
 
-A column is typed where its type can say all of its values as they are: only texts, only bools, only integers, only
-floats, lists of these that are alike throughout. Otherwise it is one of JSON values (json_type.py). So 1 never becomes
-1.0, nor an object without a member one with a null in it, whatever stands beside it. `to_computable` is the friendlier
-form that users compute with.
+Covers: Python values -> column -> Python values, texts and kinds of a column. A column is typed if its type can
+represent all of its values unchanged: only texts, only bools, only integers, only floats, lists of these that are alike
+throughout. Otherwise it is one of JSON values (json_type.py). So 1 never becomes 1.0, nor an object without a member
+one with a null in it. `to_computable` returns the form that users compute with.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def values_of(array: pa.Array) -> list[Any]:
 
 
 def kinds_of(array: pa.Array) -> Array:
-    """NULL, TEXT or OTHER of every value."""
+    """Return NULL, TEXT or OTHER for every value."""
     valid = np.asarray(array.is_valid())
     if is_json(array.type):
         return np.where(_is_quoted(array), TEXT, np.where(valid, OTHER, NULL)).astype(np.uint8)
@@ -133,7 +133,7 @@ def _is_quoted(array: pa.Array) -> Array:
 
 
 def _holds_text(kind: pa.DataType) -> bool:
-    """Texts, also those that are stored in another way (a dictionary, views)."""
+    """Return True for texts, also in another encoding (a dictionary, views)."""
     return is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
 
 
@@ -259,7 +259,7 @@ def is_same(a: Any, b: Any, loose: bool = False) -> bool:
 
 
 def same_values(new: pa.Array, old: pa.Array, loose: bool = False) -> Array:
-    """True where two columns hold the same value (both null counts); `loose` as in `is_same`."""
+    """Return a mask of the rows where two columns hold the same value (both null counts); `loose` as in `is_same`."""
     nulls: Array = np.asarray(pc.and_(new.is_null(), old.is_null()).to_numpy(zero_copy_only=False), bool)
     if pa.types.is_null(new.type) or pa.types.is_null(old.type) or nulls.all():
         return nulls
@@ -279,7 +279,7 @@ def same_values(new: pa.Array, old: pa.Array, loose: bool = False) -> Array:
 
 
 def _comparable(a: pa.DataType, b: pa.DataType) -> bool:
-    """Types that Arrow compares as `is_same` does."""
+    """Return True for types that Arrow compares as `is_same` does."""
     tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, is_text, pa.types.is_temporal, is_bytes)
     return any(test(a) and test(b) for test in tests)
 

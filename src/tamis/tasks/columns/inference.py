@@ -69,7 +69,7 @@ class Observed:
         return TEXT
 
     def to_json(self) -> list[Any]:
-        """[flags], [flags, item] or [flags, item, fields]: short, since the commit log holds one per partition."""
+        """Return [flags], [flags, item] or [flags, item, fields]: short, as the commit log holds one per partition."""
         plain: list[Any] = [self.flags]
         if self.item or self.fields:
             plain.append(self.item.to_json() if self.item else None)
@@ -220,7 +220,7 @@ def _agrees(seen: Observed) -> bool:
 
 
 def n_facts(seen: Observed) -> int:
-    """Types and nested types in it."""
+    """Count types and nested types."""
     return 1 + (n_facts(seen.item) if seen.item else 0) + sum(n_facts(f) for f in seen.fields.values())
 
 

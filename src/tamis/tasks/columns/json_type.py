@@ -1,9 +1,9 @@
-"""JSON values that do not agree, as one Arrow column: each value's own JSON text, given out as the value itself.
+"""JSON values that do not agree, as one Arrow column: stored as JSON text, returned as the value itself.
 
 Arrow has one type per column, JSON has not: one "n/a" among numbers. Such a column is of the extension type
-`tamis.json`: its storage is the text of each value as it stands in the record, and `to_pylist()` gives what JSON said
-(5, "n/a", None, {...}). No function of Arrow computes with it, so none can take a number for a text. Covers: the type
-and reading a value.
+`tamis.json`: its storage is the text of each value as in the record, and `to_pylist()` returns the JSON values (5,
+"n/a", None, {...}). No function of Arrow computes with it, so none can take a number for a text. Covers: the type and
+reading a value.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_LEVELS = 4000
 
 @dataclass(frozen=True)
 class Digits:
-    """An integer of more digits than Python converts (4300), known by its text."""
+    """An integer of more digits than Python converts (4300), represented by its text."""
 
     text: str
 
@@ -44,7 +44,7 @@ class Digits:
 
 @contextmanager
 def deep_recursion() -> Iterator[None]:
-    """Room for values nested as deep as the scanner lets them pass."""
+    """Raise the recursion limit for values nested as deep as the scanner accepts."""
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, _MAX_LEVELS))
     try:
@@ -136,7 +136,7 @@ def is_json(kind: pa.DataType) -> bool:
 
 
 def json_column(storage: pa.Array) -> pa.Array:
-    """JSON texts (large_string; null stays null) as a column of values."""
+    """Return JSON texts (large_string; null stays null) as a column of values."""
     return pa.ExtensionArray.from_storage(JSON, storage)
 
 

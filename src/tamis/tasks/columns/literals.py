@@ -1,12 +1,8 @@
-"""Write values as JSON text.
+"""Write values as JSON text: columns of any Arrow type, Python values, and lists of floats in both directions.
 
-Covers: columns of any Arrow type, single Python values, and lists of floats in both directions.
-
-A value gets the same text from a column and from Python. The fast path for lists of floats gives the same bits and
-bytes as the general one (inference.py), or None where it does not apply.
-
-A value's text must not depend on its neighbours: a float is written alike whether its column is float64 or one of JSON
-values.
+A value gets the same text from a column and from Python, whatever its neighbours are: a float is written alike whether
+its column is float64 or one of JSON values. The fast path for lists of floats gives the same bits and bytes as the
+general one (inference.py), or None where it does not apply.
 """
 
 from __future__ import annotations
@@ -33,7 +29,7 @@ _SMALL, _LARGE = 1e-4, 1e10  # outside of these Python or Arrow write exponents
 
 
 def literals_of(array: pa.Array) -> tuple[Array, Array]:
-    """JSON text of every value, null as `null`: (data, int64 offsets)."""
+    """Return the JSON text of every value, null as `null`: (data, int64 offsets)."""
     kind = array.type
     if is_json(kind):
         return _text_spans(array.storage.fill_null("null") if array.null_count else array.storage)
@@ -70,7 +66,7 @@ def literals_of_values(values: list[Any]) -> pa.Array:
 
 
 def as_json(array: pa.Array) -> pa.Array:
-    """Any column as one of JSON values; null stays null."""
+    """Return any column as one of JSON values; null stays null."""
     if is_json(array.type):
         return array
     data, offsets = literals_of(array)
@@ -151,9 +147,9 @@ def plain_value(value: Any) -> Any:
 # -- lists of floats (embeddings), by Arrow's parser and writer: ten times as fast as one list after the other
 # ----------
 def parse_float_lists(texts: pa.Array) -> pa.Array | None:
-    """list<double> of JSON texts that are lists of floats, null where there is none.
+    """Parse JSON texts that are lists of floats to list<double>, null where there is none.
 
-    None where any is anything else.
+    Returns None if any text is anything else.
     """
     if not len(texts) or texts.null_count == len(texts):
         return None
@@ -183,7 +179,7 @@ def parse_float_lists(texts: pa.Array) -> pa.Array | None:
 
 
 def float_list_texts(array: pa.Array) -> pa.Array | None:
-    """JSON text of each list, null as `null`; None where the column is no list of floats."""
+    """Return the JSON text of each list, null as `null`; None unless the column has lists of floats."""
     kind = array.type
     if not is_list(kind) or not pa.types.is_floating(kind.value_type) or not len(array):
         return None

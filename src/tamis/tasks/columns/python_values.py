@@ -1,7 +1,7 @@
 """Python values of Arrow columns, for every value that Arrow can hold.
 
 `to_pylist` fails where Python has no such value: years outside of 1 to 9999, durations of more than a billion days,
-nanoseconds, time zones that this machine does not know, decimals with an extreme scale. Such a value becomes its text,
+nanoseconds, time zones that this machine does not have, decimals with an extreme scale. Such a value becomes its text,
 in the form that JSON output has for its neighbours: ISO 8601 for times (of an unknown zone: in UTC), `3 days, 0:00:01`
 for durations, scientific notation for decimals. The text depends on the value alone.
 """
@@ -38,7 +38,10 @@ def python_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def _depends_on_pandas(kind: pa.DataType) -> bool:
-    """Return True if Arrow gives other values where pandas is imported: its durations, and times cut to microseconds."""
+    """Return True if Arrow returns other values once pandas is imported.
+
+    These are its durations, and times cut to microseconds.
+    """
     if pa.types.is_dictionary(kind):
         return _depends_on_pandas(kind.value_type)
     if pa.types.is_duration(kind) or pa.types.is_time64(kind):
@@ -108,9 +111,7 @@ def _timestamp(value: int, kind: pa.DataType) -> str:
 
 
 def _fraction(nanoseconds: int) -> str:
-    """Return what follows whole seconds, as Python's times are written: six digits or nothing, nine where six do not
-    do.
-    """
+    """Return the fraction of a second as Python's times have it: six digits or nothing, nine if six are not enough."""
     if nanoseconds % 1000:
         return f".{nanoseconds:09d}"
     return f".{nanoseconds // 1000:06d}" if nanoseconds else ""
