@@ -83,8 +83,7 @@ def test_the_visitor_sees_imports_inside_functions_and_names_in_strings() -> Non
     assert "tamis.formats.parquet.format" in imports_of("tamis.formats.registry").named
 
 
-# -- names of modules in strings
-# -----------------------------------------------------------------------------------------
+# -- names of modules in strings -------------------------------------------------------------------------------------
 def contracts() -> configparser.ConfigParser:
     parser = configparser.ConfigParser(delimiters=("=",), comment_prefixes=("#",), inline_comment_prefixes=None)
     parser.read(REPOSITORY / ".importlinter")
@@ -130,8 +129,7 @@ def test_no_module_imports_itself_through_others() -> None:
     TopologicalSorter(graph).prepare()  # raises CycleError, which lists the modules of a cycle
 
 
-# -- what a process loads
-# ------------------------------------------------------------------------------------------------
+# -- what a process loads --------------------------------------------------------------------------------------------
 HEAVY = ("numpy", "pyarrow", "numba", "pandas", "torch", "ray", "backports", "bokeh", "boto3")
 SUPERVISOR_PACKAGES = (
     "tamis.backends.local",
@@ -195,8 +193,7 @@ def test_no_dataclass_field_is_annotated_with_a_lazy_import() -> None:
     assert wrong == []
 
 
-# -- what only some modules do
-# -------------------------------------------------------------------------------------------
+# -- what only some modules do ---------------------------------------------------------------------------------------
 IMPURE = {"fcntl", "io", "multiprocessing", "os", "pathlib", "random", "shutil", "socket", "sqlite3", "subprocess"}
 IMPURE |= {"threading", "time", *HEAVY}
 
@@ -272,8 +269,7 @@ def test_files_are_renamed_and_locked_in_one_module_and_few_modules_unpickle() -
     }
 
 
-# -- names
-# ---------------------------------------------------------------------------------------------------------------
+# -- names -----------------------------------------------------------------------------------------------------------
 def test_the_public_names_are_these() -> None:
     assert tamis.__all__ == [
         "CompositeStage",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_MODULE_OF = {
     "CompositeStage": "tamis.stages.base",
     "DocumentBatch": "tamis.tasks",
     "EmptyTask": "tamis.tasks",
@@ -64,8 +64,8 @@ def __getattr__(name: str) -> Any:
 
     if name == "memory":
         return importlib.import_module("tamis.memory")
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _MODULE_OF:
+        return getattr(importlib.import_module(_MODULE_OF[name]), name)
     raise AttributeError(f"module 'tamis' has no attribute {name!r}")
 
 
@@ -75,10 +75,10 @@ class _NemoHints:
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> None:
         if name.startswith("tamis."):
-            from tamis._nemo_hints import is_here, suggest_replacement
+            from tamis._nemo_hints import module_exists, suggest_replacement
 
-            if not is_here(name) and (instead := suggest_replacement(name)):
-                raise ModuleNotFoundError(f"{name} is not part of Tamis: {instead}", name=name)
+            if not module_exists(name) and (replacement := suggest_replacement(name)):
+                raise ModuleNotFoundError(f"{name} is not part of Tamis: {replacement}", name=name)
 
 
 sys.meta_path.append(_NemoHints)

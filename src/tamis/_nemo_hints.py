@@ -7,26 +7,25 @@ from functools import cache
 from pathlib import Path
 
 
-def is_here(module: str) -> bool:
+def module_exists(module: str) -> bool:
     """Return True if such a module exists.
 
     Tools that look for a module ask every finder, even if another one has already located it.
     """
-    place = Path(__file__).parent.joinpath(*module.split(".")[1:])
-    return place.is_dir() or place.with_name(f"{place.name}.py").is_file()
+    path = Path(__file__).parent.joinpath(*module.split(".")[1:])
+    return path.is_dir() or path.with_name(f"{path.name}.py").is_file()
 
 
 def suggest_replacement(path: str) -> str:
     """Return what to use instead of a missing name: the advice on it, or on the nearest package around it."""
-    known = advice()["missing"]
+    missing = load_advice()["missing"]
     parts = path.split(".")
-    by_name = known.get(parts[-1])
-    around = next((known[p] for i in range(len(parts), 0, -1) if (p := ".".join(parts[:i])) in known), "")
-    return by_name or around
+    for_package = next((missing[p] for i in range(len(parts), 0, -1) if (p := ".".join(parts[:i])) in missing), "")
+    return missing.get(parts[-1]) or for_package
 
 
 @cache
-def advice() -> dict[str, dict[str, str]]:
+def load_advice() -> dict[str, dict[str, str]]:
     """Load the sections of _nemo_hints.toml."""
     text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
     return {section: {str(k): str(v) for k, v in entries.items()} for section, entries in tomllib.loads(text).items()}

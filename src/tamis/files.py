@@ -33,8 +33,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 Path = str | os.PathLike[str]
 
 
-# -- new files
-# ------------------------------------------------------------------------------------------------------------
+# -- new files -------------------------------------------------------------------------------------------------------
 def create(path: Path, mode: int = 0o666) -> BinaryIO:
     """Create a file and open it for writing.
 
@@ -134,8 +133,7 @@ def sweep(folder: Path) -> None:
                         os.unlink(entry.path)
 
 
-# -- what is open
-# -----------------------------------------------------------------------------------------------------------
+# -- what is open ----------------------------------------------------------------------------------------------------
 class Closing(ABC):
     """What a `with` closes, however its block ends."""
 
@@ -167,8 +165,7 @@ class Finishing(Closing):
         """Let go of what is held, and of what was made so far."""
 
 
-# -- names
-# ----------------------------------------------------------------------------------------------------------------
+# -- names -----------------------------------------------------------------------------------------------------------
 def publish(path: Path, final: Path) -> None:
     """Make a finished file durable and give it a second, final name; FileExistsError where that is taken."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -256,8 +253,7 @@ def sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-# -- locks
-# ----------------------------------------------------------------------------------------------------------------
+# -- locks -----------------------------------------------------------------------------------------------------------
 def take_lock(path: Path, wait: bool = False) -> int:
     """Hold a file, made if need be; the lock goes with the file descriptor.
 
@@ -328,8 +324,7 @@ def locked(path: Path, busy: str) -> Iterator[None]:
         os.close(fd)
 
 
-# -- folders
-# --------------------------------------------------------------------------------------------------------------
+# -- folders ---------------------------------------------------------------------------------------------------------
 def own_folder(path: Path, what_to_do: str, mode: int = 0o700) -> None:
     """Make a folder, or see that the one there is ours alone: this user's, no link, and nobody else can write to it.
 

@@ -116,8 +116,7 @@ def redacted(value: Any, kind: str = "") -> Any:
     return value
 
 
-# -- texts
-# ----------------------------------------------------------------------------------------------------------------
+# -- texts -----------------------------------------------------------------------------------------------------------
 def learn(*things: Any) -> None:
     """Look for secrets in parameters: attributes of objects, mappings, lists. `hide` knows them from then on."""
     for thing in things:

@@ -12,7 +12,7 @@ from tamis.backends.progress import ProgressDisplay
 from tamis.cli.main import app
 from tamis.engine.monitor.database import RunDatabase
 from tamis.engine.schema import EventKind
-from tamis.pipeline.passes import tell
+from tamis.pipeline.pass_progress import print_line
 from tests.support.cli_runner import CliRunner
 from tests.support.strict_exposition import parse
 
@@ -111,5 +111,5 @@ def test_progress_lines_show_control_characters_as_text(capsys: pytest.CaptureFi
     with ProgressDisplay() as shown:
         shown.note(EVIL)
         shown.show({"phase": "compiling", "done": 1, "of": EVIL, "seconds_left": 1})
-    tell(EVIL)
+    print_line(EVIL)
     assert capsys.readouterr().err.count("e\\x1b[2J\\x07\\x9b31m\\r\\u202e") == 3

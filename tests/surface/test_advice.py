@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tamis._nemo_hints import advice, suggest_replacement
+from tamis._nemo_hints import load_advice, suggest_replacement
 from tests.surface import compare
 from tests.surface.test_surface import DIFFERS, GROUPS, IMPORTS, LISTED, NAMES, covers
 
@@ -21,14 +21,14 @@ def test_no_advice_is_left_over() -> None:
     missing = {(m, n) for m, n in (*NAMES, *IMPORTS) if n and compare.find(m, n) is compare.MISSING}
     paths = {f"{m}.{n}." for m, n in missing}
     names = {n for _, n in missing}
-    stale = [k for k in advice()["missing"] if k not in names and not any(p.startswith(k + ".") for p in paths)]
+    stale = [k for k in load_advice()["missing"] if k not in names and not any(p.startswith(k + ".") for p in paths)]
     assert stale == []
 
 
 def test_differences_that_are_told_are_real() -> None:
     listed = {entry.partition(":")[2] for entry in DIFFERS}
-    assert sorted(set(advice()["differs"]) - listed) == []
-    for name in advice()["order"]:
+    assert sorted(set(load_advice()["differs"]) - listed) == []
+    for name in load_advice()["order"]:
         (module,) = [m for m, n in NAMES if n == name]
         found = compare.parameter_differences(NAMES[module, name]["params"], compare.find_defined(module, name))
         assert any("is parameter" in line for line in found), f"the order of {name} is that of the original; remove it"
@@ -42,10 +42,10 @@ def test_parameters_and_methods_that_are_told_are_missing() -> None:
             lines = compare.differences(facts["params"], facts["methods"], thing)
             params |= {line.split()[2] for line in lines if line.startswith("no parameter")}
             methods |= {line.split()[2] for line in lines if line.startswith("no method")}
-    told = {k for k in advice()["parameters"] if "." not in k}
+    told = {k for k in load_advice()["parameters"] if "." not in k}
     assert sorted(told - params) == []
     assert sorted(params - told - {"duplicate_id_field", "ids_to_remove_path", "read_kwargs"}) == []
-    assert sorted(set(advice()["methods"]) ^ methods) == []
+    assert sorted(set(load_advice()["methods"]) ^ methods) == []
 
 
 def test_every_group_says_why() -> None:

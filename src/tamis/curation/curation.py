@@ -242,12 +242,12 @@ class Curation:
         that receives the states.
         """
         from tamis.curation.runner import CurationRun
-        from tamis.pipeline.passes import seen_by, tell
+        from tamis.pipeline.pass_progress import print_line, progress_listener
 
-        with seen_by(progress, PASSES) as show:
+        with progress_listener(progress, PASSES) as show:
             result = CurationRun(self, settings, show, executor).run(progress is True)
         if progress is True:
-            tell(f"{self.name}: {result.in_one_line()}")
+            print_line(f"{self.name}: {result.in_one_line()}")
         return result
 
     def __repr__(self) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from tamis.pipeline.passes import took
-
 if TYPE_CHECKING:
     from tamis.dedup.state import Summary
     from tamis.engine.run.run_result import RunResult
@@ -63,7 +61,7 @@ class CurationResult:
         aside = f", {ledger.quarantined.n:,} in quarantine" if ledger.quarantined.n else ""
         return (
             f"{ledger.records.n:,} documents read, {ledger.written.n:,} written, {ledger.n_dropped:,} dropped{aside}; "
-            f"{took(self.seconds, self.peak_bytes)}"
+            f"{describe_cost(self.seconds, self.peak_bytes)}"
         )
 
 

@@ -39,7 +39,7 @@ from tamis.engine.schema import StageDescription
 from tamis.errors import ConservationError, RunConflict, UsageError
 from tamis.memory.sampler import watching
 from tamis.pipeline import Pipeline
-from tamis.pipeline.passes import Progress
+from tamis.pipeline.pass_progress import Progress
 from tamis.stages.base import ProcessingStage
 from tamis.stages.io import ReadHints, with_hints
 from tamis.stores import options as stores

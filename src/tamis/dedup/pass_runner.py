@@ -27,7 +27,7 @@ from tamis.formats.input_files.listing import FileList
 from tamis.kernels.loading.library import RECORDS, are_ready
 from tamis.memory import counted_processes
 from tamis.pipeline import Pipeline
-from tamis.pipeline.passes import Progress, tell
+from tamis.pipeline.pass_progress import Progress, print_line
 from tamis.sizes import parse_size
 from tamis.stages.base import ProcessingStage
 from tamis.stores import scratch_files
@@ -135,7 +135,7 @@ class PassSession:
     @contextlib.contextmanager
     def alerted(self, name: str, run_dir: str, is_shown: bool) -> Iterator[None]:
         """Have all passes watched by the rules of the caller (backends/alerting.py)."""
-        settings, show = self._settings, tell if is_shown else None
+        settings, show = self._settings, print_line if is_shown else None
         with alerted(settings.alerts, self.watch, settings.of_passes, run_dir, name, show) as watch:
             self.watch = watch
             yield

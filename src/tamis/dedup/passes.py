@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tamis.dedup.kinds import DedupKind, ShippedFigures
-from tamis.pipeline.passes import took
+from tamis.pipeline.pass_progress import describe_cost
 from tamis.stages.base import ProcessingStage
 from tamis.stages.io import Writer
 
@@ -111,7 +111,7 @@ class DedupResult:
         found = "" if n is None else f"{n:,} duplicate {what} {'removed' if is_removed else 'found'}; "
         if self.status == "already":
             return f"finished earlier, nothing to do ({found}{self.output})"
-        return f"{self.summary.get('n_documents', 0):,} documents read, {found}{took(self.seconds, self.peak_bytes)}"
+        return f"{self.summary.get('n_documents', 0):,} documents read, {found}{describe_cost(self.seconds, self.peak_bytes)}"
 
     @property
     def n_documents(self) -> int:

@@ -43,7 +43,7 @@ from tamis.engine.run.run_result import RunResult
 from tamis.errors import PipelineError, RunConflict, UsageError
 from tamis.memory.sampler import Mark, watching
 from tamis.pipeline import Pipeline
-from tamis.pipeline.passes import Progress, seen_by, tell
+from tamis.pipeline.pass_progress import Progress, print_line, progress_listener
 from tamis.stores.urls import is_bucket
 
 if TYPE_CHECKING:
@@ -132,13 +132,13 @@ class Workflow:
             raise UsageError(f"{passes.name} is done as a whole and not by shards; leave {option} out")
         is_shown = self._progress is True
         with (
-            seen_by(self._progress) as self.runner.progress,
+            progress_listener(self._progress) as self.runner.progress,
             session.alerted(passes.name, self.output.run_dir, is_shown),
         ):
             result = self.run_passes() if settings.shard is None else self.run_shard()
         result.leaks, result.alerts = self.runner.leaks, summary_of(session.watch)
         if is_shown:
-            tell(f"{passes.name}: {result.in_one_line(passes.writer is not None)}")
+            print_line(f"{passes.name}: {result.in_one_line(passes.writer is not None)}")
         return result
 
     def run_passes(self) -> DedupResult:

@@ -168,8 +168,7 @@ def _changed(output: str) -> dict[str, tuple[int, int]]:
         return {}
 
 
-# -- reading one record
-# -------------------------------------------------------------------------------------------------
+# -- reading one record ----------------------------------------------------------------------------------------------
 def read_side(path: str, offset: int, field: str, known: dict[str, tuple[int, int]]) -> Side:
     """Read the text of the record at an offset; report what prevents that instead of raising it."""
     if is_remote(path):
@@ -219,8 +218,7 @@ def _about(side: Side, n_chars: int) -> dict[str, Any]:
     return {"path": side.path, "offset": side.offset, "text": text, "problem": side.problem}
 
 
-# -- what differs
-# -------------------------------------------------------------------------------------------------------
+# -- what differs ----------------------------------------------------------------------------------------------------
 def diff_lines(kept: str, removed: str, max_lines: int = MAX_DIFF_LINES) -> list[str]:
     """Return what only the kept document has (-) and what only the removed one has (+).
 

@@ -98,8 +98,7 @@ class Series(Closing):
             self._db.close()
             self._db = None
 
-    # -- the series
-    # -----------------------------------------------------------------------------------------------------
+    # -- the series --------------------------------------------------------------------------------------------------
     def totals(self, max_points: int = 600, since: float | None = None) -> list[points.Total]:
         """Over the whole run, oldest first.
 
@@ -177,8 +176,7 @@ class Series(Closing):
         """Return what was dropped for which reason; empty until the run has finished."""
         return self._points(points.DropPoint, "drops", "ORDER BY documents DESC", 10_000)
 
-    # -- inside
-    # ---------------------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------------------------
     def _about(self) -> dict[str, Any]:
         if not {"key", "value"} <= self._known("about"):
             return {}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tamis.pipeline.pipeline import Pipeline
-from tamis.pipeline.sequential import Sequential
+from tamis.pipeline.pipeline import Pipeline, Sequential
 from tamis.pipeline.workflow import WorkflowBase, WorkflowRunResult
 
 __all__ = ["Pipeline", "Sequential", "WorkflowBase", "WorkflowRunResult"]

@@ -16,9 +16,9 @@ from tamis import files
 from tamis.errors import UsageError
 from tamis.stages.base import ProcessingStage
 from tamis.stages.expand import expand_stages
-from tamis.stages.io import Writer
+from tamis.stages.io import Reader, Writer
 from tamis.stores.run_locations import local_output_dir
-from tamis.tasks import Task
+from tamis.tasks import ROW_ID, DocumentBatch, Task
 
 if TYPE_CHECKING:
     from tamis.backends.base import BaseExecutor
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Pipeline:
-    """Stages in order. `run` reads, processes and writes; the same call again resumes or says that all is done."""
+    """Stages in order. `run` reads, processes and writes; the same call again resumes, or reports that all is done."""
 
     def __init__(
         self,
@@ -53,8 +53,7 @@ class Pipeline:
         self.stages.append(stage)
         return self
 
-    # -- building
-    # -------------------------------------------------------------------------------------------------------
+    # -- building ----------------------------------------------------------------------------------------------------
     def build(self) -> list[ProcessingStage[Any, Any]]:
         """Decompose composites and check order and columns. Returns the stages that will run; changes nothing."""
         built = expand_stages(self.name, self.stages)
@@ -62,17 +61,17 @@ class Pipeline:
         return built.stages
 
     def describe(self) -> str:
-        """Stages, what they need and what they give, as text."""
+        """Return the stages, with the columns they need and give, as text."""
         lines = [f"Pipeline {self.name!r}" + (f": {self.description}" if self.description else "")]
         for i, stage in enumerate(self.build(), 1):
             needs = ", ".join(stage.input_columns())
             gives = ", ".join(stage.output_columns())
             r = stage.resources
-            what = [f"cpus={r.cpus:g}"] + [
+            resources = [f"cpus={r.cpus:g}"] + [
                 f"{n}={getattr(r, n):g}" for n in ("gpus", "gpu_memory_gb", "memory_gb") if getattr(r, n)
             ]
             lines.append(
-                f"  {i}. {stage.name} ({type(stage).__name__}; {', '.join(what)}; batch_size={stage.batch_size})"
+                f"  {i}. {stage.name} ({type(stage).__name__}; {', '.join(resources)}; batch_size={stage.batch_size})"
             )
             if needs:
                 lines.append(f"       needs: {needs}")
@@ -83,8 +82,7 @@ class Pipeline:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, stages=[{', '.join(s.name for s in self.stages)}])"
 
-    # -- running
-    # --------------------------------------------------------------------------------------------------------
+    # -- running -----------------------------------------------------------------------------------------------------
     def run(
         self,
         executor: BaseExecutor | None = None,
@@ -94,17 +92,20 @@ class Pipeline:
         alerts: str | os.PathLike[str] | Mapping[str, Any] | bool | None = None,
         **settings: Any,
     ) -> list[Task[Any]]:
-        """Run it and return the written files (FileGroupTask), or the documents (lazily loaded) if there is no writer.
+        """Run the stages; return the written files (FileGroupTask), or the documents, loaded lazily, without a writer.
 
-        These lie in a temporary folder that goes when the program ends, unless run_dir names one.
+        Documents are stored in a temporary folder that is deleted when the program ends, unless run_dir names one.
 
-        `settings` are those of a run: memory="2GB", workers, scratch, timeout, max_record, quarantine_limit, sample,
-        progressive, fresh, mode ("streaming" or "batch"), run_dir. `checkpoint_path` is another name for run_dir; with
-        a writer the run is kept beside its output, and a file in checkpoint_path says where. `progress`: a line while
-        it runs and a summary at the end, on stderr; False for neither. `alerts`: a file of rules, a mapping with the
-        same keys, or "off"; else $TAMIS_ALERTS, as on the command line (docs/alerts.md). Leaks and the number of alerts
-        are in `last_result`. Raises Incomplete (with everything else committed) when too much went to quarantine. A
-        sample delivered for want of disk or memory (on_infeasible="sample") is returned with a warning that says so.
+        `settings`: those of a run: memory="2GB", workers, scratch, timeout, max_record, quarantine_limit, sample,
+        progressive, fresh, mode ("streaming" or "batch"), run_dir.
+        `checkpoint_path`: another name for run_dir; with a writer the run is stored with its output, and a file in
+        checkpoint_path names that folder.
+        `progress`: show a line while it runs and a summary at the end, on stderr.
+        `alerts`: a file of rules, a mapping with the same keys, or "off"; by default $TAMIS_ALERTS (docs/alerts.md).
+
+        Leaks and the number of alerts are in `last_result`. Raises Incomplete, with everything else committed, if too
+        much was quarantined. A sample that is delivered because disk or memory do not suffice for everything
+        (on_infeasible="sample") is returned with a warning.
         """
         from tamis.backends.execution import judged, shown
 
@@ -140,6 +141,65 @@ class Pipeline:
         return self.last_result
 
 
+class Sequential(Pipeline):
+    """A pipeline from a list of stages, which can be called on documents: `Sequential([...])(dataset)`."""
+
+    def __init__(self, stages: Sequence[ProcessingStage[Any, Any]], name: str = "sequential") -> None:
+        super().__init__(name, stages=stages)
+
+    def __call__(self, dataset: Any, executor: BaseExecutor | None = None, **settings: Any) -> Any:
+        """Run the stages on a dataset and return the documents that come out.
+
+        `dataset`: a DocumentBatch, a list of them, a pandas DataFrame, an Arrow table (each is returned as the same
+        type), or the path(s) of JSONL, Parquet or Arrow files: for these, batches are returned, or files if the last
+        stage is a writer. `settings` are those of a run, as in `run`.
+        """
+        if any(isinstance(stage, Reader) for stage in self.build()):
+            raise UsageError(
+                f"{self.name}: it has a reader of its own; call run(), or leave the reader out to call it on documents"
+            )
+        settings.setdefault("progress", False)
+        if isinstance(dataset, str) or (
+            isinstance(dataset, list) and dataset and all(isinstance(p, str) for p in dataset)
+        ):
+            return _over_files(self, dataset, executor, settings)
+        one = not isinstance(dataset, list)
+        kind = type(dataset).__module__.partition(".")[0]
+        batches = [
+            d if isinstance(d, DocumentBatch) else DocumentBatch(self.name, d) for d in ([dataset] if one else dataset)
+        ]
+        tasks = self.run(executor, initial_tasks=batches, **settings)
+        if not one or not all(isinstance(task, DocumentBatch) for task in tasks):
+            return tasks
+        table = _concatenate([task for task in tasks if isinstance(task, DocumentBatch)])
+        if isinstance(dataset, DocumentBatch):
+            return DocumentBatch(dataset.dataset_name, table)
+        if kind == "pyarrow":
+            return table
+        from tamis.tasks.frames import convert_frame
+
+        return convert_frame(table, "cudf" if kind == "cudf" else "pandas")
+
+
+def _over_files(
+    pipeline: Pipeline, paths: str | list[str], executor: BaseExecutor | None, settings: dict[str, Any]
+) -> Any:
+    from tamis.stages.text.io.reader import DocumentReader
+
+    whole = Pipeline(pipeline.name, stages=[DocumentReader(paths), *pipeline.stages])
+    tasks = whole.run(executor, **settings)
+    pipeline.last_result = whole.last_result
+    return tasks
+
+
+def _concatenate(batches: list[DocumentBatch]) -> Any:
+    import pyarrow as pa
+
+    tables = [b.to_pyarrow() for b in batches if b.num_items]
+    tables = [t.drop_columns([ROW_ID]) if ROW_ID in t.column_names else t for t in tables]
+    return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
+
+
 def _local() -> BaseExecutor:
     """Return the executor for a pipeline without an explicit one."""
     from tamis.backends.local import LocalExecutor
@@ -150,7 +210,7 @@ def _local() -> BaseExecutor:
 def _leave_pointer(checkpoint_path: str, output: str) -> None:
     """Write a pointer to the output into the checkpoint path.
 
-    A run with a writer is stored in its output: what a checkpoint is for is there, and the same call resumes it.
+    A run with a writer is stored with its output, from where the same call resumes it.
     """
     os.makedirs(checkpoint_path, exist_ok=True)
     with files.replacing(os.path.join(checkpoint_path, "tamis-run.json")) as file:
@@ -158,7 +218,7 @@ def _leave_pointer(checkpoint_path: str, output: str) -> None:
 
 
 def assign_root_task_ids(initial_tasks: Sequence[Task[Any]]) -> list[Task[Any]]:
-    """Number the tasks that a pipeline starts with: "0", "1", ... Tasks that come of them are named after them."""
+    """Number the tasks that a pipeline starts with: "0", "1", ...; tasks derived from them extend these ids."""
     for i, task in enumerate(initial_tasks):
         task._set_task_id(str(i))
     return list(initial_tasks)

@@ -1,4 +1,4 @@
-"""Workflows: several passes behind one `run`, and what they give back."""
+"""Workflows: several passes in one `run`, and their result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tamis.tasks import Task
 
 @dataclass
 class WorkflowRunResult:
-    """What a workflow did: the tasks of each of its pipelines, and figures by name."""
+    """The result of a workflow: the tasks of each of its pipelines, and figures by name."""
 
     workflow_name: str = ""
     pipeline_tasks: dict[str, list[Task[Any]]] = field(default_factory=dict)
@@ -32,8 +32,8 @@ class WorkflowRunResult:
 
 
 class WorkflowBase(ABC):
-    """Something with a `run` that gives a WorkflowRunResult."""
+    """Several passes with one `run` that returns a WorkflowRunResult."""
 
     @abstractmethod
     def run(self, *args: Any, **kwargs: Any) -> WorkflowRunResult:
-        """Do all of it; the same call again goes on where it was stopped."""
+        """Run all passes; the same call again resumes an interrupted run."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tamis._nemo_hints import advice, suggest_replacement
+from tamis._nemo_hints import load_advice, suggest_replacement
 from tamis.cli.doctor.script_uses import Use, read_script, uses_of
 
 WORKS, DIFFERS, MISSING = "works", "differs", "missing"
@@ -57,7 +57,7 @@ def _judge_import(use: Use) -> Finding:
         )
     if find(use.path) is _NOTHING:
         return Finding(use.line, what, MISSING, suggest_replacement(use.path) or _nearest(use.path))
-    note = advice()["differs"].get(use.path.rpartition(".")[2], "")
+    note = load_advice()["differs"].get(use.path.rpartition(".")[2], "")
     return Finding(use.line, what, DIFFERS if note else WORKS, note)
 
 
@@ -67,7 +67,7 @@ def _judge_call(use: Use, thing: Any) -> list[Finding]:
         what = f"{what}.{use.method}"
         thing = getattr(thing, use.method, _NOTHING)
         if thing is _NOTHING:
-            note = advice()["methods"].get(use.method, "there is no such method")
+            note = load_advice()["methods"].get(use.method, "there is no such method")
             return [Finding(use.line, f"{what}()", MISSING, note)]
     try:
         parameters = list(inspect.signature(thing).parameters.values())
@@ -91,7 +91,7 @@ def _judge_arguments(use: Use, what: str, parameters: list[inspect.Parameter]) -
     if use.n_positional > len(takes) and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
         note = f"{use.n_positional} arguments by position, and it takes {len(takes)}: {', '.join(p.name for p in takes) or 'none'}"
         found.append(Finding(use.line, f"{what}(...)", MISSING, note))
-    order = advice()["order"].get(what)
+    order = load_advice()["order"].get(what)
     if order and use.n_positional > 1:
         found.append(
             Finding(use.line, f"{what}(...)", DIFFERS, f"the order of parameters differs: {order}; give them by name")
@@ -104,7 +104,7 @@ def _judge_arguments(use: Use, what: str, parameters: list[inspect.Parameter]) -
 
 
 def _about_parameter(what: str, keyword: str, names: list[str]) -> str:
-    known = advice()["parameters"]
+    known = load_advice()["parameters"]
     note = known.get(f"{what}.{keyword}") or known.get(keyword)
     if note:
         return str(note)

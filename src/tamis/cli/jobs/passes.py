@@ -116,14 +116,14 @@ def attended(
     where they are not those of a deduplication.
     """
     from tamis.cli.terminal.interrupts import sigterm_interrupts
-    from tamis.pipeline.passes import shown_passes
+    from tamis.pipeline.pass_progress import show_passes
 
     quiet = launch.options.quiet or launch.options.as_json
     watch = make_watch(launch.alerts, settings, run_dir, name, lambda text: echo(text, err=True))
     try:
         with (
             launch.surroundings(run_dir, settings) as executor,
-            shown_passes(quiet, passes) as show,
+            show_passes(quiet, passes) as show,
             sigterm_interrupts(),
         ):
             yield executor, show, watch

@@ -103,8 +103,7 @@ class Delivery:
         self._tries.enter(self._backoff(n_before) if n_before else 0.0, 0, self._try, (sink, alert, n_before))
         self._changed.set()
 
-    # -- in the thread
-    # --------------------------------------------------------------------------------------------------
+    # -- in the thread -----------------------------------------------------------------------------------------------
     def _run(self) -> None:
         while True:
             ends_s = self._ends_s  # before looking: nothing is added once it is set

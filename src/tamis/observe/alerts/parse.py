@@ -111,8 +111,7 @@ def _toml(text: str, path: str) -> Node:
     return _node(values, path)
 
 
-# -- one value: what is wrong with it is told with its place
-# ---------------------------------------------------------------
+# -- one value: what is wrong with it is told with its place ---------------------------------------------------------
 def _value(made: Callable[[Any], Any] = lambda value: value) -> Read:
     """Reads what `made` makes of a value as it stands in the file."""
 
@@ -203,8 +202,7 @@ def _url(value: Any) -> str:
     return str(value)
 
 
-# -- lists and mappings
-# ----------------------------------------------------------------------------------------------------
+# -- lists and mappings ----------------------------------------------------------------------------------------------
 def _items(read: Read, least: int = 0, most: int = MAX_ITEMS, expected: str = f"more than {MAX_ITEMS} items") -> Read:
     """Return a reader of one value or a list of values."""
 
@@ -290,8 +288,7 @@ def _headers(at: Located) -> tuple[tuple[str, str], ...]:
     return tuple(found.items())
 
 
-# -- which keys there are: what each is called inside, and how it is read
-# --------------------------------------------------
+# -- which keys there are: what each is called inside, and how it is read --------------------------------------------
 _every = _checked(f"at least {MIN_EVERY_S}s between two alerts", lambda s: s >= MIN_EVERY_S, _time)
 _timeout = _checked(f"a time above 0 and up to {MAX_SINK_TIMEOUT_S}s", lambda s: 0 < s <= MAX_SINK_TIMEOUT_S, _time)
 _retries = _checked(f"a whole number from 0 to {MAX_RETRIES}", lambda v: type(v) is int and 0 <= v <= MAX_RETRIES)

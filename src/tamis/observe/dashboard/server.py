@@ -197,8 +197,7 @@ class Server(socketserver.ThreadingTCPServer):
     def _nudge(self) -> None:
         os.write(self._wake[1], b".")
 
-    # -- socketserver
-    # ---------------------------------------------------------------------------------------------------
+    # -- socketserver ------------------------------------------------------------------------------------------------
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self.connections.add(request):  # too many at once: the page asks again
             self.shutdown_request(request)

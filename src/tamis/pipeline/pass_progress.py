@@ -1,8 +1,6 @@
-"""Progress of workflows: every pass with a line of its own, under its name, and one sentence at the end.
+"""Progress of workflows on stderr: a display for each pass, under its name, and one summary at the end.
 
-Written to stderr.
-
-Used by the commands (cli/jobs/passes.py, cli/jobs/curate.py) and by workflows that are run from Python.
+Used by the commands and by workflows that are run from Python.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ PASSES = {
 
 
 @contextlib.contextmanager
-def seen_by(progress: Progress | bool | None, more: Mapping[str, str] | None = None) -> Iterator[Progress]:
+def progress_listener(progress: Progress | bool | None, more: Mapping[str, str] | None = None) -> Iterator[Progress]:
     """Yield the function that receives the states of a workflow.
 
     It is the caller's own; for True one that shows them, for False one that does not.
@@ -37,14 +35,14 @@ def seen_by(progress: Progress | bool | None, more: Mapping[str, str] | None = N
     if callable(progress):
         yield progress
     elif progress:
-        with shown_passes(False, more) as show:
+        with show_passes(False, more) as show:
             yield show
     else:
         yield lambda _: None
 
 
 @contextlib.contextmanager
-def shown_passes(quiet: bool, more: Mapping[str, str] | None = None) -> Iterator[Progress]:
+def show_passes(quiet: bool, more: Mapping[str, str] | None = None) -> Iterator[Progress]:
     """Show each pass with a progress display of its own, under its name.
 
     `more`: names of passes in addition to those of deduplications.
@@ -53,7 +51,7 @@ def shown_passes(quiet: bool, more: Mapping[str, str] | None = None) -> Iterator
         now: list[Any] = ["", None]
 
         def show(state: dict[str, Any]) -> None:
-            if state.get("phase") == "opened" or "error" in state:  # no news; and what failed is told as an exception
+            if state.get("phase") == "opened" or "error" in state:  # nothing new; failures are raised as exceptions
                 return
             label = str(state.get("pass", ""))
             if now[1] is None or label != now[0]:
@@ -61,7 +59,7 @@ def shown_passes(quiet: bool, more: Mapping[str, str] | None = None) -> Iterator
                 now[:] = [label, stack.enter_context(ProgressDisplay(quiet))]
                 if not quiet and label:
                     names = {**PASSES, **(more or {})}
-                    tell(f"pass: {names.get(label.partition('-')[0], label)}")
+                    print_line(f"pass: {names.get(label.partition('-')[0], label)}")
             if "share" in state and "documents" not in state:
                 state = {"phase": f"{state['phase']}: {state['share']:.0%}"}
             now[1].show(state)
@@ -69,15 +67,16 @@ def shown_passes(quiet: bool, more: Mapping[str, str] | None = None) -> Iterator
         yield show
 
 
-def tell(line: str) -> None:
+def print_line(line: str) -> None:
     """Print one line on stderr; ignore a stream that is closed."""
     with contextlib.suppress(OSError, ValueError):
         print(printable(line), file=sys.stderr, flush=True)
 
 
-def took(seconds: float, peak_bytes: int) -> str:
-    """
-    >>> took(75.0, 120_000_000)
+def describe_cost(seconds: float, peak_bytes: int) -> str:
+    """Format the time and peak memory of a job for its summary.
+
+    >>> describe_cost(75.0, 120_000_000)
     '1:15, peak memory 120 MB'
     """
     return clock(seconds) + (f", peak memory {format_size(peak_bytes)}" if peak_bytes else "")
