@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from tamis.pipeline.pass_progress import describe_cost
+
 if TYPE_CHECKING:
     from tamis.dedup.state import Summary
     from tamis.engine.run.run_result import RunResult
