@@ -1,6 +1,4 @@
-"""Alerts of runs that a program starts: rules from an argument or the environment, remedies, and what the result says
-of them.
-"""
+"""Alerts of runs that a program starts: rules from arguments or the environment, remedies, results."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def ar_noise(rng: random.Random, n: int, sd_bytes: float, phi: float) -> list[fl
 
 
 def jumps(rng: random.Random, n: int, n_jumps: int, low_bytes: float, high_bytes: float) -> list[float]:
-    """A level that changes for good at a few moments, mostly upwards: caches, arenas, lazily loaded tables."""
+    """Return a level that changes for good at a few moments, mostly upwards: caches, arenas, lazy tables."""
     steps = [0.0] * n
     for _ in range(n_jumps):
         size = math.exp(rng.uniform(math.log(low_bytes), math.log(high_bytes)))
@@ -40,7 +40,7 @@ def running_sum(steps: list[float]) -> list[float]:
 
 
 def sawtooth(rng: random.Random, n: int, period: int, height_bytes: float) -> list[float]:
-    """A cache that fills and is emptied, again and again."""
+    """Return the level of a cache that fills and is emptied, again and again."""
     phase = rng.randrange(period)
     return [height_bytes * ((i + phase) % period) / period for i in range(n)]
 
@@ -51,9 +51,7 @@ def warm_up(n: int, height_bytes: float, tau: float) -> list[float]:
 
 
 def filling(rng: random.Random, n: int, n_filling: int, height_bytes: float) -> list[float]:
-    """A cache with a limit that takes as much from every partition until it is full: nothing tells it from a leak until
-    then.
-    """
+    """Return the level of a bounded cache that grows evenly until it is full: like a leak until then."""
     first = rng.randrange(10)
     return [height_bytes * min(1.0, max(0, i - first) / n_filling) for i in range(n)]
 
@@ -64,7 +62,7 @@ def spikes(rng: random.Random, n: int, share: float, height_bytes: float) -> lis
 
 
 def arena_flips(rng: random.Random, n: int) -> list[float]:
-    """Python's allocator holds one arena more or less after some partitions, for a while: what real floors show most."""
+    """Return an arena that Python's allocator keeps after some partitions for a while, as most real floors show."""
     made, there = [], False
     for _ in range(n):
         there = (rng.random() < 0.6) if there else (rng.random() < 0.2)
@@ -76,7 +74,7 @@ PARTS = ("flips", "jumps", "saw", "warm-up", "spikes", "wander", "step", "fillin
 
 
 def clean(seed: int, n: int = 400, only: str = "", parts_of: tuple[str, ...] = PARTS) -> list[int]:
-    """A worker without a leak: allocator noise and up to three of the other things that floors do."""
+    """Return the floors of a worker without a leak: allocator noise and up to three other disturbances."""
     rng = random.Random(seed)
     sd_bytes = math.exp(rng.uniform(math.log(0.03), math.log(1.0))) * MB
     parts = [ar_noise(rng, n, sd_bytes, rng.uniform(0.0, 0.8))]
@@ -103,7 +101,7 @@ def clean(seed: int, n: int = 400, only: str = "", parts_of: tuple[str, ...] = P
 
 
 def leaking(seed: int, leak_bytes: float = 64_000, n: int = 200, only: str = "") -> list[int]:
-    """The same kind of worker with a leak: even, uneven, or only in some partitions.
+    """Return the floors of the same kind of worker with a leak: even, uneven, or only in some partitions.
 
     The mean per partition is `leak_bytes`.
 

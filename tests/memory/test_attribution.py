@@ -188,7 +188,7 @@ class Stage:
 
 
 def stage_of_a_script():
-    """An object whose class came by value: its globals belong to no module that can be imported."""
+    """Return an object whose class came by value: its globals belong to no module that can be imported."""
     space = {"__name__": "__main__"}
     exec(SCRIPT, space)
     return space["Stage"]()

@@ -40,7 +40,7 @@ def predict(*given: Any, **more: Any) -> forecast.Forecast:
 
 
 def taught() -> Predictor:
-    """A model of exactly 10 MB + 2 bytes per decoded byte."""
+    """Return a model of exactly 10 MB + 2 bytes per decoded byte."""
     model = Predictor(32 * MB)
     for size in (1, 2, 4, 8, 16, 32) * 10:
         model.observe(size * MB, 0, 10 * MB + 2 * size * MB)

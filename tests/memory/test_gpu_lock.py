@@ -12,7 +12,7 @@ from tests.support.forks import fork
 
 
 def _holder(folder: str, begun: int, go: int) -> int:
-    """A process that has the turn, says so, and keeps it until it is told to go on."""
+    """Fork a process that takes the lock, reports it, and keeps it until it is told to continue."""
     pid = fork()
     if not pid:
         try:

@@ -1,6 +1,4 @@
-"""tamis.memory.profile: blocks and functions, nested, in threads, with and without the kernel's peak counter, on a
-pretended GPU.
-"""
+"""tamis.memory.profile: blocks and functions, nested, in threads, without the kernel's counter, on a fake GPU."""
 
 import asyncio
 import logging
@@ -145,7 +143,7 @@ def test_an_error_passes_and_is_measured():
 def test_a_function():
     @profile("make")
     def make(n_bytes, times=1):
-        """Makes."""
+        """Make a block and drop it."""
         gone = block(n_bytes * times)
         return len(gone)
 

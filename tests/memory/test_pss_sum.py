@@ -1,6 +1,4 @@
-"""Counting several processes: exact when asked, moved by resident memory in between, peaks between two looks not
-missed.
-"""
+"""Counting several processes: exact when asked, moved by resident memory in between, no peak missed."""
 
 from __future__ import annotations
 

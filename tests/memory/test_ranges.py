@@ -64,9 +64,7 @@ def test_without_experience_the_shipped_values_stand_in_and_go_when_there_is_eno
 
 
 def test_runs_of_every_size_and_setting_lie_in_their_ranges() -> None:
-    """A made-up machine: every job is predicted from those before it, and then takes what the machine says, not what
-    the model does.
-    """
+    """Predict every job from those before it, on a fake machine that does not follow the model."""
     rng, known = random.Random(9), Ranges()
     past: dict[int, list[RunMeasurement]] = {}
     held: dict[str, list[bool]] = {name: [] for name in ("peak_bytes", "seconds")}

@@ -37,7 +37,7 @@ def next_call(gate: Gate) -> GateCall:
 
 
 def through(behind: tuple[BehindGate, Gate], line: str, error: int = 0) -> tuple[list[GateCall], str]:
-    """The calls that a line of Python leads to, all answered with this error (0: let pass); and its result."""
+    """Return the calls that a line of Python makes, all answered with this error (0: allowed), and its result."""
     process, gate = behind
     process.tell(line)
     poll = select.poll()

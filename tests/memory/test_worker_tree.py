@@ -216,7 +216,7 @@ def test_what_mappings_and_children_took_is_told_beyond_what_was_there_before() 
 
 
 def family_of(n: int, each_mb: int = 0, cap_mb: int = 200) -> tuple[ProcessFamily, World]:
-    """A worker with so many children, each of which has allocated so much."""
+    """Return a worker with so many children, each of which has allocated so much."""
     family, world = made(cap_mb)
     parents = {1: 0}
     for child in range(2, 2 + n):

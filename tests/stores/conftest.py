@@ -22,7 +22,7 @@ def server() -> Iterator[S3Server]:
 
 @pytest.fixture
 def bucket(server: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> str:
-    """The name of a new bucket; the environment says how to reach it, as a user's would."""
+    """Return the name of a new bucket; the environment says how to reach it, as a user's would."""
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
@@ -36,7 +36,7 @@ def bucket(server: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> 
 
 @pytest.fixture
 def proxy(server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy]:
-    """Requests of Tamis go through it; tests ask the server itself."""
+    """Return the proxy between Tamis and the server; tests ask the server itself."""
     made = FaultyProxy(server.port)
     monkeypatch.setenv("AWS_ENDPOINT_URL", made.url)
     _forget(monkeypatch)

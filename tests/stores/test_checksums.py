@@ -41,7 +41,7 @@ def upload_parts(s3: Any, bucket: str, key: str, data: bytes, sizes: list[int]) 
 
 
 def flipping(n: int, key: str = "") -> Callable[[str, str, int], str]:
-    """A fault of the first `n` answers that have contents of an object."""
+    """Return a fault of the first `n` answers that have contents of an object."""
     left = [n]
 
     def fault(method: str, path: str, _: int) -> str:

@@ -1,6 +1,4 @@
-"""s3:// on the command line and in recipes: input and output of every kind of command, and looking at a run from
-anywhere.
-"""
+"""s3:// on the command line and in recipes: input and output of every kind of command, and inspecting runs."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ TEXT = "A sieve lets fine flour pass and keeps back what is coarse, husks and st
 
 
 def put_documents(s3: Any, bucket: str, n_files: int = 2) -> None:
-    """Each text twice: the second time in the next file, with an ending of its own where it is odd (so that it is
-    nearly the same).
-    """
+    """Write each text twice, in neighbouring files; the copy of an odd one differs in its ending."""
     for f in range(n_files):
         lines = []
         for i in range(40):

@@ -1,6 +1,4 @@
-"""What networks and stores do to a run: 500s, requests to slow down, cut connections, lost answers, a driver that is
-killed. The output is the same, every document once.
-"""
+"""Faults of networks and stores: errors, cut connections, lost answers, a killed driver; the output is the same."""
 
 from __future__ import annotations
 
@@ -55,7 +53,7 @@ def test_each_kind_of_request_survives_each_kind_of_fault(
 
 
 def _about(path: str) -> str:
-    """What a request is for, in a word."""
+    """Return the kind of a request, in a word."""
     for mark, name in (
         ("list-type", "list"),
         ("uploads&", "uploads"),
@@ -120,7 +118,7 @@ def test_fifty_faults_and_the_same_content(
 
 @pytest.mark.slow
 def test_a_driver_that_is_killed_again_and_again(bucket: str, s3: Any, tmp_path: Path) -> None:
-    """kill -9 of the whole group at random instants; each time from the bucket alone."""
+    """Run the program and kill its group at random instants, resuming from the bucket alone each time."""
     source, url = write_input(tmp_path / "in", 30), f"s3://{bucket}/out"
     code = (
         "import sys; from tamis import Pipeline; from tamis.stages.text.io import JsonlReader, JsonlWriter\n"

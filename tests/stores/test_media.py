@@ -1,6 +1,4 @@
-"""Images and videos in buckets: the same output as from local folders, every file fetched once, and nothing but scratch
-beside it.
-"""
+"""Images and videos in buckets: the output of local folders, every file fetched once, no copies left."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Scratch in a bucket (`--scratch s3://bucket/path`): the same output as with a local folder, from commands, recipes
-and Python, whatever the store does meanwhile; nothing is left there.
-"""
+"""Scratch in a bucket: the same output as with a local folder, whatever the store does, and nothing left."""
 
 from __future__ import annotations
 
@@ -59,7 +57,7 @@ def data(tmp_path: Path) -> str:
 
 @pytest.fixture
 def far(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A local folder whose large files lie in a bucket, in this process."""
+    """Return a local folder whose large files are stored in a bucket, in this process."""
     monkeypatch.setattr(scratch_files, "_here", {})
     (tmp_path / "work").mkdir()
     scratch_files.map_folder(str(tmp_path / "work"), f"s3://{bucket}/tmp/tamis-1")

@@ -26,7 +26,10 @@ _CONFIG = {s.executor_key: s for s in SETTINGS.values() if s.executor_key}
 
 
 class BaseExecutor:
-    """`config`: execution_mode ("streaming" or "batch"), memory, workers, scratch, timeout, max_record (engine/run/settings.py).
+    """The base of all executors: checks `config`, and runs stages on the workers that a subclass makes.
+
+    `config`: execution_mode ("streaming" or "batch"), memory, workers, scratch, timeout, max_record
+    (engine/run/settings.py).
 
     `progress` is called with the state of a run some times a second, `watch` with its samples
     (engine/monitor/monitor.py). Without `report` a run leaves no report.html.

@@ -23,7 +23,7 @@ def main(handle: int) -> None:
 
 
 def _answer(pickled: bytes) -> bytes:
-    """(raised, result), pickled; what cannot be pickled becomes an error that says so."""
+    """Call a pickled function; return (raised, result) pickled, or an error if that cannot be pickled."""
     answer: tuple[bool, Any]
     try:
         function, args, kwargs = cloudpickle.loads(pickled)

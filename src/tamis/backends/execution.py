@@ -1,4 +1,4 @@
-"""One execution of stages by an executor: from settings to the result, with its progress shown and a report left; and the verdict on it.
+"""One execution of stages by an executor: settings, run, progress, report, and the verdict on the result.
 
 Called by a pipeline (pipeline/pipeline.py), and by an executor that is given stages without one (base.py).
 """
@@ -46,7 +46,7 @@ def execute(
     initial_tasks: Sequence[Task[Any]] | None,
     settings: Mapping[str, Any],
 ) -> RunResult:
-    """Run these stages, which were expanded (stages/expand.py); returns the whole result and leaves judging it to the caller."""
+    """Run expanded stages (stages/expand.py); return the result without judging it."""
     given = {**_client_settings(), **settings}
     alerts = given.pop("alerts", None)
     chosen = RunSettings.from_mapping(given)
@@ -117,7 +117,8 @@ def judged(result: RunResult, name: str) -> list[Task[Any]]:
         n = result.ledger.quarantined.n
         warnings.warn(
             printable(
-                f"{name}: {n} documents are in quarantine ({command('quarantine', result.output)}); first: {result.first_failure}"
+                f"{name}: {n} documents are in quarantine ({command('quarantine', result.output)}); "
+                f"first: {result.first_failure}"
             ),
             stacklevel=3,
         )
@@ -132,7 +133,7 @@ def judged(result: RunResult, name: str) -> list[Task[Any]]:
 
 
 def _client_settings() -> dict[str, Any]:
-    """Defaults of the client that is open (client.py). Who has not imported that module has opened none, and need not wait for it."""
+    """Return the defaults of the open client (client.py); none was opened if that module is not loaded."""
     client = sys.modules.get("tamis.backends.client")
     return client.default_settings() if client is not None else {}
 
@@ -141,7 +142,8 @@ def _output(writer: Writer | None, run_dir: str | None) -> str:
     if writer is not None:
         if run_dir is not None:
             raise UsageError(
-                f"run_dir is for pipelines without a writer; {writer.name} writes to {writer.path}, and the run is kept there"
+                f"run_dir is for pipelines without a writer; {writer.name} writes to {writer.path}, "
+                "and the run is kept there"
             )
         return writer.path
     if run_dir is not None:

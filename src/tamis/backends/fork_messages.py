@@ -55,8 +55,9 @@ class ForkServer:
 
 @dataclass(frozen=True)
 class ForkCall:
-    """To a warm process, with a descriptor for its output: fork a process called `name` that runs `main(arguments)` of
-    a module.
+    """To a warm process, with a descriptor: fork a process that runs `main(arguments)` of a module.
+
+    `name` is its process name, and the descriptor its output.
     """
 
     child: int

@@ -1,5 +1,4 @@
-"""The guard of the workers of a machine: keeps each worker, with all that it starts and maps, to its cap, and leaves
-nothing of it behind.
+"""The guard of the workers of a machine: keeps each worker, with its children and mappings, to its cap.
 
 Three threads meet here. One waits at the gate (memory/seccomp_gate.py) and answers: it knows the family of whoever
 asks, and lets pass what fits its cap (memory/worker_tree.py). The sampler's thread tells after each look what everybody
@@ -385,9 +384,7 @@ class WorkerGuard:
             send(pid, signal.SIGCONT)
 
     def _say_unbounded(self, ward: _Ward) -> None:
-        """Once a run, where there is no gate: a stage has children, or took more than the limit of its process should
-        allow.
-        """
+        """Report once per run that there is no gate, and that a stage has children or took more than its limit."""
         if self._gate is None and not self._said_unbounded:
             self._said_unbounded = True
             self._notices.append(Notice("unbounded", ward.worker))
@@ -411,11 +408,12 @@ def _below(pid: int, children: dict[int, list[int]]) -> dict[int, int]:
 
 
 def is_system(path: str) -> bool:
-    """Libraries and what belongs to the system (locales): told by name, since reading somebody's file might take for
-    ever.
+    """Return True for libraries and files of the system (locales), judged by name: reading could take for ever.
 
-    >>> [is_system(p) for p in ("/usr/lib/locale/locale-archive", "/env/a.so", "/env/libb.so.1.2", "/data/a.bin", "/data/a.sol")]
-    [True, True, True, False, False]
+    >>> [is_system(p) for p in ("/usr/lib/locale/locale-archive", "/env/a.so", "/env/libb.so.1.2")]
+    [True, True, True]
+    >>> [is_system(p) for p in ("/data/a.bin", "/data/a.sol")]
+    [False, False]
     """
     name = os.path.basename(path)
     return path.startswith(_SYSTEM) or name.endswith(".so") or ".so." in name

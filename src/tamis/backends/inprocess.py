@@ -79,7 +79,7 @@ class InlineWorkers:
         return {0: (0, {})}
 
     def wake(self) -> None:
-        """Ends a `poll` that waits: called by the thread that commits."""
+        """End a `poll` that waits; called by the thread that commits."""
         self._woken.set()
 
     def close(self) -> None:

@@ -122,7 +122,7 @@ class LoadingCap:
         )
 
     def _limit(self) -> None:
-        """Called after every sample, in the thread of the sampler."""
+        """Lower the cap after a sample; called in the thread of the sampler."""
         with self._lock:
             if not self._is_active:
                 return

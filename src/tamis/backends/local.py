@@ -1,6 +1,4 @@
-"""The local executor's workers: worker processes from a forking server, capped with RLIMIT_DATA, measured through
-/proc.
-"""
+"""The local executor: workers from a forking server, capped with RLIMIT_DATA, measured through /proc."""
 
 from __future__ import annotations
 

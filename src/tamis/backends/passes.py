@@ -1,6 +1,4 @@
-"""One pass of a workflow (dedup/, curation/): a pipeline with files before and behind it, run by the workflow's
-executor.
-"""
+"""One pass of a workflow (dedup/, curation/): a pipeline between files, run by the workflow's executor."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def stage_of(exc: BaseException) -> str:
 
 
 def keep_copies_in(scratch: str) -> None:
-    """Copies of remote files that decoders go about in are scratch; where that is memory, there are none."""
+    """Keep local copies of remote files for decoders below the scratch folder, unless that is in memory."""
     spool.keep_copies(None if filesystem(scratch) in ("tmpfs", "ramfs") else os.path.join(scratch, "spool"))
 
 
@@ -106,7 +106,7 @@ def log_to_file() -> None:
 
 
 def set_up_on_node(stage: Any) -> None:
-    """Here, where workers are forked from, so that they share what it loads.
+    """Set a stage up in this process, from which workers are forked, so that they share what it loads.
 
     A stage that needs a GPU in a process of its own.
 

@@ -49,7 +49,7 @@ _MAX_STARTS = 20
 
 
 class Child:
-    """A process forked by the warm process, to whoever asked for it: like subprocess.Popen, as far as that is needed."""
+    """A process forked by the warm process, with the part of subprocess.Popen that its users need."""
 
     def __init__(self, warm: WarmProcess, number: int) -> None:
         self._warm_process, self._number = warm, number

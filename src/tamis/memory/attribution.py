@@ -1,5 +1,4 @@
-"""What memory that grew is made of: Python objects, Arrow buffers, native allocations, shared memory, or nothing that
-anybody counts.
+"""Attribution of growth: Python objects, Arrow buffers, native allocations, shared memory, or uncounted memory.
 
 `counts()` is read in a worker after every partition (40 us): Python's allocator counts its blocks, Arrow its bytes,
 glibc what malloc has handed out. That tells most leaks apart, but not a large Python object (which is malloc's too)
@@ -62,9 +61,7 @@ def _malloc_counter() -> Callable[[], int] | None:
 
 @dataclass(frozen=True)
 class Census:
-    """Bytes of Python objects and of the Arrow buffers that they pin: in all, by type, and by the variable that leads
-    to them.
-    """
+    """Bytes of Python objects and of the Arrow buffers they pin: in total, by type, and by the leading variable."""
 
     n_bytes: int
     by_type: Mapping[str, int]
@@ -110,8 +107,7 @@ def _largest(now: Mapping[str, int], before: Mapping[str, int]) -> tuple[str, in
 def census(
     roots: Iterable[Any] = (), max_objects: int = _MAX_OBJECTS, variables: Mapping[str, Any] | None = None
 ) -> Census | None:
-    """Weigh the objects that the collector watches, those reachable from `roots` and `variables`, and what they hold
-    directly.
+    """Weigh the objects that the collector watches and those reachable from `roots` and `variables`.
 
     `roots` and `variables` are for what the collector does not list any more (objects from before gc.freeze()); what
     `variables` lead to is also counted by their names. None when there are more than `max_objects`: such a walk would

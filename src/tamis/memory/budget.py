@@ -135,8 +135,9 @@ def _rlimit(which: int) -> dict[str, int | None]:
 
 
 def parse_meminfo(text: str) -> dict[str, int]:
-    """
-    >>> parse_meminfo("MemTotal: 16 kB\\nHugePages_Total: 3")
+    r"""Parse /proc/meminfo into bytes by field.
+
+    >>> parse_meminfo("MemTotal: 16 kB\nHugePages_Total: 3")
     {'MemTotal': 16384, 'HugePages_Total': 3}
     """
     found = {}

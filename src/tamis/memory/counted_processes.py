@@ -1,6 +1,4 @@
-"""Processes beside a run that count in its budget, such as the dashboard: whoever starts one in this process names it
-here.
-"""
+"""Processes next to a run that count in its budget, such as the dashboard, registered by their starter."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What this process may take of the GPUs that it sees: told by who started it (engine/supervisor/devices.py), set in
-every library that allocates there.
+"""The GPU memory that this process may use, set in every library that allocates there.
+
+The supervisor chooses it (engine/supervisor/devices.py).
 
 torch and CuPy keep memory of their own, so each that is used gets the limit (RMM: pools.py). What CUDA itself holds for
 a process (its context, code, stacks) is outside of all of them: about CONTEXT_BYTES, which the limit leaves room for.
@@ -39,9 +40,7 @@ class DeviceMemory(TamisError):
 
 
 def is_device_full(exc: BaseException) -> bool:
-    """Return True if torch, one of CUDA's libraries below it or cupy (added_norm.py, disentangled_attention.py) reports
-    that a GPU has no memory left.
-    """
+    """Return True if torch, a CUDA library or CuPy reports that a GPU has no memory left."""
     kind = type(exc)
     if any(f"{base.__module__}.{base.__qualname__}" in _CLASSES for base in kind.__mro__):
         return True

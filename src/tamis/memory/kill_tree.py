@@ -69,7 +69,7 @@ def end_tree(pid: int) -> None:
 
 
 def end_strays(known: Container[int]) -> None:
-    """Kill the children of this process that nobody here has started (orphans that it took over), and all below them."""
+    """Kill adopted orphans: children of this process that it did not start, and all below them."""
     own = os.getpid()
     for pid, parent in meter.descendants().items():
         if parent == own and pid not in known and meter.is_alive(pid) and not is_tracker(pid):
@@ -106,9 +106,10 @@ def end_escaped() -> int:
 
 
 def end_forks(known: Container[int]) -> int:
-    """Kill children of this process that are forks of it which nobody here has started, and all below them: daemons of
-    a stage, once their forking server, itself such a fork, is gone. For commands; a program of the user's may fork as
-    it likes. Returns how many.
+    """Kill forks of this process that it did not register, and all below them; return how many.
+
+    These are daemons of a stage, once their forking server, itself such a fork, is gone. For commands; a user's
+    program may fork as it likes.
     """
     own = os.getpid()
     program, n, n_empty = meter.command_line(own), 0, 0

@@ -6,11 +6,11 @@ that. Floors move for many reasons that are not leaks: allocators scatter and re
 
 - the series rises: lower bound of the Theil-Sen slope above 0, autocorrelation-corrected Mann-Kendall p < 0.001;
 - the rise matters: 4 MB or more, and twice the scatter around the line;
-- a second window confirms it: the newer half rises too, and is not clearly flatter than the older, as a warm-up would be;
+- a second window confirms it: the newer half rises too, and is not clearly flatter than the older, as of a warm-up;
 - it is no matter of a few steps: the largest ones are taken out before anything is fitted;
 - it goes on: the newest part rises as well, so that a cache which has just become full is left alone;
-- enough was seen: 150 partitions, and three of the last four checks agree. 60 will do for a fast and even rise that workers were
-  replaced for already: what fills their memory is in the way, whether it would have ended or not.
+- enough was seen: 150 partitions, and three of the last four checks agree. 60 will do for a fast and even rise that
+  workers were replaced for already: what fills their memory is in the way, whether it would have ended or not.
 
 Simulated with every kind of disturbance (tests/memory/leak_series.py), 64 KB per partition are found within 200
 partitions in 99 % of workers, and fewer than 1 % of those without a leak are accused. While a cache fills as evenly as

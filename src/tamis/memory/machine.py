@@ -40,9 +40,9 @@ class StallShares(NamedTuple):
 
 
 def parse_pressure(text: str) -> StallShares:
-    """Return the avg10 figures of a PSI file.
+    r"""Return the avg10 figures of a PSI file.
 
-    >>> parse_pressure("some avg10=1.50 avg60=0.00 avg300=0.00 total=3\\nfull avg10=0.25 avg60=0.00 avg300=0.00 total=1")
+    >>> parse_pressure("some avg10=1.50 avg60=0.00 total=3\nfull avg10=0.25 avg60=0.00 total=1")
     StallShares(some=1.5, full=0.25)
     """
     found: dict[str, float] = {}
@@ -65,9 +65,7 @@ def parse_memory_stat(text: str) -> dict[str, int]:
 
 
 def used_by_group(usage: str, stat: dict[str, int]) -> int | None:
-    """Bytes of a control group that the kernel cannot simply drop: its usage without file pages that nobody used
-    lately.
-    """
+    """Return the bytes of a control group that the kernel cannot drop: its usage without inactive file pages."""
     if not usage.strip().isdigit():
         return None
     idle = stat.get("total_inactive_file", stat.get("inactive_file", 0))

@@ -223,8 +223,9 @@ def _parents() -> dict[int, list[int]]:
 
 
 def _stat_fields(pid: Pid) -> list[bytes] | None:
-    """Fields of /proc/<pid>/stat from the state (field 3) to the CPU times (17) and on: the name before them may hold
-    spaces and brackets.
+    """Return the fields of /proc/<pid>/stat from the state (field 3) to the CPU times (17) and on.
+
+    The name before them may hold spaces and brackets.
     """
     fields = (_read(f"/proc/{pid}/stat") or b"").rpartition(b")")[2].split()
     return fields if len(fields) > 14 else None

@@ -1,5 +1,4 @@
-"""Figures of NVIDIA GPUs from the driver's own library, libnvidia-ml: every driver brings it, so no package is needed
-for it.
+"""Figures of NVIDIA GPUs from libnvidia-ml, which every driver installs, so that no package is needed.
 
 Used by gpu.py alone. A call that the driver refuses raises NvmlError with its number.
 """

@@ -1,5 +1,4 @@
-"""`tamis.memory.profile` and `tamis.memory.scope`: how much memory a step of your program takes, on the CPU and, where
-torch uses one, on the GPU.
+"""`tamis.memory.profile` and `tamis.memory.scope`: the memory that a step takes, on the CPU and in torch on GPUs.
 
 For development: `with tamis.memory.profile("load") as p:` around a block, or `@tamis.memory.profile("load")` on a
 function. Memory is given back (release()) before and after, so that a block answers for its own memory only; with
@@ -111,9 +110,7 @@ class profile:
 
     @contextmanager
     def _one_call(self) -> Iterator[None]:
-        """Around one call of the decorated function, by a profile of its own: calls may recurse, and overlap in
-        threads.
-        """
+        """Measure one call of the decorated function with its own profile: calls may recurse or overlap in threads."""
         one = type(self)(self.name)
         try:
             with one:
@@ -160,8 +157,7 @@ def _decorate(function: Callable[..., Any], kept: profile) -> Any:
 
 
 class scope(profile):
-    """Measure a block and release memory at its end, also when it raises: a `profile` that leaves memory alone before
-    it begins.
+    """Measure a block and release memory at its end, also when it raises; a `profile` without a release before it.
 
     >>> with scope("load") as s:
     ...     data = bytearray(50_000_000)
@@ -221,7 +217,7 @@ def _gpu_used_bytes() -> int:
     return sum(cuda.memory_allocated(device) for device, cuda in _devices())
 
 
-# Of CUDA memory torch keeps a peak per device. Their sum is an upper bound where several have theirs at different times.
+# torch keeps a peak of CUDA memory per device; their sum is an upper bound where they occur at different times.
 _GPU = PeakCounter(_reset_gpu_peak, _gpu_peak_bytes, _gpu_used_bytes)
 
 

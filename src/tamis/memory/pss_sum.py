@@ -1,4 +1,6 @@
-"""The memory of several processes as somebody outside counts it: the sum of their PSS, now. Asks /proc through a ProcessMeter.
+"""The memory of several processes as an outside observer counts it: the sum of their PSS, now.
+
+Asks /proc through a ProcessMeter.
 
 PSS is dear (1 to 6 ms for a process of ours, which cannot map memory meanwhile), resident memory is cheap (8 us). So
 PSS is asked for twice a second, and whenever who is there or what is shared has changed; in between it moves with
@@ -150,7 +152,8 @@ class PssSum:
 
 
 def _likely(basis: _Basis, now: Statm) -> int:
-    """
+    """Estimate the PSS of a process now from its last exact one and its resident memory.
+
     >>> _likely(_Basis(100, 80, 50), Statm(resident_bytes=155, shared_bytes=60))  # 15 anonymous bytes more, 10 of files
     119
     >>> _likely(_Basis(100, 80, 50), Statm(resident_bytes=105, shared_bytes=25))  # half of the file pages are gone

@@ -1,6 +1,4 @@
-"""Files that lie in memory (tmpfs, memfd) and that processes hold open without mapping them: memory that no process's
-own counts show.
-"""
+"""Files in memory (tmpfs, memfd) held open but not mapped, which no process's own counts show."""
 
 from __future__ import annotations
 
@@ -26,9 +24,10 @@ def shared_total() -> int:
 
 
 def parse_mounts(mountinfo: str) -> set[int]:
-    """Devices of file systems that lie in memory.
+    r"""Devices of file systems that lie in memory.
 
-    >>> sorted(parse_mounts("26 1 0:24 / /dev/shm rw - tmpfs tmpfs rw\\n27 1 8:1 / / rw - ext4 /dev/sda1 rw")) == [os.makedev(0, 24)]
+    >>> table = "26 1 0:24 / /dev/shm rw - tmpfs tmpfs rw\n27 1 8:1 / / rw - ext4 /dev/sda1 rw"
+    >>> sorted(parse_mounts(table)) == [os.makedev(0, 24)]
     True
     """
     found = set()

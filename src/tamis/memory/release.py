@@ -53,8 +53,7 @@ class Released:
 
 
 def release(device: bool = True) -> Released:
-    """Give back to the system what this process no longer needs: Python garbage, Arrow's and CUDA's caches, free heap
-    pages.
+    """Give unused memory back to the system: Python garbage, Arrow's and CUDA's caches, free heap pages.
 
     `device=False` leaves CUDA's cache: what a process may take of a device is limited anyway, and filling it again
     would keep the device waiting.
@@ -106,7 +105,7 @@ class PeakCounter:
         os.register_at_fork(after_in_child=self.detach)
 
     def detach(self) -> None:
-        """Forget the lock and the watches: after a fork another thread may have held it, and they measure the parent."""
+        """Forget the watches, which measure the parent, and the lock, which another thread may have held at a fork."""
         self.lock = threading.Lock()
         self.watches: list[PeakWatch] = []
 
@@ -158,7 +157,7 @@ RESIDENT = PeakCounter(lambda: meter.reset_peak(), lambda: meter.peak_rss() or 0
 
 
 def hygiene_env(base: Mapping[str, str]) -> dict[str, str]:
-    """`base` plus the settings under which a worker's memory can be capped and measured; must be in place before exec.
+    """Return `base` plus the settings under which memory can be capped and measured; to be set before exec.
 
     A value the user has set stays, except for Arrow's pool, without which the cap does not hold. The process and its
     descendants can be told by it, too (sampler.py).
@@ -181,8 +180,7 @@ def tune_malloc(environ: Mapping[str, str]) -> None:
 
 
 def thread_stack(n_bytes: int = 1 << 20) -> bool:
-    """Give threads started from now on stacks of `n_bytes`: the default of 8 MiB each counts in full against
-    RLIMIT_DATA.
+    """Give new threads stacks of `n_bytes`: the default of 8 MiB each counts in full against RLIMIT_DATA.
 
     Covers Python threads and, with glibc, the threads of native libraries; False where only Python threads are covered.
     The main thread keeps its own stack, unlike with a lower RLIMIT_STACK.

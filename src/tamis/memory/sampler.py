@@ -1,5 +1,4 @@
-"""The sampler: a thread that counts the memory of all processes of a run (pss_sum.py), from the first moment to the
-last.
+"""The sampler: a thread that counts the memory of all processes of a run, from start to end (pss_sum.py).
 
 There is one for this process with everything below it (commands), and one for what Tamis starts from it (programs of
 the user's, whose own memory is told but not counted). Peaks are kept in marks: whoever wants to know the highest use of

@@ -1,5 +1,4 @@
-"""The gate: system calls by which memory gets around RLIMIT_DATA wait until the supervisor has said yes (seccomp
-notifications).
+"""The gate: system calls that bypass RLIMIT_DATA wait for the supervisor's answer (seccomp notifications).
 
 RLIMIT_DATA bounds private pages of one process, at once and exactly. It does not see shared and file mappings, System V
 shared memory, and children (each has a limit of its own). Watching cannot bound those: a file in the page cache was

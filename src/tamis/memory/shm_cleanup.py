@@ -1,5 +1,4 @@
-"""Shared memory that ended processes leave behind: files in /dev/shm and System V segments, which take memory until
-removed.
+"""Shared memory of ended processes: files in /dev/shm and System V segments, which take memory until removed.
 
 Only what the processes of a worker had mapped, that was not there when the run began, that is ours, and that nobody
 else has open is ever removed.
@@ -67,9 +66,10 @@ def remove_segments(pids: Collection[int]) -> int:
 
 
 def parse_segments(table: str, makers: Collection[int]) -> list[int]:
-    """Segments nobody is attached to, made by one of these processes.
+    r"""Segments nobody is attached to, made by one of these processes.
 
-    >>> parse_segments("key shmid perms size cpid lpid nattch uid\\n 0 7 600 4096 12 12 0 0\\n 0 8 600 4096 12 12 1 0\\n", [12])
+    >>> table = "key shmid perms size cpid lpid nattch uid\n 0 7 600 4096 12 12 0 0\n 0 8 600 4096 12 12 1 0\n"
+    >>> parse_segments(table, [12])
     [7]
     """
     lines = [line.split() for line in table.splitlines()]

@@ -95,8 +95,8 @@ def _is_read(key: str | None, root: str) -> bool:
 
     Names that begin with . or _ do not.
 
-    >>> _is_read("in/tmp", "in"), _is_read("in", "in"), _is_read("in/.tmp", "in"), _is_read("inner", "in"), _is_read("a", "")
-    (True, True, False, False, True)
+    >>> [_is_read(key, "in") for key in ("in/tmp", "in", "in/.tmp", "inner")], _is_read("a", "")
+    ([True, True, False, False], True)
     """
     if key is None or (root and key != root and not key.startswith(f"{root}/")):
         return False

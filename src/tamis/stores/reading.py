@@ -27,9 +27,7 @@ T = TypeVar("T")
 
 
 class Changed(OSError):
-    """An object is not the one that was listed: a fault of the input, which is set aside, unlike a store that does not
-    answer.
-    """
+    """An object changed since it was listed: a fault of the input, which is quarantined."""
 
     def __init__(self, url: str, why: str) -> None:
         super().__init__(errno.ESTALE, why, url)

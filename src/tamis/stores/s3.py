@@ -78,7 +78,7 @@ _used = False
 
 
 def _after_fork() -> None:
-    """Connections must not be shared with the parent; a client that was never used has none."""
+    """Drop clients that were used: connections must not be shared with the parent."""
     global _used
     if _used:
         _clients.clear()
@@ -218,9 +218,7 @@ class Bucket:
             retry.call_with_retries(call, f"reading {self.url(key)}")
 
     def read_once(self, key: str, offset: int, n_bytes: int, policy: retry.Policy = retry.POLICY) -> bytes:
-        """Bytes from `offset` on, fewer where the object ends, of whatever version is there: for who reads it only
-        once.
-        """
+        """Read bytes from `offset` on once, of the present version; fewer where the object ends."""
 
         def call() -> bytes:
             asked = f"bytes={offset}-{offset + n_bytes - 1}"
@@ -378,9 +376,7 @@ class Bucket:
         self._request("removing an upload of", "abort_multipart_upload", key, ok=(404,), Key=key, UploadId=upload)
 
     def uploads(self, prefix: str) -> Iterator[tuple[str, str, float]]:
-        """Uploads that are not completed, of keys that begin with `prefix`: key, id, when they were begun (seconds
-        since 1970).
-        """
+        """Yield the incomplete uploads of keys that begin with `prefix`: key, id, start (seconds since 1970)."""
         following = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
         for answer in self._pages("list_multipart_uploads", prefix, following):
             for found in answer.get("Uploads", ()):

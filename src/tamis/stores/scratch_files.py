@@ -1,5 +1,4 @@
-"""Scratch that lies in a bucket (`--scratch s3://bucket/path`): written in parts by way of a small local file, read by
-ranges, removed at the end.
+"""Scratch in a bucket (`--scratch s3://bucket/path`): written in parts, read by ranges, removed at the end.
 
 What grows with the input lies in the bucket; on this machine there are at most two parts of each file that is being
 written. Scratch of a run lies below a name that cannot be guessed, and one process at a time writes there: nothing is
@@ -48,9 +47,7 @@ def new_scratch_url(parent: str, prefix: str) -> str:
 
 
 def refuse_inside(output: str, scratch: Any) -> None:
-    """UsageError where scratch in a bucket would lie in the output: it would be taken for data that somebody else put
-    there.
-    """
+    """Raise UsageError if scratch in a bucket would be stored in the output, as data of another writer."""
     if not (isinstance(scratch, str) and is_bucket(scratch) and is_bucket(output)):
         return
     if f"{scratch_url(scratch)}/".startswith(f"{output_url(output)}/"):
@@ -58,9 +55,7 @@ def refuse_inside(output: str, scratch: Any) -> None:
 
 
 def check_writable(url: str) -> None:
-    """See that objects can be written below a place of `new_scratch_url`, and removed: StoreError before anything is
-    done rather than in the end.
-    """
+    """Raise StoreError now if objects cannot be written and removed below a location of `new_scratch_url`."""
     name, prefix = split_s3(url)
     bucket, key = Bucket(name), f"{prefix}/probe"
     bucket.put(key, b"")

@@ -1,5 +1,4 @@
-"""Scratch that lies outside of the output (`--scratch`): files of run directories say where, in a folder or in a
-bucket. Here it is removed.
+"""Scratch outside of the output (`--scratch`): referenced by files of run directories, and removed with them.
 
 Whoever removes a run directory removes what its files name first; nobody would know of it otherwise, and it would stay.
 """
@@ -82,9 +81,7 @@ def _remove_folder(path: str, above: frozenset[str]) -> bool:
 
 
 def _paths(about: dict[str, Any]) -> list[str]:
-    """Return the folders that a file names: of the run that wrote it last, and of those before that could not be
-    removed.
-    """
+    """Return the folders that a file references: of its last run, and earlier ones that could not be removed yet."""
     left = about.get("left", [])
     named = [about.get("path", ""), *(left if isinstance(left, list) else [])]
     return list(dict.fromkeys(path for path in named if isinstance(path, str) and path))

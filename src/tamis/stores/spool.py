@@ -1,5 +1,4 @@
-"""Copies of remote files on this machine, for who goes about in a file: decoders of video, and tars that several stages
-read.
+"""Local copies of remote files that are read at random: by decoders of video, and by stages that share a tar.
 
 A worker keeps copies in the scratch folder of its run, where they count as scratch: each is made once, for all workers
 of the machine, and bounded together. Where a copy does not fit, copies that nobody has open go, the one used longest

@@ -13,7 +13,8 @@ _FILE_SCHEME = "file://"
 
 
 def is_remote(path: str | os.PathLike[str]) -> bool:
-    """
+    """Return True if `path` is a URL of an object store or a web server.
+
     >>> is_remote("s3://bucket/a.jsonl"), is_remote("https://host/a.jsonl"), is_remote("/data/a.jsonl")
     (True, True, False)
     """
@@ -86,11 +87,11 @@ def name_in(url: str) -> str:
 
 
 def path_text(path: str) -> str:
-    """Return a path as text for a column or a recipe; `path_of` is the inverse.
+    r"""Return a path as text for a column or a recipe; `path_of` is the inverse.
 
     The result is the path itself or, if its bytes are not UTF-8, a file: URI.
 
-    >>> path_text("/a/b.jsonl"), path_text("/a/\\udcff %.jsonl")
+    >>> path_text("/a/b.jsonl"), path_text("/a/\udcff %.jsonl")
     ('/a/b.jsonl', 'file:///a/%FF%20%25.jsonl')
     """
     try:
@@ -101,9 +102,9 @@ def path_text(path: str) -> str:
 
 
 def path_of(text: str) -> str:
-    """Return the path that `path_text` turned into text.
+    r"""Return the path that `path_text` turned into text.
 
-    >>> path_of("/a/b.jsonl"), path_of("file:///a/%FF%20%25.jsonl") == "/a/\\udcff %.jsonl"
+    >>> path_of("/a/b.jsonl"), path_of("file:///a/%FF%20%25.jsonl") == "/a/\udcff %.jsonl"
     ('/a/b.jsonl', True)
     """
     is_uri = text.startswith(_FILE_SCHEME + "/")

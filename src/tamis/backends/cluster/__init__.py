@@ -1,5 +1,6 @@
-"""Runs on several machines, whatever engine starts the agents: an agent on each node runs workers as the local executor
-does.
+"""Runs on several machines: an agent on each node runs workers as the local executor does.
+
+Any engine can start the agents:
 
 executor.py        ClusterExecutor, the base of executors; a subclass names a `Placement` and describes its `Cluster`
 session.py         hub, placer and cluster together, for as long as an executor is used; the protocol `Cluster`

@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class AgentSpec:
-    """What an agent needs to know: the hub with its token, and its node as the engine describes it (0 and "": as the
-    agent sees it).
-    """
+    """The hub with its token, and the node as the engine describes it (0 and "": as the agent finds it)."""
 
     host: str
     port: int

@@ -1,6 +1,4 @@
-"""ClusterExecutor: what executors that run agents on the nodes of a cluster have in common, whatever engine starts
-them.
-"""
+"""ClusterExecutor, the base of executors that run agents on the nodes of a cluster, whatever engine starts them."""
 
 from __future__ import annotations
 

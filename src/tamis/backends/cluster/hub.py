@@ -1,5 +1,4 @@
-"""The driver's side of the connections: a listening socket, and one link for each agent that has proved that it knows
-the token.
+"""The driver's side of the connections: a listening socket, and one link for each agent that proved the token.
 
 Both sides prove that they know the token of the session, which itself never goes over the socket: each sends a random
 challenge and answers the other's with its keyed hash. Roles are part of it, so that an answer cannot be sent back. What

@@ -61,8 +61,9 @@ class Placement(Protocol):
         """Join the cluster."""
 
     def place(self, request: PlacementRequest, driver: DriverLink) -> None:
-        """Keep one agent running on every node until `driver.ended` is set: replace those that die, add one where a
-        node joins.
+        """Keep one agent running on every node until `driver.ended` is set.
+
+        Replaces agents that die, and adds one where a node joins.
         """
 
     def disconnect(self) -> None:

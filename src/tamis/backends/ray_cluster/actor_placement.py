@@ -110,8 +110,9 @@ class ActorPlacement(RayConnection):
 
 
 def _start_actor(node_id: str, node: Node, request: PlacementRequest) -> Any:
-    """Start an actor on this node and no other, with at most the CPUs that are free there: Ray would wait for the
-    others.
+    """Start an actor on this node and no other.
+
+    It asks for at most the CPUs that are free there: Ray would wait for the others.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

@@ -1,5 +1,4 @@
-"""A Ray cluster on this machine that is ours: started with `ray start --head`, ended with whoever started it
-(keeper.py).
+"""A Ray cluster of our own on this machine, started with `ray start --head`; keeper.py ends it.
 
 It asks for a token, which is in the environment of this process and of those it starts: Ray listens on all interfaces,
 whatever it is told.

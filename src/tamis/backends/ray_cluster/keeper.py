@@ -1,5 +1,4 @@
-"""The keeper of a Ray cluster: starts its processes, waits until whoever wanted it is gone or says so, and ends every
-one of them.
+"""The keeper of a Ray cluster: starts its processes, waits for the end of the driver, and ends all of them.
 
 Ray's processes detach themselves from whoever starts them; some outlive a killed driver by minutes or for ever. Here
 they stay below one process, which adopts orphans and is left out of what the driver's budget counts (it is detached
@@ -32,9 +31,7 @@ _LOOK_S = 1.0
 
 
 def main(fd: int, log: str, folder: str, command: list[str]) -> NoReturn:
-    """Detach, run the command (which leaves daemons behind), tell how that went as one line of JSON, and stay until the
-    socket closes.
-    """
+    """Detach, run the command (which leaves daemons), report as one line of JSON, and wait for the driver's end."""
     if os.fork():
         os._exit(0)  # whoever started this waits for that; the child belongs to nobody
     name_process("tamis-keeper")
