@@ -28,7 +28,7 @@ def note_in(page: mmap.mmap) -> None:
 
 
 def note(what: str) -> None:
-    """`what`: the label of a stage, READING or WRITING; "" between units."""
+    """Record what this process does: the label of a stage, READING or WRITING; "" between units."""
     global _now
     _now = what
     if _page is not None:

@@ -1,4 +1,4 @@
-"""Messages between supervisor, forking server and workers: wire.py's bytes with a length in front, over a Unix socket."""
+"""Messages between supervisor, forking server and workers over a Unix socket: wire.py's bytes after their length."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Channel:
         return self.sock.fileno()
 
     def send(self, message: Any) -> bool:
-        """False when the other side is gone (its death is learned elsewhere)."""
+        """Send a message; return False if the other side is gone (its death is reported elsewhere)."""
         try:
             self.sock.sendall(framed(message))
         except OSError:

@@ -60,7 +60,7 @@ class Histogram:
         return {first + i: n for first, run in self._runs() for i, n in enumerate(run) if n}
 
     def add(self, first: int, run: Sequence[int]) -> None:
-        """Counts of neighbouring bins, from bin `first` on."""
+        """Add the counts of neighbouring bins, from bin `first` on."""
         counts = self._counts
         if counts is None:
             counts = self._counts = [0] * N_BINS

@@ -1,11 +1,11 @@
-"""What supervisor and workers say to each other, typed. wire.py makes bytes of them; nothing else does.
+"""Messages between supervisor and workers, typed; wire.py encodes and decodes them.
 
-To a worker (`Order`): Assign a unit, More (to a feeder: the next block), Trim, Exit. From a worker (`WorkerMessage`):
-Ready; about its unit SetUp, Read, Block; and at its end one of Done, StreamTooLarge, RowsTooLarge, Failure.
+To a worker (`Order`): Assign a unit, More (to a feeder: the next block), Trim, Exit.
+From a worker (`WorkerMessage`): Ready; about its unit SetUp, Read, Block; and at its end one of Done, StreamTooLarge,
+RowsTooLarge, Failure.
 
-WorkerMessage about a unit carry its number and its fence. Whoever makes them in the worker leaves these out; the loop
-fills them in (`about`). WorkerMessage whose fence is not the one of the worker's unit come too late, and count for
-nothing.
+Messages about a unit carry its number and its fence. The code that makes them in the worker leaves these out; the loop
+fills them in (`about`). A message whose fence is not the one of the worker's unit comes too late, and is ignored.
 """
 
 from __future__ import annotations
@@ -128,8 +128,9 @@ class StageUse:
 
 @dataclass(frozen=True)
 class Held:
-    """What a worker under suspicion keeps after a unit: by stage (label and counters), and in Python objects if they
-    were weighed.
+    """Memory that a worker suspected of a leak keeps after a unit.
+
+    By stage (label and counters), and in Python objects if they were measured.
     """
 
     stages: list[tuple[str, dict[str, int]]] = field(default_factory=list)
@@ -195,8 +196,9 @@ class StreamTooLarge(AboutUnit):
 
 @dataclass(frozen=True)
 class RowsTooLarge(AboutUnit):
-    """Rows decode to more than was thought, or were to be described: (first row, rows, decoded bytes) of each row
-    group.
+    """Rows decode to more than expected, or were to be described.
+
+    `groups`: (first row, rows, decoded bytes) of each row group.
     """
 
     file: int
@@ -297,6 +299,6 @@ WorkerMessage = Ready | UnitMessage
 WORKER_MESSAGES = kinds(Ready, SetUp, Read, Block, Done, StreamTooLarge, RowsTooLarge, Failure)
 
 
-def about(news: UnitMessage, unit: int, fence: int) -> UnitMessage:
-    """Return the same news, labelled with its unit and attempt."""
-    return replace(news, unit=unit, fence=fence)
+def about(message: UnitMessage, unit: int, fence: int) -> UnitMessage:
+    """Return the same message, labelled with its unit and attempt."""
+    return replace(message, unit=unit, fence=fence)

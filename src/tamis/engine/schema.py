@@ -1,5 +1,4 @@
-"""What a run keeps in its run directory, typed: one class for each JSON file and for each kind of line of the commit
-log.
+"""What a run keeps in its run directory, typed: a class for each JSON file and each kind of commit log line.
 
 plan.json       `Plan`: what the run is             manifest.json   `Manifest`: how it ended
 steps.json      `SamplingSteps`                     commit.log      `LogRecord`: one line per commit
@@ -64,8 +63,9 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
 # -------------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class InputIdentity:
-    """Input files with what identifies a changed one: size, modification time and, if they are few, a fingerprint of
-    each.
+    """Input files with what identifies a changed one.
+
+    Size, modification time and, if they are few, a fingerprint of each.
     """
 
     paths: list[str] = field(default_factory=list)
@@ -107,7 +107,7 @@ class InputIdentity:
 
 @dataclass(frozen=True)
 class StageDescription:
-    """A stage apart from how it is executed: class, parameters, and hashes of the user's source code (run/identity.py)."""
+    """A stage apart from its execution: class, parameters, hashes of the user's source code (run/identity.py)."""
 
     stage: str
     params: dict[str, Any] = field(default_factory=dict)
@@ -245,8 +245,9 @@ _FILE_KINDS = {str(kind): kind for kind in FileKind}
 
 @dataclass(frozen=True, slots=True)
 class CommitRecord:
-    """A partition of a sampling step is committed: the input that it covers, its files, and its books (as
-    `Ledger.to_dict` returns them).
+    """A committed partition of a sampling step.
+
+    The input that it covers, its files, and its books (as `Ledger.to_dict` returns them).
     """
 
     step: int

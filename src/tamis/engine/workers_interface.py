@@ -1,5 +1,4 @@
-"""What an executor provides: `Workers`, through which a run starts worker processes, talks to them and measures their
-memory.
+"""What an executor provides: `Workers`, by which a run starts worker processes, talks to them and measures them.
 
 An executor makes them (`BaseExecutor.make_workers`); the loop of a run (run/event_loop.py) uses them and knows nothing
 else of processes and machines. Covers: the protocol and the events that workers report. See also: messages.py (what is
@@ -22,8 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ServerMemory:
-    """The memory of the process that workers are forked from (and of the one that was forked from), when everything is
-    loaded.
+    """Memory of the process that workers are forked from, with everything loaded.
+
+    Includes the process that this one was forked from.
     """
 
     own_bytes: int  # private memory

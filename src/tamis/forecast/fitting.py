@@ -1,6 +1,4 @@
-"""What few runs tell, with an idea of it beforehand: a line through points, and where the next ratio of measured to
-expected will lie. Pure.
-"""
+"""Estimates from few runs and a prior: a line through points, and the range of the next ratio. Pure."""
 
 from __future__ import annotations
 
@@ -33,11 +31,11 @@ def fit(points: Sequence[Point], prior: LinearModel, start_worth: float, slope_w
 
     The prior counts as `start_worth` and `slope_worth` points (of the height that it predicts itself).
 
-    >>> line = fit([Point(0, 2), Point(10, 22)], Line(1.0, 1.0), 0.001, 0.001)
+    >>> line = fit([Point(0, 2), Point(10, 22)], LinearModel(1.0, 1.0), 0.001, 0.001)
     >>> round(line.start, 1), round(line.slope, 1)
     (2.0, 2.0)
-    >>> fit([], Line(3.0, 4.0), 1, 1)
-    Line(start=3.0, slope=4.0)
+    >>> fit([], LinearModel(3.0, 4.0), 1, 1)
+    LinearModel(start=3.0, slope=4.0)
     """
     some = [p for p in points if p.y > 0 and p.weight > 0]
     start_scale, slope_scale = max(prior.start, 1e-12), max(prior.slope, 1e-30)

@@ -234,7 +234,7 @@ def _tells_work(m: RunMeasurement) -> bool:
 
 
 def _share(asked: Conditions) -> float:
-    """Decoded bytes that each worker reads."""
+    """Return the decoded bytes that each worker reads."""
     blocks = max(1.0, asked.decoded_bytes / max(asked.max_block_bytes, MIN_BLOCK_BYTES))
     return asked.decoded_bytes / max(1.0, min(asked.n_workers, blocks))
 

@@ -1,5 +1,4 @@
-"""How wide ranges must be to hold as often as they say: learned from how far earlier predictions on this machine were
-off.
+"""How wide ranges must be to hold as often as claimed, learned from earlier predictions on this machine.
 
 A forecast (prediction.py) gives for each figure a centre and a spread, by a model that may be wrong about both. What is
 kept of every run is where its figure lay, in spreads from the centre, whatever pipeline it was. The next range reaches
@@ -117,8 +116,8 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 
     For shares below a half: the value above which it falls.
 
-    >>> percentile([1, 2, 3, 4, 5, 6, 7, 8, 9], 0.9), percentile([1, 2, 3, 4, 5, 6, 7, 8, 9], 0.1), percentile([1, 2, 3], 0.5)
-    (9, 1, 2)
+    >>> [percentile([1, 2, 3, 4, 5, 6, 7, 8, 9], share) for share in (0.1, 0.5, 0.9)]
+    [1, 5, 9]
     """
     n = len(ordered)
     if share == 0.5:
@@ -191,9 +190,7 @@ def planned(key: str, asked: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def learn_command(run_s: float, prediction: Mapping[str, Any]) -> None:
-    """Called at the end of a command whose run took so long and was predicted so: the rest of its time is Python,
-    imports, the report.
-    """
+    """Learn how much longer a command takes than its run: Python, imports, the report."""
     whole_s, centres = age_s(), _centres(prediction)
     if whole_s is None or not 0 < run_s < whole_s:
         return

@@ -82,9 +82,10 @@ CLASSIFIERS = {
 
 
 def seconds_per_byte(stages: Iterable[str]) -> float:
-    """Seconds of one core for one decoded byte, for stages given by the full names of their classes.
+    """Return seconds of one core for one decoded byte, for stages given by the full names of their classes.
 
-    >>> round(1e-6 / seconds_per_byte(["tamis.stages.text.io.reader.JsonlReader", "tamis.stages.text.io.writer.JsonlWriter"]))
+    >>> classes = ["tamis.stages.text.io.reader.JsonlReader", "tamis.stages.text.io.writer.JsonlWriter"]
+    >>> round(1e-6 / seconds_per_byte(classes))
     334
     """
     return sum(1 / (_rate(name) * MB) for name in stages)
@@ -105,7 +106,8 @@ def gpu_seconds_per_document(stages: Iterable[str]) -> float:
 
 
 def text_sizing(dataset_bytes: float) -> Sizing:
-    """
+    """Return the hardware that is recommended for texts of this size.
+
     >>> text_sizing(50e9).memory, text_sizing(8e12).nodes
     ('64 GB', '8 or more')
     """
@@ -113,7 +115,8 @@ def text_sizing(dataset_bytes: float) -> Sizing:
 
 
 def decoded_bytes(paths: Sequence[str], sizes: Sequence[int]) -> int:
-    """
+    """Estimate the decoded bytes of files by their names and sizes.
+
     >>> decoded_bytes(["a.jsonl", "b.jsonl.gz"], [100, 100])
     400
     """

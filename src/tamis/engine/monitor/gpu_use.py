@@ -1,5 +1,4 @@
-"""How well a run used its GPUs: the share of the time they were busy once their workers were warm, and how often one
-was full.
+"""How well a run used its GPUs: how busy they were once their workers were warm, and how often one was full.
 
 Pure; the monitor tells it what it sees, and keeps `changed` in the run database, where report, dashboard and diff find
 it.
@@ -30,8 +29,7 @@ class GpuUse:
         self._told: dict[str, Any] = {}
 
     def look(self, gpus: Sequence[GpuLook], s: Supervisor) -> None:
-        """Counted from when the workers on GPUs have done their first units (loading a model is no waiting) until
-        nothing is left for them.
+        """Count samples from the first units of the GPU workers (loading is no waiting) until no work is left.
 
         Until all of them have, what the first ones do is the best that there is to tell; once they have, it is
         forgotten, with the first look after that.
@@ -77,8 +75,10 @@ def _all_warm(done: Sequence[int], n_planned: int) -> bool:
 
     Counts all planned workers or, where memory has no room for so many, those that started.
 
-    >>> [_all_warm([3], 2), _all_warm([3, 0], 2), _all_warm([3, 1], 2), _all_warm([_UNITS_OF_FEW], 2), _all_warm([_UNITS_OF_FEW, 0], 2)]
-    [False, False, True, True, False]
+    >>> [_all_warm([3], 2), _all_warm([3, 0], 2), _all_warm([3, 1], 2)]
+    [False, False, True]
+    >>> [_all_warm([_UNITS_OF_FEW], 2), _all_warm([_UNITS_OF_FEW, 0], 2)]
+    [True, False]
     """
     return all(done) and (len(done) >= n_planned or sum(done) >= _UNITS_OF_FEW)
 

@@ -80,7 +80,8 @@ class StageCosts:
 
 
 def removes_duplicates(label: str) -> bool:
-    """
+    """Return True if the label is of a stage that removes duplicates.
+
     >>> [removes_duplicates(n) for n in ("remove_duplicates", "remove_listed_duplicates#2", "duplicate_lines")]
     [True, True, False]
     """

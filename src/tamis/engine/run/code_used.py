@@ -1,6 +1,7 @@
-"""The functions and classes of a user's own package that a stage calls or inherits from: one that was edited makes
-other documents, as an edited stage does. Code of Tamis, of Python and of installed packages does not count: a new
-version of these makes no other run.
+"""Functions and classes of a user's own package that a stage calls or inherits from.
+
+One that was edited makes other documents, as an edited stage does. Code of Tamis, of Python and of installed
+packages does not count: a new version of these makes no other run.
 """
 
 from __future__ import annotations

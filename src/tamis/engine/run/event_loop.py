@@ -1,5 +1,4 @@
-"""The one loop of a run: passes events of workers and committer to the supervisor, and carries out the actions that it
-returns.
+"""The one loop of a run: passes events to the supervisor, and carries out the actions that it returns.
 
 Called by session.py. Workers are reached through `Workers` (workers_interface.py); nothing here knows of processes or
 machines.
@@ -7,6 +6,10 @@ machines.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import queue
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +18,6 @@ from tamis.engine import messages
 from tamis.engine.messages import Done, Failure
 from tamis.engine.monitor.monitor import Monitor
 from tamis.engine.run.output.commit import Committer
-from tamis.engine.run.output.discarding import Discarder
 from tamis.engine.schema import EventKind
 from tamis.engine.supervisor import actions as do
 from tamis.engine.supervisor.actions import Action
@@ -23,6 +25,8 @@ from tamis.engine.supervisor.events import MemoryMeasured, NodeJoined, NodeLost,
 from tamis.engine.supervisor.state import NodeSpec
 from tamis.engine.supervisor.supervisor import Supervisor
 from tamis.engine.workers_interface import Died, Event, Incident, NodeDown, NodeUp, Received, Workers
+from tamis.stores.scratch_files import remove_object
+from tamis.stores.urls import is_bucket
 
 TICK_S = 0.04  # between two looks at everything, where nothing happens
 _MEASURE_S = 0.01  # events that follow each other faster are not worth a look at every process
@@ -94,9 +98,7 @@ class EventLoop:
         self._discarder.close()
 
     def step(self) -> None:
-        """Events, then commits, then memory, then time: each goes to the supervisor, whose actions are carried out at
-        once.
-        """
+        """Pass events, then commits, then memory, then time to the supervisor; its actions are carried out at once."""
         for event in self.workers.poll(TICK_S):
             self.act(self._handle(event, time.monotonic()))
         self._collect_commits()
@@ -189,3 +191,57 @@ class EventLoop:
                         self._discarder.add(path)
                 case do.Note(kind, text, data):
                     self.observe(kind, {"text": text, **data})
+
+
+class Discarder:
+    """Removes scratch files that are no longer needed, in threads: the loop cannot wait for a disk.
+
+    A file system that is busy with gigabytes of output takes half a second over a file at times, and meanwhile no worker
+    would be given a unit.
+    """
+
+    def __init__(self) -> None:
+        self._local, self._remote = _Removal(os.unlink, "tamis-discard"), _Removal(remove_object, "tamis-remove")
+
+    def add(self, path: str) -> None:
+        """Queue a file for removal.
+
+        What cannot be removed stays until the scratch of the run is removed as a whole.
+        """
+        (self._remote if is_bucket(path) else self._local).add(path)
+
+    def close(self) -> None:
+        """Wait until local files are removed: a resumed run may use their names again.
+
+        Nobody waits for a bucket.
+        """
+        self._remote.close()
+        self._local.close(wait=True)
+
+
+class _Removal:
+    """A thread, begun when it is first needed, that removes one thing after the other."""
+
+    def __init__(self, remove: Callable[[str], object], name: str) -> None:
+        self._remove, self._name = remove, name
+        self._paths: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def add(self, path: str) -> None:
+        self._paths.put(path)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._thread.start()
+
+    def close(self, wait: bool = False) -> None:
+        """End the thread after it has removed everything queued."""
+        if self._thread is not None:
+            self._paths.put("")
+            if wait:
+                self._thread.join()
+            self._thread = None
+
+    def _work(self) -> None:
+        while path := self._paths.get():
+            with contextlib.suppress(OSError):
+                self._remove(path)

@@ -153,11 +153,11 @@ def _text(thing: Any) -> str:
 
 @functools.lru_cache(maxsize=4)
 def _first_lines(module: str) -> dict[str, int]:
-    """Return the first line of each class definition in a module's text, by qualified name.
+    r"""Return the first line of each class definition in a module's text, by qualified name.
 
     Decorators count as part of the definition.
 
-    >>> _first_lines("class A:\\n  class B: pass\\ndef f():\\n  @d\\n  class C: pass")
+    >>> _first_lines("class A:\n  class B: pass\ndef f():\n  @d\n  class C: pass")
     {'A': 1, 'A.B': 2, 'f.<locals>.C': 4}
     """
     import ast

@@ -57,8 +57,9 @@ class OutputPlanner:
         self._other_shards = shard.elsewhere(inputs.files.sizes, inputs.kinds) if shard is not None else []
 
     def plan(self) -> tuple[Plan, list[float]]:
-        """Return the plan of this output and its sampling steps: the earlier plan if it describes the same work, else a
-        new one.
+        """Return the plan of this output and its sampling steps.
+
+        The earlier plan if it describes the same work, else a new one.
 
         The inputs are left out of what is returned: there may be a hundred thousand, and they are not needed again.
         """

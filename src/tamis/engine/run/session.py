@@ -1,5 +1,4 @@
-"""The work of a run while its workers are open: sampling steps one after the other, then one schema for all output
-files.
+"""The work of a run while its workers are open: sampling steps in order, then one schema for all output files.
 
 Covers: one supervisor and event loop for each step, and what to do when a step ends early. Does not cover: what comes
 before (plan, budget) and after (verdict, manifest): see run.py.

@@ -29,7 +29,8 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> Shard:
-        """
+        """Parse a shard as the user writes it.
+
         >>> Shard.parse("3/16")
         Shard(index=3, n=16)
         """

@@ -87,8 +87,7 @@ def most_workers(n_devices: int, share: float) -> int:
 
 
 def fixed_workers(asked: Sequence[int | None], shares: Sequence[float], n_devices: int) -> list[int | None]:
-    """Workers of each segment that are fixed: those that a stage asked for, and, where GPUs are needed, as many as find
-    theirs.
+    """Return fixed numbers of workers by segment: as requested by a stage and, with GPUs, as many as find theirs.
 
     >>> fixed_workers([None, None, 8], [0.0, 1.0, 0.5], 2)
     [None, 2, 4]

@@ -1,6 +1,4 @@
-"""The dispatcher: assigns units to workers and blocks to feeders as far as memory allows, and starts and retires
-workers for it. Pure.
-"""
+"""Assigns units to workers and blocks to feeders as far as memory allows, and starts and retires workers. Pure."""
 
 from __future__ import annotations
 
@@ -137,7 +135,7 @@ class Dispatcher:
         return segment == last or waiting < self._config.queue_bytes
 
     def _active_segment(self) -> int:
-        """Return the first segment that has work, waiting or under way: in batch mode later ones wait until it is done."""
+        """Return the first segment that has work, waiting or under way: in batch mode later ones wait for it."""
         busy = {
             max(w.segment, 0) for w in self._pool.workers.values() if w.unit is not None
         }  # a feeder works for the first

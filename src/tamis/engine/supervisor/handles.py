@@ -1,5 +1,4 @@
-"""File descriptors and threads that workers keep after a partition: the stage that keeps them, and when a worker is
-replaced. Pure.
+"""Descriptors and threads that workers keep: the stage that keeps them, and when a worker is replaced. Pure.
 
 Both are counted after every partition and around every stage (engine/worker/apply.py), so no probe is needed to name
 the stage. A process has a fixed number of descriptors; the opening of one more fails with EMFILE. Threads have no such
@@ -119,9 +118,7 @@ class Handles:
         return notes
 
     def ran_out(self, worker: Worker) -> None:
-        """Note that a worker had used up its descriptors after so many units: the next ones are replaced before they
-        do.
-        """
+        """Record after how many units a worker had used up its descriptors: the next ones are replaced earlier."""
         if worker.n_units:
             self._lasts[worker.segment] = min(worker.n_units, self._lasts.get(worker.segment, worker.n_units))
 

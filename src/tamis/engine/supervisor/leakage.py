@@ -70,8 +70,9 @@ class WorkerSeries:
         return len(self.probes) >= PROBES or self.n_asked >= MAX_ASKED or self.n_waited > MAX_WAITED
 
     def shares(self, slope_bytes: float) -> tuple[Shares, str, str]:
-        """Return what the growth per partition is made of, the type that grew most, and the variable that keeps it (or
-        "").
+        """Return what the growth per partition is made of, the type that grew most, and the variable that holds it.
+
+        The variable is "" if it is unknown.
         """
         mean = {name: sum(g.get(name, 0) for g in self._grown) / len(self._grown) for name in _COUNTERS if self._grown}
         weighed = [p for p in self.probes if p.python_bytes is not None]
@@ -130,7 +131,7 @@ class Leakage:
 
     @property
     def leaks(self) -> list[dict[str, Any]]:
-        """What was found, one entry per segment of stages: stage, kind, bytes_per_partition, partitions_left and more."""
+        """Leaks, one entry per segment of stages: stage, kind, bytes_per_partition, partitions_left and more."""
         return list(self._found.values())
 
     def line(self, worker_id: int, segment: int) -> WorkerSeries:
@@ -227,7 +228,10 @@ def _describe(
         f"{verdict.n_points} partitions of worker {worker_id}"
     )
     if line.trend.is_proven:
-        text += f", whose {format_size(cap_bytes)} would be used up after {left} more; its workers are replaced after about {every}"
+        text += (
+            f", whose {format_size(cap_bytes)} would be used up after {left} more; its workers are replaced after "
+            f"about {every}"
+        )
     else:
         text += (
             " and those before it, which were replaced, not proven a leak: none of them had room long enough to show "

@@ -156,9 +156,7 @@ class MemoryArbiter:
         return max(MIN_BLOCK_BYTES, min(size, self.config.max_block_bytes))
 
     def feed_size(self, cap_bytes: int, may_grow: bool) -> int:
-        """Blocks as large as partitions are now: as the workers beside a feeder with this cap (or after it) can take
-        them.
-        """
+        """Return a size for blocks: that of partitions for the workers next to (or after) a feeder with this cap."""
         n, share = self.n_seats(feeding=True), self.fair_cap()
         if self.fits_beside(cap_bytes) and n > 1:
             share = min(share, max((self.cap_total(n) - cap_bytes) // (n - 1), MIN_CAP_BYTES))
@@ -266,8 +264,7 @@ def significant_request(worker: Worker, report: Failure) -> int:
 def share_workers(
     n_cpus: float, work_s: Sequence[float], fixed: Sequence[int | None], cpus: Sequence[float] | None = None
 ) -> list[int]:
-    """Return the workers per segment: proportional to the measured work per input byte, at least one each, fixed
-    numbers kept.
+    """Return the workers per segment: proportional to the work per input byte, at least one; fixed numbers are kept.
 
     `cpus` is what one worker of each segment asks for (one each by default); together they ask for at most `n_cpus`,
     beyond the one that every segment needs to get anywhere.

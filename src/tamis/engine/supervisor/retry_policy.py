@@ -2,20 +2,22 @@
 
 Pure. Every decision changes something, so nothing is retried for ever.
 
-memory failure   split in two (the next attempt may have a larger cap: memory_arbiter.py); one record: alone with the whole budget; still too
-                 much: infeasible, the run ends incomplete
-in setup()       alone with the whole budget, then the run ends; any other error there ends the run: no document is to blame
+memory failure   split in two (the next attempt may have a larger cap: memory_arbiter.py); one record: alone with the
+                 whole budget; still too much: infeasible, the run ends incomplete
+in setup()       alone with the whole budget, then the run ends; any other error there ends the run: no document is to
+                 blame
 changed input    the run ends: records are not those that an earlier pass of the same workflow read
 on a full GPU    in setup(): with the workers that fitted, and no more of them (recovery.py); without any the run ends
-descriptors,     the worker had used them up before: again, unchanged, on a fresh one (five times); else descriptors as a stage error,
-threads          threads as a memory failure: their stacks count against the cap
+descriptors,     the worker had used them up before: again, unchanged, on a fresh one (five times); else descriptors as
+threads          a stage error, threads as a memory failure: their stacks count against the cap
 user's source    once more, then the run ends: what it reads or makes is not ours to quarantine
 stage error,     once more on a fresh worker; then split until one record is left; that record goes to quarantine
 crash, timeout
 killed for       again, unchanged: it was not its fault (five times, then as a crash)
 others' sake
-a feeder         for want of memory again with more, up to everything there is (a Parquet reader also in smaller batches), then the file
-                 is refused; after other failures with everything, a few times; the rest of the run continues
+a feeder         after a memory failure again with more, up to everything there is (a Parquet reader also in smaller
+                 batches), then the file is refused; after other failures with everything, a few times; the rest of the
+                 run continues
 
 Covers the decision, and what the death of a worker says about its unit. Does not cover carrying it out: see
 recovery.py.
@@ -198,9 +200,7 @@ class RetryPolicy:
 
 
 def _decide_failure(unit: Unit, report: Failure) -> RetryDecision:
-    """After anything but a want of memory: once more, then in halves, then the one record that is left goes to
-    quarantine.
-    """
+    """Decide after a failure other than memory: once more, then in halves; the last record goes to quarantine."""
     unit = replace(unit, n_failures=unit.n_failures + 1, n_own_failures=unit.n_own_failures + 1)
     if unit.mode in _MOST_FAILURES:
         return RetryDecision(

@@ -1,5 +1,4 @@
-"""Pieces of files and units of work, and how they are cut: plain data that travels between supervisor, workers and
-commit log.
+"""Pieces of files and units of work, and how they are cut: plain data, shared by supervisor, workers and commit log.
 
 A piece is a range of one file in that file's own coordinate: bytes of a plain file, decoded bytes of a compressed
 stream, rows of a Parquet file. A unit is what one worker does at a time: some pieces, taken through one segment of

@@ -182,7 +182,7 @@ class WorkerPool:
         return worker
 
     def make_room(self, node: PoolNode, segment: int) -> list[Action]:
-        """Retire a worker that cannot continue: an idle one of another segment, or a feeder that waits for the queue."""
+        """Retire a worker that cannot continue: an idle one of another segment, or a feeder waiting for the queue."""
         if any(w.dying for w in node.workers.values()):
             return []
         spare = [w for w in node.workers.values() if w.segment != segment and (w.is_idle or w.held)]
@@ -201,9 +201,7 @@ class WorkerPool:
         return actions
 
     def enforce_memory(self, node_id: int, used_bytes: int, per_worker: dict[int, int], now_s: float) -> list[Action]:
-        """Apply what was measured on a node: caps, and the pressure ladder, which responds to use and not to
-        reservations.
-        """
+        """Apply what was measured on a node: caps, and the pressure ladder, which responds to use, not reservations."""
         node = self.nodes.get(node_id)
         if node is None:
             return []

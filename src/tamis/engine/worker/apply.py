@@ -93,9 +93,10 @@ class Uses:
 
 @dataclass
 class Notes:
-    """What is noted of the documents of a unit beside the books: why they were dropped, what stages took, the scores of
-    those that stayed; `aside` takes those that a stage cannot do. `read` takes what a stage (the first argument) read
-    from files by itself.
+    """Notes on the documents of a unit, in addition to the books.
+
+    Why they were dropped, what stages took, the scores of those that stayed. `aside` takes documents that a stage
+    cannot process; `read` takes what a stage (the first argument) read from files by itself.
     """
 
     rejections: Rejections = field(default_factory=lambda: Rejections(False))
@@ -143,9 +144,7 @@ def run_stage(
 
 
 def narrow(tasks: Sequence[Task[Any]]) -> None:
-    """Between two stages: records behind documents that were dropped are told to be so, and are not looked into any
-    more.
-    """
+    """Tell origins between two stages which records are dropped, so that they are no longer parsed."""
     rows: dict[int, tuple[Origin, list[np.ndarray[Any, Any]]]] = {}
     for task in tasks:
         if not isinstance(task, DocumentBatch) or (lineage := task.lineage) is None:
@@ -157,8 +156,7 @@ def narrow(tasks: Sequence[Task[Any]]) -> None:
 
 
 def _in_parts(tasks: list[Task[Any]], n: int) -> list[Task[Any]]:
-    """Tasks for a stage that wants `n` at once: batches of documents are cut, the largest first, until there are so
-    many.
+    """Split batches, the largest first, until a stage that asks for `n` tasks at once gets so many.
 
     Who asks for several batches has a use for them, one per thread or device; a partition alone would be a single one.
     """

@@ -71,7 +71,7 @@ def sent_to(far: str, path: str) -> str:
 
 
 def check_bytes(path: str, data: Any, check: str) -> None:
-    """`data` is all of the block at `path`. BlockFault if it is not what was written."""
+    """Verify the bytes of the block at `path`; raise BlockFault if they are not what was written."""
     if check and xxhash.xxh3_64_hexdigest(data) != check:
         raise BlockFault(_wrong(path))
 

@@ -1,5 +1,4 @@
-"""Failures of units as reports to the supervisor: bad data, a stage's own error, or a process that has used up what it
-may have.
+"""Failures of units as reports: bad data, a stage's own error, or a process that has used up its resources.
 
 Memory, file descriptors and threads are told apart here (failures.py knows the exceptions); what becomes of the unit is
 decided in supervisor/retry_policy.py.
@@ -31,8 +30,9 @@ _NOT_OWN = (
 
 
 class DescriptorReserve:
-    """Descriptors that are held while stages run, so that measuring and reporting have some when stages have used up
-    all others.
+    """Descriptors held in reserve while stages run.
+
+    With them, measuring and reporting work after stages have used up all others.
     """
 
     def __enter__(self) -> None:

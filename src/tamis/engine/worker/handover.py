@@ -1,5 +1,6 @@
-"""Batches between two segments: Arrow IPC streams in a scratch file, with everything that lineage needs
-(formats/scratch/packed_records.py).
+"""Batches between two segments: Arrow IPC streams in a scratch file, with their lineage.
+
+The format of records is in formats/scratch/packed_records.py.
 """
 
 from __future__ import annotations

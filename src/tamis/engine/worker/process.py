@@ -135,7 +135,7 @@ class UnitRunner:
         return report
 
     def setup(self, segment: int) -> None:
-        """Run setup() of the segment's stages, once."""
+        """Set up the segment's stages, once."""
         if segment in self._ready:
             return
         part = self.job.segments[segment]
@@ -158,7 +158,7 @@ class UnitRunner:
         self._ready.add(segment)
 
     def _set_up(self, segment: int, say: Say) -> None:
-        """`setup`, once, and tell what it took: how many workers there can be depends on it."""
+        """Set up a segment once and report what that took, which decides how many workers there can be."""
         if segment in self._ready:
             return
         if not self.job.sets_up(self.job.segments[segment]):
@@ -350,9 +350,7 @@ class UnitRunner:
         return self._input_schema[0]
 
     def _fit_schema(self, documents: list[DocumentBatch], ledger: Ledger) -> list[DocumentBatch]:
-        """Documents that do not fit the declared schema are dropped with the reason named, as one more stage of the
-        books.
-        """
+        """Drop documents that do not fit the declared schema, with the reason, as one more stage of the books."""
         book = StageBook(_DECLARED)
         assert self.config.output.schema is not None
         fitting = []

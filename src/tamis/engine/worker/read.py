@@ -513,7 +513,7 @@ def _good_rows(table: pa.Table, piece: Piece, first_row: int, limits: ReadOption
 
 
 def _readable(row: pa.Table) -> dict[str, Any]:
-    """Format a row for people to look at: bytes that are not text are shown as \\x.."""
+    r"""Format a row for people to look at: bytes that are not text are shown as \x.."""
     shown: dict[str, Any] = {}
     for name in row.column_names:
         cell = row.column(name).combine_chunks()

@@ -40,7 +40,9 @@ class Rejections:
     """Collects the drops of one unit."""
 
     def __init__(self, keep_documents: bool, keep_hashes: bool = False) -> None:
-        """`keep_hashes`: verdicts contain the hash of each record, so that a later pass need not read it
+        """Start without drops.
+
+        `keep_hashes`: verdicts contain the hash of each record, so that a later pass need not read it
         (formats/jsonl/record_index.py).
         """
         self.keep_documents, self._keep_hashes = keep_documents, keep_hashes

@@ -1,6 +1,4 @@
-"""Where the output lies in a bucket: what a unit wrote is sent there by the worker itself, and seen once the driver has
-committed it.
-"""
+"""Uploads of outputs by workers: files become visible in the bucket once the run has committed them."""
 
 from __future__ import annotations
 

@@ -1,3 +1,1 @@
-"""What a run may use, is expected to take and took: the budget and the GPUs shared out, the forecast, the record of
-settings.
-"""
+"""The budget and GPUs of a run and how they are divided, its forecast, and the record of settings."""

@@ -115,9 +115,7 @@ class Expectation(Experience):
 
 
 def profile_key(stages: Sequence[StageDescription]) -> str:
-    """Return the key of a machine profile: the stages with their parameters, but not the input, nor code that stages
-    use.
-    """
+    """Return the key of a machine profile: the stages and their parameters, without input and helper code."""
     described = [{"stage": s.stage, "params": s.params, "source": s.source} for s in stages]
     return hashlib.blake2b(json.dumps(described, sort_keys=True).encode(), digest_size=8).hexdigest()
 
@@ -147,7 +145,10 @@ def conditions(
     passes: int,
     done_bytes: int,
 ) -> Conditions:
-    """`passes`: how often the input is read (once per sampling step). `done_bytes`: decoded, by an earlier attempt."""
+    """Return the conditions under which a run is predicted.
+
+    `passes`: how often the input is read (once per sampling step). `done_bytes`: decoded, by an earlier attempt.
+    """
     streams = any(kind is not Kind.BYTES for kind in inputs.kinds)
     stored = max(0, inputs.files.total_bytes) * passes
     decoded = shipped_table.decoded_bytes(inputs.files.paths, inputs.files.sizes) * passes

@@ -37,8 +37,9 @@ class GpuShares:
 
 @dataclass(frozen=True)
 class GpuNeed:
-    """Device memory of one worker of a segment: `least_bytes` to set up its stages, `good_bytes` to process batches as
-    well.
+    """Device memory of one worker of a segment.
+
+    `least_bytes`: to set up its stages; `good_bytes`: to process batches as well.
     """
 
     stages: str
@@ -92,8 +93,9 @@ def fit_shares(shares: Sequence[float], needs: Sequence[GpuNeed], limit_bytes: i
 
 
 def _need(job: Job, index: int) -> GpuNeed:
-    """Return what the stages of a segment say of themselves: the weights of their models, in half precision at least,
-    or what they ask for.
+    """Return the device memory that the stages of a segment need.
+
+    The weights of their models, in half precision at least, or what they request.
     """
     segment = job.segments[index]
     names = ", ".join(job.labels[segment.first : segment.last])

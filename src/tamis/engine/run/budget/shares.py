@@ -60,7 +60,7 @@ class BudgetShares:
 def share_budget(
     budget_bytes: int, server: ServerMemory, settings: RunSettings, record: Record, job: Job
 ) -> BudgetShares:
-    """Raises BudgetError, naming the smallest budget that works, when this one does not."""
+    """Divide the budget; raise BudgetError, naming the smallest budget that works, if this one does not."""
     caller = server.others_bytes
     if settings.count_caller and not caller:
         own = max(CALLER_BYTES, meter.own_bytes() or 0)
@@ -170,7 +170,7 @@ def budget_to_name(fixed_bytes: int, worker_bytes: int, loading_bytes: int = 0) 
 
     For messages and plans, which are about the next run.
 
-    >>> budget_to_name(0, 0, loading_bytes=149_000_000) // 10**6, budget_to_name(0, 0, loading_bytes=149_800_000) // 10**6
-    (150, 155)
+    >>> [budget_to_name(0, 0, loading_bytes=n) // 10**6 for n in (149_000_000, 149_800_000)]
+    [150, 155]
     """
     return smallest_budget(fixed_bytes + SPREAD_BYTES, worker_bytes, loading_bytes + SPREAD_BYTES)

@@ -1,5 +1,7 @@
-"""The commit log of an output in a bucket, read without ever being held: a few objects at a time into a file without a
-name, from there record by record. Called by bucket_output.py when a run directory is opened.
+"""The commit log of an output in a bucket, read without holding it in memory.
+
+A few objects at a time go into a file without a name, and from there record by record to the caller (bucket_output.py,
+when a run directory is opened).
 
 Memory: eight small objects, or one step of a large one (a merge of shards writes all of its records as one object), and
 what is known of sampling steps that were taken back.

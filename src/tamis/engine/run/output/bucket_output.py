@@ -124,9 +124,7 @@ class BucketOutput:
         return [self._key(f"{RUN}/log/{n}") for n in names]
 
     def _take_up(self, spooled: SpooledLog) -> None:
-        """See which uploads the log names, and remove files of sampling steps that were taken back, as far as that was
-        not done.
-        """
+        """Collect the uploads that the log names, and remove files of retracted sampling steps that still exist."""
         retracted = {f.name for r in spooled.retracted() for f in r.files if f.is_output}
         self._logged = set()
         for file in (f for record in spooled.valid() for f in record.files):

@@ -145,7 +145,7 @@ def _publish(file: StagedFile, name: str, output: str, quarantine: str, folders:
 
 
 def _joined(files: list[StagedFile]) -> list[StagedFile]:
-    """Outputs that can follow each other as one file.
+    """Join outputs that can follow each other as one file.
 
     Staged files only: nobody sees them, and a crash leaves nothing behind.
     """

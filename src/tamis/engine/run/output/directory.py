@@ -422,9 +422,7 @@ class RunDir(files.Closing):
         return os.path.exists(os.path.join(self.path, _FORGETTING))
 
     def begin_to_forget(self) -> None:
-        """Say that what lies here is being removed, by a file that goes last: whoever finds it does that again
-        (`is_half_forgotten`).
-        """
+        """Mark the directory as being removed, by a file that is removed last (`is_half_forgotten`)."""
         os.close(files.open_to_append(os.path.join(self.path, _FORGETTING)))
 
     def forget(self, everything: bool = True) -> None:

@@ -37,7 +37,7 @@ def folder_of(kind: FileKind, quarantine: str) -> str:
 
 
 def in_order(files: list[StagedFile]) -> list[StagedFile]:
-    """Outputs first, in the order of the input."""
+    """Return the files with outputs first, in the order of the input."""
     return sorted(files, key=lambda f: (f.kind is not FileKind.OUTPUT, f.place or ()))
 
 

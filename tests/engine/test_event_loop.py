@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tamis.engine.run.output.discarding import Discarder
+from tamis.engine.run.event_loop import Discarder
 
 
 def test_a_disk_that_hangs_keeps_nobody_waiting_until_names_may_be_used_again(
@@ -20,7 +20,7 @@ def test_a_disk_that_hangs_keeps_nobody_waiting_until_names_may_be_used_again(
         hangs.wait(30)
         own(path)
 
-    monkeypatch.setattr("tamis.engine.run.output.discarding.os.unlink", slow)
+    monkeypatch.setattr("tamis.engine.run.event_loop.os.unlink", slow)
     names = [str(tmp_path / f"f{i}.1") for i in range(20)]
     for name in names:
         Path(name).write_bytes(b"x")
