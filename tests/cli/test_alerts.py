@@ -1,4 +1,6 @@
-"""Alerts of real runs: a rule fires, a command and a webhook are told, a remedy stops the run, the same command goes on."""
+"""Alerts of real runs: a rule fires, a command and a webhook are told, a remedy stops the run, the same command goes
+on.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,8 @@ sinks:
     assert stopped.returncode == 3, stopped.stderr
     (alert,) = kept(place)
     assert alert["text"] == (
-        f"{alert['percent']:.{0 if alert['percent'] >= 10 else 1}f} % of the records are in quarantine (1 of {alert['whole']:.0f}), "
+        f"{alert['percent']:.{0 if alert['percent'] >= 10 else 1}f} % of the records are in quarantine (1 of "
+        f"{alert['whole']:.0f}), "
         "limit 0.01 %: let it be [stopping the run with everything committed]"
     )
     assert (alert["rule"], alert["level"], alert["limit"], alert["unit"]) == ("tiny", "critical", 0.0001, "share")

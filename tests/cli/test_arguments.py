@@ -49,16 +49,26 @@ def read(*typed: str) -> dict[str, Any]:
 
 def test_defaults() -> None:
     assert SIEVE.read(["a"]) == {
-        "source": "a", "target": None, "memory": None, "workers": None, "share": 0.5, "mode": None, "set_": None,
-        "quiet": False, "open_": True,
-    }  # fmt: skip
+        "source": "a",
+        "target": None,
+        "memory": None,
+        "workers": None,
+        "share": 0.5,
+        "mode": None,
+        "set_": None,
+        "quiet": False,
+        "open_": True,
+    }
 
 
 @pytest.mark.parametrize(
     ("typed", "expected"),
     [
         ("a b", {"source": "a", "target": Path("b")}),
-        ("--memory 1GB a --workers=3 b -q", {"source": "a", "target": Path("b"), "memory": "1GB", "workers": 3, "quiet": True}),
+        (
+            "--memory 1GB a --workers=3 b -q",
+            {"source": "a", "target": Path("b"), "memory": "1GB", "workers": 3, "quiet": True},
+        ),
         ("a --set x=1 --set=y=2", {"source": "a", "set_": ["x=1", "y=2"]}),
         ("a --no-open", {"source": "a", "open_": False}),
         ("a --open", {"source": "a"}),
@@ -69,7 +79,7 @@ def test_defaults() -> None:
         ("a --memory -1", {"source": "a", "memory": "-1"}),
         ("-", {"source": "-"}),
     ],
-)  # fmt: skip
+)
 def test_reading(typed: str, expected: dict[str, Any]) -> None:
     assert read(*typed.split()) == expected
 

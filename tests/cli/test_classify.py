@@ -29,9 +29,17 @@ def tamis(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 def test_every_classifier_has_a_name() -> None:
     assert list(known_classifiers()) == [
-        "aegis", "content-type", "domain", "fineweb-edu", "fineweb-mixtral-edu", "fineweb-nemotron-edu", "instruction-data-guard",
-        "multilingual-domain", "prompt-task-complexity", "quality",
-    ]  # fmt: skip
+        "aegis",
+        "content-type",
+        "domain",
+        "fineweb-edu",
+        "fineweb-mixtral-edu",
+        "fineweb-nemotron-edu",
+        "instruction-data-guard",
+        "multilingual-domain",
+        "prompt-task-complexity",
+        "quality",
+    ]
 
 
 def test_a_job_builds_the_stage_with_what_was_chosen() -> None:

@@ -96,7 +96,10 @@ def test_a_closed_pipe_is_quiet(tmp_path: Path) -> None:
 
 
 def test_the_collector_is_on_in_a_command_and_untouched_where_it_was_on() -> None:
-    """The console script turns it off while it loads; who calls the commands from a program of his own keeps his setting."""
+    """The console script turns it off while it loads.
+
+    Who calls the commands from a program of his own keeps his setting.
+    """
     code = (
         "import gc, sys; from tamis.cli import main, start\n"
         "def look(*a, **k): print(gc.isenabled(), gc.get_freeze_count() > 0); raise SystemExit\n"

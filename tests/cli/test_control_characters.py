@@ -42,7 +42,9 @@ def unsafe(text: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of a file with control characters in its name, a bad line, and a database that has them everywhere."""
+    """A finished run of a file with control characters in its name, a bad line, and a database that has them
+    everywhere.
+    """
     root = tmp_path_factory.mktemp("names")
     (root / f"in {EVIL}").mkdir()
     lines = [json.dumps({"id": f"id {EVIL}", "text": "one"}), json.dumps({"id": "b", "text": "one two"}), f"{{{EVIL}"]
@@ -90,7 +92,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ([EVIL], 2),
         (["top", "OUT", f"--{EVIL}"], 2),
     ],
-)  # fmt: skip
+)
 def test_no_command_prints_control_characters_of_names(folder: Path, command: list[str], code: int) -> None:
     paths = {"OUT": f"{folder}/out {EVIL}", "OTHER": f"{folder}/other {EVIL}", "IN": f"{folder}/in {EVIL}"}
     typed = [paths.get(word, word.replace("ROOT", str(folder))) for word in command]

@@ -80,9 +80,12 @@ def test_a_token_is_made_up_where_others_can_reach_it(tmp_path: Path) -> None:
     [
         (["dashboard", "."], "error: . holds no run of Tamis (no _tamis in it); give the output folder of a run\n"),
         (["dashboard", "out", "--token", "a b"], "error: --token: expected 8 to 256 letters, digits, - and _\n"),
-        (["dashboard", "out", "--host", "192.0.2.1", "--token", "12345678"], "error: no dashboard at 192.0.2.1 port 8787: "),
+        (
+            ["dashboard", "out", "--host", "192.0.2.1", "--token", "12345678"],
+            "error: no dashboard at 192.0.2.1 port 8787: ",
+        ),
     ],
-)  # fmt: skip
+)
 def test_errors_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], message: str) -> None:
     monkeypatch.chdir(tmp_path)
     make_run(tmp_path / "out/_tamis", seconds=1)

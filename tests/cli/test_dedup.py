@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tamis import InProcessExecutor
-from tamis.cli.jobs.passes_summary import print_summary
+from tamis.cli.jobs.passes import print_documents as print_summary
 from tamis.cli.main import app
 from tamis.dedup.exact.workflow import RemoveExactDuplicates
 from tamis.dedup.solver_launcher import SolverLauncher
@@ -47,9 +47,22 @@ def test_exact_and_fuzzy(source: Path, tmp_path: Path) -> None:
     assert "duplicates" in said
     assert (tmp_path / "exact" / "_tamis" / "report.html").exists()
     code, said = run(
-        "dedup", "fuzzy", source, tmp_path / "fuzzy", "--memory", "512MB", "--threshold", "0.6", "--bands", "40",
-        "--rows", "3", "--json", "--keep", "first",
-    )  # fmt: skip
+        "dedup",
+        "fuzzy",
+        source,
+        tmp_path / "fuzzy",
+        "--memory",
+        "512MB",
+        "--threshold",
+        "0.6",
+        "--bands",
+        "40",
+        "--rows",
+        "3",
+        "--json",
+        "--keep",
+        "first",
+    )
     assert code == 0, said
     about = json.loads(said)
     assert ids(tmp_path / "fuzzy") == [0, 3]

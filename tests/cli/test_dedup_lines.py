@@ -39,8 +39,13 @@ def test_lines_are_cut_and_counted(source: str, tmp_path: Path) -> None:
     assert written(tmp_path / "out") == [f"one\n{LINE}", "\ntwo", "three"]
     counts = {k: about[k] for k in ("n_documents", "n_units", "n_long_enough", "n_duplicates", "n_edited", "n_dropped")}
     assert counts == {
-        "n_documents": 4, "n_units": 7, "n_long_enough": 3, "n_duplicates": 2, "n_edited": 2, "n_dropped": 1,
-    }  # fmt: skip
+        "n_documents": 4,
+        "n_units": 7,
+        "n_long_enough": 3,
+        "n_duplicates": 2,
+        "n_edited": 2,
+        "n_dropped": 1,
+    }
     assert about["cut_bytes"] == 2 * len(LINE) + 1
     (most,) = pq.read_table(about["duplicates"]).to_pylist()
     assert most == {"id": "000000_0", "unit": 1, "n_occurrences": 3, "path": f"{source}/a.jsonl"}

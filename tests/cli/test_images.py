@@ -1,4 +1,7 @@
-"""`tamis images`: from tars and folders to tars without damaged, small and repeated images; and the same from Python with all steps."""
+"""`tamis images`: from tars and folders to tars without damaged, small and repeated images.
+
+And the same from Python with all steps.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,10 @@ def damaged(data: bytes) -> bytes:
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve images, three of them twice; one too small; one damaged; one that is text; the same pixels as PNG and WebP."""
+    """Twelve images, three of them twice; one too small; one damaged; one that is text.
+
+    The same pixels as PNG and WebP.
+    """
     folder = tmp_path_factory.mktemp("images") / "in"
     folder.mkdir()
     members = {f"p{i}.jpg": jpeg(i % 12, 100, 80) for i in range(15)}
@@ -119,8 +125,10 @@ def test_the_plan_of_the_full_preset(images: Path, tmp_path: Path) -> None:
     assert told.exit_code == 0, told.output
     plan = json.loads(told.stdout)
     assert [p["name"] for p in plan["passes"]] == [
-        "keys for remove_exact_image_duplicates", "keys for remove_semantic_image_duplicates", "write"
-    ]  # fmt: skip
+        "keys for remove_exact_image_duplicates",
+        "keys for remove_semantic_image_duplicates",
+        "write",
+    ]
     (remark,) = plan["remarks"]
     assert remark.startswith("image_embedding: what its model gives is kept on the disk between passes")
 

@@ -21,8 +21,9 @@ stages:
 
 
 _TRIES = 4
-"""Programs beside this one that load or leave the same libraries move what its pages count, within a moment and with nothing to
-see in the processes of the run: a comparison that such a moment fell into is made again."""
+"""Programs beside this one that load or leave the same libraries move what its pages count, within a moment and with
+nothing to see in the processes of the run: a comparison that such a moment fell into is made again.
+"""
 
 
 @pytest.fixture(scope="module")

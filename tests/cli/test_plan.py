@@ -132,8 +132,10 @@ def test_after_a_run_the_plan_comes_from_it_and_tries_nothing(place: Path) -> No
     assert tamis("run", "copy", *sets, "-q", cwd=place, **on).returncode == 0
     plan = planned("copy", *sets, cwd=place, **on)
     assert (plan["basis"], plan["probe_bytes"], plan["kept_share"]) == (
-        "machine profile: 1 earlier run of this pipeline on this machine", 0, None,
-    )  # fmt: skip
+        "machine profile: 1 earlier run of this pipeline on this machine",
+        0,
+        None,
+    )
     took = json.loads((place / "out/_tamis/manifest.json").read_text())["prediction"]["peak_bytes"]["measured"]
     assert plan["forecast"]["peak_bytes"]["low"] <= took <= plan["forecast"]["peak_bytes"]["high"]
 
@@ -223,8 +225,9 @@ def test_options_that_a_plan_would_not_follow_are_refused(
     monkeypatch.chdir(place)
     done = CliRunner().invoke(app, ["plan", *what, *option])
     assert (done.exit_code, done.stderr) == (
-        2, f"error: tamis plan: {option[0]} changes nothing in the plan of {of}; leave it out\n",
-    )  # fmt: skip
+        2,
+        f"error: tamis plan: {option[0]} changes nothing in the plan of {of}; leave it out\n",
+    )
 
 
 @pytest.mark.parametrize(
@@ -264,11 +267,14 @@ def test_of_each_file_enough_is_tried_however_little_is_asked_for(place: Path, t
 @pytest.mark.parametrize("command", ["plan", "profile"])
 def test_recipes_without_input_files_are_refused_by_the_name_of_the_command(command: str, place: Path) -> None:
     (place / "made.py").write_text(
-        "from dataclasses import dataclass\nfrom tamis import ProcessingStage\n\n@dataclass\nclass Made(ProcessingStage):\n"
-        "    name: str = 'made'\n    is_source_stage: bool = True\n\n    def process(self, task):\n        return None\n"
+        "from dataclasses import dataclass\nfrom tamis import ProcessingStage\n\n@dataclass\nclass "
+        "Made(ProcessingStage):\n"
+        "    name: str = 'made'\n    is_source_stage: bool = True\n\n    def process(self, task):\n        return "
+        "None\n"
     )
     (place / "made.yaml").write_text(
-        "name: made\nstages:\n  - _target_: made.Made\n  - _target_: tamis.stages.text.io.writer.JsonlWriter\n    path: out\n"
+        "name: made\nstages:\n  - _target_: made.Made\n  - _target_: tamis.stages.text.io.writer.JsonlWriter\n    "
+        "path: out\n"
     )
     done = tamis(command, "made.yaml", "--allow-module", "made", cwd=place)
     assert done.returncode == 2
@@ -279,12 +285,14 @@ def test_recipes_without_input_files_are_refused_by_the_name_of_the_command(comm
 
 def test_a_probe_that_fails_is_told_with_what_failed(place: Path) -> None:
     (place / "bad.py").write_text(
-        "from dataclasses import dataclass\nfrom tamis import ProcessingStage\n\n@dataclass\nclass Bad(ProcessingStage):\n"
+        "from dataclasses import dataclass\nfrom tamis import ProcessingStage\n\n@dataclass\nclass "
+        "Bad(ProcessingStage):\n"
         "    name: str = 'bad'\n\n    def setup(self, worker=None):\n        raise RuntimeError('no setup')\n\n"
         "    def process(self, batch):\n        return batch\n"
     )
     (place / "bad.yaml").write_text(
-        "name: bad\nstages:\n  - _target_: tamis.stages.text.io.reader.DocumentReader\n    file_paths: in\n  - _target_: bad.Bad\n"
+        "name: bad\nstages:\n  - _target_: tamis.stages.text.io.reader.DocumentReader\n    file_paths: in\n  - "
+        "_target_: bad.Bad\n"
         "  - _target_: tamis.stages.text.io.writer.JsonlWriter\n    path: out\n"
     )
     done = tamis("plan", "bad.yaml", "--allow-module", "bad", "--memory", "512MB", "--probe-mb", "0.2", cwd=place)
@@ -295,9 +303,23 @@ def test_a_probe_that_fails_is_told_with_what_failed(place: Path) -> None:
 
 def test_a_plan_goes_on_when_the_shell_that_began_it_is_gone(place: Path) -> None:
     code = "import itertools, os, tamis.cli.start\nos.getppid = itertools.count(2).__next__\ntamis.cli.start.main()"
-    args = ("plan", "copy", "--set", "input=in", "--set", "output=out", "--memory", "512MB", "--probe", "--probe-mb", "0.2")  # fmt: skip
+    args = (
+        "plan",
+        "copy",
+        "--set",
+        "input=in",
+        "--set",
+        "output=out",
+        "--memory",
+        "512MB",
+        "--probe",
+        "--probe-mb",
+        "0.2",
+    )
     env = {**os.environ, "PYTHONPATH": str(SRC), "TAMIS_PROFILE_DIR": str(place / "none")}
-    done = subprocess.run([sys.executable, "-c", code, *args], cwd=place, env=env, capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", code, *args], cwd=place, env=env, capture_output=True, text=True, timeout=60, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert "peak memory" in done.stdout
 

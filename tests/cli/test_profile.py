@@ -37,9 +37,12 @@ settings:
 def environment(place: Path) -> dict[str, str]:
     (place / "tmp").mkdir(exist_ok=True)
     return {
-        **os.environ, "PYTHONPATH": str(SRC), "TAMIS_PROFILES": "on", "TAMIS_PROFILE_DIR": str(place / "profiles"),
+        **os.environ,
+        "PYTHONPATH": str(SRC),
+        "TAMIS_PROFILES": "on",
+        "TAMIS_PROFILE_DIR": str(place / "profiles"),
         "TMPDIR": str(place / "tmp"),
-    }  # fmt: skip
+    }
 
 
 def tamis(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -61,9 +64,20 @@ def place(tmp_path: Path) -> Path:
 
 def test_configurations_are_tried_and_one_is_recommended_and_written(place: Path) -> None:
     done = tamis(
-        "profile", "mine.yaml", "--budgets", "512MB,20MB", "--blocksizes", "auto,1MB", "--limit-bytes", "1MB", "--plot", "p.svg",
-        "--write", "--json", cwd=place,
-    )  # fmt: skip
+        "profile",
+        "mine.yaml",
+        "--budgets",
+        "512MB,20MB",
+        "--blocksizes",
+        "auto,1MB",
+        "--limit-bytes",
+        "1MB",
+        "--plot",
+        "p.svg",
+        "--write",
+        "--json",
+        cwd=place,
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     rows = found["configurations"]
@@ -96,7 +110,8 @@ def test_when_nothing_works_it_says_so(place: Path) -> None:
 
 def test_a_stage_that_fails_on_everything_ends_early(place: Path) -> None:
     (place / "bad.py").write_text(
-        "from dataclasses import dataclass\nfrom tamis import ProcessingStage\n\n@dataclass\nclass Bad(ProcessingStage):\n"
+        "from dataclasses import dataclass\nfrom tamis import ProcessingStage\n\n@dataclass\nclass "
+        "Bad(ProcessingStage):\n"
         "    name: str = 'bad'\n\n    def process(self, batch):\n        raise RuntimeError('never works')\n"
     )
     (place / "bad.yaml").write_text(
@@ -105,15 +120,37 @@ def test_a_stage_that_fails_on_everything_ends_early(place: Path) -> None:
         )
     )
     done = tamis(
-        "profile", "bad.yaml", "--allow-module", "bad", "--budgets", "512MB", "--blocksizes", "auto", "--limit-bytes", "300kB", cwd=place
-    )  # fmt: skip
+        "profile",
+        "bad.yaml",
+        "--allow-module",
+        "bad",
+        "--budgets",
+        "512MB",
+        "--blocksizes",
+        "auto",
+        "--limit-bytes",
+        "300kB",
+        cwd=place,
+    )
     assert done.returncode == 4
     assert "stage 'bad' fails on" in done.stdout
     assert "Traceback" not in done.stderr
 
 
 def test_interrupted_it_leaves_nothing(place: Path) -> None:
-    command = [sys.executable, "-m", "tamis.cli.start", "profile", "mine.yaml", "--budgets", "512MB", "--blocksizes", "auto", "--repeat", "20"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "tamis.cli.start",
+        "profile",
+        "mine.yaml",
+        "--budgets",
+        "512MB",
+        "--blocksizes",
+        "auto",
+        "--repeat",
+        "20",
+    ]
     with subprocess.Popen(
         command, env=environment(place), cwd=place, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

@@ -19,9 +19,18 @@ from tamis.stages.text.filters.heuristic import WordCountFilter
 from tamis.stages.text.io.reader import JsonlReader
 
 WORKING: dict[str, Any] = {
-    "phase": "working", "seconds": 1.0, "left_bytes": 5, "total_bytes": 10, "read_bytes": 5, "documents": 1, "written": 1,
-    "dropped": 0, "quarantined": 0, "used_bytes": 1, "budget_bytes": 2,
-}  # fmt: skip
+    "phase": "working",
+    "seconds": 1.0,
+    "left_bytes": 5,
+    "total_bytes": 10,
+    "read_bytes": 5,
+    "documents": 1,
+    "written": 1,
+    "dropped": 0,
+    "quarantined": 0,
+    "used_bytes": 1,
+    "budget_bytes": 2,
+}
 
 
 def test_a_summary_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

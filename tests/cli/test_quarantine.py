@@ -211,8 +211,16 @@ def test_a_quarantine_that_cannot_be_read_is_not_called_empty(small: Path) -> No
 
 def entry(**changes: object) -> QuarantineEntry:
     plain: dict[str, object] = {
-        "file": "", "offset": 0, "length": 0, "unit": "bytes", "reason": "", "stage": "", "n": 1, "raw": None, "raw_path": None,
-    }  # fmt: skip
+        "file": "",
+        "offset": 0,
+        "length": 0,
+        "unit": "bytes",
+        "reason": "",
+        "stage": "",
+        "n": 1,
+        "raw": None,
+        "raw_path": None,
+    }
     return QuarantineEntry(**{**plain, **changes})  # type: ignore[arg-type]
 
 

@@ -1,4 +1,6 @@
-"""The reader decides what is in a file, whatever that is called: also where plan and profile copy a part of it, and where `why` reads one record."""
+"""The reader decides what is in a file, whatever that is called: also where plan and profile copy a part of it, and
+where `why` reads one record.
+"""
 
 from __future__ import annotations
 

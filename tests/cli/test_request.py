@@ -203,7 +203,8 @@ def test_a_folder_hides_no_shipped_recipe(tmp_path: Path, monkeypatch: pytest.Mo
 def test_addresses_of_alerts_are_secrets(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(
         RECIPE
-        + "hook: https://chat.example/unset\nalerts:\n  sinks:\n    chat: {webhook: '${hook}'}\n    mine: {command: 'true'}\n"
+        + "hook: https://chat.example/unset\nalerts:\n  sinks:\n    chat: {webhook: '${hook}'}\n    mine: {command: "
+        "'true'}\n"
     )
     hook = "https://chat.example/hooks/T0123"
     by_name = {

@@ -260,9 +260,11 @@ def test_resume_of_something_else(place: Path) -> None:
 
 def test_the_supervisor_imports_nothing_heavy(place: Path) -> None:
     code = (
-        "import sys; from tamis.cli.jobs.jobs import RecipeJob; from tamis.cli.jobs.request import Request; from tamis.cli.jobs.run import execute; "
+        "import sys; from tamis.cli.jobs.jobs import RecipeJob; from tamis.cli.jobs.request import Request; from "
+        "tamis.cli.jobs.run import execute; "
         "execute(Request(RecipeJob('copy', {'input': 'in', 'output': 'out'}), {'memory': '512MB'}), quiet=True); "
-        "print([m for m in ('numpy', 'pyarrow', 'numba', 'pandas', 'backports.zstd', 'fsspec', 'rich') if m in sys.modules])"
+        "print([m for m in ('numpy', 'pyarrow', 'numba', 'pandas', 'backports.zstd', 'fsspec', 'rich') if m in "
+        "sys.modules])"
     )
     env = {**os.environ, "PYTHONPATH": str(SRC)}
     done = subprocess.run(

@@ -76,12 +76,14 @@ def test_what_is_said_of_it() -> None:
     assert found[4, "from tamis.core.serve import InferenceServer"][0] == MISSING
     assert "serve the model" in found[4, "from tamis.core.serve import InferenceServer"][1]
     assert found[7, "from tamis.stages.text.filters.heuristic import WordCountFiltre"] == (
-        MISSING, "there is no such name; did you mean tamis.stages.text.filters.heuristic.WordCountFilter?",
-    )  # fmt: skip
+        MISSING,
+        "there is no such name; did you mean tamis.stages.text.filters.heuristic.WordCountFilter?",
+    )
     assert found[13, "JsonlReader(field=...)"] == (MISSING, "did you mean fields?")
     assert found[13, "WordCountFilter(...)"] == (
-        MISSING, "4 arguments by position, and it takes 3: min_words, max_words, lang",
-    )  # fmt: skip
+        MISSING,
+        "4 arguments by position, and it takes 3: min_words, max_words, lang",
+    )
     assert found[14, "Pipeline.frob()"] == (MISSING, "there is no such method")
     assert found[15, "JsonlReader(...)"][0] == DIFFERS
     assert len(found) == 10

@@ -1,4 +1,6 @@
-"""Every declared setting arrives by each way: the command line, a recipe, Python, the environment, an executor, and a resume."""
+"""Every declared setting arrives by each way: the command line, a recipe, Python, the environment, an executor, and a
+resume.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,20 @@ from tamis.recipe.load import RECIPE_SETTINGS, load_recipe
 
 # One command of each scope.
 COMMANDS = {
-    Scope.DOCUMENTS: "join", Scope.SHARDS: "dedup exact", Scope.STAGES: "curate", Scope.ONE_PASS: "filter", Scope.RECIPE: "run",
-}  # fmt: skip
+    Scope.DOCUMENTS: "join",
+    Scope.SHARDS: "dedup exact",
+    Scope.STAGES: "curate",
+    Scope.ONE_PASS: "filter",
+    Scope.RECIPE: "run",
+}
 # Values other than the default, as text and as the value that arrives.
 VALUES: dict[str, tuple[str, Any]] = {
-    "memory": ("1GB", "1GB"), "workers": ("3", 3), "scratch": (".", "."), "timeout": ("7.5", 7.5), "quarantine_limit": ("2%", "2%"),
-    "gpu_memory": ("8GB", "8GB"), "blocksize": ("16MB", "16MB"), "fresh": ("true", True), "shard": ("1/2", "1/2"), "merge": ("true", True),
-    "max_record": ("1MB", "1MB"), "keep_rejected": ("true", True), "gpu_overflow": ("cut", "cut"), "sample": ("10%", "10%"),
-    "progressive": ("true", True), "on_infeasible": ("sample", "sample"), "mode": ("batch", "batch"), "run_dir": ("out", "out"),
-    "queue": ("64MB", "64MB"), "executor": ("ray", "ray"), "address": ("host:1", "host:1"),
+    "memory": ("1GB", "1GB"), "workers": ("3", 3), "scratch": (".", "."), "timeout": ("7.5", 7.5),
+    "quarantine_limit": ("2%", "2%"), "gpu_memory": ("8GB", "8GB"), "blocksize": ("16MB", "16MB"),
+    "fresh": ("true", True), "shard": ("1/2", "1/2"), "merge": ("true", True), "max_record": ("1MB", "1MB"),
+    "keep_rejected": ("true", True), "gpu_overflow": ("cut", "cut"), "sample": ("10%", "10%"),
+    "progressive": ("true", True), "on_infeasible": ("sample", "sample"), "mode": ("batch", "batch"),
+    "run_dir": ("out", "out"), "queue": ("64MB", "64MB"), "executor": ("ray", "ray"), "address": ("host:1", "host:1"),
 }  # fmt: skip
 WRONG = {"SIZE": "much", "SHARE": "200%", "SECONDS": "-1", "NUMBER": "0", "I/N": "2/2"}
 RECIPE = "name: t\nstages:\n  - _target_: tamis.stages.text.io.reader.JsonlReader\n    file_paths: in\nsettings:\n"

@@ -80,8 +80,12 @@ def test_the_process_is_the_one_that_the_command_uses(tmp_path: Path, command: s
     words = [*command.split(), str(tmp_path / "in"), str(tmp_path / "out"), "--json"]
     with subprocess.Popen(
         [sys.executable, "-P", "-m", "tamis.cli.start", *words],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, cwd=folder,
-    ) as run:  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=env,
+        cwd=folder,
+    ) as run:
         seen: set[int] = set()
         while run.poll() is None:
             try:
@@ -144,8 +148,13 @@ def test_a_server_that_is_killed_leaves_no_daemon_of_a_stage(tmp_path: Path) -> 
     env = {**os.environ, "PYTHONPATH": f"{SRC}:{tmp_path}", "TAMIS_TEST_MARK": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-m", "tamis.cli.start", "run", "recipe.yaml", "--allow-module", "daemons", "--quiet"],
-        capture_output=True, text=True, env=env, cwd=tmp_path, timeout=100, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env=env,
+        cwd=tmp_path,
+        timeout=100,
+        check=False,
+    )
     assert (tmp_path / "killed").exists()
     assert done.returncode == 0, done.stderr
     assert marked(tmp_path) == []
@@ -188,9 +197,13 @@ def test_exit_functions_are_called_before_the_end() -> None:
         "atexit.register(print, 'called'); start.main()"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False,
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
         env={**os.environ, "PYTHONPATH": str(SRC)},
-    )  # fmt: skip
+    )
     assert (done.returncode, done.stdout) == (2, "called\n")
 
 
@@ -198,9 +211,14 @@ def test_a_reader_that_is_gone_is_no_fault_to_tell_of() -> None:
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
-        [sys.executable, "-m", "tamis.cli.start", "filter", "--list"], stdout=write, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": str(SRC)}, timeout=60, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "tamis.cli.start", "filter", "--list"],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(SRC)},
+        timeout=60,
+        check=False,
+    )
     os.close(write)
     assert (done.returncode, done.stderr) == (1, "")
 
@@ -209,7 +227,8 @@ def loaded(*args: str) -> set[str]:
     """Modules of Tamis that a command has imported at its end."""
     code = (
         "import sys\nimport tamis.cli.start as start\n"
-        "start._end = lambda code: print(*[m for m in sys.modules if m.startswith('tamis.')], file=sys.stderr)\nstart.main()"
+        "start._end = lambda code: print(*[m for m in sys.modules if m.startswith('tamis.')], "
+        "file=sys.stderr)\nstart.main()"
     )
     env = {**os.environ, "PYTHONPATH": str(SRC)}
     command = [sys.executable, "-c", code, *args]
@@ -222,11 +241,27 @@ def loaded(*args: str) -> set[str]:
 DECLARATIONS = {
     f"tamis.{module}"
     for module in (
-        "errors", "terminal", "sizes", "stores", "stores.urls", "engine", "engine.run", "engine.run.settings", "engine.run.shard",
-        "engine.supervisor", "engine.supervisor.units", "backends", "backends.registry", "_satellites", "dedup", "dedup.kinds",
-        "formats", "formats.compression", "formats.compression.codecs",
+        "errors",
+        "terminal",
+        "sizes",
+        "stores",
+        "stores.urls",
+        "engine",
+        "engine.run",
+        "engine.run.settings",
+        "engine.run.shard",
+        "engine.supervisor",
+        "engine.supervisor.units",
+        "backends",
+        "backends.registry",
+        "_satellites",
+        "dedup",
+        "dedup.kinds",
+        "formats",
+        "formats.compression",
+        "formats.compression.codecs",
     )
-}  # fmt: skip
+}
 
 
 def test_pages_of_help_load_what_prints_them() -> None:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tamis.backends.local import InProcessExecutor
-from tamis.cli.jobs.drops import print_drops
+from tamis.cli.jobs.summary import print_drops
 from tamis.cli.main import app
 from tamis.errors import TamisError, UsageError
 from tamis.observe.document_status import ASIDE, KEPT, NO_RECORD, NOT_READ, NOT_SAMPLED, read_record, whereabouts

@@ -272,7 +272,10 @@ def test_hostile_targets_are_refused(tmp_path: Path, target: str) -> None:
 
 @pytest.mark.usefixtures("kitchen")
 def test_nothing_is_imported_when_one_target_is_refused(tmp_path: Path) -> None:
-    text = "stages:\n- _target_: recipe_kitchen.Stage\n- _target_: recipe_kitchen.Stage\n  sieve: [{_target_: os.system}]\n"
+    text = (
+        "stages:\n- _target_: recipe_kitchen.Stage\n- _target_: recipe_kitchen.Stage\n  sieve: [{_target_: "
+        "os.system}]\n"
+    )
     error = refused(tmp_path, text)
     assert error.field == "stages.1.sieve.0._target_"
     assert "recipe_kitchen" not in sys.modules

@@ -137,7 +137,7 @@ def test_options_of_the_command_line(bucket: str, s3: Any, server: Any, monkeypa
     told = CliRunner().invoke(
         app, ["resume", f"s3://{bucket}/nothing", "--storage-option", f"endpoint_url={server.url}"]
     )
-    assert "holds no run of Tamis" in told.output  # which only the store can tell
+    assert "contains no run of Tamis" in told.output  # which only the store can tell
     for given, message in (("secret=x", "is a credential"), ("colour=x", "not known"), ("x", "expected KEY=VALUE")):
         refused = CliRunner().invoke(app, ["filter", "gopher", "in", "out", "--storage-option", given])
         assert refused.exit_code == 2
@@ -196,4 +196,4 @@ stages:
 def test_looking_at_nothing_says_so(command: str, bucket: str) -> None:
     told = CliRunner().invoke(app, [command, f"s3://{bucket}/nothing", *(["1"] if command == "why" else [])])
     assert told.exit_code == 2
-    assert "holds no run of Tamis" in told.output
+    assert "contains no run of Tamis" in told.output

@@ -1,10 +1,12 @@
-"""The `tamis` command. Covers registration of the commands and what happens to their errors; each command is its own file.
+"""The `tamis` command.
 
-Only the file of the command that was called is imported, and `tamis --help` imports neither numpy nor pyarrow. Command modules
-import what they need inside their functions.
+Covers registration of the commands and what happens to their errors; each command is its own file.
 
-CommandExit codes are those of `tamis.errors`: 0 finished, 1 failed, 2 wrong usage, 3 incomplete, 4 budget, 5 conflict, 6 records do not
-add up, 130 interrupted.
+Only the file of the command that was called is imported, and `tamis --help` imports neither numpy nor pyarrow. Command
+modules import what they need inside their functions.
+
+CommandExit codes are those of `tamis.errors`: 0 finished, 1 failed, 2 wrong usage, 3 incomplete, 4 budget, 5 conflict,
+6 records do not add up, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -97,7 +99,7 @@ app.add("dedup", "tamis.cli.dedup.command:app")
 app.add("plan", "tamis.cli.plan.command:plan")
 app.add("recipe", "tamis.cli.jobs.recipe:app")
 app.add("profile", "tamis.cli.profile.command:app")
-app.add("merge", "tamis.cli.jobs.merge:merge")
+app.add("merge", "tamis.cli.jobs.resume:merge")
 app.add("resume", "tamis.cli.jobs.resume:resume")
 app.add("quarantine", "tamis.cli.runs.quarantine:quarantine")
 app.add("why", "tamis.cli.runs.why:why")

@@ -1,4 +1,5 @@
-"""Reference pages as Markdown, made from the commands and the declarations of settings: `python -m tamis.cli.reference docs`.
+"""Reference pages as Markdown, made from the commands and the declarations of settings: `python -m tamis.cli.reference
+docs`.
 
 Writes cli.md in that folder, and the table of settings in its recipes.md.
 """

@@ -1,4 +1,7 @@
-"""The console script. For commands that will need worker processes it has one load the libraries while this one reads its arguments."""
+"""The console script.
+
+For commands that will need worker processes it has one load the libraries while this one reads its arguments.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Changes to the `settings:` of a recipe, in its text: comments, order and spelling of everything else stay as they are.
+"""Changes to the `settings:` of a recipe, in its text: comments, order and spelling of everything else stay as they
+are.
 
-The text is parsed before and after, and the change is refused unless it changed exactly what was asked for. Written whole or not
-at all. Recipes that ship with Tamis are not changed.
+The text is parsed before and after, and the change is refused unless it changed exactly what was asked for. Written
+whole or not at all. Recipes that ship with Tamis are not changed.
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ def write_settings(path: str, changes: Mapping[str, str | None]) -> None:
 def edit(text: str, changes: Mapping[str, str | None], file: str = "recipe") -> str:
     """
     >>> print(edit("name: a\\nsettings:\\n  memory: 1GB  # all of it\\n", {"memory": "2GB", "blocksize": "32MB"}), end="")
-    name: a
-    settings:
-      memory: 2GB  # all of it
-      blocksize: 32MB
+        name: a
+        settings:
+          memory: 2GB  # all of it
+          blocksize: 32MB
     """
     mark = "\ufeff" if text.startswith("\ufeff") else ""
     body = text[len(mark) :]

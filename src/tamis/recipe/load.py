@@ -116,9 +116,9 @@ def load_recipe(
 ) -> Recipe:
     """Read, check and build the recipe at `path`.
 
-    `allow`: modules it may load besides those of Tamis. `overrides`: from `--set key=value`, text as it would be written in the recipe.
-    `values`: literal values of its fields, by the same keys. `text`: the recipe itself; then `path` is only its name. `trust_remote_code`:
-    whether stages may run code that comes with models.
+    `allow`: modules it may load besides those of Tamis. `overrides`: from `--set key=value`, text as it would be
+    written in the recipe. `values`: literal values of its fields, by the same keys. `text`: the recipe itself; then
+    `path` is only its name. `trust_remote_code`: whether stages may run code that comes with models.
     """
     file = os.fspath(path)
     root = parse(read_text(file) if text is None else text, file)
@@ -321,7 +321,9 @@ class _Loader:
         return section
 
     def settings(self) -> tuple[dict[str, SettingValue], dict[str, str] | None]:
-        """Return the settings of the run, checked and as they are written (messages show that), and the schema of its columns."""
+        """Return the settings of the run, checked and as they are written (messages show that), and the schema of its
+        columns.
+        """
         settings: dict[str, SettingValue] = {}
         schema = None
         for key, item in self._mapping("settings", "expected a mapping of settings").items():

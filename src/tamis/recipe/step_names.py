@@ -50,7 +50,10 @@ _MAX_DEPTH = 4
 
 
 def expand(root: Node, file: str) -> None:
-    """Write out the names in `steps:` of a recipe, in place. Values that the steps of a preset refer to come with them."""
+    """Write out the names in `steps:` of a recipe, in place.
+
+    Values that the steps of a preset refer to come with them.
+    """
     assert isinstance(root.value, dict)
     at = Located(root.value["steps"], "steps", References({}, {}, file))
     root.value["steps"] = Node(_steps(at, root.value, 0), at.node.line)

@@ -1,12 +1,12 @@
 """`_target_` names -> objects. The one place that decides what a recipe may build.
 
-A target is `module.Name`. The module must be one of Tamis' public rooms or allowed by name on the command line, and is checked
-before it is imported; the name must lead to a class, or to a stage made by `@processing_stage`, that is *defined* in such a
-module (or is a class of Tamis that its `__all__` lists), so that nothing merely imported there (`tamis.stages.x.os`,
-`tamis.stages.x.Path`) can be reached.
+A target is `module.Name`. The module must be one of Tamis' public rooms or allowed by name on the command line, and is
+checked before it is imported; the name must lead to a class, or to a stage made by `@processing_stage`, that is
+*defined* in such a module (or is a class of Tamis that its `__all__` lists), so that nothing merely imported there
+(`tamis.stages.x.os`, `tamis.stages.x.Path`) can be reached.
 
-Nor can a recipe let a model's folder run the code that lies in it: a `trust_remote_code` that says yes, wherever it stands, is refused
-unless the command line says so too.
+Nor can a recipe let a model's folder run the code that lies in it: a `trust_remote_code` that says yes, wherever it
+stands, is refused unless the command line says so too.
 """
 
 from __future__ import annotations
@@ -153,7 +153,8 @@ def _check_no_trust(at: Located) -> None:
     value = at.node.value if isinstance(at.node.value, (list, dict)) else at.scalar()
     if value:
         raise at.fail(
-            "the recipe asks to run code that a model's folder brings along, and a recipe cannot allow that itself; if you trust "
+            "the recipe asks to run code that a model's folder brings along, and a recipe cannot allow that itself; "
+            "if you trust "
             "the author of that model, add --trust-remote-code to the command"
         )
 

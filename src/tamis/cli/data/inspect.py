@@ -25,8 +25,8 @@ def inspect(
 ) -> None:
     """Show what is in files, from a sample: formats, sizes, number of documents, fields, text lengths and bad lines.
 
-    Reads JSONL (plain or compressed), Parquet and Arrow files: the beginning of each, and a few other places that are the same
-    every time. A number of documents with ~ is an estimate, because the file was not read as a whole.
+    Reads JSONL (plain or compressed), Parquet and Arrow files: the beginning of each, and a few other places that are
+    the same every time. A number of documents with ~ is an estimate, because the file was not read as a whole.
 
     Example: tamis inspect data/ --sample-mb 64
     """

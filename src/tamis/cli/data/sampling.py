@@ -1,7 +1,7 @@
 """What a bounded sample says about data files. Used by `tamis inspect`; no printing here.
 
-JSONL: the head of the file and, where it can be entered anywhere (uncompressed), a few further places chosen by a fixed seed.
-Parquet: the first rows of a few row groups. Memory: one sampled piece at a time (at most the sample size).
+JSONL: the head of the file and, where it can be entered anywhere (uncompressed), a few further places chosen by a fixed
+seed. Parquet: the first rows of a few row groups. Memory: one sampled piece at a time (at most the sample size).
 """
 
 from __future__ import annotations
@@ -184,7 +184,8 @@ def _look_into_plain(seen: FileSeen, sample: DataSample, share_bytes: int) -> No
 def places(size_bytes: int, share_bytes: int) -> list[tuple[int, int]]:
     """(offset, length) of the pieces to read of a file larger than the share: half at the head, the rest spread.
 
-    One piece falls into each quarter of what follows the head, at a place fixed by the size: no overlaps, same answer twice.
+    One piece falls into each quarter of what follows the head, at a place fixed by the size: no overlaps, same answer
+    twice.
 
     >>> places(1000, 80)
     [(0, 40), (239, 10), (389, 10), (691, 10), (954, 10)]

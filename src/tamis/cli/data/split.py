@@ -43,7 +43,8 @@ def split(
     with _os_errors(source, target):
         result = split_file(source, target, limit, compress)
     lines = [
-        f"{count(len(result.paths), 'chunk')}, {count(result.n_rows, result.unit)}, {format_size(result.n_bytes)} decoded"
+        f"{count(len(result.paths), 'chunk')}, {count(result.n_rows, result.unit)}, {format_size(result.n_bytes)} "
+        "decoded"
     ]
     if result.paths:
         lines.append(f"{result.paths[0]}" + (f" ... {result.paths[-1].name}" if len(result.paths) > 1 else ""))
@@ -53,7 +54,8 @@ def split(
     if result.faults:
         more = f" (and {len(result.faults) - 1} more)" if len(result.faults) > 1 else ""
         raise Incomplete(
-            f"{source} is damaged: {result.faults[0]}{more}; the chunks hold everything else, restore the file for the rest"
+            f"{source} is damaged: {result.faults[0]}{more}; the chunks hold everything else, restore the file for "
+            "the rest"
         )
 
 

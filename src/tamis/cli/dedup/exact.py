@@ -52,7 +52,18 @@ def exact(
     from tamis.dedup.exact.workflow import RemoveExactDuplicates
 
     workflow = RemoveExactDuplicates(
-        target, source, input_blocksize=work.get("blocksize"), text_field=text_field, normalize_text=normalize, keep=keep,
-        keep_by=keep_by, perform_removal=not find_only, max_source_loss=max_source_loss, index_path=index, against=against, append=append, backend=backend,
-    )  # fmt: skip
+        target,
+        source,
+        input_blocksize=work.get("blocksize"),
+        text_field=text_field,
+        normalize_text=normalize,
+        keep=keep,
+        keep_by=keep_by,
+        perform_removal=not find_only,
+        max_source_loss=max_source_loss,
+        index_path=index,
+        against=against,
+        append=append,
+        backend=backend,
+    )
     plan_or_run(workflow, plan, work)

@@ -39,7 +39,8 @@ def fuzzy(
         str,
         Option(
             metavar="SHARE",
-            help="Remove a document only if it is at least this similar (0 to 1) to one that is kept. midpoint: derived from --bands and --rows (0.77 by default). off: no check.",
+            help="Remove a document only if it is at least this similar (0 to 1) to one that is kept. midpoint: "
+            "derived from --bands and --rows (0.77 by default). off: no check.",
         ),
     ] = "midpoint",
     min_shingles: Annotated[
@@ -48,7 +49,8 @@ def fuzzy(
     bands_per_iteration: Annotated[
         int | None,
         Option(
-            help="Process this many bands at a time. Fewer need less disk, not less memory, and read the input more often: 1 takes six to eight times as long as all 20."
+            help="Process this many bands at a time. Fewer need less disk, not less memory, and read the input more "
+            "often: 1 takes six to eight times as long as all 20."
         ),
     ] = None,
     seed: Annotated[
@@ -64,7 +66,8 @@ def fuzzy(
     backend: Annotated[
         Literal["cpu", "gpu", "auto"],
         Option(
-            help="Where to compute the fingerprints; the result is the same. auto: measure both, and use the faster one."
+            help="Where to compute the fingerprints; the result is the same. auto: measure both, and use the faster "
+            "one."
         ),
     ] = "cpu",
     plan: PlanOnly = False,
@@ -73,18 +76,37 @@ def fuzzy(
 ) -> None:
     """Remove documents that are nearly the same as one that stays.
 
-    Documents whose fingerprints have a band in common are compared. One of them is removed only if its shingles and those of a document that
-    stays have a Jaccard similarity of at least --threshold. OUT/_tamis/duplicates lists each duplicate with the document that was kept
-    and the similarity. If it is interrupted, run the same command again: it continues where it stopped.
+    Documents whose fingerprints have a band in common are compared. One of them is removed only if its shingles and
+    those of a document that stays have a Jaccard similarity of at least --threshold. OUT/_tamis/duplicates lists each
+    duplicate with the document that was kept and the similarity. If it is interrupted, run the same command again: it
+    continues where it stopped.
 
     Example: tamis dedup fuzzy data/ unique/ --memory 1GB
     """
     from tamis.dedup.fuzzy.workflow import RemoveFuzzyDuplicates
 
     workflow = RemoveFuzzyDuplicates(
-        None, target, source, input_blocksize=work.get("blocksize"), text_field=text_field, normalize_text=normalize, char_ngrams=char_ngrams,
-        word_ngrams=word_ngrams, num_bands=bands, minhashes_per_band=rows, threshold=None if threshold == "off" else threshold,
-        min_shingles=min_shingles, bands_per_iteration=bands_per_iteration, seed=seed, keep=keep, keep_by=keep_by,
-        perform_removal=not find_only, max_source_loss=max_source_loss, index_path=index, against=against, append=append, backend=backend,
-    )  # fmt: skip
+        None,
+        target,
+        source,
+        input_blocksize=work.get("blocksize"),
+        text_field=text_field,
+        normalize_text=normalize,
+        char_ngrams=char_ngrams,
+        word_ngrams=word_ngrams,
+        num_bands=bands,
+        minhashes_per_band=rows,
+        threshold=None if threshold == "off" else threshold,
+        min_shingles=min_shingles,
+        bands_per_iteration=bands_per_iteration,
+        seed=seed,
+        keep=keep,
+        keep_by=keep_by,
+        perform_removal=not find_only,
+        max_source_loss=max_source_loss,
+        index_path=index,
+        against=against,
+        append=append,
+        backend=backend,
+    )
     plan_or_run(workflow, plan, work)

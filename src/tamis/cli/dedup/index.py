@@ -26,11 +26,14 @@ def index_list(index: Folder, as_json: options.AsJson = False) -> None:
     found = read_index(os.path.abspath(index))
     sources = [s for entry in found.entries for s in _sources(found.paths(entry), entry.by_file)]
     about = {
-        "index": found.path, "kind": found.kind, "parameters": found.parameters,
-        "n_documents": sum(e.n_documents for e in found.entries), "n_bytes": sum(e.n_bytes for e in found.entries),
+        "index": found.path,
+        "kind": found.kind,
+        "parameters": found.parameters,
+        "n_documents": sum(e.n_documents for e in found.entries),
+        "n_bytes": sum(e.n_bytes for e in found.entries),
         "runs": [{"input": e.input, "output": e.output, "n_documents": e.n_documents} for e in found.entries],
         "sources": [{"path": path, "n_documents": n} for path, n in sources],
-    }  # fmt: skip
+    }
     if as_json:
         print_json(about)
         return
@@ -47,7 +50,8 @@ def index_remove(
 ) -> None:
     """Take the documents of a source out of an index: new documents are no longer compared with them.
 
-    Documents that were removed as duplicates of these are not in the index either; to add them, deduplicate their source again.
+    Documents that were removed as duplicates of these are not in the index either; to add them, deduplicate their
+    source again.
 
     Example: tamis dedup index-remove kept/ data/2023/
     """

@@ -22,7 +22,9 @@ def lines(
         str,
         Option(
             metavar="MODE",
-            help="Which differences do not count: none (all count), strip (white space at the ends), nfc (Unicode composition), casefold (case, white space and Unicode forms), alphanumeric (all but letters and digits, and case) or ccnet (also accents, and which digit it is).",
+            help="Which differences do not count: none (all count), strip (white space at the ends), nfc (Unicode "
+            "composition), casefold (case, white space and Unicode forms), alphanumeric (all but letters and "
+            "digits, and case) or ccnet (also accents, and which digit it is).",
         ),
     ] = "casefold",
     min_chars: Annotated[int, Option(help="Never remove lines with fewer characters.")] = 20,
@@ -46,7 +48,8 @@ def lines(
         str,
         Option(
             metavar="SHARE",
-            help="Stop before anything is removed if a source (an input folder or file) would lose more than this share of its lines.",
+            help="Stop before anything is removed if a source (an input folder or file) would lose more than this "
+            "share of its lines.",
         ),
     ] = "95%",
     find_only: Annotated[
@@ -57,16 +60,27 @@ def lines(
 ) -> None:
     """Remove repeated lines (or paragraphs) from documents.
 
-    The first occurrence in the input stays. Documents of which nothing is left are dropped. The lines that occur most often are listed
-    in OUT/_tamis/duplicates. If it is interrupted, run the same command again: it continues where it stopped.
+    The first occurrence in the input stays. Documents of which nothing is left are dropped. The lines that occur most
+    often are listed in OUT/_tamis/duplicates. If it is interrupted, run the same command again: it continues where it
+    stopped.
 
     Example: tamis dedup lines data/ clean/ --memory 1GB
     """
     from tamis.dedup.lines.workflow import LineDeduplicationWorkflow
 
     workflow = LineDeduplicationWorkflow(
-        target, source, input_blocksize=work.get("blocksize"), text_field=text_field, unit=unit, normalize_text=normalize,
-        min_chars=min_chars, min_count=min_count, keep_first=keep_first, min_left_chars=min_left_chars, cut_field=cut_field,
-        perform_removal=not find_only, max_source_loss=max_source_loss,
-    )  # fmt: skip
+        target,
+        source,
+        input_blocksize=work.get("blocksize"),
+        text_field=text_field,
+        unit=unit,
+        normalize_text=normalize,
+        min_chars=min_chars,
+        min_count=min_count,
+        keep_first=keep_first,
+        min_left_chars=min_left_chars,
+        cut_field=cut_field,
+        perform_removal=not find_only,
+        max_source_loss=max_source_loss,
+    )
     raise CommandExit(perform_with(workflow.run, work))

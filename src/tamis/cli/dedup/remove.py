@@ -20,7 +20,8 @@ def remove(
         str | None,
         Option(
             metavar="FIELD",
-            help="The field with the documents' own ids. Without it, ids mean file and position, as --find-only writes them.",
+            help="The field with the documents' own ids. Without it, ids mean file and position, as --find-only "
+            "writes them.",
         ),
     ] = None,
     ids_field: Annotated[str, Option(metavar="FIELD", help="The field of IDS that holds the ids.")] = "id",
@@ -35,7 +36,14 @@ def remove(
     from tamis.dedup.ids.workflow import TextDuplicatesRemovalWorkflow
 
     workflow = TextDuplicatesRemovalWorkflow(
-        source, ids, target, None, id_field=id_field, duplicate_id_field=ids_field, drop_id_field=drop_id_field,
-        input_blocksize=work.get("blocksize"), output_filetype=None,
-    )  # fmt: skip
+        source,
+        ids,
+        target,
+        None,
+        id_field=id_field,
+        duplicate_id_field=ids_field,
+        drop_id_field=drop_id_field,
+        input_blocksize=work.get("blocksize"),
+        output_filetype=None,
+    )
     raise CommandExit(perform_with(workflow.remove, work))

@@ -14,7 +14,9 @@ Normalize = Annotated[
     str,
     Option(
         metavar="MODE",
-        help="Which differences do not count: none (all count), strip (white space at the ends), nfc (Unicode composition), casefold (case, white space and Unicode forms) or alphanumeric (all but letters and digits, and case).",
+        help="Which differences do not count: none (all count), strip (white space at the ends), nfc (Unicode "
+        "composition), casefold (case, white space and Unicode forms) or alphanumeric (all but letters and "
+        "digits, and case).",
     ),
 ]
 Keep = Annotated[
@@ -31,7 +33,8 @@ MaxLoss = Annotated[
     str,
     Option(
         metavar="SHARE",
-        help="Stop before anything is removed if a source (an input folder or file) would lose more than this share of its documents.",
+        help="Stop before anything is removed if a source (an input folder or file) would lose more than this share "
+        "of its documents.",
     ),
 ]
 FindOnly = Annotated[bool, Option("--find-only", help="Only write the table of duplicates; remove nothing.")]
@@ -39,7 +42,8 @@ PlanOnly = Annotated[
     bool,
     Option(
         "--plan",
-        help="Show what it would take (passes, memory, disk), and stop. CommandExit code 4 if the memory budget is too small.",
+        help="Show what it would take (passes, memory, disk), and stop. CommandExit code 4 if the memory budget is "
+        "too small.",
     ),
 ]
 IndexPath = Annotated[

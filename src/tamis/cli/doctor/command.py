@@ -18,8 +18,10 @@ from tamis.stores.urls import is_bucket
 _LOW_DISK_BYTES = 5 * 10**9
 _LEGS = {
     "RLIMIT_DATA": "each worker has a cap (RLIMIT_DATA, moved while it runs): an allocation beyond it fails at once",
-    "watchdog": "a watchdog reads the memory of every process many times a second and stops workers before the budget is reached",
-    "gate": "shared memory, mapped files and children of a stage wait for the supervisor's yes (seccomp) and count in the worker's cap",
+    "watchdog": "a watchdog reads the memory of every process many times a second and stops workers before the budget "
+    "is reached",
+    "gate": "shared memory, mapped files and children of a stage wait for the supervisor's yes (seccomp) and count in "
+    "the worker's cap",
 }
 
 
@@ -36,8 +38,8 @@ def doctor(
 ) -> None:
     """Show memory limits, cores, disk, GPUs, installed extras, and what will be enforced.
 
-    With --check-script it lists every import and parameter of NeMo Curator in a script, and what to use for those that are
-    not here; exit code 1 if there are any.
+    With --check-script it lists every import and parameter of NeMo Curator in a script, and what to use for those that
+    are not here; exit code 1 if there are any.
 
     Example: tamis doctor --memory 2GB
     """
@@ -221,7 +223,8 @@ def advice(found: dict[str, Any]) -> list[str]:
         )
     elif not found["kernels"]["ready"]:
         lines.append(
-            "kernels were edited, or there are none for this CPU: the first run compiles them, or run: python -m tamis.kernels.compile"
+            "kernels were edited, or there are none for this CPU: the first run compiles them, or run: python -m "
+            "tamis.kernels.compile"
         )
     if found["disk"] and not any(disk["what"] in ("scratch", "temporary files") for disk in found["disk"]):
         lines.append("no folder for temporary files can be written to; set TMPDIR to one that can")

@@ -1,4 +1,6 @@
-"""Whether what a script uses is here: names and parameters are looked up in the package itself, advice in tamis/_nemo_hints.toml."""
+"""Whether what a script uses is here: names and parameters are looked up in the package itself, advice in
+tamis/_nemo_hints.toml.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,10 @@ def _judge_arguments(use: Use, what: str, parameters: list[inspect.Parameter]) -
                 )
     takes = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if use.n_positional > len(takes) and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        note = f"{use.n_positional} arguments by position, and it takes {len(takes)}: {', '.join(p.name for p in takes) or 'none'}"
+        note = (
+            f"{use.n_positional} arguments by position, and it takes {len(takes)}: "
+            f"{', '.join(p.name for p in takes) or 'none'}"
+        )
         found.append(Finding(use.line, f"{what}(...)", MISSING, note))
     order = load_advice()["order"].get(what)
     if order and use.n_positional > 1:

@@ -1,4 +1,7 @@
-"""What a script uses of NeMo Curator or of Tamis, read off its syntax. The script is never run, and nothing of it is imported."""
+"""What a script uses of NeMo Curator or of Tamis, read off its syntax.
+
+The script is never run, and nothing of it is imported.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,10 @@ def _cells(text: str, path: str) -> str:
 
 
 def uses_of(source: str, name: str = "script") -> list[Use]:
-    """Imports, calls of what was imported, and calls of methods of objects made by such a call; in the order of lines."""
+    """Imports, calls of what was imported, and calls of methods of objects made by such a call.
+
+    In the order of lines.
+    """
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as exc:

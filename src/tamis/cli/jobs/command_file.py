@@ -1,8 +1,9 @@
 """`_tamis/command.json`: the command that made an output, for `tamis resume`. The only module that writes or reads it.
 
-Secrets among the values of --set are not saved, only their names: they are given again, or the recipe takes them from the environment
-(${env:NAME}). Nor is consent: modules (only their names are), code of models, alert sinks. What is read back is data and never trusted: the
-run directory must belong to this user (or is in a bucket: resume.py), and every value is checked.
+Secrets among the values of --set are not saved, only their names: they are given again, or the recipe takes them from
+the environment (${env:NAME}). Nor is consent: modules (only their names are), code of models, alert sinks. What is read
+back is data and never trusted: the run directory must belong to this user (or is in a bucket: resume.py), and every
+value is checked.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class SavedCommand:
         return Request(self.job, self.settings, self.launch)
 
 
-# -- writing --------------------------------------------------------------------------------------------------------------
+# -- writing
+# --------------------------------------------------------------------------------------------------------------
 def save(request: Request, run_dir: str) -> None:
     """Write the command whole or not at all, without secrets."""
     job = encode_job(request.job)
@@ -101,7 +103,8 @@ def secret_names(overrides: Mapping[str, str]) -> set[str]:
     }
 
 
-# -- reading --------------------------------------------------------------------------------------------------------------
+# -- reading
+# --------------------------------------------------------------------------------------------------------------
 def load(output: str) -> SavedCommand:
     """Return the command that made `output`.
 
@@ -131,7 +134,8 @@ def _no_command(output: str) -> UsageError:
     run_dir = os.path.join(output, "_tamis")
     if any(os.path.exists(os.path.join(run_dir, name)) for name in _DEDUP):
         return UsageError(
-            f"{output} is the output of a deduplication, a curation from Python or joining; run the same command again (tamis dedup ..., or "
+            f"{output} is the output of a deduplication, a curation from Python or joining; run the same command "
+            "again (tamis dedup ..., or "
             "its recipe or script): it continues where it stopped"
         )
     if os.path.exists(os.path.join(run_dir, "plan.json")):

@@ -1,4 +1,6 @@
-"""`tamis curate IN OUT`: a whole curation in one command: filters, duplicates, changes, by a preset or a recipe with steps."""
+"""`tamis curate IN OUT`: a whole curation in one command: filters, duplicates, changes, by a preset or a recipe with
+steps.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,8 @@ def curate(
         str | None,
         Option(
             metavar="SHARES",
-            help="Divide the documents into parts of these shares, by a hash of each text, e.g. train=99.9,validation=0.1.",
+            help="Divide the documents into parts of these shares, by a hash of each text, e.g. "
+            "train=99.9,validation=0.1.",
         ),
     ] = None,
     shuffle: Annotated[
@@ -71,8 +74,9 @@ def curate(
 ) -> None:
     """Clean a corpus in one command: filter documents, remove duplicates, change texts, and write one report.
 
-    The steps come from a preset (tamis recipe show web-english prints one) or from a recipe with `steps:`. tamis why OUT DOCUMENT
-    tells which step dropped a document. If it is interrupted, run the same command again: it continues where it stopped.
+    The steps come from a preset (tamis recipe show web-english prints one) or from a recipe with `steps:`. tamis why
+    OUT DOCUMENT tells which step dropped a document. If it is interrupted, run the same command again: it continues
+    where it stopped.
 
     Example: tamis curate data/ clean/ --preset web-english --memory 4GB
     """
@@ -107,7 +111,8 @@ def curate(
     raise CommandExit(perform(request))
 
 
-# -- running --------------------------------------------------------------------------------------------------------------
+# -- running
+# --------------------------------------------------------------------------------------------------------------
 def perform(request: Request) -> int:
     """Run the curation of a request with progress shown, print what happened, and return the exit code."""
     from tamis.cli.terminal.show import print_json, tell_failure
@@ -158,13 +163,15 @@ class _SaveFirst:
 
 def described(result: CurationResult) -> dict[str, Any]:
     """Return a result as plain values: those of the last pass, which cover all steps, and those of the whole curation."""
-    from tamis.cli.jobs.drops import drops_of_run
-    from tamis.cli.jobs.summary import as_dict
+    from tamis.cli.jobs.summary import as_dict, drops_of_run
 
     whole = {
-        "status": result.status, "output": result.output, "deduplications": result.deduplications, "passes": result.passes,
+        "status": result.status,
+        "output": result.output,
+        "deduplications": result.deduplications,
+        "passes": result.passes,
         "scratch_bytes": result.scratch_bytes,
-    }  # fmt: skip
+    }
     if result.run is None:
         return {"exit_code": 0, "message": "", **result.about, **whole}
     about = as_dict(result.run)
@@ -175,8 +182,7 @@ def described(result: CurationResult) -> dict[str, Any]:
 
 
 def print_result(about: dict[str, Any]) -> None:
-    from tamis.cli.jobs.drops import print_drops
-    from tamis.cli.jobs.summary import print_summary
+    from tamis.cli.jobs.summary import print_drops, print_summary
     from tamis.cli.terminal.show import print_lines
     from tamis.sizes import format_size
 

@@ -1,4 +1,6 @@
-"""`tamis demo`: real text from this machine, planted faults, a run under a small budget, and the proof that all were found."""
+"""`tamis demo`: real text from this machine, planted faults, a run under a small budget, and the proof that all were
+found.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,11 @@ def demo(
     output: Annotated[Path, Option(help="Folder for the corpus and the result.")] = Path("demo-output"),
     as_json: options.AsJson = False,
 ) -> None:
-    """Gather text that is on this machine, plant faults and duplicates, curate it, and compare what was found with what was planted.
+    """Gather text that is on this machine, plant faults and duplicates, curate it, and compare what was found with what
+    was planted.
 
-    The steps are those of the preset web-english. No network is used. The folder may be deleted afterwards. CommandExit code 1 if anything
-    differs.
+    The steps are those of the preset web-english. No network is used. The folder may be deleted afterwards. CommandExit
+    code 1 if anything differs.
 
     Example: tamis demo --size 100MB --memory 400MB
     """
@@ -86,8 +89,11 @@ def _verdicts(output: Path, documents: Sequence[str]) -> Counter[str]:
 
 
 def compare(planted: Planted, about: dict[str, Any], duplicates: Counter[str]) -> list[tuple[str, int, int]]:
-    """(what, number planted, number found) for everything whose number is known. `duplicates`: of the planted ones, those that
-    each step dropped; a copy of a text that the rules drop goes by the same rule."""
+    """(what, number planted, number found) for everything whose number is known.
+
+    `duplicates`: of the planted ones, those that each step dropped; a copy of a text that the rules drop goes by the
+    same rule.
+    """
     dropped = {rule: n for stage in about["stages"] for rule, n in stage["dropped"].items() if stage["name"] == "text"}
     n_gone = about["n_written"] + about["n_dropped"] + about["n_quarantined"]
     return [
@@ -113,7 +119,8 @@ def _corpus(output: Path, size: str, quiet: bool) -> Planted:
     if planted is not None and corpus.corpus_dir(output).exists():
         if planted.target_bytes != target_bytes:
             raise RunConflict(
-                f"{output} holds a demo of {format_size(planted.target_bytes)}; remove the folder, or give another --output"
+                f"{output} holds a demo of {format_size(planted.target_bytes)}; remove the folder, or give another "
+                "--output"
             )
         return planted
     if output.exists() and any(output.iterdir()):
@@ -159,9 +166,11 @@ def _print(
     percent = 100 * about["peak_bytes"] / about["budget_bytes"]
     print_lines(
         [
-            f"curated in {about['seconds']:.1f} s ({about['mb_per_s']:,.0f} MB/s), peak memory {format_size(about['peak_bytes'])} "
+            f"curated in {about['seconds']:.1f} s ({about['mb_per_s']:,.0f} MB/s), peak memory "
+            f"{format_size(about['peak_bytes'])} "
             f"of {format_size(about['budget_bytes'])} ({percent:.0f} %)",
-            f"duplicates: {by_text:,} removed as copies, {copies.total() - by_text:,} dropped by the rule that drops the original",
+            f"duplicates: {by_text:,} removed as copies, {copies.total() - by_text:,} dropped by the rule that drops "
+            "the original",
             f"output: {result} ({about['n_files']} files)",
             f"quarantine: {command('quarantine', result)}",
             f"why a document went: {command('why', result, planted.duplicates[0])}" if planted.duplicates else "",

@@ -1,4 +1,7 @@
-"""`tamis filter`: published rule sets over files, without writing a recipe. `--list` shows every set, filter and default."""
+"""`tamis filter`: published rule sets over files, without writing a recipe.
+
+`--list` shows every set, filter and default.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,8 @@ def filter_(
 ) -> None:
     """Keep the documents that pass a published set of rules.
 
-    The output has the format of the input. If it is interrupted, run the same command again: it continues where it stopped.
+    The output has the format of the input. If it is interrupted, run the same command again: it continues where it
+    stopped.
 
     Example: tamis filter gopher data/ clean/ --memory 1GB
     """

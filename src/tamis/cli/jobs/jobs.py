@@ -1,4 +1,7 @@
-"""Jobs: what commands run, by the values that the user gave. Each builds its stages or its workflow, and is saved field by field."""
+"""Jobs: what commands run, by the values that the user gave.
+
+Each builds its stages or its workflow, and is saved field by field.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,15 @@ if TYPE_CHECKING:
 
 # Options by the parameter of a stage.
 _CLASSIFIER_OPTIONS = {
-    "label_field": "--label-field", "score_field": "--score-field", "filter_by": "--keep", "text_field": "--text-field",
-    "max_seq_length": "--max-tokens", "trust_remote_code": "--trust-remote-code", "model_folder": "--model-folder",
+    "label_field": "--label-field",
+    "score_field": "--score-field",
+    "filter_by": "--keep",
+    "text_field": "--text-field",
+    "max_seq_length": "--max-tokens",
+    "trust_remote_code": "--trust-remote-code",
+    "model_folder": "--model-folder",
     "model_identifier": "--model-folder",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -37,7 +45,10 @@ class Consent:
 
 
 class CommandJob(Protocol):
-    """What a command runs, by the values that the user gave; saved in `command.json` field by field (command_file.py)."""
+    """What a command runs, by the values that the user gave.
+
+    Saved in `command.json` field by field (command_file.py).
+    """
 
     kind: ClassVar[str]  # its name in `command.json`
 
@@ -54,7 +65,8 @@ class CommandJob(Protocol):
 class RecipeJob:
     """A recipe: a file or one that ships with Tamis, by its name.
 
-    `overrides`: from --set, text as it would be written in the recipe. `values`: literal values of its fields, by the same keys.
+    `overrides`: from --set, text as it would be written in the recipe. `values`: literal values of its fields, by the
+    same keys.
     """
 
     kind: ClassVar[str] = "recipe"
@@ -74,9 +86,12 @@ class RecipeJob:
             sys.path.insert(0, folder)  # a module the user names is looked for here, as `python -m` does
         secrets.learn_values(self.overrides)
         recipe = load_recipe(
-            self.path, consent.modules, overrides=self.overrides, values=self.values,
+            self.path,
+            consent.modules,
+            overrides=self.overrides,
+            values=self.values,
             trust_remote_code=consent.trust_remote_code,
-        )  # fmt: skip
+        )
         for sink in recipe.alerts.sinks.values() if recipe.alerts is not None else ():
             secrets.learn(sink.addresses())  # the address of a chat is all it takes to write there
         return recipe
@@ -128,7 +143,8 @@ class ClassifyJob:
 
         if self.uses_remote_code and not consent.trust_remote_code:
             raise UsageError(
-                f"{self.model} was run with the code in its folder; if you still trust it, add --trust-remote-code to the command"
+                f"{self.model} was run with the code in its folder; if you still trust it, add --trust-remote-code to "
+                "the command"
             )
         return Recipe(f"classify {Path(self.model).name}", copy_stages(self.source, self.target, [self.stage()]))
 
@@ -136,10 +152,13 @@ class ClassifyJob:
         """Return the stage of the classifier; raise UsageError for an option that it does not have."""
         classifiers = _satellites.load("models.classifiers")
         choices: dict[str, Any] = {
-            "label_field": self.label_field, "score_field": self.score_field,
-            "filter_by": None if self.labels is None else list(self.labels), "text_field": self.text_field,
-            "max_seq_length": self.max_tokens, "trust_remote_code": self.uses_remote_code or None,
-        }  # fmt: skip
+            "label_field": self.label_field,
+            "score_field": self.score_field,
+            "filter_by": None if self.labels is None else list(self.labels),
+            "text_field": self.text_field,
+            "max_seq_length": self.max_tokens,
+            "trust_remote_code": self.uses_remote_code or None,
+        }
         choices = {name: value for name, value in choices.items() if value is not None}
         cls = known_classifiers().get(self.model)
         if cls is None and os.path.isfile(self.model):
@@ -151,7 +170,8 @@ class ClassifyJob:
         if cls is None:
             if self.model_folder is not None:
                 raise UsageError(
-                    f"--model-folder is for a known classifier, and {self.model!r} is none; give the folder itself as MODEL"
+                    f"--model-folder is for a known classifier, and {self.model!r} is none; give the folder itself as "
+                    "MODEL"
                 )
             return classifiers.DistributedDataClassifier(
                 **{"model_identifier": self.model, "label_field": "label", **choices}
@@ -202,14 +222,18 @@ def find_recipe(name: str) -> str:
 
 
 def location(path: str) -> str:
-    """Return a path of the command line in the form in which jobs hold it: absolute, and text even if its bytes are not UTF-8."""
+    """Return a path of the command line in the form in which jobs hold it: absolute, and text even if its bytes are not
+    UTF-8.
+    """
     from tamis.stores.urls import path_text
 
     return path_text(absolute(path))
 
 
 def copy_stages(source: str, target: str, stages: Sequence[Any]) -> list[Any]:
-    """Return the stages of a job that reads `source`, applies `stages`, and writes to `target` in the format of the source."""
+    """Return the stages of a job that reads `source`, applies `stages`, and writes to `target` in the format of the
+    source.
+    """
     from tamis.stages.text.io.formats import output_format
     from tamis.stages.text.io.reader import DocumentReader
 

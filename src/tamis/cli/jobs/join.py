@@ -26,7 +26,8 @@ def join(
     *,
     work: options.DocumentOptions,
 ) -> None:
-    """Put documents together again that were split into segments: segments with the same id are joined in the order of their numbers.
+    """Put documents together again that were split into segments: segments with the same id are joined in the order of
+    their numbers.
 
     If it is interrupted, run the same command again: it continues where it stopped.
 
@@ -35,7 +36,13 @@ def join(
     from tamis.dedup.join_segments.workflow import DocumentJoinWorkflow
 
     workflow = DocumentJoinWorkflow(
-        source, target, separator.replace("\\n", "\n").replace("\\t", "\t"), text_field, segment_field, id_field,
-        not keep_segment_field, input_blocksize=work.get("blocksize"),
-    )  # fmt: skip
+        source,
+        target,
+        separator.replace("\\n", "\n").replace("\\t", "\t"),
+        text_field,
+        segment_field,
+        id_field,
+        not keep_segment_field,
+        input_blocksize=work.get("blocksize"),
+    )
     raise CommandExit(perform_with(workflow.run, work))

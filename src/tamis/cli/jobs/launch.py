@@ -50,7 +50,10 @@ class Launch:
 
     @contextlib.contextmanager
     def surroundings(self, run_dir: str, settings: Mapping[str, Any]) -> Iterator[BaseExecutor | None]:
-        """Serve metrics and the dashboard if the options ask for them, and yield the executor; None for the local one."""
+        """Serve metrics and the dashboard if the options ask for them, and yield the executor.
+
+        None for the local one.
+        """
         from tamis.cli.runs.dashboard import dashboard_of_run
         from tamis.cli.runs.metrics import endpoint_of_run
 
@@ -64,7 +67,10 @@ class Launch:
 
     @contextlib.contextmanager
     def open_executor(self) -> Iterator[BaseExecutor | None]:
-        """Yield the executor; None for the local one. A cluster of the recipe is started before and always stopped afterwards."""
+        """Yield the executor; None for the local one.
+
+        A cluster of the recipe is started before and always stopped afterwards.
+        """
         address, others = self.options.address, ", ".join(registry.names_with_address())
         if self.executor == registry.LOCAL:
             if address is not None:

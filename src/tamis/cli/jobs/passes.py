@@ -1,4 +1,6 @@
-"""Running a workflow of several passes from the command line: progress of each, Ctrl-C, alerts, and what happened at the end."""
+"""Running a workflow of several passes from the command line: progress of each, Ctrl-C, alerts, and what happened at
+the end.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 from tamis.cli.jobs.launch import Launch, alert_lines, make_watch
 from tamis.cli.parsing.arguments import CommandExit, echo
 from tamis.cli.parsing.options import JobOptions
+from tamis.cli.terminal.show import count, print_json, print_lines, print_table, tell_failure
 from tamis.errors import TamisError
+from tamis.hints import command
+from tamis.sizes import format_size
 from tamis.stores.run_locations import local_output_dir
 
 if TYPE_CHECKING:
@@ -30,8 +35,6 @@ def perform_with(run: Callable[..., Any], work: JobOptions) -> int:
 def perform(run: Callable[..., Any], settings: dict[str, Any], launch: Launch) -> int:
     """Run all passes with progress shown, print what happened, and return the exit code."""
     from tamis.backends.alerting import OFF
-    from tamis.cli.jobs import passes_summary as summary
-    from tamis.cli.terminal.show import print_json, tell_failure
     from tamis.dedup.alarms import alarms
     from tamis.forecast import ranges
     from tamis.signatures import accepted
@@ -64,21 +67,25 @@ def perform(run: Callable[..., Any], settings: dict[str, Any], launch: Launch) -
             echo(f"shard finished, {n}: {result.output}; when all are, `tamis merge` with the same command joins them")
         return 0
     about: dict[str, Any] = {
-        "status": result.status, "output": result.output, "duplicates": result.duplicates, **result.summary,
-        "seconds": round(result.seconds, 3), "peak_bytes": result.peak_bytes, "scratch_bytes": result.scratch_bytes,
-    }  # fmt: skip
+        "status": result.status,
+        "output": result.output,
+        "duplicates": result.duplicates,
+        **result.summary,
+        "seconds": round(result.seconds, 3),
+        "peak_bytes": result.peak_bytes,
+        "scratch_bytes": result.scratch_bytes,
+    }
     if result.status != "already":
         ranges.learn_command(result.seconds, result.prediction)
     by_lines = result.counted != "documents"
     about |= {"alarms": alarms(result.summary, result.counted), "alerts": raised}
-    about |= summary.described(result) if by_lines else {}
+    about |= _cut_figures(result) if by_lines else {}
     if as_json:
         print_json(about)
     else:
-        from tamis.cli.terminal.show import print_lines
         from tamis.formats.input_files.skipped import skipped_lines
 
-        (summary.print_lines_summary if by_lines else summary.print_summary)(about, result)
+        (_print_repeated_lines if by_lines else print_documents)(about, result)
         print_lines([*skipped_lines(about.get("passed_over") or ()), *alert_lines(raised)])
         for sentence in about["alarms"]:
             echo(f"warning: {sentence}", err=True)
@@ -93,8 +100,6 @@ def _runs(run: Callable[..., Any]) -> list[tuple[str, Callable[..., Any]]]:
 
 def _tell_other(result: Any, workflow: Any, as_json: bool) -> None:
     """Print the final result of a user-defined workflow: its name and its figures, if it returned any."""
-    from tamis.cli.terminal.show import print_json, print_lines
-
     last = getattr(workflow, "workflows", [workflow])[-1]  # of several, one after the other
     name = str(getattr(result, "workflow_name", "") or type(last).__name__)
     metadata = getattr(result, "metadata", None)
@@ -112,8 +117,8 @@ def attended(
 ) -> Iterator[tuple[BaseExecutor | None, Callable[[dict[str, Any]], None], Watch | None]]:
     """Manage what surrounds the passes of a workflow: metrics, dashboard, alerts, progress, Ctrl-C.
 
-    Yields the executor (None: the local one), the callback that receives progress, and the watch of every pass. `passes`: their names,
-    where they are not those of a deduplication.
+    Yields the executor (None: the local one), the callback that receives progress, and the watch of every pass.
+    `passes`: their names, where they are not those of a deduplication.
     """
     from tamis.cli.terminal.interrupts import sigterm_interrupts
     from tamis.pipeline.pass_progress import show_passes
@@ -133,3 +138,95 @@ def attended(
     finally:
         if watch is not None:
             watch.close()
+
+
+# -- the summary
+# -----------------------------------------------------------------------------------------------------------
+def print_documents(about: dict[str, Any], result: Any) -> None:
+    if "n_segments" in about:
+        joined = f"{about['n_segments']:,} segments are {about['n_documents']:,} documents"
+        print_lines([f"{joined}, {about['seconds']:.1f} s", f"output: {about['output']}"])
+        return
+    n, gone = about["n_documents"], about["n_duplicates"]
+    if about["status"] == "already":
+        print_lines(
+            [f"finished earlier, nothing to do: {gone:,} of {n:,} documents are duplicates (--fresh starts over)"]
+        )
+        return
+    rows = [("documents", f"{n:,}"), ("duplicates", f"{gone:,} ({gone / n:.1%})" if n else "0")]
+    if "n_similar" in about:
+        rows += [("  equal texts", f"{about['n_equal']:,}"), ("  similar texts", f"{about['n_similar']:,}")]
+    if about.get("n_without_number"):
+        rows.append(("without a number to be kept by", f"{about['n_without_number']:,}"))
+    if "n_indexed" in about:
+        rows.append(("  of documents in the index", f"{about['n_duplicates_of_indexed']:,}"))
+        rows.insert(1, ("documents in the index", f"{about['n_indexed']:,}"))
+    if "n_ids" in about:
+        rows.append(("ids listed", f"{about['n_ids']:,}"))
+    if "n_groups" in about:
+        rows += [
+            ("groups", f"{about['n_groups']:,}"),
+            ("largest group", f"{about['largest_group']:,}"),
+            ("without text", f"{about['n_without_text']:,}"),
+        ]
+    for name in ("hashed_on", "sketched_on"):
+        if name in about:
+            rows.append((name.replace("_", " "), about[name]))
+    if "backend" in about:
+        rows.append(("compared on", f"{about['backend']} ({about['backend_why']})"))
+    if about.get("n_components"):
+        rows.append(
+            ("components before verification", f"{about['n_components']:,}, largest {about['largest_component']:,}")
+        )
+    if about.get("n_heavy_buckets"):
+        rows.append(
+            ("buckets above 100,000 documents", f"{about['n_heavy_buckets']:,}, largest {about['largest_bucket']:,}")
+        )
+    _print_rows("Duplicates", rows, about, result, "duplicates")
+
+
+def _print_rows(title: str, rows: list[tuple[str, str]], about: dict[str, Any], result: Any, listed: str) -> None:
+    """Print the table, the resources used, the location of the output, and where the results are `listed`."""
+    n_aside, n_ranges = about.get("n_quarantined", 0), about.get("n_bad_ranges", 0)
+    rows += [("quarantined", f"{n_aside:,}")] if n_aside else []
+    rows += [("stretches that could not be read", f"{n_ranges:,}")] if n_ranges else []
+    print_table(title, ["", ""], rows, right=(1,))
+    memory, scratch = format_size(about["peak_bytes"]), format_size(about["scratch_bytes"])
+    lines = [f"{about['seconds']:.1f} s, peak memory {memory}, scratch {scratch}"]
+    if result.run is not None:
+        written = f"{count(result.run.ledger.written.n, 'document')} in {count(result.run.n_files, 'file')}"
+        lines.append(f"output: {about['output']} ({written})")
+    lines.append(f"{listed}: {about['duplicates']}")
+    print_lines([*lines, *([f"quarantine: {command('quarantine', about['output'])}"] if n_aside or n_ranges else [])])
+
+
+def _cut_figures(result: Any) -> dict[str, Any]:
+    """Return what a summary reports in addition to the counts of the decision."""
+    about: dict[str, Any] = {"unit": result.counted.removesuffix("s")}
+    if result.run is not None:
+        book = next(b for b in result.run.ledger.stages if b.name == "cut_units")
+        about["cut_bytes"] = int(book.metrics.get("bytes_cut", 0))
+        about["n_dropped"] = sum(t.n for t in book.dropped.values())
+    return about
+
+
+def _print_repeated_lines(about: dict[str, Any], result: Any) -> None:
+    unit, n, cut = f"{about['unit']}s", about["n_long_enough"], about["n_duplicates"]
+    if about["status"] == "already":
+        print_lines([f"finished earlier, nothing to do: {cut:,} of {n:,} {unit} repeat others (--fresh starts over)"])
+        return
+    rows = [
+        (unit, f"{about['n_units']:,}"),
+        ("  long enough to count", f"{n:,}"),
+        ("  repeated, cut" if result.run is not None else "  repeated", f"{cut:,} ({cut / n:.1%})" if n else "0"),
+        (f"different {unit} among them", f"{about['n_groups']:,}"),
+        ("most frequent one", f"{about['largest_group']:,} times"),
+        ("documents", f"{about['n_documents']:,}"),
+        (f"  with repeated {unit}", f"{about['n_edited']:,}"),
+    ]
+    if result.run is not None:
+        rows += [
+            ("  dropped, too little left", f"{about['n_dropped']:,}"),
+            ("text cut", format_size(about["cut_bytes"])),
+        ]
+    _print_rows(f"Repeated {unit}", rows, about, result, f"most frequent {unit}")

@@ -63,7 +63,8 @@ def output_of(pipeline: Pipeline, settings: Mapping[str, Any]) -> str:
         return last.path
     if settings.get("run_dir") is None:
         raise UsageError(
-            "the recipe has no writer: end it with one (e.g. JsonlWriter), or name a folder for the results with --run-dir"
+            "the recipe has no writer: end it with one (e.g. JsonlWriter), or name a folder for the results with "
+            "--run-dir"
         )
     return absolute(str(settings["run_dir"]))
 
@@ -79,7 +80,10 @@ def run_dir_of(pipeline: Pipeline, settings: Mapping[str, Any]) -> str:
 
 
 def file_source(stages: Sequence[Any], command: str) -> FilePartitioningStage:
-    """Return the stage that lists the input files; raise UsageError, which names the command, if the first stage does not."""
+    """Return the stage that lists the input files.
+
+    Raise UsageError, which names the command, if the first stage does not.
+    """
     from tamis.stages.file_partitioning import FilePartitioningStage
 
     if not isinstance(stages[0], FilePartitioningStage):

@@ -1,7 +1,10 @@
-"""`tamis resume`: run a command again. What was committed is kept, only the rest is done.
+"""`tamis resume`: run a command again.
 
-The command that made an output is read from its run directory, which is this user's alone. A bucket has no such owner: what it names on
-this machine must belong to this user (or the system), is printed, and no code is looked for in the folder that it names.
+What was committed is kept, only the rest is done. And `tamis merge`, which main.py turns into the command with --merge.
+
+The command that made an output is read from its run directory, which is this user's alone. A bucket has no such owner:
+what it names on this machine must belong to this user (or the system), is printed, and no code is looked for in the
+folder that it names.
 """
 
 from __future__ import annotations
@@ -36,7 +39,8 @@ def resume(
 ) -> None:
     """Resume a run that was interrupted; the same as its command again.
 
-    Options given here override those of the earlier command. Modules, code of models, files of alert rules, sinks and secrets must be allowed or given again.
+    Options given here override those of the earlier command. Modules, code of models, files of alert rules, sinks and
+    secrets must be allowed or given again.
 
     Example: tamis resume out/ --memory 4GB
     """
@@ -54,11 +58,33 @@ def resume(
     raise CommandExit(perform(check_output(request, output) if is_output else request))
 
 
+def merge(
+    command: Annotated[
+        list[str] | None,
+        Argument(
+            metavar="COMMAND",
+            help="run, filter, classify, curate, images, video or dedup, with the same arguments and options, but "
+            "without --shard.",
+        ),
+    ] = None,
+) -> None:
+    """Join the parts that the same command made with --shard 0/N to --shard N-1/N, and finish it.
+
+    The files and counts of all parts are combined into one run; duplicates across parts are removed now. The output is
+    the same as that of one run without --shard.
+
+    Example: tamis merge dedup fuzzy data/ unique/ --memory 4GB
+    """
+    raise UsageError(
+        "tamis merge: say what to join: the command that made the shards, e.g. tamis merge filter gopher data/ clean/"
+    )
+
+
 def find_request(target: str, asked: Request, recipe_option: str = "a recipe; an output folder is resumed") -> Request:
     """Return the saved command of an output folder, or `asked`, the request for a recipe.
 
-    For an output folder, settings, launch options, consent and secrets of `asked` are added, and the folder in which the command was
-    given becomes the current one. `recipe_option`: what --set belongs to, for a message.
+    For an output folder, settings, launch options, consent and secrets of `asked` are added, and the folder in which
+    the command was given becomes the current one. `recipe_option`: what --set belongs to, for a message.
     """
     if not is_bucket(target) and not os.path.isdir(target):
         _check_recipe(target)
@@ -106,7 +132,8 @@ def _with_secrets(saved: SavedCommand, values: Mapping[str, str], target: str, r
     if missing:
         again = " ".join(f"--set {shlex.quote(name)}=VALUE" for name in missing)
         raise UsageError(
-            f"{target} was made with {' '.join(f'--set {n}=...' for n in missing)}, a secret, whose value is not saved; give it again: "
+            f"{target} was made with {' '.join(f'--set {n}=...' for n in missing)}, a secret, whose value is not "
+            "saved; give it again: "
             f"{again} (or run the recipe itself; one with ${{env:NAME}} takes it from the environment)"
         )
     if not isinstance(saved.job, RecipeJob):
@@ -127,7 +154,8 @@ def _check_named(saved: SavedCommand, target: str) -> None:
             continue  # reported when it is opened
         if owner not in (os.geteuid(), 0):
             raise RunConflict(
-                f"{target} names {path}, which belongs to {user_name(owner)}, and anyone who can write to the bucket may have named it; "
+                f"{target} names {path}, which belongs to {user_name(owner)}, and anyone who can write to the bucket "
+                "may have named it; "
                 f"if you trust it, run the command itself: tamis run {shlex.quote(job.describe())}"
             )
     if saved.storage and not command_line_options():
@@ -148,7 +176,8 @@ def check_output(request: Request, target: str) -> Request:
         run_dir = os.path.join(local_output_dir(str(getattr(workflow[0], "output_path", ""))), "_tamis")
     if os.path.realpath(run_dir) != expected:
         raise UsageError(
-            f"{request.job.describe()} writes to {os.path.dirname(run_dir)} now, not to {target}; run the command itself, or move the "
+            f"{request.job.describe()} writes to {os.path.dirname(run_dir)} now, not to {target}; run the command "
+            "itself, or move the "
             "folder back to where it was made"
         )
     return request

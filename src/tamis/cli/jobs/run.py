@@ -38,8 +38,8 @@ def run(
 ) -> None:
     """Run a recipe.
 
-    Options given here override the settings of the recipe. Ctrl-C is safe: finished work is kept, and the same command again continues
-    where it stopped.
+    Options given here override the settings of the recipe. Ctrl-C is safe: finished work is kept, and the same command
+    again continues where it stopped.
 
     Example: tamis run recipe.yaml --memory 2GB --set input=data/
     """
@@ -98,8 +98,7 @@ def execute_pipeline(
     from tamis.backends.alerting import OFF
     from tamis.backends.local import LocalExecutor
     from tamis.backends.progress import ProgressDisplay
-    from tamis.cli.jobs.drops import drops_of_run
-    from tamis.cli.jobs.summary import as_dict
+    from tamis.cli.jobs.summary import as_dict, drops_of_run
     from tamis.forecast import ranges
 
     run_dir = run_dir_of(pipeline, settings)
@@ -162,15 +161,15 @@ def explained(exc: TamisError, run_dir: str, began_s: float, more: Sequence[str]
 
 
 def _print(about: dict[str, Any]) -> None:
-    from tamis.cli.jobs.drops import print_drops
-    from tamis.cli.jobs.summary import print_summary
+    from tamis.cli.jobs.summary import print_drops, print_summary
     from tamis.cli.terminal.show import print_lines
 
     if about["status"] == "already":
         what = "all" if about["share"] == 1.0 else f"the sample of {about['share']:.0%},"
         print_lines(
             [
-                f"finished earlier, nothing to do: {about['output']} holds {what} {about['n_written']:,} documents (--fresh starts over)"
+                f"finished earlier, nothing to do: {about['output']} holds {what} {about['n_written']:,} documents "
+                "(--fresh starts over)"
             ]
         )
     else:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tamis.cli.terminal.show import count, print_lines, print_table
+from tamis.cli.terminal.show import clip, count, print_lines, print_table
 from tamis.engine.ledger import UNTRACED
 from tamis.formats.input_files.skipped import skipped_lines
-from tamis.hints import command
+from tamis.hints import command, quoted
 from tamis.sizes import format_size
 
 if TYPE_CHECKING:
+    from tamis.engine.ledger import Ledger
     from tamis.engine.run.run_result import RunResult
+
+_EXAMPLE_CHARS = 40
 
 
 def as_dict(result: RunResult) -> dict[str, Any]:
@@ -123,7 +127,8 @@ def _lines(about: dict[str, Any], count: Any) -> list[str]:
         if n := int(stage["metrics"].get(UNTRACED, 0)):
             have, them = ("has", "it") if n == 1 else ("have", "them")
             lines.append(
-                f"stage {stage['name']}: {count(n, 'document')} that it returned {have} no record of the input behind {them} "
+                f"stage {stage['name']}: {count(n, 'document')} that it returned {have} no record of the input behind "
+                f"{them} "
                 f"(new, or not to be traced): written as the stage returned {them}"
             )
     if about["n_bad_ranges"]:
@@ -138,7 +143,8 @@ def _lines(about: dict[str, Any], count: Any) -> list[str]:
         if before > 0:
             lines.append(f"{format_size(before)} had been read before: this run went on from there")
         lines.append(
-            f"{format_size(about['read_bytes_now'])} in {about['seconds']:.1f} s ({about['mb_per_s']:,.0f} MB/s), peak memory "
+            f"{format_size(about['read_bytes_now'])} in {about['seconds']:.1f} s ({about['mb_per_s']:,.0f} MB/s), "
+            "peak memory "
             f"{format_size(about['peak_bytes'])} of {format_size(about['budget_bytes'])} ({percent:.0f} %)"
         )
     lines += predicted_lines(about.get("prediction") or {})
@@ -148,3 +154,42 @@ def _lines(about: dict[str, Any], count: Any) -> list[str]:
     if about["report"]:
         lines.append(f"report: {about['report']}")
     return lines
+
+
+# -- what was dropped --------------------------------------------------------------------------------------------------
+def print_drops(drops: Sequence[dict[str, Any]], output: str) -> None:
+    """Print one row per rule, with names of documents to pass to `tamis why`.
+
+    Print nothing if nothing was dropped.
+    """
+    if not drops:
+        return
+    stages = {d["stage"] for d in drops}
+    rows = []
+    for d in drops:
+        # With one stage its name, often that of a whole chain, would only repeat what the table above says.
+        rule = d["reason"] if len(stages) == 1 or d["reason"] == d["stage"] else f"{d['stage']}: {d['reason']}"
+        examples = ", ".join(quoted(clip(name, _EXAMPLE_CHARS)) for name in d["examples"])
+        size = format_size(d["bytes"]) if d["bytes"] else "-"  # documents that a stage made have no record
+        rows.append((clip(rule, 60), f"{d['documents']:,}", size, examples))
+    print_table("Dropped", ["rule", "documents", "bytes", "for example"], rows, right=(1, 2))
+    example = next((name for d in drops for name in d["examples"]), None)
+    if example is not None:
+        print_lines([f"why one of them went: {command('why', output, example)}"])
+
+
+def drops_of_run(ledger: Ledger, run_dir: str) -> list[dict[str, Any]]:
+    """Documents, bytes and examples by stage and rule, as plain values."""
+    from pathlib import Path
+
+    from tamis.errors import UsageError
+    from tamis.observe.drops import drops_of
+    from tamis.observe.verdicts import input_paths
+
+    def paths() -> list[str]:
+        try:
+            return input_paths(Path(run_dir))
+        except UsageError:  # the run itself is fine: examples go without their files
+            return []
+
+    return [d.to_dict() for d in drops_of(ledger, paths)]

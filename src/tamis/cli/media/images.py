@@ -31,7 +31,8 @@ def images(
         str,
         Option(
             metavar="NAME",
-            help="clean: drop small images and exact copies. embed: add CLIP embeddings. quality: clean, and drop by aesthetic and NSFW scores. full: quality, and drop images that look alike.",
+            help="clean: drop small images and exact copies. embed: add CLIP embeddings. quality: clean, and drop by "
+            "aesthetic and NSFW scores. full: quality, and drop images that look alike.",
         ),
     ] = "clean",
     model_dir: Annotated[
@@ -57,7 +58,8 @@ def images(
     eps: Annotated[
         float | None,
         Option(
-            help="How different two images may be and still count as alike: 0.01 means a cosine similarity of at least 0.99. Default: 0.01."
+            help="How different two images may be and still count as alike: 0.01 means a cosine similarity of at "
+            "least 0.99. Default: 0.01."
         ),
     ] = None,
     images_per_tar: Annotated[
@@ -68,10 +70,13 @@ def images(
     *,
     work: options.StagesOptions,
 ) -> None:
-    """Curate images: read tars and folders, write tars with a Parquet table beside each. The images themselves are not changed.
+    """Curate images: read tars and folders, write tars with a Parquet table beside each.
 
-    Damaged images are quarantined with the reason. tamis why OUT IMAGE tells why one was dropped; the report shows examples of images
-    that were kept and, for each rule, of images that were dropped. If it is interrupted, run the same command again: it continues where it stopped.
+    The images themselves are not changed.
+
+    Damaged images are quarantined with the reason. tamis why OUT IMAGE tells why one was dropped; the report shows
+    examples of images that were kept and, for each rule, of images that were dropped. If it is interrupted, run the
+    same command again: it continues where it stopped.
 
     Example: tamis images images/ clean/ --preset clean --memory 1GB
     """
@@ -82,9 +87,14 @@ def images(
             f"--preset: expected one of {', '.join(PRESETS)}, got {preset!r}; tamis curate runs any recipe with steps"
         )
     choices: dict[str, SettingValue] = {
-        "model_dir": None if model_dir is None else absolute(model_dir), "min_side": min_side,
-        "max_aspect_ratio": max_aspect_ratio, "aesthetic": aesthetic, "nsfw": nsfw, "eps": eps, "images_per_tar": images_per_tar,
-    }  # fmt: skip
+        "model_dir": None if model_dir is None else absolute(model_dir),
+        "min_side": min_side,
+        "max_aspect_ratio": max_aspect_ratio,
+        "aesthetic": aesthetic,
+        "nsfw": nsfw,
+        "eps": eps,
+        "images_per_tar": images_per_tar,
+    }
     choices = {name: value for name, value in choices.items() if value is not None}
     _check_options(preset, choices)
     values = {**choices, "input": absolute(source), "output": absolute(target)}

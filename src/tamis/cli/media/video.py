@@ -26,8 +26,8 @@ def video(
 ) -> None:
     """Split videos into clips: one file per clip, and a Parquet table that lists them.
 
-    Videos are decoded frame by frame, so a video of any length and size fits the budget. Files that are not videos, or end too
-    early, are quarantined. If it is interrupted, run the same command again: it continues where it stopped.
+    Videos are decoded frame by frame, so a video of any length and size fits the budget. Files that are not videos, or
+    end too early, are quarantined. If it is interrupted, run the same command again: it continues where it stopped.
 
     Example: tamis video videos/ clips/ --clip-seconds 10 --memory 1GB
     """

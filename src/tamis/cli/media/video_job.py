@@ -34,7 +34,8 @@ class VideoOptions:
     splitting: Annotated[
         Literal["fixed", "transnetv2"],
         Option(
-            help="fixed: clips of equal length. transnetv2: clips that begin and end at the cuts of the video, which a neural network finds."
+            help="fixed: clips of equal length. transnetv2: clips that begin and end at the cuts of the video, which "
+            "a neural network finds."
         ),
     ] = "fixed"
     clip_seconds: Annotated[float, Option(help="Length of a clip in seconds; with transnetv2 the greatest length.")] = (
@@ -45,13 +46,15 @@ class VideoOptions:
         str,
         Option(
             metavar="ENCODER",
-            help="Encoder of the clips: copy (as it is in the video, nothing is encoded), libx264, libvpx-vp9, libsvtav1, ...",
+            help="Encoder of the clips: copy (as it is in the video, nothing is encoded), libx264, libvpx-vp9, "
+            "libsvtav1, ...",
         ),
     ] = "copy"
     min_motion: Annotated[
         float | None,
         Option(
-            help="Drop clips with less motion on average, e.g. 0.00098, or with a part that never moves. Default: drop none."
+            help="Drop clips with less motion on average, e.g. 0.00098, or with a part that never moves. Default: "
+            "drop none."
         ),
     ] = None
     min_aesthetic: Annotated[
@@ -62,7 +65,8 @@ class VideoOptions:
         str | None,
         Option(
             metavar="MODEL",
-            help="With split+caption: qwen2.5, qwen3, or the Hugging Face id or folder of a vision-language chat model. Default: qwen2.5.",
+            help="With split+caption: qwen2.5, qwen3, or the Hugging Face id or folder of a vision-language chat "
+            "model. Default: qwen2.5.",
         ),
     ] = None
     caption_prompt: Annotated[
@@ -108,10 +112,14 @@ class VideoJob:
         folder = os.path.dirname(self.source) if is_file else self.source
         videos = {"input_video_path": self.source, "video_limit": self.options.limit_videos}
         writer = {
-            "output_path": self.target, "input_path": folder, "upload_clips": True, "dry_run": False,
-            "generate_embeddings": False, "generate_previews": self.options.previews,
+            "output_path": self.target,
+            "input_path": folder,
+            "upload_clips": True,
+            "dry_run": False,
+            "generate_embeddings": False,
+            "generate_previews": self.options.previews,
             "generate_captions": self.options.preset == "split+caption",
-        }  # fmt: skip
+        }
         return [
             (f"{_STAGES}.io.video_reader.VideoReader", videos),
             *_splitting(self.options),
@@ -141,7 +149,8 @@ def check_options(options: VideoOptions) -> None:
     uses_models = options.preset == "split+caption" or options.splitting == "transnetv2"
     if options.model_folder is not None and not uses_models and options.min_aesthetic is None:
         raise UsageError(
-            "--model-folder means nothing here: models are used by --preset split+caption, --splitting transnetv2 and --min-aesthetic"
+            "--model-folder means nothing here: models are used by --preset split+caption, --splitting transnetv2 and "
+            "--min-aesthetic"
         )
 
 

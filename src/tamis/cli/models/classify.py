@@ -1,6 +1,7 @@
 """`tamis classify MODEL IN OUT`: a classifier over files, without writing a recipe.
 
-MODEL is the name of a known classifier (`tamis classify --list`), a hub id, the folder of a model, or a fastText model file.
+MODEL is the name of a known classifier (`tamis classify --list`), a hub id, the folder of a model, or a fastText model
+file.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ def classify(
         str | None,
         Argument(
             metavar="MODEL",
-            help="A known classifier (--list shows them), a Hugging Face id, the folder of a model, or a fastText model (.bin, .ftz).",
+            help="A known classifier (--list shows them), a Hugging Face id, the folder of a model, or a fastText "
+            "model (.bin, .ftz).",
         ),
     ] = None,
     source: Annotated[
@@ -56,7 +58,8 @@ def classify(
 ) -> None:
     """Add a label to each document with a classifier, on a GPU if there is one, otherwise on the CPU.
 
-    Weights are loaded from safetensors only. The output has the format of the input. If it is interrupted, run the same command again: it continues where it stopped.
+    Weights are loaded from safetensors only. The output has the format of the input. If it is interrupted, run the same
+    command again: it continues where it stopped.
 
     Example: tamis classify quality data/ labelled/ --memory 4GB
     """
@@ -65,23 +68,34 @@ def classify(
         return
     if model is None or source is None or target is None:
         raise UsageError(
-            "expected MODEL IN OUT, e.g. tamis classify quality data/ labelled/; tamis classify --list shows the known ones"
+            "expected MODEL IN OUT, e.g. tamis classify quality data/ labelled/; tamis classify --list shows the "
+            "known ones"
         )
     from tamis.cli.jobs.jobs import ClassifyJob, Consent, location
     from tamis.cli.jobs.request import Request
     from tamis.cli.jobs.run import perform
 
     job = ClassifyJob(
-        _absolute(model), location(source), location(target), label_field, score_field,
-        None if keep is None else tuple(label.strip() for label in keep.split(",")), text_field, max_tokens,
-        None if model_folder is None else _absolute(model_folder), trust_remote_code,
-    )  # fmt: skip
+        _absolute(model),
+        location(source),
+        location(target),
+        label_field,
+        score_field,
+        None if keep is None else tuple(label.strip() for label in keep.split(",")),
+        text_field,
+        max_tokens,
+        None if model_folder is None else _absolute(model_folder),
+        trust_remote_code,
+    )
     consent = Consent(trust_remote_code=trust_remote_code)
     raise CommandExit(perform(Request(job, work.settings, work.launch, consent)))
 
 
 def _absolute(model: str) -> str:
-    """Return the full path of a model on this machine, so that the run can be resumed from anywhere; another name unchanged."""
+    """Return the full path of a model on this machine, so that the run can be resumed from anywhere.
+
+    Another name unchanged.
+    """
     from tamis.cli.jobs.jobs import known_classifiers
 
     path = os.path.abspath(os.path.expanduser(model))

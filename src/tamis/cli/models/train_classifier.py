@@ -36,8 +36,9 @@ def train_classifier(
 ) -> None:
     """Train a classifier on labelled documents, and report its accuracy on some that were kept back.
 
-    The model is fastText's: linear, over words and word sequences. It is trained on one core, and all documents are held in memory. The same documents and options
-    give the same file. Use it with tamis classify MODEL IN OUT, or with FastTextClassifier.
+    The model is fastText's: linear, over words and word sequences. It is trained on one core, and all documents are
+    held in memory. The same documents and options give the same file. Use it with tamis classify MODEL IN OUT, or with
+    FastTextClassifier.
 
     Example: tamis train-classifier labelled.jsonl -o quality.bin
     """
@@ -109,7 +110,8 @@ def _labelled(source: str, text_field: str, label_field: str) -> tuple[list[str]
             labels.append(label if isinstance(label, str) else str(label))
     if not texts:
         raise UsageError(
-            f"{source}: no document has both a text ({text_field!r}) and a label ({label_field!r}); there are {n_left_out} documents"
+            f"{source}: no document has both a text ({text_field!r}) and a label ({label_field!r}); there are "
+            f"{n_left_out} documents"
         )
     return texts, labels, n_left_out
 
@@ -131,7 +133,11 @@ def _try(model: str, texts: list[str], labels: list[str]) -> dict[str, Any]:
     by_label = {}
     for label in sorted(set(labels)):
         both = sum(g == label == own for g, own in zip(guesses, labels, strict=True))
-        by_label[label] = {"precision": round(both / max(1, guesses.count(label)), 4), "recall": round(both / labels.count(label), 4), "n": labels.count(label)}  # fmt: skip
+        by_label[label] = {
+            "precision": round(both / max(1, guesses.count(label)), 4),
+            "recall": round(both / labels.count(label), 4),
+            "n": labels.count(label),
+        }
     right = sum(g == own for g, own in zip(guesses, labels, strict=True))
     return {"accuracy": round(right / len(texts), 4), "labels": by_label}
 

@@ -1,9 +1,10 @@
 """Commands, declared by the signatures of functions, and the parser of their command lines.
 
-A parameter of a command is `name: Annotated[kind, Option(...)]` or `Annotated[kind, Argument(...)]`; kinds are bool (a flag), str, int, float,
-Path, Literal, each of these or None, and lists. A parameter after `*` is a set of options: a dataclass with such fields, or
-`Annotated[cls, OptionSet]`. Options and arguments may be mixed in any order; `--name value` and `--name=value` are the same.
-Written for the start of every command: the libraries for this take 0.1 to 0.3 s to import (one of them checks arguments with pydantic).
+A parameter of a command is `name: Annotated[kind, Option(...)]` or `Annotated[kind, Argument(...)]`; kinds are bool (a
+flag), str, int, float, Path, Literal, each of these or None, and lists. A parameter after `*` is a set of options: a
+dataclass with such fields, or `Annotated[cls, OptionSet]`. Options and arguments may be mixed in any order; `--name
+value` and `--name=value` are the same. Written for the start of every command: the libraries for this take 0.1 to 0.3 s
+to import (one of them checks arguments with pydantic).
 """
 
 from __future__ import annotations
@@ -53,17 +54,25 @@ def echo(text: object = "", err: bool = False, nl: bool = True, raw: bool = Fals
         put(line, flush=True)
 
 
-# -- declaring --------------------------------------------------------------------------------------------------------------
+# -- declaring
+# --------------------------------------------------------------------------------------------------------------
 class Option:
-    """`names`: as typed, e.g. "--quiet", "-q"; "--open/--no-open" for a flag with a negation. By default derived from the parameter.
+    """`names`: as typed, e.g.
+
+    "--quiet", "-q"; "--open/--no-open" for a flag with a negation. By default derived from the parameter.
 
     `check`: called with a value and the option's name; raises UsageError for one that is not allowed.
     """
 
     def __init__(
-        self, *names: str, help: str, metavar: str = "", min: float | None = None, max: float | None = None,
+        self,
+        *names: str,
+        help: str,
+        metavar: str = "",
+        min: float | None = None,
+        max: float | None = None,
         check: Callable[[Any, str], object] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.names, self.help, self.metavar, self.min, self.max, self.check = names, help, metavar, min, max, check
 
 
@@ -204,7 +213,8 @@ def _parameter(name: str, hint: Any, default: Any, required: bool) -> Parameter:
     return Parameter(name, kind, many, about, default, required)
 
 
-# -- reading ----------------------------------------------------------------------------------------------------------------
+# -- reading
+# ----------------------------------------------------------------------------------------------------------------
 class Command:
     """One command: a function, and the words that call it ("tamis dedup exact")."""
 

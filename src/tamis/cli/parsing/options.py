@@ -1,7 +1,7 @@
 """Options that several commands share.
 
-Those of a run follow from the declarations of its settings (engine/run/settings.py), those of how a command launches it from
-`LaunchOptions`; which commands have which is their scope.
+Those of a run follow from the declarations of its settings (engine/run/settings.py), those of how a command launches it
+from `LaunchOptions`; which commands have which is their scope.
 """
 
 from __future__ import annotations
@@ -71,39 +71,65 @@ class LaunchOptions:
     """How a command runs its job, besides the settings of the run: where, and what is shown during and after it."""
 
     executor: str | None = setting(
-        None, choice(*registry.NAMES), registry.HELP, scope=Scope.EVERY_JOB,
-    )  # fmt: skip
+        None,
+        choice(*registry.NAMES),
+        registry.HELP,
+        scope=Scope.EVERY_JOB,
+    )
     address: str | None = setting(
-        None, Kind(check_text, "HOST:PORT"), "Address of a running cluster, or auto.",
-        default_text="start one on this machine and stop it at the end", scope=Scope.EVERY_JOB,
-    )  # fmt: skip
+        None,
+        Kind(check_text, "HOST:PORT"),
+        "Address of a running cluster, or auto.",
+        default_text="start one on this machine and stop it at the end",
+        scope=Scope.EVERY_JOB,
+    )
     storage_option: tuple[str, ...] = setting(
-        (), Kind(check_text, "KEY=VALUE", is_list=True),
-        "An option for reading and writing s3://: endpoint_url, region_name, anon, requester_pays, addressing_style or read_timeout; may be repeated.",
-        scope=Scope.EVERY_JOB, is_resumed=False,
-    )  # fmt: skip
+        (),
+        Kind(check_text, "KEY=VALUE", is_list=True),
+        "An option for reading and writing s3://: endpoint_url, region_name, anon, requester_pays, addressing_style "
+        "or read_timeout; may be repeated.",
+        scope=Scope.EVERY_JOB,
+        is_resumed=False,
+    )
     dashboard: bool = setting(
-        False, FLAG, "Show the run on a live web page, which only this machine can open; its address is printed.",
-        scope=Scope.EVERY_JOB, is_resumed=False,
-    )  # fmt: skip
+        False,
+        FLAG,
+        "Show the run on a live web page, which only this machine can open; its address is printed.",
+        scope=Scope.EVERY_JOB,
+        is_resumed=False,
+    )
     dashboard_port: int | None = setting(
-        None, _PORT, "Port of the --dashboard page.",
-        default_text="8787, or any that is free", scope=Scope.EVERY_JOB, is_resumed=False,
-    )  # fmt: skip
+        None,
+        _PORT,
+        "Port of the --dashboard page.",
+        default_text="8787, or any that is free",
+        scope=Scope.EVERY_JOB,
+        is_resumed=False,
+    )
     metrics_port: int | None = setting(
-        None, _PORT, "Serve metrics for Prometheus on this port; 0: any that is free.",
-        scope=Scope.EVERY_JOB, is_resumed=False,
-    )  # fmt: skip
+        None,
+        _PORT,
+        "Serve metrics for Prometheus on this port; 0: any that is free.",
+        scope=Scope.EVERY_JOB,
+        is_resumed=False,
+    )
     metrics_host: str | None = setting(
-        None, Kind(check_text, "HOST"),
+        None,
+        Kind(check_text, "HOST"),
         "Address to serve the metrics on: 127.0.0.1 (only this machine) or 0.0.0.0 (any machine that can reach it).",
-        default_text="127.0.0.1", scope=Scope.EVERY_JOB, is_resumed=False,
-    )  # fmt: skip
+        default_text="127.0.0.1",
+        scope=Scope.EVERY_JOB,
+        is_resumed=False,
+    )
     alerts: str | None = setting(
-        None, Kind(check_text, "FILE"), "File with your rules for alerts (YAML or TOML), or off for none.",
+        None,
+        Kind(check_text, "FILE"),
+        "File with your rules for alerts (YAML or TOML), or off for none.",
         default_text="$TAMIS_ALERTS, or alerts.yaml in ~/.config/tamis",
-        scope=Scope.STAGES, variable="TAMIS_ALERTS", is_resumed=False,
-    )  # fmt: skip
+        scope=Scope.STAGES,
+        variable="TAMIS_ALERTS",
+        is_resumed=False,
+    )
     as_json: bool = setting(
         False, FLAG, "Print one JSON object to stdout at the end.", scope=Scope.EVERY_JOB, is_resumed=False
     )
@@ -162,9 +188,13 @@ def option_of(setting: Setting) -> Parameter:
     default = f" Default: {setting.shown_default}." if setting.shown_default else ""
     names = (setting.flag, *([setting.short] if setting.short else []))
     about = Option(
-        *names, help=setting.description + default, metavar=kind.metavar, min=kind.low, max=kind.high,
+        *names,
+        help=setting.description + default,
+        metavar=kind.metavar,
+        min=kind.low,
+        max=kind.high,
         check=None if kind.type is bool else setting.check,
-    )  # fmt: skip
+    )
     typed = Literal[kind.choices] if kind.choices else kind.type
     missing = False if kind.type is bool else None
     return Parameter(setting.name, typed, kind.is_list, about, missing, False)

@@ -1,6 +1,7 @@
 """The beginnings of input files, copied as files of their own: what `tamis plan` and `tamis profile` try a recipe on.
 
-Runs as a process of its own (trial.py starts it), because it needs pyarrow and the process that asks is measured as part of the budget.
+Runs as a process of its own (trial.py starts it), because it needs pyarrow and the process that asks is measured as
+part of the budget.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ _ENDLESS_BYTES = 64 << 20  # of one line
 def take(
     paths: Sequence[str], folder: str, n_bytes: int, formats: Sequence[str] = (), packed: bool = False
 ) -> list[dict[str, Any]]:
-    """Copy about `n_bytes` decoded bytes of all files together: the same share of each, and not much less than 64 kB. Of each file: its
-    `copy` ("": no record ends in what was read), the `n_bytes` in it and the `ratio` of decoded to stored bytes, or the `error`.
-    `formats`: of the reader.
+    """Copy about `n_bytes` decoded bytes of all files together: the same share of each, and not much less than 64 kB.
 
-    `packed`: compressed files stay compressed, for whoever measures their decoding too; their ratio is not told, and what one file lacks
-    is taken of those that follow, until there is enough.
+    Of each file: its `copy` ("": no record ends in what was read), the `n_bytes` in it and the `ratio` of decoded to
+    stored bytes, or the `error`. `formats`: of the reader.
+
+    `packed`: compressed files stay compressed, for whoever measures their decoding too; their ratio is not told, and
+    what one file lacks is taken of those that follow, until there is enough.
     """
     taken: list[dict[str, Any]] = []
     total = 0

@@ -1,7 +1,8 @@
 """`tamis plan`: what a run would take, before it starts, as intervals. Nothing is written to the output.
 
-Where the figures come from, best first: earlier runs of the same pipeline on this machine (the machine profile); a probe, which
-runs the recipe's stages on the beginning of some input files with real workers under the real budget; the shipped table.
+Where the figures come from, best first: earlier runs of the same pipeline on this machine (the machine profile); a
+probe, which runs the recipe's stages on the beginning of some input files with real workers under the real budget; the
+shipped table.
 """
 
 from __future__ import annotations
@@ -76,10 +77,13 @@ def plan(
     *,
     work: options.PlanOptions,
 ) -> None:
-    """Estimate what a run would take: partitions, smallest memory budget, peak memory, temporary files, output, time. The output is not touched.
+    """Estimate what a run would take: partitions, smallest memory budget, peak memory, temporary files, output, time.
 
-    The ranges are expected to contain the true value in 9 of 10 runs; they get wider when earlier predictions on this machine were wrong.
-    After `dedup`, --set gives parameters of the workflow. CommandExit code 4 if the budget is too small.
+    The output is not touched.
+
+    The ranges are expected to contain the true value in 9 of 10 runs; they get wider when earlier predictions on this
+    machine were wrong. After `dedup`, --set gives parameters of the workflow. CommandExit code 4 if the budget is too
+    small.
 
     Example: tamis plan recipe.yaml --memory 2GB
     """

@@ -1,6 +1,7 @@
 """The plan of a curation: its passes, and what each will cost: bytes read and written, what it holds, seconds.
 
-From the names of the input files, a little of some of them to guess how many documents there are, and the shipped table of rates.
+From the names of the input files, a little of some of them to guess how many documents there are, and the shipped table
+of rates.
 """
 
 from __future__ import annotations
@@ -29,14 +30,18 @@ _TEXT_SHARE = 0.05  # of the texts, which are compressed, where candidates are c
 _PARTITION_BYTES = 32 << 20
 _HELD = 3  # what a worker holds of its partition: text, columns and what stages make of them
 _ON_NODES = (
-    "rates are those of the shipped table, taken to hold on every node; deciding between passes is done by one process on the driver's node "
+    "rates are those of the shipped table, taken to hold on every node; deciding between passes is done by one "
+    "process on the driver's node "
     "(docs/cluster.md), and is not in these times"
 )
 
 
 @dataclass(frozen=True)
 class PassCost:
-    """At most, where every document is left. `cpu_s`: of one core; `seconds`: on all of them. `held_bytes`: of memory, all processes of a node."""
+    """At most, where every document is left.
+
+    `cpu_s`: of one core; `seconds`: on all of them. `held_bytes`: of memory, all processes of a node.
+    """
 
     name: str
     read_bytes: int
@@ -48,7 +53,8 @@ class PassCost:
     def told(self, where: PlannedMachine) -> str:
         each, nodes = (" on each node", f"{where.nodes:,} nodes of ") if where.nodes > 1 else ("", "")
         return (
-            f"reads {format_size(self.read_bytes)}, writes at most {format_size(self.written_bytes)}, holds {format_size(self.held_bytes)}{each}, about "
+            f"reads {format_size(self.read_bytes)}, writes at most {format_size(self.written_bytes)}, holds "
+            f"{format_size(self.held_bytes)}{each}, about "
             f"{self.seconds:,.1f} s on {nodes}{where.cores} cores"
         )
 
@@ -66,8 +72,11 @@ def show_plan(
     asked: Dataset | None = None,
     may_try: bool = True,
 ) -> None:
-    """`settings`: of its run, of which memory and workers count here; `where`: for other machines than this one; `asked`: for data that is
-    only imagined; `may_try`: whether processes may be started to find the smallest budget. CommandExit code 4 where the budget is smaller than that."""
+    """`settings`: of its run, of which memory and workers count here; `where`: for other machines than this one.
+
+    `asked`: for data that is only imagined; `may_try`: whether processes may be started to find the smallest budget.
+    CommandExit code 4 where the budget is smaller than that.
+    """
     made, sizes, where = curation.plan(), curation.sizes(), where or this_machine()
     memory, machine = settings.get("memory"), str(where)
     if settings.get("workers"):
@@ -101,18 +110,29 @@ def show_plan(
 
 
 def _show(
-    curation: Curation, made: CurationPlan, figures: dict[str, Any], costs: Sequence[str], lines: Sequence[str], as_json: bool,
+    curation: Curation,
+    made: CurationPlan,
+    figures: dict[str, Any],
+    costs: Sequence[str],
+    lines: Sequence[str],
+    as_json: bool,
     remarks: Sequence[str] = (),
-) -> None:  # fmt: skip
+) -> None:
     if as_json:
         print_json({**made.to_dict(), **figures})
         return
     rows: list[tuple[str, str, str]] = []
     for i, one in enumerate(made.passes):
         facts = [
-            ("runs", ", ".join(one.runs)), ("uses earlier results of", ", ".join(one.remembers)), ("does again", ", ".join(one.redoes)),
-            ("reads", one.reads), ("writes", one.writes), ("holds", one.holds), ("why", one.why), ("costs", costs[i] if costs else ""),
-        ]  # fmt: skip
+            ("runs", ", ".join(one.runs)),
+            ("uses earlier results of", ", ".join(one.remembers)),
+            ("does again", ", ".join(one.redoes)),
+            ("reads", one.reads),
+            ("writes", one.writes),
+            ("holds", one.holds),
+            ("why", one.why),
+            ("costs", costs[i] if costs else ""),
+        ]
         told = [(what, text) for what, text in facts if text]
         rows += [(f"{i + 1}. {one.name}" if not k else "", what, text) for k, (what, text) in enumerate(told)]
     print_table(f"{curation.name}: {made.n_reads} passes over the input", ["pass", "", ""], rows)
@@ -122,8 +142,13 @@ def _show(
 
 
 def _costs(
-    curation: Curation, plan: CurationPlan, sizes: dict[str, Any], budget_bytes: int, where: PlannedMachine, asked: Dataset | None
-) -> list[PassCost]:  # fmt: skip
+    curation: Curation,
+    plan: CurationPlan,
+    sizes: dict[str, Any],
+    budget_bytes: int,
+    where: PlannedMachine,
+    asked: Dataset | None,
+) -> list[PassCost]:
     """Return one cost entry per pass of the plan."""
     files, n_cores = curation.files(), where.cores
     decoded = shipped_table.decoded_bytes(files.paths, files.sizes)

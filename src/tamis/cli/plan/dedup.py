@@ -112,7 +112,10 @@ def _bands_words(plan: planning.DedupPlan) -> str:
     if plan.n_key_passes == 1:
         return words
     saved = plan.n_documents * planning.KEY_BYTES * (plan.n_bands - plan.bands_per_pass)
-    return f"{words}: reads the input {plan.n_key_passes} times for keys instead of once; saves {format_size(saved)} of disk, no memory"
+    return (
+        f"{words}: reads the input {plan.n_key_passes} times for keys instead of once; saves {format_size(saved)} of "
+        "disk, no memory"
+    )
 
 
 def _end(fits: bool) -> None:

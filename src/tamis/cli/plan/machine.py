@@ -1,8 +1,10 @@
-"""The machine or cluster a plan is made for: `--machine 64GB,32cores,4gpus`, `--cluster 8x(64cpu,512GB,8gpu)`; and what a plan for several
-machines adds: what every node must deliver and hold, what the driver must keep up with, which figures were measured.
+"""The machine or cluster a plan is made for: `--machine 64GB,32cores,4gpus`, `--cluster 8x(64cpu,512GB,8gpu)`.
 
-The constants were measured on one machine (benchmarks/cluster.py prints them anew): nothing here has been tried on a thousand nodes, and the
-lines say so.
+And what a plan for several machines adds: what every node must deliver and hold, what the driver must keep up with,
+which figures were measured.
+
+The constants were measured on one machine (benchmarks/cluster.py prints them anew): nothing here has been tried on a
+thousand nodes, and the lines say so.
 """
 
 from __future__ import annotations
@@ -16,9 +18,11 @@ from tamis.sizes import format_size, parse_size
 
 _MEMORY_SHARE = 0.8  # as where no budget is given: the rest is for the system
 _MAX_NODES = 1_000_000
-# Measured with 3,000 partitions of one document each: CPU time of the driver, from the assignment of a partition to its line in the log.
+# Measured with 3,000 partitions of one document each: CPU time of the driver, from the assignment of a partition to its
+# line in the log.
 DRIVER_S_PER_PARTITION = 0.0013
-# Measured as PSS: the agent and the process of Ray's above it; and Ray's own processes on a node, which no budget of ours counts.
+# Measured as PSS: the agent and the process of Ray's above it; and Ray's own processes on a node, which no budget of
+# ours counts.
 AGENT_BYTES, RAY_BYTES, RAY_HEAD_BYTES = 130_000_000, 180_000_000, 480_000_000
 
 
@@ -124,22 +128,37 @@ def cluster_figures(nodes: int, seconds: float, decoded_bytes: int, n_partitions
     driver_s = n_partitions * DRIVER_S_PER_PARTITION
     took = max(seconds, driver_s, 1e-9)
     return ClusterFigures(
-        nodes, round(took, 1), decoded_bytes / took, decoded_bytes / took / max(nodes, 1), n_partitions / took, 1 / DRIVER_S_PER_PARTITION,
-        "driver" if driver_s > seconds else "workers", AGENT_BYTES, RAY_BYTES, RAY_HEAD_BYTES, max(1, -(-int(driver_s) // max(int(seconds), 1))),
-    )  # fmt: skip
+        nodes,
+        round(took, 1),
+        decoded_bytes / took,
+        decoded_bytes / took / max(nodes, 1),
+        n_partitions / took,
+        1 / DRIVER_S_PER_PARTITION,
+        "driver" if driver_s > seconds else "workers",
+        AGENT_BYTES,
+        RAY_BYTES,
+        RAY_HEAD_BYTES,
+        max(1, -(-int(driver_s) // max(int(seconds), 1))),
+    )
 
 
 def cluster_lines(f: ClusterFigures, rates_from: str) -> list[str]:
     """Return human-readable lines, each with the source of its figures. `rates_from`: the basis of the plan itself."""
-    driver = f"{f.partitions_per_s:,.0f} partitions/s of the {f.driver_limit_per_s:,.0f} that one driver books (measured on one machine)"
+    driver = (
+        f"{f.partitions_per_s:,.0f} partitions/s of the {f.driver_limit_per_s:,.0f} that one driver books (measured "
+        "on one machine)"
+    )
     if f.limited_by == "driver":
         driver += f"; the driver is the limit: give a larger --blocksize, or {f.n_shards} drivers (--shard)"
     return [
-        f"{'storage':<12} all nodes together read {format_size(f.read_bytes_per_s)}/s, each {format_size(f.node_read_bytes_per_s)}/s "
+        f"{'storage':<12} all nodes together read {format_size(f.read_bytes_per_s)}/s, each "
+        f"{format_size(f.node_read_bytes_per_s)}/s "
         "(follows from the time; whether yours delivers it was not measured)",
         f"{'driver':<12} {driver}",
-        f"{'on each node':<12} {format_size(f.agent_bytes)} of the budget for the agent, {format_size(f.ray_bytes)} beside it for Ray, "
+        f"{'on each node':<12} {format_size(f.agent_bytes)} of the budget for the agent, {format_size(f.ray_bytes)} "
+        "beside it for Ray, "
         f"{format_size(f.ray_head_bytes)} on the head (measured)",
-        f"{'measured':<12} memory of agents and Ray, the driver's rate; {rates_from}. Assumed: that nodes are as fast as this machine, that "
+        f"{'measured':<12} memory of agents and Ray, the driver's rate; {rates_from}. Assumed: that nodes are as fast "
+        "as this machine, that "
         "they do not slow each other down, and that storage keeps up",
     ]

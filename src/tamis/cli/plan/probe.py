@@ -75,10 +75,20 @@ def _measured(found: Trial, units: Sequence[UnitPoint]) -> RunMeasurement:
     largest = max(((u.decoded_bytes, u.largest_record, u.peak_bytes) for u in units), default=(0, 0, 0))
     told, read = found.prediction, found.read_bytes
     return RunMeasurement(
-        replace(Conditions(**told["conditions"]), input_bytes=read, decoded_bytes=read), found.peak_bytes, told["seconds"]["measured"],
-        rate * read, told["cpu_s"]["measured"], told["scratch_bytes"]["measured"], found.written_bytes, found.n_documents, len(units),
-        time.time(), False, largest[0], largest[2],
-    )  # fmt: skip
+        replace(Conditions(**told["conditions"]), input_bytes=read, decoded_bytes=read),
+        found.peak_bytes,
+        told["seconds"]["measured"],
+        rate * read,
+        told["cpu_s"]["measured"],
+        told["scratch_bytes"]["measured"],
+        found.written_bytes,
+        found.n_documents,
+        len(units),
+        time.time(),
+        False,
+        largest[0],
+        largest[2],
+    )
 
 
 def _chosen(files: FileList) -> list[str]:

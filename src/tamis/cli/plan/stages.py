@@ -1,7 +1,8 @@
 """The plan of a recipe with stages: what its run would take, as intervals.
 
-Where the figures come from, best first: earlier runs of the same pipeline on this machine (the machine profile); a probe, which
-runs the recipe's stages on the beginning of some input files with real workers under the real budget; the shipped table.
+Where the figures come from, best first: earlier runs of the same pipeline on this machine (the machine profile); a
+probe, which runs the recipe's stages on the beginning of some input files with real workers under the real budget; the
+shipped table.
 """
 
 from __future__ import annotations
@@ -158,8 +159,13 @@ def make_plan(
     data = asked or _dataset(files or FileList(), tried, known.past)
     conditions = _conditions(job, settings, data, known.past, budget, where, block)
     found = known.forecast(
-        conditions, models, shipped_table.seconds_per_byte(names), elsewhere=not where.is_here, nodes=where.nodes, learned=any(from_profile)
-    )  # fmt: skip
+        conditions,
+        models,
+        shipped_table.seconds_per_byte(names),
+        elsewhere=not where.is_here,
+        nodes=where.nodes,
+        learned=any(from_profile),
+    )
     told = known.planned(conditions, found) if where.is_here else found.to_dict()
     smallest = budget_to_name(conditions.fixed_bytes, conditions.worker_bytes)
     fits = budget >= smallest
@@ -176,18 +182,35 @@ def make_plan(
     row = shipped_table.text_sizing(data.decoded_bytes)
     scratch = str(settings.get("scratch") or local_output_dir(output))
     return Plan(
-        n_files=data.n_files, kinds=data.kinds, input_bytes=data.input_bytes, decoded_bytes=data.decoded_bytes, output=output,
-        budget_bytes=budget, smallest_budget_bytes=smallest,
-        smallest_is_measured=bool(tried or known.past), fits=fits, n_workers=conditions.n_workers, block_bytes=found.block_bytes,
-        n_partitions=found.n_partitions, peak_bytes=int(found.peak_bytes.expected), output_bytes=int(found.output_bytes.expected),
-        free_bytes=free_space(output) if where.is_here else None, scratch_free_bytes=free_space(scratch) if where.is_here else None,
-        seconds=round(seconds, 1), kept_share=round(tried.n_written / max(tried.measured.n_documents, 1), 4) if tried else None,
+        n_files=data.n_files,
+        kinds=data.kinds,
+        input_bytes=data.input_bytes,
+        decoded_bytes=data.decoded_bytes,
+        output=output,
+        budget_bytes=budget,
+        smallest_budget_bytes=smallest,
+        smallest_is_measured=bool(tried or known.past),
+        fits=fits,
+        n_workers=conditions.n_workers,
+        block_bytes=found.block_bytes,
+        n_partitions=found.n_partitions,
+        peak_bytes=int(found.peak_bytes.expected),
+        output_bytes=int(found.output_bytes.expected),
+        free_bytes=free_space(output) if where.is_here else None,
+        scratch_free_bytes=free_space(scratch) if where.is_here else None,
+        seconds=round(seconds, 1),
+        kept_share=round(tried.n_written / max(tried.measured.n_documents, 1), 4) if tried else None,
         probe_bytes=tried.measured.conditions.decoded_bytes if tried else 0,
-        probe_documents=tried.measured.n_documents if tried else 0, basis=known.basis, machine=str(where), nodes=where.nodes,
-        gpu_seconds=round(gpu, 1), forecast=told,
+        probe_documents=tried.measured.n_documents if tried else 0,
+        basis=known.basis,
+        machine=str(where),
+        nodes=where.nodes,
+        gpu_seconds=round(gpu, 1),
+        forecast=told,
         guide={"size": row.size, "nodes": row.nodes, "gpus": row.gpus, "memory": row.memory, "notes": row.notes},
-        passed_over=files.skipped.to_list() if files is not None else [], cluster=cluster,
-    )  # fmt: skip
+        passed_over=files.skipped.to_list() if files is not None else [],
+        cluster=cluster,
+    )
 
 
 def _dataset(files: FileList, tried: Probe | None, past: Sequence[RunMeasurement]) -> Dataset:
@@ -222,9 +245,16 @@ def _conditions(
     streams = any(kind not in _PLAIN for kind in data.kinds)
     queue = data.decoded_bytes if settings.get("mode") == "batch" else parse_size(settings.get("queue", "256MB"))
     return Conditions(
-        budget, shares.n_workers, fixed, worker, shares.cap_bytes, data.input_bytes, data.decoded_bytes, block,
+        budget,
+        shares.n_workers,
+        fixed,
+        worker,
+        shares.cap_bytes,
+        data.input_bytes,
+        data.decoded_bytes,
+        block,
         queue if streams or len(job.segments) > 1 else 0,
-    )  # fmt: skip
+    )
 
 
 def _document_bytes(data: Dataset, past: Sequence[RunMeasurement]) -> float:

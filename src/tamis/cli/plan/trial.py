@@ -1,8 +1,10 @@
-"""A recipe tried on copies of the beginnings of its input files: once by `tamis plan`, under every configuration by `tamis profile`.
+"""A recipe tried on copies of the beginnings of its input files: once by `tamis plan`, under every configuration by
+`tamis profile`.
 
-Copying needs pyarrow, and whoever asks is counted in the budget, so it has a process of its own (beginnings.py). So has every configuration
-of `tamis profile`, which gets its whole budget: this module, JSON on stdin and stdout. A trial begins with small partitions and no
-experience, and leaves none: what one learns must not help the next, and a few MB are no run to remember. Imports nothing heavy.
+Copying needs pyarrow, and whoever asks is counted in the budget, so it has a process of its own (beginnings.py). So has
+every configuration of `tamis profile`, which gets its whole budget: this module, JSON on stdin and stdout. A trial
+begins with small partitions and no experience, and leaves none: what one learns must not help the next, and a few MB
+are no run to remember. Imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -36,8 +38,11 @@ _IGNORED = {"scratch", "keep_rejected", "queue", *(s.name for s in SETTINGS.valu
 
 @dataclass(frozen=True)
 class Trial:
-    """What a run over the copies took. `status`: ok, infeasible (the budget is too small) or failed, for the reason in `message`; figures only
-    where there is a `run_dir`."""
+    """What a run over the copies took.
+
+    `status`: ok, infeasible (the budget is too small) or failed, for the reason in `message`; figures only where there
+    is a `run_dir`.
+    """
 
     status: str
     message: str
@@ -62,7 +67,13 @@ def copied(
 
     Raise TamisError if there is no such file.
     """
-    asked = {"paths": list(paths), "folder": folder, "n_bytes": n_bytes, "packed": packed, "formats": reader_formats(pipeline)}  # fmt: skip
+    asked = {
+        "paths": list(paths),
+        "folder": folder,
+        "n_bytes": n_bytes,
+        "packed": packed,
+        "formats": reader_formats(pipeline),
+    }
     try:
         taken: list[dict[str, Any]] = _ask("tamis.cli.plan.beginnings", asked)
     except TamisError as exc:
@@ -86,9 +97,14 @@ def spread(paths: Sequence[str], n: int) -> list[str]:
 def tried_apart(request: Request, paths: list[str], output: str, **how: Any) -> Trial:
     """Run a trial in a separate process."""
     asked = {
-        "job": encode_job(request.job), "settings": dict(request.settings), "consent": asdict(request.consent),
-        "paths": paths, "output": output, "how": how, "parent": os.getpid(),
-    }  # fmt: skip
+        "job": encode_job(request.job),
+        "settings": dict(request.settings),
+        "consent": asdict(request.consent),
+        "paths": paths,
+        "output": output,
+        "how": how,
+        "parent": os.getpid(),
+    }
     try:
         return Trial(**_ask("tamis.cli.plan.trial", asked))
     except TamisError as exc:
@@ -104,9 +120,14 @@ def _ask(module: str, asked: dict[str, Any]) -> Any:
     source = os.path.dirname(os.path.dirname(os.path.abspath(tamis.__file__)))
     path = os.pathsep.join(dict.fromkeys([source, *(p for p in sys.path if p)]))
     process = subprocess.Popen(
-        [sys.executable, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": path}, start_new_session=True,
-    )  # fmt: skip
+        [sys.executable, "-m", module],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+        start_new_session=True,
+    )
     try:
         out, err = process.communicate(json.dumps(asked))
     except BaseException:
@@ -119,8 +140,11 @@ def _ask(module: str, asked: dict[str, Any]) -> Any:
 
 
 def tried(request: Request, paths: list[str], output: str, how: dict[str, Any], parent: int | None = None) -> Trial:
-    """Run the stages of a recipe on other files into another folder. `how`: settings over those of the recipe; a `blocksize` of None: the
-    measured peak decides, whatever the reader says. `parent`: only as long as that process waits for it."""
+    """Run the stages of a recipe on other files into another folder.
+
+    `how`: settings over those of the recipe; a `blocksize` of None: the measured peak decides, whatever the reader
+    says. `parent`: only as long as that process waits for it.
+    """
     from tamis.backends.local import LocalExecutor
     from tamis.cli.terminal.interrupts import sigterm_interrupts
     from tamis.stages.file_partitioning import FilePartitioningStage
@@ -150,10 +174,21 @@ def tried(request: Request, paths: list[str], output: str, how: dict[str, Any], 
     work_s = time.monotonic() - began_s[0] if began_s else done.seconds
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return Trial(
-        "failed" if done.exit_code else "ok", done.message, done.exit_code, done.run_dir, done.peak_bytes, done.seconds,
-        max(min(work_s, done.seconds), 0.05), sum(u.ru_utime + u.ru_stime for u in used), done.ledger.read_bytes, done.ledger.written_bytes,
-        done.ledger.records.n, done.ledger.written.n, dict(done.counters), done.prediction,
-    )  # fmt: skip
+        "failed" if done.exit_code else "ok",
+        done.message,
+        done.exit_code,
+        done.run_dir,
+        done.peak_bytes,
+        done.seconds,
+        max(min(work_s, done.seconds), 0.05),
+        sum(u.ru_utime + u.ru_stime for u in used),
+        done.ledger.read_bytes,
+        done.ledger.written_bytes,
+        done.ledger.records.n,
+        done.ledger.written.n,
+        dict(done.counters),
+        done.prediction,
+    )
 
 
 @contextmanager

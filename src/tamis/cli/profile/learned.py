@@ -42,13 +42,17 @@ def list_(as_json: Json = False) -> None:
         return
     rows = [
         (
-            f["key"], f.get("name", ""), "this one" if f["here"] else f["machine"], f.get("n_runs", ""),
-            format_size(f["peak_bytes"]) if f.get("peak_bytes") else "", f"{f['bytes_per_s'] / 1e6:,.0f} MB/s" if f.get("bytes_per_s") else "",
+            f["key"],
+            f.get("name", ""),
+            "this one" if f["here"] else f["machine"],
+            f.get("n_runs", ""),
+            format_size(f["peak_bytes"]) if f.get("peak_bytes") else "",
+            f"{f['bytes_per_s'] / 1e6:,.0f} MB/s" if f.get("bytes_per_s") else "",
             time.strftime("%Y-%m-%d %H:%M", time.localtime(f["saved_at"])) if "saved_at" in f else "",
             "damaged" if "damaged" in f else "",
         )
         for f in found
-    ]  # fmt: skip
+    ]
     if rows:
         columns = ["key", "pipeline", "machine", "runs", "last peak", "last speed", "saved", ""]
         print_table("Machine profiles", columns, rows, right=(3, 4, 5))
@@ -75,13 +79,18 @@ def show(key: Key, as_json: Json = False) -> None:
     print_lines([*lines, *_models(one)])
     rows = [
         (
-            time.strftime("%Y-%m-%d %H:%M", time.localtime(m.at)), format_size(m.conditions.budget_bytes), m.conditions.n_workers,
-            format_size(m.conditions.decoded_bytes), format_size(m.peak_bytes), f"{m.seconds:,.1f} s",
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(m.at)),
+            format_size(m.conditions.budget_bytes),
+            m.conditions.n_workers,
+            format_size(m.conditions.decoded_bytes),
+            format_size(m.peak_bytes),
+            f"{m.seconds:,.1f} s",
             f"{m.cpu_s / (m.conditions.decoded_bytes / 1e6):.4f}" if m.conditions.decoded_bytes else "",
-            format_size(m.scratch_bytes), f"{m.n_partitions:,}",
+            format_size(m.scratch_bytes),
+            f"{m.n_partitions:,}",
         )
         for m in runs_of(one.numbers)
-    ]  # fmt: skip
+    ]
     if rows:
         columns = ["run", "budget", "workers", "decoded", "peak", "time", "CPU s/MB", "scratch", "partitions"]
         print_table("Runs", columns, rows, right=tuple(range(1, 9)))
@@ -100,7 +109,8 @@ def _models(one: Profile) -> list[str]:
             continue
         a, b, c = model.coefficients
         lines.append(
-            f"segment {i} peak = {format_size(a)} + {b:.2f} x decoded bytes + {c:.2f} x largest record, times {model.factor:.2f} "
+            f"segment {i} peak = {format_size(a)} + {b:.2f} x decoded bytes + {c:.2f} x largest record, times "
+            f"{model.factor:.2f} "
             f"({model.n_samples:,} partitions)"
         )
     return lines

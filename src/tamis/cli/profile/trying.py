@@ -1,4 +1,5 @@
-"""`tamis profile RECIPE`: budgets and block sizes of a recipe, tried one after the other on a sample of its input, and one recommended.
+"""`tamis profile RECIPE`: budgets and block sizes of a recipe, tried one after the other on a sample of its input, and
+one recommended.
 
 Nothing is written but to a temporary folder, the image and, where it is asked for, the settings of the recipe.
 """
@@ -64,8 +65,8 @@ def try_(
 ) -> None:
     """Run a sample of the input under each configuration, and recommend one. `tamis profile RECIPE` is short for it.
 
-    These are real runs, each in a process of its own under its own budget, into a temporary folder that is removed. A budget that
-    is too small is a row that says so. CommandExit code 4 if no configuration works.
+    These are real runs, each in a process of its own under its own budget, into a temporary folder that is removed. A
+    budget that is too small is a row that says so. CommandExit code 4 if no configuration works.
 
     Example: tamis profile recipe.yaml --budgets 512MB,1GB,2GB --blocksizes auto,32MB,128MB
     """
@@ -121,14 +122,20 @@ def configurations(budgets: str, blocksizes: str, repeat: int = 1) -> list[Confi
     made = [(budget, block) for budget in found for block in blocks]
     if len(made) * repeat > _MAX_CONFIGURATIONS:
         raise UsageError(
-            f"{len(made) * repeat} runs are too many; give fewer budgets and block sizes (at most {_MAX_CONFIGURATIONS})"
+            f"{len(made) * repeat} runs are too many; give fewer budgets and block sizes (at most "
+            f"{_MAX_CONFIGURATIONS})"
         )
     return made
 
 
 def _try_all(
-    request: Request, asked: list[Configuration], repeat: int, sample: str | None, limit_bytes: str | None, tell: Callable[[str], None]
-) -> tuple[list[TrialRun], int]:  # fmt: skip
+    request: Request,
+    asked: list[Configuration],
+    repeat: int,
+    sample: str | None,
+    limit_bytes: str | None,
+    tell: Callable[[str], None],
+) -> tuple[list[TrialRun], int]:
     """Return a row for every configuration, in order, and the decoded bytes of the sample.
 
     `tell` receives a line before each run.
@@ -156,7 +163,8 @@ def _try_all(
         free = shutil.disk_usage(folder).free
         if free < 3 * wanted:  # the sample, its output, and blocks between processes
             raise TamisError(
-                f"{folder} has {format_size(free)} free, a sample of {format_size(wanted)} needs three times its size; give a smaller "
+                f"{folder} has {format_size(free)} free, a sample of {format_size(wanted)} needs three times its "
+                "size; give a smaller "
                 "--limit-bytes, or set TMPDIR to a larger disk"
             )
         readable = [p for p, size in zip(found.paths, found.sizes, strict=True) if size > 0]
@@ -193,10 +201,20 @@ def _row(found: list[Trial], budget: int, block: str) -> TrialRun:
 
     n_workers = one.prediction.get("conditions", {}).get("n_workers", 0)
     return TrialRun(
-        budget, block, "ok", max(f.peak_bytes for f in found), round(middle, 3), round(one.read_bytes / 1e6 / one.work_s, 2),
-        round(one.cpu_s, 3), n_workers, one.counters.get("committed", 0), most("splits"), most("recycled"),
-        most("memory_failures", "kills", "crashes"), repeats=[round(f.seconds, 3) for f in found],
-    )  # fmt: skip
+        budget,
+        block,
+        "ok",
+        max(f.peak_bytes for f in found),
+        round(middle, 3),
+        round(one.read_bytes / 1e6 / one.work_s, 2),
+        round(one.cpu_s, 3),
+        n_workers,
+        one.counters.get("committed", 0),
+        most("splits"),
+        most("recycled"),
+        most("memory_failures", "kills", "crashes"),
+        repeats=[round(f.seconds, 3) for f in found],
+    )
 
 
 def _settings(best: TrialRun) -> dict[str, str | None]:
@@ -231,15 +249,26 @@ def _print(
 ) -> None:
     from tamis.observe.profiling import bars
 
-    columns = ["budget", "block", "peak", "", "MB/s", "seconds", "CPU s", "workers", "partitions", "splits", "recycled", "failures"]  # fmt: skip
+    columns = [
+        "budget", "block", "peak", "", "MB/s", "seconds", "CPU s", "workers", "partitions", "splits", "recycled",
+        "failures",
+    ]  # fmt: skip
     table: list[tuple[Any, ...]] = []
     for r in rows:
         figures: tuple[Any, ...] = (r.status, *([""] * 9))
         if r.status == "ok":
             figures = (
-                format_size(r.peak_bytes), f"{r.peak_bytes / r.budget_bytes:.0%}", f"{r.mb_per_s:,.0f}", f"{r.seconds:.1f}", f"{r.cpu_s:.1f}",
-                r.n_workers, f"{r.n_partitions:,}", r.splits, r.recycled, r.failures,
-            )  # fmt: skip
+                format_size(r.peak_bytes),
+                f"{r.peak_bytes / r.budget_bytes:.0%}",
+                f"{r.mb_per_s:,.0f}",
+                f"{r.seconds:.1f}",
+                f"{r.cpu_s:.1f}",
+                r.n_workers,
+                f"{r.n_partitions:,}",
+                r.splits,
+                r.recycled,
+                r.failures,
+            )
         table.append((format_size(r.budget_bytes), r.blocksize, *figures))
     print_table(f"{os.path.basename(path)} on {format_size(n_bytes)}", columns, table, right=tuple(range(2, 12)))
     width = 30 if sys.stdout.isatty() else 20

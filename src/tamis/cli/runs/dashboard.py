@@ -31,13 +31,15 @@ def dashboard(
     host: Annotated[
         str,
         Option(
-            help="Address to serve the page on: 127.0.0.1 (only this machine) or 0.0.0.0 (any machine that can reach it, with a password)."
+            help="Address to serve the page on: 127.0.0.1 (only this machine) or 0.0.0.0 (any machine that can reach "
+            "it, with a password)."
         ),
     ] = "127.0.0.1",
     token: Annotated[
         str | None,
         Option(
-            help="Password in the page's address. Default: none for this machine only; otherwise a random one is generated and printed."
+            help="Password in the page's address. Default: none for this machine only; otherwise a random one is "
+            "generated and printed."
         ),
     ] = None,
     open_: Annotated[bool, Option("--open/--no-open", help="Open the page in a browser.")] = False,
@@ -45,7 +47,8 @@ def dashboard(
 ) -> None:
     """Show a run as a web page: memory against the budget, partitions, documents, speed, events. Ends with Ctrl-C.
 
-    Works during the run, after it, and on another machine that sees the folder. It reads the run directory and writes nothing.
+    Works during the run, after it, and on another machine that sees the folder. It reads the run directory and writes
+    nothing.
 
     Example: tamis dashboard clean/
     """
@@ -82,8 +85,8 @@ def _command(
 def dashboard_of_run(run_dir: str, launch: LaunchOptions, scratch: str | None) -> Iterator[None]:
     """Run the dashboard of a run while the block runs, if the launch options ask for it.
 
-    The dashboard counts in the budget and ends with the run. A dashboard that fails to start never hinders a run, and no run waits
-    for one: the socket is opened here, so that the address is known before the process is up.
+    The dashboard counts in the budget and ends with the run. A dashboard that fails to start never hinders a run, and
+    no run waits for one: the socket is opened here, so that the address is known before the process is up.
     """
     port = launch.dashboard_port
     if not launch.dashboard and port is None:

@@ -1,4 +1,7 @@
-"""`tamis diff` and `tamis report`: two runs compared, and the page of one run made anew. Both read run directories only."""
+"""`tamis diff` and `tamis report`: two runs compared, and the page of one run made anew.
+
+Both read run directories only.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,8 @@ def diff(
 
 
 def report(output: Output, as_json: options.AsJson = False) -> None:
-    """Write report.html of a run anew, from what its run directory holds: during the run, after it, or on another machine.
+    """Write report.html of a run anew, from what its run directory holds: during the run, after it, or on another
+    machine.
 
     Example: tamis report clean/
     """
@@ -75,7 +79,8 @@ def report(output: Output, as_json: options.AsJson = False) -> None:
 
     if (table := looked_only(output)) is not None:
         raise UsageError(
-            f"{output}: this run only looked for duplicates; the table of them is in {table}, and there is no report of documents that went"
+            f"{output}: this run only looked for duplicates; the table of them is in {table}, and there is no report "
+            "of documents that went"
         )
     path = Path(_satellites.load("report.write")(str(run_folder(output))))
     if as_json:

@@ -21,7 +21,8 @@ def metrics(
     host: Annotated[
         str,
         Option(
-            help="Address to serve the metrics on: 127.0.0.1 (only this machine) or 0.0.0.0 (any machine that can reach it)."
+            help="Address to serve the metrics on: 127.0.0.1 (only this machine) or 0.0.0.0 (any machine that can "
+            "reach it)."
         ),
     ] = "127.0.0.1",
     once: Annotated[bool, Option("--once", help="Print the metrics as they are now, and stop.")] = False,
@@ -31,7 +32,8 @@ def metrics(
 ) -> None:
     """Serve the figures of a run to Prometheus, at /metrics. Ends with Ctrl-C.
 
-    Works during the run, after it, and on another machine that sees the folder. The same from inside a run: --metrics-port.
+    Works during the run, after it, and on another machine that sees the folder. The same from inside a run:
+    --metrics-port.
 
     Example: tamis metrics clean/ --port 9464
     """
@@ -67,8 +69,8 @@ def shipped(name: str) -> str:
 def endpoint_of_run(run_dir: str, launch: LaunchOptions, scratch: str | None) -> Iterator[None]:
     """Serve the metrics of a run while the block runs, if the launch options ask for it.
 
-    The endpoint is a thread of this process. A port that is taken is reported before the run begins, and ends it, because a
-    monitoring system expects the figures.
+    The endpoint is a thread of this process. A port that is taken is reported before the run begins, and ends it,
+    because a monitoring system expects the figures.
     """
     if launch.metrics_port is None:
         if launch.metrics_host is not None:

@@ -1,7 +1,8 @@
 """`tamis quarantine`: what a run set aside, where it lies and why; and `--retry`, which runs it again after a fix.
 
-A retry takes the raw bytes of every quarantined record, passes them through the recipe of the run (as it is now) and writes to
-a folder of its own, `<output>-retry` unless --into names another. The first output and its quarantine are not changed.
+A retry takes the raw bytes of every quarantined record, passes them through the recipe of the run (as it is now) and
+writes to a folder of its own, `<output>-retry` unless --into names another. The first output and its quarantine are not
+changed.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ def quarantine(
 ) -> None:
     """List what a run set aside, or run it again after a fix.
 
-    With --retry, for runs of tamis run, filter and classify, the records pass through the recipe as it is now; the documents that come
-    out are in a folder next to the output, named OUTPUT-retry. CommandExit code 3 if some still fail.
+    With --retry, for runs of tamis run, filter and classify, the records pass through the recipe as it is now; the
+    documents that come out are in a folder next to the output, named OUTPUT-retry. CommandExit code 3 if some still
+    fail.
 
     Example: tamis quarantine out/ --reason "not valid JSON"
     """
@@ -68,7 +70,10 @@ def quarantine(
 
 
 def select(run_dir: Path, reason: str | None, problems: list[str]) -> Iterator[QuarantineEntry]:
-    """Entries in the order of the input; all of them, or those whose reason or stage contains the text. `problems` gets what cannot be read."""
+    """Entries in the order of the input; all of them, or those whose reason or stage contains the text.
+
+    `problems` gets what cannot be read.
+    """
     from tamis.observe.quarantine import read_entries
 
     wanted = (reason or "").lower()
@@ -93,9 +98,17 @@ def _list(entries: Iterator[QuarantineEntry], limit: int, as_json: bool, problem
             echo(json.dumps(entry.to_dict(1000), ensure_ascii=True))
         return
     rows = [
-        (e.file, f"{e.offset:,}", f"{e.length:,}", e.unit, e.reason, e.stage, clip(e.start_of_raw(_RAW_CHARS + 1), _RAW_CHARS))
+        (
+            e.file,
+            f"{e.offset:,}",
+            f"{e.length:,}",
+            e.unit,
+            e.reason,
+            e.stage,
+            clip(e.start_of_raw(_RAW_CHARS + 1), _RAW_CHARS),
+        )
         for e in shown
-    ]  # fmt: skip
+    ]
     if not rows:
         print_lines([] if problems else ["nothing in quarantine"])
         return
@@ -130,13 +143,17 @@ def _request(
 
 def _no_recipe(output: Path) -> str:
     return (
-        f"{output} was not made by tamis run, filter or classify, and --retry works for these: it runs their recipe again. Name a recipe "
-        "with stages for the records (--recipe RECIPE), or repair the input files and do again what made the output, with --fresh"
+        f"{output} was not made by tamis run, filter or classify, and --retry works for these: it runs their recipe "
+        "again. Name a recipe "
+        "with stages for the records (--recipe RECIPE), or repair the input files and do again what made the output, "
+        "with --fresh"
     )
 
 
 def _open_ends(path: str) -> dict[str, str]:
-    """Values for what a recipe leaves open (???) of where it reads and writes, and uses nowhere else: a retry has its own ends."""
+    """Values for what a recipe leaves open (???) of where it reads and writes, and uses nowhere else: a retry has its
+    own ends.
+    """
     from tamis.yaml_text import MISSING, fields_of
 
     root = fields_of(path)
@@ -172,7 +189,8 @@ def _retry(request: Request, output: Path, into: Path | None, reason: str | None
     if not n_collected:
         print_lines([_nothing(n_left)])
         return 1 if problems else 3 if n_left else 0
-    # What fails again is counted below; it must not end the run early. All records are retried, on this machine: they are few.
+    # What fails again is counted below; it must not end the run early. All records are retried, on this machine: they
+    # are few.
     chosen = {name: value for name, value in chosen.items() if name not in SETTINGS or not SETTINGS[name].selects}
     chosen |= {"quarantine_limit": "100%", "fresh": _is_retry_of(target, output)}
     about = execute_pipeline(
@@ -183,7 +201,8 @@ def _retry(request: Request, output: Path, into: Path | None, reason: str | None
         print_json({**about, "n_retried": n_collected, "n_not_retried": n_left})
     else:
         lines = [
-            f"{count(n_collected, 'record')} retried: {about['n_written']:,} written, {about['n_dropped']:,} dropped by stages, {n_still:,} failed again"
+            f"{count(n_collected, 'record')} retried: {about['n_written']:,} written, {about['n_dropped']:,} dropped "
+            f"by stages, {n_still:,} failed again"
         ]
         lines += [_nothing(n_left)] if n_left else []
         lines += [f"documents: {target}"] + ([f"failed again: {command('quarantine', target)}"] if n_still else [])
@@ -213,7 +232,10 @@ def collect(entries: Iterator[QuarantineEntry], path: Path) -> tuple[int, int]:
 def _nothing(n_left: int) -> str:
     if not n_left:
         return "nothing to retry"
-    return f"stretches of input that hold no readable record, not retried: {n_left:,}; repair the files and run the recipe again"
+    return (
+        f"stretches of input that hold no readable record, not retried: {n_left:,}; repair the files and run the "
+        "recipe again"
+    )
 
 
 def _mark(run_dir: str, output: Path) -> None:

@@ -30,11 +30,13 @@ def top(
     scratch: Annotated[Path | None, Option(help="The scratch folder of a deduplication, if it was given one.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Watch a run: memory against the budget, processes, stages, GPUs, machine, speed, time left, last partitions and events.
+    """Watch a run: memory against the budget, processes, stages, GPUs, machine, speed, time left, last partitions and
+    events.
 
-    Works during the run, after it, and on another machine that sees the folder. Of a deduplication or a curation it shows the pass under way.
-    Ends with the run, or with Ctrl-C; on another machine, where a run that was killed looks like one that is slow, after an hour without news.
-    Of an output in a bucket it shows what the run sent there when it ended last.
+    Works during the run, after it, and on another machine that sees the folder. Of a deduplication or a curation it
+    shows the pass under way. Ends with the run, or with Ctrl-C; on another machine, where a run that was killed looks
+    like one that is slow, after an hour without news. Of an output in a bucket it shows what the run sent there when it
+    ended last.
 
     Example: tamis top clean/
     """
@@ -70,7 +72,8 @@ def _look(folder: Path, scratch: str | None) -> tuple[LiveRun, str]:
     live = read_live(place.run_dir)
     if looked_only(str(folder.parent)) is not None:
         return replace(live, status="finished", name=live.name or "deduplication"), ""
-    # Behind a pass that is finished come a decision and more passes; and a machine may stand still for a while: if anybody is at work.
+    # Behind a pass that is finished come a decision and more passes; and a machine may stand still for a while: if
+    # anybody is at work.
     if live.status == "stopped" or (place.doing and live.status == "finished"):
         is_at_work = is_held(folder / "dedup.lock") or is_held(place.run_dir / "lock")
         live = replace(live, status="running" if is_at_work else "stopped")
@@ -97,7 +100,8 @@ def lines_of(live: LiveRun, width: int = 80, doing: str = "") -> list[str]:
     budget = max(live.total.budget_bytes, 1)
     colour, means = LEVELS[max(0, min(live.total.level, len(LEVELS) - 1))]
     lines.append(
-        f"memory   {format_size(live.total.used_bytes)} of {format_size(live.total.budget_bytes)} ({live.total.used_bytes / budget:.0%}), "
+        f"memory   {format_size(live.total.used_bytes)} of {format_size(live.total.budget_bytes)} "
+        f"({live.total.used_bytes / budget:.0%}), "
         f"peak {format_size(live.total.peak_bytes)}, {colour}{f': {means}' if live.total.level > 0 else ''}"
     )
     if live.history:
@@ -173,7 +177,8 @@ def _stages(live: LiveRun) -> list[str]:
     lines = ["stage                       in      out  dropped  documents/s       MB/s    peak"]
     for s in live.stages:
         lines.append(
-            f"  {s.name[:20]:<20s} {s.point.n_in:>8,} {s.point.n_out:>8,} {s.point.n_dropped:>8,} {s.documents_per_s:>12,.0f} "
+            f"  {s.name[:20]:<20s} {s.point.n_in:>8,} {s.point.n_out:>8,} {s.point.n_dropped:>8,} "
+            f"{s.documents_per_s:>12,.0f} "
             f"{s.bytes_per_s / 1e6:>10,.1f}  {format_size(s.point.peak_bytes):>9s}"
         )
     return lines
@@ -187,7 +192,8 @@ def _nodes(live: LiveRun) -> list[str]:
     lines = [f"nodes    {len(up)} there, {len(live.nodes) - len(up)} gone"]
     for n in [*up, *(n for n in live.nodes if not n.is_up)][:20]:
         lines.append(
-            f"  {n.name[:40]:<24s} {n.busy} of {n.n_workers} workers busy, {n.n_units} partitions, {format_size(n.used_bytes)} of "
+            f"  {n.name[:40]:<24s} {n.busy} of {n.n_workers} workers busy, {n.n_units} partitions, "
+            f"{format_size(n.used_bytes)} of "
             f"{format_size(n.budget_bytes)}, peak {format_size(n.peak_bytes)}{'' if n.is_up else ', gone'}"
         )
     return lines

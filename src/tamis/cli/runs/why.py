@@ -1,4 +1,6 @@
-"""`tamis why` and `tamis rethreshold`: answers from what a run stored, without reading texts again (but those of two duplicates)."""
+"""`tamis why` and `tamis rethreshold`: answers from what a run stored, without reading texts again (but those of two
+duplicates).
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,8 @@ def why(
     places = whereabouts(output, duplicates.place_of(output, document)) if not verdicts and written is None else []
     if not verdicts and written is None and all(p.state == NO_RECORD for p in places):
         raise UsageError(
-            f"no document {document!r} was dropped or written by this run; name it by its id, or by its place as FILE:OFFSET "
+            f"no document {document!r} was dropped or written by this run; name it by its id, or by its place as "
+            "FILE:OFFSET "
             "(bad input is listed by: tamis quarantine)"
             + (
                 "; whether a document was kept cannot be looked up by its id in a bucket, only by its place"

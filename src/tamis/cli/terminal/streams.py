@@ -1,4 +1,7 @@
-"""The streams of a command where they are not what one expects: closed, or on a disk that is full. Used by whatever prints."""
+"""The streams of a command where they are not what one expects: closed, or on a disk that is full.
+
+Used by whatever prints.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,10 @@ def _stream(fd: int | None) -> TextIO:
 
 
 def put(text: str, flush: bool = False) -> None:
-    """Print a text as it is. Lost where that fails, and then the rest goes nowhere; a reader who has gone away is a BrokenPipeError."""
+    """Print a text as it is.
+
+    Lost where that fails, and then the rest goes nowhere; a reader who has gone away is a BrokenPipeError.
+    """
     try:
         sys.stdout.write(text)
         if flush:

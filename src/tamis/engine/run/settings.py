@@ -1,8 +1,9 @@
-"""Settings of a run: each is declared once, as a field of `RunSettings`, and everything else follows from its declaration.
+"""Settings of a run: each is declared once, as a field of `RunSettings`, and everything else follows from its
+declaration.
 
-Command-line options, the `settings:` of recipes, keyword arguments in Python, environment variables, what `tamis resume` takes over and the
-reference pages all walk `SETTINGS`. To add a setting: declare it here, and use it. Also covers the record of the settings of one run
-(`settings.json`): every choice with its reason.
+Command-line options, the `settings:` of recipes, keyword arguments in Python, environment variables, what `tamis
+resume` takes over and the reference pages all walk `SETTINGS`. To add a setting: declare it here, and use it. Also
+covers the record of the settings of one run (`settings.json`): every choice with its reason.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ SettingValue = str | int | float | bool | None
 _DECLARED = "setting"
 
 
-# -- how a setting is declared ----------------------------------------------------------------------------------------------
+# -- how a setting is declared
+# ----------------------------------------------------------------------------------------------
 class Scope(IntEnum):
     """The commands that offer an option; each scope includes the options of those before it."""
 
@@ -172,7 +174,8 @@ def declared(cls: type) -> dict[str, Setting]:
     return {f.name: Setting(f.name, **f.metadata[_DECLARED]) for f in fields(cls) if _DECLARED in f.metadata}
 
 
-# -- the settings -----------------------------------------------------------------------------------------------------------
+# -- the settings
+# -----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class RunSettings:
     """How a run is executed."""
@@ -198,7 +201,8 @@ class RunSettings:
     )  # fmt: skip
     quarantine_limit: float | str | None = setting(
         None, Kind(_check_limit, "SHARE"),
-        "If more than this share of records (or of input bytes) cannot be read, the run ends incomplete with exit code 3.",
+        "If more than this share of records (or of input bytes) cannot be read, the run ends incomplete with exit "
+        "code 3.",
         default_text="0.1%, and more than 100 records", scope=Scope.EVERY_JOB, in_recipes=True,
     )  # fmt: skip
     gpu_memory: str | int | None = setting(
@@ -215,12 +219,14 @@ class RunSettings:
     )  # fmt: skip
     shard: str | None = setting(
         None, Kind(_check_shard, "I/N"),
-        "Process only part I of N (counted from 0) and write it to OUT/shard-.... When all parts are done, join them with "
+        "Process only part I of N (counted from 0) and write it to OUT/shard-.... When all parts are done, join them "
+        "with "
         "`tamis merge` and the same command.",
         scope=Scope.SHARDS, selects=True,
     )  # fmt: skip
     merge: bool | str = setting(  # in Python also the folder with the parts, if it is not the output
-        False, Kind(_check_merge, "", bool), "Join the parts that --shard made and finish; the same as `tamis merge` with this command.",
+        False, Kind(_check_merge, "", bool), "Join the parts that --shard made and finish; the same as `tamis merge` "
+                                             "with this command.",
         scope=Scope.SHARDS, selects=True,
     )  # fmt: skip
     max_record: str | int = setting(
@@ -233,13 +239,15 @@ class RunSettings:
     )  # fmt: skip
     gpu_overflow: str = setting(
         "quarantine", choice("quarantine", "cut"),
-        "What to do with a document that is too large for the GPU even alone: quarantine it, or cut: let the model read only "
+        "What to do with a document that is too large for the GPU even alone: quarantine it, or cut: let the model "
+        "read only "
         "as much as fits.",
         scope=Scope.STAGES, in_recipes=True, changes_output=True,
     )  # fmt: skip
     sample: float | str | None = setting(
         None, SHARE,
-        "Process only this share of the documents, chosen by content hash, e.g. 1%. A later run with a larger share continues from there.",
+        "Process only this share of the documents, chosen by content hash, e.g. 1%. A later run with a larger share "
+        "continues from there.",
         default_text="all documents", scope=Scope.ONE_PASS, in_recipes=True, selects=True,
     )  # fmt: skip
     progressive: bool = setting(
@@ -248,21 +256,23 @@ class RunSettings:
     )  # fmt: skip
     on_infeasible: str = setting(
         "stop", choice("stop", "sample"),
-        "If there is not enough disk or memory: stop with an error, or sample: keep the largest sample (1 %, 10 % or all) that fits; "
+        "If there is not enough disk or memory: stop with an error, or sample: keep the largest sample (1 %, 10 % or "
+        "all) that fits; "
         "less than all ends with exit code 3.",
         scope=Scope.ONE_PASS, in_recipes=True, selects=True,
     )  # fmt: skip
     mode: str = setting(
         "streaming", choice(*MODES),
-        "streaming: every document passes through all stages at once. batch: each stage finishes before the next one starts.",
+        "streaming: every document passes through all stages at once. batch: each stage finishes before the next one "
+        "starts.",
         scope=Scope.RECIPE, in_recipes=True, executor_key="execution_mode",
     )  # fmt: skip
     run_dir: str | None = setting(
         None, PATH, "Folder for the results, for a recipe that has no writer.", scope=Scope.RECIPE, selects=True,
     )  # fmt: skip
     queue: str | int = setting("256MB", SIZE, "Bound of the blocks between processes, in bytes.")
-    # Not settings of the user: whether the calling process is part of the budget (it is, from the command line), and who chose each setting
-    # where it was not the user.
+    # Not settings of the user: whether the calling process is part of the budget (it is, from the command line), and
+    # who chose each setting where it was not the user.
     count_caller: bool = False
     chosen_by: Mapping[str, str] = field(default_factory=dict)
 
@@ -285,7 +295,10 @@ class RunSettings:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> RunSettings:
-        """Return the settings with these values; what is None or missing comes from its environment variable or is the default."""
+        """Return the settings with these values.
+
+        What is None or missing comes from its environment variable or is the default.
+        """
         names = [*SETTINGS, "count_caller", "chosen_by"]
         for name in values:
             if name not in names:
@@ -346,7 +359,10 @@ def from_environment(environ: Mapping[str, str], names: Iterable[str]) -> dict[s
 
 
 def output_settings(values: Mapping[str, Any]) -> dict[str, SettingValue]:
-    """Return the settings on which the output depends, as the plan of a run stores them; those not in `values` are the defaults."""
+    """Return the settings on which the output depends, as the plan of a run stores them.
+
+    Those not in `values` are the defaults.
+    """
     chosen = {
         s.name: s.default if values.get(s.name) is None else values[s.name]
         for s in SETTINGS.values()
@@ -355,13 +371,14 @@ def output_settings(values: Mapping[str, Any]) -> dict[str, SettingValue]:
     return {name: parse_size(value) if SETTINGS[name].kind is SIZE else value for name, value in chosen.items()}
 
 
-# -- the record of one run --------------------------------------------------------------------------------------------------
+# -- the record of one run
+# --------------------------------------------------------------------------------------------------
 @dataclass
 class Record:
     """Every memory-related setting of a run: its value, who chose it, why, and the figures behind it.
 
-    Who: user, recipe, environment (a variable), machine (found or measured here), machine profile (learned by earlier runs),
-    adaptation (changed by the run itself), default.
+    Who: user, recipe, environment (a variable), machine (found or measured here), machine profile (learned by earlier
+    runs), adaptation (changed by the run itself), default.
     """
 
     entries: list[dict[str, Any]] = field(default_factory=list)

@@ -1,4 +1,5 @@
-"""The record of settings when a run starts: every choice that has to do with memory, who made it, why, and the figures behind it.
+"""The record of settings when a run starts: every choice that has to do with memory, who made it, why, and the figures
+behind it.
 
 What the run changes by itself later is added at its end (outcome.py).
 """
@@ -43,7 +44,8 @@ def note_budget(record: Record, budget: Budget, settings: RunSettings) -> None:
         "counted in the budget",
         counted,
         settings.origin("count_caller") if not settings.count_caller else "default",
-        "from the command line this process is part of the run; in a program of yours its own memory is reported but not counted",
+        "from the command line this process is part of the run; in a program of yours its own memory is reported but "
+        "not counted",
     )
 
 
@@ -56,33 +58,49 @@ def note_shares(
     """
     held = {f"server_{name}": getattr(server, name) for name in ("own_bytes", "anon_bytes", "peak_bytes")}
     record.note(
-        "fixed memory", shares.fixed_bytes, "machine",
-        "private memory of supervisor and forking server as measured now, library pages in use, and what they may still grow by",
-        {**held, "library_reserve_bytes": LIBRARY_BYTES, "growth_reserve_bytes": GROWTH_BYTES if settings.count_caller else 0},
-    )  # fmt: skip
+        "fixed memory",
+        shares.fixed_bytes,
+        "machine",
+        "private memory of supervisor and forking server as measured now, library pages in use, and what they may "
+        "still grow by",
+        {
+            **held,
+            "library_reserve_bytes": LIBRARY_BYTES,
+            "growth_reserve_bytes": GROWTH_BYTES if settings.count_caller else 0,
+        },
+    )
     record.note(
-        "worker memory at start", shares.worker_bytes, "machine",
+        "worker memory at start",
+        shares.worker_bytes,
+        "machine",
         "pages of its own, and those of the forking server that it copies by writing to them",
         {"own_bytes": WORKER_OWN_BYTES, "copied_share": COPIED_SHARE},
-    )  # fmt: skip
+    )
     record.note(
-        "pool", shares.pool_bytes, "default",
-        f"for all workers: {USABLE:.0%} of the budget, which is below the level at which workers are ended, less the fixed memory",
+        "pool",
+        shares.pool_bytes,
+        "default",
+        f"for all workers: {USABLE:.0%} of the budget, which is below the level at which workers are ended, less the "
+        "fixed memory",
         {"usable_share": USABLE, "budget_bytes": config.budget_bytes},
-    )  # fmt: skip
+    )
     cap = shares.pool_bytes // shares.n_workers - shares.worker_bytes
     asked = max((s.resources.memory_gb for s in job.segments), default=0.0)
     record.note(
-        "worker cap", cap, "machine",
+        "worker cap",
+        cap,
+        "machine",
         "an equal share of the pool; enforced in the worker (RLIMIT_DATA), and granted only together with a partition",
         {"n_workers": shares.n_workers, "least_cap_bytes": MIN_CAP_BYTES},
-    )  # fmt: skip
+    )
     if asked:
         record.note(
-            "memory asked by stages", int(asked * 1e9), settings.chosen_by.get("stages", "user"),
+            "memory asked by stages",
+            int(asked * 1e9),
+            settings.chosen_by.get("stages", "user"),
             "the largest Resources.memory_gb: workers are few enough that each gets it",
             {s: j.resources.memory_gb for j in job.segments for s in job.labels[j.first : j.last]},
-        )  # fmt: skip
+        )
 
 
 def note_sizes(
@@ -98,56 +116,83 @@ def note_sizes(
     if inputs.files_per_partition:
         n = inputs.files_per_partition
         files = f"{n} whole files each" if n > 1 else "one whole file each"
-        why = f"partitions begin as {files}, as asked for, whatever their size; those that do not fit their memory are cut"
+        why = (
+            f"partitions begin as {files}, as asked for, whatever their size; those that do not fit their memory are "
+            "cut"
+        )
+    record.note("blocksize", config.max_block_bytes, by, why, {"files_per_partition": inputs.files_per_partition})
     record.note(
-        "blocksize", config.max_block_bytes, by, why, {"files_per_partition": inputs.files_per_partition}
-    )  # fmt: skip
-    record.note(
-        "queue", config.queue_bytes, settings.origin("queue"),
+        "queue",
+        config.queue_bytes,
+        settings.origin("queue"),
         "bound of the blocks between processes: a feeder waits, and upstream work does not start, while they take more",
         {"segments": n_segments, "mode": config.mode},
-    )  # fmt: skip
+    )
     record.note(
-        "unsynced output", config.unsynced_bytes, "default",
+        "unsynced output",
+        config.unsynced_bytes,
+        "default",
         "written and not yet on the disk: beyond this no partition starts, so that dirty pages do not fill the machine",
-    )  # fmt: skip
+    )
     record.note(
-        "max_record", settings.max_record_bytes, settings.origin("max_record"),
-        "larger records are quarantined without being held; never derived from the budget, so the output does not depend on it",
-    )  # fmt: skip
+        "max_record",
+        settings.max_record_bytes,
+        settings.origin("max_record"),
+        "larger records are quarantined without being held; never derived from the budget, so the output does not "
+        "depend on it",
+    )
     record.note(
-        "mode", config.mode, settings.origin("mode"), "streaming: stages of equal needs are fused in one worker; batch: one after the other"
-    )  # fmt: skip
+        "mode",
+        config.mode,
+        settings.origin("mode"),
+        "streaming: stages of equal needs are fused in one worker; batch: one after the other",
+    )
     why = "where blocks between processes lie; memory, if this is a tmpfs"
     if settings.scratch is not None and is_bucket(settings.scratch):
         all_blocks = "all blocks are sent to" if config.mode == "batch" else "keys and tables of deduplications lie in"
         why = f"where what is on its way lies; {all_blocks} {settings.scratch}"
     record.note(
-        "scratch", scratch, settings.origin("scratch"), why,
+        "scratch",
+        scratch,
+        settings.origin("scratch"),
+        why,
         {} if (free := free_bytes([scratch])) is None else {"free_bytes": free},
-    )  # fmt: skip
+    )
     env = hygiene_env(os.environ)
     record.note(
-        "allocator", {n: env[n] for n in _ALLOCATOR if n in env}, "environment" if any(n in os.environ for n in _ALLOCATOR) else "default",
-        "set before workers start: Arrow's own pools reserve address space and defeat the cap, many arenas keep freed pages",
-    )  # fmt: skip
+        "allocator",
+        {n: env[n] for n in _ALLOCATOR if n in env},
+        "environment" if any(n in os.environ for n in _ALLOCATOR) else "default",
+        "set before workers start: Arrow's own pools reserve address space and defeat the cap, many arenas keep freed "
+        "pages",
+    )
 
 
 def note_models(record: Record, predictors: Sequence[Predictor], known: Sequence[bool], n_runs: int) -> None:
     for i, (model, from_profile) in enumerate(zip(predictors, known, strict=True)):
         a, b, c = model.coefficients
         record.note(
-            f"partition model {i}", [a, b, c], "machine profile" if from_profile else "default",
-            "fitted by earlier runs of this pipeline here" if from_profile
+            f"partition model {i}",
+            [a, b, c],
+            "machine profile" if from_profile else "default",
+            "fitted by earlier runs of this pipeline here"
+            if from_profile
             else "a line through what text pipelines usually take; the first partitions are small and correct it",
             {"n_samples": model.n_samples, "factor": round(model.factor, 4), "runs": n_runs},
-        )  # fmt: skip
+        )
 
 
 def note_prediction(record: Record, prediction: Mapping[str, Any]) -> None:
     peak = prediction["peak_bytes"]
     record.note(
-        "predicted peak", peak["expected"], "machine profile" if prediction["n_runs"] else "default",
+        "predicted peak",
+        peak["expected"],
+        "machine profile" if prediction["n_runs"] else "default",
         f"between {format_size(peak['low'])} and {format_size(peak['high'])} ({prediction['basis']})",
-        {"low": peak["low"], "high": peak["high"], "confidence": prediction["confidence"], "n_runs": prediction["n_runs"]},
-    )  # fmt: skip
+        {
+            "low": peak["low"],
+            "high": peak["high"],
+            "confidence": prediction["confidence"],
+            "n_runs": prediction["n_runs"],
+        },
+    )
