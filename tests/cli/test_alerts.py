@@ -1,6 +1,4 @@
-"""Alerts of real runs: a rule fires, a command and a webhook are told, a remedy stops the run, the same command goes
-on.
-"""
+"""Alerts of real runs: a rule fires, its command and webhook are called, and a remedy stops the run."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ SIEVE, SEVERAL = Command("tamis sieve", sieve), Command("tamis several", several
 
 
 def read(*typed: str) -> dict[str, Any]:
-    """What was given, without defaults."""
+    """Return the values that were typed, without defaults."""
     values, nothing = SIEVE.read(typed), SIEVE.read(["x"])
     return {name: value for name, value in values.items() if value != nothing[name]} | {"source": values["source"]}
 

@@ -42,9 +42,7 @@ def unsafe(text: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of a file with control characters in its name, a bad line, and a database that has them
-    everywhere.
-    """
+    """Return a finished run of a file with control characters in its name, in a bad line and in the database."""
     root = tmp_path_factory.mktemp("names")
     (root / f"in {EVIL}").mkdir()
     lines = [json.dumps({"id": f"id {EVIL}", "text": "one"}), json.dumps({"id": "b", "text": "one two"}), f"{{{EVIL}"]

@@ -15,7 +15,7 @@ LINE = "Accept our cookies to go on reading this page"
 
 
 def tamis(*args: str) -> Any:
-    """The command, with a budget."""
+    """Run the command with a budget."""
     return command.tamis("dedup", "lines", *args, "--memory", "512MB", "--workers", "1")
 
 

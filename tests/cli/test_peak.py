@@ -28,7 +28,7 @@ nothing to see in the processes of the run: a comparison that such a moment fell
 
 @pytest.fixture(scope="module")
 def copied(tmp_path_factory: pytest.TempPathFactory) -> tuple[Seen, Path]:
-    """A copy of little data: nothing in it takes as much memory as loading the libraries."""
+    """Return a copy job of little data: nothing in it takes as much memory as loading the libraries."""
     for _ in range(_TRIES):
         folder = tmp_path_factory.mktemp("peak")
         seen = _copy(folder)

@@ -128,7 +128,7 @@ def test_no_run_here(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The output of a run that set two records aside, as it lies there: no run is made."""
+    """Return the output of a run that quarantined two records, as it is stored: no run is made."""
     monkeypatch.chdir(tmp_path)
     run_dir = tmp_path / "out/_tamis"
     (run_dir / "quarantine").mkdir(parents=True, mode=0o755)

@@ -1,6 +1,4 @@
-"""The reader decides what is in a file, whatever that is called: also where plan and profile copy a part of it, and
-where `why` reads one record.
-"""
+"""The reader decides what is in a file, whatever its name: also in copies of plan and profile, and for `why`."""
 
 from __future__ import annotations
 

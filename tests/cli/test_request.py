@@ -33,7 +33,7 @@ output: first
 
 
 def asked(overrides: dict[str, str] | None = None, modules: tuple[str, ...] = ()) -> Request:
-    """What a resume says besides the output folder."""
+    """Return what a resume says besides the output folder."""
     return Request(RecipeJob("", overrides or {}), consent=Consent(modules))
 
 
@@ -67,7 +67,7 @@ def test_an_output_of_a_script_and_a_folder_of_something_else(tmp_path: Path) ->
 
 
 def made(folder: Path, **changes: Any) -> Path:
-    """An output in `folder`/first that a command made there, and its recipe."""
+    """Return an output in `folder`/first that a command made there, with its recipe."""
     (folder / "recipe.yaml").write_text(RECIPE)
     (folder / "in").mkdir(exist_ok=True)
     run_dir = folder / "first" / "_tamis"

@@ -1,6 +1,4 @@
-"""Every declared setting arrives by each way: the command line, a recipe, Python, the environment, an executor, and a
-resume.
-"""
+"""Every declared setting arrives by each way: command line, recipe, Python, environment, executor, resume."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def started(tmp_path: Path, *args: str) -> subprocess.Popen[str]:
 
 
 def marked(tmp_path: Path) -> list[str]:
-    """Processes that descend from what this test started."""
+    """Return the processes that descend from what this test started."""
     found = []
     for process in psutil.process_iter():
         try:

@@ -5,7 +5,7 @@ Covers registration of the commands and what happens to their errors; each comma
 Only the file of the command that was called is imported, and `tamis --help` imports neither numpy nor pyarrow. Command
 modules import what they need inside their functions.
 
-CommandExit codes are those of `tamis.errors`: 0 finished, 1 failed, 2 wrong usage, 3 incomplete, 4 budget, 5 conflict,
+Exit codes are those of `tamis.errors`: 0 finished, 1 failed, 2 wrong usage, 3 incomplete, 4 budget, 5 conflict,
 6 records do not add up, 130 interrupted.
 """
 

@@ -1,5 +1,4 @@
-"""Reference pages as Markdown, made from the commands and the declarations of settings: `python -m tamis.cli.reference
-docs`.
+"""Reference pages from the commands and the declared settings: `python -m tamis.cli.reference docs`.
 
 Writes cli.md in that folder, and the table of settings in its recipes.md.
 """
@@ -25,7 +24,7 @@ Sizes: `MB` is 10^6 bytes, `MiB` is 2^20. Progress and errors go to stderr, resu
 | 0 | finished, and every record is accounted for |
 | 1 | failed; the message says what to do |
 | 2 | a mistake in a call, recipe or option |
-| 3 | incomplete: the quarantine limit was reached, work is left, or only a sample could be delivered; everything else is committed |
+| 3 | incomplete: quarantine limit reached, work left, or only a sample delivered; everything else is committed |
 | 4 | the budget (memory or disk) cannot hold the job; the message names the one that can |
 | 5 | the output belongs to another run, to other data, or is in use |
 | 6 | records in and records out do not add up |

@@ -1,5 +1,4 @@
-"""Changes to the `settings:` of a recipe, in its text: comments, order and spelling of everything else stay as they
-are.
+"""Changes to the `settings:` of a recipe, in its text: comments, order and spelling of the rest stay.
 
 The text is parsed before and after, and the change is refused unless it changed exactly what was asked for. Written
 whole or not at all. Recipes that ship with Tamis are not changed.
@@ -47,12 +46,14 @@ def write_settings(path: str, changes: Mapping[str, str | None]) -> None:
 
 
 def edit(text: str, changes: Mapping[str, str | None], file: str = "recipe") -> str:
-    """
-    >>> print(edit("name: a\\nsettings:\\n  memory: 1GB  # all of it\\n", {"memory": "2GB", "blocksize": "32MB"}), end="")
-        name: a
-        settings:
-          memory: 2GB  # all of it
-          blocksize: 32MB
+    r"""Return the text of a recipe with its settings changed; None removes one.
+
+    >>> changes = {"memory": "2GB", "blocksize": "32MB"}
+    >>> print(edit("name: a\nsettings:\n  memory: 1GB  # all of it\n", changes), end="")
+    name: a
+    settings:
+      memory: 2GB  # all of it
+      blocksize: 32MB
     """
     mark = "\ufeff" if text.startswith("\ufeff") else ""
     body = text[len(mark) :]

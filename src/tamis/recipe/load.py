@@ -279,7 +279,7 @@ class _Loader:
         return found
 
     def _name_targets(self, stages: Located) -> None:
-        """`- input_file_type: jsonl` and `- output_file_type: parquet` stand for a reader and a writer of that format."""
+        """Replace `- input_file_type: jsonl` (`output_file_type`) by a reader (writer) of that format."""
         for at in stages.items():
             given = at.fields()
             for key, room in (("input_file_type", "reader"), ("output_file_type", "writer")):
@@ -321,9 +321,7 @@ class _Loader:
         return section
 
     def settings(self) -> tuple[dict[str, SettingValue], dict[str, str] | None]:
-        """Return the settings of the run, checked and as they are written (messages show that), and the schema of its
-        columns.
-        """
+        """Return the settings, checked and as they are written (messages show that), and the schema of the columns."""
         settings: dict[str, SettingValue] = {}
         schema = None
         for key, item in self._mapping("settings", "expected a mapping of settings").items():

@@ -110,7 +110,8 @@ class DataSample:
 
 
 def type_name(value: object) -> str:
-    """
+    """Return the name of the JSON type of a value.
+
     >>> [type_name(v) for v in (None, True, 1, 1.5, "a", [], {})]
     ['null', 'bool', 'int', 'float', 'string', 'list', 'object']
     """

@@ -42,8 +42,7 @@ PlanOnly = Annotated[
     bool,
     Option(
         "--plan",
-        help="Show what it would take (passes, memory, disk), and stop. CommandExit code 4 if the memory budget is "
-        "too small.",
+        help="Show what it would take (passes, memory, disk), and stop. Exit code 4 if the memory budget is too small.",
     ),
 ]
 IndexPath = Annotated[

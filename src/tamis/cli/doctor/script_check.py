@@ -1,6 +1,4 @@
-"""Whether what a script uses is here: names and parameters are looked up in the package itself, advice in
-tamis/_nemo_hints.toml.
-"""
+"""Check a script against the package: the names and parameters that it uses; advice is in tamis/_nemo_hints.toml."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def _cells(text: str, path: str) -> str:
 
 
 def uses_of(source: str, name: str = "script") -> list[Use]:
-    """Imports, calls of what was imported, and calls of methods of objects made by such a call.
+    """Return imports, calls of imported names, and calls of methods of objects made by such a call.
 
     In the order of lines.
     """

@@ -1,6 +1,4 @@
-"""`tamis curate IN OUT`: a whole curation in one command: filters, duplicates, changes, by a preset or a recipe with
-steps.
-"""
+"""`tamis curate IN OUT`: filters, duplicates and changes in one command, by a preset or a recipe with steps."""
 
 from __future__ import annotations
 
@@ -162,7 +160,7 @@ class _SaveFirst:
 
 
 def described(result: CurationResult) -> dict[str, Any]:
-    """Return a result as plain values: those of the last pass, which cover all steps, and those of the whole curation."""
+    """Return a result as plain values: those of the last pass, which cover all steps, and those of the curation."""
     from tamis.cli.jobs.summary import as_dict, drops_of_run
 
     whole = {

@@ -1,6 +1,4 @@
-"""`tamis demo`: real text from this machine, planted faults, a run under a small budget, and the proof that all were
-found.
-"""
+"""`tamis demo`: real text of this machine with planted faults, a run under a small budget, and what it found."""
 
 from __future__ import annotations
 
@@ -28,8 +26,7 @@ def demo(
     output: Annotated[Path, Option(help="Folder for the corpus and the result.")] = Path("demo-output"),
     as_json: options.AsJson = False,
 ) -> None:
-    """Gather text that is on this machine, plant faults and duplicates, curate it, and compare what was found with what
-    was planted.
+    """Curate text of this machine with planted faults and duplicates, and compare what was found with what was planted.
 
     The steps are those of the preset web-english. No network is used. The folder may be deleted afterwards. CommandExit
     code 1 if anything differs.
@@ -89,7 +86,7 @@ def _verdicts(output: Path, documents: Sequence[str]) -> Counter[str]:
 
 
 def compare(planted: Planted, about: dict[str, Any], duplicates: Counter[str]) -> list[tuple[str, int, int]]:
-    """(what, number planted, number found) for everything whose number is known.
+    """Return (what, number planted, number found) for everything whose number is known.
 
     `duplicates`: of the planted ones, those that each step dropped; a copy of a text that the rules drop goes by the
     same rule.
@@ -132,7 +129,7 @@ def _corpus(output: Path, size: str, quiet: bool) -> Planted:
 
 
 def _gather_apart(output: Path, target_bytes: int) -> Planted | None:
-    """Gather in a process of its own: what it imports (pyarrow) must not stay in this one, which is part of the budget."""
+    """Gather in a separate process: this one is part of the budget, and must not keep what that imports (pyarrow)."""
     import subprocess
     import sys
 

@@ -222,18 +222,14 @@ def find_recipe(name: str) -> str:
 
 
 def location(path: str) -> str:
-    """Return a path of the command line in the form in which jobs hold it: absolute, and text even if its bytes are not
-    UTF-8.
-    """
+    """Return a path as jobs hold it: absolute, and text even if its bytes are not UTF-8."""
     from tamis.stores.urls import path_text
 
     return path_text(absolute(path))
 
 
 def copy_stages(source: str, target: str, stages: Sequence[Any]) -> list[Any]:
-    """Return the stages of a job that reads `source`, applies `stages`, and writes to `target` in the format of the
-    source.
-    """
+    """Return stages that read `source`, apply `stages`, and write to `target` in the format of the source."""
     from tamis.stages.text.io.formats import output_format
     from tamis.stages.text.io.reader import DocumentReader
 

@@ -26,8 +26,7 @@ def join(
     *,
     work: options.DocumentOptions,
 ) -> None:
-    """Put documents together again that were split into segments: segments with the same id are joined in the order of
-    their numbers.
+    """Join segments into documents: those with the same id, in the order of their numbers.
 
     If it is interrupted, run the same command again: it continues where it stopped.
 

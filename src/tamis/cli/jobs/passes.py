@@ -1,6 +1,4 @@
-"""Running a workflow of several passes from the command line: progress of each, Ctrl-C, alerts, and what happened at
-the end.
-"""
+"""Workflows of several passes on the command line: progress of each, Ctrl-C, alerts, and the summary at the end."""
 
 from __future__ import annotations
 

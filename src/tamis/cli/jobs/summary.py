@@ -19,7 +19,7 @@ _EXAMPLE_CHARS = 40
 
 
 def as_dict(result: RunResult) -> dict[str, Any]:
-    """Counts of a run as plain JSON values."""
+    """Return the counts of a run as plain JSON values."""
     ledger = result.ledger
     return {
         "status": result.status,

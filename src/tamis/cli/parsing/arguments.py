@@ -328,7 +328,7 @@ class Commands:
         self._members: dict[str, str | Callable[..., Any] | Commands] = {}
 
     def command(self, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Decorates a function that becomes a command."""
+        """Return a decorator that makes a function a command."""
 
         def add(function: Callable[..., Any]) -> Callable[..., Any]:
             self._members[name] = function

@@ -101,7 +101,7 @@ def _whole_lines(reader: StreamReader, n_bytes: int) -> Iterator[bytes]:
 
 
 def _ratio(reader: StreamReader, size_bytes: int) -> float:
-    """Decoded bytes per compressed byte. The reader is some 100 kB ahead of what it gave, so a few MB are looked at."""
+    """Return decoded bytes per compressed byte, measured over a few MB: the reader is some 100 kB ahead."""
     try:
         while reader.compressed_offset < _RATIO_BYTES and reader.skip(_CHUNK) == _CHUNK:
             pass

@@ -82,7 +82,7 @@ def plan(
     The output is not touched.
 
     The ranges are expected to contain the true value in 9 of 10 runs; they get wider when earlier predictions on this
-    machine were wrong. After `dedup`, --set gives parameters of the workflow. CommandExit code 4 if the budget is too
+    machine were wrong. After `dedup`, --set gives parameters of the workflow. Exit code 4 if the budget is too
     small.
 
     Example: tamis plan recipe.yaml --memory 2GB

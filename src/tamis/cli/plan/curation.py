@@ -72,10 +72,10 @@ def show_plan(
     asked: Dataset | None = None,
     may_try: bool = True,
 ) -> None:
-    """`settings`: of its run, of which memory and workers count here; `where`: for other machines than this one.
+    """Print the plan of a curation; `settings`: of its run (memory and workers); `where`: the machines planned for.
 
     `asked`: for data that is only imagined; `may_try`: whether processes may be started to find the smallest budget.
-    CommandExit code 4 where the budget is smaller than that.
+    Exit code 4 where the budget is smaller than that.
     """
     made, sizes, where = curation.plan(), curation.sizes(), where or this_machine()
     memory, machine = settings.get("memory"), str(where)

@@ -58,7 +58,7 @@ def show(
     """Show what a deduplication would need, next to the original's formula and guide.
 
     `scratch`: where its keys will be stored; `may_try`: whether processes may be started to determine the
-    smallest budget. CommandExit code 4 where the budget is smaller than that.
+    smallest budget. Exit code 4 where the budget is smaller than that.
     """
     if not hasattr(workflow, "plan"):
         raise UsageError(f"{type(workflow).__name__} has no plan; run it")

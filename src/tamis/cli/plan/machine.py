@@ -67,7 +67,8 @@ def this_machine() -> PlannedMachine:
 
 
 def parse_machine(text: str, option: str = "--machine") -> PlannedMachine:
-    """
+    """Parse a description of machines.
+
     >>> parse_machine("64GB,32cores")
     PlannedMachine(nodes=1, memory_bytes=64000000000, cores=32, gpus=0)
     >>> parse_machine("10x64GB, 32 cores, 4gpus", "--cluster").nodes

@@ -1,4 +1,4 @@
-"""What `tamis plan` learns of a pipeline that has not run here: its stages, tried on the beginning of some input files."""
+"""A probe of `tamis plan`: stages that have not run here, tried on the beginning of some input files."""
 
 from __future__ import annotations
 
@@ -102,7 +102,8 @@ def _chosen(files: FileList) -> list[str]:
 
 
 def kind_of(path: str) -> str:
-    """
+    """Return the kind of a file by its name: the format, with its compression.
+
     >>> kind_of("a/b.jsonl.gz"), kind_of("c.parquet")
     ('jsonl.gz', 'parquet')
     """

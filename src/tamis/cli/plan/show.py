@@ -10,7 +10,8 @@ from tamis.terminal import clock
 
 
 def sizes(span: Mapping[str, float]) -> str:
-    """
+    """Format an interval of sizes.
+
     >>> sizes({"low": 150e6, "expected": 200e6, "high": 300e6}), sizes({"low": 0, "expected": 0, "high": 0})
     ('about 200 MB (150 MB to 300 MB)', 'none')
     """
@@ -20,7 +21,8 @@ def sizes(span: Mapping[str, float]) -> str:
 
 
 def times(span: Mapping[str, float]) -> str:
-    """
+    """Format an interval of times.
+
     >>> times({"low": 1.2, "expected": 90, "high": 86400 * 3})
     'about 1:30 (1.2 s to 72:00:00)'
     """
@@ -44,7 +46,8 @@ def range_words(forecast: Mapping[str, Any]) -> str:
 
 
 def format_time(seconds: float) -> str:
-    """
+    """Format a time.
+
     >>> format_time(4.26), format_time(75)
     ('4.3 s', '1:15')
     """
@@ -58,7 +61,8 @@ def guide_line(size: str, guide: Mapping[str, str]) -> str:
 
 
 def too_small_line(smallest_bytes: int) -> str:
-    """
+    """Return the line about a budget that is too small.
+
     >>> too_small_line(170_000_000)
     'the budget is too small: give --memory 170MB or more'
     """
@@ -66,7 +70,8 @@ def too_small_line(smallest_bytes: int) -> str:
 
 
 def budget_words(budget_bytes: int, smallest_bytes: int, is_measured: bool = True) -> str:
-    """
+    """Describe a budget beside the smallest that works.
+
     >>> budget_words(1_000_000_000, 170_000_000)
     '1 GB; the smallest that works is 170 MB'
     >>> budget_words(1_000_000_000, 160_000_000, is_measured=False)

@@ -1,5 +1,4 @@
-"""A recipe tried on copies of the beginnings of its input files: once by `tamis plan`, under every configuration by
-`tamis profile`.
+"""A recipe tried on copies of the beginnings of its input files, for `tamis plan` and `tamis profile`.
 
 Copying needs pyarrow, and whoever asks is counted in the budget, so it has a process of its own (beginnings.py). So has
 every configuration of `tamis profile`, which gets its whole budget: this module, JSON on stdin and stdout. A trial

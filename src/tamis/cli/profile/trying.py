@@ -1,5 +1,4 @@
-"""`tamis profile RECIPE`: budgets and block sizes of a recipe, tried one after the other on a sample of its input, and
-one recommended.
+"""`tamis profile RECIPE`: budgets and block sizes of a recipe, tried on a sample of its input.
 
 Nothing is written but to a temporary folder, the image and, where it is asked for, the settings of the recipe.
 """
@@ -66,7 +65,7 @@ def try_(
     """Run a sample of the input under each configuration, and recommend one. `tamis profile RECIPE` is short for it.
 
     These are real runs, each in a process of its own under its own budget, into a temporary folder that is removed. A
-    budget that is too small is a row that says so. CommandExit code 4 if no configuration works.
+    budget that is too small is a row that says so. Exit code 4 if no configuration works.
 
     Example: tamis profile recipe.yaml --budgets 512MB,1GB,2GB --blocksizes auto,32MB,128MB
     """
@@ -107,7 +106,8 @@ def try_(
 
 
 def configurations(budgets: str, blocksizes: str, repeat: int = 1) -> list[Configuration]:
-    """
+    """Return every combination of a budget and a block size.
+
     >>> configurations("512MB,1GB", "auto, 32MB")
     [(512000000, None), (512000000, '32MB'), (1000000000, None), (1000000000, '32MB')]
     """

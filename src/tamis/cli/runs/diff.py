@@ -68,8 +68,7 @@ def diff(
 
 
 def report(output: Output, as_json: options.AsJson = False) -> None:
-    """Write report.html of a run anew, from what its run directory holds: during the run, after it, or on another
-    machine.
+    """Write report.html of a run anew from its run directory: during the run, after it, or on another machine.
 
     Example: tamis report clean/
     """

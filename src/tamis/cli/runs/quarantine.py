@@ -47,7 +47,7 @@ def quarantine(
     """List what a run set aside, or run it again after a fix.
 
     With --retry, for runs of tamis run, filter and classify, the records pass through the recipe as it is now; the
-    documents that come out are in a folder next to the output, named OUTPUT-retry. CommandExit code 3 if some still
+    documents that come out are in a folder next to the output, named OUTPUT-retry. Exit code 3 if some still
     fail.
 
     Example: tamis quarantine out/ --reason "not valid JSON"
@@ -151,9 +151,7 @@ def _no_recipe(output: Path) -> str:
 
 
 def _open_ends(path: str) -> dict[str, str]:
-    """Values for what a recipe leaves open (???) of where it reads and writes, and uses nowhere else: a retry has its
-    own ends.
-    """
+    """Return values for the open (???) paths of a recipe that only its reader and writer use: a retry has its own."""
     from tamis.yaml_text import MISSING, fields_of
 
     root = fields_of(path)

@@ -30,8 +30,7 @@ def top(
     scratch: Annotated[Path | None, Option(help="The scratch folder of a deduplication, if it was given one.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Watch a run: memory against the budget, processes, stages, GPUs, machine, speed, time left, last partitions and
-    events.
+    """Watch a run: memory, processes, stages, GPUs, speed, time left, and the last partitions and events.
 
     Works during the run, after it, and on another machine that sees the folder. Of a deduplication or a curation it
     shows the pass under way. Ends with the run, or with Ctrl-C; on another machine, where a run that was killed looks
@@ -212,7 +211,8 @@ def _gpus(live: LiveRun) -> list[str]:
 
 
 def sparkline(values: list[int], top_value: int) -> str:
-    """
+    """Draw values as a line of blocks, relative to the largest value of the scale.
+
     >>> sparkline([0, 4, 8, 9], 8)
     ' ▄██'
     """
@@ -220,7 +220,8 @@ def sparkline(values: list[int], top_value: int) -> str:
 
 
 def bar(share: float, width: int) -> str:
-    """
+    """Draw a share as a bar.
+
     >>> bar(0.5, 4)
     '##..'
     """

@@ -1,6 +1,4 @@
-"""`tamis why` and `tamis rethreshold`: answers from what a run stored, without reading texts again (but those of two
-duplicates).
-"""
+"""`tamis why` and `tamis rethreshold`: answers from what a run stored, without reading all texts again."""
 
 from __future__ import annotations
 

@@ -93,7 +93,8 @@ def bar(share: float, width: int = 30) -> str:
 
 
 def clip(text: str, n_chars: int = 60) -> str:
-    """
+    """Cut a text to a number of characters.
+
     >>> clip("abcdef", 4)
     'abc…'
     """
@@ -101,7 +102,8 @@ def clip(text: str, n_chars: int = 60) -> str:
 
 
 def count(n: float, noun: str) -> str:
-    """
+    """Format a number of things.
+
     >>> count(1, "file"), count(1200, "document")
     ('1 file', '1,200 documents')
     """

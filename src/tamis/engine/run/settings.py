@@ -1,5 +1,4 @@
-"""Settings of a run: each is declared once, as a field of `RunSettings`, and everything else follows from its
-declaration.
+"""Settings of a run: each is declared once, as a field of `RunSettings`, and everything else follows from that.
 
 Command-line options, the `settings:` of recipes, keyword arguments in Python, environment variables, what `tamis
 resume` takes over and the reference pages all walk `SETTINGS`. To add a setting: declare it here, and use it. Also

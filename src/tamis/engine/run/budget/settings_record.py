@@ -1,5 +1,4 @@
-"""The record of settings when a run starts: every choice that has to do with memory, who made it, why, and the figures
-behind it.
+"""The record of settings when a run starts: each choice about memory, its origin, its reason, and the figures.
 
 What the run changes by itself later is added at its end (outcome.py).
 """
