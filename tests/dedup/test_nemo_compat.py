@@ -262,7 +262,7 @@ def test_nothing_found_and_nothing_removed(tmp_path: Path) -> None:
         ),
         (
             lambda: ExactDeduplicationWorkflow("o", "i", write_kwargs={"storage_options": {"key": "k"}}),
-            "unknown write_kwargs",
+            "write_kwargs has",
         ),
         (
             lambda: ExactDeduplicationWorkflow("o", "i", read_kwargs={"storage_options": {"key": "k"}}),

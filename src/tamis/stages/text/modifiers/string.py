@@ -170,29 +170,29 @@ def _without_underscores(line: str) -> str:
     content.
     """
     closers: dict[int, list[int]] = {1: [], 2: []}  # width of the mark -> where it can close
-    n, at = len(line), line.find("_")
-    while at >= 0:
-        if at > 0 and not line[at - 1].isspace():
-            if at + 1 == n or not _is_word(line[at + 1]):
-                closers[1].append(at)
-            elif line[at + 1] == "_" and (at + 2 == n or not _is_word(line[at + 2])):
-                closers[2].append(at)
-        at = line.find("_", at + 1)
-    parts, done, at = [], 0, line.find("_")
-    while at >= 0:
-        following = at + 1
-        if at == 0 or not _is_word(line[at - 1]):
-            for width in (2, 1) if line.startswith("__", at) else (1,):
-                begin = at + width
+    n, position = len(line), line.find("_")
+    while position >= 0:
+        if position > 0 and not line[position - 1].isspace():
+            if position + 1 == n or not _is_word(line[position + 1]):
+                closers[1].append(position)
+            elif line[position + 1] == "_" and (position + 2 == n or not _is_word(line[position + 2])):
+                closers[2].append(position)
+        position = line.find("_", position + 1)
+    parts, done, position = [], 0, line.find("_")
+    while position >= 0:
+        following = position + 1
+        if position == 0 or not _is_word(line[position - 1]):
+            for width in (2, 1) if line.startswith("__", position) else (1,):
+                begin = position + width
                 if begin >= n or line[begin].isspace():
                     continue
                 k = bisect_left(closers[width], begin + 1)
                 if k < len(closers[width]):
                     end = closers[width][k]
-                    parts += [line[done:at], line[begin:end]]
+                    parts += [line[done:position], line[begin:end]]
                     done = following = end + width
                     break
-        at = line.find("_", following)
+        position = line.find("_", following)
     return "".join([*parts, line[done:]])
 
 

@@ -54,11 +54,11 @@ def is_paragraph_indices_in_top_or_bottom_only(
     >>> [is_paragraph_indices_in_top_or_bottom_only(i, 4) for i in ([0, 1], [3], [1, 2], [0, 3], [0, 1, 2, 3], [])]
     [True, True, False, False, False, False]
     """
-    at = list(boilerplate_paragraph_indices)
-    if not at or len(at) == num_paragraphs:
+    indices = list(boilerplate_paragraph_indices)
+    if not indices or len(indices) == num_paragraphs:
         return False
-    is_one_run = all(b == a + 1 for a, b in pairwise(at))
-    return is_one_run and (at[0] == 0 or at[-1] == num_paragraphs - 1)
+    is_one_run = all(b == a + 1 for a, b in pairwise(indices))
+    return is_one_run and (indices[0] == 0 or indices[-1] == num_paragraphs - 1)
 
 
 def get_comments_and_docstring(
@@ -66,17 +66,17 @@ def get_comments_and_docstring(
 ) -> tuple[str | None, str | None]:
     """Return (docstrings, comments) of Python code; None and a warning for those that invalid code hides."""
     docstrings: str | None = None
-    found: str | None = "" if not comments else None
+    text: str | None = "" if not comments else None
     try:
         docstrings = "\n".join(get_docstrings(source))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as exc:
         warnings.warn(f"the code does not compile, so its docstrings are not found: {exc}", stacklevel=2)
     if comments:
         try:
-            found = get_comments(source, clean=clean_comments)
+            text = get_comments(source, clean=clean_comments)
         except (tokenize.TokenError, SyntaxError) as exc:
             warnings.warn(f"the code cannot be split into tokens, so its comments are not found: {exc}", stacklevel=2)
-    return docstrings, found
+    return docstrings, text
 
 
 def get_comments(s: str, clean: bool = False) -> str:
@@ -92,8 +92,8 @@ def get_comments(s: str, clean: bool = False) -> str:
 
 def get_docstrings(source: str, module: str = "<string>") -> list[str]:
     """Return the docstrings of classes, then of functions, each by name, then that of the module."""
-    found = [(kind, name or module, text) for kind, name, text in _docstrings(source) if text]
-    return [text for _, _, text in sorted(found)]
+    docstrings = [(kind, name or module, text) for kind, name, text in _docstrings(source) if text]
+    return [text for _, _, text in sorted(docstrings)]
 
 
 def parse_docstrings(source: str) -> Iterator[tuple[ast.AST, str | None, str | None]]:

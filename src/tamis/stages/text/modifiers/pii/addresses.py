@@ -57,14 +57,14 @@ def find_ipv6(text: str) -> Iterator[Span]:
 
 def _runs(text: str) -> Iterator[Span]:
     """Yield runs of hexadecimal digits, colons and points that contain a colon."""
-    at = text.find(":")
-    while at >= 0:
-        before = text[max(0, at - 5) : at]
-        start = at - (len(before) - len(before.rstrip("0123456789abcdefABCDEF")))
+    colon = text.find(":")
+    while colon >= 0:
+        before = text[max(0, colon - 5) : colon]
+        start = colon - (len(before) - len(before.rstrip("0123456789abcdefABCDEF")))
         match = _IPV6.match(text, start)
         if match is not None:
             yield start, match.end()
-        at = text.find(":", match.end() if match is not None else at + 1)
+        colon = text.find(":", match.end() if match is not None else colon + 1)
 
 
 def parse_ipv6(run: str) -> ipaddress.IPv6Address | None:

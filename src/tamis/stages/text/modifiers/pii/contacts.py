@@ -32,17 +32,17 @@ _NORTH_AMERICAN = re.compile(
 
 def find_emails(text: str) -> Iterator[Span]:
     """Yield the spans of e-mail addresses, extending from every @ to both sides as far as an address may reach."""
-    done, at = 0, text.find("@")
-    while at >= 0:
-        before = text[max(done, at - _MAX_LOCAL - 1) : at]
+    done, at_sign = 0, text.find("@")
+    while at_sign >= 0:
+        before = text[max(done, at_sign - _MAX_LOCAL - 1) : at_sign]
         local = before[len(before.rstrip(_LOCAL)) :]
         if local and len(local) <= _MAX_LOCAL and local[-1] != ".":
             local = local[local.rfind("..") + 2 if ".." in local else 0 :].lstrip(".-%+")
-            end = at + 1 + _domain_length(text[at + 1 : at + 2 + _MAX_DOMAIN])
-            if local and end > at + 1:
-                yield at - len(local), end
+            end = at_sign + 1 + _domain_length(text[at_sign + 1 : at_sign + 2 + _MAX_DOMAIN])
+            if local and end > at_sign + 1:
+                yield at_sign - len(local), end
                 done = end
-        at = text.find("@", at + 1)
+        at_sign = text.find("@", at_sign + 1)
 
 
 def _domain_length(text: str) -> int:
@@ -63,14 +63,14 @@ def _domain_length(text: str) -> int:
 
 def find_phones(text: str) -> Iterator[Span]:
     """Yield the spans of international numbers that begin with +, and of North American ones in groups."""
-    parts, done, at = [], 0, text.find("+")
-    while at >= 0:
-        end = _international_end(text, at)
+    parts, done, plus = [], 0, text.find("+")
+    while plus >= 0:
+        end = _international_end(text, plus)
         if end:
-            yield at, end
-            parts += [text[done:at], "\0" * (end - at)]
+            yield plus, end
+            parts += [text[done:plus], "\0" * (end - plus)]
             done = end
-        at = text.find("+", max(at + 1, end))
+        plus = text.find("+", max(plus + 1, end))
     for match in _NORTH_AMERICAN.finditer("".join([*parts, text[done:]]) if parts else text):
         yield match.span()
 
