@@ -154,7 +154,7 @@ SUPERVISOR_PACKAGES = (
 IN_WORKERS_ONLY = (
     "tamis.curation.packer",
     "tamis.curation.scores",
-    "tamis.curation.share_of_source",
+    "tamis.curation.source_limits",
     "tamis.tasks.columns",
     "tamis.tasks.frames",
     "tamis.tasks.returned_data",

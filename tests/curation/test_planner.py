@@ -81,8 +81,8 @@ def test_compressed_input_is_read_once_more_to_compare_texts() -> None:
 
 
 def test_changes_and_columns_are_made_again_and_a_dear_one_is_remarked_upon() -> None:
-    model = StepFacts("model", COLUMNS, is_dear=True)
-    plan = make_plan([CHANGE, model, EQUAL, StepFacts("behind", COLUMNS, is_dear=True)])
+    model = StepFacts("model", COLUMNS, is_expensive=True)
+    plan = make_plan([CHANGE, model, EQUAL, StepFacts("behind", COLUMNS, is_expensive=True)])
     assert plan.passes[-1].redoes == ("change", "model")
     assert len(plan.remarks) == 1
     assert plan.remarks[0].startswith("model uses a model")

@@ -75,10 +75,10 @@ def make_card(name: str, ledger: Any, rules: Sequence[RecordedRule], splits: Seq
         "",
     ]
     lines += ["## Lengths", "", *_lengths(ledger, metrics), ""]
-    for title, found in (("Languages", languages), ("Licences", licences)):
-        if found:
+    for title, counts in (("Languages", languages), ("Licences", licences)):
+        if counts:
             rows = [
-                f"| {_plain(value)} | {n:,} |" for value, n in sorted(found.items(), key=lambda kv: (-kv[1], kv[0]))
+                f"| {_plain(value)} | {n:,} |" for value, n in sorted(counts.items(), key=lambda kv: (-kv[1], kv[0]))
             ]
             lines += [f"## {title}", "", f"| {title.lower()[:-1]} | documents |", "|---|---|", *rows, ""]
     if not licences:
@@ -104,15 +104,15 @@ def _head(
 
 def _rules(ledger: Any, rules: Sequence[RecordedRule]) -> list[str]:
     dropped = {(b.name, reason): t.n for b in ledger.stages for reason, t in b.dropped.items()}
-    rows, told = [], set()
+    rows, listed = [], set()
     for rule in rules:
         key = (rule.stage, rule.name)
         limits = ", ".join(f"{k} {v}" for k, v in rule.limits.items() if v is not None)
         if key[1]:
             rows.append(f"| {_plain(key[0])} | {_plain(key[1])} | {_plain(limits)} | {dropped.get(key, 0):,} |")
-            told.add(key)
-    rest = {key: n for key, n in dropped.items() if key not in told}
-    return rows + [f"| {_plain(stage)} | {_plain(reason)} | | {n:,} |" for (stage, reason), n in rest.items()]
+            listed.add(key)
+    others = {key: n for key, n in dropped.items() if key not in listed}
+    return rows + [f"| {_plain(stage)} | {_plain(reason)} | | {n:,} |" for (stage, reason), n in others.items()]
 
 
 def _lengths(ledger: Any, metrics: Mapping[str, float]) -> list[str]:
@@ -123,10 +123,10 @@ def _lengths(ledger: Any, metrics: Mapping[str, float]) -> list[str]:
         return ["Nothing was written."]
     quantiles = []
     for share in (0.05, 0.25, 0.5, 0.75, 0.95):
-        left = share * n
+        n_before = share * n
         for low, high, count in bins:
-            left -= count
-            if left <= 0:
+            n_before -= count
+            if n_before <= 0:
                 quantiles.append(f"{share:.0%}: {format_size(low)} to {format_size(high if high is not None else low)}")
                 break
     chars = int(metrics.get(CHARS, 0))
@@ -138,8 +138,8 @@ def _lengths(ledger: Any, metrics: Mapping[str, float]) -> list[str]:
     ]
 
 
-def _counts(metrics: Mapping[str, float], what: str) -> dict[str, int]:
-    return {key.partition("=")[2]: int(n) for key, n in metrics.items() if key.startswith(f"{what}=")}
+def _counts(metrics: Mapping[str, float], kind: str) -> dict[str, int]:
+    return {key.partition("=")[2]: int(n) for key, n in metrics.items() if key.startswith(f"{kind}=")}
 
 
 def _plain(text: str) -> str:
@@ -167,25 +167,25 @@ class Describe(ProcessingStage[DocumentBatch, DocumentBatch]):
         if not batch.num_items:
             return batch
         self._log_metric(CHARS, float(pc.sum(pc.utf8_length(batch.texts(self.text_field))).as_py() or 0))
-        there = set(batch.get_columns())
-        for what, fields in ((LICENCE, LICENCE_FIELDS), (LANGUAGE, self.language_fields)):
-            for field in [f for f in fields if f in there]:
-                self._log_metrics(counted(what, batch.values(field)))
+        columns = set(batch.get_columns())
+        for kind, fields in ((LICENCE, LICENCE_FIELDS), (LANGUAGE, self.language_fields)):
+            for field in [f for f in fields if f in columns]:
+                self._log_metrics(counted(kind, batch.values(field)))
         return batch
 
 
-def counted(what: str, values: Sequence[Any]) -> dict[str, float]:
+def counted(kind: str, values: Sequence[Any]) -> dict[str, float]:
     """Count how often each value occurs; values that are not a short text count as others.
 
     >>> counted("language", ["en", "en", "[0.97, 'de']", None, 5])
     {'language=en': 2.0, 'language=de': 1.0, 'language=(others)': 1.0}
     """
-    found: dict[str, float] = {}
+    counts: dict[str, float] = {}
     for value in values:
         if value is None:
             continue
         name = value.rpartition(", '")[2].removesuffix("']") if isinstance(value, str) and value[:1] == "[" else value
         fits = isinstance(name, str) and 0 < len(name) <= _MAX_CHARS and name.isprintable()
-        key = f"{what}={name if fits and (len(found) < _MAX_VALUES or f'{what}={name}' in found) else '(others)'}"
-        found[key] = found.get(key, 0.0) + 1.0
-    return found
+        key = f"{kind}={name if fits and (len(counts) < _MAX_VALUES or f'{kind}={name}' in counts) else '(others)'}"
+        counts[key] = counts.get(key, 0.0) + 1.0
+    return counts

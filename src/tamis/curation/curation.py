@@ -58,17 +58,17 @@ class Curation:
     ) -> None:
         self.name = name
         self.writing = make_writing(file_type, shard_size, split, shuffle, card)
-        given = list(steps)
+        remaining = list(steps)
         self.sources = [] if sources is None else sources_of(sources)
         if self.sources:
             if input_path is not None:
                 raise UsageError(f"{_WHO}: give input_path or sources, not both")
             input_path = [s.path for s in self.sources]
-        self._reader = self._take_reader(given, input_path)
-        self._writer = self._take_writer(given, output_path)
+        self._reader = self._take_reader(remaining, input_path)
+        self._writer = self._take_writer(remaining, output_path)
         self.output_path: str = self._writer.path
         self.steps: list[Step] = []
-        for step in given:
+        for step in remaining:
             self.steps += self._flat(step)
         names = [s.name for s in self.steps if isinstance(s, Deduplication)]
         if len(set(names)) < len(names):
@@ -77,8 +77,8 @@ class Curation:
 
     # -- parts
     # ----------------------------------------------------------------------------------------------------------
-    def _take_reader(self, given: list[Step], input_path: Any) -> ProcessingStage[Any, Any]:
-        first = given[0] if given else None
+    def _take_reader(self, steps: list[Step], input_path: Any) -> ProcessingStage[Any, Any]:
+        first = steps[0] if steps else None
         flat = first.decompose() if isinstance(first, CompositeStage) else [first]
         is_reader = bool(flat) and isinstance(flat[0], FilePartitioningStage)
         if is_reader == (input_path is not None):
@@ -88,11 +88,11 @@ class Curation:
             assert isinstance(first, ProcessingStage)
             if not isinstance(first, CompositeStage):
                 raise UsageError(f"{_WHO}: the first step lists files; give a reader (DocumentReader) instead")
-            return given.pop(0)  # type: ignore[return-value]
+            return steps.pop(0)  # type: ignore[return-value]
         return Input(_WHO, absolute(input_path, "input_path")).reader()
 
-    def _take_writer(self, given: list[Step], output_path: str | None) -> Writer:
-        last = given[-1] if given else None
+    def _take_writer(self, steps: list[Step], output_path: str | None) -> Writer:
+        last = steps[-1] if steps else None
         if isinstance(last, Writer) == (output_path is not None):
             got = "both" if output_path is not None else "neither"
             raise UsageError(f"{_WHO}: give output_path, or a writer as the last step; got {got}")
@@ -106,7 +106,7 @@ class Curation:
                 raise UsageError(
                     f"{_WHO}: the writer's mode must be 'ignore', got {last.mode!r}; start over with fresh"
                 )
-            given.pop()
+            steps.pop()
             return last
         self._partitioning().reach()
         return _writer_for(
@@ -136,19 +136,19 @@ class Curation:
 
         The output is never part of the input.
         """
-        made: Any = copy.deepcopy(self._reader)
-        made.leave_out = (self.output_path,) if hasattr(self, "output_path") else ()
-        return made  # type: ignore[no-any-return]
+        reader: Any = copy.deepcopy(self._reader)
+        reader.leave_out = (self.output_path,) if hasattr(self, "output_path") else ()
+        return reader  # type: ignore[no-any-return]
 
     def writer(self) -> Writer:
         """Return a fresh writer for the last pass.
 
         Files that are packed afterwards are compressed at that point, not by this writer.
         """
-        made: Any = copy.deepcopy(self._writer)
-        if self.writing.is_packed and made.format == "jsonl":
-            made.file_extension, made.codec = "jsonl", None
-        return made  # type: ignore[no-any-return]
+        stage: Any = copy.deepcopy(self._writer)
+        if self.writing.is_packed and stage.format == "jsonl":
+            stage.file_extension, stage.codec = "jsonl", None
+        return stage  # type: ignore[no-any-return]
 
     @property
     def extension(self) -> str:
@@ -158,14 +158,14 @@ class Curation:
     @property
     def text_field(self) -> str:
         """That of the first step that has one."""
-        found = [getattr(s, "text_field", None) for s in self.steps]
-        named = [f[0] if isinstance(f, list) else f for f in found if f]
+        fields = [getattr(s, "text_field", None) for s in self.steps]
+        named = [f[0] if isinstance(f, list) else f for f in fields if f]
         return str(named[0]) if named else "text"
 
     def _partitioning(self) -> FilePartitioningStage:
         parts: Any = self._reader
-        found: FilePartitioningStage = parts.decompose()[0]
-        return found
+        first: FilePartitioningStage = parts.decompose()[0]
+        return first
 
     def _suffixes(self) -> tuple[str, ...]:
         return self._partitioning().suffixes()
@@ -204,10 +204,10 @@ class Curation:
 
         Running the copy leaves the steps of this one unchanged.
         """
-        made = copy.copy(self)
-        made.steps, made._writer = copy.deepcopy(self.steps), copy.deepcopy(self._writer)
-        made._writer.path = made.output_path = str(absolute(output_path))
-        return made
+        copied = copy.copy(self)
+        copied.steps, copied._writer = copy.deepcopy(self.steps), copy.deepcopy(self._writer)
+        copied._writer.path = copied.output_path = str(absolute(output_path))
+        return copied
 
     # -- what it will do
     # --------------------------------------------------------------------------------------------------
@@ -224,15 +224,15 @@ class Curation:
         """
         from tamis.dedup.planning import KEY_BYTES, META_BYTES, estimate_documents
 
-        found = self.files()
-        n = estimate_documents(found)
+        files = self.files()
+        n = estimate_documents(files)
         keys = {}
         for group in self.plan().groups:
             last = self.steps[group.decides[-1]]
             per_pass = getattr(last, "bands_per_iteration", None) or getattr(last, "num_bands", 0)
             bands = int(per_pass or 0)
             keys["+".join(self.steps[i].name for i in group.decides)] = n * (META_BYTES + KEY_BYTES * bands)
-        return {"n_files": len(found), "input_bytes": sum(found.sizes), "n_documents": n, "key_bytes": keys}
+        return {"n_files": len(files), "input_bytes": sum(files.sizes), "n_documents": n, "key_bytes": keys}
 
     def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> CurationResult:
         """Run all passes; the same call again resumes where it was stopped.

@@ -17,13 +17,13 @@ from tamis.stages.text.modules.splitter import DocumentSplitter
 
 def facts_of(steps: Sequence[Step]) -> list[StepFacts]:
     """Return one entry per step; raise PipelineError for a step that is not allowed at its position."""
-    found: list[StepFacts] = []
+    facts: list[StepFacts] = []
     last = max((i for i, s in enumerate(steps) if isinstance(s, Deduplication)), default=-1)
     for i, step in enumerate(steps):
         if isinstance(step, Deduplication):
             before = steps[i - 1] if i else None
             joins = isinstance(before, Deduplication) and step.is_decided_with(before)
-            found.append(
+            facts.append(
                 StepFacts(step.name, step.kind.name, joins, step.compares_texts, reads=frozenset([step.text_field]))
             )
             continue
@@ -34,17 +34,17 @@ def facts_of(steps: Sequence[Step]) -> list[StepFacts]:
                 "output of its own"
             )
         adds = frozenset(step.output_columns())
-        found.append(
+        facts.append(
             StepFacts(
                 step.name,
                 kind_of(step),
                 reads=_reads(step),
                 adds=adds,
-                is_dear=is_dear(step),
+                is_expensive=is_expensive(step),
                 keeps=step.traits.keeps_results,
             )
         )
-    return found
+    return facts
 
 
 def kind_of(stage: ProcessingStage[Any, Any]) -> str:
@@ -71,5 +71,5 @@ def makes_documents(stage: ProcessingStage[Any, Any]) -> bool:
     return isinstance(stage, (DocumentSplitter, DocumentJoiner)) or stage.is_fanout_stage()
 
 
-def is_dear(stage: ProcessingStage[Any, Any]) -> bool:
+def is_expensive(stage: ProcessingStage[Any, Any]) -> bool:
     return (stage.resources.gpus > 0 or stage.resources.requires_gpu) and not stage.traits.keeps_results

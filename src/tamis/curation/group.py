@@ -38,7 +38,7 @@ class Group:
         self._plan = run.plan.groups[number]
         self.steps: list[Deduplication] = [run.curation.steps[i] for i in self._plan.decides]  # type: ignore[misc]
         self.labels = run.replay.labels_of(self._plan.before)
-        self.took: list[PassFacts] = []
+        self.finished_passes: list[PassFacts] = []
         self.workflow = Workflow(self._passes(run), host=Host(self._runner(run), run.guard, self._check_loss))
 
     # -- the workflow
@@ -55,7 +55,7 @@ class Group:
             run.runner.progress({**state, "step": self.number})
 
         def on_pass(label: str, result: RunResult, seconds: float) -> None:
-            self.took.append(pass_facts(f"{label} of {self.name}", result, seconds))
+            self.finished_passes.append(pass_facts(f"{label} of {self.name}", result, seconds))
 
         return PassRunner(run.session, settings, progress, on_pass)
 
@@ -106,9 +106,9 @@ class Group:
         if equal is None:
             raise TamisError(f"{self.name}: the decision on equal documents is gone; start over with fresh (--fresh)")
         first, second = self.step_names
-        rest: Summary = {**summary, "n_documents": summary["n_documents"] - equal["n_duplicates"]}
+        remaining: Summary = {**summary, "n_documents": summary["n_documents"] - equal["n_duplicates"]}
         shown: Any = {k: v for k, v in equal.items() if not k.endswith("_by_file")}
-        return {first: shown, second: rest}
+        return {first: shown, second: remaining}
 
     def run_shard(self) -> DedupResult:
         """Compute the keys of one part of the input."""

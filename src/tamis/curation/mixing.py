@@ -2,7 +2,7 @@
 
 How often a document is written follows from these and the hash of its text. A weight needs no knowledge of other
 documents. A number (`max_documents`) does: a pass before the last writes a number drawn from the text of each
-remaining document (`Draw`), share_of_source.py finds the number up to which there are as many as requested, and the
+remaining document (`Draw`), source_limits.py finds the number up to which there are as many as requested, and the
 last pass writes those.
 """
 
@@ -53,23 +53,23 @@ class Source:
             )
 
 
-def sources_of(given: Any) -> list[Source]:
+def sources_of(value: Any) -> list[Source]:
     """Parse sources as users give them: Source objects, or mappings with `path` and `weight`."""
-    if not isinstance(given, Sequence) or isinstance(given, str) or not given:
+    if not isinstance(value, Sequence) or isinstance(value, str) or not value:
         raise UsageError(
-            f"sources: expected a list, e.g. [{{path: web/, weight: 1}}, {{path: books/, weight: 2}}], got {given!r}"
+            f"sources: expected a list, e.g. [{{path: web/, weight: 1}}, {{path: books/, weight: 2}}], got {value!r}"
         )
-    made = []
-    for one in given:
-        if isinstance(one, Mapping):
-            unknown = sorted(set(one) - {"path", "weight", "max_documents", "upsample"})
-            if unknown or "path" not in one:
-                raise UsageError(f"sources: expected path and weight, max_documents or upsample, got {sorted(one)}")
-            one = Source(**one)
-        if not isinstance(one, Source):
-            raise UsageError(f"sources: expected a mapping with path and weight, got {one!r}")
-        made.append(one)
-    return made
+    sources = []
+    for entry in value:
+        if isinstance(entry, Mapping):
+            unknown = sorted(set(entry) - {"path", "weight", "max_documents", "upsample"})
+            if unknown or "path" not in entry:
+                raise UsageError(f"sources: expected path and weight, max_documents or upsample, got {sorted(entry)}")
+            entry = Source(**entry)
+        if not isinstance(entry, Source):
+            raise UsageError(f"sources: expected a mapping with path and weight, got {entry!r}")
+        sources.append(entry)
+    return sources
 
 
 class _OfSources(ProcessingStage[DocumentBatch, DocumentBatch]):
@@ -90,8 +90,8 @@ class _OfSources(ProcessingStage[DocumentBatch, DocumentBatch]):
         return hash_arrow_strings(parts.offsets, parts.data, parts.validity, _SEED)[0]
 
     def _sources(self, batch: DocumentBatch) -> Any:
-        numbers, at = np.unique(batch.places()[0], return_inverse=True)
-        return np.array([max(0, bisect_right(self.first_files, n) - 1) for n in numbers.tolist()], np.int32)[at]
+        numbers, inverse = np.unique(batch.places()[0], return_inverse=True)
+        return np.array([max(0, bisect_right(self.first_files, n) - 1) for n in numbers.tolist()], np.int32)[inverse]
 
 
 @dataclass(repr=False)
@@ -149,9 +149,9 @@ class Mix(_OfSources):
             times = times * np.array(self.each)[source]
         if bool((times == 1).all()):
             return batch
-        gone = np.flatnonzero(times == 0)
-        told = [f"{w:g}" for w in weight[gone].tolist()]
-        self._note_drops(batch.serial[gone], "not_in_the_mix", told, {"weight": "of its source"})
+        dropped = np.flatnonzero(times == 0)
+        values = [f"{w:g}" for w in weight[dropped].tolist()]
+        self._note_drops(batch.serial[dropped], "not_in_the_mix", values, {"weight": "of its source"})
         return batch.take(np.repeat(np.arange(batch.num_items), times))
 
     def _chosen(self, batch: DocumentBatch, draws: Any, source: Any) -> tuple[DocumentBatch, Any, Any]:
@@ -168,8 +168,8 @@ class Mix(_OfSources):
             earlier = (file < last_file) | ((file == last_file) & (offset <= last_offset))
             mine = source == k
             keep &= ~mine | (draws < last) | ((draws == last) & earlier)
-            gone = np.flatnonzero(mine & ~keep)
-            self._note_drops(batch.serial[gone], "not_in_the_mix", None, {"max_documents": self.most[k]})
+            dropped = np.flatnonzero(mine & ~keep)
+            self._note_drops(batch.serial[dropped], "not_in_the_mix", None, {"max_documents": self.most[k]})
         return batch.filter(keep), draws[keep], source[keep]
 
 

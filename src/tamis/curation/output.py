@@ -51,22 +51,22 @@ def finish_output(run: CurationRun, written: RunResult) -> OutputFiles:
     return OutputFiles(names, replaced)
 
 
-def tidy_output(output: str, made: OutputFiles) -> None:
+def tidy_output(output: str, output_files: OutputFiles) -> None:
     """Remove the files of the last pass that others replace."""
-    for name in made.replaced:
+    for name in output_files.replaced:
         files.remove(os.path.join(output, _own(name)))
 
 
-def forget_output(output: str, made: OutputFiles | None, work: str) -> None:
+def forget_output(output: str, output_files: OutputFiles | None, work: str) -> None:
     """Remove the files next to those of the last pass, to start over.
 
-    `made`: None where the call was killed before it recorded them.
+    `output_files`: None where the call was killed before it recorded them.
     """
-    if made is None:
+    if output_files is None:
         packed = packed_file(os.path.join(work, "pack")).read() or PackedFiles([])
         card = [CARD] if is_own_card(os.path.join(output, CARD)) else []
-        made = OutputFiles([file.name for file in packed.files] + card)
-    for name in made.files:
+        output_files = OutputFiles([file.name for file in packed.files] + card)
+    for name in output_files.files:
         files.remove(os.path.join(output, _own(name)))
 
 
@@ -117,7 +117,7 @@ def _call_packer(run: CurationRun, folder: str, parts: list[str]) -> PackedFiles
 
     run.runner.run_task(folder, task, "tamis.curation.packer", progress)
     packed = packed_file(folder).read() or PackedFiles([])
-    run.took.append(
+    run.finished_passes.append(
         {
             "name": "packing",
             "seconds": round(time.monotonic() - began_s, 3),
@@ -173,7 +173,7 @@ def _language(curation: Curation) -> str | None:
     """Return the language that a step keeps, if it keeps a single one."""
     for step in curation.steps:
         if isinstance(step, ScoreFilter):
-            found = [f.lang for f in step._objects() if isinstance(f, FastTextLangId) and f.lang]
-            if found:
-                return str(found[0])
+            languages = [f.lang for f in step._objects() if isinstance(f, FastTextLangId) and f.lang]
+            if languages:
+                return str(languages[0])
     return None

@@ -162,9 +162,9 @@ class _Shards:
         while first < len(table):
             if self._open is None:
                 self._open = self._next()
-            left = len(table) if self._most is None else self._most - self._open.n_bytes
+            room = len(table) if self._most is None else self._most - self._open.n_bytes
             ends = np.cumsum(sizes[first:])
-            n = len(ends) if self._most is None else max(1, int(np.searchsorted(ends, left, side="right")))
+            n = len(ends) if self._most is None else max(1, int(np.searchsorted(ends, room, side="right")))
             self._open.write(table.slice(first, n), int(ends[min(n, len(ends)) - 1]))
             first += n
             if self._most is not None and (first < len(table) or self._open.n_bytes >= self._most):

@@ -26,7 +26,7 @@ class StepFacts:
     `kind`: DROPS (drops documents and nothing else), COLUMNS (adds columns, may drop), CHANGES (anything else that is
     done document by document), or the name of a kind of deduplication. `joins`: for a fuzzy deduplication, whether its
     keys serve the exact one just before it. `compares_texts`: whether it looks at the texts of candidates. `reads`:
-    the columns it reads (a deduplication: that of its texts), None if unknown; `adds`: those it adds. `is_dear`: doing
+    the columns it reads (a deduplication: that of its texts), None if unknown; `adds`: those it adds. `is_expensive`: doing
     it again costs more than storing its result would (a model). `keeps`: it stores its results between passes by
     itself, where making them again takes longer and the disk has room.
     """
@@ -37,7 +37,7 @@ class StepFacts:
     compares_texts: bool = False
     reads: frozenset[str] | None = None
     adds: frozenset[str] = frozenset()
-    is_dear: bool = False
+    is_expensive: bool = False
     keeps: bool = False
 
 
@@ -177,20 +177,20 @@ def _text_makers(steps: Sequence[StepFacts], deciding: int) -> tuple[int, ...]:
     These are the steps that change documents, and those that add a column which one of these steps or the
     deduplication reads. A step that does not declare what it reads is taken to read any column.
     """
-    wanted = steps[deciding].reads or frozenset()
+    columns = steps[deciding].reads or frozenset()
     reads_any = False
-    found: list[int] = []
+    makers: list[int] = []
     for i in range(deciding - 1, -1, -1):
         step = steps[i]
         if (
             step.kind == CHANGES
             or (step.kind in KINDS and KINDS[step.kind].changes_text)
-            or (step.kind == COLUMNS and (reads_any or step.adds & wanted))
+            or (step.kind == COLUMNS and (reads_any or step.adds & columns))
         ):
-            found.append(i)
-            wanted |= step.reads or frozenset()
+            makers.append(i)
+            columns |= step.reads or frozenset()
             reads_any = reads_any or step.reads is None
-    return tuple(reversed(found))
+    return tuple(reversed(makers))
 
 
 def _remarks(step: StepFacts, passes: Sequence[PlannedPass]) -> Iterator[str]:
@@ -200,7 +200,7 @@ def _remarks(step: StepFacts, passes: Sequence[PlannedPass]) -> Iterator[str]:
             f"{step.name}: what its model gives is kept on the disk between passes, as far as there is room, so that "
             "later passes do not ask it again"
         )
-    if step.is_dear:
+    if step.is_expensive:
         yield (
             f"{step.name} uses a model and is done again in {sum(step.name in p.redoes for p in passes)} later "
             "pass(es), on the documents that are left: more expensive than storing what it made. Put it after the "

@@ -43,19 +43,19 @@ class Replay:
         `deciding`: a group whose first pass is done, for its further passes: its own steps before it are replayed,
         too.
         """
-        made: Stages = []
-        at = 0
+        replayed: Stages = []
+        position = 0
         for group in [*self._groups, *([deciding] if deciding is not None else [])]:
             group.locate()
             if (table := group.quarantine_table()) is not None:
-                made.append(SetAside(table, name=f"set_aside_{group.number}"))
+                replayed.append(SetAside(table, name=f"set_aside_{group.number}"))
             for _ in group.labels:
-                made += self._again(at, group)
-                at += 1
+                replayed += self._again(position, group)
+                position += 1
             if group is not deciding:
-                made += group.removals()
-                at += len(group.steps)
-        return made
+                replayed += group.removals()
+                position += len(group.steps)
+        return replayed
 
     def _again(self, i: int, group: Group) -> Stages:
         step = self._steps[i]
@@ -70,13 +70,13 @@ class Replay:
         It reads these documents alone, and applies the steps that produced their texts (`DecisionGroup.text_makers`).
         """
         cuts: dict[int, ProcessingStage[Any, Any]] = {}  # what a deduplication did, by the number of its step
-        at = 0
+        position = 0
         for group in self._groups:
-            at += len(group.labels)
-            cuts |= dict(enumerate(group.removals(), at))
-            at += len(group.steps)
-        made: Stages = [OnlyListed(candidates)]
+            position += len(group.labels)
+            cuts |= dict(enumerate(group.removals(), position))
+            position += len(group.steps)
+        stages: Stages = [OnlyListed(candidates)]
         for i in text_makers:
             step = self._steps[i]
-            made.append(step if isinstance(step, ProcessingStage) else cuts[i])
-        return made
+            stages.append(step if isinstance(step, ProcessingStage) else cuts[i])
+        return stages

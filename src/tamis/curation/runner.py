@@ -53,7 +53,7 @@ _FORKED = [
     "tamis.dedup.stages",
     "tamis.dedup.replay_tables.stages",
     "tamis.curation.scores",
-    "tamis.curation.share_of_source",
+    "tamis.curation.source_limits",
     "tamis.curation.packer",
 ]
 _FRESH = "start over with fresh (--fresh)"
@@ -72,7 +72,7 @@ class CurationRun:
         self.output = OutputDirectory(curation.output_path, "curation or deduplication", "curation.json")
         self.settings = WorkflowSettings.parse(settings, curation.output_path, "use a step that samples")
         self.session = PassSession(executor, self.settings)
-        self.took: list[PassFacts] = []
+        self.finished_passes: list[PassFacts] = []
         self.runner = PassRunner(self.session, self.settings, progress or (lambda _: None), self._note_pass)
         options = (curation.writer().write_kwargs or {}).get("storage_options")
         # The output is looked at before the last pass.
@@ -110,7 +110,7 @@ class CurationRun:
             identity_file = os.path.join(self.work_path, "identity.json")
             self._check_identity(files.read_json(identity_file) if record is None else record.identity, identity)
             if record is not None:
-                tidy_output(self.output.home, record.made)
+                tidy_output(self.output.home, record.output_files)
                 self.remove_work()
                 deduplications = cast("dict[str, Summary]", record.deduplications)
                 facts = cast("CurationFacts", record.about)
@@ -125,23 +125,31 @@ class CurationRun:
             self._check_counts(written, summaries)
             self._keep_duplicates()
             self._keep_scores()
-            made = finish_output(self, written)
+            output_files = finish_output(self, written)
             facts = self._facts(written, mark.peak_bytes, time.monotonic() - began_s)
             record = CurationRecord(
                 identity,
                 {name: dict(summary) for name, summary in summaries.items()},
                 self.plan.to_dict(),
-                [dict(each) for each in self.took],
+                [dict(each) for each in self.finished_passes],
                 dict(facts),
-                made,
+                output_files,
             )
             # Where the output is in a bucket, another machine knows by these that all is done.
             self.output.write_record(state.to_dict(record), "duplicates", "scores")
             self.remove_work()
-            tidy_output(self.output.home, made)
+            tidy_output(self.output.home, output_files)
         seconds = time.monotonic() - began_s
         return CurationResult(
-            "finished", self.output.path, written, summaries, seconds, mark.peak_bytes, scratch_bytes, self.took, facts
+            "finished",
+            self.output.path,
+            written,
+            summaries,
+            seconds,
+            mark.peak_bytes,
+            scratch_bytes,
+            self.finished_passes,
+            facts,
         )
 
     def _run_shard(self) -> CurationResult:
@@ -169,7 +177,7 @@ class CurationRun:
     def forget(self) -> None:
         drop_card(self.output.path)
         record = self._read_record()
-        forget_output(self.output.home, None if record is None else record.made, self.work_path)
+        forget_output(self.output.home, None if record is None else record.output_files, self.work_path)
         self.remove_work()
 
     def open_work(self) -> str:
@@ -262,11 +270,11 @@ class CurationRun:
         return with_hints(self.curation.source(), ReadHints(keep_hashes=True))
 
     def _note_pass(self, label: str, result: RunResult, seconds: float) -> None:
-        self.took.append(pass_facts(label, result, seconds))
+        self.finished_passes.append(pass_facts(label, result, seconds))
 
     def _decide(self, group: Group) -> dict[str, Summary]:
         summaries = group.decide()
-        self.took += group.took
+        self.finished_passes += group.finished_passes
         self.replay.add(group)
         return summaries
 
@@ -279,8 +287,8 @@ class CurationRun:
         """Run the last pass, which writes the output."""
         source: Any = self.curation.source()
         if self.groups:
-            known = (group.workflow.known_records() for group in self.groups)
-            index = next((folder for folder in known if folder is not None), None)
+            indexes = (group.workflow.known_records() for group in self.groups)
+            index = next((folder for folder in indexes if folder is not None), None)
             all_valid = self.groups[0].workflow.is_clean()
             source = with_hints(source, ReadHints(all_valid=all_valid, record_index=index))
         last = [self.curation.steps[i] for i in self.plan.last]
@@ -310,7 +318,7 @@ class CurationRun:
             pipeline = Pipeline(f"{self.curation.name}: numbers", stages=[*stages, draw, RecordWriter(drawn)])
             result = self._execute_checked(pipeline, "numbers for sources", keep_rejected=False)
             paths = [os.path.join(drawn, f.name) for f in result.files]
-            self.runner.run_task(folder, ChoiceTask(paths, mix.most, limits), "tamis.curation.share_of_source")
+            self.runner.run_task(folder, ChoiceTask(paths, mix.most, limits), "tamis.curation.source_limits")
         return limits
 
     def _check_counts(self, written: RunResult, summaries: Mapping[str, Summary]) -> None:

@@ -25,9 +25,9 @@ FOLDER = "remembered_scores"
 
 def keep_scores(folder: str, task: ScoresTask) -> None:
     """Write the scores of documents that the last pass wrote into its run directory."""
-    gone = os.path.join(folder, "gone")
-    shutil.rmtree(gone, ignore_errors=True)
-    table = PositionTable(gone, {"file": "<i4", "offset": "<i8"})
+    dropped = os.path.join(folder, "gone")
+    shutil.rmtree(dropped, ignore_errors=True)
+    table = PositionTable(dropped, {"file": "<i4", "offset": "<i8"})
     for rows in in_input_order(os.path.join(task.run_dir, "verdicts"), ["file", "offset"]):
         table.add(file=rows["file"].to_numpy(), offset=rows["offset"].to_numpy())
     table.close()
@@ -37,18 +37,18 @@ def keep_scores(folder: str, task: ScoresTask) -> None:
     for i, run_dir in enumerate(task.passes):
         scores = os.path.join(run_dir, "scores")
         for name in sorted(os.listdir(scores)) if os.path.isdir(scores) else []:
-            kept = _without(read_scores(os.path.join(scores, name)), gone)
-            if len(kept):
-                files.write_bytes(os.path.join(target, f"{i}-{name}"), encode_scores(kept))
+            remaining = _without(read_scores(os.path.join(scores, name)), dropped)
+            if len(remaining):
+                files.write_bytes(os.path.join(target, f"{i}-{name}"), encode_scores(remaining))
 
 
-def _without(table: ScoreTable, gone: str) -> ScoreTable:
+def _without(table: ScoreTable, dropped: str) -> ScoreTable:
     """Return the documents of a score table that a table of positions does not list."""
     keep = np.ones(len(table), bool)
     for file in np.unique(table.file).tolist():
         mine = np.flatnonzero(table.file == file)
         mine = mine[np.argsort(table.offset[mine], kind="stable")]
-        keep[mine[rows_of_table(gone, file, table.offset[mine])[0]]] = False
+        keep[mine[rows_of_table(dropped, file, table.offset[mine])[0]]] = False
     codes = {key: values[keep] for key, values in table.codes.items()}
     return ScoreTable(table.file[keep], table.offset[keep], table.n_bytes[keep], codes, is_last=True)
 

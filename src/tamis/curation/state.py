@@ -64,7 +64,7 @@ class CurationRecord:
     plan: dict[str, Any]
     passes: list[dict[str, Any]]
     about: dict[str, Any]
-    made: OutputFiles
+    output_files: OutputFiles
 
 
 # -- tasks of processes between passes

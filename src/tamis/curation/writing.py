@@ -60,38 +60,38 @@ def make_writing(
     return Writing(file_type, shard_bytes, parse_split(split), shuffle, card)
 
 
-def parse_split(given: Any) -> dict[str, float]:
+def parse_split(value: Any) -> dict[str, float]:
     """Shares by name, which sum up to one.
 
     >>> parse_split("train=99.9,validation=0.1")
     {'train': 0.999, 'validation': 0.001}
     """
-    if given is None or given == {}:
+    if value is None or value == {}:
         return {}
     pairs: list[tuple[str, Any]] = []
-    if isinstance(given, Mapping):
-        pairs = [(str(k), v) for k, v in given.items()]
-    elif isinstance(given, str):
-        parts = [part.partition("=") for part in given.split(",")]
+    if isinstance(value, Mapping):
+        pairs = [(str(k), v) for k, v in value.items()]
+    elif isinstance(value, str):
+        parts = [part.partition("=") for part in value.split(",")]
         pairs = [(name.strip(), share.strip()) for name, _, share in parts]
-    wrong = UsageError(f"split: expected shares that sum up to 100, e.g. train=99.9,validation=0.1, got {given!r}")
-    found: dict[str, float] = {}
+    wrong = UsageError(f"split: expected shares that sum up to 100, e.g. train=99.9,validation=0.1, got {value!r}")
+    shares: dict[str, float] = {}
     for name, share in pairs:
         try:
             number = float(str(share).rstrip("%"))
         except ValueError:
             raise wrong from None
-        if not _NAME.fullmatch(name) or name in found:
+        if not _NAME.fullmatch(name) or name in shares:
             raise UsageError(
                 "split: names are letters, digits and _, a letter first, at most 40 of them, each given once, got "
-                f"{name!r} in {given!r}"
+                f"{name!r} in {value!r}"
             )
         if not 0 < number <= 100:
             raise wrong
-        found[name] = number
-    if not found or abs(sum(found.values()) - 100) > 1e-6:
+        shares[name] = number
+    if not shares or abs(sum(shares.values()) - 100) > 1e-6:
         raise wrong
-    return {name: round(number / 100, 12) for name, number in found.items()}
+    return {name: round(number / 100, 12) for name, number in shares.items()}
 
 
 def cuts_of(split: Mapping[str, float]) -> list[int]:

@@ -30,36 +30,36 @@ def alarms(summary: Summary, counted: str = "documents") -> list[str]:
     """
     n = max(1, int(summary["n_documents"]))
     n_counted = n if counted == "documents" else max(1, int(summary["n_long_enough"]))
-    found = []
+    warnings = []
     component = int(summary.get("largest_component", 0))
     if component > LARGE_COMPONENT and component > LARGE_SHARE * n:
-        found.append(
+        warnings.append(
             f"{component:,} documents ({component / n:.1%}) hang together by shared bands: boilerplate, or shingles "
             "that are too short; verification keeps apart what is not alike, but look at the duplicates, or raise "
             "--char-ngrams"
         )
     if summary.get("n_heavy_buckets"):
-        found.append(
+        warnings.append(
             f"{summary['n_heavy_buckets']:,} band keys are shared by more than 100,000 documents (the largest by "
             f"{summary['largest_bucket']:,}): mostly the same text, such as a licence or a template"
         )
     if summary.get("n_beyond_leaders"):
-        found.append(
+        warnings.append(
             f"{summary['n_beyond_leaders']:,} documents were not compared with all that stay in their component and "
             "were kept"
         )
     if summary.get("n_not_compared"):
-        found.append(
+        warnings.append(
             f"{summary['n_not_compared']:,} documents could not be compared (a stage failed on them) and were kept"
         )
     if summary.get("n_by_shared_ids"):
-        found.append(by_shared_ids(summary))
+        warnings.append(by_shared_ids(summary))
     if summary.get("n_without_number", 0) >= n:
-        found.append("no document has a number in the field of --keep-by: is that its name? It decided nothing")
+        warnings.append("no document has a number in the field of --keep-by: is that its name? It decided nothing")
     if int(summary["n_duplicates"]) > MOST_GO * n_counted:
         share = int(summary["n_duplicates"]) / n_counted
-        found.append(f"{share:.0%} of all {counted} are duplicates: is one source in the input twice?")
-    return found
+        warnings.append(f"{share:.0%} of all {counted} are duplicates: is one source in the input twice?")
+    return warnings
 
 
 def by_shared_ids(summary: Summary) -> str:

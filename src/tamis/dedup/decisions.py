@@ -83,21 +83,23 @@ class DecisionFiles:
             yield self._rows.read(k, _ROW)["number"]
 
 
-def write_tables(found: DecisionFiles, records: Records, removal: str, duplicates: str, paths: Sequence[str]) -> None:
+def write_tables(
+    decisions: DecisionFiles, records: Records, removal: str, duplicates: str, paths: Sequence[str]
+) -> None:
     """Write the removal and the duplicates table: positions of the removed documents and of those kept instead."""
     columns = {"file": "<i4", "offset": "<i8", "kept_file": "<i4", "kept_offset": "<i8", "similarity": "<f4"}
     table = PositionTable(removal, columns)
     os.makedirs(duplicates, exist_ok=True)
     names = pa.array([path_text(p) for p in paths], pa.large_string())
     n_written = 0
-    for part in found:
-        gone = records.gather(["file", "offset"], part.number)
-        stay = records.gather_any(["file", "offset"], part.kept)
+    for part in decisions:
+        removed = records.gather(["file", "offset"], part.number)
+        kept = records.gather_any(["file", "offset"], part.kept)
         rows = {
-            "file": gone["file"],
-            "offset": gone["offset"],
-            "kept_file": stay["file"],
-            "kept_offset": stay["offset"],
+            "file": removed["file"],
+            "offset": removed["offset"],
+            "kept_file": kept["file"],
+            "kept_offset": kept["offset"],
             "similarity": part.similarity,
         }
         table.add(**rows)
@@ -155,9 +157,9 @@ def histogram(by_size: Any) -> dict[str, int]:
     >>> histogram([0, 0, 3, 1, 2, 0, 1])
     {'2': 3, '3-4': 3, '5-8': 1}
     """
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     low = high = 2
     while low < len(by_size):
-        found[str(low) if low == high else f"{low}-{high}"] = int(sum(by_size[low : high + 1]))
+        counts[str(low) if low == high else f"{low}-{high}"] = int(sum(by_size[low : high + 1]))
         low, high = high + 1, high * 2
-    return found
+    return counts

@@ -41,8 +41,8 @@ _MORE_PASSES = 0.6  # of the whole, for each further pass that makes keys
 
 def profile_key(name: str, identity: Mapping[str, Any]) -> str:
     """Return a key for the parameters; the data that is deduplicated does not count."""
-    kept = {k: identity[k] for k in _IN_KEY if k in identity}
-    text = json.dumps([name, kept], sort_keys=True, default=str)
+    parameters = {k: identity[k] for k in _IN_KEY if k in identity}
+    text = json.dumps([name, parameters], sort_keys=True, default=str)
     return "dedup-" + hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
@@ -61,15 +61,17 @@ def conditions(plan: DedupPlan, n_workers: int, decoded_bytes: int) -> Condition
     )
 
 
-def forecast(plan: DedupPlan, figures: ShippedFigures, asked: Conditions, known: Experience, **more: Any) -> Forecast:
+def forecast(
+    plan: DedupPlan, figures: ShippedFigures, request: Conditions, experience: Experience, **more: Any
+) -> Forecast:
     """`more`: as `predict` takes it."""
     passes = 1 + _MORE_PASSES * (plan.n_key_passes - 1)
     s_per_byte = passes / figures.mb_per_s / 1e6
-    found = known.forecast(asked, [], s_per_byte, start_s=figures.start_s, **more)
-    if known.past:
-        return found
+    prediction = experience.forecast(request, [], s_per_byte, start_s=figures.start_s, **more)
+    if experience.past:
+        return prediction
     expected = float(plan.scratch_bytes)
-    return replace(found, scratch_bytes=Interval(expected / 2, expected, expected * 2))
+    return replace(prediction, scratch_bytes=Interval(expected / 2, expected, expected * 2))
 
 
 class DedupExpectation(Experience):
@@ -79,7 +81,7 @@ class DedupExpectation(Experience):
         super().__init__(profile_key(workflow.passes.name, workflow.passes.identity))
         self._workflow = workflow
         self._plan: DedupPlan | None = None
-        self._asked: Conditions | None = None
+        self._conditions: Conditions | None = None
 
     def begin(self) -> None:
         with contextlib.suppress(TamisError, OSError, KeyError, ValueError, TypeError):
@@ -97,10 +99,10 @@ class DedupExpectation(Experience):
             w.settings.budget_bytes(),
             w.work.path,
         )
-        self._asked = conditions(
+        self._conditions = conditions(
             self._plan, w.settings.n_workers(), shipped_table.decoded_bytes(files.paths, files.sizes)
         )
-        self.expect(self._asked, forecast(self._plan, w.passes.figures, self._asked, self))
+        self.expect(self._conditions, forecast(self._plan, w.passes.figures, self._conditions, self))
         write_json(os.path.join(w.output.run_dir, FILE), self.prediction)
 
     def end(self, seconds: float, summary: Summary, removed: RunResult | None) -> None:
@@ -114,13 +116,13 @@ class DedupExpectation(Experience):
             self._note(summary)
 
     def _compare(self, seconds: float, summary: Summary, removed: RunResult | None) -> None:
-        if self._asked is None:
+        if self._conditions is None:
             return
         w = self._workflow
-        read = removed.ledger.read_bytes if removed is not None else self._asked.decoded_bytes
+        read = removed.ledger.read_bytes if removed is not None else self._conditions.decoded_bytes
         written = removed.ledger.written_bytes if removed is not None else 0
         took = RunMeasurement(
-            replace(self._asked, decoded_bytes=read),
+            replace(self._conditions, decoded_bytes=read),
             w.peak_bytes,
             round(seconds, 3),
             0.0,
@@ -163,13 +165,13 @@ class DedupExpectation(Experience):
             )
         chosen = w.work.state.band_choice.read()
         if plan is not None and plan.n_bands:
-            asked = w.passes.identity.get("bands_per_iteration")
+            requested = w.passes.identity.get("bands_per_iteration")
             record.note(
                 "bands per pass",
                 chosen.bands_per_pass if chosen is not None else plan.bands_per_pass,
-                "user" if asked else "adaptation",
+                "user" if requested else "adaptation",
                 "as asked for; fewer save disk and no memory, and take more passes over the input"
-                if asked
+                if requested
                 else "as many as half of the free disk can hold: fewer take more passes over the input",
                 {
                     "bands": plan.n_bands,

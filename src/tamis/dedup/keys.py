@@ -61,8 +61,8 @@ def ranks(batch: DocumentBatch, keep: str, keep_by: str | None, texts: pa.Array)
     if keep == "longest":
         length = pc.fill_null(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False)
         return np.asarray(np.uint64(1 << 62) - length.astype(np.uint64))
-    found = numbers_of(batch.column(str(keep_by)))
-    return np.where(np.isnan(found), np.uint64(NO_NUMBER), ~ordered(found))
+    numbers = numbers_of(batch.column(str(keep_by)))
+    return np.where(np.isnan(numbers), np.uint64(NO_NUMBER), ~ordered(numbers))
 
 
 def numbers_of(values: pa.Array) -> Words:

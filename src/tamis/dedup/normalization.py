@@ -25,21 +25,21 @@ KEEP = ("first", "longest", "best")
 _OTHER = re.compile(r"[\W_]+")
 
 
-def check_mode(where: str, normalize_text: Any) -> str:
+def check_mode(caller: str, normalize_text: Any) -> str:
     """Return the mode that `normalize_text` names: False is "none", True is "casefold"."""
     if isinstance(normalize_text, bool):
         return "casefold" if normalize_text else "none"
     mode = str(normalize_text).lower()
     if mode not in MODES:
-        known = "; ".join(f"{name}: {what}" for name, what in MODES.items())
-        raise UsageError(f"{where}: normalize_text must be True, False or one of {known}; got {normalize_text!r}")
+        modes = "; ".join(f"{name}: {meaning}" for name, meaning in MODES.items())
+        raise UsageError(f"{caller}: normalize_text must be True, False or one of {modes}; got {normalize_text!r}")
     return mode
 
 
-def check_keep(where: str, keep: str, keep_by: str | None) -> None:
-    check_choice(f"{where}: keep", keep, KEEP)
+def check_keep(caller: str, keep: str, keep_by: str | None) -> None:
+    check_choice(f"{caller}: keep", keep, KEEP)
     if (keep == "best") != (keep_by is not None):
-        raise UsageError(f"{where}: keep='best' goes with keep_by, the column whose highest value is kept")
+        raise UsageError(f"{caller}: keep='best' goes with keep_by, the column whose highest value is kept")
 
 
 def normalized(texts: pa.Array, mode: str) -> pa.Array:

@@ -69,8 +69,8 @@ class Input:
             more["blocksize"] = self.blocksize
         if self.extensions is not None:
             more["file_extensions"] = list(self.extensions)
-        made: ProcessingStage[Any, Any] = kind(self.path, **more)
-        return made
+        stage: ProcessingStage[Any, Any] = kind(self.path, **more)
+        return stage
 
     def suffixes(self) -> tuple[str, ...]:
         """Return the accepted endings of file names."""
@@ -86,11 +86,11 @@ class Input:
         from tamis.stages.text.io.formats import output_format, writer_of
 
         check_filetype(self.who, "output_filetype", filetype)
-        kind, found = output_format(self.path, self.suffixes(), output)
+        kind, usual_extension = output_format(self.path, self.suffixes(), output)
         if filetype is not None and kind is not writer_of(filetype):
-            kind, found = writer_of(filetype), filetype
-        kind(output, file_extension=extension or found, **more)
-        return lambda: kind(output, file_extension=extension or found, **more)
+            kind, usual_extension = writer_of(filetype), filetype
+        kind(output, file_extension=extension or usual_extension, **more)
+        return lambda: kind(output, file_extension=extension or usual_extension, **more)
 
     def files(self) -> FileList:
         from tamis.formats.input_files.listing import list_files
@@ -169,6 +169,6 @@ class InOneCall(ABC):
         return self._input().writer(self.output_path, self.output_filetype) if self.perform_removal else None
 
 
-def check_filetype(who: str, name: str, filetype: str | None) -> None:
+def check_filetype(caller: str, name: str, filetype: str | None) -> None:
     if filetype not in (None, "jsonl", "parquet"):
-        raise UsageError(f"{who}: {name} must be 'jsonl' or 'parquet', got {filetype!r}")
+        raise UsageError(f"{caller}: {name} must be 'jsonl' or 'parquet', got {filetype!r}")

@@ -107,11 +107,11 @@ class DedupResult:
     def in_one_line(self, is_removed: bool) -> str:
         """Summarize the run in one line for a caller from Python."""
         n = self.summary.get("n_duplicates")
-        what = self.counted.removesuffix("s") if n == 1 else self.counted
-        found = "" if n is None else f"{n:,} duplicate {what} {'removed' if is_removed else 'found'}; "
+        counted = self.counted.removesuffix("s") if n == 1 else self.counted
+        duplicates = "" if n is None else f"{n:,} duplicate {counted} {'removed' if is_removed else 'found'}; "
         if self.status == "already":
-            return f"finished earlier, nothing to do ({found}{self.output})"
-        return f"{self.summary.get('n_documents', 0):,} documents read, {found}{describe_cost(self.seconds, self.peak_bytes)}"
+            return f"finished earlier, nothing to do ({duplicates}{self.output})"
+        return f"{self.summary.get('n_documents', 0):,} documents read, {duplicates}{describe_cost(self.seconds, self.peak_bytes)}"
 
     @property
     def n_documents(self) -> int:

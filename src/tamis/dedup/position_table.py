@@ -52,35 +52,35 @@ class PositionTable:
 
 
 def listed_rows(
-    folder: str, files: Array, offsets: Array, wanted: Sequence[str] = ()
+    folder: str, files: Array, offsets: Array, names: Sequence[str] = ()
 ) -> tuple[NDArray[np.int64], list[Array]]:
     """Return which of these documents (in input order) a table lists, and their wanted columns."""
     rows: list[Array] = [np.empty(0, np.int64)]
-    columns = [[_column(folder, name).read(0, 0)] for name in wanted]
+    columns = [[_column(folder, name).read(0, 0)] for name in names]
     for file in np.unique(files).tolist():
         mine = np.flatnonzero(files == file)
-        found, values = rows_of_table(folder, file, offsets[mine], wanted)
-        rows.append(mine[found])
+        listed, values = rows_of_table(folder, file, offsets[mine], names)
+        rows.append(mine[listed])
         for column, part in zip(columns, values, strict=True):
             column.append(part)
     return np.concatenate(rows), [np.concatenate(column) for column in columns]
 
 
 def rows_of_table(
-    folder: str, file: int, offsets: Array, wanted: Sequence[str] = ()
+    folder: str, file: int, offsets: Array, names: Sequence[str] = ()
 ) -> tuple[NDArray[np.int64], list[Array]]:
     """Return which of these offsets (ascending, of one file) a table lists, and their wanted columns."""
     starts = _column(folder, "starts")
     if file < 0 or file + 1 >= len(starts) or not len(offsets):
-        return np.empty(0, np.int64), [_column(folder, name).read(0, 0) for name in wanted]
+        return np.empty(0, np.int64), [_column(folder, name).read(0, 0) for name in names]
     first, last = int(starts[file]), int(starts[file + 1])
     places = _column(folder, "offset")
     a = places.search(offsets.min(), first, last)
     b = places.search(offsets.max(), a, last, right=True)
     listed = places.read(a, b)  # the range of this batch
     rows = np.flatnonzero(np.isin(offsets, listed))
-    at = np.searchsorted(listed, offsets[rows])
-    return rows, [_column(folder, name).read(a, b)[at] for name in wanted]
+    indexes = np.searchsorted(listed, offsets[rows])
+    return rows, [_column(folder, name).read(a, b)[indexes] for name in names]
 
 
 def _column(folder: str, name: str) -> StoredArray:

@@ -152,7 +152,7 @@ class Records:
         yield from prefetch(read, range(len(self._runs)), self._is_far)
 
 
-def runs_of(paths: Sequence[str], what: str, make: Callable[[BatchPlaces, tuple[int, int]], Any]) -> list[Any]:
+def runs_of(paths: Sequence[str], expected: str, make: Callable[[BatchPlaces, tuple[int, int]], Any]) -> list[Any]:
     """Return `make(batch, first)` for all record batches of these files, in input order.
 
     `first`: the file and offset of the first document of the batch. Raises FormatError where a file is not
@@ -160,26 +160,26 @@ def runs_of(paths: Sequence[str], what: str, make: Callable[[BatchPlaces, tuple[
     """
 
     def of_file(path: str) -> list[tuple[tuple[int, int], Any]]:
-        found = []
+        batches = []
         try:
             for batch in batches_of(path):
                 first = (int(batch.values("file")[0]), int(batch.values("offset")[0]))
-                found.append((first, make(batch, first)))
+                batches.append((first, make(batch, first)))
         except (FormatError, KeyError) as exc:
-            raise FormatError(f"{path}: not {what}: {exc}") from None
-        return found
+            raise FormatError(f"{path}: not {expected}: {exc}") from None
+        return batches
 
-    found = [run for some in prefetch(of_file, paths, any(is_bucket(path) for path in paths)) for run in some]
-    return [run for _, run in sorted(found, key=lambda pair: pair[0])]
+    batches = [run for some in prefetch(of_file, paths, any(is_bucket(path) for path in paths)) for run in some]
+    return [run for _, run in sorted(batches, key=lambda pair: pair[0])]
 
 
 def _read_keys(run: _RecordBatch, k: int, first: int, last: int) -> tuple[Array, Array]:
     key, row = np.empty(last - first, np.uint64), np.empty(last - first, np.uint32)
     begin, rows_at = run.offsets[f"key_{k}"] + first * key.itemsize, run.offsets[f"row_{k}"] + first * row.itemsize
     if is_bucket(run.path) and 0 <= rows_at - begin - key.nbytes <= _GAP:  # one request for both
-        held = np.empty(rows_at + row.nbytes - begin, np.uint8)
-        read_into(run.path, begin, held)
-        return held[: key.nbytes].view(np.uint64), held[rows_at - begin :].copy().view(np.uint32)
+        data = np.empty(rows_at + row.nbytes - begin, np.uint8)
+        read_into(run.path, begin, data)
+        return data[: key.nbytes].view(np.uint64), data[rows_at - begin :].copy().view(np.uint32)
     read_into(run.path, begin, key)
     read_into(run.path, rows_at, row)
     return key, row

@@ -69,7 +69,7 @@ class SolverRun:
     def conclude(
         self,
         records: Records,
-        found: DecisionFiles,
+        decisions: DecisionFiles,
         facts: Summary,
         keep_by: str | None = None,
         more: Mapping[str, str] = _NO_FACTS,
@@ -79,12 +79,12 @@ class SolverRun:
         removal, duplicates = self.path("removal"), self.task.duplicates
         if isinstance(records, JoinedRecords):
             all_paths = [*paths, *(path for entry in records.older_paths for path in entry)]
-            write_tables(found, records, removal, duplicates, all_paths)
+            write_tables(decisions, records, removal, duplicates, all_paths)
             facts["n_indexed"] = records.n_old
             facts["n_duplicates_of_indexed"] = restore_ids(records, duplicates)
             write_json(self.state.all_paths_file, all_paths)
         else:
-            write_tables(found, records, removal, duplicates, paths)
+            write_tables(decisions, records, removal, duplicates, paths)
         facts.update(cast("Summary", more))
         new = records.new if isinstance(records, JoinedRecords) else records
         if keep_by:
@@ -92,7 +92,7 @@ class SolverRun:
                 int(np.count_nonzero(rank == NO_NUMBER)) for _, rank in new.iter_column("rank")
             )
         new.write_known(self.path("known"))
-        summary = summarize(records, found, len(paths))
+        summary = summarize(records, decisions, len(paths))
         summary.update(facts)
         self.state.summary.write(summary)
 
@@ -118,7 +118,7 @@ def _handler(kind: type[SolverStep]) -> Handler:
     return cast("Handler", getattr(import_module(module), name))
 
 
-def summarize(records: Records, found: DecisionFiles, n_files: int) -> Summary:
+def summarize(records: Records, decisions: DecisionFiles, n_files: int) -> Summary:
     """Return the counts for the report and the seat belts."""
     total, removed = np.zeros(n_files, np.int64), np.zeros(n_files, np.int64)
     sizes = np.zeros(0, np.int64)  # how many groups there are of each size, up to a bound
@@ -127,7 +127,7 @@ def summarize(records: Records, found: DecisionFiles, n_files: int) -> Summary:
         total += np.bincount(file, minlength=n_files)
     for _, length in records.iter_column("length"):
         n_without_text += int(np.count_nonzero(length < 0))
-    for part in found:
+    for part in decisions:
         facts = records.gather(["file", "length"], part.number)
         removed += np.bincount(facts["file"], minlength=n_files)
         removed_bytes += int(facts["length"].sum())
@@ -141,7 +141,7 @@ def summarize(records: Records, found: DecisionFiles, n_files: int) -> Summary:
     return {
         "n_documents": len(records) - n_old(records),
         "n_without_text": n_without_text,
-        "n_duplicates": len(found),
+        "n_duplicates": len(decisions),
         "duplicate_text_bytes": removed_bytes,
         "n_groups": int(groups.sum()),
         "largest_group": largest,

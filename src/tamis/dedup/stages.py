@@ -27,11 +27,11 @@ class PositionTableStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         if not exists(os.path.join(self.table, "starts.npy")):
             raise UsageError(f"{self.name}: {self.table} is no table of places; run the deduplication that makes it")
 
-    def listed(self, batch: DocumentBatch, *wanted: str) -> tuple[Array, list[Array]]:
+    def listed(self, batch: DocumentBatch, *names: str) -> tuple[Array, list[Array]]:
         """Rows of the batch that the table lists, and the wanted columns of these."""
         from tamis.dedup.position_table import listed_rows
 
-        return listed_rows(self.table, *batch.places(), wanted)
+        return listed_rows(self.table, *batch.places(), names)
 
 
 def without(batch: DocumentBatch, rows: Array) -> DocumentBatch:
@@ -61,15 +61,15 @@ class RemoveDuplicates(PositionTableStage):
             self._names = json.load(file)
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        gone, told = self.listed(batch, "kept_file", "kept_offset", "similarity")
-        if len(gone):
+        rows, columns = self.listed(batch, "kept_file", "kept_offset", "similarity")
+        if len(rows):
             values = [
                 json.dumps({"kept": f"{self._names[f]}:{o}", "similarity": None if s != s else round(s, 4)})
-                for f, o, s in zip(*(column.tolist() for column in told), strict=True)
+                for f, o, s in zip(*(column.tolist() for column in columns), strict=True)
             ]
             limits = {"min_similarity": self.threshold} if self.threshold is not None else {}
-            self._note_drops(batch.serial[gone], self.rule, values, limits)
-        return without(batch, gone)
+            self._note_drops(batch.serial[rows], self.rule, values, limits)
+        return without(batch, rows)
 
 
 @dataclass(repr=False)

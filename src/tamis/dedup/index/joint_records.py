@@ -31,7 +31,10 @@ TYPES = {"file": np.dtype("<i4"), "offset": np.dtype("<i8"), "lo": np.dtype("<u8
 
 
 class JoinedRecords(Records):
-    """Records of an index before new ones. `pins`: the entries of the index; numbers below `n_old` are theirs."""
+    """Records of an index before new ones, for solvers that take either these or Records.
+
+    `pins`: the entries of the index; numbers below `n_old` are theirs.
+    """
 
     def __init__(self, pins: Sequence[IndexPin], paths: Sequence[str], n_files: int) -> None:
         self.new = Records(paths)

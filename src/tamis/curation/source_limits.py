@@ -28,29 +28,31 @@ def find_limits(folder: str, task: ChoiceTask) -> None:
 
 def limit_of(records: Records, source: int, most: int) -> SourceLimit | None:
     """Return the last number taken and the position of the last document that has it; None if all are taken."""
-    known, left = 0, most  # the first bits of that number, and how many of those that begin with them are taken
+    prefix, n_remaining = 0, most  # the first bits of that number, and how many of those that begin with them are taken
     for shift in range(64 - _BITS, -1, -_BITS):
         counts = np.zeros(1 << _BITS, np.int64)
         for _, draws, _ in _parts(records, source):
             if shift + _BITS < 64:
-                draws = draws[draws >> np.uint64(shift + _BITS) == np.uint64(known)]
+                draws = draws[draws >> np.uint64(shift + _BITS) == np.uint64(prefix)]
             counts += np.bincount(
                 ((draws >> np.uint64(shift)) & np.uint64(0xFFFF)).astype(np.int64), minlength=len(counts)
             )
         upto = np.cumsum(counts)
-        if upto[-1] <= left:
+        if upto[-1] <= n_remaining:
             if shift + _BITS == 64:
                 return None
             # All numbers that begin with these bits are taken.
-            return SourceLimit(str(((known + 1) << (shift + _BITS)) - 1), 1 << 30, 0)
-        at = int(np.searchsorted(upto, left))
-        known, left = known << _BITS | at, left - (int(upto[at - 1]) if at else 0)
+            return SourceLimit(str(((prefix + 1) << (shift + _BITS)) - 1), 1 << 30, 0)
+        index = int(np.searchsorted(upto, n_remaining))
+        prefix, n_remaining = prefix << _BITS | index, n_remaining - (int(upto[index - 1]) if index else 0)
     for first, draws, rows in _parts(records, source):
-        same = np.flatnonzero(draws == np.uint64(known))
-        if len(same) >= left:
-            place = records.gather(["file", "offset"], np.array([first + int(rows[same[left - 1]])], np.int64))
-            return SourceLimit(str(known), int(place["file"][0]), int(place["offset"][0]))
-        left -= len(same)
+        same = np.flatnonzero(draws == np.uint64(prefix))
+        if len(same) >= n_remaining:
+            position = records.gather(
+                ["file", "offset"], np.array([first + int(rows[same[n_remaining - 1]])], np.int64)
+            )
+            return SourceLimit(str(prefix), int(position["file"][0]), int(position["offset"][0]))
+        n_remaining -= len(same)
     raise AssertionError("there are fewer documents than were counted")
 
 
