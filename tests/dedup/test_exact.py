@@ -1,4 +1,4 @@
-"""Exact deduplication, end to end: what stays equals what a Python set keeps, whatever the workers, budgets and formats."""
+"""Exact deduplication, end to end: the survivors are those of a Python set, whatever the settings."""
 
 from __future__ import annotations
 
@@ -59,7 +59,10 @@ def test_what_stays_is_what_a_set_keeps(tmp_path: Path) -> None:
 
 
 def test_long_records_are_copied_unread_and_others_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the first pass told of all records of a file, the last one takes them from there; the output is the same."""
+    """Where the first pass told of all records of a file, the last one takes them from there.
+
+    The output is the same.
+    """
     docs = [{**d, "rest": "x" * 2000} for d in documents(400)]
     source = write(tmp_path / "in", docs, n_files=4)
     paths = sorted(source.iterdir())
@@ -147,11 +150,14 @@ def test_numbers_of_columns() -> None:
     for values, expected in (
         (pa.array([1, None, -2]), [1.0, None, -2.0]),
         (pa.array([1.5, float("nan"), float("inf")]), [1.5, None, float("inf")]),
-        (pa.array(["1", "-2.5e1", " 3", "nan", None, "1e999"]).dictionary_encode(), [1.0, -25.0, None, None, None, float("inf")]),
+        (
+            pa.array(["1", "-2.5e1", " 3", "nan", None, "1e999"]).dictionary_encode(),
+            [1.0, -25.0, None, None, None, float("inf")],
+        ),
         (pa.array([True, False]), [None, None]),
         (pa.array([[1], [2]]), [None, None]),
         (pa.nulls(2), [None, None]),
-    ):  # fmt: skip
+    ):
         assert [None if v != v else v for v in numbers_of(values).tolist()] == expected
 
 
@@ -273,7 +279,7 @@ class Killed(BaseException):
 
 
 def test_fresh_that_is_killed_while_it_removes_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever file was the next to go: the call behind it, which is not told --fresh, does all passes and writes everything."""
+    """Whichever file was to be removed next, the next call without --fresh does all passes and writes everything."""
     source = write(tmp_path / "in", [{"text": f"text {i // 2}"} for i in range(20)], n_files=1)
     workflow = RemoveExactDuplicates(str(tmp_path / "out"), str(source), max_source_loss=1)
     assert run(source, tmp_path / "out").status == "finished"

@@ -151,7 +151,7 @@ def test_mistakes(tmp_path: Path, parameters: dict[str, Any], message: str) -> N
 
 
 def test_a_decision_that_was_begun_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stopped when equal texts are known and those of candidates are to be collected, which lie in a compressed file."""
+    """Stop when equal texts are known, before those of candidates are collected from a compressed file."""
     (tmp_path / "in").mkdir()
     lines = "".join(json.dumps(d) + "\n" for d in corpus())
     (tmp_path / "in" / "a.jsonl.gz").write_bytes(gzip.compress(lines.encode()))

@@ -1,4 +1,7 @@
-"""XXH3-128 for GPUs: the source of the kernel, compiled for the CPU, gives what the library gives; and where texts are hashed is measured."""
+"""XXH3-128 for GPUs: the source of the kernel, compiled for the CPU, gives what the library gives.
+
+And where texts are hashed is measured.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ COMPILER = shutil.which("g++") or shutil.which("c++") or ""
 
 @pytest.fixture(scope="module")
 def twin(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The kernel as a function of the CPU, called as GpuHasher is."""
+    """Compile the kernel as a function of the CPU, called like GpuHasher."""
     if not COMPILER:
         pytest.skip("no C++ compiler")
     made = tmp_path_factory.mktemp("twin") / "xxh3.so"

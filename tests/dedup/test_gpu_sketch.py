@@ -1,4 +1,7 @@
-"""Sketches for GPUs: the source of the kernel, compiled for the CPU, gives the keys of the CPU's kernel; and where they are made is measured."""
+"""Sketches for GPUs: the source of the kernel, compiled for the CPU, gives the keys of the CPU's kernel.
+
+And where they are made is measured.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ SKETCHES = [Sketch(), Sketch(n=5, bands=7, rows=3, seed=9, wide=True), Sketch(n=
 
 @pytest.fixture(scope="module")
 def twin(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Makes a Sketcher whose kernel runs on the CPU, thread after thread."""
+    """Return a function that makes a Sketcher whose kernel runs on the CPU, thread after thread."""
     if not COMPILER:
         pytest.skip("no C++ compiler")
 
@@ -44,9 +47,13 @@ def twin(tmp_path_factory: pytest.TempPathFactory) -> Any:
             data, starts, ends = np.append(data, np.uint8(0)), np.ascontiguousarray(starts), np.ascontiguousarray(ends)
             at = [ctypes.c_void_p(a.ctypes.data) for a in (data, starts, ends, keys, counts)]
             kernel(
-                *at[:3], ctypes.c_longlong(len(starts)), ctypes.c_int(n), ctypes.c_ulonglong(int(power)),
-                ctypes.c_ulonglong(int(seed)), *at[3:],
-            )  # fmt: skip
+                *at[:3],
+                ctypes.c_longlong(len(starts)),
+                ctypes.c_int(n),
+                ctypes.c_ulonglong(int(power)),
+                ctypes.c_ulonglong(int(seed)),
+                *at[3:],
+            )
             return keys, counts
 
         return Sketcher(sketch, launch)
@@ -117,9 +124,13 @@ def test_where_sketches_are_made_is_measured_and_told() -> None:
     assert (failed.backend, failed.why) == ("cpu", "the GPU cannot be used: Differs: keys of 3 documents")
     for error, kind, why in (
         ("MissingExtra: needs more", MissingExtra, r"--backend gpu .* pip install 'tamis\[gpu\]'"),
-        ("CompileException: no nvrtc", UsageError, "cannot be used: CompileException: no nvrtc; fix that, or use --backend cpu, or auto"),
+        (
+            "CompileException: no nvrtc",
+            UsageError,
+            "cannot be used: CompileException: no nvrtc; fix that, or use --backend cpu, or auto",
+        ),
         ("", UsageError, "cannot be used: it reported nothing"),
-    ):  # fmt: skip
+    ):
         told_so = {"error": error} if error else {}
         with pytest.raises(kind, match=why):
             choose("gpu", Sketch(), 16, 1, lambda _, told_so=told_so: told_so)

@@ -46,7 +46,7 @@ def fuzzy(source: Path, target: Path, **parameters: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A fuzzy index of eight documents, for tests that copy it."""
+    """Make a fuzzy index of eight documents, for tests that copy it."""
     folder = tmp_path_factory.mktemp("made")
     fuzzy(write(folder / "old", families(0, 8)), folder / "out", index_path=folder / "index")
     return folder / "index"
@@ -91,10 +91,23 @@ def test_one_after_the_other_keeps_what_all_at_once_keeps(tmp_path: Path) -> Non
 
 
 def test_an_indexed_document_stays_even_if_a_new_one_is_better(tmp_path: Path) -> None:
-    exact(write(tmp_path / "a", [{"id": 1, "text": "same", "score": 1}]), tmp_path / "o1", index_path=tmp_path / "i",
-          normalize_text=True, keep="best", keep_by="score")  # fmt: skip
+    exact(
+        write(tmp_path / "a", [{"id": 1, "text": "same", "score": 1}]),
+        tmp_path / "o1",
+        index_path=tmp_path / "i",
+        normalize_text=True,
+        keep="best",
+        keep_by="score",
+    )
     new = [{"id": 2, "text": "SAME", "score": 9}, {"id": 3, "text": "other"}, {"id": 4, "text": "other", "score": 2}]
-    exact(write(tmp_path / "b", new, n_files=1), tmp_path / "o2", against=tmp_path / "i", normalize_text=True, keep="best", keep_by="score")  # fmt: skip
+    exact(
+        write(tmp_path / "b", new, n_files=1),
+        tmp_path / "o2",
+        against=tmp_path / "i",
+        normalize_text=True,
+        keep="best",
+        keep_by="score",
+    )
     assert ids(tmp_path / "o2") == {4}  # one without a number is worse than any other
 
 
@@ -158,7 +171,11 @@ def test_other_ways_against_an_index_find_the_same(tmp_path: Path, made: Path, p
 
 def test_tamis_why_shows_the_indexed_document(tmp_path: Path) -> None:
     fuzzy(write(tmp_path / "old", families(0, 3), 1), tmp_path / "out1", index_path=tmp_path / "index")
-    fuzzy(write(tmp_path / "new", [{"id": "n", "text": edited(text(0), 1)}], 1), tmp_path / "out2", against=tmp_path / "index")  # fmt: skip
+    fuzzy(
+        write(tmp_path / "new", [{"id": "n", "text": edited(text(0), 1)}], 1),
+        tmp_path / "out2",
+        against=tmp_path / "index",
+    )
     told = CliRunner().invoke(app, ["why", str(tmp_path / "out2"), "n"]).output
     assert f"  kept:      {tmp_path / 'old' / '0.jsonl'}, offset 0" in told.splitlines()
     assert "+ changed" in told.splitlines()
@@ -185,8 +202,9 @@ def test_a_source_can_be_listed_and_removed(tmp_path: Path) -> None:
     exact(tmp_path / "in", tmp_path / "out", index_path=index)
     told = json.loads(CliRunner().invoke(app, ["dedup", "index-list", str(index), "--json"]).stdout)
     assert told["sources"] == [
-        {"path": str(tmp_path / "in" / "x"), "n_documents": 10}, {"path": str(tmp_path / "in" / "y"), "n_documents": 20},
-    ]  # fmt: skip
+        {"path": str(tmp_path / "in" / "x"), "n_documents": 10},
+        {"path": str(tmp_path / "in" / "y"), "n_documents": 20},
+    ]
     assert "30 documents in" in CliRunner().invoke(app, ["dedup", "index-list", str(index)]).output
     gone = CliRunner().invoke(app, ["dedup", "index-remove", str(index), str(tmp_path / "in" / "x")])
     assert gone.output.startswith("10 documents of ")
@@ -389,7 +407,7 @@ def replaced(name: str, values: Any) -> Any:
         (lambda t: t.drop_columns(["key_20"]), "lacks the column key_20"),
         (lambda t: t.drop_columns(["sig_31"]), "lacks the column sig_31"),
     ],
-)  # fmt: skip
+)
 def test_a_damaged_index_is_an_error_and_nothing_worse(tmp_path: Path, made: Path, change: Any, message: str) -> None:
     shutil.copytree(made, tmp_path / "index")
     damaged(tmp_path / "index", change)
@@ -400,9 +418,15 @@ def test_a_damaged_index_is_an_error_and_nothing_worse(tmp_path: Path, made: Pat
 
 
 @pytest.mark.parametrize(
-    "content", ["", "[]", '{"version": 2}', '{"version": 1, "kind": "exact", "parameters": {}, "sketch_version": 0, "entries": [{}]}',
-                '{"version": 1, "kind": "exact", "parameters": {"bands": 1e9}, "sketch_version": 0, "entries": []}'],
-)  # fmt: skip
+    "content",
+    [
+        "",
+        "[]",
+        '{"version": 2}',
+        '{"version": 1, "kind": "exact", "parameters": {}, "sketch_version": 0, "entries": [{}]}',
+        '{"version": 1, "kind": "exact", "parameters": {"bands": 1e9}, "sketch_version": 0, "entries": []}',
+    ],
+)
 def test_an_index_json_that_is_none(tmp_path: Path, content: str) -> None:
     (tmp_path / "index.json").write_text(content)
     with pytest.raises(UsageError):
@@ -445,7 +469,13 @@ def test_components_too_large_for_the_room_are_compared_in_pieces(monkeypatch: p
 
     monkeypatch.setattr(joined, "MAX_COMPARED", 40)
     # One component of all documents up to 350, and some of one old and one new document.
-    pairs = np.array(sorted([0 << 32 | n for n in [*range(60), *range(100, 350)]] + [(60 + k) << 32 | n for k in range(40) for n in (60 + k, 350 + k)]), np.uint64)  # fmt: skip
+    pairs = np.array(
+        sorted(
+            [0 << 32 | n for n in [*range(60), *range(100, 350)]]
+            + [(60 + k) << 32 | n for k in range(40) for n in (60 + k, 350 + k)]
+        ),
+        np.uint64,
+    )
     left, (gone, kept, similarity), n_capped = joined.similar_to_indexed(pairs, Some(), 0.9, 600)  # type: ignore[arg-type]
     assert n_capped == 20
     assert (of[gone] == of[kept]).all()
@@ -458,7 +488,9 @@ def test_components_too_large_for_the_room_are_compared_in_pieces(monkeypatch: p
 
 
 def test_components_without_new_documents_are_left_out() -> None:
-    pairs = np.array([1 << 32 | n for n in (1, 2)] + [3 << 32 | n for n in (3, 10)] + [4 << 32 | n for n in (4, 11, 12)], np.uint64)  # fmt: skip
+    pairs = np.array(
+        [1 << 32 | n for n in (1, 2)] + [3 << 32 | n for n in (3, 10)] + [4 << 32 | n for n in (4, 11, 12)], np.uint64
+    )
     left, by_text = with_new(pairs, 10)
     assert (left & np.uint64(0xFFFFFFFF)).tolist() == [3, 10, 4, 11, 12]
     assert by_text.tolist() == [11, 12]

@@ -41,7 +41,7 @@ from tamis.stages.deduplication.lines.workflow import LineDeduplicationWorkflow
 
 
 def split(text: str, unit: str) -> list[tuple[int, list[str]]]:
-    """(number of the unit, line) groups: a list of units, each with all its lines, blank ones behind it included."""
+    """Return (number of the unit, line) groups: units, each with all its lines and the blank ones after it."""
     lines = text.split("\n")
     if unit == "line":
         return [(i, [line]) for i, line in enumerate(lines)]
@@ -96,7 +96,7 @@ def expected(
     keep_first: bool = True,
     min_left_chars: int = 1,
 ) -> list[dict[str, Any]]:
-    """What stays of the documents, in order."""
+    """Return what is left of the documents, in order."""
     places: dict[str, list[tuple[int, int]]] = {}
     for d, doc in enumerate(docs):
         if isinstance(doc.get("text"), str):
@@ -240,7 +240,7 @@ def test_a_paragraph_takes_the_blank_lines_behind_it_along() -> None:
 
 
 def write_records(path: Path, keys: list[list[list[int]]], n_files: int) -> None:
-    """A record file: batches of documents of keys; unit numbers count by two."""
+    """Write a record file: batches of documents of keys; unit numbers count by two."""
     with pa.OSFile(str(path), "wb") as out:
         writer = None
         for b, batch in enumerate(keys):
@@ -379,7 +379,10 @@ def test_what_stays_is_what_the_reference_keeps(tmp_path: Path, parameters: dict
 
 
 def test_only_what_is_cut_changes(tmp_path: Path) -> None:
-    """Numbers, escapes and spaces of a record stay as they were written; so does the text of documents without a cut."""
+    """Numbers, escapes and spaces of a record stay as they were written.
+
+    So does the text of documents without a cut.
+    """
     raw = [
         '{ "n" : 1.50e1, "text":"A line that is long enough\\u0021\\nshort\\n", "x": [ 1,2 ] }',
         '{ "n" : 1.50e1, "text":"A line that is long enough\\u0021\\nsecond \\u00e9", "x": [ 1,2 ] }',

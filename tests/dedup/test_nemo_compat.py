@@ -1,4 +1,4 @@
-"""Two-step deduplication as its users know it: ids in folders, id generators, removal with other partitions, own ids."""
+"""Two-step deduplication: ids in folders, id generators, removal with other partitions, own ids."""
 
 from __future__ import annotations
 
@@ -74,9 +74,13 @@ def test_the_second_step_removes_them_however_the_input_is_cut(
     place: Path, tmp_path: Path, more: dict[str, Any]
 ) -> None:
     removal = TextDuplicatesRemovalWorkflow(
-        input_path=str(place / "in"), ids_to_remove_path=str(place / "exact" / "ExactDuplicateIds"), output_path=str(tmp_path / "out"),
-        duplicate_id_field=CURATOR_DEDUP_ID_STR, id_generator_path=str(place / "exact" / "exact_id_generator.json"), **more,
-    )  # fmt: skip
+        input_path=str(place / "in"),
+        ids_to_remove_path=str(place / "exact" / "ExactDuplicateIds"),
+        output_path=str(tmp_path / "out"),
+        duplicate_id_field=CURATOR_DEDUP_ID_STR,
+        id_generator_path=str(place / "exact" / "exact_id_generator.json"),
+        **more,
+    )
     if more:  # three runs in processes would take three seconds
         result = removal.run(None, InProcessExecutor(), **MEMORY)
     else:
@@ -111,8 +115,12 @@ def test_ids_of_the_documents_own(place: Path, tmp_path: Path) -> None:
     assert (list(ids.columns), sorted(ids["doc"])) == (["doc"], ["d3", "d5", "d7"])
     assert not (tmp_path / "found" / "exact_id_generator.json").exists()
     removal = TextDuplicatesRemovalWorkflow(
-        str(place / "in"), str(tmp_path / "found" / "ExactDuplicateIds"), str(tmp_path / "out"), id_field="doc", duplicate_id_field="doc"
-    )  # fmt: skip
+        str(place / "in"),
+        str(tmp_path / "found" / "ExactDuplicateIds"),
+        str(tmp_path / "out"),
+        id_field="doc",
+        duplicate_id_field="doc",
+    )
     removal.run(InProcessExecutor(), **MEMORY)
     assert left(tmp_path / "out") == ["d0", "d1", "d2", "d4", "d6", "d8", "d9"]
     stage = TextDuplicatesRemovalStage(str(tmp_path / "found" / "ExactDuplicateIds"), "doc", "doc", drop_id_field=True)
@@ -208,17 +216,26 @@ def test_shards_have_no_ids_until_they_are_joined(place: Path, tmp_path: Path) -
 
 def test_fuzzy_in_two_steps(place: Path, tmp_path: Path) -> None:
     workflow = FuzzyDeduplicationWorkflow(
-        str(tmp_path / "cache"), str(tmp_path / "fuzzy"), str(place / "in"), char_ngrams=24, num_bands=20, minhashes_per_band=13,
+        str(tmp_path / "cache"),
+        str(tmp_path / "fuzzy"),
+        str(place / "in"),
+        char_ngrams=24,
+        num_bands=20,
+        minhashes_per_band=13,
         env_vars={"SOME_VARIABLE": "1"},
-    )  # fmt: skip
+    )
     result = workflow.run(executor=InProcessExecutor(), **MEMORY)
     assert result.get_metadata("num_duplicates") == 4
     ids = pd.read_parquet(tmp_path / "fuzzy" / "FuzzyDuplicateIds")[CURATOR_DEDUP_ID_STR]
     assert len(ids) == 4
     removal = TextDuplicatesRemovalWorkflow(
-        str(place / "in"), str(tmp_path / "fuzzy" / "FuzzyDuplicateIds"), str(tmp_path / "out"),
-        duplicate_id_field=CURATOR_DEDUP_ID_STR, id_generator_path=str(tmp_path / "fuzzy" / "fuzzy_id_generator.json"), output_filetype="jsonl",
-    )  # fmt: skip
+        str(place / "in"),
+        str(tmp_path / "fuzzy" / "FuzzyDuplicateIds"),
+        str(tmp_path / "out"),
+        duplicate_id_field=CURATOR_DEDUP_ID_STR,
+        id_generator_path=str(tmp_path / "fuzzy" / "fuzzy_id_generator.json"),
+        output_filetype="jsonl",
+    )
     removal.run(executor=InProcessExecutor(), **MEMORY)
     lines = [json.loads(line) for p in (tmp_path / "out").glob("*.jsonl") for line in p.read_text().splitlines()]
     assert len(lines) == 6
@@ -245,9 +262,13 @@ def test_nothing_found_and_nothing_removed(tmp_path: Path) -> None:
     )
     assert found.n_duplicates == 0
     removal = TextDuplicatesRemovalWorkflow(
-        str(tmp_path / "in"), str(tmp_path / "found" / "ExactDuplicateIds"), str(tmp_path / "out"), output_filetype="jsonl",
-        id_generator_path=found.get_metadata("id_generator_path"), **how,
-    ).run(executor=InProcessExecutor(), **MEMORY)  # fmt: skip
+        str(tmp_path / "in"),
+        str(tmp_path / "found" / "ExactDuplicateIds"),
+        str(tmp_path / "out"),
+        output_filetype="jsonl",
+        id_generator_path=found.get_metadata("id_generator_path"),
+        **how,
+    ).run(executor=InProcessExecutor(), **MEMORY)
     assert (removal.n_documents, removal.n_duplicates) == (2, 0)
 
 
@@ -295,8 +316,12 @@ def test_parameters_for_gpus_are_accepted_and_told() -> None:
         FuzzyDeduplicationWorkflow("c", "o", "i", lsh_spill_memory_limit=5, use_async_memory=False)
     lines = [str(w.message) for w in (*first, *second)]
     assert [line.split(" ")[1] for line in lines] == [
-        "rmm_pool_size", "total_nparts", "identification_batchsize", "use_async_memory", "lsh_spill_memory_limit"
-    ]  # fmt: skip
+        "rmm_pool_size",
+        "total_nparts",
+        "identification_batchsize",
+        "use_async_memory",
+        "lsh_spill_memory_limit",
+    ]
     assert "memory=... bounds this run" in lines[0]
 
 

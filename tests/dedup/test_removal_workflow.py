@@ -75,12 +75,23 @@ def test_parquet_in_and_out_with_another_field_and_fewer_fields(tmp_path: Path) 
     pq.write_table(table, tmp_path / "in" / "a.parquet")
     pq.write_table(pa.table({"gone": pa.array(["é", "b"]).dictionary_encode()}), tmp_path / "ids.parquet")
     run(
-        tmp_path / "in", tmp_path / "ids.parquet", tmp_path / "out", id_field="key", duplicate_id_field="gone",
-        output_fields=["key", "text"], drop_id_field=True,
-    )  # fmt: skip
+        tmp_path / "in",
+        tmp_path / "ids.parquet",
+        tmp_path / "out",
+        id_field="key",
+        duplicate_id_field="gone",
+        output_fields=["key", "text"],
+        drop_id_field=True,
+    )
     assert pq.read_table(next((tmp_path / "out").glob("*.parquet"))).to_pylist() == [{"text": "1"}, {"text": "3"}]
-    run(tmp_path / "in", tmp_path / "ids.parquet", tmp_path / "lines", id_field="key", duplicate_id_field="gone",
-        output_filetype="jsonl")  # fmt: skip
+    run(
+        tmp_path / "in",
+        tmp_path / "ids.parquet",
+        tmp_path / "lines",
+        id_field="key",
+        duplicate_id_field="gone",
+        output_filetype="jsonl",
+    )
     assert [d["key"] for d in read(tmp_path / "lines")] == ["a", "c"]
 
 
@@ -325,15 +336,20 @@ def test_the_command(tmp_path: Path) -> None:
 
 def test_ids_as_texts() -> None:
     assert id_texts(pa.array([1.0, -2.0, 2.5, None, float("nan"), 1e300])).to_pylist() == [
-        "1", "-2", "2.5", None, None, "1e+300",
-    ]  # fmt: skip
+        "1",
+        "-2",
+        "2.5",
+        None,
+        None,
+        "1e+300",
+    ]
     assert id_texts(pa.array([7, None])).to_pylist() == ["7", None]
     assert id_texts(pa.nulls(2)).to_pylist() == [None, None]
     assert id_texts(pa.array([True])) is None
 
 
 def records(path: Path, hi: list[int], lo: list[int], length: list[int] | None = None) -> Records:
-    """A record file of one batch, as the stage writes it."""
+    """Write a record file of one batch, as the stage does."""
     order = np.argsort(np.array(hi, np.uint64), kind="stable")
     n = len(hi)
     batch = pa.record_batch(

@@ -26,9 +26,15 @@ def remembered(folder: Path) -> tuple[Remembered, DocumentBatch]:
     verdicts.mkdir(parents=True)
     (folder / "run" / "quarantine").mkdir()
     told = {
-        "file": pa.array([0, 0], pa.int32()), "offset": pa.array(block.start[1:]), "id": ["d1", None], "stage": ["short"] * 2,
-        "rule": ["length"] * 2, "value": ["7", "größer"], "threshold": ["9"] * 2, "bytes": pa.array([22, 22], pa.uint32()),
-    }  # fmt: skip
+        "file": pa.array([0, 0], pa.int32()),
+        "offset": pa.array(block.start[1:]),
+        "id": ["d1", None],
+        "stage": ["short"] * 2,
+        "rule": ["length"] * 2,
+        "value": ["7", "größer"],
+        "threshold": ["9"] * 2,
+        "bytes": pa.array([22, 22], pa.uint32()),
+    }
     parquet.write_table(pa.table(told), str(verdicts / "0.parquet"))
     assert write_remembered(str(folder / "run"), ["short"], str(folder / "told"), []).dropped["short"] == 2
     stage = Remembered(str(folder / "told" / "0"), name="short")

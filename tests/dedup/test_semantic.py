@@ -26,7 +26,7 @@ EPS = 0.02
 
 
 def made(n_groups: int = 300, seed: int = 5) -> np.ndarray[Any, Any]:
-    """Groups of 1 to 4 vectors that nearly agree, around 12 topics."""
+    """Return groups of 1 to 4 vectors that nearly agree, around 12 topics."""
     rng = np.random.default_rng(seed)
     topics = rng.normal(size=(12, DIM))
     rows = []
@@ -193,7 +193,8 @@ def test_a_cluster_is_ranked_by_its_metadata_or_at_random() -> None:
     assert sorted(RankingStrategy.random(3).rank_cluster(frame)["id"]) == ["a", "b", "c"]
 
 
-# -- whole runs ------------------------------------------------------------------------------------------------------------
+# -- whole runs
+# ------------------------------------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("semantic")
@@ -224,9 +225,12 @@ def test_a_run_removes_what_brute_force_within_one_cluster_removes(corpus: Path,
     )
     result = workflow.run(memory="512MB", workers=1)
     x, has = unit_vectors(
-        pa.concat_arrays([c for p in ("a", "b") for c in pq.read_table(corpus / "in" / f"{p}.parquet").column("embeddings").chunks]),
-        "embeddings", None,
-    )  # fmt: skip
+        pa.concat_arrays(
+            [c for p in ("a", "b") for c in pq.read_table(corpus / "in" / f"{p}.parquet").column("embeddings").chunks]
+        ),
+        "embeddings",
+        None,
+    )
     centre = x[has].sum(axis=0)
     centre /= np.linalg.norm(centre)
     order = [i for i in np.argsort(1 - x @ centre, kind="stable").tolist() if has[i]]
@@ -249,9 +253,14 @@ def test_survivors_do_not_depend_on_memory_workers_block_size_or_format(corpus: 
     found, n_bytes = [], []
     for i, s in enumerate(settings):
         workflow = SemanticDeduplicationWorkflow(
-            str(corpus / s["path"]), str(tmp_path / str(i)), 8, eps=EPS, input_filetype=s["filetype"], perform_removal=True,
+            str(corpus / s["path"]),
+            str(tmp_path / str(i)),
+            8,
+            eps=EPS,
+            input_filetype=s["filetype"],
+            perform_removal=True,
             input_blocksize=s["blocksize"],
-        )  # fmt: skip
+        )
         n_bytes.append(workflow.run(memory=s["memory"], workers=s["workers"]).summary["duplicate_text_bytes"])
         found.append(survivors(tmp_path / str(i)))
     assert found[0] == found[1] == found[2]
@@ -263,7 +272,10 @@ def test_survivors_do_not_depend_on_memory_workers_block_size_or_format(corpus: 
 
 
 def documents_without_embeddings() -> list[dict[str, Any]]:
-    """Long stretches without the field, with null, with an empty list; two of those that have one point the same way."""
+    """Long stretches without the field, with null, with an empty list.
+
+    Two of those that have one point the same way.
+    """
     none: list[dict[str, Any]] = [{}, {"embeddings": None}, {"embeddings": []}]
     some = [{"embeddings": e} for e in ([1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [2.0, 0.0, 0.0])]
     rows = [kind for kind in none for _ in range(30)] + some + [none[0]] * 30
@@ -275,9 +287,15 @@ def test_documents_without_an_embedding_stay_however_the_input_is_cut(tmp_path: 
     rows = documents_without_embeddings()
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     workflow = SemanticDeduplicationWorkflow(
-        str(tmp_path / "in.jsonl"), str(tmp_path / "out"), 1, eps=EPS, input_filetype="jsonl", perform_removal=True,
-        input_blocksize=blocksize, which_to_keep="easy",
-    )  # fmt: skip
+        str(tmp_path / "in.jsonl"),
+        str(tmp_path / "out"),
+        1,
+        eps=EPS,
+        input_filetype="jsonl",
+        perform_removal=True,
+        input_blocksize=blocksize,
+        which_to_keep="easy",
+    )
     result = workflow.run(InProcessExecutor(), progress=False, memory="512MB")
     assert (result.n_documents, result.n_duplicates, result.summary["n_without_text"]) == (123, 1, 120)
     assert survivors(tmp_path / "out") == [row["id"] for row in rows if row["id"] != "d092"]
@@ -310,7 +328,8 @@ def test_embeddings_of_two_lengths_end_the_run_with_a_message(tmp_path: Path) ->
         workflow.run(memory="512MB", workers=1)
 
 
-# -- where products are made --------------------------------------------------------------------------------------------
+# -- where products are made
+# --------------------------------------------------------------------------------------------
 def test_torch_makes_the_same_decisions_as_blas() -> None:
     pytest.importorskip("torch", reason="the extra `models` is not installed")
     on_torch = products.OnTorch("cpu")

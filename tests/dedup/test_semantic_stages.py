@@ -36,7 +36,11 @@ def embedded(folder: Path, x: np.ndarray[Any, Any]) -> Path:
     folder.mkdir()
     for part in range(2):
         rows = range(part * N // 2, (part + 1) * N // 2)
-        table = {"id": [f"d{i:03d}" for i in rows], "embeddings": [None if i == 7 else x[i].tolist() for i in rows], "grade": [float(i) for i in rows]}  # fmt: skip
+        table = {
+            "id": [f"d{i:03d}" for i in rows],
+            "embeddings": [None if i == 7 else x[i].tolist() for i in rows],
+            "grade": [float(i) for i in rows],
+        }
         pq.write_table(pa.table(table), folder / f"part-{part}.parquet")
     return folder
 
@@ -81,7 +85,10 @@ def test_duplicates_are_those_of_brute_force(clusters: Path, tmp_path: Path, whi
     how: dict[str, Any] = {"which_to_keep": which}
     if which == "grade":
         how = {"ranking_strategy": RankingStrategy.metadata_based(["grade"], ascending=False)}
-    run(PairwiseStage("id", "embeddings", str(clusters), str(tmp_path / "pairs"), pairwise_batch_size=7, **how), IdentifyDuplicatesStage(str(tmp_path / "gone"), EPS))  # fmt: skip
+    run(
+        PairwiseStage("id", "embeddings", str(clusters), str(tmp_path / "pairs"), pairwise_batch_size=7, **how),
+        IdentifyDuplicatesStage(str(tmp_path / "gone"), EPS),
+    )
     pairs = read(tmp_path / "pairs")
     assert len(pairs) == N - 1
     gone = read(tmp_path / "gone")

@@ -113,7 +113,7 @@ def text() -> Iterator[Any]:
         {"loss": HS, "word_ngrams": 2},
         {"loss": OVA, "quantised": True},
         {"loss": SOFTMAX, "quantised": True, "pruned": 20},
-    ]  # fmt: skip
+    ]
     with tempfile.TemporaryDirectory() as folder:
         for shape in shapes:
             model = FastTextModel.load(random_twin(**shape).save(Path(folder) / "model.bin"))

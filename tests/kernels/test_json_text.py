@@ -57,8 +57,14 @@ def test_lone_surrogates_become_replacement_characters() -> None:
     ]
     data = b"".join(b'{"text":"' + case + b'"}\n' for case in cases)
     assert texts_of(data) == [
-        "\ufffd", "\ufffd", "\ufffdx", "\ufffd\ufffd", "\ufffd\U0001f600", "\ufffd\n", "\ufffd\ufffd",
-    ]  # fmt: skip
+        "\ufffd",
+        "\ufffd",
+        "\ufffdx",
+        "\ufffd\ufffd",
+        "\ufffd\U0001f600",
+        "\ufffd\n",
+        "\ufffd\ufffd",
+    ]
 
 
 def test_other_types_are_null() -> None:

@@ -21,10 +21,19 @@ def count(text: str) -> dict[str, int]:
 def test_by_hand() -> None:
     found = count("\n a \nb.\nb.\n\n• c\n read MORE \n")
     assert found == {
-        "sentences": 5, "sentence_chars": 21, "duplicate_sentences": 1, "duplicate_sentence_chars": 2,
-        "bullet_sentences": 1, "ellipsis_sentences": 1, "sentences_without_end_mark": 3, "terminal_sentences": 2,
-        "short_sentences": 5, "line_runs": 7, "duplicate_line_runs": 2, "duplicate_line_run_chars": 2,
-    }  # fmt: skip
+        "sentences": 5,
+        "sentence_chars": 21,
+        "duplicate_sentences": 1,
+        "duplicate_sentence_chars": 2,
+        "bullet_sentences": 1,
+        "ellipsis_sentences": 1,
+        "sentences_without_end_mark": 3,
+        "terminal_sentences": 2,
+        "short_sentences": 5,
+        "line_runs": 7,
+        "duplicate_line_runs": 2,
+        "duplicate_line_run_chars": 2,
+    }
 
 
 @pytest.mark.parametrize("line", [*text_twin.ELLIPSIS_MARKS, "..", ".", "[..]", "(…)", "»", "READ MORE..", "ead more"])

@@ -13,9 +13,19 @@ from tamis.kernels.records.json_scan import OK, scan_records
 from tamis.kernels.records.record_lines import record_lines
 from tests.reference import json_fuzz
 
-LINES = st.sampled_from([
-    b"{}", b'{"a":1}', b' {"a":"}"} ', b'{"text":"' + b"x" * 70 + b'"}\t', b"", b" ", b"\t\r", b"\r", b'{"b":[{}]}\r',
-])  # fmt: skip
+LINES = st.sampled_from(
+    [
+        b"{}",
+        b'{"a":1}',
+        b' {"a":"}"} ',
+        b'{"text":"' + b"x" * 70 + b'"}\t',
+        b"",
+        b" ",
+        b"\t\r",
+        b"\r",
+        b'{"b":[{}]}\r',
+    ]
+)
 
 
 def check(data: bytes) -> bool:

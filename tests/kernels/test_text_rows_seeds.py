@@ -30,10 +30,17 @@ class Tagged(pa.ExtensionType):  # type: ignore[misc]
 
 PLAIN = [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()]
 OTHER = [
-    pa.string_view(), pa.binary_view(), pa.dictionary(pa.int8(), pa.string()), pa.list_(pa.string()),
+    pa.string_view(),
+    pa.binary_view(),
+    pa.dictionary(pa.int8(), pa.string()),
+    pa.list_(pa.string()),
     pa.struct([("a", pa.string())]),
-    pa.int32(), pa.bool_(), pa.null(), Tagged(), pa.binary(3),
-]  # fmt: skip
+    pa.int32(),
+    pa.bool_(),
+    pa.null(),
+    Tagged(),
+    pa.binary(3),
+]
 
 
 def value(kind: pa.DataType, rng: np.random.Generator) -> Any:

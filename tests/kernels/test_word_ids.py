@@ -20,13 +20,29 @@ MARKS = ["[SEP]", "<s>", "</s>", "\u2581x", "é["]
 WHITE = [c for c in map(chr, range(0x10000)) if c.isspace()]
 BLANKS = {words_twin.SPACES: " ", words_twin.LINES_TOO: " \n", words_twin.BLANKS_TOO: " \n\t\u00a0\u2003\u202f\u3000"}
 PIECES = st.one_of(
-    st.sampled_from([
-        "the", "a", "x" * 9, "y" * 30, "é" * 8, "中文字", "\U0001f600", " ", "\n", "\t",
-        "[", "<", ",", ".", "é", *MARKS,
-    ]),
+    st.sampled_from(
+        [
+            "the",
+            "a",
+            "x" * 9,
+            "y" * 30,
+            "é" * 8,
+            "中文字",
+            "\U0001f600",
+            " ",
+            "\n",
+            "\t",
+            "[",
+            "<",
+            ",",
+            ".",
+            "é",
+            *MARKS,
+        ]
+    ),
     st.sampled_from([*WHITE, *MARKS]),
     st.text(max_size=8),
-)  # fmt: skip
+)
 TEXTS = st.lists(st.lists(PIECES, max_size=12).map("".join), max_size=5)
 LONG_FROM = 12
 

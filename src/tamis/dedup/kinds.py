@@ -25,14 +25,14 @@ class DedupKind:
 
     `workflow`: the class in `dedup/NAME/workflow.py` with the parameters of commands and curations. `keys`: what the
     first pass writes for each document, in plans. `step`: the name of its step in recipes, a class of
-    `curation/steps.py` (`exact_duplicates`: ExactDuplicates). `has_plan`: `tamis plan` can estimate it. `changes_text`:
-    duplicates are cut out of documents. `decided_with`: a kind that the same keys decide, too, where its step comes
-    just before.
+    `curation/steps.py` (`exact_duplicates`: ExactDuplicates). `has_plan`: `tamis plan` can estimate it. `has_index`: it
+    can be compared with an index. `changes_text`: duplicates are cut out of documents. `decided_with`: a kind that the
+    same keys decide, too, where its step comes just before.
     """
 
     name: str  # of the command; begins the names of the files that it writes
     title: str  # of its runs, in messages and reports
-    summary: str
+    summary: str  # one sentence, in docs/dedup.md
     workflow: str
     keys: str
     step: str = ""

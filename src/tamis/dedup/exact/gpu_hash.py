@@ -1,8 +1,8 @@
 """XXH3-128 of texts on a GPU, with the same bits as on the CPU, and the choice between the two by measuring them.
 
-A core hashes more than 10 GB/s, faster than texts can be copied to a GPU, so the CPU wins wherever texts are in its memory; `auto`
-measures that. The kernel is in xxh3_128.cu, compiled at first use (cupy, NVRTC); a test compiles the same file for the CPU and
-compares it with the library.
+A core hashes more than 10 GB/s, faster than texts can be copied to a GPU, so the CPU wins wherever texts are in its
+memory; `auto` measures that. The kernel is in xxh3_128.cu, compiled at first use (cupy, NVRTC); a test compiles the
+same file for the CPU and compares it with the library.
 """
 
 from __future__ import annotations
@@ -92,8 +92,13 @@ def measure_apart(module: str, *arguments: str) -> dict[str, Any]:
     """Run a module as a program and return the JSON object that it prints; the caller must not hold CUDA."""
     try:
         done = subprocess.run(
-            [sys.executable, "-m", module, *arguments], capture_output=True, text=True, timeout=_DEADLINE_S, check=False, env=dict(os.environ)
-        )  # fmt: skip
+            [sys.executable, "-m", module, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=_DEADLINE_S,
+            check=False,
+            env=dict(os.environ),
+        )
         rates = json.loads(done.stdout.strip().splitlines()[-1])
         return rates if isinstance(rates, dict) else {"error": "it reported nothing"}
     except (OSError, ValueError, IndexError, subprocess.TimeoutExpired) as exc:

@@ -21,7 +21,10 @@ Progress = Callable[[float], None]
 
 
 def decide_equal(step: DecideEqual, run: SolverRun) -> None:
-    """Decide which documents with equal texts are removed, from their keys or from what workers found in ranges of them."""
+    """Decide which documents with equal texts are removed.
+
+    From their keys, or from the results of workers that searched ranges of keys.
+    """
     records = run.open_records()
     found = run.decisions(records)
     if step.ranges is not None:
@@ -42,7 +45,7 @@ def exact_duplicates(records: Records, found: DecisionFiles, room_bytes: int, pr
 
 
 def equal_in_part(records: Records, part: tuple[int, int]) -> tuple[Array, Array, Array]:
-    """(number, kept, size of the group) of every document that goes, of those whose keys are in this part."""
+    """Return (number, kept, size of the group) of the documents to be removed, of those whose keys are in this part."""
     keys, numbers = records.keys(0, part)
     sort_pairs(keys, numbers)
     starts, ends = runs(keys)

@@ -1,4 +1,7 @@
-"""The stage of exact deduplication: a hash for every document. TextKeys is the base of all stages that make keys of texts."""
+"""The stage of exact deduplication: a hash for every document.
+
+TextKeys is the base of all stages that make keys of texts.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ from tamis.tasks import DocumentBatch
 
 
 class TextKeys(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """A stage that replaces documents by records with keys of their texts. Subclasses are dataclasses with these fields."""
+    """A stage that replaces documents by records with keys of their texts.
+
+    Subclasses are dataclasses with these fields.
+    """
 
     text_field: str
     normalize_text: str | bool

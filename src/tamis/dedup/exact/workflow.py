@@ -20,20 +20,24 @@ from tamis.sizes import check_integer, check_optional_integer
 
 @dataclass
 class ExactDeduplicationWorkflow(FindingWorkflow):
-    """Finds documents whose texts are equal: XXH3-128 of what normalisation makes of them is. `run()` goes on where it was stopped.
+    """Finds documents whose texts are equal: XXH3-128 of what normalisation makes of them is.
+
+    `run()` goes on where it was stopped.
 
     `output_path` gets `ExactDuplicateIds/` (Parquet with one column: ids of all documents but one of each group) and
     `exact_id_generator.json`, for TextDuplicatesRemovalWorkflow. Ids are whole numbers, a function of file and place
-    (`_curator_dedup_id`), or with `assign_id=False` those that documents have in `id_field`, each its own. `perform_removal=True` writes the documents
-    that stay instead, in the same call. In both cases `_tamis/duplicates` has one row per duplicate: its id (as AddId gives it), the id of
-    the kept document, group size. `input_filetype` None reads JSONL and Parquet.
+    (`_curator_dedup_id`), or with `assign_id=False` those that documents have in `id_field`, each its own.
+    `perform_removal=True` writes the documents that stay instead, in the same call. In both cases `_tamis/duplicates`
+    has one row per duplicate: its id (as AddId gives it), the id of the kept document, group size. `input_filetype`
+    None reads JSONL and Parquet.
 
-    `normalize_text`: False, True (case and whitespace do not count), or a name: none, strip, nfc, casefold, alphanumeric.
-    `keep`: "first" in the input, the "longest", or the "best" by the highest number in the column `keep_by`. A document whose
-    text is null or no text is never a duplicate. `max_source_loss`: stop before removal when a folder (or file, if there is one
-    folder) would lose more than this share. `index_path`: keep an index of what stays in this folder. `against`: an index that an
-    earlier run kept; documents in it stay, and new ones that equal one of them go. `append`: add what stays to it. `backend`: where
-    texts are hashed: "cpu", "gpu" (the same hashes), or "auto", whichever is faster here, measured.
+    `normalize_text`: False, True (case and whitespace do not count), or a name: none, strip, nfc, casefold,
+    alphanumeric. `keep`: "first" in the input, the "longest", or the "best" by the highest number in the column
+    `keep_by`. A document whose text is null or no text is never a duplicate. `max_source_loss`: stop before removal
+    when a folder (or file, if there is one folder) would lose more than this share. `index_path`: keep an index of what
+    stays in this folder. `against`: an index that an earlier run kept; documents in it stay, and new ones that equal
+    one of them go. `append`: add what stays to it. `backend`: where texts are hashed: "cpu", "gpu" (the same hashes),
+    or "auto", whichever is faster here, measured.
     """
 
     output_path: str
@@ -81,10 +85,15 @@ class ExactDeduplicationWorkflow(FindingWorkflow):
 
     def passes(self) -> Passes:
         identity = {
-            "input": self.input_path, "input_filetype": self.input_filetype, "text_field": self.text_field, "normalize_text": str(self._keys().normalize_text),
-            "normalization_version": NORMALIZATION_VERSION, "keep": self.keep, "keep_by": self.keep_by,
+            "input": self.input_path,
+            "input_filetype": self.input_filetype,
+            "text_field": self.text_field,
+            "normalize_text": str(self._keys().normalize_text),
+            "normalization_version": NORMALIZATION_VERSION,
+            "keep": self.keep,
+            "keep_by": self.keep_by,
             "perform_removal": self.perform_removal,
-        }  # fmt: skip
+        }
         index = self.index_options()
         identity |= {k: v for k, v in index.items() if v is not None}
         how = {"normalize_text": identity["normalize_text"], "normalization_version": NORMALIZATION_VERSION}
@@ -95,14 +104,23 @@ class ExactDeduplicationWorkflow(FindingWorkflow):
             facts = {"hashed_on": f"{chosen.backend} ({chosen.why})"}
             keys = keys.on_gpu(n_cores) if chosen.backend == "gpu" else keys
         return Passes(
-            EXACT.title, self._input().reader, [(keys, [])], self.output_path, DecideEqual(self.keep_by, facts),
-            self._writer(), EXACT, max_source_loss=float(self.max_source_loss), identity=identity, index_parameters=how, **index,
-        )  # fmt: skip
+            EXACT.title,
+            self._input().reader,
+            [(keys, [])],
+            self.output_path,
+            DecideEqual(self.keep_by, facts),
+            self._writer(),
+            EXACT,
+            max_source_loss=float(self.max_source_loss),
+            identity=identity,
+            index_parameters=how,
+            **index,
+        )
 
 
 @dataclass
 class RemoveExactDuplicates(ExactDeduplicationWorkflow):
-    """As commands and curations have it: input of any format, removal in the same call, no files of ids, every parameter as it is given."""
+    """The same for commands and curations: input of any format, removal in the same call, no files of ids."""
 
     input_filetype: str | None = None
     input_blocksize: str | int | None = None

@@ -1,8 +1,8 @@
 """From band keys to components: documents that share a key of a band are linked, band after band, part after part.
 
-Memory: 4 bytes per document for the parents, a bit for "equal to another one", and the keys of one part of one band. Where 4
-bytes per document are too many, edges go to a file (8 bytes each) and only documents that have one get a parent. Of several
-equal documents one is linked: the others go where it goes.
+Memory: 4 bytes per document for the parents, a bit for "equal to another one", and the keys of one part of one band.
+Where 4 bytes per document are too many, edges go to a file (8 bytes each) and only documents that have one get a
+parent. Of several equal documents one is linked: the others go where it goes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Linked:
         self.parents: Numbers | None = None if self.spills else new_parents(n_documents)
         self._edges: Spilled | None = None
 
-    # -- between passes -------------------------------------------------------------------------------------------------
+    # -- between passes
+    # -------------------------------------------------------------------------------------------------
     @property
     def _path(self) -> str:
         return os.path.join(self.folder, "linked.npz")
@@ -70,7 +71,8 @@ class Linked:
         with files.replacing(self._path) as file:
             np.savez(file, parents=parents, counts=np.array([self.n_edges, self.n_heavy, self.heaviest]))
 
-    # -- linking --------------------------------------------------------------------------------------------------------
+    # -- linking
+    # --------------------------------------------------------------------------------------------------------
     def add_bands(
         self, records: Records, bands: list[int], equal: Iterable[Numbers], progress: Progress | None, threads: int = 1
     ) -> None:
@@ -107,9 +109,10 @@ class Linked:
             assert self._edges is not None
             self._edges.add(0, np.stack([a, b], axis=1))
 
-    # -- components -----------------------------------------------------------------------------------------------------
+    # -- components
+    # -----------------------------------------------------------------------------------------------------
     def clusters(self) -> NDArray[np.uint64]:
-        """root << 32 | number of every document that is linked to another one, ascending."""
+        """Return root << 32 | number of every document that is linked to another one, ascending."""
         if self.parents is None:
             return self._spilled_clusters()
         return _pairs(self.parents, None)
@@ -124,7 +127,8 @@ class Linked:
         if nodes.nbytes * 2 > self.room_bytes:
             needed = nodes.nbytes * 2 + 200_000_000
             raise BudgetError(
-                f"deduplication: {len(nodes):,} documents share a band with another one, which takes {format_size(needed)}; give "
+                f"deduplication: {len(nodes):,} documents share a band with another one, which takes "
+                f"{format_size(needed)}; give "
                 f"--memory {-(-needed // 600_000_000)}GB, or more rows per band"
             )
         parents = new_parents(len(nodes))
@@ -150,7 +154,10 @@ def equal_marks(equal: Iterable[Numbers], n_documents: int) -> NDArray[np.uint8]
 def keys_left(
     records: Records, band: int, part: tuple[int, int], is_equal: NDArray[np.uint8]
 ) -> tuple[NDArray[np.uint64], Numbers]:
-    """Keys of one part of a band, sorted, with the numbers of their documents; those marked as equal to another one are left out."""
+    """Keys of one part of a band, sorted, with the numbers of their documents.
+
+    Those marked as equal to another one are left out.
+    """
     keys, numbers = records.keys(band, part)
     left = (is_equal[numbers >> 3] >> (numbers & 7).astype(np.uint8)) & 1 == 0
     keys, numbers = keys[left], numbers[left]

@@ -1,7 +1,7 @@
 """Texts of candidates by document number, read one by one with pread.
 
-They are read from plain JSONL input itself, where the position of each document is known, or from compressed files that a second
-pass wrote, where the input cannot be read by position.
+They are read from plain JSONL input itself, where the position of each document is known, or from compressed files that
+a second pass wrote, where the input cannot be read by position.
 """
 
 from __future__ import annotations

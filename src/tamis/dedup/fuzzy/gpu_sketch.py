@@ -1,8 +1,8 @@
 """Sketches on a GPU, with the same keys as the CPU's kernel, and the choice between the two by measuring them.
 
-The kernel is in sketch.cu, compiled at first use (cupy, NVRTC); a test compiles the same file for the CPU and compares it with the
-CPU's kernel. The CPU sketches documents that are long or not well-formed, and shingles of words. Before a GPU is used, its keys
-of some documents are compared with the CPU's.
+The kernel is in sketch.cu, compiled at first use (cupy, NVRTC); a test compiles the same file for the CPU and compares
+it with the CPU's kernel. The CPU sketches documents that are long or not well-formed, and shingles of words. Before a
+GPU is used, its keys of some documents are compared with the CPU's.
 """
 
 from __future__ import annotations

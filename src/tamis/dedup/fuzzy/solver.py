@@ -1,7 +1,7 @@
 """The decisions of fuzzy deduplication: link, list candidates, verify, choose.
 
-Two calls with a pass over the documents between them: `find_candidates` after the sketches are there, `decide` after the texts of
-the candidates are. Without verification the first call decides. Both can be repeated at any time.
+Two calls with a pass over the documents between them: `find_candidates` after the sketches are there, `decide` after
+the texts of the candidates are. Without verification the first call decides. Both can be repeated at any time.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def link_pass(
 
 
 def equal_decisions(folder: str, records: Records, room_bytes: int, fresh: bool = False) -> DecisionFiles:
-    """Equal documents as `link_pass` found them: which go, and the one of them that stays, whatever becomes of that one."""
+    """Return the equal documents that `link_pass` found: those to be removed, and the one of each group that stays."""
     return decision_files(os.path.join(folder, "equal"), records, room_bytes, fresh)
 
 
@@ -182,9 +182,10 @@ def _slices(pairs: StoredArray, step: int) -> Iterator[tuple[NDArray[np.uint64],
 
 
 def _ordered(pairs: NDArray[np.uint64], records: Records, by_place: bool) -> tuple[Array, Array, Array]:
-    """(number, root, length): components one after the other, each best first.
+    """Return (number, root, length): components one after the other, each best first.
 
-    By rank; then, unless the first in the input is to stay, by content, which is the same in whatever order the files come; then by place.
+    By rank; then, unless the first in the input is to stay, by content, which is the same in whatever order the files
+    come; then by place.
     """
     number, root = (pairs & np.uint64(0xFFFFFFFF)).astype(np.uint32), (pairs >> np.uint64(32)).astype(np.uint32)
     order = np.argsort(number, kind="stable")

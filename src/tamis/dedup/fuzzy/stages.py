@@ -51,8 +51,9 @@ class Sketch:
 class DocumentSketches(TextKeys):
     """Records (keys.py): key_0 is the exact hash, key_1 ... the bands first to last (not included).
 
-    A document with fewer than `min_shingles` has no band keys: only equal texts are its duplicates. `signed`: the first pass adds a
-    signature of every document for an index: a byte of each of 256 values of a sketch, in columns of 8 bytes.
+    A document with fewer than `min_shingles` has no band keys: only equal texts are its duplicates. `signed`: the first
+    pass adds a signature of every document for an index: a byte of each of 256 values of a sketch, in columns of 8
+    bytes.
     """
 
     kernel_groups: ClassVar[tuple[str, ...]] = ("sketch",)
@@ -84,7 +85,10 @@ class DocumentSketches(TextKeys):
         return Sketch(self.n, self.unit, self.bands, self.rows, self.seed, self.wide, self.method)
 
     def setup(self, worker_metadata: Any = None) -> None:
-        """Prepare the GPU if it is used. One that cannot be used is an error for `gpu`; with `auto` the CPU makes the keys."""
+        """Prepare the GPU if it is used.
+
+        One that cannot be used is an error for `gpu`; with `auto` the CPU makes the keys.
+        """
         if self._backend != "cpu" and self._device is None:
             from tamis.dedup.fuzzy.gpu_sketch import Differs, GpuSketcher
 

@@ -1,9 +1,9 @@
 """Verify the candidates of a component: a document is removed only if it really resembles one that stays.
 
-Sharing a band is a hint, and being linked through others is none at all. So the documents of a component are visited in order of
-preference; each is compared, by the Jaccard similarity of the two sets of shingles, with the leaders, those that stay so far, and
-is removed only if one of them is similar enough. A document is compared with at most MAX_LEADERS leaders: in a giant component
-some duplicates stay, but no document is removed that resembles none that stays.
+Sharing a band is a hint, and being linked through others is none at all. So the documents of a component are visited in
+order of preference; each is compared, by the Jaccard similarity of the two sets of shingles, with the leaders, those
+that stay so far, and is removed only if one of them is similar enough. A document is compared with at most MAX_LEADERS
+leaders: in a giant component some duplicates stay, but no document is removed that resembles none that stays.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Verifier:
     ) -> Iterator[tuple[int, int, float]]:
         """Yield (document, the one it resembles, similarity) for duplicates. `member`: one component, best first.
 
-        Holds texts of at most twice `room_bytes`, and at least two documents: a chunk of members, and some of the leaders before
-        it at a time.
+        Holds texts of at most twice `room_bytes`, and at least two documents: a chunk of members, and some of the
+        leaders before it at a time.
         """
         leaders: list[int] = []  # positions in `member`
         for first, last in _chunks(length, room_bytes):
@@ -115,7 +115,7 @@ class Verifier:
         return leader[1:] == 0, similarity[1:]
 
     def verify_lot(self, member: Array, cuts: Array) -> tuple[Array, Array, Array]:
-        """Return (number, kept, similarity) for several components member[cuts[i]:cuts[i + 1]] whose texts fit together."""
+        """Return (number, kept, similarity) for components member[cuts[i]:cuts[i + 1]] whose texts fit together."""
         texts, places = self.texts.lot(member)
         leader, similarity, n_compared, n_capped = lead(
             string_buffers(texts), cuts, self.threshold, MAX_LEADERS, order=places, **self.shingling
@@ -146,9 +146,9 @@ def verify_components(
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Return (number, kept, similarity) over all components. `member` is sorted by root, then best first.
 
-    Lots of components are compared by as many threads as there are verifiers (the kernels hold no lock); the result does not
-    depend on how many. A component that is too large for one of them follows alone, with the memory of all: at least two of its
-    documents are held.
+    Lots of components are compared by as many threads as there are verifiers (the kernels hold no lock); the result
+    does not depend on how many. A component that is too large for one of them follows alone, with the memory of all: at
+    least two of its documents are held.
     """
     if not len(root):
         return np.empty(0, np.uint32), np.empty(0, np.uint32), np.empty(0, np.float32)

@@ -1,4 +1,4 @@
-"""FuzzyDeduplicationWorkflow: find documents that are nearly the same, verify them, and remove all but one, in one call."""
+"""FuzzyDeduplicationWorkflow: find documents that are nearly the same, verify them, and remove all but one."""
 
 from __future__ import annotations
 
@@ -22,25 +22,29 @@ _GPU_WORKERS = 8  # on one device: each has half a gigabyte of it for CUDA itsel
 
 @dataclass
 class FuzzyDeduplicationWorkflow(FindingWorkflow):
-    """Finds documents that are nearly the same, and verifies each against one that stays. `run()` goes on where it was stopped.
+    """Finds documents that are nearly the same, and verifies each against one that stays.
 
-    `cache_path` is for what lies between passes, the scratch folder. `output_path` gets `FuzzyDuplicateIds/` (Parquet with the column
-    `_curator_dedup_id`) and `fuzzy_id_generator.json`, for TextDuplicatesRemovalWorkflow; `perform_removal=True` writes the documents
-    that stay instead, in the same call.
+    `run()` goes on where it was stopped.
 
-    Documents whose sketches share one of `num_bands` bands of `minhashes_per_band` values are candidates; a candidate goes if the
-    Jaccard similarity of its set of shingles and that of a document that stays is at least `threshold` (default: where half
-    of all pairs share a band, 0.771 for 20 x 13; None: sharing a band is enough). Shingles are `char_ngrams` characters, or
-    `word_ngrams` words. `bands_per_iteration`: make so many bands in one pass over the input. Fewer save disk
-    (12 bytes per document and band), not memory, and read the input once more for each further pass: 1 takes six to eight times as long as
-    all 20 at once. None: all, or as many as half of the free disk holds. `min_shingles`: shorter documents are compared by equality only.
-    `keep`: the "longest" (then by content, so that the order of files does not matter), the "first", or the "best" by the column `keep_by`.
-    `method="permutations"` is plain MinHash, for comparison.
+    `cache_path` is for what lies between passes, the scratch folder. `output_path` gets `FuzzyDuplicateIds/` (Parquet
+    with the column `_curator_dedup_id`) and `fuzzy_id_generator.json`, for TextDuplicatesRemovalWorkflow;
+    `perform_removal=True` writes the documents that stay instead, in the same call.
 
-    `index_path`: keep an index of what stays in this folder. `against`: an index that an earlier run kept; documents in it stay, and
-    new ones that equal or resemble one of them go (similarity to them is estimated by signatures, their texts are not read).
-    `append`: add what stays to that index. With an index all bands are made in one pass. `backend`: where sketches are made, with the same keys: "cpu",
-    "gpu", or "auto" (whichever is faster here, measured).
+    Documents whose sketches share one of `num_bands` bands of `minhashes_per_band` values are candidates; a candidate
+    goes if the Jaccard similarity of its set of shingles and that of a document that stays is at least `threshold`
+    (default: where half of all pairs share a band, 0.771 for 20 x 13; None: sharing a band is enough). Shingles are
+    `char_ngrams` characters, or `word_ngrams` words. `bands_per_iteration`: make so many bands in one pass over the
+    input. Fewer save disk (12 bytes per document and band), not memory, and read the input once more for each further
+    pass: 1 takes six to eight times as long as all 20 at once. None: all, or as many as half of the free disk holds.
+    `min_shingles`: shorter documents are compared by equality only. `keep`: the "longest" (then by content, so that the
+    order of files does not matter), the "first", or the "best" by the column `keep_by`. `method="permutations"` is
+    plain MinHash, for comparison.
+
+    `index_path`: keep an index of what stays in this folder. `against`: an index that an earlier run kept; documents in
+    it stay, and new ones that equal or resemble one of them go (similarity to them is estimated by signatures, their
+    texts are not read). `append`: add what stays to that index. With an index all bands are made in one pass.
+    `backend`: where sketches are made, with the same keys: "cpu", "gpu", or "auto" (whichever is faster here,
+    measured).
     """
 
     cache_path: str | None = None
@@ -116,19 +120,40 @@ class FuzzyDeduplicationWorkflow(FindingWorkflow):
         s = self.sketch()
         has_index = self.index_path is not None or self.against is not None
         return DocumentSketches(
-            self.text_field, s.n, s.unit, s.bands, s.rows, s.seed, s.wide, s.method, self.normalize_text, self.min_shingles,
-            self.keep, self.keep_by, first, last, has_index,
-        )  # fmt: skip
+            self.text_field,
+            s.n,
+            s.unit,
+            s.bands,
+            s.rows,
+            s.seed,
+            s.wide,
+            s.method,
+            self.normalize_text,
+            self.min_shingles,
+            self.keep,
+            self.keep_by,
+            first,
+            last,
+            has_index,
+        )
 
     def passes(self) -> Passes:
         s = self.sketch()
         mode = check_mode(FUZZY.title, self.normalize_text)
         identity = {
-            "input": self.input_path, "input_filetype": self.input_filetype, "text_field": self.text_field, "normalize_text": mode, "sketch": vars(s).copy(),
-            "normalization_version": NORMALIZATION_VERSION, "threshold": self.threshold, "min_shingles": self.min_shingles,
-            "keep": self.keep, "keep_by": self.keep_by, "perform_removal": self.perform_removal,
+            "input": self.input_path,
+            "input_filetype": self.input_filetype,
+            "text_field": self.text_field,
+            "normalize_text": mode,
+            "sketch": vars(s).copy(),
+            "normalization_version": NORMALIZATION_VERSION,
+            "threshold": self.threshold,
+            "min_shingles": self.min_shingles,
+            "keep": self.keep,
+            "keep_by": self.keep_by,
+            "perform_removal": self.perform_removal,
             "bands_per_iteration": self.bands_per_iteration,
-        }  # fmt: skip
+        }
         index = self.index_options()
         identity |= {k: v for k, v in index.items() if v is not None}
         how = {"normalize_text": mode, "normalization_version": NORMALIZATION_VERSION, **vars(s)}
@@ -169,7 +194,7 @@ class FuzzyDeduplicationWorkflow(FindingWorkflow):
 
 @dataclass
 class RemoveFuzzyDuplicates(FuzzyDeduplicationWorkflow):
-    """As commands and curations have it: input of any format, removal in the same call, no files of ids, every parameter as it is given."""
+    """The same for commands and curations: input of any format, removal in the same call, no files of ids."""
 
     input_filetype: str | None = None
     input_blocksize: str | int | None = None

@@ -1,4 +1,7 @@
-"""Removing documents by a table of ids: a pass over the ids, the sorted table, a pass over the documents. Resumable like the others."""
+"""Removing documents by a table of ids: a pass over the ids, the sorted table, a pass over the documents.
+
+Resumable like the others.
+"""
 
 from __future__ import annotations
 
@@ -101,12 +104,14 @@ class RemovalByIds:
         n_documents = n_removed + removed.ledger.written.n
         if n_ids and not n_removed:
             raise Incomplete(
-                f"none of the {n_ids:,} ids in {request.ids_name} is the id of a document; all {n_documents:,} were written to "
+                f"none of the {n_ids:,} ids in {request.ids_name} is the id of a document; all {n_documents:,} were "
+                "written to "
                 f"{workflow.output.path}. Check id_field (now {request.own_field!r}) and duplicate_id_field"
             )
         if request.own_field is None and n_removed != n_ids:
             raise Incomplete(
-                f"{n_ids - n_removed:,} of {n_ids:,} ids in {request.ids_name} name no document: the input is not what the ids "
+                f"{n_ids - n_removed:,} of {n_ids:,} ids in {request.ids_name} name no document: the input is not "
+                "what the ids "
                 "were made of"
             )
         counts: Summary = {"n_documents": n_documents, "n_duplicates": n_removed}

@@ -24,7 +24,10 @@ _EXACT = 1 << 53  # whole numbers up to here survive being a float
 
 
 def id_texts(ids: pa.Array) -> pa.Array | None:
-    """Ids as text: 7, 7.0 and "7" are one id (a column of numbers with gaps comes out of pandas as floats). None: no names."""
+    """Ids as text: 7, 7.0 and "7" are one id (a column of numbers with gaps comes out of pandas as floats).
+
+    None: no names.
+    """
     from tamis.tasks.columns.exact import stored
 
     ids = stored(ids)
@@ -108,11 +111,11 @@ def _common_tail(a: str, b: str) -> str:
 
 @dataclass(repr=False)
 class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Rows of a table of ids as records (keys.py), with less columns: the hash of the id, and what is wrong with it as `length`.
+    """Rows of a table of ids as records (keys.py): the hash of the id, and as `length` what is wrong with it.
 
     `paths`: a JSON file with the input files by number; with it ids must be those of file and position, and where the
-    table says the path (as the result of a deduplication does) it must be the file of that number. `numbers`: a JSON file that an
-    id generator wrote; ids are whole numbers of file and place then.
+    table says the path (as the result of a deduplication does) it must be the file of that number. `numbers`: a JSON
+    file that an id generator wrote; ids are whole numbers of file and place then.
     """
 
     field: str = "id"
@@ -157,7 +160,8 @@ class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
     def _place_texts(self, column: pa.Array) -> pa.Array | None:
         """Whole numbers as the ids by file and position of the same documents.
 
-        Where the input has no such file, that of a file behind the last: the next (_UNKNOWN), or the one after it (_LEFT_OUT).
+        Where the input has no such file, that of a file behind the last: the next (_UNKNOWN), or the one after it
+        (_LEFT_OUT).
         """
         from tamis.dedup.decisions import position_ids
         from tamis.tasks.columns.exact import stored
@@ -194,7 +198,10 @@ class IdHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 
 class _ById(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Drops documents whose ids are listed somewhere. Subclasses are dataclasses with these fields, and look them up."""
+    """Drops documents whose ids are listed somewhere.
+
+    Subclasses are dataclasses with these fields, and look them up.
+    """
 
     id_field: str | None
     drop_id_field: bool
@@ -216,7 +223,10 @@ class _ById(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 @dataclass(repr=False)
 class RemoveListed(_ById):
-    """Looks ids up in a table on the disk (tamis.dedup.ids.table). `id_field` None: ids are those of file and position."""
+    """Looks ids up in a table on the disk (tamis.dedup.ids.table).
+
+    `id_field` None: ids are those of file and position.
+    """
 
     table: str
     id_field: str | None = None
@@ -269,7 +279,9 @@ class NoneListed(_ById):
 
 @dataclass(repr=False)
 class TextDuplicatesRemovalStage(_ById):
-    """Drops the documents whose ids are listed in `ids_to_remove_path`: Parquet or JSONL, a file or a folder. None where that is an empty folder.
+    """Drops the documents whose ids are listed in `ids_to_remove_path`: Parquet or JSONL, a file or a folder.
+
+    None where that is an empty folder.
 
     A worker holds 16 bytes for each id; TextDuplicatesRemovalWorkflow keeps them on the disk.
     """

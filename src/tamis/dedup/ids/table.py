@@ -1,7 +1,8 @@
 """A table of ids on disk that says of any document whether it is listed, without being loaded.
 
-`ids.bin`: 16 bytes per distinct id, its XXH3-128, sorted. `starts.npy`: where each bucket of hashes begins, some 256 ids each. A reader
-holds the starts (0.04 bytes per id) and reads the buckets of its documents with pread, at most a megabyte at a time.
+`ids.bin`: 16 bytes per distinct id, its XXH3-128, sorted. `starts.npy`: where each bucket of hashes begins, some 256
+ids each. A reader holds the starts (0.04 bytes per id) and reads the buckets of its documents with pread, at most a
+megabyte at a time.
 """
 
 from __future__ import annotations
@@ -156,13 +157,15 @@ def check_ids(records: Records, field: str, paths: list[str]) -> int:
             raise UsageError(f"{where}: {_WRONG[int(length[row])].format(field=field)}")
     if n_null == len(records):
         raise UsageError(
-            f"no row of {paths[0] if paths else 'the table'} has an id in the field {field!r}; name it by duplicate_id_field"
+            f"no row of {paths[0] if paths else 'the table'} has an id in the field {field!r}; name it by "
+            "duplicate_id_field"
         )
     return n_null
 
 
 _WRONG = {
-    ODD_ID: "{field} is not an id by file and position (such as 000003_12345); for ids of the documents' own give id_field",
+    ODD_ID: "{field} is not an id by file and position (such as 000003_12345); for ids of the documents' own give "
+    "id_field",
     OTHER_FILE: "its file is not the one with this number in the input; the ids belong to other input files",
     NOT_A_NAME: "{field} is neither text nor a number",
 }

@@ -28,13 +28,16 @@ _MODES = (None, "ignore", "append", "error", "overwrite")
 
 @dataclass
 class TextDuplicatesRemovalWorkflow(WorkflowBase):
-    """Removes the documents of `input_path` whose ids are in `ids_to_remove_path` (Parquet or JSONL: a file, a folder, a glob).
+    """Removes the documents of `input_path` whose ids `ids_to_remove_path` lists.
 
-    With `id_generator_path` (what a deduplication wrote) ids are numbers by file and place, `_curator_dedup_id`; input may be cut into
-    other partitions than it was for the deduplication. Without it, documents have their ids in `id_field`, texts or numbers (7, 7.0 and "7"
-    are one id); documents without an id stay, and an id that several documents have takes them all (which is told). `id_field=None` means
-    the ids by file and position (`000003_12345`) of `_tamis/duplicates`; each must name a document, and the input files must be the same.
-    `duplicate_id_field`: the column of the table of ids. From an empty folder (a deduplication found nothing) nothing is removed.
+    The ids are in Parquet or JSONL: a file, a folder, a glob.
+
+    With `id_generator_path` (what a deduplication wrote) ids are numbers by file and place, `_curator_dedup_id`; input
+    may be cut into other partitions than it was for the deduplication. Without it, documents have their ids in
+    `id_field`, texts or numbers (7, 7.0 and "7" are one id); documents without an id stay, and an id that several
+    documents have takes them all (which is told). `id_field=None` means the ids by file and position (`000003_12345`)
+    of `_tamis/duplicates`; each must name a document, and the input files must be the same. `duplicate_id_field`: the
+    column of the table of ids. From an empty folder (a deduplication found nothing) nothing is removed.
 
     The ids are sorted into a table on disk (16 bytes each, 40 more of scratch while it is made); workers look into it
     and never load it.
@@ -95,7 +98,8 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
             raise UsageError(f"{_WHO}: drop_id_field: without id_field there is no field to drop")
         if self.output_mode not in _MODES:
             raise UsageError(
-                f"{_WHO}: output_mode must be 'ignore' or 'append' (go on where an earlier call stopped), 'error' or 'overwrite', got "
+                f"{_WHO}: output_mode must be 'ignore' or 'append' (go on where an earlier call stopped), 'error' or "
+                "'overwrite', got "
                 f"{self.output_mode!r}"
             )
         if self.own_field is not None and self.input_fields is not None and self.own_field not in self.input_fields:
@@ -109,7 +113,10 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
 
     @property
     def own_field(self) -> str | None:
-        """The field that holds the documents' own ids; None where ids are those of file and place, which no document carries."""
+        """The field that holds the documents' own ids.
+
+        None where ids are those of file and place, which no document carries.
+        """
         return self.id_field if self.id_generator_path is None else None
 
     @property
@@ -142,16 +149,24 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
         )
 
     def remove(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> DedupResult:
-        """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. Goes on where it was stopped."""
+        """Run the removal, or resume it. `settings` are those of a run: memory="1GB", workers, scratch, fresh.
+
+        Goes on where it was stopped.
+        """
         from tamis.dedup.ids.removal import RemovalByIds
         from tamis.dedup.workflow import Workflow
 
         identity = {
-            "input": self.input_path, "ids": self.ids_to_remove_path, "id_field": self.own_field, "fields": self.input_fields,
-            "duplicate_id_field": self.duplicate_id_field, "output_fields": self.output_fields,
-            "drop_id_field": self.drop_id_field and self.own_field is not None, "limit": self.input_task_limit,
+            "input": self.input_path,
+            "ids": self.ids_to_remove_path,
+            "id_field": self.own_field,
+            "fields": self.input_fields,
+            "duplicate_id_field": self.duplicate_id_field,
+            "output_fields": self.output_fields,
+            "drop_id_field": self.drop_id_field and self.own_field is not None,
+            "limit": self.input_task_limit,
             "id_generator": self.id_generator_path,
-        }  # fmt: skip
+        }
         if self.output_mode == "overwrite":
             settings.setdefault("fresh", True)
         if is_without_ids(self.ids_to_remove_path):  # a deduplication found nothing: everything stays
@@ -174,7 +189,10 @@ class TextDuplicatesRemovalWorkflow(WorkflowBase):
     def run(
         self, initial_tasks: Any = None, executor: Any = None, *, progress: Any = True, **settings: Any
     ) -> DocumentedResult:
-        """`initial_tasks`: groups of files instead of input_path. `settings` are those of a run: memory="1GB", workers, scratch, fresh."""
+        """`initial_tasks`: groups of files instead of input_path.
+
+        `settings` are those of a run: memory="1GB", workers, scratch, fresh.
+        """
         began_s = time.monotonic()
         tasks, executor = tasks_and_executor(_WHO, initial_tasks, executor)
         made = copy.copy(self)

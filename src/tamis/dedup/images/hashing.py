@@ -19,10 +19,10 @@ _AT_ONCE = 8
 
 @dataclass(repr=False)
 class ImageHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Replaces images by their records (tamis/dedup/keys.py): XXH3-128 of the size and the pixels as they are decoded (RGB, 8 bits).
+    """Replaces images by their records (dedup/keys.py): XXH3-128 of the size and the decoded pixels (RGB, 8 bits).
 
-    The same pixels stored as PNG and as lossless WebP are equal. An image that cannot be decoded goes to quarantine. `keep`: of equal
-    images the first in the input, or the one stored in the most bytes (largest).
+    The same pixels stored as PNG and as lossless WebP are equal. An image that cannot be decoded goes to quarantine.
+    `keep`: of equal images the first in the input, or the one stored in the most bytes (largest).
     """
 
     keep: str = "first"

@@ -1,4 +1,7 @@
-"""Changing an index: adding what a run keeps, taking a source out. Entries are written whole under a new name, then named in index.json."""
+"""Changing an index: adding what a run keeps, taking a source out.
+
+Entries are written whole under a new name, then named in index.json.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
 """An index of what earlier deduplications kept, so that new data is compared with it without the old texts.
 
 index.json        kind, parameters (they must be the same to be compared) and the entries, one per run that was added
-entry-NAME-N/     records.arrow: place, hash and keys of every kept document (joined.py, entries.py); paths.json: its input files by number
+entry-NAME-N/     records.arrow: place, hash and keys of every kept document (joined.py, entries.py); paths.json: its
+input files by number
 
-32 bytes per document for exact deduplication; for fuzzy 12 more per band and a signature of 256, from which similarities are
-estimated. index.json is replaced whole, entries are never changed in place: a kill leaves the old state or the new one. Imports
-nothing heavy.
+32 bytes per document for exact deduplication; for fuzzy 12 more per band and a signature of 256, from which
+similarities are estimated. index.json is replaced whole, entries are never changed in place: a kill leaves the old
+state or the new one. Imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -94,8 +95,10 @@ class Index:
         write_json(os.path.join(self.path, "index.json"), about | {"entries": [asdict(e) for e in self.entries]})
 
     def tidy(self) -> None:
-        """Remove folders of entries that are no longer, or were never, in the index, and what a killed process left half written.
-        Only with the lock held."""
+        """Remove folders that are no entries of the index, and files that a killed process left half written.
+
+        The caller holds the lock.
+        """
         known = {e.name for e in self.entries}
         for name in os.listdir(self.path):
             if _NAME.fullmatch(name) and name not in known:
@@ -152,7 +155,8 @@ def check_parameters(index: Index, kind: str, parameters: dict[str, Any]) -> Non
     for name in sorted({*index.parameters, *now}):
         if index.parameters.get(name) != now.get(name):
             raise UsageError(
-                f"{index.path} was made with {name}={index.parameters.get(name)!r}, this run has {now.get(name)!r}; they must be the same"
+                f"{index.path} was made with {name}={index.parameters.get(name)!r}, this run has {now.get(name)!r}; "
+                "they must be the same"
             )
 
 
@@ -189,7 +193,8 @@ def refuse_existing(path: str, output: str) -> None:
     if os.path.exists(os.path.join(path, "index.json")):
         if [e for e in read_index(path).entries if not e.is_of(output)]:
             raise UsageError(
-                f"{path} holds an index already; to compare with it and add to it give against={path!r} and append=True "
+                f"{path} holds an index already; to compare with it and add to it give against={path!r} and "
+                "append=True "
                 "(--against --append)"
             )
     elif os.path.isdir(path) and any(not _NAME.fullmatch(n) and n != "lock" for n in os.listdir(path)):

@@ -1,8 +1,9 @@
 """New documents together with those of an index: one numbering, indexed ones first, and they always stay.
 
-Columns of an index: `file`, `offset`, `lo` by row, `key_K` and `row_K` by key (keys.py), and for fuzzy deduplication `sig_0` to
-`sig_31`, the signature: one byte of each of 256 values of a sketch. Two signatures agree in a byte with probability J + (1 - J)
-/ 256, so that the similarity J is estimated with a standard deviation of sqrt(J (1 - J) / 256), 0.026 at 0.77.
+Columns of an index: `file`, `offset`, `lo` by row, `key_K` and `row_K` by key (keys.py), and for fuzzy deduplication
+`sig_0` to `sig_31`, the signature: one byte of each of 256 values of a sketch. Two signatures agree in a byte with
+probability J + (1 - J) / 256, so that the similarity J is estimated with a standard deviation of sqrt(J (1 - J) / 256),
+0.026 at 0.77.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class JoinedRecords(Records):
         self.first_path = n_files  # number of the first old path: how many files the new documents have
         if self.n_documents >= MAX_DOCUMENTS:
             raise UsageError(
-                f"deduplication: {self.n_old:,} documents of the index and {len(self.new):,} new ones; at most {MAX_DOCUMENTS:,} can "
+                f"deduplication: {self.n_old:,} documents of the index and {len(self.new):,} new ones; at most "
+                f"{MAX_DOCUMENTS:,} can "
                 "be compared at once. Split the input"
             )
 
@@ -124,7 +126,8 @@ def open_records(paths: Sequence[str], pins: Sequence[IndexPin], n_files: int) -
     for pin in pins:
         if pin.sketch_version != sketch_version(pin.bands):
             raise UsageError(
-                f"{os.path.dirname(pin.folder)} was made by another version of the sketches ({pin.sketch_version}, this one is "
+                f"{os.path.dirname(pin.folder)} was made by another version of the sketches ({pin.sketch_version}, "
+                "this one is "
                 f"{sketch_version(pin.bands)}); make the index anew"
             )
     return JoinedRecords(pins, paths, n_files)
@@ -148,7 +151,8 @@ def decision_files(folder: str, records: Records, room_bytes: int, fresh: bool =
     return DecisionFiles(folder, len(records), room_bytes, fresh, first=n_old(records))
 
 
-# -- components with indexed documents ----------------------------------------------------------------------------------
+# -- components with indexed documents
+# ----------------------------------------------------------------------------------
 def with_new(pairs: NDArray[np.uint64], first: int) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
     """Return the components that have new documents, and the documents to be compared by text.
 
@@ -166,10 +170,10 @@ def with_new(pairs: NDArray[np.uint64], first: int) -> tuple[NDArray[np.uint64],
 def similar_to_indexed(
     pairs: NDArray[np.uint64], records: JoinedRecords, threshold: float, room_bytes: int
 ) -> tuple[NDArray[np.uint64], tuple[Array, Array, Array], int]:
-    """New documents whose estimated similarity to an indexed one of their component reaches the threshold.
+    """Find new documents whose estimated similarity to an indexed one of their component reaches the threshold.
 
-    Returns the pairs of new documents that are left to be compared with each other, (number, kept, similarity) of those that
-    go, and how many indexed documents were not compared because their component has too many.
+    Returns the pairs of new documents that are left to be compared with each other, (number, kept, similarity) of those
+    that go, and how many indexed documents were not compared because their component has too many.
     """
     number = (pairs & np.uint64(0xFFFFFFFF)).astype(np.uint32)
     stays = np.ones(len(pairs), bool)
@@ -241,7 +245,8 @@ def _best(old: NDArray[np.uint8], new: NDArray[np.uint8]) -> tuple[NDArray[np.fl
     return best, which
 
 
-# -- result tables ------------------------------------------------------------------------------------------------------
+# -- result tables
+# ------------------------------------------------------------------------------------------------------
 def restore_ids(records: JoinedRecords, duplicates: str) -> int:
     """Name kept documents of the index in the table for people as their own run did.
 

@@ -1,4 +1,7 @@
-"""Joining segments that are anywhere in the input: a pass that sorts them by id, a pass over ranges of ids. Resumable like the others."""
+"""Joining segments that are anywhere in the input: a pass that sorts them by id, a pass over ranges of ids.
+
+Resumable like the others.
+"""
 
 from __future__ import annotations
 

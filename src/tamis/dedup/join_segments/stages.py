@@ -1,7 +1,8 @@
 """Segments of documents gathered by id, wherever they lie: the two stages around the shuffle of a join.
 
-`SegmentRecords` turns a partition into records sorted by the hash of the document's id; `GatherSegments` reads one range of hashes
-out of all of them, so that every segment of a document is in one batch, which DocumentJoiner then joins.
+`SegmentRecords` turns a partition into records sorted by the hash of the document's id; `GatherSegments` reads one
+range of hashes out of all of them, so that every segment of a document is in one batch, which DocumentJoiner then
+joins.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ SUFFIX = ".range"
 
 @dataclass(repr=False)
 class SegmentRecords(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Documents as JSON lines, sorted by the hash of their id. One without an id gets a hash of its own, by its place."""
+    """Documents as JSON lines, sorted by the hash of their id.
+
+    One without an id gets a hash of its own, by its place.
+    """
 
     document_id_field: str = "id"
     name: str = "segment_records"
@@ -57,7 +61,7 @@ class SegmentRecords(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 @dataclass(repr=False)
 class GatherSegments(ProcessingStage[FileGroupTask, DocumentBatch]):
-    """Reads ranges of hashes: a task's files are JSON of {"files": a JSON file with the record files, "low", "high"}."""
+    """Reads ranges of hashes; a task's files are JSON with `files` (JSON with the record files), `low` and `high`."""
 
     name: str = "gather_segments"
     resources: Resources = field(default_factory=lambda: Resources(cpus=1.0))

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class DocumentJoinWorkflow:
-    """As DocumentJoiner, for segments that are spread over files and partitions: they are sorted by the hash of their id first.
+    """Like DocumentJoiner, for segments anywhere in the input: they are sorted by the hash of their id first.
 
-    Documents come out in the order of these hashes. Scratch: the size of the input. Memory does not grow with the input, but
-    all segments of one document must fit together. `run()` goes on where it was stopped. The other parameters are those of
-    DocumentJoiner.
+    Documents come out in the order of these hashes. Scratch: the size of the input. Memory does not grow with the
+    input, but all segments of one document must fit together. `run()` goes on where it was stopped. The other
+    parameters are those of DocumentJoiner.
     """
 
     input_path: Any
@@ -46,12 +46,20 @@ class DocumentJoinWorkflow:
 
     def _joiner(self) -> DocumentJoiner:
         return DocumentJoiner(
-            self.separator, self.text_field, self.segment_id_field, self.document_id_field, self.drop_segment_id_field,
-            self.max_length, self.length_field,
-        )  # fmt: skip
+            self.separator,
+            self.text_field,
+            self.segment_id_field,
+            self.document_id_field,
+            self.drop_segment_id_field,
+            self.max_length,
+            self.length_field,
+        )
 
     def run(self, executor: Any = None, *, progress: Any = True, **settings: Any) -> DedupResult:
-        """`settings` are those of a run: memory="1GB", workers, scratch, timeout, fresh. `executor` runs the passes over documents."""
+        """Run all passes, or resume them. `settings` are those of a run: memory="1GB", workers, scratch, fresh.
+
+        `executor` runs the passes over documents.
+        """
         from tamis.dedup.join_segments.passes import SegmentJoin
         from tamis.dedup.passes import Passes
         from tamis.dedup.workflow import Workflow

@@ -1,7 +1,9 @@
-"""Units normalised a window at a time by array operations: those of ASCII characters, and for "casefold" of most others, too.
+"""Units normalised a window at a time by array operations.
 
-The arrays of one byte per byte of a window are kept from window to window: fresh ones would be given back to the system and
-asked for again each time, which took a quarter of the time. Units that are to lose characters inside are copied one
+Covers units of ASCII characters, and for "casefold" most others.
+
+The arrays of one byte per byte of a window are kept from window to window: fresh ones would be given back to the system
+and asked for again each time, which took a quarter of the time. Units that are to lose characters inside are copied one
 after the other into one buffer, with a byte between them that UTF-8 never holds, and shortened together.
 """
 
@@ -64,7 +66,10 @@ class BulkUnits:
         return other
 
     def _fold(self, lead: Array, stop: Array, other: Array) -> None:
-        """Rewrite the characters that begin at `lead`; marks the units that hold some for which the table does not do."""
+        """Rewrite the characters that begin at `lead`.
+
+        Marks the units that hold some for which the table does not do.
+        """
         table = folds()
         code, n_bytes = _decoded(self._window, lead)
         facts = table.facts[code]
@@ -87,7 +92,7 @@ class BulkUnits:
         self._low[lead[three] + 2] = table.new[2][code[three]]
 
     def normalized(self, which: Array) -> Iterator[tuple[Array, Array, Array, Array, Array]]:
-        """(buffer, start, end, characters, which of the units): the chosen units after normalisation, in one or two parts."""
+        """Yield (buffer, start, end, characters, positions) of the units after normalisation, in one or two parts."""
         start, end, n_more = self._start[which], self._end[which], self._n_more[which]
         if self.mode in ("none", "nfc") or not len(which):
             yield self._window, start, end, end - start, which
@@ -151,7 +156,7 @@ class BulkUnits:
 
 
 def _sums(values: Array, ends: Array) -> Array:
-    """Sums of values[ends[k - 1]:ends[k]]."""
+    """Return the sums of values[ends[k - 1]:ends[k]]."""
     return np.diff(np.append(0, np.cumsum(values, dtype=np.int64))[ends], prepend=0)
 
 
@@ -214,7 +219,10 @@ def _is_space() -> Array:
 
 
 def stripped(data: Array, start: Array, end: Array) -> tuple[Array, Array]:
-    """Bounds of ASCII units without whitespace around them. One step per whitespace character, over the units that have one more."""
+    """Bounds of ASCII units without whitespace around them.
+
+    One step per whitespace character, over the units that have one more.
+    """
     space = _is_space()
     start, end = start.copy(), end.copy()
     for edge, at, step in ((start, 0, 1), (end, -1, -1)):
@@ -234,7 +242,7 @@ def stripped(data: Array, start: Array, end: Array) -> tuple[Array, Array]:
 
 @lru_cache(maxsize=8)
 def table(mode: str) -> tuple[bytes, bytes]:
-    """(what each byte becomes, bytes that go)."""
+    """Return (the byte that each byte becomes, bytes to delete)."""
     made = bytearray(bytes(range(256)).lower())  # ASCII letters only
     if mode == "casefold":
         for c in _SPACES:
@@ -257,7 +265,10 @@ def packed(data: Array, start: Array, end: Array, between: int) -> Array:
 
 
 def collapsed(new: Array, spaces: bool) -> tuple[Array, Array, Array]:
-    """(buffer, start, end) of units with BETWEEN behind each; with `spaces` every run of them made one, and none at the ends."""
+    """(buffer, start, end) of units with BETWEEN behind each.
+
+    With `spaces` every run of them made one, and none at the ends.
+    """
     if spaces:
         gone = new == GONE
         if gone.any():

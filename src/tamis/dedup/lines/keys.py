@@ -1,8 +1,8 @@
 """64-bit keys of units: a hash of each one after normalisation.
 
-ASCII units, and for "casefold" most others, are normalised all at once (bulk.py). The rest takes the way through Python's
-strings, together as far as that is faster than one by one (normal forms are not: one character that changes makes the whole
-text slow). Both give what normalization.py says, byte for byte.
+ASCII units, and for "casefold" most others, are normalised all at once (bulk.py). The rest takes the way through
+Python's strings, together as far as that is faster than one by one (normal forms are not: one character that changes
+makes the whole text slow). Both give what normalization.py says, byte for byte.
 
 A key is one half of a 128-bit hash: among ten billion different units about three pairs are taken for equal by chance.
 """

@@ -1,6 +1,7 @@
-"""The record files of the first pass of line deduplication, read by position: what hashing.py writes, in the order of the input.
+"""The record files of line deduplication (stages.py), read by position in the order of the input.
 
-Kept per record batch: where its columns lie in the file. Columns are read with pread: mapped pages would count as memory.
+Kept per record batch: where its columns lie in the file. Columns are read with pread: mapped pages would count as
+memory.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class UnitRecords:
             numbers = np.arange(self.bases[i] + first, self.bases[i] + first + n).astype(np.uint64)
             return _read(self._runs[i], "keys", n, first), numbers
 
-        # As many bytes on their way as are asked for at once: where one batch has them all, nothing is read ahead of it.
+        # As many bytes on their way as are asked for at once: where one batch has them all, nothing is read ahead of
+        # it.
         wanted = ((i, first) for i, run in enumerate(self._runs) for first in range(0, run.n_keys, most))
         largest = max((run.n_keys for run in self._runs), default=0)
         yield from prefetch(read, wanted, self._is_far and N_PREFETCH * largest <= most)

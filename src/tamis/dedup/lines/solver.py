@@ -1,9 +1,10 @@
-"""Which lines or paragraphs go: keys of all units, grouped part by part of the key space, and the table by which documents are cut.
+"""The solver of line deduplication: which lines or paragraphs are cut, and the table to cut by.
 
-Units that have a key are numbered 0 to n-1 in the order of the input. Keys that do not fit in memory together are written to one
-file per part of the key space; a part is sorted alone. A part that one repeated unit makes larger than the others is
-gone through in chunks twice: to count, and to mark. What goes is written by ranges of unit numbers, so that the table can be
-made in the order of the input. Scratch: 16 bytes per unit where there is more than one part, and 4 per unit cut.
+Units that have a key are numbered 0 to n-1 in the order of the input. Keys that do not fit in memory together are
+written to one file per part of the key space; a part is sorted alone. A part that one repeated unit makes larger than
+the others is gone through in chunks twice: to count, and to mark. What goes is written by ranges of unit numbers, so
+that the table can be made in the order of the input. Scratch: 16 bytes per unit where there is more than one part, and
+4 per unit cut.
 """
 
 from __future__ import annotations
@@ -77,9 +78,14 @@ def cut_lines(step: CutLines, run: SolverRun) -> Summary:
     _write_most(records, found, run.task.duplicates, paths)
     shutil.rmtree(scratch, ignore_errors=True)
     return {
-        "n_documents": records.n_documents, "n_duplicates": marks.n, "n_groups": found.n_groups,
-        "largest_group": found.largest, "group_sizes": found.sizes, "n_long_enough": records.n_keys, **counts,
-    }  # fmt: skip
+        "n_documents": records.n_documents,
+        "n_duplicates": marks.n,
+        "n_groups": found.n_groups,
+        "largest_group": found.largest,
+        "group_sizes": found.sizes,
+        "n_long_enough": records.n_keys,
+        **counts,
+    }
 
 
 class _Part:
@@ -248,9 +254,12 @@ def _write_table(records: UnitRecords, marks: _Marks, folder: str, n_files: int)
             if len(rows):
                 ends = n_cuts + np.cumsum(n_cut[rows])
                 table.add(
-                    file=facts["file"][rows], offset=facts["offset"][rows], first=ends - n_cut[rows], end=ends,
+                    file=facts["file"][rows],
+                    offset=facts["offset"][rows],
+                    first=ends - n_cut[rows],
+                    end=ends,
                     cuts=records.unit_numbers(i)[local],
-                )  # fmt: skip
+                )
                 n_cuts += len(local)
             units_of += np.bincount(facts["file"], np.diff(bounds), n_files).astype(np.int64)
             cut_of += np.bincount(facts["file"], n_cut, n_files).astype(np.int64)
@@ -259,9 +268,12 @@ def _write_table(records: UnitRecords, marks: _Marks, folder: str, n_files: int)
             n_without_text += int(np.count_nonzero(facts["length"] < 0))
     table.close()
     return {
-        "n_edited": n_edited, "n_units": n_units, "n_without_text": n_without_text,
-        "documents_by_file": units_of.tolist(), "duplicates_by_file": cut_of.tolist(),
-    }  # fmt: skip
+        "n_edited": n_edited,
+        "n_units": n_units,
+        "n_without_text": n_without_text,
+        "documents_by_file": units_of.tolist(),
+        "duplicates_by_file": cut_of.tolist(),
+    }
 
 
 def _write_most(records: UnitRecords, found: Found, folder: str, paths: Sequence[str]) -> None:

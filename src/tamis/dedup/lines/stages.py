@@ -27,9 +27,12 @@ KEYS_VERSION = 1000 + NORMALIZATION_VERSION
 
 @dataclass(repr=False)
 class UnitHashes(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Replaces documents by records: `file`, `offset`, `length` (bytes of text, -1 for none), `n_units`, and packed `keys` and `numbers`.
+    """Replaces documents by records: `file`, `offset`, `length`, `n_units`, and packed `keys` and `numbers`.
 
-    `keys` holds 8 bytes for each unit that has a key, `numbers` 4 bytes with its number in the document: 12 bytes a unit.
+    `length` is the bytes of the text, -1 for none.
+
+    `keys` holds 8 bytes for each unit that has a key, `numbers` 4 bytes with its number in the document: 12 bytes a
+    unit.
     """
 
     text_field: str = "text"

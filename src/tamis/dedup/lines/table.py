@@ -1,7 +1,9 @@
-"""The table of what is cut: one row per document that changes, in the order of the input, and the numbers of its units. And cutting by it.
+"""The table of what is cut: one row per document that changes, in the order of the input, and the numbers of its units.
 
-A PositionTable (position_table.py). `file`, `offset`: the place of the document; `first`, `end`: its numbers are cuts[first:end).
-Written in pieces, read by range.
+And cutting by it.
+
+A PositionTable (position_table.py). `file`, `offset`: the place of the document; `first`, `end`: its numbers are
+cuts[first:end). Written in pieces, read by range.
 """
 
 from __future__ import annotations

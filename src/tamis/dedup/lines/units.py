@@ -1,9 +1,9 @@
-"""Lines and paragraphs of texts, found a window at a time; both passes split with this, so that numbers mean the same.
+r"""Lines and paragraphs of texts, split a window at a time; both passes number them alike.
 
-A line is what text.split("\\n") gives. A paragraph is a run of lines that are not blank (nothing but whitespace); blank lines
-belong to the paragraph before them, and those at the beginning of a text to a unit of their own, number -1, which is always
-kept. Memory: some 80 bytes per line of a window. A window is half a megabyte of whole texts, or of whole lines of one
-text.
+A line is what text.split("\n") gives. A paragraph is a run of lines that are not blank (nothing but whitespace); blank
+lines belong to the paragraph before them, and those at the beginning of a text to a unit of their own, number -1, which
+is always kept. Memory: some 80 bytes per line of a window. A window is half a megabyte of whole texts, or of whole
+lines of one text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ _FEED = re.compile(rb"\n")
 
 @dataclass
 class Units:
-    """Units of some texts, in order. Unit k is data[start[k]:end[k]); up to stop[k] follows what separates it from the next."""
+    """Units of some texts, in order.
+
+    Unit k is data[start[k]:end[k]); up to stop[k] follows what separates it from the next.
+    """
 
     row: Array  # of the text
     number: Array  # within the text
@@ -68,7 +71,10 @@ def _lines_of_large(data: Array, at: int, end: int, row: int, room: Array) -> It
 
 
 def _paragraphs_of_large(data: Array, windows: Iterator[Units]) -> Iterator[Units]:
-    """Paragraphs of one text from windows of its lines. The last one of a window is held back: the next may go on with it."""
+    """Paragraphs of one text from windows of its lines.
+
+    The last one of a window is held back: the next may go on with it.
+    """
     held: Units | None = None
     number, in_text = 0, False  # of the next paragraph; whether the line before was not blank
     for lines in windows:
@@ -102,7 +108,10 @@ def _ends_blank(data: Array, lines: Units) -> bool:
 
 
 def _lines(data: Array, offsets: Array, row: int, number: int, whole: bool, room: Array) -> Units:
-    """Lines of the texts data[offsets[i]:offsets[i + 1]); not `whole`: of a part of one text that ends in a line feed."""
+    """Lines of the texts data[offsets[i]:offsets[i + 1]).
+
+    Not `whole`: of a part of one text that ends in a line feed.
+    """
     a, b = int(offsets[0]), int(offsets[-1])
     ends = positions(np.equal(data[a:b], 10, out=room[: b - a] if b - a <= len(room) else None)) + a
     last = np.zeros(len(ends), bool)

@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 class LineDeduplicationWorkflow(InOneCall):
     """Lines (or paragraphs) are equal when the 64-bit hash of what is left of them after normalisation is.
 
-    Of equal ones the first in the input stays, in the same or another document; the others are cut out. `run()` does all passes,
-    and goes on where it was stopped. `unit`: "line" (at every line feed) or "paragraph" (at blank lines).
-    `normalize_text`: none, strip, nfc, casefold (default: case, width and whitespace do not count), alphanumeric, or ccnet (only
-    letters count, and where there are digits, not which). Units with fewer than `min_chars` characters after that are never cut.
-    `min_count`: only what occurs at least so often is cut; `keep_first=False` cuts the first one, too. A document of which
-    fewer than `min_left_chars` characters are left is dropped. `cut_field`: a field that tells the numbers of the units cut.
-    `perform_removal=False` counts only. `max_source_loss`: stop before anything is cut when a folder (or file, if there is
-    one folder) would lose more than this share of its units that are long enough.
+    Of equal ones the first in the input stays, in the same or another document; the others are cut out. `run()` does
+    all passes, and goes on where it was stopped. `unit`: "line" (at every line feed) or "paragraph" (at blank lines).
+    `normalize_text`: none, strip, nfc, casefold (default: case, width and whitespace do not count), alphanumeric, or
+    ccnet (only letters count, and where there are digits, not which). Units with fewer than `min_chars` characters
+    after that are never cut. `min_count`: only what occurs at least so often is cut; `keep_first=False` cuts the first
+    one, too. A document of which fewer than `min_left_chars` characters are left is dropped. `cut_field`: a field that
+    tells the numbers of the units cut. `perform_removal=False` counts only. `max_source_loss`: stop before anything is
+    cut when a folder (or file, if there is one folder) would lose more than this share of its units that are long
+    enough.
     """
 
     output_path: str
@@ -68,14 +69,31 @@ class LineDeduplicationWorkflow(InOneCall):
 
         rule = {"min_count": self.min_count, "keep_first": self.keep_first}
         identity = {
-            "input": self.input_path, "input_filetype": self.input_filetype, "text_field": self.text_field, "unit": self.unit, "normalize_text": self.normalize_text,
-            "keys_version": KEYS_VERSION, "min_chars": self.min_chars, **rule, "min_left_chars": self.min_left_chars,
-            "cut_field": self.cut_field, "perform_removal": self.perform_removal,
-        }  # fmt: skip
+            "input": self.input_path,
+            "input_filetype": self.input_filetype,
+            "text_field": self.text_field,
+            "unit": self.unit,
+            "normalize_text": self.normalize_text,
+            "keys_version": KEYS_VERSION,
+            "min_chars": self.min_chars,
+            **rule,
+            "min_left_chars": self.min_left_chars,
+            "cut_field": self.cut_field,
+            "perform_removal": self.perform_removal,
+        }
         return Passes(
-            LINES.title, self._input().reader, [(self._keys(), [])], self.output_path, CutLines(self.min_count, self.keep_first), self._writer(), LINES,
-            identity=identity, max_source_loss=float(self.max_source_loss), counted=f"{self.unit}s", remove=self._cut,
-        )  # fmt: skip
+            LINES.title,
+            self._input().reader,
+            [(self._keys(), [])],
+            self.output_path,
+            CutLines(self.min_count, self.keep_first),
+            self._writer(),
+            LINES,
+            identity=identity,
+            max_source_loss=float(self.max_source_loss),
+            counted=f"{self.unit}s",
+            remove=self._cut,
+        )
 
     def _cut(self, table: str) -> CutUnits:
         return CutUnits(table, self.text_field, self.unit, self.min_left_chars, self.cut_field)

@@ -1,4 +1,4 @@
-"""What workflows that find duplicates share with the original: parameters about GPUs, ids on disk, and the result as users know it."""
+"""The base of workflows that users of NeMo Curator know: parameters about GPUs, id files, and results."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ DONE_OTHERWISE = {
 
 
 class FindingWorkflow(InOneCall, WorkflowBase):
-    """What the workflows that find duplicates share. Subclasses are dataclasses with these fields, and say their passes."""
+    """What the workflows that find duplicates share.
+
+    Subclasses are dataclasses with these fields, and say their passes.
+    """
 
     kind: ClassVar[DedupKind]
     ids_folder: ClassVar[str]  # for the ids of duplicates; "" where none are written
@@ -80,7 +83,8 @@ class FindingWorkflow(InOneCall, WorkflowBase):
         self.input_path = None if self.input_path is None else absolute(self.input_path, "input_path") or None
         if self.ids_folder and not self.perform_removal and is_bucket(self.output_path):
             raise UsageError(
-                f"{self.who}: ids of duplicates are written to a folder of this machine, got {self.output_path}; give a local output_path, or "
+                f"{self.who}: ids of duplicates are written to a folder of this machine, got {self.output_path}; give "
+                "a local output_path, or "
                 "perform_removal=True, which writes the documents that stay"
             )
         self.max_source_loss = parse_fraction(self.max_source_loss, "max_source_loss")
@@ -91,6 +95,10 @@ class FindingWorkflow(InOneCall, WorkflowBase):
 
     def index_options(self) -> dict[str, Any]:
         """Return `against`, the index to compare with, and `index`, the one that gets the documents that stay."""
+        if not self.kind.has_index and (self.index_path is not None or self.against is not None):
+            raise UsageError(
+                f"{self.who}: there are no indexes for {self.kind.title}; leave index_path and against out"
+            )
         return index_options(self.who, self.index_path, self.against, self.append)
 
     def bands(self) -> tuple[int, int, int | None]:
@@ -118,7 +126,10 @@ class FindingWorkflow(InOneCall, WorkflowBase):
     def run(  # type: ignore[override]  # as users of the original call it, in either order
         self, initial_tasks: Any = None, executor: Any = None, *, progress: Any = True, **settings: Any
     ) -> DocumentedResult:
-        """`initial_tasks`: groups of files instead of input_path. `settings` are those of a run: memory="1GB", workers, scratch, fresh."""
+        """`initial_tasks`: groups of files instead of input_path.
+
+        `settings` are those of a run: memory="1GB", workers, scratch, fresh.
+        """
         began_s = time.monotonic()
         tasks, executor = tasks_and_executor(self.who, initial_tasks, executor)
         made = copy.copy(self)
@@ -190,7 +201,7 @@ def files_of(tasks: Sequence[FileGroupTask]) -> list[str]:
 
 
 class DocumentedResult(WorkflowRunResult):
-    """A WorkflowRunResult that also has everything a DedupResult tells (`summary`, `n_duplicates`, `peak_bytes`, ...)."""
+    """A WorkflowRunResult with everything of a DedupResult (`summary`, `n_duplicates`, `peak_bytes`, ...)."""
 
     def __init__(
         self, name: str, inner: DedupResult, tasks: dict[str, list[Task[Any]]], metadata: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Ids of the documents that a deduplication would remove, as files beside its run directory: what a removal of its own takes."""
+"""Id files next to a run directory: the documents that a later removal is to remove."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from tamis.tasks import DocumentBatch, Task
 class IdFiles:
     """Parquet in `folder` with one `column`: numbers by file and place, or values of `id_field` of the documents.
 
-    `generator`: the file that gets to know which file has which numbers. Not `is_asked`: none is to be written, and starting over removes the one
-    of an earlier call. Not `is_required`: documents may have no such field, which nobody needs to find duplicates; then there is no table, and
-    that is told.
+    `generator`: the file that gets to know which file has which numbers. Not `is_asked`: none is to be written, and
+    starting over removes the one of an earlier call. Not `is_required`: documents may have no such field, which nobody
+    needs to find duplicates; then there is no table, and that is told.
     """
 
     folder: str
@@ -107,8 +107,8 @@ class IdFiles:
     def forget(self) -> None:
         """Remove the files that an earlier call wrote, by its commit log; everything else in the folder stays.
 
-        Raises RunConflict if Parquet files remain (a removal that reads the folder would take their ids, too), or anything
-        where no ids are to be written: documents are not written next to files of others.
+        Raises RunConflict if Parquet files remain (a removal that reads the folder would take their ids, too), or
+        anything where no ids are to be written: documents are not written next to files of others.
         """
         from tamis.engine.run.output.directory import RunDir, remove_own_folder
 
@@ -124,7 +124,8 @@ class IdFiles:
             if foreign:
                 why = ", and a removal of duplicates would read it as a list of ids" if self.is_asked else ""
                 raise RunConflict(
-                    f"{self.folder}/{foreign[0]} was not written by Tamis{why}; move it to another folder, then run the same "
+                    f"{self.folder}/{foreign[0]} was not written by Tamis{why}; move it to another folder, then run "
+                    "the same "
                     "command again"
                 )
             with contextlib.suppress(OSError):  # missing, or it holds files of the user's

@@ -1,7 +1,9 @@
-"""IdGenerator: which file has which numbers, in memory and on disk. Ids are a function of file and place, so there is no actor.
+"""IdGenerator: which file has which numbers, in memory and on disk.
 
-`create_id_generator_actor` and the others keep the one generator of this program; readers with `_generate_ids` or `_assign_ids`
-use it.
+Ids are a function of file and place, so there is no actor.
+
+`create_id_generator_actor` and the others keep the one generator of this program; readers with `_generate_ids` or
+`_assign_ids` use it.
 """
 
 from __future__ import annotations

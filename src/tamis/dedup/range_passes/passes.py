@@ -1,4 +1,4 @@
-"""The passes over ranges of keys, between those that make keys and the decision: runs of the engine, resumed like any other."""
+"""The passes over ranges of keys, between key passes and decision; the engine runs and resumes them."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class RangePasses:
     def search(self, i: int, first: list[str], paths: list[str], bands: list[int]) -> RangeResults:
         """Return the folders with the results on the record files of pass `i`.
 
-        Equal texts are searched for in the files of the `first` pass, once: with it, or later where that one was decided in another
-        way. Shared bands are searched for in `paths`, if there are any.
+        Equal texts are searched for in the files of the `first` pass, once: with it, or later where that one was
+        decided in another way. Shared bands are searched for in `paths`, if there are any.
         """
         equal = self._results_of("equal", BYTES_PER_HASH)
         if ranges.n_missing(f"{self._folder('equal', BYTES_PER_HASH)}-in", equal):
@@ -77,7 +77,8 @@ class RangePasses:
             missing
         ):  # one that failed is in quarantine, or a disk lost files: without them duplicates would stay unnoticed
             raise FormatError(
-                f"{results}: results of {missing} ranges of keys are missing; see `tamis report {folder}`, fix the cause and start over "
+                f"{results}: results of {missing} ranges of keys are missing; see `tamis report {folder}`, fix the "
+                "cause and start over "
                 "(--fresh)"
             )
         return results
@@ -85,10 +86,13 @@ class RangePasses:
 
 @dataclass(repr=False)
 class SearchRanges(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Searches the range that each document names (ranges.KeyRange), and writes `results`/<its name>.npy; documents pass unchanged.
+    """Searches the range that each document names (ranges.KeyRange), and writes `results`/<its name>.npy.
 
-    `records`: a JSON file with the paths of the record files. `equal_results`: the results on equal texts, for ranges of bands: of equal
-    documents one is linked. A range that is searched again gives the same file. `memory_gb`: what a worker takes meanwhile.
+    Documents pass unchanged.
+
+    `records`: a JSON file with the paths of the record files. `equal_results`: the results on equal texts, for ranges
+    of bands: of equal documents one is linked. A range that is searched again gives the same file. `memory_gb`: what a
+    worker takes meanwhile.
     """
 
     records: str

@@ -1,4 +1,7 @@
-"""Ranges of keys as the documents of a pass: one small file and thus one partition for each. Imports neither numpy nor Arrow."""
+"""Ranges of keys as the documents of a pass: one small file and thus one partition for each.
+
+Imports neither numpy nor Arrow.
+"""
 
 from __future__ import annotations
 

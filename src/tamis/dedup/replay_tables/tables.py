@@ -1,9 +1,10 @@
 """Verdicts of a finished pass as tables of places, one per stage, which a later pass reads by range.
 
 Made in the deciding process from the run directory of the pass: `verdicts/*.parquet` (one row per dropped document) and
-`quarantine/*.jsonl`. Documents that stayed take no room. Files of verdicts cover ranges of the input and rarely overlap; they are
-merged in the order of the input, so that no more is held than what a few of them hold. A table is a PositionTable (position_table.py) with, for
-each document, the number of its reason in reasons.json and where its measured value and its id lie in values.bin.
+`quarantine/*.jsonl`. Documents that stayed take no room. Files of verdicts cover ranges of the input and rarely
+overlap; they are merged in the order of the input, so that no more is held than what a few of them hold. A table is a
+PositionTable (position_table.py) with, for each document, the number of its reason in reasons.json and where its
+measured value and its id lie in values.bin.
 """
 
 from __future__ import annotations
@@ -30,8 +31,13 @@ if TYPE_CHECKING:
     from tamis.dedup.solver_task import WriteReplayTables
 
 _COLUMNS = {
-    "file": "<i4", "offset": "<i8", "reason": "<u4", "value_at": "<i8", "value_bytes": "<i4", "id_bytes": "<i4",
-}  # fmt: skip
+    "file": "<i4",
+    "offset": "<i8",
+    "reason": "<u4",
+    "value_at": "<i8",
+    "value_bytes": "<i4",
+    "id_bytes": "<i4",
+}
 _WANTED = ["file", "offset", "id", "stage", "rule", "value", "threshold", "bytes"]
 Array = np.ndarray[Any, Any]
 
@@ -53,9 +59,9 @@ def write_remembered(
 ) -> ReplayCounts:
     """Tables of what each stage dropped (folder/0, folder/1, ... in the order of `labels`) and of what was set aside.
 
-    `paths`: the input files by number. `judges`: stages that make keys, and whose quarantine holds for all passes. `known`: the folder
-    that gets where the records of all dropped documents lie (formats/jsonl/record_index.py), as far as verdicts tell it. Returns
-    how many documents each table has.
+    `paths`: the input files by number. `judges`: stages that make keys, and whose quarantine holds for all passes.
+    `known`: the folder that gets where the records of all dropped documents lie (formats/jsonl/record_index.py), as far
+    as verdicts tell it. Returns how many documents each table has.
     """
     dropped = None if known is None else DroppedWriter(known)
     tables = [_Table(os.path.join(folder, str(k))) for k in range(len(labels))]
@@ -99,10 +105,13 @@ class _Table:
         rules, limits = rows["rule"].to_pylist(), rows["threshold"].to_pylist()
         reasons = [self._reasons.setdefault(r, len(self._reasons)) for r in zip(rules, limits, strict=True)]
         self._places.add(
-            file=rows["file"].to_numpy(), offset=rows["offset"].to_numpy(), reason=np.array(reasons, np.uint32),
-            value_at=ends - sizes - id_sizes, value_bytes=sizes_told,
+            file=rows["file"].to_numpy(),
+            offset=rows["offset"].to_numpy(),
+            reason=np.array(reasons, np.uint32),
+            value_at=ends - sizes - id_sizes,
+            value_bytes=sizes_told,
             id_bytes=np.where(rows["id"].is_null().to_numpy(), -1, id_sizes),
-        )  # fmt: skip
+        )
         both = pc.binary_join_element_wise(values, ids, pa.scalar("", values.type))
         self._values.write("".join(both.to_pylist()).encode("utf-8", "surrogatepass"))
         self._at += int((sizes + id_sizes).sum())

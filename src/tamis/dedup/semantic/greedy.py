@@ -1,7 +1,9 @@
-"""Which documents of one cluster go: in the order of their ranks, those that resemble one that stays. Blocked products, exact.
+"""Which documents of one cluster go: in the order of their ranks, those that resemble one that stays.
 
-Memory: a block of candidates and blocks of kept vectors; kept ones beyond `room_rows` are read again from the file. Every
-product has the same shape whatever the memory, so decisions do not depend on it.
+Blocked products, exact.
+
+Memory: a block of candidates and blocks of kept vectors; kept ones beyond `room_rows` are read again from the file.
+Every product has the same shape whatever the memory, so decisions do not depend on it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ Read = Callable[[NDArray[np.int64]], Floats]
 def duplicates_in_cluster(
     order: NDArray[np.int64], read: Read, threshold: float, block: int, room_rows: int, products: Products = CPU
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
-    """(row, row of the kept one it resembles most, similarity) of those that go. `order`: rows, best first; `read(rows)`: vectors."""
+    """(row, row of the kept one it resembles most, similarity) of those that go.
+
+    `order`: rows, best first; `read(rows)`: vectors.
+    """
     kept = _Kept(read, room_rows, products)
     gone: list[NDArray[np.int64]] = []
     partner: list[NDArray[np.int64]] = []

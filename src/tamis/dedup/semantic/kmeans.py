@@ -1,8 +1,10 @@
-"""Spherical k-means over unit vectors in a file: blocks of a fixed size, so that the result does not depend on memory or threads.
+"""Spherical k-means over unit vectors in a file, in blocks of a fixed size.
 
-Covers: seeding (k-means|| or at random, both by hashes of row numbers), Lloyd's iterations, assignment of a block. Memory: the
-centroids and some blocks of BLOCK rows for each thread. Work: n * k * dimension * 2 for each pass over the n rows.
-Source of the seeding: Bahmani et al., "Scalable K-Means++" (2012).
+The result depends neither on memory nor on threads.
+
+Covers: seeding (k-means|| or at random, both by hashes of row numbers), Lloyd's iterations, assignment of a block.
+Memory: the centroids and some blocks of BLOCK rows for each thread. Work: n * k * dimension * 2 for each pass over the
+n rows. Source of the seeding: Bahmani et al., "Scalable K-Means++" (2012).
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ class Blocks:
         return np.concatenate([np.empty((0, self.dimension), np.float32), *(self.read(int(row), 1) for row in rows)])
 
     def map(self, work: Callable[[int, Floats], Any]) -> Iterator[Any]:
-        """`work(first row, block)` of all blocks in order, by so many threads (numpy and BLAS let go of the interpreter)."""
+        """Yield `work(first row, block)` of all blocks in order, computed by `n_threads` threads."""
         starts = range(0, self.n_rows, BLOCK)
         if self.n_threads == 1:
             for start in starts:
@@ -151,7 +153,7 @@ def _seeds(sample: Blocks, options: Options, products: Products) -> Floats:
 
 
 def _reduced(candidates: Floats, sample: Blocks, k: int, seed: int, products: Products) -> Floats:
-    """k of the candidates by k-means++, each weighted by the rows that are nearest to it."""
+    """Choose k of the candidates by k-means++, each weighted by the rows that are nearest to it."""
     if len(candidates) <= k:
         missing = k - len(candidates)
         more = np.argsort(uniform(np.arange(sample.n_rows), seed - 1), kind="stable")[:missing]

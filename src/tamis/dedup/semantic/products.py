@@ -1,7 +1,7 @@
 """Products of unit vectors, which are all the work of semantic deduplication: on the CPU (BLAS), or on a GPU (torch).
 
-Both do the same products of the same shapes in float32, so that on one kind of device the same documents go, whatever the memory. torch is imported where
-it was chosen, in the process that decides, and nowhere else.
+Both do the same products of the same shapes in float32, so that on one kind of device the same documents go, whatever
+the memory. torch is imported where it was chosen, in the process that decides, and nowhere else.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ CPU = OnCpu()
 
 
 class OnTorch:
-    """`kind`: "cuda", or "cpu" (for tests). Products in full float32: shorter floats would take others for duplicates."""
+    """`kind`: "cuda", or "cpu" (for tests).
+
+    Products in full float32: shorter floats would take others for duplicates.
+    """
 
     def __init__(self, kind: str, limit: DeviceLimit | None = None) -> None:
         try:
@@ -101,7 +104,10 @@ def choose(
     make: Callable[[], Products] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Choice:
-    """`auto`: whichever is faster here, by a product of each; the CPU where there is no GPU, or no memory to start one."""
+    """`auto`: whichever is faster here, by a product of each.
+
+    The CPU where there is no GPU, or no memory to start one.
+    """
     make = make or (lambda: OnTorch("cuda", limit))
     n_gpus = count_gpus() if n_gpus is None else n_gpus
     if backend == "cpu":
@@ -131,7 +137,8 @@ def _made(make: Callable[[], Products]) -> Products:
         return make()
     except (ImportError, RuntimeError, MemoryError, OSError) as exc:
         raise UsageError(
-            f"--backend gpu: torch cannot use the GPU ({type(exc).__name__}: {str(exc)[:200]}); it needs {HOST_BYTES / 1e9:.0f} GB of --memory, "
+            f"--backend gpu: torch cannot use the GPU ({type(exc).__name__}: {str(exc)[:200]}); it needs "
+            f"{HOST_BYTES / 1e9:.0f} GB of --memory, "
             "and a torch with CUDA; or use --backend cpu"
         ) from None
 

@@ -13,7 +13,10 @@ STRATEGIES = ("sort", "random")
 
 @dataclass
 class RankingStrategy:
-    """`sort`: by the number in one metadata column, the smallest (ascending) or largest first; `random`: by a hash with this seed."""
+    """`sort`: by the number in one metadata column, the smallest (ascending) or largest first.
+
+    `random`: by a hash with this seed.
+    """
 
     metadata_cols: Sequence[str] = field(default_factory=list)
     ascending: bool | Sequence[bool] = True
@@ -24,7 +27,8 @@ class RankingStrategy:
         check_choice("RankingStrategy: strategy", self.strategy, STRATEGIES)
         if self.strategy == "sort" and len(self.metadata_cols) != 1:
             raise UsageError(
-                f"RankingStrategy: give one column of numbers to sort by, got {list(self.metadata_cols)}; combine several into one "
+                f"RankingStrategy: give one column of numbers to sort by, got {list(self.metadata_cols)}; combine "
+                "several into one "
                 "column before"
             )
 

@@ -1,8 +1,8 @@
-"""The decisions of semantic deduplication: clusters from a sample, every document to its nearest, then pairs within each cluster.
+"""The solver of semantic deduplication: clusters from a sample, then pairs within each cluster.
 
-Out of core: vectors are read from the record files block by block, written once more by groups of clusters that fit into the room,
-and each group is decided alone. What is compared with what depends on the documents and the options only, never on the room.
-Scratch: twice the vectors (4 bytes x dimension for each document), and 16 bytes per document.
+Out of core: vectors are read from the record files block by block, written once more by groups of clusters that fit
+into the room, and each group is decided alone. What is compared with what depends on the documents and the options
+only, never on the room. Scratch: twice the vectors (4 bytes x dimension for each document), and 16 bytes per document.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def semantic_duplicates(records: Records, found: DecisionFiles, step: CompareVec
     centroids = fit(Blocks(os.path.join(work, "sample.f32"), dimension, threads), options, say("clusters"), products)
     if centroids.nbytes * 2 > room_bytes:
         raise UsageError(
-            f"semantic deduplication: {len(centroids):,} clusters of {dimension} numbers take {centroids.nbytes:,} bytes, more than half of "
+            f"semantic deduplication: {len(centroids):,} clusters of {dimension} numbers take {centroids.nbytes:,} "
+            "bytes, more than half of "
             f"the room of {room_bytes:,}; give more --memory or fewer clusters"
         )
     nearest_of = Spilled(os.path.join(work, "nearest"))
@@ -151,7 +152,7 @@ def fixed_blocks(
 def _write_sample(
     records: Records, path: str, dimension: int, fraction: float | None, options: Options
 ) -> tuple[int, int]:
-    """Writes the vectors that clusters are made from; returns how many these are, and of how many."""
+    """Write the vectors that clusters are made from; return their number, and that of all vectors."""
     wanted = max(MIN_SAMPLE, SAMPLE_PER_CLUSTER * options.n_clusters)
     share = float(fraction) if fraction is not None else min(1.0, wanted / max(1, len(records)))
     n = n_vectors = 0
@@ -171,7 +172,7 @@ def _assign(
     progress: Callable[[float], None],
     products: Products,
 ) -> NDArray[np.int64]:
-    """Writes the cluster (bucket 0) and the distance (1) of every document; returns the sizes of the clusters."""
+    """Write the cluster (bucket 0) and the distance (1) of every document; return the sizes of the clusters."""
     sizes, held = np.zeros(len(centroids), np.int64), products.hold(centroids)
     for first, x, there, _ in fixed_blocks(records, dimension):
         at, distance = nearest(x, held, products)
@@ -215,8 +216,14 @@ def _distribute(
 
 
 def _decide_group(
-    spilled: Spilled, group: int, dimension: int, found: DecisionFiles, step: CompareVectors, room_bytes: int, products: Products,
-) -> int:  # fmt: skip
+    spilled: Spilled,
+    group: int,
+    dimension: int,
+    found: DecisionFiles,
+    step: CompareVectors,
+    room_bytes: int,
+    products: Products,
+) -> int:
     meta = spilled.read(2 * group + 1, _META)
     vectors = Blocks(spilled.as_file(2 * group), dimension)
     held = vectors.read(0, vectors.n_rows) if vectors.n_rows * dimension * 4 <= room_bytes else None
@@ -238,7 +245,7 @@ def _decide_group(
 
 
 def _order(meta: Any, which: str, seed: int) -> NDArray[np.int64]:
-    """Positions, those that are kept rather first: by rank, then hard (far from the centroid), easy (near to it) or at random."""
+    """Return positions in order of preference: by rank, then hard (far from the centroid), easy (near) or random."""
     if which == "random":
         tie: Any = uniform(meta["number"], seed)
     else:

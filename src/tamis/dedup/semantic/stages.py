@@ -1,11 +1,11 @@
 """Semantic deduplication in single stages, with the files between them that users know: clusters, pairs, duplicates.
 
 KMeansStage        embeddings in Parquet -> centroid=K/*.parquet, with the distance of each document to its centroid
-PairwiseStage      each of these -> cluster_K.parquet: for each document the one before it, by rank, that it resembles most
-IdentifyDuplicatesStage   those files -> a table of the ids that go
+PairwiseStage      each of these -> cluster_K.parquet: for each document the one before it, by rank, that it resembles
+most IdentifyDuplicatesStage   those files -> a table of the ids that go
 
-One worker does each of them. SemanticDeduplicationWorkflow finds and removes in one call, inside a budget, and compares a document
-only with documents that stay; use these where another tool reads the files.
+One worker does each of them. SemanticDeduplicationWorkflow finds and removes in one call, inside a budget, and compares
+a document only with documents that stay; use these where another tool reads the files.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class KMeansReadFitWriteStage(ProcessingStage[FileGroupTask, FileGroupTask]):
     def __post_init__(self) -> None:
         if self.filetype != "parquet":
             raise UsageError(
-                f"KMeansStage: input_filetype must be 'parquet', got {self.filetype!r}; SemanticDeduplicationWorkflow takes JSONL too"
+                f"KMeansStage: input_filetype must be 'parquet', got {self.filetype!r}; SemanticDeduplicationWorkflow "
+                "takes JSONL too"
             )
         for name, low in (("n_clusters", 1), ("max_iter", 1), ("max_samples_per_batch", 1), ("random_state", 0)):
             check_integer(getattr(self, name), f"KMeansStage: {name}", low)
@@ -104,7 +105,8 @@ class KMeansReadFitWriteStage(ProcessingStage[FileGroupTask, FileGroupTask]):
                     )
                     if has.any() and dimension not in (0, x.shape[1]):
                         raise UsageError(
-                            f"KMeansStage: {self.embedding_field!r} has {dimension} numbers in some documents and {x.shape[1]} in others; "
+                            f"KMeansStage: {self.embedding_field!r} has {dimension} numbers in some documents and "
+                            f"{x.shape[1]} in others; "
                             "embeddings must be of one length in all documents"
                         )
                     file.write(x[chosen].tobytes())
@@ -145,7 +147,8 @@ class KMeansReadFitWriteStage(ProcessingStage[FileGroupTask, FileGroupTask]):
             if path in own_input or not is_own:
                 why = "is read as input" if path in own_input else "is not a file of this stage"
                 raise UsageError(
-                    f"KMeansStage: {path} would be taken for a part of the clusters, and {why}; give another output_path"
+                    f"KMeansStage: {path} would be taken for a part of the clusters, and {why}; give another "
+                    "output_path"
                 )
         return found
 
@@ -218,12 +221,27 @@ class KMeansStage(CompositeStage[EmptyTask, FileGroupTask]):
         return [
             FilePartitioningStage(self.input_path, files_per_partition=_ALL, file_extensions=extensions),
             KMeansReadFitWriteStage(
-                self.id_field, self.embedding_field, os.path.abspath(self.output_path), self.input_filetype, self.n_clusters,
-                self.metadata_fields, self.embedding_dim, self.verbose, self.max_iter, self.tol, self.random_state, self.init, self.n_init,
-                self.oversampling_factor, self.max_samples_per_batch, self.fit_data_fraction, self.cache_path, self.read_kwargs,
+                self.id_field,
+                self.embedding_field,
+                os.path.abspath(self.output_path),
+                self.input_filetype,
+                self.n_clusters,
+                self.metadata_fields,
+                self.embedding_dim,
+                self.verbose,
+                self.max_iter,
+                self.tol,
+                self.random_state,
+                self.init,
+                self.n_init,
+                self.oversampling_factor,
+                self.max_samples_per_batch,
+                self.fit_data_fraction,
+                self.cache_path,
+                self.read_kwargs,
                 self.write_kwargs,
             ),
-        ]  # fmt: skip
+        ]
 
 
 @dataclass(repr=False)
@@ -233,7 +251,8 @@ class ClusterWiseFilePartitioningStage(ProcessingStage[EmptyTask, FileGroupTask]
     input_path: str
     storage_options: Mapping[str, Any] | None = None
     name: str = "cluster_wise_file_partitioning"
-    # The folder that pairs are written to: those of clusters that are gone are removed from it. No part of what a run is.
+    # The folder that pairs are written to: those of clusters that are gone are removed from it. No part of what a run
+    # is.
     _pairs: str | None = None
     is_source_stage = True
 
@@ -325,7 +344,10 @@ class PairwiseCosineSimilarityStage(ProcessingStage[FileGroupTask, FileGroupTask
 
 @dataclass(repr=False)
 class PairwiseStage(CompositeStage[EmptyTask, FileGroupTask]):
-    """Clusters, as KMeansStage writes them -> pairs: `output_path/cluster_K.parquet` with id, max_id and cosine_sim_score."""
+    """Compares the documents of each cluster of KMeansStage: `output_path/cluster_K.parquet`.
+
+    Columns: id, max_id and cosine_sim_score.
+    """
 
     id_field: str
     embedding_field: str
@@ -351,17 +373,28 @@ class PairwiseStage(CompositeStage[EmptyTask, FileGroupTask]):
 
     def decompose(self) -> list[ProcessingStage[Any, Any]]:
         return [
-            ClusterWiseFilePartitioningStage(os.path.abspath(self.input_path), _pairs=os.path.abspath(self.output_path)),
+            ClusterWiseFilePartitioningStage(
+                os.path.abspath(self.input_path), _pairs=os.path.abspath(self.output_path)
+            ),
             PairwiseCosineSimilarityStage(
-                self.id_field, self.embedding_field, os.path.abspath(self.output_path), self.ranking_strategy, self.pairwise_batch_size,
-                self.verbose, self.embedding_dim, self.read_kwargs, self.write_kwargs, self.which_to_keep, self.random_seed,
+                self.id_field,
+                self.embedding_field,
+                os.path.abspath(self.output_path),
+                self.ranking_strategy,
+                self.pairwise_batch_size,
+                self.verbose,
+                self.embedding_dim,
+                self.read_kwargs,
+                self.write_kwargs,
+                self.which_to_keep,
+                self.random_seed,
             ).with_(num_workers=1),
-        ]  # fmt: skip
+        ]
 
 
 @dataclass(repr=False)
 class IdentifyDuplicatesStage(ProcessingStage[FileGroupTask, FileGroupTask]):
-    """Pairs, as PairwiseStage writes them -> `output_path/duplicates-*.parquet`: ids of documents with a likeness of at least 1 - eps.
+    """Writes the ids of documents with a similarity of at least 1 - eps to `output_path/duplicates-*.parquet`.
 
     `_num_row_groups_hint`: about how many row groups a file has. `verbose` logs how many were found.
     """
@@ -405,8 +438,11 @@ class IdentifyDuplicatesStage(ProcessingStage[FileGroupTask, FileGroupTask]):
         return [FileGroupTask("", [_write(found, path, settings)])]
 
     def _forget(self, path: str, made_of: Sequence[str]) -> None:
-        """Remove what an earlier call made of some of the same pairs, or of pairs of the same folder that are all gone: of two documents that
-        are alike one may be listed there and the other here, and whoever reads the folder would remove both."""
+        """Remove the tables that earlier calls made of some of the same pairs, or of pairs that no longer exist.
+
+        Of two similar documents one may be listed in the old table and the other in the new one, and a reader of the
+        folder would remove both.
+        """
         folders = {os.path.dirname(p) for p in made_of}
         for other in glob.glob(os.path.join(glob.escape(os.path.dirname(path)), "duplicates-*.parquet")):
             try:
@@ -439,7 +475,10 @@ def pairwise_cosine_similarity_batched(cluster_reps: Any, batch_size: int = 1024
 
 
 def _check_read(who: str, read_kwargs: Mapping[str, Any] | None) -> None:
-    """Refuse options that nobody would honour; `memory_map` is honoured by KMeansStage, and changes nothing elsewhere."""
+    """Refuse options that nobody would honour.
+
+    `memory_map` is honoured by KMeansStage, and changes nothing elsewhere.
+    """
     given = {k: v for k, v in (read_kwargs or {}).items() if k != "memory_map"}
     if read_options(who, given)[1] is not None:
         raise UsageError(f"{who}: read_kwargs: columns is refused; the stage reads those that its own parameters name")

@@ -1,4 +1,6 @@
-"""TextSemanticDeduplicationWorkflow: documents whose texts mean nearly the same; they are embedded in the pass that makes records.
+"""TextSemanticDeduplicationWorkflow: documents whose texts mean nearly the same.
+
+They are embedded in the pass that makes records.
 
 Embeddings are not written anywhere: they become unit vectors in the worker that made them (vectors.py), and the rest is
 SemanticDeduplicationWorkflow.
@@ -26,8 +28,9 @@ if TYPE_CHECKING:
 class TextSemanticDeduplicationWorkflow(InOneCall):
     """Texts -> embeddings -> clusters -> pairs within each cluster -> all but one of each group go, in one call.
 
-    A document goes when the cosine of its embedding and that of one that stays is at least 1 - `eps`. See SemanticDeduplicationWorkflow for
-    the rest, also for what `perform_removal=False` writes. `embedding_field` is only a name here: documents come out as they went in. Documents without a text always stay.
+    A document goes when the cosine of its embedding and that of one that stays is at least 1 - `eps`. See
+    SemanticDeduplicationWorkflow for the rest, also for what `perform_removal=False` writes. `embedding_field` is only
+    a name here: documents come out as they went in. Documents without a text always stay.
     """
 
     input_path: Any
@@ -74,23 +77,48 @@ class TextSemanticDeduplicationWorkflow(InOneCall):
 
     def _vectors(self) -> SemanticDeduplicationWorkflow:
         return SemanticDeduplicationWorkflow(
-            self.input_path, self.output_path, self.n_clusters, self.cache_path, self.id_field, embedding_field=self.embedding_field,
-            embedding_dim=self.embedding_dim, input_filetype=self.input_filetype, input_file_extensions=self.input_file_extensions,
-            max_iter=self.kmeans_max_iter, tol=self.kmeans_tol, random_state=self.kmeans_random_state, init=self.kmeans_init,
-            n_init=self.kmeans_n_init, oversampling_factor=self.kmeans_oversampling_factor, fit_data_fraction=self.kmeans_fit_data_fraction,
-            distance_metric=self.distance_metric, which_to_keep=self.which_to_keep, ranking_strategy=self.ranking_strategy,
-            pairwise_batch_size=self.pairwise_batch_size, eps=self.eps, read_kwargs=self.read_kwargs or None,
-            perform_removal=self.perform_removal, output_filetype=self.output_filetype, input_blocksize=self.input_blocksize,
-            max_source_loss=self.max_source_loss, backend=self.backend,
-        )  # fmt: skip
+            self.input_path,
+            self.output_path,
+            self.n_clusters,
+            self.cache_path,
+            self.id_field,
+            embedding_field=self.embedding_field,
+            embedding_dim=self.embedding_dim,
+            input_filetype=self.input_filetype,
+            input_file_extensions=self.input_file_extensions,
+            max_iter=self.kmeans_max_iter,
+            tol=self.kmeans_tol,
+            random_state=self.kmeans_random_state,
+            init=self.kmeans_init,
+            n_init=self.kmeans_n_init,
+            oversampling_factor=self.kmeans_oversampling_factor,
+            fit_data_fraction=self.kmeans_fit_data_fraction,
+            distance_metric=self.distance_metric,
+            which_to_keep=self.which_to_keep,
+            ranking_strategy=self.ranking_strategy,
+            pairwise_batch_size=self.pairwise_batch_size,
+            eps=self.eps,
+            read_kwargs=self.read_kwargs or None,
+            perform_removal=self.perform_removal,
+            output_filetype=self.output_filetype,
+            input_blocksize=self.input_blocksize,
+            max_source_loss=self.max_source_loss,
+            backend=self.backend,
+        )
 
     def _embedder(self) -> EmbeddingCreatorStage:
         return EmbeddingCreatorStage(
-            self.model_identifier, use_sentence_transformer=self.embedding_pooling is None, text_field=self.text_field,
-            embedding_field=self.embedding_field, cache_dir=self.model_cache_dir, max_chars=self.embedding_max_chars,
-            max_seq_length=self.embedding_max_seq_length, embedding_pooling=self.embedding_pooling or "mean_pooling",
-            hf_token=self.hf_token, trust_remote_code=self.trust_remote_code,
-        )  # fmt: skip
+            self.model_identifier,
+            use_sentence_transformer=self.embedding_pooling is None,
+            text_field=self.text_field,
+            embedding_field=self.embedding_field,
+            cache_dir=self.model_cache_dir,
+            max_chars=self.embedding_max_chars,
+            max_seq_length=self.embedding_max_seq_length,
+            embedding_pooling=self.embedding_pooling or "mean_pooling",
+            hf_token=self.hf_token,
+            trust_remote_code=self.trust_remote_code,
+        )
 
     def ids(self) -> IdFiles:
         return self._vectors().ids()
@@ -105,7 +133,10 @@ class TextSemanticDeduplicationWorkflow(InOneCall):
         passes.before = parts
         passes.name = "semantic deduplication of texts"
         passes.identity |= {
-            "model": self.model_identifier, "text_field": self.text_field, "max_chars": self.embedding_max_chars,
-            "pooling": self.embedding_pooling, "max_seq_length": self.embedding_max_seq_length,
-        }  # fmt: skip
+            "model": self.model_identifier,
+            "text_field": self.text_field,
+            "max_chars": self.embedding_max_chars,
+            "pooling": self.embedding_pooling,
+            "max_seq_length": self.embedding_max_seq_length,
+        }
         return passes

@@ -14,17 +14,21 @@ if TYPE_CHECKING:
     Floats = np.ndarray[Any, np.dtype[np.float32]]
 
 VECTOR = "vector"
-# What the product of a vector and itself may be away from 1 in float32 (9e-7 was measured for 384 numbers): equal ones are found with eps=0, too.
+# What the product of a vector and itself may be away from 1 in float32 (9e-7 was measured for 384 numbers): equal ones
+# are found with eps=0, too.
 ROUNDING = 2e-6
 
 
 @dataclass(repr=False)
 class DocumentVectors(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Replaces documents by records: place, `length` (bytes of the record; -1 where there is no vector), `rank`, and the unit
-    vector (float32). Where no document of a batch has an embedding, nobody knows how long one is, and there is no column of vectors.
+    """Replaces documents by records: place, `length` (bytes of the record.
 
-    A document whose embedding is null, empty or all zeros has no direction and is never a duplicate. Embeddings of different
-    lengths are an error, which names the document's place. `rank_field`: the number that ranks documents, smaller is kept rather.
+    -1 where there is no vector), `rank`, and the unit vector (float32). Where no document of a batch has an embedding,
+    nobody knows how long one is, and there is no column of vectors.
+
+    A document whose embedding is null, empty or all zeros has no direction and is never a duplicate. Embeddings of
+    different lengths are an error, which names the document's place. `rank_field`: the number that ranks documents,
+    smaller is kept rather.
     """
 
     embedding_field: str = "embeddings"
@@ -41,7 +45,8 @@ class DocumentVectors(ProcessingStage[DocumentBatch, DocumentBatch]):
         from tamis.formats.jsonl.record_index import record_columns
 
         places = position_columns(batch)
-        # A field that no document at all has is told before (engine/worker/fields.py); in some partition it may well be missing.
+        # A field that no document at all has is told before (engine/worker/fields.py); in some partition it may well be
+        # missing.
         there = self.embedding_field in batch.get_columns()
         column = batch.column(self.embedding_field) if there else pa.nulls(batch.num_items)
         vectors, has_one = unit_vectors(column, self.embedding_field, self.dimension)
@@ -113,7 +118,10 @@ def check_fraction(who: str, fraction: float | None) -> None:
 
 def nothing_to_fit(fraction: float | None, n: int) -> str:
     """Return the message for the case that a share of `n` embeddings is none."""
-    return f"fit_data_fraction={fraction} chose none of the {n:,} documents that have an embedding; give a larger one, or leave it out"
+    return (
+        f"fit_data_fraction={fraction} chose none of the {n:,} documents that have an embedding; give a larger one, "
+        "or leave it out"
+    )
 
 
 def rank_numbers(column: pa.Array, field: str, descending: bool) -> Any:

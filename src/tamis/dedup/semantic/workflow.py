@@ -40,16 +40,19 @@ INITS = ("k-means||", "random")
 
 @dataclass
 class SemanticDeduplicationWorkflow(InOneCall):
-    """Documents with embeddings -> clusters (k-means on a sample) -> pairs within each cluster -> all but one of each group go.
+    """Clusters documents with embeddings (k-means on a sample), and keeps one of each group of similar ones.
 
-    A document goes when the cosine of its embedding and that of one that stays is at least 1 - `eps`, both in one cluster.
-    `which_to_keep`: of like documents the one far from its centroid (hard), near to it (easy), or any (random); a
-    `ranking_strategy` comes before that. `eps` 0 finds equal embeddings: cosines are those of float32, so anything below 0.000002 means that. Documents whose embedding is null or zero always stay. `output_path` gets the documents that stay and, in `_tamis/duplicates`,
-    one row per duplicate with the one it resembles and the cosine; `perform_removal=False` only finds them, and writes the values of
-    `id_field` of those that go to `duplicates/`, as the column `id`, for TextDuplicatesRemovalWorkflow (None: no such table).
-    The same call goes on where it was stopped, whatever `clear_output` says; `run(fresh=True)` starts over.
-    `verbose`: whether its progress is shown. `backend`: where vectors are compared: "cpu", "gpu", or "auto" (whichever is faster here, measured).
-    `n_clusters` None: one for about 1,000 documents, 1,000 at most. `fit_data_fraction`: the share of documents that clusters are made from (default: at least 64 for each cluster).
+    A document goes when the cosine of its embedding and that of one that stays is at least 1 - `eps`, both in one
+    cluster. `which_to_keep`: of like documents the one far from its centroid (hard), near to it (easy), or any
+    (random); a `ranking_strategy` comes before that. `eps` 0 finds equal embeddings: cosines are those of float32, so
+    anything below 0.000002 means that. Documents whose embedding is null or zero always stay. `output_path` gets the
+    documents that stay and, in `_tamis/duplicates`, one row per duplicate with the one it resembles and the cosine;
+    `perform_removal=False` only finds them, and writes the values of `id_field` of those that go to `duplicates/`, as
+    the column `id`, for TextDuplicatesRemovalWorkflow (None: no such table). The same call goes on where it was
+    stopped, whatever `clear_output` says; `run(fresh=True)` starts over. `verbose`: whether its progress is shown.
+    `backend`: where vectors are compared: "cpu", "gpu", or "auto" (whichever is faster here, measured). `n_clusters`
+    None: one for about 1,000 documents, 1,000 at most. `fit_data_fraction`: the share of documents that clusters are
+    made from (default: at least 64 for each cluster).
     """
 
     input_path: Any
@@ -151,15 +154,26 @@ class SemanticDeduplicationWorkflow(InOneCall):
         )
         parameters = {k: v for k, v in vars(decision).items() if k not in ("order_seed", "backend")}
         identity = {
-            "input": self.input_path, "input_filetype": self.input_filetype, "embedding_field": self.embedding_field,
-            "embedding_dim": self.embedding_dim, "ranking": None if self.ranking_strategy is None else vars(self.ranking_strategy),
-            "perform_removal": self.perform_removal, **parameters,
-        }  # fmt: skip
+            "input": self.input_path,
+            "input_filetype": self.input_filetype,
+            "embedding_field": self.embedding_field,
+            "embedding_dim": self.embedding_dim,
+            "ranking": None if self.ranking_strategy is None else vars(self.ranking_strategy),
+            "perform_removal": self.perform_removal,
+            **parameters,
+        }
         return Passes(
-            SEMANTIC.title, self._input().reader, [(self._stage(), [])], self.output_path,
-            decision, self._writer(), SEMANTIC, threshold=least_cosine(self.eps),
-            max_source_loss=float(self.max_source_loss), identity=identity,
-        )  # fmt: skip
+            SEMANTIC.title,
+            self._input().reader,
+            [(self._stage(), [])],
+            self.output_path,
+            decision,
+            self._writer(),
+            SEMANTIC,
+            threshold=least_cosine(self.eps),
+            max_source_loss=float(self.max_source_loss),
+            identity=identity,
+        )
 
 
 def _one_of(name: str, value: Any, known: Sequence[str]) -> None:
