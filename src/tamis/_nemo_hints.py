@@ -1,4 +1,4 @@
-"""Advice on modules and names of NeMo Curator that Tamis lacks, for failed imports and `tamis doctor --check-script`."""
+"""Advice on modules and names of NeMo Curator that Tamis lacks, for failed imports and `doctor --check-script`."""
 
 from __future__ import annotations
 

@@ -7,13 +7,13 @@ TamisError                     exit code 1   something failed; the message says 
 │   └── MissingExtra           exit code 2   an optional dependency is absent; names the install command
 ├── BudgetError                exit code 4   the budget (memory or disk) cannot hold the job; names the one that can
 ├── RunConflict                exit code 5   the output belongs to another run, to other data, or is in use
-├── Incomplete                 exit code 3   quarantine limit reached, work left, or only a sample could be delivered; the rest is committed
+├── Incomplete                 exit code 3   quarantine limit reached, work left, or only a sample delivered
 ├── ConservationError          exit code 6   records in and records out do not add up
 ├── WorkerError                exit code 1   worker processes cannot be started or keep dying
-├── StoreError                 exit code 1   an object store or web server does not answer, or not as asked; committed work is kept
-├── DownloadError              exit code 1   a file could not be fetched; names the URL, and whether trying later can help
+├── StoreError                 exit code 1   an object store or web server fails; committed work is kept
+├── DownloadError              exit code 1   a file could not be fetched; names the URL and a remedy
 └── FormatError                (internal)    a record, block or file cannot be decoded; becomes a quarantine entry
-    └── InputChanged           (internal)    records are not those that an earlier pass read; ends the run as a RunConflict
+    └── InputChanged           (internal)    records differ from an earlier pass; ends the run as RunConflict
 
 Exit code 0 means finished, and every record is accounted for; 130 interrupted by the user (everything committed so far
 is kept).
@@ -135,9 +135,7 @@ class FormatError(TamisError):
 
 
 class InputChanged(FormatError):
-    """Records are not those that an earlier pass of the same workflow read: no record is to blame, and nothing can go
-    on.
-    """
+    """The input differs from what an earlier pass of the same workflow read, so the workflow cannot continue."""
 
 
 def first_line(exc: BaseException, n_chars: int = 300) -> str:

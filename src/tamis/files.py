@@ -1,9 +1,8 @@
-"""Files that appear whole or not at all, locks, and folders that are ours alone: the only place that renames or
-replaces.
+"""Atomic files, locks and private folders; the only module that renames or replaces files.
 
-Two rules hold for everything Tamis writes. Nobody sees half a file: it is written beside its place under a name that
-cannot be guessed, then moved. And nobody else's file is touched: a file is always a new one (O_EXCL) and links are
-never followed (O_NOFOLLOW), so that what others put in the way is replaced itself, and not what it points to.
+Two rules hold for everything Tamis writes. No process sees half a file: it is written in the target's folder under a
+name that cannot be guessed, then moved. And no other file is touched: a file is always a new one (O_EXCL) and links are
+never followed (O_NOFOLLOW), so a link in the way is replaced itself, and not what it points to.
 
 What Tamis takes for its own (a run directory, scratch) lies in folders that belong to this user and that nobody else
 can write to; any other is refused. Imports nothing heavy: the supervisor uses it too.

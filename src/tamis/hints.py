@@ -1,6 +1,4 @@
-"""Commands that messages suggest, quoted for a shell: what data or a file is called must never run when a hint is
-pasted.
-"""
+"""Commands that messages suggest, quoted for a shell, so that no name of a file or document runs when one is pasted."""
 
 from __future__ import annotations
 

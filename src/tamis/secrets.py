@@ -39,9 +39,7 @@ _known: set[str] = set()
 
 
 class Secret(str):
-    """A text that is not shown: `Secret("...")` is a `str` like any other, but for its repr and for what Tamis writes
-    of it.
-    """
+    """A `str` that is hidden in its repr and in everything that Tamis writes."""
 
     __slots__ = ()
 
@@ -56,7 +54,8 @@ def kind_of(name: str) -> str:
     ['certain', 'certain', 'certain', 'certain', 'certain']
     >>> [kind_of(n) for n in ("key", "token", "auth", "sort_key", "wandb-key")]
     ['likely', 'likely', 'likely', 'likely', 'likely']
-    >>> [kind_of(n) for n in ("text_field", "key_field", "password_file", "api_key_env", "max_tokens", "tokenizer", "author", "monkey")]
+    >>> names = ("text_field", "key_field", "password_file", "api_key_env", "max_tokens", "tokenizer", "author", "monkey")
+    >>> [kind_of(name) for name in names]
     ['', '', '', '', 'likely', '', '', '']
     """
     words = [_singular(w.lower()) for w in _WORD.findall(name)]

@@ -1,5 +1,4 @@
-"""What a terminal shows: how wide a text is there, a text cut to a width, a line that is written over, a screen of its
-own; times.
+"""Output to terminals: width of texts, cutting and folding, a line that is rewritten, a full screen, times.
 
 Used by the progress of runs and by the commands. Sequences are those that every terminal since the VT100 understands.
 """
@@ -37,13 +36,13 @@ def time_of_day(unix_time: float) -> str:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Escape what is not printable (control and format characters, lone surrogates), except the characters in `keep`.
+    r"""Escape what is not printable (control and format characters, lone surrogates), except the characters in `keep`.
 
-    Everything that is shown to a person passes through here: names of files, stages and runs come from data, and
-    must not be able to steer a terminal. A text that was escaped before stays as it is.
+    Everything shown to a person passes through here: names of files, stages and runs come from data and must not
+    control a terminal. Text that was escaped before stays as it is.
 
-    >>> printable("a\\tb\\x1b[2J"), printable("two\\nlines\\r", keep="\\n")
-    ('a\\\\tb\\\\x1b[2J', 'two\\nlines\\\\r')
+    >>> printable("a\tb\x1b[2J"), printable("two\nlines\r", keep="\n")
+    ('a\\tb\\x1b[2J', 'two\nlines\\r')
     """
     if text.isprintable():
         return text
@@ -66,9 +65,9 @@ def width_of(stream: TextIO) -> int:
 
 
 def cells(text: str) -> int:
-    """Columns that a text takes: two for wide characters, none for combining ones.
+    r"""Return the columns that a text takes: two for wide characters, none for combining ones.
 
-    >>> cells("abc"), cells("日本"), cells("e\\u0301")
+    >>> cells("abc"), cells("日本"), cells("e\u0301")
     (3, 4, 1)
     """
     return len(text) if text.isascii() else sum(_cells_of(c) for c in text)
@@ -139,7 +138,7 @@ class Screen:
         return width_of(self._stream)
 
     def show(self, lines: list[str]) -> None:
-        """Replaces what is shown by the first lines, as many as there is room for, each cut to the width."""
+        """Show the first lines, as many as there is room for, each cut to the width, instead of the current ones."""
         import shutil
 
         height = shutil.get_terminal_size().lines

@@ -111,9 +111,7 @@ def fields_of(path: str) -> dict[str, Node]:
 
 
 class _TreeBuilder:
-    """Builds the tree of one document from the events of the parser, with bounds: a file may try to be endless, or
-    endlessly deep.
-    """
+    """Builds the tree of one document from the events of the parser; bounds guard against endless or deep files."""
 
     def __init__(self, file: str, events: Iterator[Any]) -> None:
         self.file, self.events = file, events

@@ -1,5 +1,4 @@
-"""Every count that a run shows, against the same count made here in plain Python: summary, progress, report, database,
-dashboard.
+"""Every count that a run shows (summary, progress, report, database, dashboard), against a count in plain Python.
 
 One run of each kind, in this process, over input with bad and blank lines, in plain, compressed and Parquet files.
 """
@@ -106,7 +105,7 @@ def written_ids(folder: Path) -> Counter[str]:
 
 
 def check(result: Any, truth: Truth, kept: set[str], sampled: set[str], n_reads: int = 1) -> None:
-    """`sampled`: ids of the documents that the run was to take; `n_reads`: how often all input was read."""
+    """Compare all counts; `sampled`: ids of the documents of the sample; `n_reads`: how often all input was read."""
     folder = Path(result.output)
     n_short, n_long = len(truth.short & sampled), len(truth.long & sampled)
     n_all = len(truth.kept | truth.short | truth.long)

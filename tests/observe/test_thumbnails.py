@@ -17,7 +17,7 @@ from tests.support.sample_images import jpeg, png, tar
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
-    """A run directory with an output of one tar and verdicts of two rules over two inputs."""
+    """Return a run directory with an output of one tar and verdicts of two rules over two inputs."""
     folder = tmp_path / "out" / "_tamis"
     (folder / "verdicts").mkdir(parents=True)
     source = tar(tmp_path / "in.tar", {f"{i}.jpg": jpeg(i) for i in range(30)})

@@ -146,7 +146,7 @@ def test_the_commands(output):
 
 
 def scored(tmp_path, filters, documents, **settings):
-    """The output of a chain of rules over documents; no process but this one."""
+    """Return the output of a chain of rules over documents, run in this process."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in/a.jsonl").write_text("".join(json.dumps(d) + "\n" for d in documents))
     stages = [JsonlReader(str(tmp_path / "in")), ScoreFilter(filters, **settings), JsonlWriter(str(tmp_path / "out"))]

@@ -1,5 +1,4 @@
-"""`python -m tamis.config.run --config-path FOLDER --config-name NAME key=value ...`: what `tamis run` does, in those
-words.
+"""`tamis run` under the original's name: `python -m tamis.config.run --config-path DIR --config-name NAME key=value`.
 
 `create_pipeline_from_yaml` gives the pipeline of a recipe without running it.
 """
@@ -65,7 +64,7 @@ def create_pipeline_from_yaml(cfg: Any, trust_remote_code: bool = False) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Mappings and lists of any library as Python's own."""
+    """Convert mappings and lists of any library to Python's own."""
     if isinstance(value, Mapping) or type(value).__name__ == "DictConfig":
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)) or type(value).__name__ == "ListConfig":
@@ -74,7 +73,7 @@ def _plain(value: Any) -> Any:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Ends the program with the exit code of the run."""
+    """Run a recipe, and end the program with the exit code of the run."""
     from tamis.cli.main import main as command
 
     typed = sys.argv[1:] if arguments is None else arguments

@@ -40,10 +40,9 @@ _LENT = ("RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN")
 
 @dataclass
 class RayClient:
-    """Start a cluster with `start()` or `with`, end it with `stop()`: nothing of it is left then, nor when this program
-    is killed.
+    """A local Ray cluster: started by `start()` or `with`, ended by `stop()`, or when this program is killed.
 
-    Ports that are taken are passed over for the next free one. While it runs, ray.init() and the executors of this
+    Ports that are in use are skipped for the next free one. While it runs, ray.init() and the executors of this
     program find it: its address and its token are in the environment. `object_store_memory` in bytes; `ray_temp_dir`
     None: a folder of its own, removed at the end.
     """
@@ -82,7 +81,7 @@ class RayClient:
         return self._head is not None and self._head.is_running
 
     def start(self) -> None:
-        """Returns when the cluster can be used. Again while it runs: nothing happens."""
+        """Start the cluster and wait until it can be used; do nothing if it runs."""
         if self.is_running:
             return
         self.stop()  # one that died: what it lent is given back before it is lent again
@@ -101,7 +100,7 @@ class RayClient:
             raise
 
     def stop(self) -> None:
-        """Ends all processes of the cluster. Without a cluster nothing happens."""
+        """End all processes of the cluster; do nothing without a cluster."""
         head, self._head = self._head, None
         if head is None:
             return

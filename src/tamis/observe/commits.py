@@ -1,8 +1,7 @@
-"""What the commit log of a run says: which files belong to which partition, and which partitions a place of the input
-lies in.
+"""The commit log of a run: the files of each partition, and the partitions that cover a position of the input.
 
-Read only, and without trust: lines that are no commits are skipped (the engine, which writes the log, refuses them
-instead).
+Reads only, and trusts nothing: lines that are no commits are skipped, where the engine, which writes the log, refuses
+them.
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ def _files(found: list[dict[str, Any]]) -> tuple[CommittedFile, ...]:
 
 
 def _lines(folder: Path) -> Iterator[bytes]:
-    """Records as JSON; a line of the log is a checksum of eight digits, a space, and the record."""
+    """Yield the records as JSON; a line of the log is a checksum of eight digits, a space, and the record."""
     try:
         with open(folder / "commit.log", "rb") as log:
             for line in log:

@@ -1,9 +1,8 @@
-"""Two runs over the same input: which documents changed their verdict, between which rules, and what was set
-differently.
+"""Compare two runs over the same input: documents whose verdict changed, the rules involved, and different settings.
 
-Reads the run directories only. A document is known by its place (path of its input file and offset), so the runs must
-have read the same files; documents of files that only one of them read are left out and counted, and a document that
-one of them did not read, set aside or may have left out of its sample is called so.
+Reads the run directories only. A document is identified by the path of its input file and its offset, so the runs must
+have read the same files; documents of files that only one run read are excluded and counted, and a document that one of
+them did not read, quarantined or may have left out of its sample is reported as such.
 """
 
 from __future__ import annotations

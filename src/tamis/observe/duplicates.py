@@ -1,6 +1,4 @@
-"""Which one was it?
-
-A removed duplicate beside the document that stayed for it: where both lie, how alike they are, what differs.
+"""Compare a removed duplicate with the document that was kept for it: location, similarity, differences.
 
 Reads the run directory, and of the input these two records alone: plain JSONL by its offset, compressed JSONL by
 decoding up to it, Parquet by its row.

@@ -1,7 +1,6 @@
-"""How fast a run delivered its first documents and how well it used its GPUs, from the facts in its run database
-(`about`).
+"""Time to the first output and use of GPUs, from the facts in a run database (`about`).
 
-For the report, the dashboard and `tamis diff`. Nothing in there is trusted: what is no number is left out.
+For the report, the dashboard and `tamis diff`. The facts are not trusted: values that are no numbers are left out.
 """
 
 from __future__ import annotations
@@ -13,8 +12,10 @@ _MAX_GPUS = 64
 
 
 def figures(about: Mapping[str, Any]) -> dict[str, float]:
-    """Figures by name: "first output" in seconds, "GPU busy" as a share (the mean of all devices), "out of GPU memory"
-    and "cut to fit a GPU" as counts. Those that are not known are not there; a run without GPUs has the first at most.
+    """Return the known figures by name; a run without GPUs has "first output" at most.
+
+    "first output" is in seconds, "GPU busy" a share (the mean of all devices), "out of GPU memory" and "cut to fit a
+    GPU" are counts.
     """
     found: dict[str, float] = {}
     if (first := _number(about.get("first_output_s"))) is not None:

@@ -83,7 +83,7 @@ def noise_of(rows: Sequence[TrialRun]) -> float:
 
     It is computed from repeated runs, else from how long the runs took.
 
-    >>> noise_of([Row(1, "auto", "ok", seconds=60.0)]), noise_of([Row(1, "auto", "ok", seconds=3.0)])
+    >>> noise_of([TrialRun(1, "auto", "ok", seconds=60.0)]), noise_of([TrialRun(1, "auto", "ok", seconds=3.0)])
     (0.05, 0.15)
     """
     spreads = [(max(r.repeats) - min(r.repeats)) / 2 / r.seconds for r in rows if len(r.repeats) > 2 and r.seconds]
@@ -95,7 +95,7 @@ def noise_of(rows: Sequence[TrialRun]) -> float:
 def bars(rows: Sequence[TrialRun], width: int = 30) -> list[str]:
     """Peak as a share of the budget, and throughput as a share of the fastest, one line each.
 
-    >>> print(bars([Row(1000, "auto", "ok", peak_bytes=500, mb_per_s=10.0)], 4)[0])
+    >>> print(bars([TrialRun(1000, "auto", "ok", peak_bytes=500, mb_per_s=10.0)], 4)[0])
     1 kB, auto  peak ██░░  50%  speed ████  10 MB/s
     """
     done = [r for r in rows if r.status == "ok"]

@@ -65,8 +65,9 @@ def excerpt(path: str, offset: int) -> str:
 
 
 def beginning(data: bytes) -> str:
-    """
-    >>> beginning(b'{"id": "a", "text": "One  line.\\\\nAnother."}\\n{"id": "b"}')
+    r"""Return the beginning of the text of a record.
+
+    >>> beginning(b'{"id": "a", "text": "One  line.\\nAnother."}\n{"id": "b"}')
     'One line. Another.'
     >>> beginning(b'{"text": "cut off in the mid')
     'cut off in the mid'

@@ -1,9 +1,8 @@
-"""The series of a run, read from its database: memory, processes, stages, GPUs, units, events, alerts, the partition
-map.
+"""Reads the database of a run: memory, processes, stages, GPUs, units, events, alerts, the partition map.
 
-Reads only, in bounded numbers, also while the run writes. A run directory is not trusted: whatever a database holds
-becomes plain numbers and texts, a query that does not end is broken off, and what cannot be read is a SeriesError with
-a sentence. Databases of earlier versions lack columns (read as 0 or None) and tables (empty).
+Reads only, in bounded numbers, also while the run writes. A run directory is not trusted: values become plain numbers
+and texts, a query that does not end is aborted, and an unreadable database raises SeriesError with a message.
+Databases of earlier versions lack columns (read as 0 or None) and tables (empty).
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ _COOKIE = re.compile(r"[0-9A-Za-z_-]{8,256}")
 
 
 def is_loopback(host: str) -> bool:
-    """
+    """Return True if only this machine can reach the address.
+
     >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("0.0.0.0"), is_loopback("127.example.org")
     (True, True, False, False)
     """
@@ -73,7 +74,7 @@ class AccessGuard:
         return f"tamis-{self.port}"
 
     def knows_host(self, header: str | None) -> bool:
-        """Any name is good where a token is asked for and others may come: a foreign page has no cookie of this name's."""
+        """Return True for names of this server; any name if a token is needed: a foreign page lacks its cookie."""
         name = host_of(header or "")
         return is_loopback(name) or (bool(name) and (name == self.host.lower() or not is_loopback(self.host)))
 

@@ -25,8 +25,11 @@ MAX_FILE_BYTES = 16 << 20
 
 @dataclass
 class Snapshot:
-    """`began_at`: when the last attempt began; times of charts count from there. `status`: starting, running, stopped
-    (without having finished), or what the manifest says (finished, sampled)."""
+    """The state of a run for a page.
+
+    `began_at`: when the last attempt began; times of charts count from there. `status`: starting, running, stopped
+    (without having finished), or that of the manifest (finished, sampled).
+    """
 
     run_dir: Path
     status: str = "starting"

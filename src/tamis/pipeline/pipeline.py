@@ -218,7 +218,7 @@ def _leave_pointer(checkpoint_path: str, output: str) -> None:
 
 
 def assign_root_task_ids(initial_tasks: Sequence[Task[Any]]) -> list[Task[Any]]:
-    """Number the tasks that a pipeline starts with: "0", "1", ...; tasks derived from them extend these ids."""
+    """Set ids "0", "1", ... for the tasks that a pipeline starts with; tasks derived from them extend these ids."""
     for i, task in enumerate(initial_tasks):
         task._set_task_id(str(i))
     return list(initial_tasks)

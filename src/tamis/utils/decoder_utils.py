@@ -151,8 +151,9 @@ def sample_closest(
     endpoint: bool = True,
     dedup: bool = True,
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """(indices into `src`, how often each, the times that were wanted): `sample_rate` times a second, the nearest of
-    `src` each.
+    """Sample the nearest of `src`, `sample_rate` times a second.
+
+    Return indices into `src`, the number of repetitions of each, and the sample times.
 
     >>> import numpy as np
     >>> [a.tolist() for a in sample_closest(np.arange(5) / 4, 2.0)[:2]]

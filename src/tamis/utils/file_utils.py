@@ -28,7 +28,7 @@ FILETYPE_TO_DEFAULT_EXTENSIONS: dict[str, list[str]] = {
 
 
 def get_default_file_extensions(input_filetype: str) -> list[str]:
-    """Endings of file names of a type.
+    """Return the suffixes of files of a type.
 
     >>> get_default_file_extensions("jsonl")
     ['.jsonl', '.json']

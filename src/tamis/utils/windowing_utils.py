@@ -42,8 +42,10 @@ _TYPES = ("float32", "float16", "uint8")
 def read_video_cpu(
     video_path: str | os.PathLike[str], fps: float, num_frames_to_use: int, window_range: list[WindowFrameInfo]
 ) -> tuple[np.ndarray[Any, Any], list[int]]:
-    """(frames uint8 [n, 3, height, width], how many of them are of each window): `fps` frames a second of each window,
-    evenly; of the first `num_frames_to_use` frames of the video, 0 for all.
+    """Read `fps` evenly spaced frames a second of each window.
+
+    Return the frames, uint8 [n, 3, height, width], and the number of them in each window. Only the first
+    `num_frames_to_use` frames of the video are used; 0 means all.
     """
     path = os.fspath(video_path)
     facts = read_facts(path)

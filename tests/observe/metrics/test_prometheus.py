@@ -97,7 +97,7 @@ class Prometheus:
         return told["data"]
 
     def ask(self, expression: str) -> list[dict[str, Any]]:
-        """Samples of an expression now; a wrong one is an HTTPError."""
+        """Return the samples of an expression now; raise HTTPError if it is invalid."""
         found: list[dict[str, Any]] = self.get("query", query=expression)["result"]
         return found
 

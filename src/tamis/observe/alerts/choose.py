@@ -38,7 +38,7 @@ class AlertSetup:
 def choose(
     recipe: Section | None, own: Section | None, place: RunContext, allow_recipe_sinks: bool = False
 ) -> AlertSetup:
-    """Raises where the parts do not fit together."""
+    """Combine the default rules, those of a recipe and the user's own; raise if they contradict each other."""
     if recipe is not None:
         _check_trust(recipe, own, allow_recipe_sinks)
     sections = [section for section in (recipe, own) if section is not None]

@@ -218,8 +218,9 @@ def _leaks(leaks: object) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _handles(leaks: object) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the worst leak of descriptors or threads of each stage: handles_per_partition, kind, and partitions_left
-    where known.
+    """Yield the worst leak of descriptors or threads of each stage.
+
+    Facts: handles_per_partition, kind, and partitions_left where known.
     """
     worst: dict[str, dict[str, Any]] = {}
     for leak in leaks[:1000] if isinstance(leaks, (list, tuple)) else ():

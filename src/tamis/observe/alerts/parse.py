@@ -113,7 +113,7 @@ def _toml(text: str, path: str) -> Node:
 
 # -- one value: what is wrong with it is told with its place ---------------------------------------------------------
 def _value(made: Callable[[Any], Any] = lambda value: value) -> Read:
-    """Reads what `made` makes of a value as it stands in the file."""
+    """Return a reader that converts a value of the file with `made`."""
 
     def read(at: Located) -> Any:
         value = at.scalar()
@@ -156,7 +156,7 @@ def _time(value: Any) -> float:
 
 
 def _limit(value: Any) -> AlertLimit:
-    """`unit` "" is a bare number, whose meaning is the measure's."""
+    """Parse a limit; a bare number has the unit "", whose meaning is the measure's."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 2**63:
         return AlertLimit(float(value), "")
     if isinstance(value, str) and (share := _SHARE.fullmatch(value)):

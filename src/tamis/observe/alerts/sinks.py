@@ -46,7 +46,7 @@ class AlertSink(Protocol):
         """`alert` is the JSON object of an alert (watch.py). Raises SinkError."""
 
     def abandon(self) -> None:
-        """Called from another thread when nobody waits for a delivery under way any more."""
+        """Give up the delivery under way; called from another thread."""
         return
 
     def addresses(self) -> dict[str, Any]:

@@ -35,7 +35,8 @@ def parse_time(value: object, what: str) -> float:
 
 
 def time_text(seconds: float) -> str:
-    """
+    """Format a duration in words.
+
     >>> time_text(34.4), time_text(312), time_text(12_000), time_text(0.25)
     ('34 s', '5 min 12 s', '3 h 20 min', '0.25 s')
     """
@@ -50,7 +51,8 @@ def time_text(seconds: float) -> str:
 
 
 def share_text(share: float) -> str:
-    """
+    """Format a share as a percentage.
+
     >>> share_text(0.914), share_text(0.0005), share_text(1.0), share_text(12.5)
     ('91 %', '0.05 %', '100 %', '1250 %')
     """
@@ -69,10 +71,12 @@ UNITS: dict[str, tuple[str, Callable[[float], str]]] = {
 
 
 class Amount(float):
-    """A number that sentences say in its unit.
+    """A number that messages show in its unit.
 
-    >>> f"{Amount(0.85):share} or {Amount(1e9):bytes} after {Amount(300):seconds}, {Amount(80):degrees}, {Amount(4e3):,.0f} times"
-    '85 % or 1 GB after 5 min, 80 °C, 4,000 times'
+    >>> f"{Amount(0.85):share} or {Amount(1e9):bytes} after {Amount(300):seconds}"
+    '85 % or 1 GB after 5 min'
+    >>> f"{Amount(80):degrees}, {Amount(4e3):,.0f} times"
+    '80 °C, 4,000 times'
     """
 
     def __format__(self, unit: str) -> str:

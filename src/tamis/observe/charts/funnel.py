@@ -1,4 +1,4 @@
-"""What became of the documents: one bar for what came in, one for each rule that dropped some, one for what was kept."""
+"""The funnel of documents: a bar for the input, one for each rule that dropped some, and one for the output."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class FunnelStep:
 
 
 def funnel_chart(steps: Sequence[FunnelStep]) -> str:
-    """Steps in the order of the pipeline.
+    """Draw steps in the order of the pipeline.
 
-    The first is the whole; dropped ones hang where it had shrunk to when they came.
+    The first is the whole; dropped documents start where it had shrunk to.
     """
     steps = _joined(steps)
     whole = max((number(s.n) for s in steps), default=0.0)
@@ -57,9 +57,7 @@ def funnel_chart(steps: Sequence[FunnelStep]) -> str:
 
 
 def _joined(steps: Sequence[FunnelStep]) -> list[FunnelStep]:
-    """At most MAX_ROWS: the smallest of those that dropped something are taken together, at the place of the last of
-    them.
-    """
+    """Merge the smallest steps that dropped something, at the position of the last of them, to MAX_ROWS steps."""
     if len(steps) <= MAX_ROWS:
         return list(steps)
     some = sorted((i for i, s in enumerate(steps) if s.kind == "dropped"), key=lambda i: number(steps[i].n))

@@ -1,7 +1,6 @@
-"""How values are spread: bars over bins, several sets over each other (documents that came in, documents that were
-kept).
+"""Histograms: bars over bins, several sets over each other (documents that came in, documents that were kept).
 
-Shares lie on an even axis, everything else on one by powers of two. Bins may have gaps between them (nothing fell
+Shares are on an even axis, everything else on one by powers of two. Bins may have gaps between them (nothing fell
 there) and open ends. Bins too narrow to be seen are drawn together.
 """
 
@@ -139,7 +138,7 @@ def _end(value: object) -> float | None:
 
 
 def _groups(bins: Sequence[Bin], axis: Axis) -> list[tuple[float, float]]:
-    """Stretches that are drawn as one bar each: bins, and neighbours of them as long as they are too narrow to be seen."""
+    """Return the stretches that are drawn as one bar each: bins, with neighbours that are too narrow to be seen."""
     found: list[tuple[float, float]] = []
     for low, high in sorted({(b[0], b[1]) for b in bins}):
         if found and low < found[-1][1]:  # bins of another kind over these: one bar

@@ -80,7 +80,7 @@ def _values(lines: Sequence[Line], show: Callable[[float], str], began_at: float
 
 
 def rates(counts: Sequence[tuple[float, float]], over_s: float = _SMOOTH_S) -> list[tuple[float, float]]:
-    """Counts that only grow -> their rate per second, each over at least `over_s`. A count that falls begins anew.
+    """Convert counts that only grow to rates per second, each over at least `over_s`; a count that falls begins anew.
 
     >>> rates([(0, 0), (10, 50), (20, 250)])
     [(10, 5.0), (20, 20.0)]

@@ -16,7 +16,8 @@ STATES = ("waiting", "running", "committed")
 
 
 def state_of(cell: Cell) -> str:
-    """
+    """Return the state that the map shows for a cell.
+
     >>> state_of(Cell(0, 0, 9, waiting=4, running=2)), state_of(Cell(0, 0, 9, waiting=4, committed=5))
     ('running', 'part')
     """

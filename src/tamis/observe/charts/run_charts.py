@@ -86,7 +86,7 @@ def gpus_of(run: Snapshot) -> str:
 
 
 def map_of(run: Snapshot) -> str:
-    """Counts below zero, which no run has, are drawn as none."""
+    """Draw the partition map; counts below zero, which no run has, count as zero."""
     return map_chart(
         [c if min(vars(c).values()) >= 0 else Cell(*(max(n, 0) for n in vars(c).values())) for c in run.cells]
     )
@@ -125,7 +125,8 @@ def funnel_of(run: Snapshot) -> str:
 def _removes_duplicates(stage: str) -> bool:
     """Stages that drop what is there twice, by their names.
 
-    >>> [_removes_duplicates(n) for n in ("remove_duplicates", "remove_exact_duplicates", "cut_duplicate_lines#2", "word_count")]
+    >>> names = ("remove_duplicates", "remove_exact_duplicates", "cut_duplicate_lines#2", "word_count")
+    >>> [_removes_duplicates(name) for name in names]
     [True, True, True, False]
     """
     return stage == "cut_units" or (stage.startswith(("remove_", "cut_")) and "duplicate" in stage)

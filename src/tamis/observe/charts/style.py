@@ -1,5 +1,6 @@
-"""The look that the report and the dashboard share: colours (Okabe and Ito's, which colour-blind people tell apart),
-light and dark, tables, cards, and the classes that charts use.
+"""The style sheet of the report and the dashboard: light and dark colours, tables, cards, classes of charts.
+
+Colours are Okabe and Ito's, which colour-blind people can distinguish.
 """
 
 from __future__ import annotations

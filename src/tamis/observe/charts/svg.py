@@ -24,9 +24,9 @@ _TIME_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10
 
 
 def text(value: object, n_chars: int = MAX_NAME) -> str:
-    """Any value as text for XML: escaped, of bounded length, without characters that XML has no place for.
+    r"""Convert any value to text for XML: escaped, of bounded length, without characters that XML forbids.
 
-    >>> text("<b>\\x00")
+    >>> text("<b>\x00")
     '&lt;b&gt;\ufffd'
     """
     plain = str("" if value is None else value)
@@ -52,7 +52,8 @@ def coordinate(value: float) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """
+    """Format a duration for an axis.
+
     >>> seconds_text(5), seconds_text(90), seconds_text(7200), seconds_text(200_000)
     ('5 s', '1.5 min', '2 h', '2.3 d')
     """
@@ -68,7 +69,8 @@ def moment_text(at: float, began_at: float) -> str:
 
 
 def count_text(n: float) -> str:
-    """
+    """Format a count for an axis.
+
     >>> count_text(0.5), count_text(950), count_text(12_300), count_text(4_560_000)
     ('0.5', '950', '12.3 k', '4.56 M')
     """

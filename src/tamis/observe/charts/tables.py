@@ -29,7 +29,8 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence
 def cards(found: Iterable[tuple[str, str, str]]) -> str:
     """(name, value, detail) each, as they are: escaped here."""
     made = "".join(
-        f'<div class="card"><span>{text(name)}</span><b>{text(value)}</b>{f"<small>{text(detail)}</small>" if detail else ""}</div>'
+        f'<div class="card"><span>{text(name)}</span><b>{text(value)}</b>'
+        + (f"<small>{text(detail)}</small></div>" if detail else "</div>")
         for name, value, detail in found
     )
     return f'<div class="cards">{made}</div>' if made else ""

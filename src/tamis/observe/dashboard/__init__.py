@@ -1,5 +1,4 @@
-"""The dashboard: a small web page on a run, served by a process of its own that reads the run directory and nothing
-else.
+"""The dashboard: a small web page on a run, served by a process of its own that reads only the run directory.
 
 Standard library only: the process counts in the memory budget of the run, and everything together must stay small.
 """

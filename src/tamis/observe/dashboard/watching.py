@@ -27,7 +27,7 @@ _FILES = ("run.sqlite", "manifest.json", "settings.json", "prediction.json")
 
 @dataclass
 class _CachedFragments:
-    """Of one range: the fragments, the number of the look in which each changed last, and what the files looked like."""
+    """The fragments of one range, the look in which each changed last, and the state of the files then."""
 
     html: dict[str, str] = field(default_factory=dict)
     changed: dict[str, int] = field(default_factory=dict)

@@ -43,9 +43,7 @@ class _Connection:
     answer: memoryview = field(default_factory=lambda: memoryview(b""))
 
     def receive(self) -> bool:
-        """Return True if the request is complete: up to the blank line after its headers, the end of the stream, or too
-        long.
-        """
+        """Receive more of the request; return True if its headers are complete, the stream ended, or it is too long."""
         data = self.client.recv(MAX_REQUEST_BYTES)
         self.request += data
         return not data or self.request.endswith(b"\r\n\r\n") or len(self.request) >= MAX_REQUEST_BYTES
@@ -192,9 +190,7 @@ class MetricsEndpoint:
             return "500 Internal Server Error", plain, (printable(f"{type(exc).__name__}: {exc}") + "\n").encode()
 
     def _knows(self, headers: list[str]) -> bool:
-        """Asked by a name of this machine, if only this machine may ask: a web page elsewhere could make its name point
-        here.
-        """
+        """Return True if the Host header may ask: a web page elsewhere could make its own name point here."""
         if not is_loopback(self._host):
             return True
         names = [host_of(line.partition(":")[2]) for line in headers if line.lower().startswith("host:")]

@@ -56,7 +56,8 @@ def render(families: Iterable[MetricFamily]) -> str:
 
 
 def number(value: float) -> str:
-    """
+    """Format a number as Prometheus reads it.
+
     >>> number(3), number(0.5), number(1e300), number(float("inf")), number(float("nan"))
     ('3', '0.5', '1e+300', '+Inf', 'NaN')
     """
@@ -70,7 +71,8 @@ def number(value: float) -> str:
 
 
 def _escaped(text: str) -> str:
-    r"""
+    r"""Escape the value of a label.
+
     >>> print(_escaped('a\\b "c"\nd'))
     a\\b \"c\"\nd
     """

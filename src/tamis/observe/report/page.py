@@ -53,7 +53,8 @@ def render(facts: Facts) -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
         'content="width=device-width,initial-scale=1">'
-        f"<title>Tamis: {text(facts.run_dir.resolve().parent.name)}</title><style>{CSS}{_CSS}{sheet.CSS}</style></head><body>{body}</body></html>\n"
+        f"<title>Tamis: {text(facts.run_dir.resolve().parent.name)}</title>"
+        f"<style>{CSS}{_CSS}{sheet.CSS}</style></head><body>{body}</body></html>\n"
     )
 
 

@@ -1,7 +1,6 @@
-"""`python -m tamis.observe.thumbnails RUN_DIR`: the images of its thumbnail grids as JSON on stdout, each a small JPEG
-in base64.
+"""`python -m tamis.observe.thumbnails RUN_DIR`: print its thumbnail grids as JSON, each image a small JPEG in base64.
 
-A process of its own, with limits on memory and time: decoders meet bytes that anybody may have written.
+A process of its own, with limits on memory and time, because decoders read untrusted bytes.
 """
 
 from __future__ import annotations
