@@ -400,14 +400,14 @@ def test_how_much_a_fault_loses(tmp_path: Path) -> None:
         data, fault = drain(one + wrong, codec)
         assert fault is not None
         assert (len(data), fault.kind, fault.suspect_offset, fault.lost_bytes(2 * n)) == (6000, "damaged", n, n)
-        assert f"read from byte {n} on may be wrong, {n} of its {2 * n} compressed bytes" in fault.told(2 * n)
+        assert f"read from byte {n} on may be wrong, {n} of its {2 * n} compressed bytes" in fault.describe(2 * n)
         fault = drain(one + one[:-20], codec)[1]
         assert fault is not None
         assert (fault.kind, fault.lost_bytes(2 * n - 20)) == ("cut", 2 * n - 20)
         fault = drain(one + b"junk", codec)[1]
         assert fault is not None
-        assert (fault.kind, fault.lost_bytes(n + 4)) == ("behind" if codec == "gz" else "damaged", 4)
-        assert f"damaged at byte {n}" in fault.told(n + 4)
+        assert (fault.kind, fault.lost_bytes(n + 4)) == ("trailing" if codec == "gz" else "damaged", 4)
+        assert f"damaged at byte {n}" in fault.describe(n + 4)
 
 
 def test_an_unknown_codec_is_refused(tmp_path: Path) -> None:

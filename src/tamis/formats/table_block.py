@@ -45,7 +45,7 @@ class TableBlock:
     def __init__(self, table: pa.Table) -> None:
         self.table = table
         self.n_rows = len(table)
-        self.record_bytes: Array | None = None  # of what each row stands for, where that is not the row itself
+        self.record_bytes: Array | None = None  # of the data that each row refers to, if that is not the row itself
         # Asking the table goes through all names.
         self._column_index = {name: i for i, name in enumerate(table.column_names) if name != NO_FIELDS}
         # Input file and row number, by row.

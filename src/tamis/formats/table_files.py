@@ -60,7 +60,7 @@ def _plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_dictionary(column.type) and column.type.value_type in _SHORT:
         return column.cast(
             _SHORT[column.type.value_type]
-        )  # in one step: 32-bit offsets may not do for what is repeated
+        )  # in one step: 32-bit offsets may not suffice for repeated values
     if not is_plain(column.type):
         kind = plain_array(pa.nulls(0, column.type)).type
         column = pa.chunked_array([plain_array(chunk) for chunk in column.chunks], kind)

@@ -65,7 +65,7 @@ class DocumentBatch(Task["pa.Table"]):
         self._only: tuple[str, ...] | None = None
         self._serial: Array | None = None
         self._cache: dict[str, pa.Array] = {}
-        # Decoded columns of the batch this one was taken from, and which rows: copied only if somebody asks.
+        # Decoded columns of the batch this one was taken from, and which rows: copied only on request.
         self._pending: dict[str, tuple[pa.Array, Array]] = {}
         # What stages measured, (column, what) -> one value per document; a later stage finds it here. Goes along with
         # the documents, and is forgotten when the column changes.
@@ -77,7 +77,7 @@ class DocumentBatch(Task["pa.Table"]):
         # from one: they trace rows whose index is gone (tasks/frames.py).
         self.handed: dict[str, Array] = {}
         self.handed_out: list[tuple[Array, Array]] = []
-        self.numbering = 0  # tells row ids of one call of a stage from those of another; 0 where no run gave any
+        self.numbering = 0  # distinguishes row ids of different calls of a stage; 0 outside of runs
         self.first_id = 0  # the row id of its first document when the stage got it
         # The documents as they were before `data` was looked at or assigned: rows of that frame are traced to them.
         self._original: DocumentBatch | None = None

@@ -360,7 +360,7 @@ def broken_tail(piece: Piece, fault: StreamFault, start: int, raw: bytes, file_b
         piece.path,
         start,
         fault.decoded_offset - start,
-        fault.told(file_bytes),
+        fault.describe(file_bytes),
         unit="decoded bytes",
         raw=raw[: 1 << 20],
         n=0,

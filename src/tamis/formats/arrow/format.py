@@ -83,7 +83,7 @@ def iter_rows(
                     table = reader.table(i, batch, first).slice(start - first, stop - start)
                     for offset in range(0, len(table), max_rows):
                         part = table.slice(offset, max_rows)
-                        # A slice knows of all its batch: only what is copied can be let go of.
+                        # A slice refers to its whole batch, which only a copy releases.
                         yield from split_table(start + offset, plain_types(part), batch_bytes)
             first = end
 

@@ -17,7 +17,7 @@ from tamis.stores.opening import open_buffered
 
 MAGIC = b"ARROW1"
 _SCHEMA, _DICTIONARY, _RECORDS = 1, 2, 3  # kinds of messages
-FIRST_MESSAGE = 8  # of a file, behind its magic bytes and padding
+FIRST_MESSAGE = 8  # of a file, after its magic bytes and padding
 _MAX_METADATA = 64 << 20
 _BLOCK = struct.Struct("<qi4xq")
 _PLACE = struct.Struct("<qq")
@@ -79,7 +79,7 @@ def _file(file: BinaryIO, size: int, with_buffers: bool) -> Layout:
         if offset < 0 or body < 0 or not 0 < n_metadata <= _MAX_METADATA or offset + n_metadata + body > size:
             raise FormatError(f"a record batch at byte {offset} reaches beyond the end")
         batch = walked.pop(offset, None)
-        if batch is None:  # behind a gap, which no writer is known to leave, or listed twice
+        if batch is None:  # after a gap, which no writer leaves, or listed twice
             batches = _message(file, offset, size)
             if batches is None or batches.kind != _RECORDS or offset in listed:
                 raise FormatError(f"there is no record batch at byte {offset}, or its footer lists it twice")
@@ -143,7 +143,7 @@ def _check_end(file: BinaryIO, offset: int) -> None:
     while block := file.read(1 << 16):
         if block.count(0) != len(block):
             raise FormatError(
-                f"it goes on behind the end at byte {offset}; the mark there is damage, or something was appended"
+                f"it continues after the end mark at byte {offset}: the mark is damage, or data was appended"
             )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tamis.failures import is_memory_failure
-from tamis.formats.compression.source import BEHIND, CUT, DAMAGED, UNSUPPORTED, PieceSource, Undecodable
+from tamis.formats.compression.source import TRAILING, CUT, DAMAGED, UNSUPPORTED, PieceSource, Undecodable
 
 if TYPE_CHECKING:
     from tamis.formats.compression.codecs import Codec
@@ -21,7 +21,7 @@ OUT_BYTES = 256 * 1024
 """Decoded bytes per call, also when one compressed byte stands for thousands."""
 _REPLAY_BYTES = 1024
 _SINGLE_STEP_BYTES = 2**20
-_HEAD_BYTES = 64  # enough of an xz file to tell what its first block needs
+_HEAD_BYTES = 64  # of an xz file: enough for the dictionary size of its first block
 _CHECKS = ("incorrect data check", "incorrect length check")
 """What zlib says when all of a member could be decoded, but not to what was once compressed."""
 
@@ -68,7 +68,7 @@ class Members:
         if not magic.startswith(self._input[: len(magic)]):
             first_bytes = self._input[: len(magic)].hex()
             problem, kind = (
-                (f"garbage after a complete {name} member", BEHIND)
+                (f"garbage after a complete {name} member", TRAILING)
                 if self._n_members
                 else (f"not a {name} file", DAMAGED)
             )

@@ -6,7 +6,7 @@ from typing import BinaryIO
 
 from tamis.errors import FormatError
 
-DAMAGED, CUT, UNSUPPORTED, BEHIND = "damaged", "cut", "unsupported", "behind"
+DAMAGED, CUT, UNSUPPORTED, TRAILING = "damaged", "cut", "unsupported", "trailing"
 PIECE_BYTES = 256 * 1024
 """Compressed bytes read at a time."""
 
@@ -26,8 +26,9 @@ class StreamFault(FormatError):
     """A stream cannot be decoded further. All decodable bytes before `decoded_offset` were delivered.
 
     `kind`: DAMAGED; CUT, if the file ends too early and an unknown amount is missing; UNSUPPORTED, if the file is
-    intact; BEHIND, if other bytes follow a complete member of gzip, bzip2 or xz. `suspect_offset`: the beginning of the
-    part whose checksum is wrong (the bytes delivered from it may be wrong too); -1 if only later bytes are affected.
+    intact; TRAILING, if other bytes follow a complete member of gzip, bzip2 or xz. `suspect_offset`: the beginning of
+    the part whose checksum is wrong (the bytes delivered from it may be wrong too); -1 if only later bytes are
+    affected.
     """
 
     def __init__(
@@ -57,13 +58,13 @@ class StreamFault(FormatError):
         start = 0 if self.kind == CUT else self.suspect_offset if self.suspect_offset >= 0 else self.compressed_offset
         return max(0, file_bytes - start)
 
-    def told(self, file_bytes: int) -> str:
+    def describe(self, file_bytes: int) -> str:
         """Describe the fault and what is lost, for a file of this size."""
         if self.kind == CUT:
             return (
                 f"the file ends in the middle of its compressed stream, at byte {self.compressed_offset}: "
                 f"{self.reason}; how "
-                f"much is missing cannot be told, so all its {file_bytes} bytes count as not read"
+                f"much is missing is unknown, so all its {file_bytes} bytes count as not read"
             )
         lost = f"{self.lost_bytes(file_bytes)} of its {file_bytes} compressed bytes"
         if self.kind == UNSUPPORTED:

@@ -78,7 +78,7 @@ def list_files(
         outputs = {folder for folder in {os.path.dirname(path) for path in search.paths} if search.is_output(folder)}
         for path in sorted(search.paths):
             if os.path.dirname(path) in outputs:
-                raise RunConflict(f"{path} lies in the output folder itself; give another folder for the output")
+                raise RunConflict(f"{path} is in the output folder itself; give another folder for the output")
             if path not in seen and (limit is None or len(files) < limit):
                 seen.add(path)
                 if (info := search.look_at(path)) is not None:

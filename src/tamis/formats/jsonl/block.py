@@ -51,8 +51,8 @@ class JsonlBlock:
 
     def __init__(self, buf: Array, scan: json_scan.Scan) -> None:
         self._buf: Array | None = buf
-        self.stored: FileSpans | None = None  # where the bytes lie, of a block that was not read
-        self.is_open = False  # whether they lie in the input as they are, not compressed
+        self.stored: FileSpans | None = None  # the bytes in files, of a block that was not read
+        self.is_open = False  # whether the bytes are in the input uncompressed
         ok = scan.status == json_scan.OK
         self.bad = [
             (int(scan.start[i]), int(scan.end[i]), BAD_RECORD[int(scan.status[i])]) for i in np.flatnonzero(~ok)
@@ -61,7 +61,7 @@ class JsonlBlock:
         self._parsed: json_scan.Scan | None = scan if not self.bad else scan.only(np.flatnonzero(ok))
         self.start, self.end = self._parsed.start, self._parsed.end
         self.n_rows = self._parsed.n_records
-        self._names: tuple[Array | None, list[str]] | None = None  # of the rows that were asked for last
+        self._names: tuple[Array | None, list[str]] | None = None  # of the rows requested last
         self._selection: Array | None = None  # records that are looked into from now on, in order; None: all
         self._is_part = False  # whether only those were read
         self._spans: tuple[list[str], tuple[Array, Array, Array]] | None = None  # as they were last looked for

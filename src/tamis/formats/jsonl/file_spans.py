@@ -21,8 +21,8 @@ from tamis.stores.reading import Changed
 from tamis.stores.urls import is_remote
 
 WINDOW_BYTES = 1 << 18
-_FAR_WINDOW = 8 << 20  # of files in a store: what is asked for at once there
-_GAP, _FAR_GAP = 1 << 12, 1 << 20  # bytes that nobody needs and that are read rather than asking once more
+_FAR_WINDOW = 8 << 20  # of files in a store: bytes per request
+_GAP, _FAR_GAP = 1 << 12, 1 << 20  # unneeded bytes that are read rather than making another request
 _LINE_FEED = 10
 Array = np.ndarray[Any, Any]
 Run = tuple[int, int]
@@ -109,7 +109,7 @@ class FileSpans:
             while i < len(runs) and runs[i][0] < end:
                 a, b = runs[i]
                 mine.append((max(a, position) + shift, min(b, end) + shift))
-                if b > end:  # it goes on in the next file
+                if b > end:  # it continues in the next file
                     break
                 i += 1
             if mine:
@@ -199,7 +199,7 @@ class _Opened:
         try:
             yield
         except Changed:
-            forget(self._part.path)  # whoever tries again sees what is there now
+            forget(self._part.path)  # a retry sees the present file
             raise self.changed() from None
         except OSError as exc:
             if isinstance(exc, StoreError) or is_memory_failure(exc):

@@ -63,7 +63,7 @@ def _is_indexable(block: JsonlBlock) -> bool:
     sizes, end = block.end - block.start, block.end
     if not len(sizes) or int(sizes.max()) > _MOST_BYTES or int(sizes.sum()) < _LEAST_BYTES * len(sizes):
         return False
-    # A carriage return belongs to no record, and whoever copies a record takes the one byte behind it.
+    # A carriage return belongs to no record, and copying a record includes the one byte after it.
     return bool((block.buf[end[end < len(block.buf)]] == _LINE_FEED).all())
 
 
@@ -160,7 +160,7 @@ class RecordIndex:
             return None
         first, last = np.searchsorted(columns["offset"], [start, end]).tolist()
         offsets, sizes = columns["offset"][:last], columns["record_bytes"][:last].astype(np.int64)
-        stop = offsets + sizes  # of each record; its line feed lies here
+        stop = offsets + sizes  # of each record; its line feed is here
         before = int(stop[first - 1]) + 1 if first else 0
         covers = (
             first < last and int(offsets[first]) == before and bool((stop[first:-1] + 1 == offsets[first + 1 :]).all())
@@ -188,7 +188,7 @@ class _IndexFile:
         first = max(0, self._runs.search((file, start), right=True, key=_first_place) - 2)
         last = self._runs.search((file, end), key=_first_place)
         batches = {i: self._read[i] if i in self._read else self._columns(i) for i in range(first, last)}
-        self._read = dict(list(batches.items())[-1:])  # small files that follow each other lie in one
+        self._read = dict(list(batches.items())[-1:])  # consecutive small files are in one
         parts = [{name: np.empty(0, kind) for name, kind in _TYPES.items()}]
         for columns in batches.values():
             a, b = np.searchsorted(columns["file"], [file, file + 1]).tolist()

@@ -54,7 +54,7 @@ def read_index(path: str | os.PathLike[str]) -> tuple[np.ndarray[Any, Any], np.n
         expected_bytes = _FIXED.size + 12 * n_sequences + 8 * n_documents
         if expected_bytes != size:
             raise FormatError(
-                f"{os.fspath(path)}: it has {size:,} bytes where {expected_bytes:,} were told; it is damaged"
+                f"{os.fspath(path)}: it has {size:,} bytes, its header implies {expected_bytes:,}; it is damaged"
             )
         lengths = np.fromfile(file, "<i4", n_sequences)
         file.seek(8 * n_sequences, os.SEEK_CUR)  # offsets follow from the lengths

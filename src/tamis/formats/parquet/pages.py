@@ -18,7 +18,7 @@ from tamis.stores.opening import open_buffered
 _HEADER_BYTES = 1 << 20  # at most: it may hold the smallest and the largest value
 _BOOLEANS, _BYTE, _INTEGERS, _DOUBLE, _BINARY, _STRUCT = (1, 2), 3, (4, 5, 6), 7, 8, 12
 _SIZE, _STORED = 2, 3  # fields of a page header: bytes when decoded, bytes in the file
-_KINDS = (5, 8)  # ... and what tells of a data page of either version; its first field is the number of values
+_KINDS = (5, 8)  # ... and the structure of a data page of either version; its first field is the number of values
 _MAX_DEPTH = 8
 
 

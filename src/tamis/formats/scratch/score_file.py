@@ -108,7 +108,7 @@ def _block(data: bytes, n: int, kind: np.dtype[Any]) -> Array:
     size = n * kind.itemsize
     plain = pa.decompress(data, decompressed_size=size, codec="zstd", asbytes=True) if n else b""
     if len(plain) != size:
-        raise ValueError(f"a block holds {len(plain)} bytes where {size} are told")
+        raise ValueError(f"a block holds {len(plain)} bytes, expected {size}")
     return np.frombuffer(plain, kind)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _HEADER_BYTES = 128
-# As numpy and NpyWriter write it. Read as Python's literal, which numpy does, it takes longer than what is then read of
+# As numpy and NpyWriter write it. Read as Python's literal, which numpy does, it takes longer than reading the rest of
 # the file.
 _PLAIN_HEAD = re.compile(
     rb"\x93NUMPY\x01\x00(..)\{'descr': '(\|b1|\|[iu]1|<[iuf][248])', 'fortran_order': False, "
@@ -32,7 +32,7 @@ _PLAIN_HEAD = re.compile(
     re.DOTALL,
 )
 _BLOCK_BYTES = 1 << 14  # read at once where single values are looked at
-_MAX_BLOCKS = 32  # kept: those in the middle of a search are asked for again and again
+_MAX_BLOCKS = 32  # cached: those in the middle of a search are read again and again
 
 
 def read_into(path: str, offset: int, out: Array) -> None:

@@ -28,9 +28,9 @@ from tamis.formats.warc.window import RECORD_BEGIN, Window
 MAX_HEADER_BYTES = 64 << 10
 MAX_HEADERS = 1000
 _VERSION = re.compile(rb"WARC/[0-9]{1,3}\.[0-9]{1,3}[ \t]*\r?\n")
-_END_BYTES = 32  # behind a block; two line ends are usual
+_END_BYTES = 32  # after a block; two line ends are usual
 _READ_BYTES = 1 << 20
-_FAULT_BYTES = 4096  # that a fault counts as, beside what is read again
+_FAULT_BYTES = 4096  # that a fault counts as, in addition to what is read again
 _REREAD_FACTOR, _REREAD_BYTES = (
     16,
     64 << 20,
@@ -258,7 +258,7 @@ class WarcScanner:
             n_remaining -= step
         self._check_end(0)
 
-    # -- behind a fault
+    # -- after a fault
     # -------------------------------------------------------------------------------------------------
     def _resynchronise(self, was_member: bool) -> bool:
         """Move to the next place where a record begins; False where there is none.

@@ -11,7 +11,7 @@ from typing import BinaryIO
 from tamis.errors import FormatError
 from tamis.files import Closing
 from tamis.formats.compression.codecs import codec_of
-from tamis.formats.compression.source import BEHIND, StreamFault
+from tamis.formats.compression.source import TRAILING, StreamFault
 from tamis.formats.compression.streams import StreamReader
 
 _PASS_BYTES = 1 << 20
@@ -120,7 +120,7 @@ class Decoded(Closing):
             while self.skip(_PASS_BYTES):
                 pass
         except StreamFault as exc:
-            if exc.kind != BEHIND:
+            if exc.kind != TRAILING:
                 raise
 
     def close(self) -> None:

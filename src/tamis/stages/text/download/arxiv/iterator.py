@@ -83,7 +83,7 @@ class ArxivIterator(DocumentIterator):
                     yield {"id": paper_id(name), "source_id": archive, "content": in_reading_order(files)}
             except StreamFault as exc:  # a tar that is compressed as a whole cannot be entered in its middle
                 begin, lost = min(exc.compressed_offset, file_bytes), exc.lost_bytes(file_bytes)
-                self._fault(InputFault(file_path, begin, file_bytes - begin, exc.told(file_bytes), lost_bytes=lost))
+                self._fault(InputFault(file_path, begin, file_bytes - begin, exc.describe(file_bytes), lost_bytes=lost))
             except FormatError as exc:
                 self._fault(InputFault(file_path, 0, file_bytes, str(exc), lost_bytes=file_bytes))
 
