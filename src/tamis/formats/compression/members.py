@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tamis.failures import is_memory_failure
-from tamis.formats.compression.source import TRAILING, CUT, DAMAGED, UNSUPPORTED, PieceSource, Undecodable
+from tamis.formats.compression.source import CUT, DAMAGED, TRAILING, UNSUPPORTED, PieceSource, Undecodable
 
 if TYPE_CHECKING:
     from tamis.formats.compression.codecs import Codec
