@@ -87,7 +87,7 @@ def test_a_run_says_what_it_did(place: Path) -> None:
     n_bytes = sum(len(json.dumps({"n": i, "text": f"document {i}"})) for i in range(1, 100, 2))
     assert ["even", "50", f"{n_bytes / 1000:.2f}", "kB", "a.jsonl:31,", "a.jsonl:93,", "a.jsonl:155"] in rows
     assert f"why one of them went: tamis why {place}/out a.jsonl:31" in done.stdout
-    assert "1 blank line passed over" in done.stdout
+    assert "1 blank line skipped" in done.stdout
     assert f"output: {place}/out (1 file" in done.stdout
     assert f"report: {place}/out/_tamis/report.html" in done.stdout
     assert "peak memory" in done.stdout
@@ -214,7 +214,7 @@ def test_ctrl_c_keeps_what_is_committed_and_leaves_no_process(place: Path) -> No
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert errors.endswith("interrupted; everything committed so far is kept, the same command goes on from there\n")
+    assert errors.endswith("interrupted; everything committed so far is kept; run the same command again to resume\n")
     assert "Traceback" not in errors
     assert _servers_of(process.pid) == []
     n_before = len(written(place / "out"))

@@ -46,7 +46,7 @@ def _end(code: int) -> None:
     try:
         put("", flush=True)
         sys.stderr.flush()
-    except BrokenPipeError:  # nobody reads what it prints
+    except BrokenPipeError:  # the reader of its output has ended
         code = 1
     except Lost as exc:
         print(f"error: {exc}", file=sys.stderr, flush=True)

@@ -8,11 +8,12 @@ value is checked.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -185,33 +186,31 @@ def decode_job(data: Any) -> CommandJob:
 def _value(value: Any, expected: Any, name: str) -> Any:
     """Return a plain value as what a field of this type holds; raise UsageError if it is of another type."""
     if is_dataclass(expected):
-        hints = {f.name: hint for f in fields(expected) for hint in [get_type_hints(expected)[f.name]]}
-        if not isinstance(value, dict) or not value.keys() <= hints.keys():
-            raise UsageError(f"{name}: expected the fields {', '.join(hints)}")
-        made = {key: _value(part, hints[key], key) for key, part in value.items()}
-        try:
-            return expected(**made)  # type: ignore[operator]
-        except TypeError:
-            raise UsageError(f"{name}: expected the fields {', '.join(hints)}") from None
+        return _fields(value, expected, name)
     origin, parts = get_origin(expected), get_args(expected)
     if origin in (Union, UnionType):
-        for one in parts:
-            try:
-                return _value(value, one, name)
-            except UsageError:
-                continue
-    elif origin is Literal:
-        if value in parts:
-            return value
-    elif origin is tuple:
-        if isinstance(value, list):
-            return tuple(_value(one, parts[0], name) for one in value)
-    elif origin is not None and issubclass(origin, Mapping):
-        if isinstance(value, dict):
-            return {key: _value(one, parts[1], f"{name}.{key}") for key, one in value.items()}
-    elif expected is NoneType:
-        if value is None:
-            return None
-    elif type(value) is expected or (expected is float and type(value) is int):
+        for part in parts:
+            with contextlib.suppress(UsageError):
+                return _value(value, part, name)
+    elif origin is tuple and isinstance(value, list):
+        return tuple(_value(item, parts[0], name) for item in value)
+    elif origin is Mapping and isinstance(value, dict):
+        return {key: _value(item, parts[1], f"{name}.{key}") for key, item in value.items()}
+    elif (
+        (origin is Literal and value in parts)
+        or (expected is NoneType and value is None)
+        or type(value) is expected
+        or (expected is float and type(value) is int)
+    ):
         return value
     raise UsageError(f"{name}: not a value it can have")
+
+
+def _fields(value: Any, cls: Any, name: str) -> Any:
+    """Return a dataclass of plain values by the names of its fields."""
+    hints = get_type_hints(cls)
+    types = {f.name: hints[f.name] for f in fields(cls)}
+    required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
+    if not isinstance(value, dict) or not required <= value.keys() <= types.keys():
+        raise UsageError(f"{name}: expected the fields {', '.join(types)}")
+    return cls(**{key: _value(item, types[key], key) for key, item in value.items()})

@@ -97,7 +97,7 @@ def compare(planted: Planted, about: dict[str, Any], duplicates: Counter[str]) -
         ("records in all", planted.n_documents + planted.n_bad_lines, about["n_records"]),
         ("broken, not UTF-8 or not an object: quarantined", planted.n_bad_lines, about["n_quarantined"]),
         ("damaged gzip file: the rest quarantined", planted.n_damaged_files, about["n_bad_ranges"]),
-        ("blank lines: passed over", planted.totals["blank_line"], about["n_blank_lines"]),
+        ("blank lines: skipped", planted.totals["blank_line"], about["n_blank_lines"]),
         ("text missing: dropped", planted.totals["missing_text"], dropped.get("text_missing", 0)),
         ("text null: dropped", planted.totals["null_text"], dropped.get("text_null", 0)),
         ("text not a string: dropped", planted.totals["non_string_text"], dropped.get("text_not_a_string", 0)),

@@ -131,7 +131,7 @@ def attended(
         ):
             yield executor, show, watch
     except KeyboardInterrupt:
-        echo("interrupted; finished passes are kept, the same command goes on from there", err=True)
+        echo("interrupted; finished passes are kept; run the same command again to resume", err=True)
         raise CommandExit(130) from None
     finally:
         if watch is not None:

@@ -120,7 +120,7 @@ def execute_pipeline(
                 if watch is not None:
                     watch.close()
     except KeyboardInterrupt:
-        echo("interrupted; everything committed so far is kept, the same command goes on from there", err=True)
+        echo("interrupted; everything committed so far is kept; run the same command again to resume", err=True)
         raise CommandExit(130) from None
     except RunConflict:
         raise

@@ -122,7 +122,7 @@ def predicted_lines(prediction: dict[str, Any]) -> list[str]:
 def _lines(about: dict[str, Any], count: Any) -> list[str]:
     lines = skipped_lines(about.get("passed_over") or ())
     if about["n_blank_lines"]:
-        lines.append(f"{count(about['n_blank_lines'], 'blank line')} passed over")
+        lines.append(f"{count(about['n_blank_lines'], 'blank line')} skipped")
     for stage in about["stages"]:
         if n := int(stage["metrics"].get(UNTRACED, 0)):
             have, them = ("has", "it") if n == 1 else ("have", "them")

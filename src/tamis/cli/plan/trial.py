@@ -1,6 +1,6 @@
 """A recipe tried on copies of the beginnings of its input files, for `tamis plan` and `tamis profile`.
 
-Copying needs pyarrow, and whoever asks is counted in the budget, so it has a process of its own (beginnings.py). So has
+Copying needs pyarrow, and the calling process counts in the budget, so it has a process of its own (beginnings.py). So has
 every configuration of `tamis profile`, which gets its whole budget: this module, JSON on stdin and stdout. A trial
 begins with small partitions and no experience, and leaves none: what one learns must not help the next, and a few MB
 are no run to remember. Imports nothing heavy.
@@ -151,7 +151,7 @@ def tried(request: Request, paths: list[str], output: str, how: dict[str, Any], 
     began_s: list[float] = []  # when the first partition was given out
 
     def watch(state: dict[str, Any]) -> None:
-        if parent is not None and os.getppid() != parent:  # nobody waits for the result any more
+        if parent is not None and os.getppid() != parent:  # the process that wants the result has ended
             raise KeyboardInterrupt
         if state["phase"] == "working" and not began_s:
             began_s.append(time.monotonic())

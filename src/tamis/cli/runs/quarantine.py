@@ -1,4 +1,4 @@
-"""`tamis quarantine`: what a run set aside, where it lies and why; and `--retry`, which runs it again after a fix.
+"""`tamis quarantine`: the records that a run quarantined, where they are and why; and `--retry`, which runs it again after a fix.
 
 A retry takes the raw bytes of every quarantined record, passes them through the recipe of the run (as it is now) and
 writes to a folder of its own, `<output>-retry` unless --into names another. The first output and its quarantine are not
@@ -44,7 +44,7 @@ def quarantine(
     *,
     work: options.RetryOptions,
 ) -> None:
-    """List what a run set aside, or run it again after a fix.
+    """List the quarantined records of a run, or run them again after a fix.
 
     With --retry, for runs of tamis run, filter and classify, the records pass through the recipe as it is now; the
     documents that come out are in a folder next to the output, named OUTPUT-retry. Exit code 3 if some still
