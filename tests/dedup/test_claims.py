@@ -91,7 +91,7 @@ def test_a_run_that_wrote_nothing_can_be_followed_by_another(tmp_path: Path, sou
     (left.parent / "dedup.lock").touch()
     assert execute(AddId(id_field="a")).ledger.written.n == 6
     assert not left.exists()
-    with pytest.raises(RunConflict, match="holds a run of something else"):
+    with pytest.raises(RunConflict, match="already contains a different run"):
         execute(AddId(id_field="b"))
 
 

@@ -25,8 +25,8 @@ class StepFacts:
 
     `kind`: DROPS (drops documents and nothing else), COLUMNS (adds columns, may drop), CHANGES (anything else that is
     done document by document), or the name of a kind of deduplication. `joins`: for a fuzzy deduplication, whether its
-    keys serve the exact one just before it. `compares_texts`: whether it looks at the texts of candidates. `reads`:
-    the columns it reads (a deduplication: that of its texts), None if unknown; `adds`: those it adds. `is_expensive`: doing
+    keys serve the exact one just before it. `compares_texts`: whether it looks at the texts of candidates. `reads`: the
+    columns it reads (a deduplication: that of its texts), None if unknown; `adds`: those it adds. `is_expensive`: doing
     it again costs more than storing its result would (a model). `keeps`: it stores its results between passes by
     itself, where making them again takes longer and the disk has room.
     """

@@ -111,7 +111,8 @@ class DedupResult:
         duplicates = "" if n is None else f"{n:,} duplicate {counted} {'removed' if is_removed else 'found'}; "
         if self.status == "already":
             return f"finished earlier, nothing to do ({duplicates}{self.output})"
-        return f"{self.summary.get('n_documents', 0):,} documents read, {duplicates}{describe_cost(self.seconds, self.peak_bytes)}"
+        cost = describe_cost(self.seconds, self.peak_bytes)
+        return f"{self.summary.get('n_documents', 0):,} documents read, {duplicates}{cost}"
 
     @property
     def n_documents(self) -> int:
