@@ -88,16 +88,16 @@ def cut_lines(step: CutLines, run: SolverRun) -> Summary:
     }
 
 
-class _Part:
+class _KeyPart:
     """Units of one part of the key space, in the order of the input; read as often as needed."""
 
     def __init__(self, n_keys: int, read: Callable[[int], Iterator[Chunk]]) -> None:
         self.n_keys, self.read = n_keys, read
 
 
-def _parts(records: UnitRecords, scratch: str, chunk: int, progress: Any) -> list[_Part]:
+def _parts(records: UnitRecords, scratch: str, chunk: int, progress: Any) -> list[_KeyPart]:
     if records.n_keys <= chunk:
-        return [_Part(records.n_keys, records.iter_keys)]
+        return [_KeyPart(records.n_keys, records.iter_keys)]
     n_bits = 1
     while records.n_keys >> n_bits > chunk * 4 // 5 and n_bits < _MAX_PART_BITS:
         n_bits += 1
@@ -122,7 +122,7 @@ def _parts(records: UnitRecords, scratch: str, chunk: int, progress: Any) -> lis
             n_waiting = 0
             progress(done / records.n_keys)
     _flush(spilled, waiting)
-    return [_Part(int(n), _reader(spilled, p, int(n))) for p, n in enumerate(sizes) if n]
+    return [_KeyPart(int(n), _reader(spilled, p, int(n))) for p, n in enumerate(sizes) if n]
 
 
 def _flush(spilled: Spilled, waiting: list[list[Chunk]]) -> None:
@@ -142,7 +142,7 @@ def _reader(spilled: Spilled, p: int, n_keys: int) -> Callable[[int], Iterator[C
     return read
 
 
-def _decide(part: _Part, chunk: int, rule: CutLines, marks: _Marks, found: Found) -> None:
+def _decide(part: _KeyPart, chunk: int, rule: CutLines, marks: _Marks, found: Found) -> None:
     """Mark what goes of one part."""
     if part.n_keys <= chunk:
         keys, numbers = _joined(part.read(chunk))

@@ -64,7 +64,7 @@ def write_remembered(
     as verdicts tell it. Returns how many documents each table has.
     """
     dropped = None if known is None else DroppedWriter(known)
-    tables = [_Table(os.path.join(folder, str(k))) for k in range(len(labels))]
+    tables = [_ReplayTable(os.path.join(folder, str(k))) for k in range(len(labels))]
     number = {label: k for k, label in enumerate(labels)}
     for rows in in_input_order(os.path.join(run_dir, "verdicts"), [*_WANTED, *RECORD_HASH]):
         if dropped is not None:
@@ -86,7 +86,7 @@ def _records_of(rows: pa.Table) -> dict[str, Array]:
     return {name: told[column].to_numpy() for name, column in columns.items()}
 
 
-class _Table:
+class _ReplayTable:
     """One stage's. Rows come in the order of the input."""
 
     def __init__(self, folder: str) -> None:
