@@ -40,7 +40,7 @@ from tamis.engine.supervisor.coverage import Coverage
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.state import Config, NodeSpec
 from tamis.engine.supervisor.supervisor import Supervisor
-from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece, Unit
+from tamis.engine.supervisor.units import TO_END, Mode, Piece, PieceKind, Unit
 from tamis.engine.supervisor.worker_pool import PoolNode
 from tamis.engine.wire import decode, encode
 from tamis.formats.input_files.listing import FileList
@@ -79,9 +79,9 @@ class Simulation:
         files = FileList()
         for i, f in enumerate(world.files):
             files.append(
-                f"in{i}", sum(f.sizes) if f.kind is Kind.BYTES else max(1, sum(f.sizes) // 4) if f.sizes else 0, 0
+                f"in{i}", sum(f.sizes) if f.kind is PieceKind.BYTES else max(1, sum(f.sizes) // 4) if f.sizes else 0, 0
             )
-        done = Coverage(lambda i: world.files[i].end if world.files[i].kind is Kind.BYTES else -1)
+        done = Coverage(lambda i: world.files[i].end if world.files[i].kind is PieceKind.BYTES else -1)
         for covered in world.covered:
             done.add(*covered)
         cursor = Cursor(files, [f.kind for f in world.files], done)
@@ -450,18 +450,18 @@ class Simulation:
         for piece in unit.pieces:
             file, whole = self.world.files[piece.file], piece.end == TO_END
             decoded = sum(file.sizes)
-            assert piece.kind is not Kind.STREAM or (piece.start == 0 and whole), (
+            assert piece.kind is not PieceKind.STREAM or (piece.start == 0 and whole), (
                 "a stream cannot be entered in the middle"
             )
-            if piece.kind is Kind.STREAM and unit.mode is Mode.RUN and decoded > 2 * unit.block_bytes:
+            if piece.kind is PieceKind.STREAM and unit.mode is Mode.RUN and decoded > 2 * unit.block_bytes:
                 return [], [], StreamTooLarge(piece.file, decoded, max(1, decoded // 4))
             if (
-                piece.kind is Kind.ROWS
+                piece.kind is PieceKind.ROWS
                 and whole
                 and (unit.describe or (decoded > 2 * unit.block_bytes and len(file.sizes) > 1))
             ):
                 return [], [], RowsTooLarge(piece.file, file.groups, file.end)
-            if piece.kind in (Kind.BLOCK, Kind.ROW_BLOCK):
+            if piece.kind in (PieceKind.BLOCK, PieceKind.ROW_BLOCK):
                 assert piece.path in self.scratch, f"{piece.path} is used after it was discarded"
             end = file.end if whole else piece.end
             records += [(piece.file, file.starts[i]) for i in file.within(piece.start, end)]
@@ -523,10 +523,10 @@ class Simulation:
         """One block after the other, as engine/worker/feed.py: whole records, then what was passed over."""
         first = unit.pieces[0]
         file, n, covered, at = self.world.files[first.file], 0, [], 0
-        kind = Kind.ROW_BLOCK if file.kind is Kind.ROWS else Kind.BLOCK
+        kind = PieceKind.ROW_BLOCK if file.kind is PieceKind.ROWS else PieceKind.BLOCK
         for wanted in unit.pieces:
             left = list(file.within(max(wanted.start, at), wanted.end))
-            if file.kind is not Kind.ROWS:
+            if file.kind is not PieceKind.ROWS:
                 covered.append(
                     (first.file, wanted.start, file.starts[left[0]] if left else min(wanted.end, file.end), False)
                 )
@@ -535,11 +535,11 @@ class Simulation:
                 while left and sum(file.sizes[i] for i in [*took, left[0]]) <= unit.block_bytes:
                     took.append(left.pop(0))
                 start = file.starts[took[0]]
-                at = start + (len(took) if file.kind is Kind.ROWS else sum(file.sizes[i] for i in took))
+                at = start + (len(took) if file.kind is PieceKind.ROWS else sum(file.sizes[i] for i in took))
                 path, n = f"f{unit.id}.{fence}.{n}", n + 1
                 self.scratch[path] = [(first.file, file.starts[i]) for i in took]
                 yield Piece(first.file, kind, path, start, at, start), sum(file.sizes[i] for i in took)
-        if file.kind is not Kind.ROWS:
+        if file.kind is not PieceKind.ROWS:
             covered.append((first.file, file.end, file.end, True))
         yield Done(covered=covered)
 

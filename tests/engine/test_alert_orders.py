@@ -25,7 +25,7 @@ from tamis.engine.supervisor.alert_orders import MIN_SHRUNK_BYTES, STOP_GRACE_S,
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.state import Config
 from tamis.engine.supervisor.supervisor import Supervisor
-from tamis.engine.supervisor.units import Kind
+from tamis.engine.supervisor.units import PieceKind
 from tamis.formats.input_files.listing import FileList
 from tamis.memory.predictor import Predictor
 from tests.engine import supervise
@@ -41,7 +41,7 @@ def supervisor(
     files = FileList()
     files.append("in0", size, 0)
     config = Config(200 * MB, 100 * MB, 20 * MB, slots, [None], max_block_bytes=block, timeout_s=1000.0)
-    return Supervisor(config, Cursor(files, [Kind.BYTES]), [Predictor(block)], 0, orders)
+    return Supervisor(config, Cursor(files, [PieceKind.BYTES]), [Predictor(block)], 0, orders)
 
 
 def report(**more: Any) -> Done:

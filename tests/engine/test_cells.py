@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tamis.engine.monitor.partition_map import Cells, Row
 from tamis.engine.supervisor.coverage import Coverage
-from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece, Unit
+from tamis.engine.supervisor.units import TO_END, Mode, Piece, PieceKind, Unit
 
 
 def unit(number: int, *pieces: Piece, mode: Mode = Mode.RUN) -> Unit:
@@ -12,7 +12,7 @@ def unit(number: int, *pieces: Piece, mode: Mode = Mode.RUN) -> Unit:
 
 
 def plain(file: int, start: int, end: int) -> Piece:
-    return Piece(file, Kind.BYTES, f"in{file}", start, end)
+    return Piece(file, PieceKind.BYTES, f"in{file}", start, end)
 
 
 def drawn(cells: Cells, *units: Unit) -> list[tuple[int, int, int, int, int]]:
@@ -60,7 +60,7 @@ def test_a_split_is_counted_where_it_happened() -> None:
 
 def test_a_small_compressed_file_is_done_as_a_whole() -> None:
     cells = Cells([50, 50], lambda file: file == 1, n_cells=2)
-    whole = unit(1, Piece(0, Kind.STREAM, "in0", 0, TO_END))
+    whole = unit(1, Piece(0, PieceKind.STREAM, "in0", 0, TO_END))
     assert drawn(cells, whole) == [(0, 50, 0, 0, 0), (50, 0, 0, 0, 0)]
     cells.commit([(0, 0, 2000, True)], 0.1)
     assert drawn(cells) == [(0, 0, 45, 5, 0)]
@@ -69,9 +69,9 @@ def test_a_small_compressed_file_is_done_as_a_whole() -> None:
 def test_a_large_compressed_file_is_placed_by_its_share() -> None:
     cells = Cells([100], lambda _: False, n_cells=2)
     assert drawn(cells) == [(50, 0, 0, 0, 0), (50, 0, 0, 0, 0)]
-    feeder = unit(1, Piece(0, Kind.STREAM, "in0", 400, TO_END), mode=Mode.FEED)
+    feeder = unit(1, Piece(0, PieceKind.STREAM, "in0", 400, TO_END), mode=Mode.FEED)
     cells.estimate(0, 400, 40)  # 400 bytes came out of 40: the whole would give 1,000
-    block = unit(2, Piece(0, Kind.BLOCK, "scratch/1", 200, 400))
+    block = unit(2, Piece(0, PieceKind.BLOCK, "scratch/1", 200, 400))
     cells.commit([(0, 0, 200, False)])
     assert drawn(cells, feeder, block) == [(10, 20, 20, 0, 0)]
     cells.commit([(0, 200, 400, False)], 0.5)
@@ -82,7 +82,7 @@ def test_a_large_compressed_file_is_placed_by_its_share() -> None:
 def test_a_parquet_file_whose_rows_are_known() -> None:
     cells = Cells([100], lambda _: False, n_cells=1)
     cells.commit([(0, 10, 10, True)])  # the log learns where it ends before anything is done
-    assert drawn(cells, unit(1, Piece(0, Kind.ROWS, "in0", 0, 4))) == [(60, 40, 0, 0, 0)]
+    assert drawn(cells, unit(1, Piece(0, PieceKind.ROWS, "in0", 0, 4))) == [(60, 40, 0, 0, 0)]
     cells.commit([(0, 0, 4, False)])
     assert drawn(cells) == [(60, 0, 40, 0, 0)]
     cells.commit([(0, 4, 10, False)])
@@ -105,7 +105,7 @@ def test_inputs_without_bytes_have_no_map() -> None:
         cells = Cells(sizes, all_plain)
         cells.commit([(0, 0, 5, True), (99, 0, 1, True)])
         cells.split(unit(1, plain(0, 0, 1)))
-        assert drawn(cells, unit(1, Piece(0, Kind.START, "", 0, 1))) == []
+        assert drawn(cells, unit(1, Piece(0, PieceKind.START, "", 0, 1))) == []
 
 
 def test_no_byte_is_counted_twice_or_lost() -> None:

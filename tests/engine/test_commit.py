@@ -21,7 +21,7 @@ from tamis.engine.run.output.directory import RunDir
 from tamis.engine.run.output.names import name_of
 from tamis.engine.schema import FileKind
 from tamis.engine.supervisor.actions import CommitPartition, ReplaceFile
-from tamis.engine.supervisor.units import Kind, Piece
+from tamis.engine.supervisor.units import Piece, PieceKind
 from tamis.errors import RunConflict
 from tamis.formats.compression.codecs import codec_of
 from tamis.formats.compression.streams import StreamReader, StreamWriter
@@ -43,7 +43,7 @@ def make_job(folder: RunDir, root: int, text: str, quarantine: str = "") -> Comm
             path = os.path.join(folder.staged, f"u{root}.1.{kind}")
             Path(path).write_text(body)
             files.append(StagedFile(path, kind, 1, len(body), content=f"{root:032x}"))
-    first = Piece(0, Kind.BYTES, "in", root * 100, root * 100 + 100)
+    first = Piece(0, PieceKind.BYTES, "in", root * 100, root * 100 + 100)
     return CommitPartition(root, first, 0, [(0, root * 100, root * 100 + 100, False)], files, ledger.to_dict())
 
 
@@ -233,8 +233,8 @@ def test_the_committing_thread_groups_what_waits_and_reports_each(
 
 
 def test_names_sort_in_input_order_and_tell_steps_apart() -> None:
-    job = CommitPartition(1, Piece(7, Kind.BYTES, "x", 1234), 0, [], [], {})
-    later = CommitPartition(1, Piece(7, Kind.BYTES, "x", 1234), 2, [], [], {})
+    job = CommitPartition(1, Piece(7, PieceKind.BYTES, "x", 1234), 0, [], [], {})
+    later = CommitPartition(1, Piece(7, PieceKind.BYTES, "x", 1234), 2, [], [], {})
     assert name_of(job, StagedFile("x", FileKind.OUTPUT), 0) == "part-000007-000000000001234.jsonl"
     assert (
         name_of(job, StagedFile("x", FileKind.OUTPUT, extension="jsonl.gz"), 1)
@@ -301,7 +301,7 @@ def test_parts_of_one_partition_are_committed_as_one_file_in_the_order_of_the_in
         other = os.path.join(folder.staged, f"u{part}.1.quarantine")
         Path(other).write_text("{}\n")
         files.append(StagedFile(other, FileKind.QUARANTINE, 1, place=(0, at, 0)))
-    job = CommitPartition(1, Piece(0, Kind.BYTES, "in", 0, 99), 0, [(0, 0, 99, False)], files, Ledger().to_dict())
+    job = CommitPartition(1, Piece(0, PieceKind.BYTES, "in", 0, 99), 0, [(0, 0, 99, False)], files, Ledger().to_dict())
     commit_group([job], folder.output, folder.quarantine, folder.log)
     folder.close()
     name = f"part-000000-000000000000000.jsonl{codec}"
@@ -328,7 +328,7 @@ def test_parts_that_cannot_follow_each_other_stay_files_of_their_own(tmp_path: P
         path = Path(folder.staged) / f"u{part}.1.out"
         path.write_text(str(at))
         files.append(StagedFile(str(path), FileKind.OUTPUT, extension="parquet", place=(0, at, 0)))
-    job = CommitPartition(1, Piece(0, Kind.ROWS, "in", 0, 99), 0, [(0, 0, 99, False)], files, Ledger().to_dict())
+    job = CommitPartition(1, Piece(0, PieceKind.ROWS, "in", 0, 99), 0, [(0, 0, 99, False)], files, Ledger().to_dict())
     commit_group([job], folder.output, folder.quarantine, folder.log)
     folder.close()
     found = {p.name: p.read_text() for p in (tmp_path / "out").iterdir() if p.is_file()}

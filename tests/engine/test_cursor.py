@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from tamis.engine.supervisor.coverage import Coverage
 from tamis.engine.supervisor.cursor import Cursor, WorkItem
-from tamis.engine.supervisor.units import TO_END, Kind, Mode
+from tamis.engine.supervisor.units import TO_END, Mode, PieceKind
 from tamis.formats.input_files.listing import FileList
 
 END = TO_END
 
 
 def cursor(
-    *files: tuple[Kind, int], done: list[tuple[int, int, int, bool]] | None = None, per_partition: int | None = None
+    *files: tuple[PieceKind, int],
+    done: list[tuple[int, int, int, bool]] | None = None,
+    per_partition: int | None = None,
 ) -> Cursor:
     listed = FileList()
     for i, (_, size) in enumerate(files):
         listed.append(f"in{i}", size, 0)
-    coverage = Coverage(lambda i: files[i][1] if files[i][0] is Kind.BYTES else -1)
+    coverage = Coverage(lambda i: files[i][1] if files[i][0] is PieceKind.BYTES else -1)
     for entry in done or []:
         coverage.add(*entry)
     return Cursor(listed, [k for k, _ in files], coverage, per_partition)
@@ -35,11 +37,11 @@ def everything(made: Cursor, block_bytes: int) -> list[list[tuple[int, int, int]
 
 
 def test_a_large_file_is_cut_evenly() -> None:
-    assert everything(cursor((Kind.BYTES, 250)), 100) == [[(0, 0, 84)], [(0, 84, 167)], [(0, 167, 250)]]
+    assert everything(cursor((PieceKind.BYTES, 250)), 100) == [[(0, 0, 84)], [(0, 84, 167)], [(0, 167, 250)]]
 
 
 def test_the_block_size_may_change_on_the_way() -> None:
-    made = cursor((Kind.BYTES, 250))
+    made = cursor((PieceKind.BYTES, 250))
     assert shown(made.next(50)) == [(0, 0, 50)]
     assert made.bytes_left == 200
     assert shown(made.next(1000)) == [(0, 50, 250)]
@@ -48,12 +50,12 @@ def test_the_block_size_may_change_on_the_way() -> None:
 
 def test_small_files_are_grouped_by_kind_and_size() -> None:
     files = [
-        (Kind.BYTES, 40),
-        (Kind.BYTES, 40),
-        (Kind.BYTES, 40),
-        (Kind.STREAM, 10),
-        (Kind.BYTES, 5),
-        (Kind.BYTES, 500),
+        (PieceKind.BYTES, 40),
+        (PieceKind.BYTES, 40),
+        (PieceKind.BYTES, 40),
+        (PieceKind.STREAM, 10),
+        (PieceKind.BYTES, 5),
+        (PieceKind.BYTES, 500),
     ]
     assert everything(cursor(*files), 100) == [
         [(0, 0, 40), (1, 0, 40)],
@@ -69,31 +71,40 @@ def test_small_files_are_grouped_by_kind_and_size() -> None:
 
 
 def test_files_per_partition_bounds_a_group() -> None:
-    made = cursor(*[(Kind.BYTES, 10)] * 5, per_partition=2)
+    made = cursor(*[(PieceKind.BYTES, 10)] * 5, per_partition=2)
     assert [[f for f, _, _ in group] for group in everything(made, 1 << 40)] == [[0, 1], [2, 3], [4]]
 
 
 def test_empty_files_are_passed_over_and_unreadable_ones_are_not() -> None:
-    assert everything(cursor((Kind.BYTES, 0), (Kind.BYTES, -1), (Kind.BYTES, 5)), 100) == [[(1, 0, -1), (2, 0, 5)]]
+    assert everything(cursor((PieceKind.BYTES, 0), (PieceKind.BYTES, -1), (PieceKind.BYTES, 5)), 100) == [
+        [(1, 0, -1), (2, 0, 5)]
+    ]
 
 
 def test_what_is_done_is_not_handed_out_again() -> None:
     done = [(0, 0, 100, False), (1, 20, 40, False), (1, 90, 100, False)]
-    assert everything(cursor((Kind.BYTES, 100), (Kind.BYTES, 100), done=done), 100) == [[(1, 0, 20)], [(1, 40, 90)]]
+    assert everything(cursor((PieceKind.BYTES, 100), (PieceKind.BYTES, 100), done=done), 100) == [
+        [(1, 0, 20)],
+        [(1, 40, 90)],
+    ]
 
 
 def test_a_group_is_not_lost_when_a_file_that_is_partly_done_follows() -> None:
     """Whole files were forgotten here once, silently."""
-    for kind, rest in ((Kind.BYTES, [(2, 30, 50)]), (Kind.STREAM, [(2, 30, END)]), (Kind.ROWS, [(2, 0, END)])):
+    for kind, rest in (
+        (PieceKind.BYTES, [(2, 30, 50)]),
+        (PieceKind.STREAM, [(2, 30, END)]),
+        (PieceKind.ROWS, [(2, 0, END)]),
+    ):
         made = cursor((kind, 10), (kind, 10), (kind, 50), done=[(2, 0, 30, False)])
         assert everything(made, 1000) == [
-            [(0, 0, 10 if kind is Kind.BYTES else END), (1, 0, 10 if kind is Kind.BYTES else END)],
+            [(0, 0, 10 if kind is PieceKind.BYTES else END), (1, 0, 10 if kind is PieceKind.BYTES else END)],
             rest,
         ]
 
 
 def test_a_large_stream_becomes_a_feed_of_what_is_missing() -> None:
-    made = cursor((Kind.STREAM, 1000), done=[(0, 0, 300, False), (0, 500, 600, False)])
+    made = cursor((PieceKind.STREAM, 1000), done=[(0, 0, 300, False), (0, 500, 600, False)])
     assert made.next(100, may_feed=False) is None
     work = made.next(100)
     assert work is not None
@@ -102,7 +113,7 @@ def test_a_large_stream_becomes_a_feed_of_what_is_missing() -> None:
 
 
 def test_a_parquet_file_that_is_partly_done_is_only_described() -> None:
-    made = cursor((Kind.ROWS, 1000), done=[(0, 10, 20, False)])
+    made = cursor((PieceKind.ROWS, 1000), done=[(0, 10, 20, False)])
     work = made.next(10_000)
     assert work is not None
     assert (work.describe, shown(work)) == (True, [(0, 0, END)])
@@ -111,7 +122,7 @@ def test_a_parquet_file_that_is_partly_done_is_only_described() -> None:
 
 
 def test_row_groups_are_joined_up_to_a_block_and_large_ones_fed() -> None:
-    made = cursor((Kind.ROWS, 1000))
+    made = cursor((PieceKind.ROWS, 1000))
     made.next(10_000)
     made.expand_rows(0, [(0, 10, 40), (10, 10, 40), (20, 10, 40), (30, 10, 400), (40, 1, 400), (41, 9, 10)], 50, 100)
     works = []
@@ -127,7 +138,7 @@ def test_row_groups_are_joined_up_to_a_block_and_large_ones_fed() -> None:
 
 
 def test_expanding_the_rest_of_a_file_leaves_its_beginning_alone() -> None:
-    made = cursor((Kind.ROWS, 1000))
+    made = cursor((PieceKind.ROWS, 1000))
     made.next(10_000)
     made.expand_rows(0, [(0, 10, 90), (10, 10, 90)], 20, 100, first_row=7)
     assert everything(made, 100) == [[(0, 7, 10)], [(0, 10, 20)]]
@@ -137,10 +148,15 @@ def test_files_on_both_sides_of_a_finished_one_are_two_partitions() -> None:
     """In one, they would come out together, and the finished file behind them: documents were numbered in another order
     then.
     """
-    files = [(Kind.BYTES, 10)] * 5
+    files = [(PieceKind.BYTES, 10)] * 5
     assert everything(cursor(*files, done=[(2, 0, 10, False)]), 100) == [
         [(0, 0, 10), (1, 0, 10)],
         [(3, 0, 10), (4, 0, 10)],
     ]
-    assert everything(cursor(*[(Kind.ROWS, 10)] * 3, done=[(1, 0, 7, True)]), 100) == [[(0, 0, END)], [(2, 0, END)]]
-    assert everything(cursor((Kind.BYTES, 10), (Kind.BYTES, 0), (Kind.BYTES, 10)), 100) == [[(0, 0, 10), (2, 0, 10)]]
+    assert everything(cursor(*[(PieceKind.ROWS, 10)] * 3, done=[(1, 0, 7, True)]), 100) == [
+        [(0, 0, END)],
+        [(2, 0, END)],
+    ]
+    assert everything(cursor((PieceKind.BYTES, 10), (PieceKind.BYTES, 0), (PieceKind.BYTES, 10)), 100) == [
+        [(0, 0, 10), (2, 0, 10)]
+    ]

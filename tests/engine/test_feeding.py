@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tamis.engine.messages import Done
 from tamis.engine.supervisor.coverage import Intervals
-from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece, Unit
+from tamis.engine.supervisor.units import TO_END, Mode, Piece, PieceKind, Unit
 from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.worker.feed import feed
 from tamis.engine.worker.read import ReadOptions, read_pieces
@@ -27,7 +27,11 @@ from tamis.formats.compression.streams import StreamWriter
 
 
 def run_feed(
-    path: str, ranges: list[tuple[int, int]], block_bytes: int, max_record_bytes: int, kind: Kind = Kind.STREAM
+    path: str,
+    ranges: list[tuple[int, int]],
+    block_bytes: int,
+    max_record_bytes: int,
+    kind: PieceKind = PieceKind.STREAM,
 ) -> tuple[list[Piece], Done]:
     """The blocks handed out and the report; blocks lie next to `path`."""
     folder = os.path.dirname(path)
@@ -172,7 +176,7 @@ def test_rows_of_a_row_group_as_blocks(tmp_path: Any) -> None:
     path = str(tmp_path / "a.parquet")
     table = pa.table({"n": list(range(5000)), "t": ["x" * 50] * 5000})
     pq.write_table(table, path, row_group_size=5000)
-    blocks, report = run_feed(path, [(1000, 4500)], 100_000, 1000, Kind.ROWS)
+    blocks, report = run_feed(path, [(1000, 4500)], 100_000, 1000, PieceKind.ROWS)
     assert len(blocks) > 1
     assert report.n_records == 0
     contents = read_pieces(blocks, [], ReadOptions(1000, 0))

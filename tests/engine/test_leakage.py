@@ -9,7 +9,7 @@ import pytest
 from tamis.engine.messages import Done, Held, Vitals
 from tamis.engine.supervisor.actions import Note
 from tamis.engine.supervisor.leakage import Leakage, WorkerSeries
-from tamis.engine.supervisor.units import Kind, Mode, Piece, Unit
+from tamis.engine.supervisor.units import Mode, Piece, PieceKind, Unit
 
 MB, KB = 1_000_000, 1_000
 CAP = 200 * MB
@@ -30,7 +30,7 @@ def report(i: int, leak: int = 100 * KB, held: Held | None = None, **more: Any) 
 
 
 def unit(mode: Mode = Mode.RUN) -> Unit:
-    return Unit(1, [Piece(0, Kind.BYTES, "a", 0, 10)], mode=mode)
+    return Unit(1, [Piece(0, PieceKind.BYTES, "a", 0, 10)], mode=mode)
 
 
 def held(python: int = 0, python_type: str = "bytes", **stages: int) -> Held:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tamis.engine.supervisor.memory_arbiter import MemoryArbiter, share_workers
 from tamis.engine.supervisor.state import Config, Worker
-from tamis.engine.supervisor.units import Kind, Piece, Unit
+from tamis.engine.supervisor.units import Piece, PieceKind, Unit
 from tamis.memory.predictor import Predictor
 
 MB = 1_000_000
@@ -21,7 +21,7 @@ def test_caps_are_equal_shares_and_never_exceed_the_pool() -> None:
         assert judge.has_seat(feeding=False)
         cap = judge.next_cap(feeding=False, segment=0)
         assert cap == (200 - 4 * 20) * MB // 4
-        workers[i] = Worker(i, 0, unit=Unit(i, [Piece(0, Kind.BYTES, "in", 0, 1)]), cap_bytes=cap)
+        workers[i] = Worker(i, 0, unit=Unit(i, [Piece(0, PieceKind.BYTES, "in", 0, 1)]), cap_bytes=cap)
     assert not judge.has_seat(feeding=False)
     assert judge.next_cap(feeding=False, segment=0) == 0
     assert judge.granted_bytes + len(workers) * 20 * MB <= 200 * MB

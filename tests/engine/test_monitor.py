@@ -21,7 +21,7 @@ from tamis.engine.supervisor.actions import CommitPartition, Committed
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.state import Config
 from tamis.engine.supervisor.supervisor import Supervisor
-from tamis.engine.supervisor.units import Kind, Piece
+from tamis.engine.supervisor.units import Piece, PieceKind
 from tamis.formats.input_files.listing import FileList
 from tamis.memory.gpu import GpuLook
 from tamis.memory.predictor import Predictor
@@ -79,7 +79,7 @@ def supervisor(sizes: Sequence[int]) -> Supervisor:
     for i, size in enumerate(sizes):
         files.append(f"in{i}", size, 0)
     config = Config(500 * MB, 300 * MB, 20 * MB, 2)
-    return Supervisor(config, Cursor(files, [Kind.BYTES] * len(sizes)), [Predictor(32 << 20)])
+    return Supervisor(config, Cursor(files, [PieceKind.BYTES] * len(sizes)), [Predictor(32 << 20)])
 
 
 STATE = {
@@ -102,7 +102,7 @@ def made(tmp_path: Path, mark: Mark | None = None, **parts: Any) -> tuple[Monito
     place = MonitoredRun(
         ["rules"],
         [100, 100],
-        [Kind.BYTES, Kind.BYTES],
+        [PieceKind.BYTES, PieceKind.BYTES],
         str(tmp_path),
         (str(tmp_path),),
         mark=mark or Mark(),
@@ -218,10 +218,10 @@ def test_commits_splits_and_quarantine_reach_the_map(tmp_path: Path) -> None:
     ledger = Ledger()
     ledger.records.add(10, 1)
     ledger.quarantined.add(5, 1)
-    piece = Piece(0, Kind.BYTES, "in0", 0, 100)
+    piece = Piece(0, PieceKind.BYTES, "in0", 0, 100)
     monitor.committing(CommitPartition(1, piece, 0, [(0, 0, 100, True)], [], ledger.to_dict()))
     monitor.committed(Committed(1, [(0, 0, 100, True)], 0))
-    monitor.split(s.queue.new_unit([Piece(1, Kind.BYTES, "in1", 50, 60)]))
+    monitor.split(s.queue.new_unit([Piece(1, PieceKind.BYTES, "in1", 50, 60)]))
     monitor.tick(STATE, s, Idle(), final=True)
     db.close()
     with open_series(tmp_path) as series:
@@ -284,7 +284,7 @@ def test_a_fault_in_here_is_noted_once_and_hurts_nobody(tmp_path: Path) -> None:
         monitor._sampled_s = monitor._detailed_s = float("-inf")
         assert monitor.tick(STATE, s, Idle()) is None
     monitor.done(Done(stages=[{"nonsense": 1}]))  # type: ignore[list-item]
-    monitor.committing(CommitPartition(1, Piece(0, Kind.BYTES, "", 0, 1), 0, [], [], {}))
+    monitor.committing(CommitPartition(1, Piece(0, PieceKind.BYTES, "", 0, 1), 0, [], [], {}))
     db.close()
     with open_series(tmp_path) as series:
         assert [e.text for e in series.events()] == [

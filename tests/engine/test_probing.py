@@ -13,7 +13,7 @@ import pytest
 from tamis.engine.activity import READING, WRITING
 from tamis.engine.job import make_job
 from tamis.engine.messages import Done, Held
-from tamis.engine.supervisor.units import Kind, Piece, Unit
+from tamis.engine.supervisor.units import Piece, PieceKind, Unit
 from tamis.engine.worker.config import OutputSpec, WorkerConfig
 from tamis.engine.worker.probe import PythonProbe
 from tamis.engine.worker.process import UnitRunner
@@ -73,7 +73,7 @@ def run(
     made = {"max_record_bytes": 1000, "output": OutputSpec("jsonl"), "keep_rejected": True, **place}
     job = make_job("job", [JsonlReaderStage(None, None), *stages], "streaming")
     runner = UnitRunner(job, WorkerConfig(staged=str(staged), scratch=str(folder), **made))
-    unit = Unit(1, [Piece(0, Kind.BYTES, str(folder / "in.jsonl"), 0, len(DATA))])
+    unit = Unit(1, [Piece(0, PieceKind.BYTES, str(folder / "in.jsonl"), 0, len(DATA))])
     if probe:
         unit.probe = True
     for fence in range(2):  # the first one warms up

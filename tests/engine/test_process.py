@@ -14,7 +14,7 @@ from tamis.engine.job import Job, make_job
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import WORKER_MESSAGES, Done, Failure, Read, SetUp
 from tamis.engine.schema import FileKind
-from tamis.engine.supervisor.units import Kind, Mode, Piece, Recast, Unit
+from tamis.engine.supervisor.units import Mode, Piece, PieceKind, Recast, Unit
 from tamis.engine.wire import decode, encode
 from tamis.engine.worker.config import OutputSpec, WorkerConfig
 from tamis.engine.worker.process import UnitRunner
@@ -81,7 +81,7 @@ def runner(folder: Path, *stages: ProcessingStage[Any, Any], mode: str = "stream
 def unit(folder: Path, data: bytes, **more: Any) -> Unit:
     path = folder / "in.jsonl"
     path.write_bytes(data)
-    return Unit(1, [Piece(0, Kind.BYTES, str(path), 0, len(data))], **more)
+    return Unit(1, [Piece(0, PieceKind.BYTES, str(path), 0, len(data))], **more)
 
 
 def run(made: UnitRunner, work: Unit, fence: int = 0) -> tuple[Any, list[Any]]:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tamis import InProcessExecutor, Pipeline
 from tamis.engine.supervisor.cursor import Cursor
-from tamis.engine.supervisor.units import MIN_ROWS_BYTES, TO_END, Kind, Mode, Piece
+from tamis.engine.supervisor.units import MIN_ROWS_BYTES, TO_END, Mode, Piece, PieceKind
 from tamis.engine.worker import read as reading
 from tamis.engine.worker.read import Contents, ReadOptions, TooLarge, read_pieces
 from tamis.formats.input_files.listing import FileList
@@ -36,7 +36,7 @@ def test_several_files_are_one_batch_and_bad_records_are_placed(tmp_path: Path) 
     (tmp_path / "x.jsonl").write_bytes(b'\xef\xbb\xbf{"a":1}\nbad\n\n{"a":2}')
     (tmp_path / "y.jsonl").write_bytes(b'{"a":3}\n[]\n')
     pieces = [
-        Piece(i, Kind.BYTES, str(tmp_path / n), 0, (tmp_path / n).stat().st_size)
+        Piece(i, PieceKind.BYTES, str(tmp_path / n), 0, (tmp_path / n).stat().st_size)
         for i, n in enumerate(("x.jsonl", "y.jsonl"))
     ]
     contents = read_pieces(pieces, ["a"], LIMITS)
@@ -61,9 +61,9 @@ def test_a_cut_and_its_halves_hold_the_same_records(
     path = tmp_path_factory.mktemp("cut") / "x.jsonl"
     path.write_text("\n".join(lines))
     size, limits = path.stat().st_size, ReadOptions(max_record, 0)
-    whole = read_pieces([Piece(0, Kind.BYTES, str(path), 0, size)], [], limits)
+    whole = read_pieces([Piece(0, PieceKind.BYTES, str(path), 0, size)], [], limits)
     cut = whole.cut if whole.cut >= 0 else min(cut, size)
-    halves = [read_pieces([Piece(0, Kind.BYTES, str(path), s, e)], [], limits) for s, e in ((0, cut), (cut, size))]
+    halves = [read_pieces([Piece(0, PieceKind.BYTES, str(path), s, e)], [], limits) for s, e in ((0, cut), (cut, size))]
     as_text = [[str(v) for v in texts(c)] for c in (whole, *halves)]
     assert as_text[1] + as_text[2] == as_text[0]
     assert sorted((b.offset, b.length) for h in halves for b in h.bad) == sorted(
@@ -76,7 +76,7 @@ def test_a_cut_and_its_halves_hold_the_same_records(
 def test_a_stream_that_is_larger_than_its_bound_says_so(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl.gz"
     path.write_bytes(gzip.compress(b'{"a":1}\n' * 1000))
-    piece = Piece(4, Kind.STREAM, str(path), 0)
+    piece = Piece(4, PieceKind.STREAM, str(path), 0)
     assert len(texts(read_pieces([piece], [], LIMITS))) == 1000
     with pytest.raises(TooLarge) as caught:
         read_pieces([piece], [], ReadOptions(1000, 100))
@@ -86,7 +86,7 @@ def test_a_stream_that_is_larger_than_its_bound_says_so(tmp_path: Path) -> None:
 def test_a_damaged_stream_keeps_what_stands_before(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl.gz"
     path.write_bytes(gzip.compress(b'{"a":1}\n' * 10)[:-4])
-    contents = read_pieces([Piece(0, Kind.STREAM, str(path), 0)], [], LIMITS)
+    contents = read_pieces([Piece(0, PieceKind.STREAM, str(path), 0)], [], LIMITS)
     assert texts(contents) == [1] * 10
     assert [b.n for b in contents.bad] == [0]
 
@@ -94,10 +94,10 @@ def test_a_damaged_stream_keeps_what_stands_before(tmp_path: Path) -> None:
 def test_a_file_that_changed_or_is_gone_is_named(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text('{"a":1}\n')
-    contents = read_pieces([Piece(0, Kind.BYTES, str(path), 0, 8)], [], ReadOptions(1000, 0, {str(path): (7, 0)}))
+    contents = read_pieces([Piece(0, PieceKind.BYTES, str(path), 0, 8)], [], ReadOptions(1000, 0, {str(path): (7, 0)}))
     assert (contents.batches, contents.bad[0].whole_file) == ([], True)
     assert "it had 7 bytes when the run began and has 8 now" in contents.bad[0].reason
-    gone = read_pieces([Piece(0, Kind.BYTES, str(tmp_path / "gone.jsonl"), 0, 8)], [], LIMITS)
+    gone = read_pieces([Piece(0, PieceKind.BYTES, str(tmp_path / "gone.jsonl"), 0, 8)], [], LIMITS)
     assert gone.bad[0].reason == "cannot be read: No such file or directory"
 
 
@@ -110,7 +110,7 @@ def bad_text(path: Path) -> None:
 def test_rows_whose_text_is_not_utf8_are_set_aside(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     bad_text(path)
-    contents = read_pieces([Piece(2, Kind.ROWS, str(path), 1, TO_END)], [], LIMITS)
+    contents = read_pieces([Piece(2, PieceKind.ROWS, str(path), 1, TO_END)], [], LIMITS)
     assert (texts(contents), texts(contents, "n")) == (["c", "e"], [2, 4])
     assert [(b.file, b.offset, b.length, b.n, b.unit) for b in contents.bad] == [
         (2, 1, 1, 1, "rows"),
@@ -125,7 +125,7 @@ def test_only_the_columns_asked_for_are_read(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     bad_text(path)
     contents = read_pieces(
-        [Piece(2, Kind.ROWS, str(path), 0, TO_END)], [], ReadOptions(1000, 0, {}, ("z", "n", "none"))
+        [Piece(2, PieceKind.ROWS, str(path), 0, TO_END)], [], ReadOptions(1000, 0, {}, ("z", "n", "none"))
     )
     assert contents.bad == []
     assert [b.get_columns() for b in contents.batches] == [["z", "n"]]
@@ -144,16 +144,16 @@ def test_a_run_over_bad_text_balances(tmp_path: Path) -> None:
     assert written == b'{"n":0,"a":"a"}\n{"n":2,"a":"c"}\n{"n":4,"a":"e"}\n'
 
 
-@pytest.mark.parametrize("kind", [Kind.ROWS, Kind.ROW_BLOCK])
-def test_rows_larger_than_max_record_are_set_aside_as_records_are(tmp_path: Path, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [PieceKind.ROWS, PieceKind.ROW_BLOCK])
+def test_rows_larger_than_max_record_are_set_aside_as_records_are(tmp_path: Path, kind: PieceKind) -> None:
     table = pa.table({"a": ["x" * 999, "y" * 1001, "z", b"\xff".decode("latin-1") * 700], "n": [1, 2, 3, 4]})
     path = tmp_path / "in"
-    if kind is Kind.ROWS:
+    if kind is PieceKind.ROWS:
         pq.write_table(table, path)
     else:
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
-    piece = Piece(3, kind, str(path), 0, 4, source="in.parquet" if kind is Kind.ROW_BLOCK else "")
+    piece = Piece(3, kind, str(path), 0, 4, source="in.parquet" if kind is PieceKind.ROW_BLOCK else "")
     contents = read_pieces([piece], [], ReadOptions(1007, 0))
     assert texts(contents, "n") == [1, 3]
     assert [(b.file, b.offset, b.length, b.unit, b.reason) for b in contents.bad] == [
@@ -165,7 +165,7 @@ def test_rows_larger_than_max_record_are_set_aside_as_records_are(tmp_path: Path
 
 def test_the_size_of_one_row_is_its_own(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": ["x" * 500]}), tmp_path / "a.parquet")
-    piece = Piece(0, Kind.ROWS, str(tmp_path / "a.parquet"), 0, 1)
+    piece = Piece(0, PieceKind.ROWS, str(tmp_path / "a.parquet"), 0, 1)
     assert read_pieces([piece], [], LIMITS).largest_record == 500
 
 
@@ -175,9 +175,9 @@ def test_a_large_record_is_told_with_where_to_cut(tmp_path: Path) -> None:
     path.write_bytes(b'{"a":1}\n' + large + b'{"a":2}\n')
     told: list[tuple[int, int, int]] = []
     limits = ReadOptions(5_000_000, 0, on_large=lambda *what: told.append(what))
-    read_pieces([Piece(0, Kind.BYTES, str(path), 0, 20)], [], limits)
-    read_pieces([Piece(0, Kind.BYTES, str(path), 8, 20)], [], limits)
-    read_pieces([Piece(0, Kind.BYTES, str(path), 8, 20), Piece(0, Kind.BYTES, str(path), 0, 8)], [], limits)
+    read_pieces([Piece(0, PieceKind.BYTES, str(path), 0, 20)], [], limits)
+    read_pieces([Piece(0, PieceKind.BYTES, str(path), 8, 20)], [], limits)
+    read_pieces([Piece(0, PieceKind.BYTES, str(path), 8, 20), Piece(0, PieceKind.BYTES, str(path), 0, 8)], [], limits)
     assert told == [(-1, 8, len(large) - 1), (1, -1, len(large) - 1), (-1, -1, len(large) - 1)]
 
 
@@ -185,12 +185,12 @@ def test_a_large_bad_record_is_copied_and_not_held_once_more(tmp_path: Path) -> 
     path = tmp_path / "a.jsonl"
     bad = b"[" * 1_500_000
     path.write_bytes(b'{"a":1}\n' + bad + b"\n")
-    contents = read_pieces([Piece(0, Kind.BYTES, str(path), 0, 2_000_000)], [], ReadOptions(5_000_000, 0))
+    contents = read_pieces([Piece(0, PieceKind.BYTES, str(path), 0, 2_000_000)], [], ReadOptions(5_000_000, 0))
     (entry,) = contents.bad
     assert (entry.raw, entry.copy_from) == (None, (str(path), 8, len(bad)))
     block = tmp_path / "b.block"
     block.write_bytes(bad + b"\n")
-    piece = Piece(0, Kind.BLOCK, str(block), 100, 100 + len(bad) + 1, 100, str(path))
+    piece = Piece(0, PieceKind.BLOCK, str(block), 100, 100 + len(bad) + 1, 100, str(path))
     (entry,) = read_pieces([piece], [], ReadOptions(5_000_000, 0)).bad
     assert (entry.offset, entry.raw, entry.copy_from) == (100, None, (str(block), 0, len(bad)))
 
@@ -202,8 +202,8 @@ def test_rows_that_decode_to_more_than_they_declare_say_so_before_they_fill_the_
     pq.write_table(pa.table({"text": text}), tmp_path / "x.parquet", row_group_size=n)
     assert (tmp_path / "x.parquet").stat().st_size < 30_000
     for piece in (
-        Piece(2, Kind.ROWS, str(tmp_path / "x.parquet"), 0, TO_END),
-        Piece(2, Kind.ROWS, str(tmp_path / "x.parquet"), 10, n),
+        Piece(2, PieceKind.ROWS, str(tmp_path / "x.parquet"), 0, TO_END),
+        Piece(2, PieceKind.ROWS, str(tmp_path / "x.parquet"), 10, n),
     ):
         with pytest.raises(TooLarge) as caught:
             read_pieces([piece], [], ReadOptions(1 << 30, 1 << 20))
@@ -213,7 +213,9 @@ def test_rows_that_decode_to_more_than_they_declare_say_so_before_they_fill_the_
         assert (first, n_rows) == (piece.start, n - piece.start)
         assert n_bytes > 2 << 20
         assert n_bytes > 100 * parquet.describe(piece.path).row_groups[0].estimated_bytes
-    small = read_pieces([Piece(2, Kind.ROWS, str(tmp_path / "x.parquet"), 5, 25)], [], ReadOptions(1 << 30, 1 << 20))
+    small = read_pieces(
+        [Piece(2, PieceKind.ROWS, str(tmp_path / "x.parquet"), 5, 25)], [], ReadOptions(1 << 30, 1 << 20)
+    )
     assert small.n_records == 20
 
 
@@ -231,7 +233,7 @@ def test_rows_that_a_reader_refuses_come_back_cut_or_fed(
     found = parquet.describe(path)
     groups = tuple(replace(g, estimated_bytes=int(g.estimated_bytes * declared)) for g in found.row_groups)
     monkeypatch.setattr(parquet, "describe", lambda path: replace(found, row_groups=groups))
-    cursor = Cursor(FileList([str(path)], [path.stat().st_size], [0]), [Kind.ROWS])
+    cursor = Cursor(FileList([str(path)], [path.stat().st_size], [0]), [PieceKind.ROWS])
     read, fed, asked = [], [], []
     while (work := cursor.next(block_bytes)) is not None:
         (piece,) = work.pieces
@@ -267,7 +269,7 @@ def test_a_file_that_the_disk_does_not_give_is_set_aside_by_name(
     monkeypatch.setattr(reading, "read_range", broken)
     monkeypatch.setattr(parquet, "iter_rows", broken)
     size, info = path.stat().st_size, path.stat()
-    kind, end = (Kind.BYTES, size) if name == "x.jsonl" else (Kind.ROWS, TO_END)
+    kind, end = (PieceKind.BYTES, size) if name == "x.jsonl" else (PieceKind.ROWS, TO_END)
     limits = ReadOptions(1000, 0, {str(path): (size, info.st_mtime_ns)})
     contents = read_pieces([Piece(0, kind, str(path), 0, end)], [], limits)
     (bad,) = contents.bad

@@ -16,13 +16,18 @@ from tamis.engine.supervisor.retry_policy import (
     judge_death,
 )
 from tamis.engine.supervisor.state import KillReason
-from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece, Unit, can_split, halves, remaining_pieces
+from tamis.engine.supervisor.units import TO_END, Mode, Piece, PieceKind, Unit, can_split, halves, remaining_pieces
 
 decide = RetryPolicy().decide
 
 
 def unit(
-    kind: Kind = Kind.BYTES, start: int = 0, end: int = 100, n_records: int = -1, cut: int = -1, mode: Mode = Mode.RUN
+    kind: PieceKind = PieceKind.BYTES,
+    start: int = 0,
+    end: int = 100,
+    n_records: int = -1,
+    cut: int = -1,
+    mode: Mode = Mode.RUN,
 ) -> Unit:
     made = Unit(1, [Piece(0, kind, "in", start, end)], mode=mode, block_bytes=1 << 20)
     made.n_records, made.cut = n_records, cut
@@ -45,11 +50,15 @@ def decisions(made: Unit, *kinds: str) -> list[str]:
 
 @pytest.mark.parametrize("mode", list(Mode))
 @pytest.mark.parametrize("kind", ["memory", "error", "crash", "timeout", "setup", "killed", "replaced"])
-@pytest.mark.parametrize("where", list(Kind))
-def test_nothing_that_is_given_is_changed(kind: str, mode: Mode, where: Kind) -> None:
+@pytest.mark.parametrize("where", list(PieceKind))
+def test_nothing_that_is_given_is_changed(kind: str, mode: Mode, where: PieceKind) -> None:
     for n_records, had_all in ((1, False), (1, True), (7, False), (-1, True)):
         made = unit(
-            where, end=TO_END if where in (Kind.STREAM, Kind.ROWS) else 100, n_records=n_records, cut=50, mode=mode
+            where,
+            end=TO_END if where in (PieceKind.STREAM, PieceKind.ROWS) else 100,
+            n_records=n_records,
+            cut=50,
+            mode=mode,
         )
         for _ in range(8):
             before, failed = copy.deepcopy(made), Failure(FailureKind(kind), "e", "s")
@@ -143,26 +152,26 @@ def test_innocent_kills_do_not_count_until_there_are_too_many() -> None:
 
 
 def test_making_room_never_counts() -> None:
-    feeder = unit(Kind.STREAM, end=TO_END, mode=Mode.FEED)
+    feeder = unit(PieceKind.STREAM, end=TO_END, mode=Mode.FEED)
     found, feeder = after(feeder, *["replaced"] * 50)
     assert (found, feeder.n_failures) == (["retry"] * 50, 0)
 
 
 @pytest.mark.parametrize("kinds", [["memory"], ["error", "error"], ["crash", "crash"]])
 def test_a_stream_that_fails_is_fed_and_never_quarantined_whole(kinds: list[str]) -> None:
-    assert decisions(unit(Kind.STREAM, end=TO_END), *kinds)[-1] == "feed"
-    assert decisions(unit(Kind.STREAM, end=TO_END, n_records=7, cut=50), *kinds)[-1] == "feed"
+    assert decisions(unit(PieceKind.STREAM, end=TO_END), *kinds)[-1] == "feed"
+    assert decisions(unit(PieceKind.STREAM, end=TO_END, n_records=7, cut=50), *kinds)[-1] == "feed"
 
 
 @pytest.mark.parametrize("kinds", [["memory"], ["crash", "crash"]])
 def test_a_parquet_file_of_unknown_rows_is_described_first(kinds: list[str]) -> None:
-    found, made = after(unit(Kind.ROWS, end=TO_END), *kinds)
+    found, made = after(unit(PieceKind.ROWS, end=TO_END), *kinds)
     assert (found[-1], made.describe, made.block_bytes) == ("describe", True, 1 << 18)
-    assert decisions(unit(Kind.ROWS, end=TO_END, n_records=7, cut=3), *kinds)[-1] == "split"
+    assert decisions(unit(PieceKind.ROWS, end=TO_END, n_records=7, cut=3), *kinds)[-1] == "split"
 
 
 def test_a_feeder_gets_more_memory_until_it_had_everything_and_then_its_file_is_refused() -> None:
-    feeder = unit(Kind.STREAM, end=TO_END, mode=Mode.FEED)
+    feeder = unit(PieceKind.STREAM, end=TO_END, mode=Mode.FEED)
     found, feeder = after(feeder, *["memory"] * 20)
     assert found == ["retry"] * 20
     refused = decide(feeder, Failure(FailureKind.MEMORY), had_all=True)
@@ -170,13 +179,13 @@ def test_a_feeder_gets_more_memory_until_it_had_everything_and_then_its_file_is_
 
 
 def test_a_feeder_of_rows_reads_smaller_batches_before_its_file_is_refused() -> None:
-    feeder = unit(Kind.ROWS, end=100, mode=Mode.FEED)
+    feeder = unit(PieceKind.ROWS, end=100, mode=Mode.FEED)
     found, feeder = after(feeder, *["memory"] * 6, had_all=True)
     assert (found, feeder.max_rows) == (["retry"] * 5 + ["infeasible"], 1)
 
 
 def test_a_feeder_that_crashes_gets_everything_and_is_given_up_by_name() -> None:
-    feeder = unit(Kind.STREAM, end=TO_END, mode=Mode.FEED)
+    feeder = unit(PieceKind.STREAM, end=TO_END, mode=Mode.FEED)
     found, feeder = after(feeder, *["crash"] * 5)
     assert found == ["retry"] * 4 + ["unreadable"]
     assert feeder.need_bytes > 1 << 50
@@ -184,8 +193,8 @@ def test_a_feeder_that_crashes_gets_everything_and_is_given_up_by_name() -> None
 
 def test_rows_that_could_not_be_read_are_fed_and_not_cut() -> None:
     """Half of a row group takes as much to decode as the whole."""
-    assert decisions(unit(Kind.ROWS, end=100), "memory") == ["feed"]
-    assert decisions(unit(Kind.ROWS, end=100, n_records=7, cut=50), "memory") == ["split"]
+    assert decisions(unit(PieceKind.ROWS, end=100), "memory") == ["feed"]
+    assert decisions(unit(PieceKind.ROWS, end=100, n_records=7, cut=50), "memory") == ["split"]
 
 
 def test_recasts_and_quarantining_end_after_a_few_failures() -> None:
@@ -194,7 +203,7 @@ def test_recasts_and_quarantining_end_after_a_few_failures() -> None:
 
 
 def test_later_segments_are_cut_by_rows() -> None:
-    made = Unit(1, [Piece(0, Kind.STREAM, "in", 0)], segment=1, handover="h", handover_rows=(10, 20))
+    made = Unit(1, [Piece(0, PieceKind.STREAM, "in", 0)], segment=1, handover="h", handover_rows=(10, 20))
     assert can_split(made)
     assert [h.rows for h in halves(made)] == [(15, 20), (10, 15)]
     made.cut = 12
@@ -209,8 +218,8 @@ def test_halves_of_a_range_come_last_half_first() -> None:
 
 def test_remaining_pieces_are_what_a_feeder_has_not_handed_out() -> None:
     def left(pieces: list[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:
-        made = [Piece(0, Kind.STREAM, "in", a, b) for a, b in pieces]
-        return [(p.start, p.end) for p in remaining_pieces(made, Piece(0, Kind.BLOCK, "b", start, end))]
+        made = [Piece(0, PieceKind.STREAM, "in", a, b) for a, b in pieces]
+        return [(p.start, p.end) for p in remaining_pieces(made, Piece(0, PieceKind.BLOCK, "b", start, end))]
 
     assert left([(0, TO_END)], 0, 100) == [(100, TO_END)]
     assert left([(0, TO_END)], 40, 100) == [(0, 40), (100, TO_END)]
@@ -220,16 +229,16 @@ def test_remaining_pieces_are_what_a_feeder_has_not_handed_out() -> None:
 
 
 def test_a_stage_that_cannot_be_set_up_ends_the_run_at_once():
-    unit = Unit(1, [Piece(0, Kind.BYTES, "a.jsonl", 0, 100)])
+    unit = Unit(1, [Piece(0, PieceKind.BYTES, "a.jsonl", 0, 100)])
     assert decide(unit, Failure(FailureKind.SETUP, "RuntimeError: no model", in_setup=True)).action == "fail"
 
 
 def test_a_setup_that_needs_more_memory_is_tried_alone_and_never_split():
-    unit = Unit(1, [Piece(0, Kind.BYTES, "a.jsonl", 0, 100)], n_records=10, cut=50)
+    unit = Unit(1, [Piece(0, PieceKind.BYTES, "a.jsonl", 0, 100)], n_records=10, cut=50)
     report = Failure(FailureKind.MEMORY, "MemoryError", "model (its setup)", in_setup=True)
     alone = decide(unit, report)
     assert (alone.action, decide(alone.unit, report).action) == ("alone", "unfit")
-    fresh = Unit(1, [Piece(0, Kind.BYTES, "a.jsonl", 0, 100)], n_records=10, cut=50)
+    fresh = Unit(1, [Piece(0, PieceKind.BYTES, "a.jsonl", 0, 100)], n_records=10, cut=50)
     decision = decide(fresh, report, had_all=True)
     assert (decision.action, decision.note) == (
         "unfit",

@@ -20,12 +20,12 @@ from tamis.engine.schema import (
     CommittedFile,
     FileKind,
     InputIdentity,
-    Plan,
     RecordedRule,
+    RunPlan,
     StageDescription,
 )
 from tamis.engine.supervisor.actions import CommitPartition
-from tamis.engine.supervisor.units import Kind, Piece
+from tamis.engine.supervisor.units import Piece, PieceKind
 from tamis.errors import RunConflict
 from tamis.formats.input_files.listing import FileList
 from tamis.stages.text.io import JsonlReader, JsonlWriter
@@ -43,7 +43,7 @@ def commit_one(folder: RunDir, start: int, end: int, at_end: bool = False) -> st
     Path(path).write_text("x\n")
     about = StagedFile(path, FileKind.OUTPUT, 1, 2, content="0" * 32)
     job = CommitPartition(
-        1, Piece(0, Kind.BYTES, "in", start, end), 0, [(0, start, end, at_end)], [about], Ledger().to_dict()
+        1, Piece(0, PieceKind.BYTES, "in", start, end), 0, [(0, start, end, at_end)], [about], Ledger().to_dict()
     )
     commit_group([job], folder.output, folder.quarantine, folder.log)
     return f"part-000000-{start:015d}.jsonl"
@@ -83,7 +83,7 @@ def test_append_accepts_foreign_files_and_error_refuses_any(tmp_path: Path) -> N
 
 def test_the_plan_comes_back_and_a_damaged_one_is_refused(folder: RunDir) -> None:
     assert folder.read_plan() is None
-    plan = Plan(
+    plan = RunPlan(
         "id", "x", InputIdentity(["a"], [1], [2], ["f"]), ["jsonl"], [StageDescription("s")], [RecordedRule("s")]
     )
     folder.write_plan(plan)
@@ -121,7 +121,7 @@ def test_a_committed_file_that_is_gone_or_changed_is_refused(folder: RunDir) -> 
 def test_fresh_removes_what_the_log_names_and_nothing_else(folder: RunDir) -> None:
     name = commit_one(folder, 0, 50)
     (Path(folder.output) / "foreign.txt").write_text("mine")
-    folder.write_plan(Plan("id", "x"))
+    folder.write_plan(RunPlan("id", "x"))
     (Path(folder.staged) / "u9").write_text("half")
     folder.log.close()
     folder.forget()

@@ -15,7 +15,7 @@ from collections import Counter
 import pytest
 
 from tamis.engine.supervisor.state import Config, NodeSpec
-from tamis.engine.supervisor.units import Kind
+from tamis.engine.supervisor.units import PieceKind
 from tests.engine.simulated import MB, TIMEOUT_S, WORKER_BYTES, Simulation
 from tests.engine.worlds import File, Record, World
 
@@ -37,13 +37,13 @@ POISON = ["error", "error", "crash", "exit", "hang"]
 def make_world(rng: random.Random) -> World:
     files = []
     for _ in range(rng.randint(1, 4)):
-        kind = rng.choice([Kind.BYTES, Kind.BYTES, Kind.STREAM, Kind.ROWS])
+        kind = rng.choice([PieceKind.BYTES, PieceKind.BYTES, PieceKind.STREAM, PieceKind.ROWS])
         scale = rng.choice([1_000, 100_000, 100_000, 1_000_000])
         sizes = [max(2, int(rng.expovariate(1 / scale))) for _ in range(rng.randint(0, 25))]
         sizes = [min(s, 4 * MB) for s in sizes]
         file = File(kind, sizes)
         at = 0
-        while kind is Kind.ROWS and at < len(sizes):
+        while kind is PieceKind.ROWS and at < len(sizes):
             n = min(rng.randint(1, 8), len(sizes) - at)
             file.groups.append((at, n, sum(sizes[at : at + n])))
             at += n
@@ -200,7 +200,7 @@ def run_too_large(seed: int) -> None:
     i = rng.randrange(len(world.files))
     old = world.files[i]
     world.files[i] = File(old.kind, [*old.sizes, 50 * MB])
-    if old.kind is Kind.ROWS:
+    if old.kind is PieceKind.ROWS:
         world.files[i].groups = [*old.groups, (len(old.sizes), 1, 50 * MB)]
     record = (i, world.files[i].starts[-1])
     config = make_config(rng, world, record)
@@ -234,7 +234,7 @@ def make_fixed(seed: int) -> tuple[random.Random, World, Config]:
     Room for one to three of it.
     """
     rng = random.Random(seed)
-    world = World([File(Kind.BYTES, [rng.randint(500, 5000) for _ in range(1500)])], {}, set(), 4.0, 1)
+    world = World([File(PieceKind.BYTES, [rng.randint(500, 5000) for _ in range(1500)])], {}, set(), 4.0, 1)
     heavy = rng.randint(50, 300) * MB
     if seed % 2:
         world.fixed_bytes = heavy

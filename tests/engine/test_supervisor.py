@@ -35,7 +35,7 @@ from tamis.engine.supervisor.events import Event, Tick
 from tamis.engine.supervisor.retry_policy import Misfit
 from tamis.engine.supervisor.state import FEEDER, Config, KillReason, NodeSpec, WorkerState
 from tamis.engine.supervisor.supervisor import MAX_STILLBORN, TRANSITIONS, Supervisor
-from tamis.engine.supervisor.units import Kind, Mode, Piece, Recast
+from tamis.engine.supervisor.units import Mode, Piece, PieceKind, Recast
 from tamis.engine.workers_interface import Died, Received
 from tamis.formats.input_files.listing import FileList
 from tamis.memory.predictor import Predictor
@@ -45,7 +45,7 @@ MB = 1_000_000
 
 
 def supervisor(
-    *files: tuple[Kind, int], pool: int = 100 * MB, slots: int = 1, segments: int = 1, **more: Any
+    *files: tuple[PieceKind, int], pool: int = 100 * MB, slots: int = 1, segments: int = 1, **more: Any
 ) -> Supervisor:
     listed = FileList()
     for i, (_, size) in enumerate(files):
@@ -71,7 +71,7 @@ def begin(s: Supervisor) -> AssignUnit:
 
 
 def test_one_worker_gets_the_pool_less_what_it_holds_anyway() -> None:
-    assigned = begin(supervisor((Kind.BYTES, 500)))
+    assigned = begin(supervisor((PieceKind.BYTES, 500)))
     assert (assigned.cap_bytes, assigned.fence, [(p.start, p.end) for p in assigned.unit.pieces]) == (
         80 * MB,
         1,
@@ -80,11 +80,11 @@ def test_one_worker_gets_the_pool_less_what_it_holds_anyway() -> None:
 
 
 def test_room_is_kept_for_workers_that_are_still_to_come() -> None:
-    assert begin(supervisor((Kind.BYTES, 5 * MB), slots=2)).cap_bytes == 30 * MB
+    assert begin(supervisor((PieceKind.BYTES, 5 * MB), slots=2)).cap_bytes == 30 * MB
 
 
 def test_more_workers_than_can_work_are_not_started() -> None:
-    s = supervisor((Kind.BYTES, 50 * MB), slots=8)  # 100 MB: two workers of 20 MB with at least 24 MB each
+    s = supervisor((PieceKind.BYTES, 50 * MB), slots=8)  # 100 MB: two workers of 20 MB with at least 24 MB each
     actions = supervise.tick(s, 0.0)
     for _ in range(10):
         actions = [
@@ -94,7 +94,7 @@ def test_more_workers_than_can_work_are_not_started() -> None:
 
 
 def test_done_is_committed_and_the_run_ends() -> None:
-    s = supervisor((Kind.BYTES, 500))
+    s = supervisor((PieceKind.BYTES, 500))
     a = begin(s)
     assert not s.finished
     files = [StagedFile("u1", FileKind.OUTPUT, n_bytes=7)]
@@ -113,7 +113,7 @@ def test_done_is_committed_and_the_run_ends() -> None:
 
 
 def test_a_report_with_an_old_fence_is_thrown_away() -> None:
-    s = supervisor((Kind.BYTES, 500))
+    s = supervisor((PieceKind.BYTES, 500))
     a = begin(s)
     late = report(
         files=[StagedFile("u1", FileKind.OUTPUT), StagedFile("x", FileKind.LISTED)],
@@ -123,13 +123,13 @@ def test_a_report_with_an_old_fence_is_thrown_away() -> None:
     assert supervise.done(s, 99, a.fence, late, 1.0) == [DiscardFiles(["u1", "h"])]
     assert supervise.failed(s, a.worker, a.fence + 1, Failure(FailureKind.ERROR), 1.0) == []
     assert supervise.too_large(s, a.worker, a.fence + 1, StreamTooLarge(0, 1, 1), 1.0) == []
-    assert supervise.block(s, 99, 1, Piece(0, Kind.BLOCK, "b", 0, 5), 5, 0, 1.0) == [DiscardFiles(["b"])]
+    assert supervise.block(s, 99, 1, Piece(0, PieceKind.BLOCK, "b", 0, 5), 5, 0, 1.0) == [DiscardFiles(["b"])]
     assert s.status.counters.late == 2
     assert s.pool.workers[a.worker].unit is a.unit
 
 
 def test_a_worker_that_takes_too_long_is_killed_once_and_its_unit_tried_again() -> None:
-    s = supervisor((Kind.BYTES, 500))
+    s = supervisor((PieceKind.BYTES, 500))
     a = begin(s)
     assert supervise.tick(s, 100.0) == []
     assert only(supervise.tick(s, 100.5), KillWorker) == KillWorker(a.worker, "timeout")
@@ -140,7 +140,7 @@ def test_a_worker_that_takes_too_long_is_killed_once_and_its_unit_tried_again() 
 
 
 def test_a_worker_over_its_cap_is_killed_and_its_unit_cut() -> None:
-    s = supervisor((Kind.BYTES, 500))
+    s = supervisor((PieceKind.BYTES, 500))
     a = begin(s)
     supervise.read(s, a.worker, a.fence, 4, 300)
     assert supervise.measured(s, 100 * MB, {a.worker: 109 * MB}, 1.0) == []
@@ -151,7 +151,7 @@ def test_a_worker_over_its_cap_is_killed_and_its_unit_cut() -> None:
 
 
 def test_a_kill_that_came_before_the_process_is_repeated_when_it_is_there() -> None:
-    s = supervisor((Kind.BYTES, 500))
+    s = supervisor((PieceKind.BYTES, 500))
     start = only(supervise.tick(s, 0.0), StartWorker)
     assert supervise.stop(s, "interrupted") == [Note("stop", "interrupted"), KillWorker(start.worker, "stopping")]
     assert supervise.ready(s, start.worker, 1.0) == [KillWorker(start.worker, "stopping")]
@@ -161,7 +161,7 @@ def test_a_kill_that_came_before_the_process_is_repeated_when_it_is_there() -> N
 
 
 def test_workers_that_die_while_starting_end_the_run_at_some_point() -> None:
-    s = supervisor((Kind.BYTES, 500))
+    s = supervisor((PieceKind.BYTES, 500))
     actions = supervise.tick(s, 0.0)
     for n in range(1, MAX_STILLBORN):
         actions = supervise.died(s, only(actions, StartWorker).worker, "exit status 1", 0, float(n))
@@ -175,7 +175,7 @@ def test_workers_that_die_while_starting_end_the_run_at_some_point() -> None:
 
 
 def test_a_full_disk_ends_the_run() -> None:
-    s = supervisor((Kind.BYTES, 500))
+    s = supervisor((PieceKind.BYTES, 500))
     a = begin(s)
     supervise.failed(s, a.worker, a.fence, Failure(FailureKind.DISK, "No space left"), 1.0)
     assert (s.status.fatal, s.status.fatal_kind, s.status.stopping) == ("No space left", "disk", "No space left")
@@ -183,7 +183,7 @@ def test_a_full_disk_ends_the_run() -> None:
 
 
 def test_a_failed_commit_ends_the_run() -> None:
-    s = supervisor((Kind.BYTES, 500))
+    s = supervisor((PieceKind.BYTES, 500))
     a = begin(s)
     supervise.done(s, a.worker, a.fence, report(), 1.0)
     supervise.commit_failed(s, "cannot commit")
@@ -191,7 +191,7 @@ def test_a_failed_commit_ends_the_run() -> None:
 
 
 def test_a_stage_that_fails_on_nearly_everything_stops_the_run() -> None:
-    s = supervisor((Kind.BYTES, 500))
+    s = supervisor((PieceKind.BYTES, 500))
     a = begin(s)
     s.status.n_stage_failures = 20
     ledger = Ledger()
@@ -201,7 +201,7 @@ def test_a_stage_that_fails_on_nearly_everything_stops_the_run() -> None:
 
 
 def test_a_unit_that_runs_alone_gets_everything_when_everybody_else_is_gone() -> None:
-    s = supervisor((Kind.BYTES, 2 * MB), slots=2, pool=200 * MB)
+    s = supervisor((PieceKind.BYTES, 2 * MB), slots=2, pool=200 * MB)
     first = begin(s)
     second_id = next(w for w in s.pool.workers if w != first.worker)
     second = only(supervise.ready(s, second_id, 0.0), AssignUnit)
@@ -217,7 +217,7 @@ def test_a_unit_that_runs_alone_gets_everything_when_everybody_else_is_gone() ->
 
 def test_segments_share_one_seat_in_turn() -> None:
     """A budget for one worker, and two segments."""
-    s = supervisor((Kind.BYTES, 500), pool=50 * MB, segments=2)
+    s = supervisor((PieceKind.BYTES, 500), pool=50 * MB, segments=2)
     a = begin(s)
     actions = supervise.done(s, a.worker, a.fence, report(handover=Handover("h", 3, 10)), 1.0)
     assert only(actions, StopWorker).worker == a.worker
@@ -268,14 +268,14 @@ def busy_by_segment(s: Supervisor, segments: int) -> list[int]:
 
 
 def test_all_workers_go_to_the_active_segment_of_batch_mode() -> None:
-    files = [(Kind.BYTES, 500)] * 12
+    files = [(PieceKind.BYTES, 500)] * 12
     alike = supervisor(*files, pool=1000 * MB, slots=4, segments=3, mode="batch", bounded_in_time=False)
     alike.queue.cursor.files_per_partition = 1
     assert busy_by_segment(alike, 3) == [4, 4, 4]
 
 
 def test_batch_mode_keeps_fixed_numbers_of_workers_and_the_cores_that_each_asks_for() -> None:
-    files = [(Kind.BYTES, 500)] * 12
+    files = [(PieceKind.BYTES, 500)] * 12
     s = supervisor(
         *files, pool=1000 * MB, slots=4, segments=3, mode="batch", bounded_in_time=False, cpus=[1.0, 1.0, 2.0]
     )
@@ -289,7 +289,7 @@ def node(number: int, pool: int) -> NodeSpec:
 
 
 def test_a_feeder_that_waits_on_a_node_with_too_little_memory_makes_room_for_one_elsewhere() -> None:
-    s = supervisor((Kind.STREAM, 100 * MB), pool=100 * MB, nodes=[node(1, 100 * MB)], queue_bytes=10)
+    s = supervisor((PieceKind.STREAM, 100 * MB), pool=100 * MB, nodes=[node(1, 100 * MB)], queue_bytes=10)
     actions = supervise.tick(s, 0.0)
     assigned: list[AssignUnit] = []
     while not assigned:
@@ -298,7 +298,7 @@ def test_a_feeder_that_waits_on_a_node_with_too_little_memory_makes_room_for_one
         ]
         assigned = [a for a in actions if isinstance(a, AssignUnit)]
     (feed,) = assigned
-    supervise.block(s, feed.worker, feed.fence, Piece(0, Kind.BLOCK, "b1", 0, 50), 50, 5, 1.0)
+    supervise.block(s, feed.worker, feed.fence, Piece(0, PieceKind.BLOCK, "b1", 0, 50), 50, 5, 1.0)
     assert s.pool.workers[feed.worker].held
     supervise.node_up(s, node(2, 500 * MB), 2.0)
     worker = next(w for w in s.pool.workers.values() if w.segment == 0)
@@ -315,7 +315,7 @@ def test_what_a_feeder_needs_is_not_forgotten_on_a_smaller_node() -> None:
 
 
 def test_an_empty_handover_is_removed_and_committed() -> None:
-    s = supervisor((Kind.BYTES, 500), segments=2)
+    s = supervisor((PieceKind.BYTES, 500), segments=2)
     a = begin(s)
     actions = supervise.done(s, a.worker, a.fence, report(handover=Handover("h", 0, 10)), 1.0)
     assert DiscardFiles(["h"]) in actions
@@ -323,7 +323,7 @@ def test_an_empty_handover_is_removed_and_committed() -> None:
 
 
 def feeding(**more: Any) -> tuple[Supervisor, AssignUnit]:
-    s = supervisor((Kind.STREAM, 100 * MB), **{"pool": 200 * MB, "slots": 2, **more})
+    s = supervisor((PieceKind.STREAM, 100 * MB), **{"pool": 200 * MB, "slots": 2, **more})
     actions = supervise.tick(s, 0.0)
     assigned: list[AssignUnit] = []
     while not assigned:
@@ -338,7 +338,7 @@ def feeding(**more: Any) -> tuple[Supervisor, AssignUnit]:
 
 def test_a_feeder_goes_on_while_the_queue_has_room() -> None:
     s, feed = feeding(queue_bytes=10)
-    blocks = [Piece(0, Kind.BLOCK, f"b{i}", i * 6, i * 6 + 6, i * 6) for i in range(2)]
+    blocks = [Piece(0, PieceKind.BLOCK, f"b{i}", i * 6, i * 6 + 6, i * 6) for i in range(2)]
     actions = supervise.block(s, feed.worker, feed.fence, blocks[0], 6, 1, 1.0)
     assert only(actions, RequestBlock).worker == feed.worker
     actions = supervise.block(s, feed.worker, feed.fence, blocks[1], 6, 2, 2.0)
@@ -350,7 +350,7 @@ def test_a_feeder_goes_on_while_the_queue_has_room() -> None:
 
 def test_a_feeder_that_dies_goes_on_behind_what_it_handed_out() -> None:
     s, feed = feeding()
-    supervise.block(s, feed.worker, feed.fence, Piece(0, Kind.BLOCK, "b0", 0, 60), 60, 1, 1.0)
+    supervise.block(s, feed.worker, feed.fence, Piece(0, PieceKind.BLOCK, "b0", 0, 60), 60, 1, 1.0)
     supervise.died(s, feed.worker, "signal SIGSEGV", 11, 2.0)
     left = list(s.queue.feeds)
     assert [[(p.start, p.end) for p in u.pieces] for u in left] == [[(60, 1 << 62)]]
@@ -385,7 +385,7 @@ def test_a_feeder_gets_what_it_asked_for_and_others_work_beside_it() -> None:
     again = fed_again(s, starved(s, feed, 1.0, asked_bytes=134 * MB, peak_bytes=3 * MB), 1.0)
     assert (again.cap_bytes, s.arbiter.fits_beside(again.cap_bytes)) == (int(137 * MB * 1.1), True)
     assert not s.queue.feeds
-    actions = supervise.block(s, again.worker, again.fence, Piece(0, Kind.BLOCK, "b0", 0, 60), 60, 1, 2.0)
+    actions = supervise.block(s, again.worker, again.fence, Piece(0, PieceKind.BLOCK, "b0", 0, 60), 60, 1, 2.0)
     starts = [a for a in actions + supervise.tick(s, 2.0) if isinstance(a, StartWorker)]
     work = [a for start in starts for a in supervise.ready(s, start.worker, 2.0) if isinstance(a, AssignUnit)]
     assert work or any(w.unit is not None and w.segment == 0 for w in s.pool.workers.values())
@@ -425,7 +425,7 @@ def test_a_small_allocation_that_failed_does_not_tell_what_a_file_needs() -> Non
 
 def test_a_feeder_that_would_start_over_waits_until_what_it_handed_out_is_used_up() -> None:
     s, feed = feeding(queue_bytes=10, patient_queue_bytes=100)
-    supervise.block(s, feed.worker, feed.fence, Piece(0, Kind.BLOCK, "b0", 0, 60), 60, 1, 1.0)
+    supervise.block(s, feed.worker, feed.fence, Piece(0, PieceKind.BLOCK, "b0", 0, 60), 60, 1, 1.0)
     assert s.pool.workers[feed.worker].held
     s.pool.workers[feed.worker].kill_reason = KillReason.REPLACED
     supervise.died(s, feed.worker, "exit status 0", 0, 1.0)
@@ -445,16 +445,16 @@ def test_a_file_that_no_feeder_survives_is_named_and_the_others_are_read() -> No
 
 
 def test_rows_too_large_to_be_read_at_once_are_fed() -> None:
-    s = supervisor((Kind.ROWS, 500))
+    s = supervisor((PieceKind.ROWS, 500))
     a = begin(s)
     info = RowsTooLarge(0, [(0, 90, 9 * MB)], 90)
     assert only(supervise.too_large(s, a.worker, a.fence, info, 1.0), CommitPartition).covered == [(0, 90, 90, True)]
     assert [(u.mode, u.pieces[0].start, u.pieces[0].end) for u in s.queue.feeds] == [(Mode.FEED, 0, 90)]
-    s = supervisor((Kind.ROWS, 500))
+    s = supervisor((PieceKind.ROWS, 500))
     a = begin(s)
     supervise.too_large(s, a.worker, a.fence, replace(info, groups=[(0, 90, 0)], measured=True), 1.0)
     assert [(u.mode, u.pieces[0].start, u.pieces[0].end) for u in s.queue.feeds] == [(Mode.FEED, 0, 90)]
-    s = supervisor((Kind.ROWS, 500))
+    s = supervisor((PieceKind.ROWS, 500))
     a = begin(s)
     supervise.too_large(s, a.worker, a.fence, replace(info, groups=[(0, 90, 5)]), 1.0)
     part = next(w.unit for w in s.pool.workers.values() if w.unit is not None)
@@ -466,7 +466,7 @@ def test_rows_too_large_to_be_read_at_once_are_fed() -> None:
 
 
 def test_a_stream_that_decodes_to_more_is_fed_and_the_rest_of_its_group_runs() -> None:
-    s = supervisor((Kind.STREAM, 500), (Kind.STREAM, 500))
+    s = supervisor((PieceKind.STREAM, 500), (PieceKind.STREAM, 500))
     a = begin(s)
     assert len(a.unit.pieces) == 2
     supervise.too_large(s, a.worker, a.fence, StreamTooLarge(0, 5 * MB, 500), 1.0)
@@ -495,7 +495,7 @@ def test_schemas_are_joined_and_files_rewritten() -> None:
 
 
 def test_high_use_of_memory_stops_growth_and_kills_in_the_end() -> None:
-    s = supervisor((Kind.BYTES, 50 * MB), slots=2)
+    s = supervisor((PieceKind.BYTES, 50 * MB), slots=2)
     a = begin(s)
     other = only(supervise.ready(s, next(w for w in s.pool.workers if w != a.worker), 0.0), AssignUnit)
     uses = {a.worker: 40 * MB, other.worker: 30 * MB}
@@ -508,7 +508,7 @@ def test_high_use_of_memory_stops_growth_and_kills_in_the_end() -> None:
 
 
 def test_a_worker_with_a_gpu_waits_until_the_one_before_it_is_gone() -> None:
-    s = supervisor((Kind.BYTES, 500), slots=4, gpus=[1.0], devices=["7"])
+    s = supervisor((PieceKind.BYTES, 500), slots=4, gpus=[1.0], devices=["7"])
     first = only(supervise.tick(s, 0.0), StartWorker)
     assert first.environment == {"CUDA_VISIBLE_DEVICES": "7", "TAMIS_GPU_SHARE": "1"}
     supervise.ready(s, first.worker, 0.0)
@@ -522,7 +522,7 @@ def roomy(n_bytes: int, slots: int, predictor: Predictor, **more: Any) -> Superv
     files = FileList()
     files.append("in0", n_bytes, 0)
     config = Config(4000 * MB, 2000 * MB, 20 * MB, slots, [None], max_block_bytes=32 * MB, **more)
-    return Supervisor(config, Cursor(files, [Kind.BYTES]), [predictor])
+    return Supervisor(config, Cursor(files, [PieceKind.BYTES]), [predictor])
 
 
 def units_of(
@@ -535,7 +535,7 @@ def units_of(
     files.append("in0", n_bytes, 0)
     n = len(s_per_mb)
     config = Config(8000 * MB, 4000 * MB, 20 * MB, slots, [None] * n, max_block_bytes=32 * MB, **more)
-    s = Supervisor(config, Cursor(files, [Kind.BYTES]), [Predictor(32 * MB) for _ in range(n)])
+    s = Supervisor(config, Cursor(files, [PieceKind.BYTES]), [Predictor(32 * MB) for _ in range(n)])
     busy: list[Any] = []
     found, set_up, now_s, actions = [], set(), 0.0, supervise.tick(s, 0.0)
     while True:
@@ -632,7 +632,7 @@ def test_every_event_has_a_handler_in_every_state() -> None:
 
 
 def test_the_state_of_a_worker_follows_its_process_and_its_unit() -> None:
-    s = supervisor((Kind.BYTES, 500))
+    s = supervisor((PieceKind.BYTES, 500))
     start = only(supervise.tick(s, 0.0), StartWorker)
     gone = Died(start.worker, "exit status 1")
     assert s.state_of(gone) is WorkerState.STARTING

@@ -32,10 +32,10 @@ from tamis.engine.messages import (
     about,
 )
 from tamis.engine.schema import FileKind
-from tamis.engine.supervisor.units import Kind, Mode, Piece, Unit
+from tamis.engine.supervisor.units import Mode, Piece, PieceKind, Unit
 from tamis.engine.wire import Garbled, decode, encode
 
-PIECE = Piece(2, Kind.BLOCK, "s/f\udcff.block", 10, 20, 5, "in.gz", "check")
+PIECE = Piece(2, PieceKind.BLOCK, "s/f\udcff.block", 10, 20, 5, "in.gz", "check")
 FILE = StagedFile(
     "u1.out", FileKind.OUTPUT, 3, 40, "jsonl.gz", "ab", "{}", None, "c", joins=True, at=0, place=(1, 2, 3)
 )

@@ -6,12 +6,12 @@ from tamis.engine.messages import Done, Handover, RowsTooLarge, StagedFile, Stre
 from tamis.engine.schema import FileKind
 from tamis.engine.supervisor.actions import CommitPartition, DiscardFiles
 from tamis.engine.supervisor.cursor import Cursor
-from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece
+from tamis.engine.supervisor.units import TO_END, Mode, Piece, PieceKind
 from tamis.engine.supervisor.work_queue import ScratchFiles, WorkQueue
 from tamis.formats.input_files.listing import FileList
 
 
-def work_queue(*kinds: Kind, n_segments: int = 1, size: int = 100) -> WorkQueue:
+def work_queue(*kinds: PieceKind, n_segments: int = 1, size: int = 100) -> WorkQueue:
     files = FileList()
     for i in range(len(kinds)):
         files.append(f"in{i}", size, 0)
@@ -19,11 +19,11 @@ def work_queue(*kinds: Kind, n_segments: int = 1, size: int = 100) -> WorkQueue:
 
 
 def piece(start: int = 0, end: int = 100) -> Piece:
-    return Piece(0, Kind.BYTES, "in0", start, end)
+    return Piece(0, PieceKind.BYTES, "in0", start, end)
 
 
 def test_a_queue_is_empty_when_the_input_is_handed_out_and_nothing_waits() -> None:
-    queue = work_queue(Kind.BYTES)
+    queue = work_queue(PieceKind.BYTES)
     assert not queue.is_empty
     work = queue.cursor.next(1000)
     assert work is not None
@@ -33,7 +33,7 @@ def test_a_queue_is_empty_when_the_input_is_handed_out_and_nothing_waits() -> No
 
 
 def test_a_partition_is_committed_with_its_last_unit() -> None:
-    queue = work_queue(Kind.BYTES)
+    queue = work_queue(PieceKind.BYTES)
     unit = queue.new_unit([piece()])
     unit.n_records, unit.cut = 2, 40
     queue.split(unit, n_failures=1)
@@ -51,7 +51,7 @@ def test_a_partition_is_committed_with_its_last_unit() -> None:
 
 
 def test_what_is_handed_over_waits_for_the_next_segment() -> None:
-    queue = work_queue(Kind.BYTES, n_segments=2)
+    queue = work_queue(PieceKind.BYTES, n_segments=2)
     unit = queue.new_unit([piece()])
     assert queue.add_result(unit, Done(handover=Handover("h", 3, 10)), 100) == []
     (successor,) = queue.segments[1]
@@ -63,7 +63,7 @@ def test_what_is_handed_over_waits_for_the_next_segment() -> None:
 
 
 def test_giving_up_a_later_unit_gives_up_its_partition() -> None:
-    queue = work_queue(Kind.BYTES, n_segments=2)
+    queue = work_queue(PieceKind.BYTES, n_segments=2)
     unit = queue.new_unit([piece()])
     queue.add_result(unit, Done(files=[StagedFile("u1", FileKind.OUTPUT)], handover=Handover("h", 4, 10)), 100)
     queue.split(queue.segments[1].popleft(), n_failures=0)
@@ -74,7 +74,7 @@ def test_giving_up_a_later_unit_gives_up_its_partition() -> None:
 
 def test_only_a_single_segment_commits_what_was_begun() -> None:
     for n_segments, n_commits in ((1, 1), (2, 0)):
-        queue = work_queue(Kind.BYTES, n_segments=n_segments)
+        queue = work_queue(PieceKind.BYTES, n_segments=n_segments)
         unit = queue.new_unit([piece()])
         unit.n_records, unit.cut = 2, 40
         queue.split(unit, n_failures=1)
@@ -83,18 +83,18 @@ def test_only_a_single_segment_commits_what_was_begun() -> None:
 
 
 def test_a_block_leaves_the_feeder_the_rest_of_its_file() -> None:
-    queue = work_queue(Kind.STREAM)
-    feed = queue.new_unit([Piece(0, Kind.STREAM, "in0", 0)])
+    queue = work_queue(PieceKind.STREAM)
+    feed = queue.new_unit([Piece(0, PieceKind.STREAM, "in0", 0)])
     feed.mode, feed.n_failures = Mode.FEED, 2
-    queue.add_block(feed, Piece(0, Kind.BLOCK, "b0", 0, 60), 60, 5)
+    queue.add_block(feed, Piece(0, PieceKind.BLOCK, "b0", 0, 60), 60, 5)
     assert [(p.start, p.end) for p in feed.pieces] == [(60, TO_END)]
     assert (feed.n_failures, feed.compressed_bytes, queue.scratch.total_bytes) == (0, 5, 60)
     assert queue.segments[0][0].scratch_paths == ["b0"]
 
 
 def test_a_patient_feed_is_queued_behind_others() -> None:
-    queue = work_queue(Kind.STREAM, Kind.STREAM, Kind.STREAM)
-    feeds = [queue.new_unit([Piece(i, Kind.STREAM, f"in{i}", 0)]) for i in range(3)]
+    queue = work_queue(PieceKind.STREAM, PieceKind.STREAM, PieceKind.STREAM)
+    feeds = [queue.new_unit([Piece(i, PieceKind.STREAM, f"in{i}", 0)]) for i in range(3)]
     for feed in feeds:
         feed.mode = Mode.FEED
     feeds[2].is_patient = True
@@ -104,13 +104,13 @@ def test_a_patient_feed_is_queued_behind_others() -> None:
 
 
 def test_a_unit_that_decodes_to_more_is_cut_anew() -> None:
-    queue = work_queue(Kind.STREAM, Kind.STREAM)
-    unit = queue.new_unit([Piece(i, Kind.STREAM, f"in{i}", 0) for i in range(2)])
+    queue = work_queue(PieceKind.STREAM, PieceKind.STREAM)
+    unit = queue.new_unit([Piece(i, PieceKind.STREAM, f"in{i}", 0) for i in range(2)])
     assert queue.recut(unit, StreamTooLarge(0, 10**9, 100)) == []
     assert [p.file for p in queue.segments[0][0].pieces] == [1]
     assert queue.cursor.ratio == 1000.0
-    queue = work_queue(Kind.ROWS)
-    unit = queue.new_unit([Piece(0, Kind.ROWS, "in0", 0)])
+    queue = work_queue(PieceKind.ROWS)
+    unit = queue.new_unit([Piece(0, PieceKind.ROWS, "in0", 0)])
     (commit,) = queue.recut(unit, RowsTooLarge(0, [(0, 90, 9_000_000)], 90))
     assert isinstance(commit, CommitPartition)
     assert commit.covered == [(0, 90, 90, True)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tamis.engine.supervisor.actions import KillWorker, Note, StartWorker, StopWorker, TrimWorker
 from tamis.engine.supervisor.memory_arbiter import MemoryArbiter
 from tamis.engine.supervisor.state import FEEDER, Config, Counters, KillReason, NodeSpec, Worker
-from tamis.engine.supervisor.units import Kind, Piece, Unit
+from tamis.engine.supervisor.units import Piece, PieceKind, Unit
 from tamis.engine.supervisor.worker_pool import WorkerPool
 from tamis.memory.predictor import Predictor
 
@@ -19,7 +19,7 @@ def worker_pool(nodes: list[NodeSpec] | None = None, **more: object) -> WorkerPo
 
 
 def unit() -> Unit:
-    return Unit(1, [Piece(0, Kind.BYTES, "in0", 0, 100)])
+    return Unit(1, [Piece(0, PieceKind.BYTES, "in0", 0, 100)])
 
 
 def started(pool: WorkerPool, segment: int = 0, node: int = 0) -> Worker:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import StagedFile
 from tamis.engine.supervisor.actions import CommitPartition
-from tamis.engine.supervisor.units import Kind
+from tamis.engine.supervisor.units import PieceKind
 
 BASE_PEAK = 1_000_000
 Record = tuple[int, int]  # file, start (bytes or row number)
@@ -25,7 +25,7 @@ class SimulatedFile(StagedFile):
 class File:
     """Record i starts at starts[i], in the file's own coordinate; rows count as one each."""
 
-    kind: Kind
+    kind: PieceKind
     sizes: list[int]
     groups: list[tuple[int, int, int]] = field(default_factory=list)  # ROWS: first row, rows, decoded bytes
 
@@ -33,7 +33,7 @@ class File:
         at, self.starts = 0, []
         for size in self.sizes:
             self.starts.append(at)
-            at += 1 if self.kind is Kind.ROWS else size
+            at += 1 if self.kind is PieceKind.ROWS else size
         self.end = at
 
     def within(self, start: int, end: int) -> range:

@@ -1,6 +1,6 @@
 """What a run keeps in its run directory, typed: a class for each JSON file and each kind of commit log line.
 
-plan.json       `Plan`: what the run is             manifest.json   `Manifest`: how it ended
+plan.json       `RunPlan`: what the run is            manifest.json   `Manifest`: how it ended
 steps.json      `SamplingSteps`                     commit.log      `LogRecord`: one line per commit
 run.sqlite      rows of the table `events` have an `EventKind` (monitor/database.py)
 
@@ -50,13 +50,13 @@ def read_fields(kind: type[_T], data: Mapping[str, Any], problems: list[str] | N
         raise ValueError(str(exc)) from None
 
 
-def read_plan(path: str | os.PathLike[str]) -> Plan:
+def read_plan(path: str | os.PathLike[str]) -> RunPlan:
     """Read a plan file; raise OSError or ValueError if that is not possible."""
     with open(path, "rb") as file:
         data = json.load(file)
     if not isinstance(data, dict):
         raise ValueError("expected an object")
-    return read_fields(Plan, data)
+    return read_fields(RunPlan, data)
 
 
 # -- the plan
@@ -142,7 +142,7 @@ class RecordedRule:
 
 
 @dataclass
-class Plan:
+class RunPlan:
     """What a run is: its inputs, formats, stages and rules. A resumed run must have the same plan."""
 
     run_id: str = ""
@@ -330,7 +330,7 @@ class ResultStatus(StrEnum):
 
 
 @dataclass(frozen=True)
-class SkippedFiles:
+class SkippedEntry:
     """Files below an input that were not read, for one reason."""
 
     reason: str
@@ -362,7 +362,7 @@ class Manifest:
     n_files: int = 0
     histograms: list[dict[str, Any]] = field(default_factory=list)
     prediction: dict[str, Any] = field(default_factory=dict)
-    passed_over: list[SkippedFiles] = field(default_factory=list)
+    passed_over: list[SkippedEntry] = field(default_factory=list)
 
     def agrees_with(self, ledger: Ledger) -> bool:
         """Return True if these books still hold what was written.

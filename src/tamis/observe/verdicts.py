@@ -15,7 +15,7 @@ from typing import Any
 
 from tamis._lazy import pa, pc
 from tamis.engine import schema
-from tamis.engine.schema import Plan, RecordedRule
+from tamis.engine.schema import RecordedRule, RunPlan
 from tamis.errors import UsageError
 from tamis.stores.run_locations import fetch_run_dir
 
@@ -67,7 +67,7 @@ class PlannedRule:
     inverted: bool = False
 
 
-def read_plan(folder: Path) -> Plan:
+def read_plan(folder: Path) -> RunPlan:
     """Return the plan of a run directory: its stages, rules and inputs; raise UsageError if it cannot be read."""
     try:
         return schema.read_plan(folder / "plan.json")

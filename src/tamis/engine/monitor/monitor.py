@@ -25,7 +25,7 @@ from tamis.engine.schema import EventKind
 from tamis.engine.supervisor.actions import Action, CommitPartition, Committed
 from tamis.engine.supervisor.events import AlertFired
 from tamis.engine.supervisor.supervisor import Supervisor
-from tamis.engine.supervisor.units import Kind, Mode, Unit
+from tamis.engine.supervisor.units import Mode, PieceKind, Unit
 from tamis.engine.workers_interface import Workers
 from tamis.memory.gpu import GpuLook, GpuSource, find_gpus
 from tamis.memory.machine import MachineReader, folder_bytes, free_bytes
@@ -67,7 +67,7 @@ class MonitoredRun:
 
     labels: Sequence[str]
     sizes: Sequence[int]
-    kinds: Sequence[Kind]
+    kinds: Sequence[PieceKind]
     output: str
     folders: Sequence[str] = ()  # scratch and staged files
     count_caller: bool = False
@@ -116,7 +116,7 @@ class Monitor:
         self._progress_s = time.monotonic()
         if len(supervisor.queue.cursor.files):
             kinds = self._place.kinds
-            self._cells = Cells(self._place.sizes, lambda i: kinds[i] is Kind.BYTES, supervisor.queue.cursor.done)
+            self._cells = Cells(self._place.sizes, lambda i: kinds[i] is PieceKind.BYTES, supervisor.queue.cursor.done)
             self._db.clear("cells")
             self._bad_shares = {}
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from tamis.engine.supervisor.coverage import Coverage, Intervals
-from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece, Unit
+from tamis.engine.supervisor.units import TO_END, Mode, Piece, PieceKind, Unit
 
 MAX_CELLS = 1000
 Row = tuple[int, int, int, int, int, int, int, int]
@@ -154,7 +154,7 @@ class Cells:
         """
         found: list[Range] = []
         for piece in unit.pieces:
-            if not 0 <= piece.file < len(self._starts) - 1 or piece.kind is Kind.START:
+            if not 0 <= piece.file < len(self._starts) - 1 or piece.kind is PieceKind.START:
                 continue
             at, to = self._range(piece)
             if found and found[-1][1] == at:

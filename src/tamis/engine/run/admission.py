@@ -7,7 +7,7 @@ from typing import Any
 
 from tamis.engine.run.budget.gpus import share_gpus
 from tamis.engine.run.budget.shares import USABLE, BudgetShares, share_budget
-from tamis.engine.run.planning import RunContext
+from tamis.engine.run.planning import ExecutionContext
 from tamis.engine.run.settings import Record
 from tamis.engine.schema import EventKind
 from tamis.engine.supervisor.devices import fixed_workers
@@ -29,7 +29,7 @@ class Admission:
     `refusal`: why the last node that joined was refused.
     """
 
-    def __init__(self, context: RunContext, observe: Callable[[EventKind, Mapping[str, Any]], None]) -> None:
+    def __init__(self, context: ExecutionContext, observe: Callable[[EventKind, Mapping[str, Any]], None]) -> None:
         self._context, self._observe = context, observe
         self.refusal: BudgetError | None = None
 

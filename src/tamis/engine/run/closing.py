@@ -1,6 +1,6 @@
 """The end of a run: its books are checked, its result judged against the quarantine limit, the manifest written.
 
-`judge` is pure; `Closing` reads the commit log and writes the manifest.
+`judge` is pure; `RunCloser` reads the commit log and writes the manifest.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from tamis.engine.histograms import tables
 from tamis.engine.ledger import Ledger
 from tamis.engine.run.observation import Observation, Totals
 from tamis.engine.run.output.directory import Past
-from tamis.engine.run.planning import OutputPlanner, RunContext
+from tamis.engine.run.planning import ExecutionContext, OutputPlanner
 from tamis.engine.run.run_result import RunResult
-from tamis.engine.schema import Manifest, Plan, ResultStatus, SkippedFiles
+from tamis.engine.schema import Manifest, ResultStatus, RunPlan, SkippedEntry
 from tamis.errors import ConservationError, Incomplete
 from tamis.hints import command
 from tamis.sizes import format_size
 
 
-class Verdict(Enum):
+class Completeness(Enum):
     """Whether a run is complete that did all it could."""
 
     COMPLETE = "complete"
@@ -36,12 +36,12 @@ class Verdict(Enum):
 class Judgment:
     """A verdict with the figures that led to it, as a sentence."""
 
-    verdict: Verdict
+    verdict: Completeness
     reason: str = ""
 
     @property
     def exit_code(self) -> int:
-        return 0 if self.verdict is Verdict.COMPLETE else Incomplete.exit_code
+        return 0 if self.verdict is Completeness.COMPLETE else Incomplete.exit_code
 
     def message(self, see: str) -> str:
         """Return what to tell the user; `see`: the command that shows the quarantined records."""
@@ -57,26 +57,26 @@ def judge(ledger: Ledger, input_bytes: int, limit: float, floor: int) -> Judgmen
     n_bad = ledger.quarantined.n + ledger.n_bad_ranges
     n_records = ledger.records.n + ledger.stage_records
     if n_bad and ledger.quarantined.n == n_records:
-        return Judgment(Verdict.NOTHING_READ, Verdict.NOTHING_READ.value)
+        return Judgment(Completeness.NOTHING_READ, Completeness.NOTHING_READ.value)
     rate = n_bad / max(1, n_records)
     if n_bad > floor and rate > limit:
         figures = f"{n_bad} of {n_records} records are in quarantine ({rate:.2%}), above the limit of {limit:.2%}"
-        return Judgment(Verdict.TOO_MANY_QUARANTINED, figures)
+        return Judgment(Completeness.TOO_MANY_QUARANTINED, figures)
     lost = f"{format_size(ledger.lost_bytes)} of it"
     if ledger.n_lost_files:
-        return Judgment(Verdict.FILES_LOST, f"{Verdict.FILES_LOST.value} ({lost})")
+        return Judgment(Completeness.FILES_LOST, f"{Completeness.FILES_LOST.value} ({lost})")
     # Files that a stage opens itself may be inputs of the run, too, or known to that stage alone (downloads).
     share = ledger.lost_bytes / max(1, input_bytes, ledger.stage_bytes)
     if ledger.lost_bytes and share > limit:
         figures = f"{lost} as stored, {min(share, 1.0):.2%} of its bytes, above the limit of {limit:.2%}"
-        return Judgment(Verdict.BYTES_LOST, f"{Verdict.BYTES_LOST.value}: {figures}")
-    return Judgment(Verdict.COMPLETE)
+        return Judgment(Completeness.BYTES_LOST, f"{Completeness.BYTES_LOST.value}: {figures}")
+    return Judgment(Completeness.COMPLETE)
 
 
-class Closing:
+class RunCloser:
     """Ends one run."""
 
-    def __init__(self, context: RunContext, planner: OutputPlanner) -> None:
+    def __init__(self, context: ExecutionContext, planner: OutputPlanner) -> None:
         self._context, self._planner = context, planner
 
     def already(self, manifest: Manifest, past: Past) -> RunResult:
@@ -89,7 +89,7 @@ class Closing:
 
     def finish(
         self,
-        plan: Plan,
+        plan: RunPlan,
         steps: list[float],
         totals: Totals,
         observation: Observation,
@@ -158,7 +158,7 @@ class Closing:
             passed_over=context.inputs.files.skipped.to_list(),
         )
 
-    def _manifest(self, plan: Plan, steps: list[float], result: RunResult) -> Manifest:
+    def _manifest(self, plan: RunPlan, steps: list[float], result: RunResult) -> Manifest:
         return Manifest(
             run_id=plan.run_id,
             steps=steps,
@@ -177,5 +177,5 @@ class Closing:
             n_files=result.n_files,
             histograms=tables(result.ledger, plan.rules),
             prediction=result.prediction,
-            passed_over=[SkippedFiles(**entry) for entry in result.passed_over],
+            passed_over=[SkippedEntry(**entry) for entry in result.passed_over],
         )

@@ -196,8 +196,8 @@ class EventLoop:
 class Discarder:
     """Removes scratch files that are no longer needed, in threads: the loop cannot wait for a disk.
 
-    A file system that is busy with gigabytes of output takes half a second over a file at times, and meanwhile no worker
-    would be given a unit.
+    A file system that is busy with gigabytes of output takes half a second over a file at times, and meanwhile no
+    worker would be given a unit.
     """
 
     def __init__(self) -> None:

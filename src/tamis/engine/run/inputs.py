@@ -13,7 +13,7 @@ from tamis import files as own_files
 from tamis.engine.job import Job
 from tamis.engine.run import disk
 from tamis.engine.run.output.directory import own_run_dir
-from tamis.engine.supervisor.units import Kind
+from tamis.engine.supervisor.units import PieceKind
 from tamis.errors import PipelineError, UsageError
 from tamis.formats.compression.codecs import codec_of
 from tamis.formats.input_files.listing import FileList, check_named, list_files
@@ -28,7 +28,7 @@ from tamis.tasks import ROW_ID, DocumentBatch, EmptyTask, FileGroupTask, Task
 @dataclass
 class Inputs:
     files: FileList
-    kinds: list[Kind]
+    kinds: list[PieceKind]
     block_bytes: int | None = None
     files_per_partition: int | None = None
 
@@ -75,14 +75,17 @@ def files_of(source: FilePartitioningStage, output: str | None, scratch: str | N
     return list_files(source.file_paths, source.suffixes(), source.limit, leave_out, scratch)
 
 
-def kinds_of(files: FileList, job: Job) -> list[Kind]:
+def kinds_of(files: FileList, job: Job) -> list[PieceKind]:
     if job.reader is None:
-        return [Kind.FILES] * len(files)
+        return [PieceKind.FILES] * len(files)
     if all(name in TABLES for name in job.reader.formats):  # the reader says what is in them, whatever they are called
-        return [Kind.ROWS] * len(files)
+        return [PieceKind.ROWS] * len(files)
     if not any(name in TABLES for name in job.reader.formats):
-        return [Kind.STREAM if codec_of(p) is not None else Kind.BYTES for p in files.paths]
-    return [Kind.ROWS if is_table(p) else Kind.STREAM if codec_of(p) is not None else Kind.BYTES for p in files.paths]
+        return [PieceKind.STREAM if codec_of(p) is not None else PieceKind.BYTES for p in files.paths]
+    return [
+        PieceKind.ROWS if is_table(p) else PieceKind.STREAM if codec_of(p) is not None else PieceKind.BYTES
+        for p in files.paths
+    ]
 
 
 def _own_tasks(job: Job, tasks: list[Task[Any]], block: int | None) -> Inputs:
@@ -107,7 +110,7 @@ def _own_tasks(job: Job, tasks: list[Task[Any]], block: int | None) -> Inputs:
         )
         files.append(f"task {i} {about}" if about else "", 1, 0)
     together = max((stage.batch_size for stage in job.stages), default=1)
-    return Inputs(files, [Kind.START] * len(tasks), block, files_per_partition=together)
+    return Inputs(files, [PieceKind.START] * len(tasks), block, files_per_partition=together)
 
 
 def _from_tasks(job: Job, tasks: list[Task[Any]], block: int | None, keep: str) -> Inputs:
@@ -132,7 +135,7 @@ def _from_tasks(job: Job, tasks: list[Task[Any]], block: int | None, keep: str) 
                 "pipelines"
             )
     if isinstance(tasks[0], DocumentBatch):
-        return Inputs(files, [Kind.ROWS if is_table(p) else Kind.BYTES for p in files.paths], block)
+        return Inputs(files, [PieceKind.ROWS if is_table(p) else PieceKind.BYTES for p in files.paths], block)
     return Inputs(files, kinds_of(files, job), block)
 
 

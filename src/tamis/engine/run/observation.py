@@ -20,9 +20,9 @@ from tamis.engine.monitor.database import RunDatabase
 from tamis.engine.monitor.monitor import Monitor, MonitoredRun, Watch
 from tamis.engine.run.budget.outcome import Outcome
 from tamis.engine.run.output.directory import Past
-from tamis.engine.run.planning import RunContext
+from tamis.engine.run.planning import ExecutionContext
 from tamis.engine.run.run_result import Progress
-from tamis.engine.schema import EventKind, Manifest, Plan
+from tamis.engine.schema import EventKind, Manifest, RunPlan
 from tamis.engine.supervisor.actions import Action
 from tamis.engine.supervisor.state import Config
 from tamis.engine.supervisor.supervisor import Supervisor
@@ -60,7 +60,7 @@ class Observation:
     Made once the run directory is ready; `start` before the first event, `stop` after the last one, `close` at the end.
     """
 
-    def __init__(self, context: RunContext, progress: Progress, watch: Watch | None) -> None:
+    def __init__(self, context: ExecutionContext, progress: Progress, watch: Watch | None) -> None:
         self._context, self._progress, self._watch = context, progress, watch
         self._db = RunDatabase(os.path.join(context.dir.path, "run.sqlite"))
         self._shown_s = 0.0
@@ -68,7 +68,7 @@ class Observation:
         self.outcome = Outcome()
         self.leaks: list[dict[str, Any]] = []
 
-    def start(self, config: Config, plan: Plan, past: Past) -> None:
+    def start(self, config: Config, plan: RunPlan, past: Past) -> None:
         """Begin to sample, with what is known of the run."""
         context = self._context
         files = context.inputs.files

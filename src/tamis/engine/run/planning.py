@@ -16,10 +16,10 @@ from tamis.engine.run.inputs import Inputs
 from tamis.engine.run.output.directory import Past, RunDir, new_run_id
 from tamis.engine.run.settings import Record, RunSettings, output_settings
 from tamis.engine.run.shard import Shard
-from tamis.engine.schema import InputIdentity, Plan
+from tamis.engine.schema import InputIdentity, RunPlan
 from tamis.engine.supervisor.coverage import Coverage
 from tamis.engine.supervisor.cursor import MAX_FILES_PER_UNIT, Cursor
-from tamis.engine.supervisor.units import Kind
+from tamis.engine.supervisor.units import PieceKind
 from tamis.engine.worker.config import OutputSpec
 from tamis.errors import RunConflict
 from tamis.formats.registry import table_entries
@@ -29,7 +29,7 @@ _MAX_CHANGES = 3  # that a message names
 
 
 @dataclass(frozen=True)
-class RunContext:
+class ExecutionContext:
     """What a run is given, and what all of its parts share."""
 
     job: Job
@@ -49,14 +49,14 @@ class RunContext:
 class OutputPlanner:
     """Plans the output of one run."""
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: ExecutionContext) -> None:
         self._context = context
         settings, inputs = context.settings, context.inputs
         self._shard = Shard.parse(settings.shard) if settings.shard is not None else None
         shard = self._shard
         self._other_shards = shard.elsewhere(inputs.files.sizes, inputs.kinds) if shard is not None else []
 
-    def plan(self) -> tuple[Plan, list[float]]:
+    def plan(self) -> tuple[RunPlan, list[float]]:
         """Return the plan of this output and its sampling steps.
 
         The earlier plan if it describes the same work, else a new one.
@@ -75,7 +75,7 @@ class OutputPlanner:
         if plan is None:
             formats = list(context.job.reader.formats) if context.job.reader is not None else []
             shard = str(self._shard) if self._shard is not None else ""
-            plan = Plan(new_run_id(), context.job.name, inputs, formats, stages, context.job.rules(), shard)
+            plan = RunPlan(new_run_id(), context.job.name, inputs, formats, stages, context.job.rules(), shard)
             run_dir.write_plan(plan)
         earlier = (run_dir.read_steps() if run_dir.has_commits() else []) or context.settings.targets[:1]
         plan.inputs = InputIdentity()
@@ -133,7 +133,7 @@ class OutputPlanner:
     def plain_size(self, file: int) -> int:
         """Return the size of an input file whose coordinate is its bytes; -1 for others."""
         inputs = self._context.inputs
-        return inputs.files.sizes[file] if inputs.kinds[file] is Kind.BYTES else -1
+        return inputs.files.sizes[file] if inputs.kinds[file] is PieceKind.BYTES else -1
 
 
 def _conflict(target: str, changes: list[str]) -> RunConflict:

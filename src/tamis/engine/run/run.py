@@ -1,8 +1,8 @@
 """One execution of a job: plan the output or resume it, open workers, have them do the work, close the run.
 
 `Run` owns the parts, in the order in which they work: `OutputPlanner` (planning.py), `Observation` (observation.py),
-`Admission` (admission.py), `Session` (session.py), `Closing` (closing.py). They share a `RunContext`; each can be
-tested alone.
+`Admission` (admission.py), `WorkSession` (session.py), `RunCloser` (closing.py). They share an `ExecutionContext`; each
+can be tested alone.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from tamis.engine.run.admission import Admission
 from tamis.engine.run.budget.expectation import Expectation
 from tamis.engine.run.budget.settings_record import note_budget, note_models, note_prediction, note_shares, note_sizes
 from tamis.engine.run.budget.shares import refuse_too_large, share_budget
-from tamis.engine.run.closing import Closing
+from tamis.engine.run.closing import RunCloser
 from tamis.engine.run.compiling import compile_missing
 from tamis.engine.run.identity import differences
 from tamis.engine.run.inputs import Inputs
 from tamis.engine.run.observation import Observation, Totals
 from tamis.engine.run.output.directory import Past, RunDir
 from tamis.engine.run.output.join_shards import can_join_again, drop_shards, join_shards
-from tamis.engine.run.planning import OutputPlanner, RunContext
+from tamis.engine.run.planning import ExecutionContext, OutputPlanner
 from tamis.engine.run.run_result import Progress, RunResult
-from tamis.engine.run.session import Session
+from tamis.engine.run.session import WorkSession
 from tamis.engine.run.settings import RunSettings
-from tamis.engine.schema import Plan
+from tamis.engine.schema import RunPlan
 from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.workers_interface import WorkersFactory
 from tamis.errors import Incomplete
@@ -93,15 +93,15 @@ class Run:
             self.dir.forget(everything=not self.dir.is_last_pass())
         if base and self.dir.read_manifest() is None:
             join_shards(base, self.dir, differences, may_hold_others=mode == "append")
-        context = RunContext(self._job, self._inputs, self._settings, self.dir, mark=mark, began_s=self._began_s)
+        context = ExecutionContext(self._job, self._inputs, self._settings, self.dir, mark=mark, began_s=self._began_s)
         result = self._plan_and_work(context, budget)
         if base and result.exit_code in (0, Incomplete.exit_code):
             drop_shards(base)
         return result
 
-    def _plan_and_work(self, context: RunContext, budget: Budget) -> RunResult:
+    def _plan_and_work(self, context: ExecutionContext, budget: Budget) -> RunResult:
         planner = OutputPlanner(context)
-        closing = Closing(context, planner)
+        closing = RunCloser(context, planner)
         plan, steps = planner.plan()
         manifest = self.dir.read_manifest()
         past = self.dir.recover(planner.plain_size, histograms=manifest is not None)
@@ -119,12 +119,12 @@ class Run:
 
     def _work(
         self,
-        context: RunContext,
+        context: ExecutionContext,
         planner: OutputPlanner,
         observation: Observation,
-        closing: Closing,
+        closing: RunCloser,
         budget: Budget,
-        plan: Plan,
+        plan: RunPlan,
         steps: list[float],
         past: Past,
     ) -> RunResult:
@@ -163,7 +163,7 @@ class Run:
             note_prediction(record, expectation.prediction)
             observation.save_record(expectation.prediction)
             observation.start(config, plan, past)
-            session = Session(
+            session = WorkSession(
                 context,
                 planner,
                 observation,
@@ -179,7 +179,7 @@ class Run:
         finally:
             workers.close()
 
-    def _deliver(self, session: Session, expectation: Expectation, steps: list[float], past: Past) -> None:
+    def _deliver(self, session: WorkSession, expectation: Expectation, steps: list[float], past: Past) -> None:
         """Do the work; keep what was learned, also if it fails."""
         context, observation, totals = session.context, session.observation, session.totals
         try:

@@ -18,7 +18,7 @@ from tamis.engine.run.event_loop import EventLoop
 from tamis.engine.run.observation import Observation, Totals
 from tamis.engine.run.output.commit import Committer
 from tamis.engine.run.output.directory import Past
-from tamis.engine.run.planning import OutputPlanner, RunContext
+from tamis.engine.run.planning import ExecutionContext, OutputPlanner
 from tamis.engine.run.run_result import Progress
 from tamis.engine.supervisor.alert_orders import AlertOrders
 from tamis.engine.supervisor.cursor import Cursor
@@ -32,10 +32,10 @@ from tamis.sizes import format_size
 
 
 @dataclass
-class Session:
+class WorkSession:
     """Drives the open workers of a run; `totals` adds up what they do."""
 
-    context: RunContext
+    context: ExecutionContext
     planner: OutputPlanner
     observation: Observation
     admission: Admission

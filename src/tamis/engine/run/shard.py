@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tamis.engine.supervisor.units import Kind
+from tamis.engine.supervisor.units import PieceKind
 from tamis.errors import UsageError
 from tamis.stores.urls import is_bucket
 
@@ -52,13 +52,13 @@ class Shard:
         """Return the output of this shard: a folder in the output of all shards."""
         return f"{output.rstrip('/')}/{self.name}" if is_bucket(output) else os.path.join(output, self.name)
 
-    def elsewhere(self, sizes: Sequence[int], kinds: Sequence[Kind]) -> list[tuple[int, int, int, bool]]:
+    def elsewhere(self, sizes: Sequence[int], kinds: Sequence[PieceKind]) -> list[tuple[int, int, int, bool]]:
         """Return the parts of the input that other shards process.
 
         Each is (file, start, end, whether that is the whole rest of the file), the form in which commits report
         coverage.
 
-        >>> Shard(0, 2).elsewhere([10, 30], [Kind.BYTES, Kind.BYTES])
+        >>> Shard(0, 2).elsewhere([10, 30], [PieceKind.BYTES, PieceKind.BYTES])
         [(1, 10, 30, False)]
         """
         total = sum(max(0, s) for s in sizes)
@@ -67,7 +67,7 @@ class Shard:
         at = 0
         for file, (size, kind) in enumerate(zip(sizes, kinds, strict=True)):
             size = max(0, size)
-            if kind is Kind.BYTES and size:
+            if kind is PieceKind.BYTES and size:
                 first, last = min(max(low - at, 0), size), min(max(high - at, 0), size)
                 stretches = [(0, first), (last, size)] if first < last else [(0, size)]
                 found += [(file, a, b, False) for a, b in stretches if a < b]

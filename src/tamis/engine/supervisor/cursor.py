@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tamis.engine.supervisor.coverage import Coverage, FileCoverage, Intervals
-from tamis.engine.supervisor.units import TO_END, Kind, Mode, Piece
+from tamis.engine.supervisor.units import TO_END, Mode, Piece, PieceKind
 from tamis.formats.input_files.listing import FileList
 
 MAX_FILES_PER_UNIT = 1024
@@ -31,7 +31,7 @@ class Cursor:
     def __init__(
         self,
         files: FileList,
-        kinds: list[Kind],
+        kinds: list[PieceKind],
         done: Coverage | None = None,
         files_per_partition: int | None = None,
         ratio: float = 4.0,
@@ -71,7 +71,7 @@ class Cursor:
             if n_bytes > block_bytes * 3 // 2 and rows > 1:
                 self._put_rows(file, path, start, end, done)
                 for s, e in done.missing(first, first + rows):
-                    self._ready.append(WorkItem([Piece(file, Kind.ROWS, path, s, e)], Mode.FEED))
+                    self._ready.append(WorkItem([Piece(file, PieceKind.ROWS, path, s, e)], Mode.FEED))
                 start, end, size = first + rows, first + rows, 0
                 continue
             if size and size + n_bytes > block_bytes:
@@ -83,7 +83,7 @@ class Cursor:
             self._ready[-1].mode = Mode.FEED
 
     def _put_rows(self, file: int, path: str, start: int, end: int, done: Intervals) -> None:
-        self._ready.extend(WorkItem([Piece(file, Kind.ROWS, path, s, e)]) for s, e in done.missing(start, end))
+        self._ready.extend(WorkItem([Piece(file, PieceKind.ROWS, path, s, e)]) for s, e in done.missing(start, end))
 
     def feed(self, file: int) -> None:
         """Queue a compressed file that turned out too large for one partition to be fed in blocks."""
@@ -98,7 +98,7 @@ class Cursor:
         path = self.files.paths[file]
         # A known end is not read again: what is wrong there has been said.
         end = done.size if done.size >= 0 else TO_END
-        pieces = [Piece(file, Kind.STREAM, path, s, e) for s, e in done.ranges.missing(0, end)]
+        pieces = [Piece(file, PieceKind.STREAM, path, s, e) for s, e in done.ranges.missing(0, end)]
         return WorkItem(pieces, Mode.FEED)
 
     def next(self, block_bytes: int, may_feed: bool = True) -> WorkItem | None:
@@ -140,30 +140,30 @@ class Cursor:
             if size == 0 and not self.takes_empty:
                 self._advance()
                 continue
-            decoded = max(size, 0) if kind is Kind.BYTES else int(max(size, 0) * self.ratio)
+            decoded = max(size, 0) if kind is PieceKind.BYTES else int(max(size, 0) * self.ratio)
             fits = by_number or decoded <= block_bytes
             alone = not fits or done is not None  # handed out by itself, so the group so far goes first
             is_full = len(group) >= limit or (total + decoded > block_bytes and not by_number)
             if group and (alone or is_full or group[0].kind is not kind):
                 break
-            if kind is Kind.BYTES and (not fits or done is not None):
+            if kind is PieceKind.BYTES and (not fits or done is not None):
                 self._advance()
                 left = done.ranges.missing(0, size) if done is not None else [(0, size)]
                 self._rest.extend(Piece(i, kind, path, s, e) for s, e in left)
                 if not self._rest:
                     continue
                 return self._cut(block_bytes)
-            if kind is Kind.STREAM and ((decoded > block_bytes * 2 and not by_number) or done is not None):
+            if kind is PieceKind.STREAM and ((decoded > block_bytes * 2 and not by_number) or done is not None):
                 if not may_feed:
                     return None
                 self._advance()
                 return self._feed_of(i)
-            if kind is Kind.ROWS and done is not None:
+            if kind is PieceKind.ROWS and done is not None:
                 # Only a worker can tell the rows of the file: it answers with its row groups (see expand_rows).
                 self._advance()
                 return WorkItem([Piece(i, kind, path, 0, TO_END)], describe=True)
             self._advance()
-            group.append(Piece(i, kind, path, 0, size if kind is Kind.BYTES else TO_END))
+            group.append(Piece(i, kind, path, 0, size if kind is PieceKind.BYTES else TO_END))
             total += decoded
         return WorkItem(group) if group else None
 

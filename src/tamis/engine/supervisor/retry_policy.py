@@ -31,7 +31,7 @@ from enum import StrEnum, auto
 from tamis.engine.activity import in_words
 from tamis.engine.messages import Failure, FailureKind
 from tamis.engine.supervisor.state import KillReason
-from tamis.engine.supervisor.units import TO_END, Kind, Mode, Unit, can_split
+from tamis.engine.supervisor.units import TO_END, Mode, PieceKind, Unit, can_split
 from tamis.sizes import format_size
 
 MAX_INNOCENT_KILLS = 5
@@ -222,7 +222,7 @@ def _decide_failure(unit: Unit, report: Failure) -> RetryDecision:
         return RetryDecision(RetryAction.ALONE, replace(unit, alone=True), note)
     if unit.n_own_failures < 2:
         return RetryDecision(RetryAction.RETRY, unit)
-    if unit.segment == 0 and unit.pieces[0].kind in (Kind.START, Kind.FILES):
+    if unit.segment == 0 and unit.pieces[0].kind in (PieceKind.START, PieceKind.FILES):
         return RetryDecision(
             RetryAction.FAIL, unit
         )  # no record of ours is to blame, so that nothing could be quarantined
@@ -282,9 +282,9 @@ def _cut_otherwise(unit: Unit) -> RetryDecision | None:
     piece = unit.pieces[0]
     if unit.segment > 0 or unit.n_records == 1:
         return None
-    if piece.kind is Kind.STREAM:
+    if piece.kind is PieceKind.STREAM:
         return RetryDecision(RetryAction.FEED, unit)
-    if piece.kind is Kind.ROWS and piece.end == TO_END and not unit.describe:  # how many rows is not known
+    if piece.kind is PieceKind.ROWS and piece.end == TO_END and not unit.describe:  # how many rows is not known
         return RetryDecision(RetryAction.DESCRIBE, replace(unit, describe=True, block_bytes=unit.block_bytes // 4))
     return None
 
@@ -297,7 +297,7 @@ def _is_unread_group(unit: Unit) -> bool:
     piece = unit.pieces[0]
     return (
         len(unit.pieces) == 1
-        and piece.kind is Kind.ROWS
+        and piece.kind is PieceKind.ROWS
         and piece.end != TO_END
         and unit.segment == 0
         and unit.n_records < 0
@@ -309,7 +309,7 @@ def _decide_feed(unit: Unit, kind: FailureKind, error: str, had_all: bool) -> Re
     path = unit.pieces[0].path if unit.pieces else "a file"
     if kind is FailureKind.MEMORY:
         rows = unit.max_rows or MAX_BATCH_ROWS
-        if unit.pieces and unit.pieces[0].kind is Kind.ROWS and rows > 1:
+        if unit.pieces and unit.pieces[0].kind is PieceKind.ROWS and rows > 1:
             unit = replace(unit, max_rows=max(1, rows // 16))
         elif had_all:
             return RetryDecision(

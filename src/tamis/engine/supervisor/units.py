@@ -18,7 +18,7 @@ costs more.
 """
 
 
-class Kind(StrEnum):
+class PieceKind(StrEnum):
     BYTES = "bytes"  # a range of a plain JSONL file
     STREAM = "stream"  # a compressed JSONL file, decoded from its start by the worker itself
     ROWS = "rows"  # a range of rows of a Parquet file
@@ -40,7 +40,7 @@ class Piece:
     """A range of one file: from `start` up to `end`, in the coordinate that `kind` says."""
 
     file: int
-    kind: Kind
+    kind: PieceKind
     path: str
     start: int
     end: int = TO_END
@@ -115,11 +115,13 @@ class Unit:
         """The scratch files that it reads."""
         if self.segment > 0:
             return [self.handover]
-        return [p.path for p in self.pieces if p.kind in (Kind.BLOCK, Kind.ROW_BLOCK)]
+        return [p.path for p in self.pieces if p.kind in (PieceKind.BLOCK, PieceKind.ROW_BLOCK)]
 
     @property
     def known_bytes(self) -> int:
-        return sum(p.end - p.start for p in self.pieces if p.end != TO_END and p.kind in (Kind.BYTES, Kind.BLOCK))
+        return sum(
+            p.end - p.start for p in self.pieces if p.end != TO_END and p.kind in (PieceKind.BYTES, PieceKind.BLOCK)
+        )
 
     @property
     def size_bytes(self) -> int:
@@ -145,7 +147,7 @@ def split_pieces(unit: Unit) -> tuple[list[Piece], list[Piece]] | None:
         half = len(pieces) // 2
         return pieces[:half], pieces[half:]
     piece = pieces[0]
-    if unit.n_records == 1 or piece.kind in (Kind.FILES, Kind.START, Kind.STREAM):
+    if unit.n_records == 1 or piece.kind in (PieceKind.FILES, PieceKind.START, PieceKind.STREAM):
         return None  # a stream cannot be entered in the middle: it is fed instead (retry_policy.py)
     cut = unit.cut
     if not piece.start < cut < piece.end:

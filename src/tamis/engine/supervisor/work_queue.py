@@ -17,7 +17,7 @@ from tamis.engine.schema import FileKind
 from tamis.engine.supervisor.actions import Action, CommitPartition, DiscardFiles, ReplaceFile
 from tamis.engine.supervisor.cursor import Cursor
 from tamis.engine.supervisor.state import Partition, counts_of
-from tamis.engine.supervisor.units import MIN_ROWS_BYTES, Kind, Mode, Piece, Recast, Unit, halves, remaining_pieces
+from tamis.engine.supervisor.units import MIN_ROWS_BYTES, Mode, Piece, PieceKind, Recast, Unit, halves, remaining_pieces
 
 _MAX_RATIO = 1000.0  # decoded bytes per compressed byte, whatever one file says
 
@@ -99,7 +99,7 @@ class WorkQueue:
         each = (self.cursor.files.total_bytes - self.cursor.bytes_left) // max(1, self._n_partitions)
         for unit in [*busy, *self.segments[0]]:
             if unit.mode is Mode.RUN:
-                sizes = [p.end - p.start for p in unit.pieces if p.kind is Kind.BYTES]
+                sizes = [p.end - p.start for p in unit.pieces if p.kind is PieceKind.BYTES]
                 left += (sum(sizes) or each) * (n - unit.segment) // n  # rows and blocks do not say how many bytes
         left += sum(len(queue) * each * (n - i) // n for i, queue in enumerate(self.segments) if i)
         return min(left, self.cursor.files.total_bytes)
@@ -117,7 +117,7 @@ class WorkQueue:
 
     def add_recast(self, recast: Recast) -> None:
         """Queue a unit that joins schemas or rewrites an output file; it belongs to no partition."""
-        unit = self.new_unit([Piece(0, Kind.START, "", 0, 1)])
+        unit = self.new_unit([Piece(0, PieceKind.START, "", 0, 1)])
         self.partitions.pop(unit.partition)
         unit.mode, unit.recast = Mode.RECAST, recast
         self.segments[0].append(unit)
@@ -156,7 +156,7 @@ class WorkQueue:
 
     def feed(self, unit: Unit) -> list[Action]:
         """Have the file of a unit fed in blocks instead."""
-        if unit.pieces[0].kind is Kind.ROWS:
+        if unit.pieces[0].kind is PieceKind.ROWS:
             self.cursor.feed_rows(unit.pieces[0])
         else:
             self.cursor.feed(unit.pieces[0].file)
@@ -287,5 +287,5 @@ class WorkQueue:
     def _commit_file_end(self, file: int, n_rows: int) -> CommitPartition:
         """Record in the log where the file ends, so that the end of the run can check that all of it was done."""
         self.n_committing += 1
-        piece = Piece(file, Kind.ROWS, self.cursor.files.paths[file], n_rows, n_rows)
+        piece = Piece(file, PieceKind.ROWS, self.cursor.files.paths[file], n_rows, n_rows)
         return CommitPartition(-1, piece, self.step, [(file, n_rows, n_rows, True)], [], Ledger().to_dict())

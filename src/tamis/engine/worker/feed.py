@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tamis.engine.ledger import Ledger
 from tamis.engine.messages import Block, Done, UnitMessage
-from tamis.engine.supervisor.units import TO_END, Kind, Piece, Unit
+from tamis.engine.supervisor.units import TO_END, Piece, PieceKind, Unit
 from tamis.engine.worker.blocks import BlockWriter, sent_to
 from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.worker.quarantine import Bad, account_bad, damaged_rows, write_quarantine
@@ -55,7 +55,7 @@ def feed(
     piece, spent = unit.pieces[0], []
     file = open_input(piece, ReadOptions(config.max_record_bytes, 0, config.inputs), contents)
     if file is not None:
-        if piece.kind is Kind.ROWS:
+        if piece.kind is PieceKind.ROWS:
             file.close()
             _feed_rows(piece, unit, names, contents.bad, emit, columns)
         else:
@@ -127,6 +127,6 @@ class _RowBlocks:
         sink.close()
         self._sink = None
         block = Piece(
-            piece.file, Kind.ROW_BLOCK, self._path, self._first, self._end, self._first, piece.path, sink.check
+            piece.file, PieceKind.ROW_BLOCK, self._path, self._first, self._end, self._first, piece.path, sink.check
         )
         self._emit(block, self._n_bytes, 0)

@@ -27,7 +27,7 @@ from tamis.engine.job import Job
 from tamis.engine.ledger import Ledger, StageBook
 from tamis.engine.messages import Done, Failure, FailureKind, Held, Read, Report, SetUp, StagedFile, UnitMessage
 from tamis.engine.schema import FileKind
-from tamis.engine.supervisor.units import Kind, Mode, Unit
+from tamis.engine.supervisor.units import Mode, PieceKind, Unit
 from tamis.engine.worker import binning, handover
 from tamis.engine.worker import write as output
 from tamis.engine.worker.apply import Notes, SetupFailure, StageFailure, Uses, identify, narrow, run_stage
@@ -241,10 +241,10 @@ class UnitRunner:
 
     def _source(self, unit: Unit, ledger: Ledger, quarantine: list[Bad], say: Say) -> tuple[list[Task[Any]], Contents]:
         kind = unit.pieces[0].kind
-        if kind is Kind.START:
+        if kind is PieceKind.START:
             given = [copy.deepcopy(self.job.initial[p.file]) for p in unit.pieces]  # an attempt may have changed them
             return given, Contents(covered=[(p.file, 0, 1, True) for p in unit.pieces])
-        if kind is Kind.FILES:
+        if kind is PieceKind.FILES:
             covered = [(p.file, 0, p.end, True) for p in unit.pieces]
             return [FileGroupTask(self.job.name, [p.path for p in unit.pieces])], Contents(covered=covered)
         reader = self.job.reader
@@ -458,7 +458,7 @@ def _raw_entries(batch: DocumentBatch, unit: Unit, stage: str = "", reasons: Seq
         piece = by_file.get(file, unit.pieces[0])
         raw = lineage.raw(i)
         if raw is not None:
-            length, counted = len(raw), "bytes" if piece.kind is Kind.BYTES else "decoded bytes"
+            length, counted = len(raw), "bytes" if piece.kind is PieceKind.BYTES else "decoded bytes"
         else:
             row = batch.take(np.array([i])).traced_table().drop_columns([ROW_ID])
             document = {name: python_values(row.column(name))[0] for name in row.column_names}

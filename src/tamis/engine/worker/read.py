@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from tamis.engine.messages import RowsTooLarge, StreamTooLarge
-from tamis.engine.supervisor.units import MIN_ROWS_BYTES, TO_END, Kind, Piece
+from tamis.engine.supervisor.units import MIN_ROWS_BYTES, TO_END, Piece, PieceKind
 from tamis.engine.worker.blocks import check_bytes, check_file
 from tamis.engine.worker.config import PlannedInputs
 from tamis.engine.worker.quarantine import MAX_RAW_BYTES, Bad, damaged_rows
@@ -87,7 +87,7 @@ class ReadOptions:
 
 def read_pieces(pieces: list[Piece], keys: list[str], limits: ReadOptions, describe: bool = False) -> Contents:
     contents = Contents()
-    if pieces[0].kind in (Kind.ROWS, Kind.ROW_BLOCK):
+    if pieces[0].kind in (PieceKind.ROWS, PieceKind.ROW_BLOCK):
         _read_tables(pieces, limits, contents, describe)
     elif not _take_known(pieces, limits, contents):
         _read_lines(pieces, keys, limits, contents)
@@ -152,7 +152,7 @@ def _set_aside(piece: Piece, limits: ReadOptions, contents: Contents, why: str) 
     """Quarantine all of a piece that cannot be read."""
     end = piece.end if piece.end != TO_END else piece.start
     size = limits.expected.get(piece.path, (0, 0))[0]
-    lost = min(end, size) - piece.start if piece.kind is Kind.BYTES else size
+    lost = min(end, size) - piece.start if piece.kind is PieceKind.BYTES else size
     contents.bad.append(
         Bad(
             piece.file,
@@ -175,7 +175,11 @@ def _is_bad_input(exc: OSError, piece: Piece) -> bool:
     """
     if isinstance(exc, StoreError):
         return False
-    return exc.errno is not None and not is_memory_failure(exc) and piece.kind not in (Kind.BLOCK, Kind.ROW_BLOCK)
+    return (
+        exc.errno is not None
+        and not is_memory_failure(exc)
+        and piece.kind not in (PieceKind.BLOCK, PieceKind.ROW_BLOCK)
+    )
 
 
 # -- JSONL
@@ -185,7 +189,7 @@ def _take_known(pieces: list[Piece], limits: ReadOptions, contents: Contents) ->
 
     Returns False, having done nothing, if that pass does not know all of them.
     """
-    if limits.known is None or any(p.kind is not Kind.BYTES or p.path not in limits.expected for p in pieces):
+    if limits.known is None or any(p.kind is not PieceKind.BYTES or p.path not in limits.expected for p in pieces):
         return False
     found: list[RecordSpans] = []
     parts: list[FileSpan] = []
@@ -228,11 +232,11 @@ def _read_lines(pieces: list[Piece], keys: list[str], limits: ReadOptions, conte
         if file is None:
             continue
         with file:
-            if piece.kind is Kind.STREAM:
+            if piece.kind is PieceKind.STREAM:
                 room = limits.block_bytes * 2 - sum(len(d) for _, d, _ in parts) if limits.block_bytes else TO_END
                 parts.append((piece, *_decode_stream(file, piece, room, contents)))
             else:
-                shift = piece.base if piece.kind is Kind.BLOCK else 0
+                shift = piece.base if piece.kind is PieceKind.BLOCK else 0
                 try:
                     found = retry_if_damaged(
                         functools.partial(
@@ -250,9 +254,9 @@ def _read_lines(pieces: list[Piece], keys: list[str], limits: ReadOptions, conte
                         raise
                     _set_aside(piece, limits, contents, f"cannot be read: {exc.strerror or exc}")
                     continue
-                if piece.kind is Kind.BLOCK:
+                if piece.kind is PieceKind.BLOCK:
                     _check_block(piece, found.data)
-                unit = "decoded bytes" if piece.kind is Kind.BLOCK else "bytes"
+                unit = "decoded bytes" if piece.kind is PieceKind.BLOCK else "bytes"
                 contents.bad += [
                     Bad(
                         piece.file,
@@ -282,11 +286,11 @@ def _read_lines(pieces: list[Piece], keys: list[str], limits: ReadOptions, conte
     for start, end, reason in block.bad:
         i = int(np.searchsorted(at, start, side="right")) - 1
         piece = parts[i][0]
-        unit = "bytes" if piece.kind is Kind.BYTES else "decoded bytes"
+        unit = "bytes" if piece.kind is PieceKind.BYTES else "decoded bytes"
         place = places[i] + start - int(at[i])
         bad = Bad(piece.file, piece.input_path, place, end - start, reason, unit=unit)
-        if end - start > MAX_RAW_BYTES and piece.kind in (Kind.BYTES, Kind.BLOCK):
-            bad.copy_from = (piece.path, place - (piece.base if piece.kind is Kind.BLOCK else 0), end - start)
+        if end - start > MAX_RAW_BYTES and piece.kind in (PieceKind.BYTES, PieceKind.BLOCK):
+            bad.copy_from = (piece.path, place - (piece.base if piece.kind is PieceKind.BLOCK else 0), end - start)
         else:
             bad.raw = buf[start:end].tobytes()
         contents.bad.append(bad)
@@ -296,7 +300,7 @@ def _read_lines(pieces: list[Piece], keys: list[str], limits: ReadOptions, conte
         part = np.searchsorted(at, starts, side="right") - 1
         shift = np.array(places, np.int64) - at
         block.places = (np.array([p.file for p, _, _ in parts], np.int32)[part], starts + shift[part])
-        block.is_open = all(p.kind is Kind.BYTES for p, _, _ in parts)
+        block.is_open = all(p.kind is PieceKind.BYTES for p, _, _ in parts)
         contents.batches.append(DocumentBatch.over(block, np.arange(block.n_rows)))
     everything = np.sort(np.concatenate([starts, [s for s, _, _ in block.bad]])) if block.bad else starts
     if len(parts) == 1 and len(everything) > 1:
@@ -414,7 +418,7 @@ def _read_tables(pieces: list[Piece], limits: ReadOptions, contents: Contents, d
             contents.bad.append(bad)
             contents.covered.append((piece.file, 0, 0, True))
     # Of rows that only lead to their data (images): the bytes of that.
-    measure = getattr(table_format(pieces[0].path), "stored_bytes", None) if pieces[0].kind is Kind.ROWS else None
+    measure = getattr(table_format(pieces[0].path), "stored_bytes", None) if pieces[0].kind is PieceKind.ROWS else None
     # Neighbouring tables of one schema together (as a user who groups files expects); others apart.
     for group in (list(same) for _, same in itertools.groupby(tables, key=lambda rows: rows.table.schema)):
         table = pa.concat_tables([t.table for t in group]).combine_chunks()
@@ -435,7 +439,7 @@ def _read_tables(pieces: list[Piece], limits: ReadOptions, contents: Contents, d
 
 
 def _rows_of_piece(piece: Piece, limits: ReadOptions, contents: Contents, describe: bool) -> list[_TableRows]:
-    if piece.kind is Kind.ROW_BLOCK:
+    if piece.kind is PieceKind.ROW_BLOCK:
         check_file(piece.path, piece.check)
         with stores.open_arrow(piece.path) as source:
             table = pa.ipc.open_file(source).read_all()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tamis.engine.supervisor.units import Kind, Piece, Unit
+from tamis.engine.supervisor.units import Piece, PieceKind, Unit
 from tamis.engine.worker.blocks import BlockWriter
 from tamis.engine.worker.quarantine import MAX_RAW_BYTES, Bad
 from tamis.engine.worker.read import Contents, broken_tail
@@ -202,7 +202,7 @@ class StreamBlocks:
         out.close()
         start, end = self._start, self._start + out.n_bytes
         self._start, self._out = end, None
-        block = Piece(piece.file, Kind.BLOCK, self._path, start, end, start, piece.path, out.check)
+        block = Piece(piece.file, PieceKind.BLOCK, self._path, start, end, start, piece.path, out.check)
         self._emit_block(block, out.n_bytes, self._stream.compressed_offset)
 
     def _cover(self, start: int, end: int) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tamis.engine.ledger import Ledger
-from tamis.engine.schema import SkippedFiles
+from tamis.engine.schema import SkippedEntry
 from tamis.errors import UsageError
 from tamis.observe.drops import Drop, drops_of
 from tamis.observe.quarantine import QuarantineEntry, read_entries
@@ -32,7 +32,7 @@ class Facts:
     n_by_reason: dict[tuple[str, str], int] = field(default_factory=dict)
     n_entries: int = 0
     problems: list[str] = field(default_factory=list)
-    passed_over: list[SkippedFiles] = field(default_factory=list)
+    passed_over: list[SkippedEntry] = field(default_factory=list)
     charts: str = ""  # thumbnail grids of a run about charts, as markup
 
 

@@ -19,7 +19,7 @@ from tamis.engine.run.budget.shares import BudgetShares
 from tamis.engine.run.inputs import Inputs
 from tamis.engine.schema import StageDescription
 from tamis.engine.supervisor.state import Config
-from tamis.engine.supervisor.units import Kind
+from tamis.engine.supervisor.units import PieceKind
 from tamis.forecast import shipped_table
 from tamis.forecast.experience import Experience, compared, models_of
 from tamis.forecast.prediction import Conditions, RunMeasurement
@@ -149,7 +149,7 @@ def conditions(
 
     `passes`: how often the input is read (once per sampling step). `done_bytes`: decoded, by an earlier attempt.
     """
-    streams = any(kind is not Kind.BYTES for kind in inputs.kinds)
+    streams = any(kind is not PieceKind.BYTES for kind in inputs.kinds)
     stored = max(0, inputs.files.total_bytes) * passes
     decoded = shipped_table.decoded_bytes(inputs.files.paths, inputs.files.sizes) * passes
     ratios = [m.conditions.decoded_bytes / m.conditions.input_bytes for m in past if m.conditions.input_bytes]

@@ -38,7 +38,7 @@ from tamis.engine.schema import (
     CommittedFile,
     FileKind,
     Manifest,
-    Plan,
+    RunPlan,
     SamplingSteps,
     read_fields,
 )
@@ -223,20 +223,20 @@ class RunDir(files.Closing):
 
     # -- the plan
     # -------------------------------------------------------------------------------------------------------
-    def read_plan(self) -> Plan | None:
+    def read_plan(self) -> RunPlan | None:
         """Return the plan of the run, None if there is none; raise RunConflict if it is damaged."""
         try:
             with open(self.plan_path, "rb") as file:
                 data = json.load(file)
             if isinstance(data, dict) and data.get("version") == VERSION:
-                return read_fields(Plan, data)
+                return read_fields(RunPlan, data)
         except FileNotFoundError:
             return None
         except (LookupError, TypeError, ValueError) as exc:
             raise RunConflict(f"{self.plan_path} is damaged ({exc}); start over with fresh=True (--fresh)") from None
         raise RunConflict(f"{self.path} was written by another version of Tamis; start over with fresh=True (--fresh)")
 
-    def write_plan(self, plan: Plan) -> None:
+    def write_plan(self, plan: RunPlan) -> None:
         self.write_json("plan.json", plan.to_dict())
 
     def read_steps(self) -> list[float]:

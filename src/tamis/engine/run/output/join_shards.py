@@ -24,9 +24,9 @@ from tamis.engine.schema import (
     CommitOrReplace,
     CommittedFile,
     FileKind,
-    Plan,
     ReplaceRecord,
     ResultStatus,
+    RunPlan,
     StageDescription,
 )
 from tamis.errors import RunConflict, UsageError
@@ -141,12 +141,12 @@ def _opened(base: str, shard: Shard) -> RunDir:
     return run_dir.open()
 
 
-def _look_at_all(base: str, shards: list[Shard], differences: Differences) -> tuple[Plan, list[float], set[str]]:
+def _look_at_all(base: str, shards: list[Shard], differences: Differences) -> tuple[RunPlan, list[float], set[str]]:
     """Return the plan and sampling steps that all shards share, and the names of their output files.
 
     Raise an error if the shards do not belong together.
     """
-    first: Plan | None = None
+    first: RunPlan | None = None
     steps: list[float] = []
     names: set[str] = set()
     for shard in shards:
@@ -167,7 +167,7 @@ def _look_at_all(base: str, shards: list[Shard], differences: Differences) -> tu
     return first, steps, names
 
 
-def _checked(run_dir: RunDir, shard: Shard) -> Plan:
+def _checked(run_dir: RunDir, shard: Shard) -> RunPlan:
     """Return the plan of a shard; raise an error unless the shard finished successfully."""
     plan, manifest = run_dir.read_plan(), run_dir.read_manifest()
     if plan is None or manifest is None or manifest.status != ResultStatus.FINISHED:
