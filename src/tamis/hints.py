@@ -11,9 +11,9 @@ def command(name: str, *words: object) -> str:
     >>> command("why", "out", "doc-1"), command("why", "my out", "$(touch x)"), command("why", "out", "-v")
     ('tamis why out doc-1', "tamis why 'my out' '$(touch x)'", 'tamis why -- out -v')
     """
-    given = [str(w) for w in words]
-    end = ["--"] if any(w.startswith("-") for w in given) else []  # none of them is an option
-    return " ".join(["tamis", name, *end, *map(shlex.quote, given)])
+    texts = [str(w) for w in words]
+    end = ["--"] if any(w.startswith("-") for w in texts) else []  # none of them is an option
+    return " ".join(["tamis", name, *end, *map(shlex.quote, texts)])
 
 
 def quoted(word: str) -> str:

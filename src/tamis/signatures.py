@@ -23,19 +23,19 @@ def signature(thing: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(thing)
 
 
-def accepted(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def accepted(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of the values that a function takes by name; all of them where it takes any."""
     try:
         parameters = signature(function).parameters.values()
     except (TypeError, ValueError):
-        return dict(given)
+        return dict(values)
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return dict(given)
+        return dict(values)
     names = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-    return {name: value for name, value in given.items() if name in names}
+    return {name: value for name, value in values.items() if name in names}
 
 
 def returns_list(thing: Callable[..., Any]) -> bool:
     """Return True if a function is annotated to return a list."""
-    said = signature(thing).return_annotation
-    return said is list or str(said).startswith("list")
+    annotation = signature(thing).return_annotation
+    return annotation is list or str(annotation).startswith("list")

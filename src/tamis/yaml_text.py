@@ -173,7 +173,7 @@ class _TreeBuilder:
     def mapping(self) -> dict[str, Node]:
         import yaml
 
-        found: dict[str, Node] = {}
+        fields: dict[str, Node] = {}
         while not isinstance(event := self.next(), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
                 what = "an alias cannot be a field name"
@@ -183,19 +183,19 @@ class _TreeBuilder:
             name = event.value
             if name == "<<":
                 raise self.fail("merge keys ('<<') are not supported; repeat the fields or use ${name}", _line(event))
-            if name in found:
-                first = found[name].line
+            if name in fields:
+                first = fields[name].line
                 raise self.fail(f"{name!r} is given twice, first on line {first}; remove one", _line(event))
-            found[name] = self.inside(name)
-        return found
+            fields[name] = self.inside(name)
+        return fields
 
     def sequence(self) -> list[Node]:
         import yaml
 
-        found: list[Node] = []
+        items: list[Node] = []
         while not isinstance(event := self.next(), yaml.SequenceEndEvent):
-            found.append(self.inside(str(len(found)), event))
-        return found
+            items.append(self.inside(str(len(items)), event))
+        return items
 
     def inside(self, name: str, event: Any = None) -> Node:
         """Read the value under a name or number; it begins with `event`, or with the next event."""

@@ -25,7 +25,7 @@ def parse(arguments: Sequence[str]) -> tuple[str, dict[str, str]]:
     >>> parse(["--config-path", "in", "--config-name=a", "x.y=1", "+z=2"])
     ('in/a.yaml', {'x.y': '1', 'z': '2'})
     """
-    given: dict[str, str] = {}
+    options: dict[str, str] = {}
     overrides: dict[str, str] = {}
     rest = list(arguments)
     while rest:
@@ -35,16 +35,16 @@ def parse(arguments: Sequence[str]) -> tuple[str, dict[str, str]]:
         if name in _SHORT.values():
             if not equals and not rest:
                 raise UsageError(f"{name} needs a value; {USAGE}")
-            given[name] = value if equals else rest.pop(0)
+            options[name] = value if equals else rest.pop(0)
         elif equals and not word.startswith("-"):
             overrides[name.lstrip("+")] = value
         else:
             raise UsageError(f"{word!r} is not understood; {USAGE}")
-    if "--config-name" not in given:
+    if "--config-name" not in options:
         raise UsageError(f"--config-name is missing; {USAGE}")
-    file = given["--config-name"]
+    file = options["--config-name"]
     file = file if file.endswith((".yaml", ".yml")) else file + ".yaml"
-    return os.path.join(given.get("--config-path", "."), file), overrides
+    return os.path.join(options.get("--config-path", "."), file), overrides
 
 
 def create_pipeline_from_yaml(cfg: Any, trust_remote_code: bool = False) -> Any:

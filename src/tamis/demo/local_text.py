@@ -51,14 +51,14 @@ def default_roots() -> list[str]:
 
 def find_files(roots: Sequence[str]) -> list[str]:
     """Text files below the roots, sorted; links are not followed."""
-    found: list[str] = []
+    paths: list[str] = []
     for root in roots:
         for base, folders, names in os.walk(root):
             folders[:] = sorted(f for f in folders if f != "__pycache__")
-            found += [os.path.join(base, name) for name in names if _is_text_name(name)]
-            if len(found) > MAX_FILES:
-                return sorted(found[:MAX_FILES])
-    return sorted(found)
+            paths += [os.path.join(base, name) for name in names if _is_text_name(name)]
+            if len(paths) > MAX_FILES:
+                return sorted(paths[:MAX_FILES])
+    return sorted(paths)
 
 
 def _is_text_name(name: str) -> bool:

@@ -118,13 +118,13 @@ def run_figures(first: Path, second: Path) -> list[Figure]:
     both = []
     for folder in (first, second):
         seconds = read_object(folder / "manifest.json", []).get("seconds")
-        found = {"seconds": float(seconds)} if isinstance(seconds, (int, float)) else {}
+        rows = {"seconds": float(seconds)} if isinstance(seconds, (int, float)) else {}
         try:
             with open_series(folder) as series:
-                found |= figures(series.about)
+                rows |= figures(series.about)
         except SeriesError:  # its figures are lost, its verdicts are not
             pass
-        both.append(found)
+        both.append(rows)
     return [Figure(name, both[0].get(name), both[1].get(name)) for name in dict.fromkeys([*both[0], *both[1]])]
 
 
@@ -133,14 +133,14 @@ def setting_changes(before: Sequence[StageDescription], after: Sequence[StageDes
     before, after = comparable(before), comparable(after)
     if [s.stage for s in before] != [s.stage for s in after]:
         return differences(before, after)
-    found: dict[str, None] = {}
+    changes: dict[str, None] = {}
     for old, new in zip(before, after, strict=True):
         name = new.stage.rpartition(".")[2]
         for path, a, b in _leaves("", old.params, new.params):
-            found[f"{name}: {path} was {a!r} and is {b!r}"] = None
+            changes[f"{name}: {path} was {a!r} and is {b!r}"] = None
         if old.source != new.source:
-            found[f"{name}: its source code changed"] = None
-    return list(found)
+            changes[f"{name}: its source code changed"] = None
+    return list(changes)
 
 
 def _leaves(path: str, a: Any, b: Any) -> list[tuple[str, Any, Any]]:

@@ -51,15 +51,15 @@ def whereabouts(output: str, document: str) -> list[Whereabouts]:
         return []
     folder = run_folder(output)
     paths = input_paths(folder)
-    found = sorted(matching_files(paths, name))
-    if found and is_bucket(output) and not (folder / "commit.log").exists():
+    statuses = sorted(matching_files(paths, name))
+    if statuses and is_bucket(output) and not (folder / "commit.log").exists():
         raise UsageError(
             f"the commit log of {output} lies in the bucket, and no run of this machine has brought it here: what "
             "became of documents without "
             "a verdict cannot be looked up; ask where the run was made"
         )
     at = output_url(output) if is_bucket(output) else str(folder.parent)
-    return [_whereabouts(folder, at, paths[i], i, offset) for i in found]
+    return [_whereabouts(folder, at, paths[i], i, offset) for i in statuses]
 
 
 def _whereabouts(folder: Path, output: str, path: str, file: int, offset: int) -> Whereabouts:
@@ -78,10 +78,10 @@ def _whereabouts(folder: Path, output: str, path: str, file: int, offset: int) -
         return told(NO_RECORD, "is no document: no record begins at this offset")
     files, steps = [os.path.join(output, f.name) for c in commits for f in c.of(FileKind.OUTPUT)], steps_of(folder)
     if all(c.step < len(steps) and steps[c.step] < 1.0 for c in commits):
-        found = [f for f in files if record is not None and _holds(f, record)]
-        if not found:
+        matches = [f for f in files if record is not None and _holds(f, record)]
+        if not matches:
             return told(NOT_SAMPLED, "is not among the documents written: it was not chosen for the sample", files)
-        return told(KEPT, f"was kept: {', '.join(found)}", found)
+        return told(KEPT, f"was kept: {', '.join(matches)}", matches)
     unsure = f" (if a record begins there: {problem})" if problem else ""
     where = ", ".join(files) or "its stages wrote no file"
     if any(c.n_consumed for c in commits):
@@ -130,8 +130,8 @@ def _holds(path: str, record: dict[str, Any]) -> bool:
         if not names or any(n not in batch.get_columns() for n in names):
             return False
         rows = zip(*(batch.values(n) for n in names), strict=True)
-        wanted = [record[n] for n in names]
-        return any(list(row) == wanted for row in rows)
+        targets = [record[n] for n in names]
+        return any(list(row) == targets for row in rows)
     except (OSError, FormatError):
         return False
 

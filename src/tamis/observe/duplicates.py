@@ -84,10 +84,10 @@ def place_of(output: str, document: str) -> str:
 
 def verdicts_on(output: str, document: str) -> list[Verdict]:
     """Verdicts on a document named by its own id, by its place, or by its id by file and position."""
-    found = find(output, document)
+    verdicts = find(output, document)
     place = place_of(output, document)
-    if found or place == document:
-        return found
+    if verdicts or place == document:
+        return verdicts
     path, _, _ = place.rpartition(":")
     return [v for v in find(output, place) if v.path == path]
 

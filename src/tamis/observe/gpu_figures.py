@@ -17,21 +17,21 @@ def figures(about: Mapping[str, Any]) -> dict[str, float]:
     "first output" is in seconds, "GPU busy" a share (the mean of all devices), "out of GPU memory" and "cut to fit a
     GPU" are counts.
     """
-    found: dict[str, float] = {}
+    by_name: dict[str, float] = {}
     if (first := _number(about.get("first_output_s"))) is not None:
-        found["first output"] = first
+        by_name["first output"] = first
     gpu = about.get("gpu")
     if not isinstance(gpu, Mapping):
-        return found
+        return by_name
     by_device = gpu.get("busy")
     busy = [_number(v) for v in list(by_device.values())[:_MAX_GPUS]] if isinstance(by_device, Mapping) else []
     known = [min(b, 1.0) for b in busy if b is not None]
     if known:
-        found["GPU busy"] = sum(known) / len(known)
+        by_name["GPU busy"] = sum(known) / len(known)
     for name, key in (("out of GPU memory", "out_of_memory"), ("cut to fit a GPU", "cut")):
         if (n := _number(gpu.get(key))) is not None:
-            found[name] = n
-    return found
+            by_name[name] = n
+    return by_name
 
 
 def shown(name: str, value: float) -> str:

@@ -38,15 +38,15 @@ class Margin:
 def margins_at(folder: Path, place: Place) -> list[Margin]:
     """Return the margins of the document at an input position, the closest first."""
     rules = {(r.stage, r.score): r for r in rules_of(folder) or () if r.sides and not r.inverted}
-    found: list[Margin] = []
+    margins: list[Margin] = []
     for table in (t for c in commits_at(folder, *place) for t in _tables(folder, c)):
         rows = np.flatnonzero((table.file == place[0]) & (table.offset == place[1]))
         for key, codes in table.codes.items() if len(rows) else ():
             rule, code = rules.get((key.stage, key.score)), codes[rows[:1]]
             if rule is not None and code[0] != MISSING:
                 low, high = (float(e[0]) for e in ends_of(code))
-                found += _of_rule(rule, *((np.ceil(low), np.floor(high)) if key.is_whole else (low, high)))
-    return sorted(set(found), key=lambda m: m.distance)
+                margins += _of_rule(rule, *((np.ceil(low), np.floor(high)) if key.is_whole else (low, high)))
+    return sorted(set(margins), key=lambda m: m.distance)
 
 
 def margins_of_row(folder: Path, path: str, row: int) -> list[Margin]:

@@ -57,10 +57,10 @@ def looked_only(output: str) -> Path | None:
 
 
 def find_shown_run(run_dir: Path, scratch: str | None = None) -> ShownRun:
-    found = [folder for work in _works(run_dir, scratch) for folder in _passes_in(work)]
-    if not found:
+    shown = [folder for work in _works(run_dir, scratch) for folder in _passes_in(work)]
+    if not shown:
         return ShownRun(run_dir)
-    newest = max(found, key=_changed_at)
+    newest = max(shown, key=_changed_at)
     if _changed_at(run_dir) > _changed_at(newest):
         is_curation = (run_dir / "curation").is_dir()
         return ShownRun(run_dir, "writing what stays" if is_curation else "removing duplicates")
@@ -89,13 +89,13 @@ def _work_of(run_dir: Path, scratch: str | None) -> Path:
 
 def _passes_in(work: Path) -> list[Path]:
     """Their run directories."""
-    found: list[Path] = []
+    run_dirs: list[Path] = []
     with contextlib.suppress(OSError), os.scandir(work) as entries:  # no deduplication, or one that has ended
         for entry in entries:
             folder = Path(entry.path) / "_tamis"
-            if len(found) < MAX_PASSES and folder.is_dir():
-                found.append(folder)
-    return found
+            if len(run_dirs) < MAX_PASSES and folder.is_dir():
+                run_dirs.append(folder)
+    return run_dirs
 
 
 def _changed_at(folder: Path) -> float:

@@ -141,9 +141,9 @@ class EventPoint:
     @property
     def text(self) -> str:
         """The event in a line; a traceback stays in the database."""
-        said = self.data.get("text")
-        if said:
-            return str(said)
+        message = self.data.get("text")
+        if message:
+            return str(message)
         return ", ".join(f"{k}: {v}" for k, v in self.data.items() if k != "trace" and v is not None)
 
 

@@ -77,10 +77,10 @@ def beginning(data: bytes) -> str:
     line, end, _ = data.partition(b"\n")
     text = line.decode("utf-8", "replace")
     try:
-        found = json.loads(text)
+        record = json.loads(text)
     except (ValueError, RecursionError):
-        found = {} if end else _cut_off(text)
-    texts = {k: v for k, v in found.items() if isinstance(v, str)} if isinstance(found, dict) else {}
+        record = {} if end else _cut_off(text)
+    texts = {k: v for k, v in record.items() if isinstance(v, str)} if isinstance(record, dict) else {}
     named = [texts[name] for name in _NAMES if name in texts]
     chosen = named[0] if named else max(texts.values(), key=len, default="")
     return " ".join(chosen[: 4 * MAX_CHARS].split())[:MAX_CHARS]

@@ -108,11 +108,11 @@ class Series(Closing):
             return []
         first, width = span[0], _width(span, max_points)
         bins = f"CAST((at - {first!r}) / {width!r} AS INTEGER)"
-        found = self._points(
+        rows = self._points(
             points.Total, "samples", f"WHERE at >= {first!r} GROUP BY {bins} ORDER BY at", max_points, "used_bytes"
         )
         if "peak_bytes" not in self._known("samples"):
-            return [_with_peak(t, t.used_bytes) for t in found]
+            return [_with_peak(t, t.used_bytes) for t in rows]
         peaks = {
             _int(k): _int(peak)
             for k, peak in self._query(
@@ -120,11 +120,11 @@ class Series(Closing):
                 f"LIMIT {max_points}"
             )
         }
-        return [_with_peak(t, peaks.get(int((t.at - first) / width), 0)) for t in found]
+        return [_with_peak(t, peaks.get(int((t.at - first) / width), 0)) for t in rows]
 
     def last(self) -> points.Total | None:
-        found = self._points(points.Total, "samples", "ORDER BY at DESC", 1)
-        return _with_peak(found[0], found[0].peak_bytes) if found else None
+        rows = self._points(points.Total, "samples", "ORDER BY at DESC", 1)
+        return _with_peak(rows[0], rows[0].peak_bytes) if rows else None
 
     def processes(self, max_points: int = 300) -> list[points.ProcessPoint]:
         """Return all processes at up to `max_points` moments, oldest first."""
@@ -148,8 +148,8 @@ class Series(Closing):
 
     def stages(self) -> list[points.StagePoint]:
         """Return the newest point of each stage, in order."""
-        found = self._points(points.StagePoint, "stages", "GROUP BY stage ORDER BY position", MAX_STAGES, "at")
-        return sorted(found, key=lambda point: point.position)
+        rows = self._points(points.StagePoint, "stages", "GROUP BY stage ORDER BY position", MAX_STAGES, "at")
+        return sorted(rows, key=lambda point: point.position)
 
     def units(self, n: int = 2000) -> list[points.UnitPoint]:
         """Return the newest partitions, oldest first."""
@@ -160,10 +160,10 @@ class Series(Closing):
 
     def failures(self, since: float, n: int = 50) -> list[points.EventPoint]:
         """Return the events of errors raised in workers, the newest first."""
-        found = self._points(
+        rows = self._points(
             points.EventPoint, "events", "WHERE kind = 'failed' AND at >= ? ORDER BY at DESC", n, values=(since,)
         )
-        return [event for event in found if event.data.get("kind") == "error"]
+        return [event for event in rows if event.data.get("kind") == "error"]
 
     def alerts(self, n: int = 60) -> list[points.AlertPoint]:
         return self._points(points.AlertPoint, "alerts", "ORDER BY rowid DESC", n)[::-1]
@@ -179,11 +179,11 @@ class Series(Closing):
     def _about(self) -> dict[str, Any]:
         if not {"key", "value"} <= self._known("about"):
             return {}
-        found = {}
+        values = {}
         for key, value in self._query("SELECT key, value FROM about LIMIT 1000"):
             with contextlib.suppress(ValueError, RecursionError):
-                found[str(key)] = json.loads(str(value)[:1_000_000])
-        return found
+                values[str(key)] = json.loads(str(value)[:1_000_000])
+        return values
 
     def _known(self, table: str) -> set[str]:
         """Columns that the table has; none where there is no such table."""
@@ -251,8 +251,8 @@ def _with_peak(total: points.Total, peak_bytes: int) -> points.Total:
 
 def _row(kind: type[Row], names: list[str], converters: list[Callable[[Any], Any]], row: tuple[Any, ...]) -> Row:
     """Values of the declared types, whatever the database holds; NULL is the default."""
-    found = zip(names, converters, row, strict=False)
-    return kind(**{name: convert(value) for name, convert, value in found if value is not None})
+    values = zip(names, converters, row, strict=False)
+    return kind(**{name: convert(value) for name, convert, value in values if value is not None})
 
 
 def _int(value: Any) -> int:

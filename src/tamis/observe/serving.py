@@ -15,15 +15,15 @@ from dataclasses import dataclass
 def listen(host: str, port: int) -> socket.socket:
     """Open the listening socket of a server; raise OSError if the port is in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
+    listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((host, port))
-        made.listen(128)  # half-open connections of others must not keep a client from connecting
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(128)  # half-open connections of others must not keep a client from connecting
     except BaseException:
-        made.close()
+        listener.close()
         raise
-    return made
+    return listener
 
 
 _LOOPBACK = re.compile(r"127(\.[0-9]{1,3}){3}")
@@ -78,18 +78,18 @@ class AccessGuard:
         name = host_of(header or "")
         return is_loopback(name) or (bool(name) and (name == self.host.lower() or not is_loopback(self.host)))
 
-    def lets_in(self, given: str, cookies: str) -> bool:
-        """`given`: the token in the address; `cookies`: the Cookie header."""
+    def lets_in(self, token: str, cookies: str) -> bool:
+        """Return True if the token of the address, or one in the Cookie header, is right."""
         if not self.token:
             return True
         import hmac  # OpenSSL, for dashboards with a token only
 
-        found = [given]
+        tokens = [token]
         for part in cookies[:8192].split(";"):
             name, _, value = part.strip().partition("=")
             if name == self.cookie:
-                found.append(value)
-        return any(hmac.compare_digest(one.encode(), self.token.encode()) for one in found if one)
+                tokens.append(value)
+        return any(hmac.compare_digest(one.encode(), self.token.encode()) for one in tokens if one)
 
     def new_cookie(self) -> str:
         return f"{self.cookie}={self.token}; Path=/; HttpOnly; SameSite=Strict"

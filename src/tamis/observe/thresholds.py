@@ -98,36 +98,36 @@ def rethreshold(output: str, rule: str, name: str | None, new: float) -> Rethres
     `name`: which of its limits, the first if none.
     """
     folder = run_folder(output)
-    known = rules_of(folder)
-    meant = [r for r in known or () if r.name and rule in (r.name, f"{r.stage}:{r.name}")]
-    if len(meant) > 1:
+    planned_rules = rules_of(folder)
+    matching = [r for r in planned_rules or () if r.name and rule in (r.name, f"{r.stage}:{r.name}")]
+    if len(matching) > 1:
         raise UsageError(
-            f"several stages have a rule {rule!r}: say {' or '.join(f'{r.stage}:{r.name}' for r in meant)}"
+            f"several stages have a rule {rule!r}: say {' or '.join(f'{r.stage}:{r.name}' for r in matching)}"
         )
-    told = meant[0] if meant else None
-    dropped, limits = _dropped(folder, *((told.name, told.stage) if told is not None else (rule, None)))
-    limits = limits or (told.limits if told is not None else {})
-    if told is None and not dropped:
+    planned = matching[0] if matching else None
+    dropped, limits = _dropped(folder, *((planned.name, planned.stage) if planned is not None else (rule, None)))
+    limits = limits or (planned.limits if planned is not None else {})
+    if planned is None and not dropped:
         noted = {r for table in verdict_tables(folder, ["rule"]) for r in table["rule"].to_pylist()}
-        names = ", ".join(sorted(noted | {r.name for r in known or () if r.name})) or "none"
+        names = ", ".join(sorted(noted | {r.name for r in planned_rules or () if r.name})) or "none"
         raise UsageError(f"no rule named {rule!r}; rules of this run: {names}")
     name = name or next((n for n, limit in limits.items() if is_number(limit)), None)
     if name is None or not is_number(limits.get(name)):
         raise UsageError(f"rule {rule!r} has no limit named {name!r}; it has {', '.join(limits) or 'none'}")
-    if told is not None and told.name and name not in told.sides:
+    if planned is not None and planned.name and name not in planned.sides:
         raise UsageError(
             f"rule {rule!r} does not compare its score with {name!r}: what another value would do is not known"
         )
-    sides = told.sides if told is not None and told.sides else {n: side_of_name(n) for n in limits}
+    sides = planned.sides if planned is not None and planned.sides else {n: side_of_name(n) for n in limits}
     bounds = {n: float(x) for n, x in limits.items() if n in sides and is_number(x)}
-    was = RuleLimits(bounds, sides, told is not None and told.inverted)
-    then = replace(was, limits={**bounds, name: new})
+    before = RuleLimits(bounds, sides, planned is not None and planned.inverted)
+    after = replace(before, limits={**bounds, name: new})
     numbers = [(_number(value, limits), size) for value, size in dropped]
-    back = [size for value, size in numbers if value is not None and then.keeps(value)]
-    made = Rethreshold(
+    back = [size for value, size in numbers if value is not None and after.keeps(value)]
+    result = Rethreshold(
         rule, name, bounds[name], new, len(dropped), len(back), sum(size for _, size in dropped), sum(back)
     )
-    return _with_kept(made, folder, told, was, then) if told is not None and told.sides else made
+    return _with_kept(result, folder, planned, before, after) if planned is not None and planned.sides else result
 
 
 def _number(value: Any, limits: Mapping[str, Any]) -> float | None:
@@ -142,42 +142,44 @@ def _number(value: Any, limits: Mapping[str, Any]) -> float | None:
     """
     if is_number(value):
         return float(value)
-    told = _LANGUAGE.fullmatch(value) if isinstance(value, str) else None
-    if told is None or "lang" not in limits:
+    match = _LANGUAGE.fullmatch(value) if isinstance(value, str) else None
+    if match is None or "lang" not in limits:
         return None
-    wanted, found = str(limits["lang"] or "").casefold(), told[2].casefold()
-    same = not wanted or found == wanted or ("_" not in wanted and found.partition("_")[0] == wanted)
-    return float(told[1]) if same else None
+    language, detected = str(limits["lang"] or "").casefold(), match[2].casefold()
+    same = not language or detected == language or ("_" not in language and detected.partition("_")[0] == language)
+    return float(match[1]) if same else None
 
 
 def _dropped(folder: Path, rule: str, stage: str | None) -> tuple[list[tuple[Any, int]], dict[str, Any]]:
     """Value and bytes of every document that a rule dropped, and its limits then."""
-    found: list[tuple[Any, int]] = []
+    dropped: list[tuple[Any, int]] = []
     limits: dict[str, Any] = {}
     for table in verdict_tables(folder, ["stage", "rule", "value", "threshold", "bytes"]):
         for row in table.to_pylist():
             if row["rule"] == rule and stage in (None, row["stage"]):
-                told = plain_json(row["threshold"]) if not limits else None
-                limits = told if isinstance(told, dict) else limits
-                found.append((plain_json(row["value"]), int(row.get("bytes") or 0)))
-    return found, limits
+                threshold = plain_json(row["threshold"]) if not limits else None
+                limits = threshold if isinstance(threshold, dict) else limits
+                dropped.append((plain_json(row["value"]), int(row.get("bytes") or 0)))
+    return dropped, limits
 
 
-def _with_kept(made: Rethreshold, folder: Path, rule: PlannedRule, was: RuleLimits, then: RuleLimits) -> Rethreshold:
+def _with_kept(
+    result: Rethreshold, folder: Path, rule: PlannedRule, before: RuleLimits, after: RuleLimits
+) -> Rethreshold:
     n = n_lost = n_unsure = lost_bytes = unsure_bytes = 0
     if not (folder / "scores").is_dir():
-        return made
+        return result
     for table, codes, is_whole in _scores_of(folder, rule):
-        low, high = was.kept_part(*ends_of(codes))
+        low, high = before.kept_part(*ends_of(codes))
         if is_whole:
             low, high = np.ceil(low), np.floor(high)
-        stays, some = then.keep_all(low, high)  # NaN is never inside
+        stays, some = after.keep_all(low, high)  # NaN is never inside
         lost, unsure = ~some, some & ~stays
         n, n_lost, n_unsure = n + len(codes), n_lost + int(lost.sum()), n_unsure + int(unsure.sum())
         lost_bytes += int(table.n_bytes[lost].sum())
         unsure_bytes += int(table.n_bytes[unsure].sum())
     return replace(
-        made, n_written=n, n_lost=n_lost, n_unsure=n_unsure, lost_bytes=lost_bytes, unsure_bytes=unsure_bytes
+        result, n_written=n, n_lost=n_lost, n_unsure=n_unsure, lost_bytes=lost_bytes, unsure_bytes=unsure_bytes
     )
 
 
@@ -211,9 +213,9 @@ def _dropped_later(folder: Path, commit: Commit, table: ScoreTable) -> Array:
     """
     import pyarrow.parquet as pq
 
-    gone: set[tuple[int, int]] = set()
+    later: set[tuple[int, int]] = set()
     for file in commit.of(FileKind.VERDICTS):
         rows = pq.ParquetFile(folder / "verdicts" / file.name).read(columns=["file", "offset"], use_threads=False)
-        gone |= set(zip(rows["file"].to_pylist(), rows["offset"].to_pylist(), strict=True))
+        later |= set(zip(rows["file"].to_pylist(), rows["offset"].to_pylist(), strict=True))
     pairs = zip(table.file.tolist(), table.offset.tolist(), strict=True)
-    return np.fromiter((p in gone for p in pairs), bool, len(table))
+    return np.fromiter((p in later for p in pairs), bool, len(table))

@@ -135,14 +135,14 @@ def find(output: str, document: str) -> list[Verdict]:
     """Verdicts on a document, named by its id or by its place `FILE:OFFSET` (FILE: the end of its path)."""
     folder = run_folder(output)
     paths = input_paths(folder)
-    name, _, place = document.rpartition(":")
-    offset = offset_of(place)
-    wanted = matching_files(paths, name) if offset is not None else set()
-    found = []
+    name, _, position = document.rpartition(":")
+    offset = offset_of(position)
+    file_numbers = matching_files(paths, name) if offset is not None else set()
+    verdicts = []
     for table in verdict_tables(folder, None):
-        for row in _matches(table, document, wanted, -1 if offset is None else offset):
-            found.append(_verdict(row, paths))
-    return found
+        for row in _matches(table, document, file_numbers, -1 if offset is None else offset):
+            verdicts.append(_verdict(row, paths))
+    return verdicts
 
 
 def offset_of(text: str) -> int | None:

@@ -160,12 +160,12 @@ def sample_closest(
     [[0, 2, 4], [1, 1, 1]]
     """
     first, last = float(src[0] if start is None else start), float(src[-1] if stop is None else stop)
-    wanted = np.arange(first, last + (1e-9 if endpoint else -1e-9), 1.0 / sample_rate)
-    at = find_closest_indices(src, wanted)
+    times = np.arange(first, last + (1e-9 if endpoint else -1e-9), 1.0 / sample_rate)
+    at = find_closest_indices(src, times)
     if not dedup:
-        return at, np.ones(len(at), np.int64), wanted
+        return at, np.ones(len(at), np.int64), times
     unique, counts = np.unique(at, return_counts=True)
-    return unique, counts, wanted
+    return unique, counts, times
 
 
 def decode_video_cpu_frame_ids(
@@ -185,17 +185,17 @@ def decode_video_cpu_frame_ids(
     facts = read_facts(source)
     times = np.ones(len(frame_ids), np.int64) if counts is None else np.asarray(counts)
     memory_needed.reserve_frames(int(times.sum()), facts.width, facts.height)
-    wanted = {int(f) for f in frame_ids}
-    found = {}
+    ids = {int(f) for f in frame_ids}
+    frames = {}
     for i, (_, frame) in enumerate(Frames(source)):
-        if i in wanted:
-            found[i] = rgb(frame, facts.width, facts.height)
-        if i >= max(wanted, default=-1):
+        if i in ids:
+            frames[i] = rgb(frame, facts.width, facts.height)
+        if i >= max(ids, default=-1):
             break
-    missing = sorted(wanted - found.keys())
+    missing = sorted(ids - frames.keys())
     if missing:
         raise UsageError(f"there is no frame {missing[0]}: {facts.n_frames} frames can be decoded")
-    return np.stack([found[int(f)] for f, n in zip(frame_ids, times, strict=True) for _ in range(int(n))])
+    return np.stack([frames[int(f)] for f, n in zip(frame_ids, times, strict=True) for _ in range(int(n))])
 
 
 def decode_video_cpu(

@@ -106,8 +106,8 @@ def filter_files_by_extension(files_list: Iterable[str], keep_extensions: str | 
     ['a.jsonl']
     """
     files = list(files_list)
-    wanted = [keep_extensions] if isinstance(keep_extensions, str) else keep_extensions
-    endings = tuple(e if e.startswith(".") else f".{e}" for e in wanted)
+    suffixes = [keep_extensions] if isinstance(keep_extensions, str) else keep_extensions
+    endings = tuple(e if e.startswith(".") else f".{e}" for e in suffixes)
     kept = [f for f in files if f.endswith(endings)]
     if len(kept) < len(files):
         log.warning(
@@ -145,8 +145,8 @@ def get_all_file_paths_and_size_under(
 
     They are sorted smallest first, or by path.
     """
-    found = _listed(path, recurse_subdirectories, keep_extensions, storage_options, fs)
-    return sorted(found, key=lambda item: (item[1], item[0]) if sort_by_size else (0, item[0]))
+    files = _listed(path, recurse_subdirectories, keep_extensions, storage_options, fs)
+    return sorted(files, key=lambda item: (item[1], item[0]) if sort_by_size else (0, item[0]))
 
 
 def _listed(
@@ -159,7 +159,7 @@ def _listed(
     fs = fs if fs is not None else get_fs(path, storage_options)
     wanted = [keep_extensions] if isinstance(keep_extensions, str) else keep_extensions
     endings = None if wanted is None else {e.casefold().lstrip(".") for e in wanted}
-    found: dict[str, int] = {}
+    files: dict[str, int] = {}
     for root in fs.expand_path(path, recursive=False):
         if fs.isdir(root):
             entries = fs.find(root, maxdepth=None if recurse else 1, withdirs=False, detail=True)
@@ -168,8 +168,8 @@ def _listed(
         for name, info in entries.items():
             if endings is None or _ends_in(name, endings):
                 size = info.get("size")
-                found[fs.unstrip_protocol(name) if is_remote_url(path) else name] = -1 if size is None else int(size)
-    return list(found.items())
+                files[fs.unstrip_protocol(name) if is_remote_url(path) else name] = -1 if size is None else int(size)
+    return list(files.items())
 
 
 def _ends_in(name: str, endings: set[str]) -> bool:
@@ -241,12 +241,12 @@ def check_disallowed_kwargs(
     kwargs: Mapping[str, Any], disallowed_keys: Sequence[str], raise_error: bool = True
 ) -> None:
     """Refuse options (or, with `raise_error=False`, warn of them)."""
-    found = sorted(set(kwargs) & set(disallowed_keys))
-    if not found:
+    disallowed = sorted(set(kwargs) & set(disallowed_keys))
+    if not disallowed:
         return
     if raise_error:
-        raise UsageError(f"these options cannot be given here: {', '.join(found)}")
-    log.warning("these options cannot be given here: %s", ", ".join(found))
+        raise UsageError(f"these options cannot be given here: {', '.join(disallowed)}")
+    log.warning("these options cannot be given here: %s", ", ".join(disallowed))
 
 
 def tar_safe_extract(tar: Any, path: str) -> None:

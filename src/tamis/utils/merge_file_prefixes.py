@@ -41,9 +41,14 @@ class IndexedDatasetBuilder:
         lengths, documents, dtype = read_index(path_prefix + ".idx")
         if np.dtype(dtype) != self._dtype:
             raise FormatError(f"{path_prefix}: its tokens are {dtype}, those before it {self._dtype}; merge them apart")
-        told, there = int(lengths.sum(dtype=np.int64)) * self._dtype.itemsize, os.path.getsize(path_prefix + ".bin")
-        if told != there:
-            raise FormatError(f"{path_prefix}.bin has {there:,} bytes where its index tells {told:,}; it is damaged")
+        expected, actual = (
+            int(lengths.sum(dtype=np.int64)) * self._dtype.itemsize,
+            os.path.getsize(path_prefix + ".bin"),
+        )
+        if expected != actual:
+            raise FormatError(
+                f"{path_prefix}.bin has {actual:,} bytes where its index tells {expected:,}; it is damaged"
+            )
         with open(path_prefix + ".bin", "rb") as source:
             shutil.copyfileobj(source, self._file, _COPY_BYTES)
         self._lengths.append(lengths)
@@ -84,9 +89,9 @@ def _refuse_own_result(prefixes: Sequence[str], output_prefix: str) -> None:
     It is unknown whether that pair is an earlier result or an input: merged, its tokens would be there twice,
     or it would be replaced.
     """
-    wanted = os.path.join(os.path.realpath(os.path.dirname(output_prefix) or "."), os.path.basename(output_prefix))
+    target = os.path.join(os.path.realpath(os.path.dirname(output_prefix) or "."), os.path.basename(output_prefix))
     for prefix in prefixes:
-        if os.path.join(os.path.realpath(os.path.dirname(prefix) or "."), os.path.basename(prefix)) == wanted:
+        if os.path.join(os.path.realpath(os.path.dirname(prefix) or "."), os.path.basename(prefix)) == target:
             raise UsageError(
                 f"{output_prefix}: this pair is in the input folder already, so that its tokens would be merged into "
                 "themselves; give an "

@@ -77,8 +77,8 @@ def main(args: argparse.Namespace | Sequence[str] | None = None) -> None:
     endings = get_default_file_extensions(options.file_type)
     if options.file_type == "jsonl":
         endings = [e + c for e in (*endings, ".ndjson") for c in ("", *SUFFIXES)]
-    found = get_all_file_paths_under(options.input_path, recurse_subdirectories=True)
-    files = [p for p in found if p.endswith(tuple(endings))]
+    paths = get_all_file_paths_under(options.input_path, recurse_subdirectories=True)
+    files = [p for p in paths if p.endswith(tuple(endings))]
     source, output = (Path(os.path.abspath(p)) for p in (options.input_path, options.output_path))
     if source in output.parents:  # what lies there are chunks of an earlier call
         files = [p for p in files if output not in Path(os.path.abspath(p)).parents]
@@ -91,8 +91,8 @@ def main(args: argparse.Namespace | Sequence[str] | None = None) -> None:
         try:
             below = os.path.relpath(os.path.dirname(os.path.abspath(path)), root)  # names repeat in subfolders
             target = os.path.normpath(os.path.join(options.output_path, below))
-            made = _split(path, target, options.target_size_mb, options.storage_options)
-            print(printable(f"{path}: {len(made)} files"))
+            chunks = _split(path, target, options.target_size_mb, options.storage_options)
+            print(printable(f"{path}: {len(chunks)} files"))
         except TamisError as exc:
             failed.append(path)
             print(printable(f"{path}: {exc}"))

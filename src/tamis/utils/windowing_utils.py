@@ -88,6 +88,6 @@ def _scaled(frame: np.ndarray[Any, Any], width: int, height: int) -> np.ndarray[
     from tamis.video.opening import library
 
     shown = library().VideoFrame.from_ndarray(np.ascontiguousarray(frame.transpose(1, 2, 0)), format="rgb24")
-    made = shown.reformat(width=width, height=height, interpolation="BICUBIC").to_ndarray()
-    turned: np.ndarray[Any, Any] = made.transpose(2, 0, 1)
+    scaled = shown.reformat(width=width, height=height, interpolation="BICUBIC").to_ndarray()
+    turned: np.ndarray[Any, Any] = scaled.transpose(2, 0, 1)
     return turned

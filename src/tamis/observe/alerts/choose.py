@@ -44,19 +44,19 @@ def choose(
     sections = [section for section in (recipe, own) if section is not None]
     rules = {rule.name: rule for rule in default_rules(place)}
     sinks: dict[str, AlertSink] = {}
-    given: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
     for section in sections:
         for name, values in section.rules.items():
             rules[name] = _changed(rules.get(name), name, values, section)
         sinks |= section.sinks
-        given |= {key: value for key in ("every_s", "to") if (value := getattr(section, key)) is not None}
+        defaults |= {key: value for key in ("every_s", "to") if (value := getattr(section, key)) is not None}
     known = [*BUILT_IN_SINKS, *sinks]
     for section in sections:
-        wanted = [((), section.to or ()), *((("rules", n), v.get("sinks", ())) for n, v in section.rules.items())]
-        for name, keys in ((name, keys) for keys, names in wanted for name in names):
+        sink_names = [((), section.to or ()), *((("rules", n), v.get("sinks", ())) for n, v in section.rules.items())]
+        for name, keys in ((name, keys) for keys, names in sink_names for name in names):
             if name not in known:
                 raise section.fail(f"to: there is no sink {name!r}{suggest(name, known)}", *keys)
-    return AlertSetup(list(rules.values()), sinks, **given)
+    return AlertSetup(list(rules.values()), sinks, **defaults)
 
 
 def _check_trust(recipe: Section, own: Section | None, allowed: bool) -> None:

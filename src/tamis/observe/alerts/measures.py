@@ -98,9 +98,9 @@ def numbers(values: object) -> dict[str, Any]:
 
     An integer may be too large for a float.
     """
-    found = values.items() if isinstance(values, Mapping) else ()
+    items = values.items() if isinstance(values, Mapping) else ()
     return {
-        k: Amount(v) for k, v in found if isinstance(v, (int, float)) and not isinstance(v, bool) and -1e300 < v < 1e300
+        k: Amount(v) for k, v in items if isinstance(v, (int, float)) and not isinstance(v, bool) and -1e300 < v < 1e300
     }
 
 

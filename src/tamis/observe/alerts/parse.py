@@ -219,11 +219,11 @@ def _mapping(at: Located, table: Table) -> dict[str, Any]:
     """Return the values under the keys of a table, by the names used in the code."""
     if not isinstance(at.node.value, dict):
         raise at.fail(f"expected a mapping of {', '.join(table)}")
-    found = at.fields()
-    for key, item in found.items():
+    values = at.fields()
+    for key, item in values.items():
         if key not in table:
             raise item.fail(f"unknown key {key[:80]!r}{suggest(key[:80], list(table))}")
-    return {table[key][0]: table[key][1](item) for key, item in found.items()}
+    return {table[key][0]: table[key][1](item) for key, item in values.items()}
 
 
 def _named(most: int, read: Callable[[Located, str], Any]) -> Read:
@@ -279,13 +279,13 @@ def _command(at: Located) -> tuple[str, ...]:
 def _headers(at: Located) -> tuple[tuple[str, str], ...]:
     if not isinstance(at.node.value, dict) or len(at.node.value) > MAX_ITEMS:
         raise at.fail("expected a mapping of header names and values")
-    found = {name: str(_value()(item)) for name, item in at.fields().items()}
-    for name, value in found.items():
+    headers = {name: str(_value()(item)) for name, item in at.fields().items()}
+    for name, value in headers.items():
         if not _HEADER.fullmatch(name) or not value.isascii() or not value.isprintable():
             raise at.fail(f"{name[:80]!r}: expected a header name and one line of ASCII text")
         if name.lower() in ("content-type", "content-length", "host", "transfer-encoding"):
             raise at.fail(f"{name[:80]!r} is set by Tamis; remove it")
-    return tuple(found.items())
+    return tuple(headers.items())
 
 
 # -- which keys there are: what each is called inside, and how it is read --------------------------------------------

@@ -81,12 +81,12 @@ class Watch:
 
     def _completed(self, sample: Mapping[str, Any], now_s: float) -> dict[str, Any]:
         """Return the sample with the size of the disk, not counting an ordered pause as a lack of progress."""
-        made, known = dict(sample), numbers(sample)
+        completed, known = dict(sample), numbers(sample)
         if "disk_total_bytes" not in known:
-            made["disk_total_bytes"] = self._disk_bytes(known.get("disk_free_bytes"))
+            completed["disk_total_bytes"] = self._disk_bytes(known.get("disk_free_bytes"))
         if "progress_s" in known:
-            made["progress_s"] = max(0.0, min(known["progress_s"], now_s - self._paused_until_s))
-        return made
+            completed["progress_s"] = max(0.0, min(known["progress_s"], now_s - self._paused_until_s))
+        return completed
 
     def _disk_bytes(self, free_bytes: float | None) -> int | None:
         """Return the size of the disk that `free_bytes` refers to.

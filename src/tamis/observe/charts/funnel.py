@@ -65,10 +65,10 @@ def _joined(steps: Sequence[FunnelStep]) -> list[FunnelStep]:
     if not small:
         return list(steps[:MAX_ROWS])
     rest = FunnelStep(f"{len(small)} more rules", sum(number(steps[i].n) for i in small))
-    found = []
+    joined = []
     for i, step in enumerate(steps):
         if i not in small:
-            found.append(step)
+            joined.append(step)
         elif i == max(small):
-            found.append(rest)
-    return found[:MAX_ROWS]
+            joined.append(rest)
+    return joined[:MAX_ROWS]

@@ -117,7 +117,7 @@ def _axis(low: float, high: float) -> Axis:
 
 def _known(bins: Sequence[Sequence[float | None]]) -> list[Bin]:
     """Bins that can be drawn; open ends get one as far from zero again."""
-    found = []
+    finite = []
     for one in bins[:MAX_BINS]:
         if len(one) != 3 or not number(one[2]):
             continue
@@ -127,8 +127,8 @@ def _known(bins: Sequence[Sequence[float | None]]) -> list[Bin]:
         elif high is None and low is not None:
             high = 2 * max(low, 1.0)
         if low is not None and high is not None and low < high:
-            found.append((low, high, number(one[2])))
-    return found
+            finite.append((low, high, number(one[2])))
+    return finite
 
 
 def _end(value: object) -> float | None:
@@ -139,15 +139,15 @@ def _end(value: object) -> float | None:
 
 def _groups(bins: Sequence[Bin], axis: Axis) -> list[tuple[float, float]]:
     """Return the stretches that are drawn as one bar each: bins, with neighbours that are too narrow to be seen."""
-    found: list[tuple[float, float]] = []
+    groups: list[tuple[float, float]] = []
     for low, high in sorted({(b[0], b[1]) for b in bins}):
-        if found and low < found[-1][1]:  # bins of another kind over these: one bar
-            found[-1] = (found[-1][0], max(found[-1][1], high))
-        elif found and axis.place(high) - axis.place(found[-1][0]) < _NARROW:
-            found[-1] = (found[-1][0], high)
+        if groups and low < groups[-1][1]:  # bins of another kind over these: one bar
+            groups[-1] = (groups[-1][0], max(groups[-1][1], high))
+        elif groups and axis.place(high) - axis.place(groups[-1][0]) < _NARROW:
+            groups[-1] = (groups[-1][0], high)
         else:
-            found.append((low, high))
-    return found
+            groups.append((low, high))
+    return groups
 
 
 def _place(start: float, end: float, axis: Axis) -> tuple[float, float]:

@@ -85,7 +85,7 @@ def rates(counts: Sequence[tuple[float, float]], over_s: float = _SMOOTH_S) -> l
     >>> rates([(0, 0), (10, 50), (20, 250)])
     [(10, 5.0), (20, 20.0)]
     """
-    found = []
+    points = []
     first = 0
     for i, (at, n) in enumerate(counts):
         if i and n < counts[i - 1][1]:
@@ -94,5 +94,5 @@ def rates(counts: Sequence[tuple[float, float]], over_s: float = _SMOOTH_S) -> l
             first += 1
         before_at, before = counts[first]
         if at > before_at and (at - before_at >= over_s or i == len(counts) - 1):
-            found.append((at, max(n - before, 0.0) / (at - before_at)))
-    return found
+            points.append((at, max(n - before, 0.0) / (at - before_at)))
+    return points

@@ -54,22 +54,22 @@ def layers(points: Sequence[Total]) -> list[Layer]:
     living = points[-1].workers if points else {}
     first = sorted(total, key=lambda n: (n in living, total[n]), reverse=True)[:MAX_WORKERS]
     shown = sorted(first, key=lambda n: (int(n) if n.isdecimal() else 1 << 60, n))
-    found = [
+    result = [
         Layer("supervisor", "k7", [number(p.supervisor_bytes) for p in points]),
         Layer("forking server", "k6", [number(p.server_bytes) for p in points]),
     ]
-    found += [
+    result += [
         Layer(f"worker {name[:20]}", f"k{i}", [number(p.workers.get(name)) for p in points])
         for i, name in enumerate(shown)
     ]
     if len(total) > len(shown):
         rest = [sum(number(v) for k, v in p.workers.items() if k not in shown) for p in points]
-        found.append(Layer("other workers", "k8", rest))
-    known = [sum(layer.values[i] for layer in found) for i in range(len(points))]
+        result.append(Layer("other workers", "k8", rest))
+    known = [sum(layer.values[i] for layer in result) for i in range(len(points))]
     other = [max(number(p.used_bytes) - known[i], 0.0) for i, p in enumerate(points)]
     if any(o > 0.01 * number(p.used_bytes) for o, p in zip(other, points, strict=True)):
-        found.append(Layer("other" if any(known) else "in use", "k8" if any(known) else "k0", other))
-    return [layer for layer in found if any(layer.values)]
+        result.append(Layer("other" if any(known) else "in use", "k8" if any(known) else "k0", other))
+    return [layer for layer in result if any(layer.values)]
 
 
 def memory_chart(points: Sequence[Total], budget_bytes: float, began_at: float = 0.0, live: bool = False) -> str:

@@ -69,13 +69,13 @@ def map_chart(cells: Sequence[Cell]) -> str:
 
 def _stretches(states: Sequence[str]) -> list[tuple[int, int]]:
     """First and last of neighbours in one state, each within a row."""
-    found: list[tuple[int, int]] = []
+    stretches: list[tuple[int, int]] = []
     for i, state in enumerate(states):
         if i % COLUMNS and state == states[i - 1] and state not in ("running", "part"):
-            found[-1] = (found[-1][0], i)
+            stretches[-1] = (stretches[-1][0], i)
         else:
-            found.append((i, i))
-    return found
+            stretches.append((i, i))
+    return stretches
 
 
 def _piece(cells: Sequence[Cell], state: str, first: int, last: int) -> str:
@@ -97,10 +97,10 @@ def _marks(cell: Cell, i: int) -> str:
     The marks are shapes, so that colours alone do not carry the meaning.
     """
     x, y = i % COLUMNS * _SIDE, i // COLUMNS * _SIDE
-    made = ""
+    marks = ""
     if cell.split:
-        made += f'<path class="s-split" d="M{x + 2} {y + _SIDE - 2}L{x + _SIDE - 2} {y + 2}"/>'
+        marks += f'<path class="s-split" d="M{x + 2} {y + _SIDE - 2}L{x + _SIDE - 2} {y + 2}"/>'
     if is_bad(cell):
         half = _SIDE / 2
-        made += f'<circle class="s-quarantined" cx="{coordinate(x + half)}" cy="{coordinate(y + half)}" r="2.2"/>'
-    return made
+        marks += f'<circle class="s-quarantined" cx="{coordinate(x + half)}" cy="{coordinate(y + half)}" r="2.2"/>'
+    return marks

@@ -44,8 +44,8 @@ def speed_of(run: Snapshot) -> str:
 
 def _over_time(run: Snapshot, points: Sequence[Total | GpuPoint], column: str) -> list[tuple[float, float]]:
     """(seconds, value); without those that are not known."""
-    found = ((p.at - run.began_at, getattr(p, column)) for p in points)
-    return [(at, float(value)) for at, value in found if value is not None]
+    series = ((p.at - run.began_at, getattr(p, column)) for p in points)
+    return [(at, float(value)) for at, value in series if value is not None]
 
 
 def throughput_of(run: Snapshot) -> str:
@@ -150,15 +150,15 @@ def lengths_of(run: Snapshot) -> str:
 
 def scores_of(run: Snapshot) -> list[tuple[str, str]]:
     """(name, chart) of every score that was kept, with the limits of the rules on it."""
-    found = []
+    charts = []
     for table in [t for t in _tables(run) if t.get("kind") == "score"][:MAX_HISTOGRAMS]:
         name, stage = str(table.get("name", "")), str(table.get("stage", ""))
         limits = table.get("limits")
         marks = [x for x in limits[:_MAX_MARKS] if type(x) in (int, float)] if isinstance(limits, list) else []
         drawn = histogram_chart(f"score {name}", [Bars(name, table["bins"], "k0")], marks=marks)
         if drawn:
-            found.append((name if stage in ("", name) else f"{name} ({stage})", drawn))
-    return found
+            charts.append((name if stage in ("", name) else f"{name} ({stage})", drawn))
+    return charts
 
 
 def _tables(run: Snapshot) -> list[dict[str, Any]]:

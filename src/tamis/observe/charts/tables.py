@@ -28,12 +28,12 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence
 
 def cards(found: Iterable[tuple[str, str, str]]) -> str:
     """(name, value, detail) each, as they are: escaped here."""
-    made = "".join(
+    html = "".join(
         f'<div class="card"><span>{text(name)}</span><b>{text(value)}</b>'
         + (f"<small>{text(detail)}</small></div>" if detail else "</div>")
         for name, value, detail in found
     )
-    return f'<div class="cards">{made}</div>' if made else ""
+    return f'<div class="cards">{html}</div>' if html else ""
 
 
 def bar(share: float, kind: str = "k1") -> str:

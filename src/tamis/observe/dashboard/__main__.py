@@ -43,8 +43,8 @@ def main() -> int:
     token = os.environ.pop(TOKEN, "")
     watcher = Watcher(asked.run_dir, asked.scratch)
     try:
-        given = asked.socket is not None
-        listening = socket.socket(fileno=asked.socket) if given else listen(asked.host, asked.port)
+        options = asked.socket is not None
+        listening = socket.socket(fileno=asked.socket) if options else listen(asked.host, asked.port)
     except (OSError, OverflowError) as exc:
         why = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
         print(
@@ -54,7 +54,7 @@ def main() -> int:
         )
         return 1
     server = Server(asked.host, listening, watcher, token, asked.parent)
-    if not given:
+    if not options:
         print(f"dashboard: {server.url} (Ctrl-C ends it)", flush=True)
     if asked.open:
         threading.Thread(target=_open_page, args=(server.url,), daemon=True).start()

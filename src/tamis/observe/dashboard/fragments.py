@@ -47,11 +47,11 @@ def _head(run: Snapshot, place: ShownRun) -> str:
     status = run.status if not run.exit_code else f"{run.status}, exit code {run.exit_code}"
     kind = "good" if run.live or run.good else "bad" if run.status != "starting" else "dim"
     title = run.name or run.run_dir.absolute().parent.name
-    said = f'<span class="badge {kind}">{text(status)}</span>'
+    sentence = f'<span class="badge {kind}">{text(status)}</span>'
     if place.doing:
-        said += f'<span class="badge">{text(place.doing)}</span>'
+        sentence += f'<span class="badge">{text(place.doing)}</span>'
     since = f"{seconds_text(round(run.seconds))}" if run.seconds else ""
-    return f"<h1>{text(title)}</h1><p>{said}<span>{text(since)}</span></p>"
+    return f"<h1>{text(title)}</h1><p>{sentence}<span>{text(since)}</span></p>"
 
 
 def _notices(run: Snapshot) -> str:
@@ -81,28 +81,28 @@ def _cards(run: Snapshot) -> str:
     last = run.last
     if last is None:
         return ""
-    found = [
+    entries = [
         ("documents", f"{last.documents:,}", f"{count_text(run.rate('documents'))}/s" if run.live else ""),
         ("kept", f"{last.written:,}", _share(last.written, last.documents)),
         ("dropped", f"{last.dropped:,}", _share(last.dropped, last.documents)),
     ]
     if last.duplicates:
-        found.append(("duplicates", f"{last.duplicates:,}", _share(last.duplicates, last.documents)))
-    found.append(("quarantined", f"{last.quarantined:,}", _share(last.quarantined, last.documents)))
+        entries.append(("duplicates", f"{last.duplicates:,}", _share(last.duplicates, last.documents)))
+    entries.append(("quarantined", f"{last.quarantined:,}", _share(last.quarantined, last.documents)))
     if run.live:
         speed = run.rate("read_bytes")
-        found.append(("speed", f"{format_size(speed)}/s", "of input"))
+        entries.append(("speed", f"{format_size(speed)}/s", "of input"))
     elif run.seconds:
-        found.append(("speed", f"{format_size(last.read_bytes / run.seconds)}/s", "of input, whole run"))
+        entries.append(("speed", f"{format_size(last.read_bytes / run.seconds)}/s", "of input, whole run"))
     budget = max(run.budget_bytes, 1)
     now = [("memory", last.used_bytes)] if run.live else []
     for name, n_bytes in [*now, ("peak memory", run.peak_bytes)]:
-        found.append((name, format_size(n_bytes), f"{n_bytes / budget:.0%} of {format_size(budget)}"))
+        entries.append((name, format_size(n_bytes), f"{n_bytes / budget:.0%} of {format_size(budget)}"))
     if run.live:
-        found.append(("pressure", *LEVELS[min(max(last.level, 0), 4)]))
+        entries.append(("pressure", *LEVELS[min(max(last.level, 0), 4)]))
         if last.cpu_s:
-            found.append(("cores busy", f"{run.rate('cpu_s'):.1f}", f"{last.n_processes} processes"))
-    return cards([*found, *gpu_cards(run.about)])
+            entries.append(("cores busy", f"{run.rate('cpu_s'):.1f}", f"{last.n_processes} processes"))
+    return cards([*entries, *gpu_cards(run.about)])
 
 
 def _share(n: float, whole: float) -> str:

@@ -257,12 +257,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def _fragments(self, range_: str, seen: str, wait: str) -> None:
         try:
-            found = self.server.news(range_, seen, wait == "1")
+            news = self.server.news(range_, seen, wait == "1")
         except Exception as exc:  # whatever the run directory holds, the page gets a sentence
             self._say(500, f"the run cannot be shown: {type(exc).__name__}: {exc}")
             return
-        self._send(200, "application/json", json.dumps(found).encode())
-        self.server.knows_the_end |= found["ended"]
+        self._send(200, "application/json", json.dumps(news).encode())
+        self.server.knows_the_end |= news["ended"]
 
     def _report(self) -> None:
         try:

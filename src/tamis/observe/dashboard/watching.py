@@ -78,14 +78,14 @@ def _signature(place: ShownRun) -> tuple[Any, ...]:
 
     It includes whether the run is silent, as that changes by itself.
     """
-    found: list[Any] = [place]
+    signature: list[Any] = [place]
     for name in _FILES:
         try:
             about = os.stat(place.run_dir / name)
         except OSError:
-            found.append(None)
+            signature.append(None)
             continue
-        found += [about.st_mtime_ns, about.st_size]
+        signature += [about.st_mtime_ns, about.st_size]
         if name == "run.sqlite":
-            found.append(time.time() - about.st_mtime > STALE_S)
-    return tuple(found)
+            signature.append(time.time() - about.st_mtime > STALE_S)
+    return tuple(signature)

@@ -25,7 +25,7 @@ body{max-width:76rem;margin:0 auto;padding:1.6rem clamp(.8rem,3vw,2rem)}section{
 
 def render(facts: Facts) -> str:
     run = facts.run
-    made = [
+    blocks = [
         _section("Documents", run_charts.funnel_of(run) + parts.documents(facts)),
         _section("Dropped", parts.dropped(facts)),
         _section("Charts", facts.charts),
@@ -49,7 +49,7 @@ def render(facts: Facts) -> str:
         _section("Last events", events_table(run.events)),
         _section("Environment", parts.environment()),
     ]
-    body = "".join([_head(facts), *_bounded(made)])
+    body = "".join([_head(facts), *_bounded(blocks)])
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
         'content="width=device-width,initial-scale=1">'
@@ -66,15 +66,15 @@ def _pair(*sections: str) -> str:
     return f'<div class="pair">{"".join(sections)}</div>' if any(sections) else ""
 
 
-def _bounded(made: list[str]) -> list[str]:
+def _bounded(sections: list[str]) -> list[str]:
     """Largest parts go until the rest can be mailed; a run that names things sensibly is far below."""
-    made = list(made)
-    while sum(len(part.encode("utf-8", "backslashreplace")) for part in made) > MAX_BYTES:
-        largest = max(range(len(made)), key=lambda i: len(made[i]))
-        made[largest] = (
+    sections = list(sections)
+    while sum(len(part.encode("utf-8", "backslashreplace")) for part in sections) > MAX_BYTES:
+        largest = max(range(len(sections)), key=lambda i: len(sections[i]))
+        sections[largest] = (
             '<section><p class="dim">A part is left out here: it alone would make this page too large.</p></section>'
         )
-    return made
+    return sections
 
 
 def _head(facts: Facts) -> str:
@@ -97,17 +97,17 @@ def _head(facts: Facts) -> str:
 
 def _cards(facts: Facts) -> str:
     run, ledger, last = facts.run, facts.ledger, facts.run.last
-    found: list[tuple[str, str, str]] = []
+    entries: list[tuple[str, str, str]] = []
     if ledger is not None:
         n = max(ledger.records.n, 1)
-        found += [
+        entries += [
             ("read", f"{ledger.records.n:,}", format_size(number(ledger.read_bytes))),
             ("written", f"{ledger.written.n:,}", f"{ledger.written.n / n:.1%}"),
             ("dropped", f"{ledger.n_dropped:,}", f"{ledger.n_dropped / n:.1%}"),
             ("quarantined", f"{ledger.quarantined.n:,}", f"{ledger.quarantined.n / n:.1%}"),
         ]
         if run.seconds:
-            found += [
+            entries += [
                 ("seconds", f"{run.seconds:,.1f}", ""),
                 (
                     "MB/s",
@@ -116,8 +116,10 @@ def _cards(facts: Facts) -> str:
                 ),
             ]
     elif last is not None:
-        found += [(name, f"{getattr(last, name):,}", "") for name in ("documents", "written", "dropped", "quarantined")]
+        entries += [
+            (name, f"{getattr(last, name):,}", "") for name in ("documents", "written", "dropped", "quarantined")
+        ]
     if run.budget_bytes:
         share = f"{run.peak_bytes / run.budget_bytes:.0%} of {format_size(run.budget_bytes)}"
-        found.append(("peak of budget", format_size(run.peak_bytes), share))
-    return cards([*found, *gpu_cards(run.about)])
+        entries.append(("peak of budget", format_size(run.peak_bytes), share))
+    return cards([*entries, *gpu_cards(run.about)])

@@ -58,8 +58,8 @@ def documents(facts: Facts) -> str:
         f'<p class="dim">{ledger.n_blank_lines:,} blank lines passed over; {ledger.n_bad_ranges:,} stretches of input '
         f"could not be read ({text(format_size(ledger.lost_bytes))} as stored).</p>"
     )
-    made = table(["stage", "in", "out", "dropped", ""], rows, (1, 2, 3))
-    return f"<h3>The ledger</h3>{made}{notes}{passed_over(facts)}"
+    html = table(["stage", "in", "out", "dropped", ""], rows, (1, 2, 3))
+    return f"<h3>The ledger</h3>{html}{notes}{passed_over(facts)}"
 
 
 def passed_over(facts: Facts) -> str:
@@ -96,8 +96,8 @@ def _example(drop: Drop, k: int) -> str:
 
 
 def scores(facts: Facts) -> str:
-    found = run_charts.scores_of(facts.run)
-    drawn = "".join(f"<div><h3>{text(name)}</h3>{chart}</div>" for name, chart in found)
+    charts = run_charts.scores_of(facts.run)
+    drawn = "".join(f"<div><h3>{text(name)}</h3>{chart}</div>" for name, chart in charts)
     return f'<div class="devices many">{drawn}</div>' if drawn else ""
 
 
@@ -218,14 +218,14 @@ def _versions(*names: str) -> dict[str, str]:
 
     importlib.metadata would take 10 ms of every run.
     """
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for place in reversed(sys.path):  # the first one counts
         with contextlib.suppress(OSError):
             for entry in os.listdir(place or "."):
                 name, _, version = entry.removesuffix(".dist-info").partition("-")
                 if name in names and entry.endswith(".dist-info"):
-                    found[name] = version
-    return found
+                    versions[name] = version
+    return versions
 
 
 def environment() -> str:

@@ -36,7 +36,7 @@ def main() -> int:
         return 0
     sheets = []
     for sheet in choose(folder):
-        shown = [made for made in map(_made, sheet.images) if made is not None]
+        shown = [images for images in map(_made, sheet.images) if images is not None]
         if shown:
             sheets.append({"stage": sheet.stage, "rule": sheet.rule, "images": shown})
     print(json.dumps(sheets))
@@ -62,8 +62,8 @@ def _row(path: str, number: int) -> dict[str, Any] | None:
     try:
         for first, table in iter_rows(path, number, number + 1):
             if first == number and len(table):
-                found: dict[str, Any] = table.to_pylist()[0]
-                return found
+                rows: dict[str, Any] = table.to_pylist()[0]
+                return rows
     except (OSError, TamisError):
         pass
     return None

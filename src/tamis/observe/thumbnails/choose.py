@@ -97,7 +97,7 @@ def _in_bucket(url: str, suffix: str) -> list[str]:
     name, prefix = split_s3(url)
     bucket = Bucket(name)
     try:
-        keys = [found.key for found in islice(bucket.objects(f"{prefix}/part-"), MAX_ROWS)]
+        keys = [paths.key for paths in islice(bucket.objects(f"{prefix}/part-"), MAX_ROWS)]
     except OSError:
         return []
     return sorted(bucket.url(key) for key in keys if key.endswith(suffix))
@@ -119,8 +119,8 @@ def first_rows(path: str | Path, columns: Sequence[str]) -> Iterator[dict[str, A
 
     try:
         with open_arrow(path) as source, pq.ParquetFile(source, pre_buffer=False) as file:
-            wanted = [name for name in file.schema_arrow.names if name in columns]
-            for number, batch in enumerate(file.iter_batches(_ROWS_AT_ONCE, columns=wanted)):
+            n_rows = [name for name in file.schema_arrow.names if name in columns]
+            for number, batch in enumerate(file.iter_batches(_ROWS_AT_ONCE, columns=n_rows)):
                 if number * _ROWS_AT_ONCE >= MAX_ROWS:
                     return
                 yield from batch.to_pylist()

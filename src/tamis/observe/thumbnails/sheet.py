@@ -45,10 +45,10 @@ def _ask(folder: Path) -> list[Any]:
             check=True,
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # memory for every core would be all that it may have
         )
-        found = json.loads(done.stdout) if len(done.stdout) <= _MAX_BYTES else []
+        answer = json.loads(done.stdout) if len(done.stdout) <= _MAX_BYTES else []
     except (OSError, ValueError, subprocess.SubprocessError):
         return []
-    return found if isinstance(found, list) else []
+    return answer if isinstance(answer, list) else []
 
 
 def markup(sheets: list[Any]) -> str:
