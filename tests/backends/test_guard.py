@@ -41,7 +41,7 @@ class Guarded:
         self.process, self.watch, self.woken = process, Watch(), 0
         process.do(SETUP)
         self.guard = WorkerGuard(self.watch, self._wake)
-        self.guard.stand_at(process.gate)
+        self.guard.attach(process.gate)
         self.guard.adopt(7, process.pid, meter.data_bytes(process.pid) or 0)
         self.grant(cap_mb)
 
@@ -176,7 +176,7 @@ def test_a_false_alarm_lets_it_go_on(guarded: Callable[[int], Guarded]) -> None:
     g.grant(100, ceiling_mb=60)
     g.watch.look()
     g.watch.told = {g.process.pid: 500 * MB}
-    g.guard._looked()
+    g.guard._after_sample()
     assert (g.guard.stopped(), g.woken) == ({}, 0)
     assert g.do("result = 5") == "5"
 

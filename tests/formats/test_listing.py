@@ -235,7 +235,7 @@ def test_scratch_that_would_be_read_is_refused(folder: Path) -> None:
         ("sub", "sub"),
         ("t*", "linked"),
     ):
-        with pytest.raises(UsageError, match=r"scratch: .* lies in the input: .* begins with a dot"):
+        with pytest.raises(UsageError, match=r"scratch: .* is inside the input: .* begins with a dot"):
             read(path, scratch)
     everything = ["a.jsonl", "b.jsonl", "sub/c.jsonl.gz"]
     assert read("", ".tmp") == read("", "out/tmp") == everything

@@ -152,7 +152,7 @@ def test_a_function():
     assert make.profile.retained_bytes < 5 * MB
     make(MB)
     assert make.profile.growth_bytes < 10 * MB
-    assert (make.profile.n_calls, make.__name__, make.__doc__) == (2, "make", "Makes.")
+    assert (make.profile.n_calls, make.__name__, make.__doc__) == (2, "make", "Make a block and drop it.")
 
 
 def test_a_function_that_calls_itself():

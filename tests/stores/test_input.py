@@ -152,7 +152,7 @@ def test_scratch_that_would_be_read_is_refused(bucket: str, s3: Any, tmp_path: P
         ("in/*", "in/tmp"),
         ("in/**/*.jsonl", "in/x"),
     ):
-        with pytest.raises(UsageError, match=r"scratch: .* lies in the input: .* begins with a dot"):
+        with pytest.raises(UsageError, match=r"scratch: .* is inside the input: .* begins with a dot"):
             read(path, scratch)
     for path, scratch in (
         ("in", "inner"),
@@ -163,6 +163,6 @@ def test_scratch_that_would_be_read_is_refused(bucket: str, s3: Any, tmp_path: P
     ):
         assert read(path, scratch) == ["in/a.jsonl"]
     pipeline = Pipeline("copy", stages=[JsonlReader(f"s3://{bucket}/in"), JsonlWriter(str(tmp_path / "out"))])
-    with pytest.raises(UsageError, match="lies in the input"):
+    with pytest.raises(UsageError, match="is inside the input"):
         pipeline.run(InProcessExecutor(), progress=False, scratch=f"s3://{bucket}/in/tmp")
     assert not (tmp_path / "out").exists()

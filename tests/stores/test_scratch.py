@@ -58,7 +58,7 @@ def data(tmp_path: Path) -> str:
 @pytest.fixture
 def far(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return a local folder whose large files are stored in a bucket, in this process."""
-    monkeypatch.setattr(scratch_files, "_here", {})
+    monkeypatch.setattr(scratch_files, "_mapped", {})
     (tmp_path / "work").mkdir()
     scratch_files.map_folder(str(tmp_path / "work"), f"s3://{bucket}/tmp/tamis-1")
     return str(tmp_path / "work")
@@ -112,14 +112,14 @@ def test_what_a_killed_run_left_is_removed_by_the_next(bucket: str, s3: Any, tmp
         made = RunDir(str(tmp_path / "out"), f"s3://{bucket}/tmp")
         made.open()
         made.make_scratch()
-        s3.put_object(Bucket=bucket, Key=f"{made.far.partition(bucket)[2][1:]}/u1.1.arrow", Body=b"x")
+        s3.put_object(Bucket=bucket, Key=f"{made.remote_scratch.partition(bucket)[2][1:]}/u1.1.arrow", Body=b"x")
         return made
 
     first = opened()
     os.close(first._lock)  # as if it had been killed
     second = opened()
-    assert first.far != second.far
-    assert keys(s3, bucket) == [f"{second.far.partition(bucket)[2][1:]}/u1.1.arrow"]
+    assert first.remote_scratch != second.remote_scratch
+    assert keys(s3, bucket) == [f"{second.remote_scratch.partition(bucket)[2][1:]}/u1.1.arrow"]
     second.close()
     assert keys(s3, bucket) == []
     assert not (tmp_path / "out" / "_tamis" / "scratch.json").exists()
@@ -298,9 +298,9 @@ def test_a_place_that_is_not_there_or_is_the_output_is_told_before_anything_is_d
     (told,) = bucket_advice(f"s3://no-{bucket}/tmp")
     assert "there is no bucket" in told
     for place in ("out", "out/tmp"):
-        with pytest.raises(UsageError, match="lies in the output"):
+        with pytest.raises(UsageError, match="is inside the output"):
             run(f"s3://{bucket}/out", scratch=f"s3://{bucket}/{place}")
-        with pytest.raises(UsageError, match="lies in the output"):
+        with pytest.raises(UsageError, match="is inside the output"):
             Pipeline("one", stages=[JsonlReader(data), JsonlWriter(f"s3://{bucket}/out")]).run(
                 InProcessExecutor(), scratch=f"s3://{bucket}/{place}"
             )

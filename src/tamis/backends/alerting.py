@@ -38,12 +38,12 @@ def make_watch(
     """
     if alerts is False:
         return None
-    given: str | Mapping[str, Any] | None = os.fspath(alerts) if isinstance(alerts, os.PathLike) else alerts
-    if not isinstance(given, (str, Mapping, type(None))):
+    source: str | Mapping[str, Any] | None = os.fspath(alerts) if isinstance(alerts, os.PathLike) else alerts
+    if not isinstance(source, (str, Mapping, type(None))):
         raise UsageError(f"alerts: expected a file, a mapping or {OFF!r}, got {alerts!r:.80}")
     limits = RunSettings(quarantine_limit=settings.get("quarantine_limit"))
     open_watch = _satellites.load("alerts.open_watch")
-    return open_watch(given, run_dir, name, show, (limits.rate_limit, limits.rate_floor), recipe, allow_recipe_sinks)
+    return open_watch(source, run_dir, name, show, (limits.rate_limit, limits.rate_floor), recipe, allow_recipe_sinks)
 
 
 @contextlib.contextmanager

@@ -35,7 +35,7 @@ class BaseExecutor:
     (engine/monitor/monitor.py). Without `report` a run leaves no report.html.
     """
 
-    own_config: Mapping[str, Any] = {}  # keys of `config` beside those that every executor knows, with their defaults
+    own_config: Mapping[str, Any] = {}  # keys of `config` besides those that every executor knows, with their defaults
     show_progress = True  # a line while it runs, unless the caller has a display of its own
     progress_interval = 0.0  # seconds between two of them at least
     is_cluster = False  # workers are on other machines, or as if they were: GPUs of this one say nothing
@@ -70,7 +70,7 @@ class BaseExecutor:
 
     @contextlib.contextmanager
     def watched_by(self, progress: Progress | None, watch: Watch | None) -> Iterator[None]:
-        """Somebody who watches for a while, unless the executor has its own."""
+        """Use these callbacks for a while, unless the executor has its own."""
         before = self.progress, self.watch
         self.progress, self.watch = self.progress or progress, self.watch or watch
         try:

@@ -73,8 +73,8 @@ class Client(Closing):
 
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[int, Any]:
         """Call it once on every worker: results by the number of the worker."""
-        made = {worker.number: self._call(worker, function, args, kwargs) for worker in self.workers}
-        return {number: future.result() for number, future in made.items()}
+        futures = {worker.number: self._call(worker, function, args, kwargs) for worker in self.workers}
+        return {number: future.result() for number, future in futures.items()}
 
     def _call(
         self, worker: ClientWorker, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -93,8 +93,8 @@ class Client(Closing):
 
     def settings(self) -> dict[str, Any]:
         """Return the default settings for pipeline runs while this client is open."""
-        found: dict[str, Any] = {"workers": self.n_workers} if not any(w.device for w in self.workers) else {}
-        return found | ({"gpu_memory": self.pools.limit_bytes} if self.pools.limit_bytes else {})
+        defaults: dict[str, Any] = {"workers": self.n_workers} if not any(w.device for w in self.workers) else {}
+        return defaults | ({"gpu_memory": self.pools.limit_bytes} if self.pools.limit_bytes else {})
 
     def close(self) -> None:
         """End the workers, once what was submitted is done."""

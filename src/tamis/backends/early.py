@@ -34,13 +34,13 @@ def take(module: str) -> tuple[Branch, socket.socket] | None:
 
     Ends processes that were started for other modules, since they only occupy memory.
     """
-    found = _started.pop(module, None)
+    process_started = _started.pop(module, None)
     for process, ours in _started.values():
         ours.close()
         process.kill()
         process.wait()
     _started.clear()
-    return found
+    return process_started
 
 
 def load(*more: str) -> bool:

@@ -47,15 +47,17 @@ def execute(
     settings: Mapping[str, Any],
 ) -> RunResult:
     """Run expanded stages (stages/expand.py); return the result without judging it."""
-    given = {**_client_settings(), **settings}
-    alerts = given.pop("alerts", None)
-    chosen = RunSettings.from_mapping(given)
+    merged = {**_client_settings(), **settings}
+    alerts = merged.pop("alerts", None)
+    chosen = RunSettings.from_mapping(merged)
     documents = bool(initial_tasks) and all(isinstance(t, DocumentBatch) for t in initial_tasks or ())
     job = make_job(name, stages, chosen.mode, documents, executor.is_cluster)
     output = everything = _output(job.writer, chosen.run_dir)  # never input, whichever part of it this run writes
     if chosen.shard is not None:
         if job.writer is None and chosen.run_dir is None:
-            raise UsageError("shard: the parts must lie where they can be joined; end with a writer, or give run_dir")
+            raise UsageError(
+                "shard: the parts must be stored where they can be joined; end with a writer, or give run_dir"
+            )
         output = Shard.parse(chosen.shard).output_in(output)
     inputs = find_inputs(
         job,
@@ -67,7 +69,7 @@ def execute(
     )
     is_part = getattr(executor, "warm_process", None) is not None
     run_dir = os.path.join(local_output_dir(output), "_tamis")
-    with alerted(alerts, executor.watch, given, run_dir, name, executor.note) as watch:
+    with alerted(alerts, executor.watch, merged, run_dir, name, executor.note) as watch:
         run = Run(job, inputs, chosen, executor.make_workers, output, executor.progress, watch, is_part)
         result = _run(run, executor, job.writer, chosen.run_dir)
     result.alerts = summary_of(watch)
@@ -80,7 +82,7 @@ def _run(run: Run, executor: BaseExecutor, writer: Writer | None, run_dir: str |
     reported = executor.report and (run_dir is not None if writer is None else writer.is_reported)
     try:
         result = run.execute()
-    except RunConflict:  # what lies there is another run's
+    except RunConflict:  # the directory is another run's
         raise
     except (TamisError, KeyboardInterrupt) as exc:
         if reported:
@@ -98,7 +100,7 @@ def _run(run: Run, executor: BaseExecutor, writer: Writer | None, run_dir: str |
 
 
 def shown(executor: BaseExecutor, name: str, run: Callable[[], RunResult]) -> RunResult:
-    """`run` with its progress shown, unless the executor has somebody who watches already."""
+    """Call `run` with its progress shown, unless the executor has a callback already."""
     if executor.progress is not None or not executor.show_progress:
         return run()
     with ProgressDisplay() as line:
@@ -157,7 +159,7 @@ def load_report() -> None:
 
 
 def _leave_report(run_dir: str) -> str:
-    """Write report.html, and return where it lies. A report that cannot be written never fails a run."""
+    """Write report.html, and return its path. A report that cannot be written never fails a run."""
     try:
         return str(_satellites.load("report.write")(run_dir))
     except (TamisError, OSError) as exc:

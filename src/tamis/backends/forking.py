@@ -1,4 +1,4 @@
-"""A process that forks others on request: messages with file descriptors in, children forked, their ends told.
+"""A process that forks others on request: takes messages with file descriptors, reports forks and exits.
 
 The forking server (forkserver.py) and the warm process (warm_process.py) are both made of it; they differ in what a
 child becomes. Forking is safe because such a process has one thread. Children die with it, and it dies with whoever
@@ -58,7 +58,7 @@ def name_process(name: str) -> None:
 class Forker:
     """Forks a child for every request with one file descriptor; the child runs `become(request, fd)`.
 
-    Tells that it is `Forked` and, when it has ended, that it has `Exited`. Whatever else turns up as a child of this
+    Reports that it is `Forked` and, when it has ended, that it has `Exited`. Whatever else turns up as a child of this
     process was started by one of them, and is ended when that is gone.
     """
 
@@ -85,7 +85,7 @@ class Forker:
         try:
             return self._serve()
         finally:
-            below = meter.descendants()  # of a supervisor that was killed: nobody else is left to clean up after them
+            below = meter.descendants()  # of a supervisor that was killed: no other process cleans up after them
             shared = shm_cleanup.mapped_by(below)
             end_descendants()
             shm_cleanup.remove_files(shared, before)
@@ -119,9 +119,9 @@ class Forker:
                 child, page = self._children.pop(pid)
                 code = os.waitstatus_to_exitcode(status)
                 end_strays(self._children)
-                told = Exited(child, pid, code, doing.noted(page))
+                exited = Exited(child, pid, code, doing.noted(page))
                 page.close()
-                self._channel.send(told)
+                self._channel.send(exited)
 
     def _fork(self, request: Request, fd: int) -> None:
         page = doing.shared_page()
@@ -186,7 +186,7 @@ def launch(
 
 
 class Branch:
-    """A process forked by `branch`, to whoever asked for it: like subprocess.Popen, as far as that is needed."""
+    """A process forked by `branch`, with the part of subprocess.Popen that is needed."""
 
     living: set[int] = set()  # all of this process
 
@@ -266,7 +266,7 @@ def _part_from_caller(fd: int) -> None:
 
 
 def leave(status: int) -> NoReturn:
-    """End at once: taking down the interpreter and all libraries would take 60 ms, for which somebody waits."""
+    """End at once: taking down the interpreter and all libraries would take 60 ms of a caller's time."""
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()

@@ -60,7 +60,7 @@ def _load(channel: Channel, loaded: bool) -> tuple[UnitRunner, int]:
     """Return the runner for the job that comes over the channel, and the peak before its stages were loaded."""
     hello = channel.receive()
     if hello is None:
-        os._exit(0)  # nobody wants it any more
+        os._exit(0)  # the supervisor is gone
     payload = channel.take(hello.payload_bytes)
     enter(hello.context)
     from tamis.backends.preload import load, load_libraries

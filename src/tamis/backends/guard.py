@@ -27,7 +27,7 @@ from tamis.memory.seccomp_gate import Gate, GateCall
 from tamis.memory.worker_tree import FamilyMemory, ProcessFamily
 
 _MOVED_BYTES = 4_000_000
-_REMOVE_S = 1.0  # what could not be removed because somebody used it is tried again
+_REMOVE_S = 1.0  # between attempts to remove files that are in use
 _ZERO_DEVICE = os.makedev(1, 5)
 _SYSTEM = ("/usr/", "/lib")
 _LOOK_SHARE = 20  # files in memory are looked for no more often than this many times as long as it took last
@@ -63,7 +63,7 @@ class Notice:
 
 
 class _Processes:
-    """What families are told of processes, and have done to them."""
+    """The limits of processes, as families read and set them."""
 
     def data(self, pid: int) -> int | None:
         return meter.data_bytes(pid)
@@ -83,18 +83,18 @@ class WorkerGuard:
         self._wards: dict[int, _Ward] = {}  # by worker
         self._owner: dict[int, int] = {}  # pid of a worker -> worker
         self._notices: list[Notice] = []
-        self._said_unbounded = False
+        self._was_noticed = False
         self._before = shm_cleanup.present()
-        self._left: set[str] = set()  # files of ended workers that somebody else was still using
+        self._leftovers: set[str] = set()  # files of ended workers that are still in use
         self._removed_s = self._count_after_s = 0.0
         self._gate: Gate | None = None
         self._thread: threading.Thread | None = None
         self._stop_read, self._stop_write = os.pipe()
-        watch.listen(self._looked)
+        watch.listen(self._after_sample)
 
     # -- the executor's thread
     # ----------------------------------------------------------------------------------------------
-    def stand_at(self, fd: int | None) -> None:
+    def attach(self, fd: int | None) -> None:
         """Attach to a new forking server; `fd` is its gate, if it has one."""
         self._leave_gate()
         if fd is not None:
@@ -129,8 +129,8 @@ class WorkerGuard:
 
     def take_notices(self) -> list[Notice]:
         with self._lock:
-            found, self._notices = self._notices, []
-        return found
+            notices, self._notices = self._notices, []
+        return notices
 
     def is_starved(self, worker: int) -> bool:
         """Return True if processes started by the worker were short of memory since its last grant.
@@ -171,13 +171,13 @@ class WorkerGuard:
             # Gone in peace: what it has left (a cache for others?) is Python's to remove, when it thinks fit.
             if code == 0 and not ward.was_ended:
                 return []
-            self._left |= ward.shared_files
+            self._leftovers |= ward.shared_files
             shm_cleanup.remove_segments(ward.family.pids)
-            return self._remove_left()
+            return self._remove_leftovers()
 
     def close(self) -> None:
         """Stop guarding: end and forget all workers, which are gone for good."""
-        self._watch.unlisten(self._looked)
+        self._watch.unlisten(self._after_sample)
         self._leave_gate()
         self._watch.hurry(False)
         end_escaped()
@@ -185,13 +185,13 @@ class WorkerGuard:
             for worker in list(self._wards):
                 self.end(worker)
                 self.forget(worker, -signal.SIGKILL)
-            self._remove_left()
+            self._remove_leftovers()
         os.close(self._stop_read)
         os.close(self._stop_write)
 
-    def _remove_left(self) -> list[str]:
-        removed = shm_cleanup.remove_files(self._left, self._before)
-        self._left = {path for path in self._left if os.path.exists(path)}
+    def _remove_leftovers(self) -> list[str]:
+        removed = shm_cleanup.remove_files(self._leftovers, self._before)
+        self._leftovers = {path for path in self._leftovers if os.path.exists(path)}
         self._removed_s = time.monotonic()
         return removed
 
@@ -221,7 +221,7 @@ class WorkerGuard:
             with self._lock:
                 try:
                     error = self._decide(call)
-                except Exception:  # whoever waits must get an answer; what is let pass is still watched
+                except Exception:  # the caller must get an answer; what is allowed is still watched
                     error = 0
             if error:
                 gate.refuse(call, error)
@@ -264,7 +264,7 @@ class WorkerGuard:
 
     def _map(self, ward: _Ward, n_bytes: int, path: str) -> bool:
         if not ward.family.map(n_bytes):
-            ward.family.note_mapped(self._mapped_bytes(ward))  # some may be unmapped again: nobody is asked for that
+            ward.family.note_mapped(self._mapped_bytes(ward))  # some may be unmapped again, which no call reports
             if not ward.family.map(n_bytes):
                 return False
         ward.shared_paths.add(path)
@@ -306,46 +306,46 @@ class WorkerGuard:
 
         Each mapping counts once; those the forking server had already mapped do not count.
         """
-        found: dict[tuple[bytes, int], int] = {}
+        by_file: dict[tuple[bytes, int], int] = {}
         for pid in ward.family.pids:
             for key, n_bytes in self._mappings(pid, ward.shared_paths).items():
-                found[key] = max(found.get(key, 0), n_bytes)
+                by_file[key] = max(by_file.get(key, 0), n_bytes)
         inherited = self._mappings(meter.parent(ward.family.pid) or 0, ward.shared_paths)
-        return sum(n_bytes for key, n_bytes in found.items() if key not in inherited)
+        return sum(n_bytes for key, n_bytes in by_file.items() if key not in inherited)
 
     def _mappings(self, pid: int, paths: set[str]) -> dict[tuple[bytes, int], int]:
-        found: dict[tuple[bytes, int], int] = {}
+        by_file: dict[tuple[bytes, int], int] = {}
         for m in meter.mappings(pid):
             if m.path in paths or (m.is_shared and (not m.path.startswith("/dev/") or m.path.startswith("/dev/zero"))):
-                found[m.device, m.inode] = found.get((m.device, m.inode), 0) + m.n_bytes
-        return found
+                by_file[m.device, m.inode] = by_file.get((m.device, m.inode), 0) + m.n_bytes
+        return by_file
 
     # -- after each look
     # ------------------------------------------------------------------------------------------------
-    def _looked(self) -> None:
+    def _after_sample(self) -> None:
         uses, parents = self._watch.uses, self._watch.parents
         children: dict[int, list[int]] = {}
         for pid, parent in parents.items():
             children.setdefault(parent, []).append(pid)
         with self._lock:
-            restless = self._gate is None
+            is_hurried = self._gate is None
             if time.monotonic() > self._count_after_s and self._shared_memory_moved():
                 self._count_files()
-            if self._left and time.monotonic() - self._removed_s > _REMOVE_S:
-                self._remove_left()
+            if self._leftovers and time.monotonic() - self._removed_s > _REMOVE_S:
+                self._remove_leftovers()
             for ward in self._wards.values():
                 members = _below(ward.family.pid, children)
                 if len(members) > 1 or ward.family.has_children:
-                    self._say_unbounded(ward)
+                    self._notice_unbounded(ward)
                     ward.is_starved |= any(ward.family.is_crowded(pid) for pid in ward.family.pids - {ward.family.pid})
                     ward.family.update(members)
-                restless |= ward.family.has_children
+                is_hurried |= ward.family.has_children
                 if ward.family.mapped_bytes:
                     self._note_unmapped(ward)
                 used = sum(uses.get(pid, 0) for pid in members) + sum(ward.held_files.values())
                 if ward.ceiling_bytes and used > ward.ceiling_bytes and not ward.stopped_bytes:
                     self._check(ward, list(members))
-        self._watch.hurry(restless)
+        self._watch.hurry(is_hurried)
 
     def _shared_memory_moved(self) -> bool:
         now = ramfiles.shared_total()
@@ -354,7 +354,7 @@ class WorkerGuard:
         return moved
 
     def _count_files(self) -> None:
-        """Files in memory that were written and not mapped count, too; nobody sees them but who looks for them."""
+        """Count files in memory that were written and not mapped, which no counter of a process shows."""
         began_s = time.monotonic()
         for ward in self._wards.values():
             ward.held_files = ramfiles.held_by(ward.family.pids, self._devices, self._own_folders)
@@ -376,17 +376,17 @@ class WorkerGuard:
         used = meter.tree_pss(pids) + sum(ward.held_files.values())
         if used > ward.ceiling_bytes:
             ward.stopped_bytes = used
-            self._say_unbounded(ward)
+            self._notice_unbounded(ward)
             ward.shared_files |= ward.held_files.keys()
             self._wake()
             return
         for pid in pids:
             send(pid, signal.SIGCONT)
 
-    def _say_unbounded(self, ward: _Ward) -> None:
+    def _notice_unbounded(self, ward: _Ward) -> None:
         """Report once per run that there is no gate, and that a stage has children or took more than its limit."""
-        if self._gate is None and not self._said_unbounded:
-            self._said_unbounded = True
+        if self._gate is None and not self._was_noticed:
+            self._was_noticed = True
             self._notices.append(Notice("unbounded", ward.worker))
 
 
@@ -397,14 +397,14 @@ def _tree(pid: int) -> list[int]:
 
 
 def _below(pid: int, children: dict[int, list[int]]) -> dict[int, int]:
-    found = {pid: 0}
+    tree = {pid: 0}
     queue: list[int] = [pid]
     while queue:
         parent = queue.pop()
         for child in children.get(parent, ()):
-            found[child] = parent
+            tree[child] = parent
             queue.append(child)
-    return found
+    return tree
 
 
 def is_system(path: str) -> bool:

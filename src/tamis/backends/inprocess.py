@@ -84,5 +84,5 @@ class InlineWorkers:
 
     def close(self) -> None:
         if hasattr(self, "_runner"):
-            spool.keep_copies(None)  # its folder goes with the run, and this process goes on
+            spool.keep_copies(None)  # its folder is removed with the run, and this process continues
             self._runner.teardown()

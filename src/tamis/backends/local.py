@@ -128,7 +128,7 @@ class ForkedWorkers:
             answer.own_bytes + parent_bytes, answer.anon_bytes, answer.peak_bytes, stages_bytes=answer.stages_bytes
         )
         fds = self._channel.fds
-        self._guard.stand_at(fds.pop(0) if fds else None)
+        self._guard.attach(fds.pop(0) if fds else None)
         self._selector.register(ours, selectors.EVENT_READ, self._channel)
 
     def _load_stages(self) -> Any:
@@ -166,9 +166,9 @@ class ForkedWorkers:
             raise WorkerError(
                 f"the forking server died while starting; the end of {self._log} says why:\n{files.tail(self._log)}"
             )
-        kind, _, told = answer.error.partition(": ")
+        kind, _, text = answer.error.partition(": ")
         if isinstance(known := getattr(errors, kind, None), type) and issubclass(known, errors.UsageError):
-            raise UsageError(secrets.hide(told))  # a stage says what is wrong with what it was given
+            raise UsageError(secrets.hide(text))  # a stage rejects its own parameters
         raise UsageError(
             f"the stages cannot be loaded in a worker: {secrets.hide(answer.error)}\n"
             "Classes and functions from your own modules must be importable by workers (same folder or installed).\n"
@@ -321,8 +321,8 @@ class ForkedWorkers:
         if process.was_refused:
             return []
         process.was_refused = True
-        what = f"{format_size(notice.n_bytes)} more than its cap" if notice.n_bytes else "another process"
-        text = f"worker {notice.worker} wanted {what}: shared memory, mapped files and children count in its cap"
+        request = f"{format_size(notice.n_bytes)} more than its cap" if notice.n_bytes else "another process"
+        text = f"worker {notice.worker} wanted {request}: shared memory, mapped files and children count in its cap"
         return [Incident(notice.worker, EventKind.REFUSED, text, {"n_bytes": notice.n_bytes})]
 
     def _from_server(self) -> list[Event]:

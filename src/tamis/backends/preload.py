@@ -119,26 +119,26 @@ def set_up_on_node(stage: Any) -> None:
     read, write = os.pipe()
     child = os.fork()
     if not child:
-        told = ""
+        message = ""
         try:
             stage.setup_on_node(this_node(), WorkerMetadata())
         except BaseException as exc:
             meter.set_data_limit("self", None)  # the message takes memory as well
             kind = MemoryError if is_memory_failure(exc) else type(exc)
-            told = f"{kind.__name__}: {exc}"[:4000]
+            message = f"{kind.__name__}: {exc}"[:4000]
             traceback.print_exc()
         with contextlib.suppress(OSError):
-            os.write(write, told.encode("utf-8", "replace"))
+            os.write(write, message.encode("utf-8", "replace"))
         os._exit(0)
     os.close(write)
     with os.fdopen(read, "rb") as pipe:
-        told = pipe.read().decode("utf-8", "replace")
+        message = pipe.read().decode("utf-8", "replace")
     _, status = os.waitpid(child, 0)
-    if told.startswith(f"{MemoryError.__name__}: "):
-        raise MemoryError(told)
-    if told or status:
+    if message.startswith(f"{MemoryError.__name__}: "):
+        raise MemoryError(message)
+    if message or status:
         raise PipelineError(
-            f"stage {stage.name!r}: its setup_on_node failed: {told or f'its process died, status {status}'}"
+            f"stage {stage.name!r}: its setup_on_node failed: {message or f'its process died, status {status}'}"
         )
 
 
@@ -158,7 +158,7 @@ class _NoPandas:
 def _leave_pandas_out() -> None:
     """Any pa.array() call imports pandas where it is installed (0.2 s, 25 MB), wanted or not.
 
-    Arrow remembers that the import failed and goes on without; its to_pandas() and a stage's own import still find it.
+    Arrow remembers that the import failed and continues; its to_pandas() and a stage's own import still find it.
     """
     if "pandas" not in sys.modules:
         blocker: Any = _NoPandas()

@@ -46,15 +46,17 @@ def get_available_cpu_gpu_resources(
     Both parameters are about Ray: here nothing is started, and no node is a head.
     """
     if init_and_shutdown or ignore_head_node:
-        log.info("get_available_cpu_gpu_resources: this is one machine without Ray; its own cores and GPUs are told")
+        log.info(
+            "get_available_cpu_gpu_resources: this is one machine without Ray; its own cores and GPUs are returned"
+        )
     return float(len(os.sched_getaffinity(0))), float(count_gpus())
 
 
 def check_total_gpu_capacity(gpus_needed: float, *, ignore_head_node: bool = False) -> None:
     """UsageError where there are fewer GPUs."""
-    _, there = get_available_cpu_gpu_resources(ignore_head_node=ignore_head_node)
-    if gpus_needed > there:
-        raise UsageError(f"{gpus_needed:g} GPUs are needed, and there are {there:g}")
+    _, available = get_available_cpu_gpu_resources(ignore_head_node=ignore_head_node)
+    if gpus_needed > available:
+        raise UsageError(f"{gpus_needed:g} GPUs are needed, and there are {available:g}")
 
 
 def get_worker_metadata_and_node_id() -> tuple[NodeInfo, WorkerMetadata]:

@@ -201,7 +201,7 @@ def main(fd: int, parent: int, how: str = "", *more: str) -> NoReturn:
     is_loaded = how == early.EARLY and early.load(*more)
     hello = channel.receive()
     if hello is None:
-        os._exit(0)  # nobody wants it any more
+        os._exit(0)  # the owner is gone
     enter(hello.context)
     from tamis.backends.preload import load_libraries
 

@@ -43,11 +43,11 @@ def expected_of(answer: Mapping[str, Any]) -> Expected | None:
 
     None where it has none that holds for all bytes.
     """
-    known: dict[str, Expected] = {}
+    candidates: dict[str, Expected] = {}
     etag = _ETAG.fullmatch(str(answer.get("ETag", "")))
     # Of encrypted objects the ETag is something else, unless the store encrypts with keys of its own.
     if etag and answer.get("ServerSideEncryption") in (None, "AES256") and "SSECustomerAlgorithm" not in answer:
-        known["md5"] = Expected("md5", bytes.fromhex(etag[1]), int(etag[2] or 0))
+        candidates["md5"] = Expected("md5", bytes.fromhex(etag[1]), int(etag[2] or 0))
     # A checksum of parts' checksums looks like one of the bytes where a store does not say which it is.
     if answer.get("ChecksumType", "" if etag and etag[2] else "FULL_OBJECT") == "FULL_OBJECT":
         for algorithm in _BY_SPEED:
@@ -56,8 +56,8 @@ def expected_of(answer: Mapping[str, Any]) -> Expected | None:
             except (binascii.Error, ValueError):
                 continue
             if digest and len(digest) == len(_new(algorithm).digest()):
-                known[algorithm] = Expected(algorithm, digest)
-    return next((known[algorithm] for algorithm in _BY_SPEED if algorithm in known), None)
+                candidates[algorithm] = Expected(algorithm, digest)
+    return next((candidates[algorithm] for algorithm in _BY_SPEED if algorithm in candidates), None)
 
 
 class Running:
@@ -141,8 +141,8 @@ class _Crc:
 
     def update(self, data: Any, /) -> None:
         view = memoryview(data).cast("B")
-        for at in range(0, len(view), _CHUNK_BYTES):
-            self._state = self._of_chunk(view[at : at + _CHUNK_BYTES])
+        for offset in range(0, len(view), _CHUNK_BYTES):
+            self._state = self._of_chunk(view[offset : offset + _CHUNK_BYTES])
 
     def _of_chunk(self, data: memoryview) -> int:
         import numpy as np

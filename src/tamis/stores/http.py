@@ -54,14 +54,14 @@ class HttpSource:
             )
         answer = retry.call_with_retries(lambda: _ask(url, {"Range": "bytes=0-0"}), f"looking at {_shown(url)}")
         with answer:
-            told = answer.headers
-            total = str(told.get("Content-Range", "")).rpartition("/")[2]
-            empty = answer.status == 200 and told.get("Content-Length") == "0"
+            headers = answer.headers
+            total = str(headers.get("Content-Range", "")).rpartition("/")[2]
+            empty = answer.status == 200 and headers.get("Content-Length") == "0"
             if not empty and (answer.status != 206 or not _is_length(total)):
                 raise StoreError(
                     f"{_shown(url)}: the server does not give ranges of files (Range); copy it to a local folder"
                 )
-            etag, changed = str(told.get("ETag", "")), str(told.get("Last-Modified", ""))
+            etag, changed = str(headers.get("ETag", "")), str(headers.get("Last-Modified", ""))
         self._bound = {"If-Match": etag} if etag and not etag.startswith("W/") else {}
         if not self._bound and changed:
             self._bound = {"If-Unmodified-Since": changed}
@@ -82,10 +82,12 @@ class HttpSource:
             nonlocal done
             first, last = offset + done, offset + len(view) - 1
             with _ask(self.url, {"Range": f"bytes={first}-{last}", **self._bound}) as answer:
-                told = answer.headers
-                if str(told.get("ETag", "")) != self._etag or str(told.get("Last-Modified", "")) != self._changed:
+                headers = answer.headers
+                if str(headers.get("ETag", "")) != self._etag or str(headers.get("Last-Modified", "")) != self._changed:
                     raise Changed(self.url, "changed during the run")
-                if answer.status != 206 or not str(told.get("Content-Range", "")).startswith(f"bytes {first}-{last}/"):
+                if answer.status != 206 or not str(headers.get("Content-Range", "")).startswith(
+                    f"bytes {first}-{last}/"
+                ):
                     raise StoreError(f"{_shown(self.url)}: asked for bytes {first} to {last}, got something else")
                 while done < len(view):
                     try:

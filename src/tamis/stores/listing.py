@@ -23,7 +23,7 @@ _MAGIC = re.compile(r"[*?[]")
 
 @dataclass
 class Listing:
-    """Files with their sizes and versions, in order, and what was passed over: (why, URL)."""
+    """Files with their sizes and versions, in order, and what was skipped: URLs by reason."""
 
     files: list[tuple[str, int, int]] = field(default_factory=list)
     hidden: list[str] = field(default_factory=list)
@@ -33,11 +33,10 @@ class Listing:
 
 
 def refuse_scratch(scratch: str | None) -> NoReturn:
-    """UsageError: temporary files would lie where input is read from."""
+    """Raise UsageError: temporary files would be stored where input is read from."""
     raise UsageError(
-        f"scratch: {scratch} lies in the input: temporary files would be read as input; give a place outside of it, "
-        "or one "
-        "whose name begins with a dot, which is never read"
+        f"scratch: {scratch} is inside the input: temporary files would be read as input; give a folder outside of it, "
+        "or one whose name begins with a dot, which is never read"
     )
 
 
@@ -56,30 +55,30 @@ def list_input(
 
     bucket = Bucket(name)
     magic = _MAGIC.search(key)
-    held = _key_in(scratch, name)
+    scratch_key = _key_in(scratch, name)
     if magic is not None:
         root = key[: magic.start()].rpartition("/")[0]
         pattern = _pattern(key)
-        if _is_read(held, root) and ("**" in key or pattern.fullmatch(f"{held}/{SCRATCH_EXAMPLE}")):
+        if _is_read(scratch_key, root) and ("**" in key or pattern.fullmatch(f"{scratch_key}/{SCRATCH_EXAMPLE}")):
             refuse_scratch(scratch)
-        found = _search(bucket.objects(key[: magic.start()]), bucket.url, root, accepted, leave_out, pattern)
-        if not (found.files or found.hidden or found.outputs or found.own or found.others):
+        listing = _search(bucket.objects(key[: magic.start()]), bucket.url, root, accepted, leave_out, pattern)
+        if not (listing.files or listing.hidden or listing.outputs or listing.own or listing.others):
             raise UsageError(f"no input files: nothing matches {url}")
-        return found
+        return listing
     key = key.strip("/")
-    if key and (one := bucket.head(key)) is not None and not url.endswith("/"):
+    if key and (head := bucket.head(key)) is not None and not url.endswith("/"):
         if not accepted(key):
             raise UsageError(f"{url}: cannot tell its format by its name")
-        return Listing([(bucket.url(key), one.size, version_of(one.etag))])
+        return Listing([(bucket.url(key), head.size, version_of(head.etag))])
     folder = f"{key}/" if key else ""
     if bucket.url(key).rstrip("/") in {u.rstrip("/") for u in leave_out}:
         raise RunConflict(f"{url} is the output, too; give another output")
-    if _is_read(held, key):
+    if _is_read(scratch_key, key):
         refuse_scratch(scratch)
-    found = _search(bucket.objects(folder), bucket.url, key, accepted, leave_out, None)
-    if not (found.files or found.hidden or found.outputs or found.own or found.others):
+    listing = _search(bucket.objects(folder), bucket.url, key, accepted, leave_out, None)
+    if not (listing.files or listing.hidden or listing.outputs or listing.own or listing.others):
         raise UsageError(f"no such object, and nothing below it: {url}")
-    return found
+    return listing
 
 
 def _key_in(scratch: str | None, bucket: str) -> str | None:
@@ -124,37 +123,37 @@ def _search(
 ) -> Listing:
     from tamis.stores.s3 import Object
 
-    found, outputs = Listing(), set[str]()
+    listing, outputs = Listing(), set[str]()
     own = {u.rstrip("/") for u in leave_out if is_bucket(u)}
     base = len(root) + 1 if root else 0
-    named: list[tuple[str, int, int]] = []
-    for one in objects:
-        assert isinstance(one, Object)
-        if one.key.endswith("/"):
-            continue  # what some tools make to stand for a folder
-        folders = one.key[base:].split("/")
+    candidates: list[tuple[str, int, int]] = []
+    for item in objects:
+        assert isinstance(item, Object)
+        if item.key.endswith("/"):
+            continue  # a placeholder that some tools make for a folder
+        folders = item.key[base:].split("/")
         if RUN_DIRECTORY in folders:
             at = folders.index(RUN_DIRECTORY)
             if at:
                 outputs.add("/".join(([root] if root else []) + folders[:at]))
-        elif pattern is not None and not pattern.fullmatch(one.key):
+        elif pattern is not None and not pattern.fullmatch(item.key):
             continue
         elif any(part.startswith((".", "_")) for part in folders):
-            found.hidden.append(url_of(one.key))
-        elif not accepted(one.key):
-            found.others.append(url_of(one.key))
+            listing.hidden.append(url_of(item.key))
+        elif not accepted(item.key):
+            listing.others.append(url_of(item.key))
         else:
-            named.append((one.key, one.size, version_of(one.etag)))
-    for key, size, version in named:
+            candidates.append((item.key, item.size, version_of(item.etag)))
+    for key, size, version in candidates:
         above = [key[:i] for i, c in enumerate(key) if c == "/"]
         if any(url_of(folder) in own for folder in above):
-            found.own.append(url_of(key))
+            listing.own.append(url_of(key))
         elif any(folder in outputs for folder in above):
-            found.outputs.append(url_of(key))
+            listing.outputs.append(url_of(key))
         else:
-            found.files.append((url_of(key), size, version))
-    found.files.sort()
-    return found
+            listing.files.append((url_of(key), size, version))
+    listing.files.sort()
+    return listing
 
 
 def _pattern(key: str) -> re.Pattern[str]:

@@ -60,23 +60,22 @@ def check(given: Mapping[str, Any] | None, who: str = "storage_options") -> Stor
     """
     options = dict(given or {})
     client, config = dict(options.get("client_kwargs") or {}), dict(options.get("config_kwargs") or {})
-    found = sorted(
+    credentials = sorted(
         n for part in (options, client, config) for n in part if n.lower() in _CREDENTIALS and part[n] is not None
     )
-    if found:
+    if credentials:
         raise UsageError(
-            f"{who}: {found[0]} is a credential, and those come from the environment only, so that no recipe, log or "
-            "report holds them: "
-            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_PROFILE) and leave it out"
+            f"{who}: {credentials[0]} is a credential, and those come from the environment only, so that no recipe, "
+            "log or report holds them: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_PROFILE) and leave it out"
         )
-    for part, known, where in (
+    for part, known, section in (
         (options, _KNOWN, ""),
         (client, _CLIENT, "client_kwargs: "),
         (config, _CONFIG, "config_kwargs: "),
     ):
         unknown = sorted(n for n in part if n not in known and n.lower() not in _CREDENTIALS)
         if unknown:
-            raise UsageError(f"{who}: {where}{unknown[0]} is not known; accepted: {', '.join(known)}")
+            raise UsageError(f"{who}: {section}{unknown[0]} is not known; accepted: {', '.join(known)}")
     style = dict(config.get("s3") or {}).get("addressing_style") or config.get("addressing_style")
     endpoint = options.get("endpoint_url") or client.get("endpoint_url")
     if endpoint is not None and (not str(endpoint).startswith(("http://", "https://")) or "@" in str(endpoint)):
@@ -131,9 +130,9 @@ def remember_for_all(pairs: Sequence[str]) -> None:
 def command_line_options() -> list[str]:
     """Return the options that `remember_for_all` was given, in the form it takes them; [] if there are none."""
     usual = asdict(StoreOptions())
-    found = settings().get(EVERY)
-    told = {n: v for n, v in found.items() if n in usual and v != usual[n]} if isinstance(found, dict) else {}
-    return [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in told.items()]
+    options = settings().get(EVERY)
+    changed = {n: v for n, v in options.items() if n in usual and v != usual[n]} if isinstance(options, dict) else {}
+    return [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in changed.items()]
 
 
 def parse_options(pairs: Sequence[str]) -> StoreOptions:
@@ -148,11 +147,11 @@ def parse_options(pairs: Sequence[str]) -> StoreOptions:
         if not equals:
             raise UsageError(f"--storage-option {pair}: expected KEY=VALUE, e.g. endpoint_url=https://host")
         plain = {"true": True, "false": False}.get(value.lower(), value)
-        where = (
+        section = (
             "client_kwargs" if name in _CLIENT and name not in _KNOWN else "config_kwargs" if name in _CONFIG else ""
         )
-        if where:
-            given.setdefault(where, {})[name] = plain
+        if section:
+            given.setdefault(section, {})[name] = plain
         else:
             given[name] = plain
     return check(given, "--storage-option")
@@ -161,22 +160,22 @@ def parse_options(pairs: Sequence[str]) -> StoreOptions:
 def settings() -> dict[str, dict[str, Any]]:
     """Return all options by bucket, as JSON, for workers on other machines."""
     try:
-        found = json.loads(os.environ.get(VARIABLE, "{}"))
+        by_bucket = json.loads(os.environ.get(VARIABLE, "{}"))
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return by_bucket if isinstance(by_bucket, dict) else {}
 
 
-def restore(found: Mapping[str, Mapping[str, Any]]) -> None:
+def restore(by_bucket: Mapping[str, Mapping[str, Any]]) -> None:
     """Take over what `settings` gave."""
-    if found:
-        os.environ[VARIABLE] = json.dumps({str(b): dict(o) for b, o in found.items()}, sort_keys=True)
+    if by_bucket:
+        os.environ[VARIABLE] = json.dumps({str(b): dict(o) for b, o in by_bucket.items()}, sort_keys=True)
 
 
 def of_bucket(bucket: str) -> StoreOptions:
-    known = settings()
-    found = known.get(bucket, known.get(EVERY))
-    if not isinstance(found, dict):
+    by_bucket = settings()
+    options = by_bucket.get(bucket, by_bucket.get(EVERY))
+    if not isinstance(options, dict):
         return StoreOptions()
     names = StoreOptions.__dataclass_fields__
-    return StoreOptions(**{n: v for n, v in found.items() if n in names})
+    return StoreOptions(**{n: v for n, v in options.items() if n in names})

@@ -89,20 +89,22 @@ def fetch(source: RemoteSource, offset: int, view: memoryview, check: Check | No
 def _fetch_ranges(source: RemoteSource, offset: int, view: memoryview, check: Check | None) -> None:
     each = max(_LEAST_RANGE, min(RANGE_BYTES, -(-len(view) // N_RANGES)))
     starts = list(range(0, len(view), each))
-    arrived = _InOrder(starts, lambda at: check(offset + at, view[at : at + each]) if check is not None else None)
-    lock, failed = threading.Lock(), list[BaseException]()
+    arrived = _InOrder(
+        starts, lambda start: check(offset + start, view[start : start + each]) if check is not None else None
+    )
+    lock, errors = threading.Lock(), list[BaseException]()
 
     def work() -> None:
         while True:
             with lock:
-                if failed or not starts:
+                if errors or not starts:
                     return
-                at = starts.pop(0)
+                start = starts.pop(0)
             try:
-                source.read_into(offset + at, view[at : at + each])
-                arrived.add(at)
-            except BaseException as exc:  # told to whoever asked, who waits for all
-                failed.append(exc)
+                source.read_into(offset + start, view[start : start + each])
+                arrived.add(start)
+            except BaseException as exc:  # raised in the calling thread, which waits for all
+                errors.append(exc)
 
     helpers: list[threading.Thread] = []
     try:
@@ -115,14 +117,14 @@ def _fetch_ranges(source: RemoteSource, offset: int, view: memoryview, check: Ch
     work()
     for helper in helpers:
         helper.join()
-    if failed:
-        raise failed[0]
+    if errors:
+        raise errors[0]
 
 
 class _InOrder:
     """Calls a function with items in their order, as they arrive in any order, one at a time.
 
-    The thread that adds the next item calls it, and those that arrive meanwhile: other threads add theirs and go on.
+    The thread that adds the next item calls it, and those that arrive meanwhile: other threads add theirs and continue.
     """
 
     def __init__(self, items: Sequence[int], call: Callable[[int], None]) -> None:
@@ -159,9 +161,9 @@ def copy_into(source: RemoteSource, out: BinaryIO) -> None:
     """Write all of a remote file into a file, from its beginning on."""
     check = source.check()
     out.seek(0)
-    for at in range(0, source.size, RANGE_BYTES):
-        data = bytearray(min(RANGE_BYTES, source.size - at))
-        fetch(source, at, memoryview(data), check)
+    for offset in range(0, source.size, RANGE_BYTES):
+        data = bytearray(min(RANGE_BYTES, source.size - offset))
+        fetch(source, offset, memoryview(data), check)
         out.write(data)
 
 
@@ -216,7 +218,7 @@ class RemoteFile(io.RawIOBase):
         return bytes(data)
 
     def pread_into(self, view: memoryview, offset: int) -> None:
-        """Fill `view` from `offset` on, wherever the file stands."""
+        """Fill `view` from `offset` on, without moving the position of the file."""
         fetch(self.source, offset, view, self._check)
 
     def _take(self, view: memoryview) -> int:
@@ -234,9 +236,9 @@ class RemoteFile(io.RawIOBase):
         self._window = min(_LARGEST_WINDOW, self._window * 2) if follows else _FIRST_WINDOW
         self._held = bytearray()  # let go of before the next one is made
         n = min(max(least, self._window), self.source.size - self._at)
-        held = bytearray(n)
-        fetch(self.source, self._at, memoryview(held), self._check)
-        self._held, self._held_at = held, self._at
+        window = bytearray(n)
+        fetch(self.source, self._at, memoryview(window), self._check)
+        self._held, self._held_at = window, self._at
 
 
 def prefetch(call: Callable[..., T], items: Iterable[Any], is_remote: bool) -> Iterator[T]:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Policy:
-    """Eight tries in about a minute: longer than a store's usual hiccup, shorter than anybody's patience."""
+    """Eight tries in about a minute: longer than a store's usual hiccup, shorter than a user's patience."""
 
     n_tries: int = 8
     first_s: float = 0.1

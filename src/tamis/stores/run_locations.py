@@ -1,4 +1,4 @@
-"""The local folder of a run whose output lies in a bucket: lock, run database, staged files, a copy of its log.
+"""The local folder of a run whose output is in a bucket: lock, run database, staged files, a copy of its log.
 
 Everything that going on needs is in the bucket; the folder can be lost, and is made anew from there on any machine.
 """
@@ -51,7 +51,7 @@ def local_output_dir(output: str) -> str:
 
 
 def free_space(path: str) -> int | None:
-    """Bytes that are free where something will lie, which need not be there yet; None in a bucket."""
+    """Return the bytes that are free at a path, which need not exist yet; None in a bucket."""
     if is_bucket(path):
         return None
     path = os.path.abspath(path)
@@ -86,20 +86,20 @@ def _bring(output: str, run: str, is_there: bool) -> None:
 
     name, prefix = split_s3(output_url(output))
     bucket, start = Bucket(name), f"{prefix}/{_RUN}/"
-    found = {key: o for o in bucket.objects(start) if _is_shown(key := o.key[len(start) :])}
-    known = _fetched(run)
-    if is_there and not known and not _was_finished_elsewhere(bucket, found.get("manifest.json"), run):
+    remote = {key: o for o in bucket.objects(start) if _is_shown(key := o.key[len(start) :])}
+    fetched = _fetched(run)
+    if is_there and not fetched and not _was_finished_elsewhere(bucket, remote.get("manifest.json"), run):
         return  # a run of this machine: what it knows of itself is newer than what it has sent
-    for key, there in found.items():
+    for key, item in remote.items():
         path = os.path.join(run, key)
-        if known.get(key) != there.etag or not os.path.exists(path):
+        if fetched.get(key) != item.etag or not os.path.exists(path):
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-            bucket.fetch(there, path)
-    for key in filter(_is_shown, known.keys() - found.keys()):  # a manifest, say, of a run that was gone on with
+            bucket.fetch(item, path)
+    for key in filter(_is_shown, fetched.keys() - remote.keys()):  # a manifest, say, of a run that was gone on with
         files.remove(os.path.join(run, key))
-    if not found:
+    if not remote:
         return
-    files.write_json(os.path.join(run, FETCHED), {key: there.etag for key, there in found.items()})
+    files.write_json(os.path.join(run, FETCHED), {key: item.etag for key, item in remote.items()})
 
 
 def _is_shown(key: str) -> bool:
@@ -115,10 +115,10 @@ def _fetched(run: str) -> dict[str, str]:
     """Return which version of which file was fetched; {} if this machine itself has run here."""
     try:
         with open(os.path.join(run, FETCHED), "rb") as file:
-            found = json.load(file)
+            versions = json.load(file)
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return versions if isinstance(versions, dict) else {}
 
 
 def _was_finished_elsewhere(bucket: Bucket, manifest: Object | None, run: str) -> bool:

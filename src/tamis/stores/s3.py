@@ -62,7 +62,7 @@ class Object(NamedTuple):
 
 
 class AccessDenied(StoreError):
-    """The store knows who asks, and says no: trying again cannot help."""
+    """The store denies these credentials: trying again cannot help."""
 
 
 class NoBucket(StoreError):
@@ -112,7 +112,7 @@ def client(options: StoreOptions) -> Any:
         signature_version=UNSIGNED if options.anon else None,
         user_agent_extra="tamis",
     )
-    made = session.client(
+    connection = session.client(
         "s3",
         endpoint_url=options.endpoint_url,
         region_name=options.region_name or session.region_name or "us-east-1",
@@ -120,8 +120,8 @@ def client(options: StoreOptions) -> Any:
         verify=options.verify,
         config=config,
     )
-    _clients[options] = made
-    return made
+    _clients[options] = connection
+    return connection
 
 
 class Bucket:
@@ -145,8 +145,8 @@ class Bucket:
     # --------------------------------------------------------------------------------------------------------
     def head(self, key: str) -> Object | None:
         """Return the object; None if it does not exist."""
-        asked = {"Key": key, "ChecksumMode": "ENABLED", **self._payer()}
-        answer = self._request("looking at", "head_object", key, ok=(404,), **asked)
+        arguments = {"Key": key, "ChecksumMode": "ENABLED", **self._payer()}
+        answer = self._request("looking at", "head_object", key, ok=(404,), **arguments)
         if answer is None:
             return None
         etag, mark = str(answer["ETag"]), str(answer.get("Metadata", {}).get(MARK, ""))
@@ -154,8 +154,8 @@ class Bucket:
 
     def part_size(self, found: Object, number: int) -> int:
         """Return the bytes of one part of an object that was uploaded in parts; -1 if the store does not report it."""
-        asked = {"Key": found.key, "PartNumber": number, **self._payer()}
-        answer = self._request("looking at", "head_object", found.key, ok=(400, 404, 416), **asked)
+        arguments = {"Key": found.key, "PartNumber": number, **self._payer()}
+        answer = self._request("looking at", "head_object", found.key, ok=(400, 404, 416), **arguments)
         return -1 if answer is None else int(answer["ContentLength"])
 
     def may_list(self, prefix: str) -> bool:
@@ -181,13 +181,13 @@ class Bucket:
 
         `following`: maps each argument of the next request to the field of this response that provides it.
         """
-        at: dict[str, Any] = {}
+        position: dict[str, Any] = {}
         while True:
-            answer = self._request("listing", what, prefix, Prefix=prefix, **at, **arguments)
+            answer = self._request("listing", what, prefix, Prefix=prefix, **position, **arguments)
             yield answer
             if not answer.get("IsTruncated"):
                 return
-            at = {name: str(answer[told]) for name, told in following.items()}
+            position = {name: str(answer[field]) for name, field in following.items()}
 
     # -- reading
     # --------------------------------------------------------------------------------------------------------
@@ -275,8 +275,8 @@ class Bucket:
             raise Taken(self.url(key))
 
     def _put(self, key: str, data: bytes, conditions: Mapping[str, Any] | None = None) -> Any:
-        asked = {"Key": key, "Body": data, "ContentMD5": _md5(data), **(conditions or {})}
-        return self._request("writing", "put_object", key, ok=(412,), **asked)
+        arguments = {"Key": key, "Body": data, "ContentMD5": _md5(data), **(conditions or {})}
+        return self._request("writing", "put_object", key, ok=(412,), **arguments)
 
     def copy(self, bucket: str, source: str, key: str, size: int) -> None:
         """Copy an object of this store to another name, with its mark.
@@ -332,15 +332,15 @@ class Bucket:
 
     def part(self, key: str, upload: str, number: int, data: bytes | memoryview) -> str:
         """Upload one part and return its ETag. A part that is sent again replaces itself."""
-        asked = {"UploadId": upload, "PartNumber": number, "Body": bytes(data), "ContentMD5": _md5(data)}
-        return str(self._request("writing", "upload_part", key, Key=key, **asked)["ETag"])
+        arguments = {"UploadId": upload, "PartNumber": number, "Body": bytes(data), "ContentMD5": _md5(data)}
+        return str(self._request("writing", "upload_part", key, Key=key, **arguments)["ETag"])
 
     def complete(self, key: str, upload: str, parts: list[str], mark: str) -> None:
         """Make an upload an object, where there is none.
 
         Done twice it is done once; `Taken` where the object is not this one.
         """
-        made = {"Parts": [{"PartNumber": i + 1, "ETag": etag} for i, etag in enumerate(parts)]}
+        parts_list = {"Parts": [{"PartNumber": i + 1, "ETag": etag} for i, etag in enumerate(parts)]}
 
         n_asked = 0
 
@@ -356,7 +356,7 @@ class Bucket:
                 ok=(404, 412),
                 Key=key,
                 UploadId=upload,
-                MultipartUpload=made,
+                MultipartUpload=parts_list,
                 IfNoneMatch="*",
             )
 
@@ -424,7 +424,7 @@ class Bucket:
         """Return the exception that an error response means; None if the error was expected."""
         status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         code = str(response.get("Error", {}).get("Code", ""))
-        told = str(response.get("Error", {}).get("Message", "")) or code
+        message = str(response.get("Error", {}).get("Message", "")) or code
         if status in ok or (404 in ok and code in ("NoSuchUpload", "NoSuchKey")):
             return None
         if status in _PASSING or code in _PASSING_CODES or (status == 409 and code != "BucketAlreadyExists"):
@@ -436,9 +436,9 @@ class Bucket:
             return NoBucket(f"{self.url(key)}: there is no bucket {self.name!r} at this store")
         if status in (401, 403):
             return AccessDenied(
-                f"{self.url(key)}: the store refuses ({code}: {told}); check the credentials and their rights"
+                f"{self.url(key)}: the store refuses ({code}: {message}); check the credentials and their rights"
             )
-        return StoreError(f"{self.url(key)}: {status} {code}: {told}")
+        return StoreError(f"{self.url(key)}: {status} {code}: {message}")
 
 
 class S3Source:

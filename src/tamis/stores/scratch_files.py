@@ -21,21 +21,21 @@ from tamis.stores.uploads import put_file
 from tamis.stores.urls import is_bucket, output_url, scratch_url, split_s3
 
 PART_BYTES = 8 << 20
-_here: dict[str, str] = {}  # local folders of this process, and the URLs where what grows of them lies
+_mapped: dict[str, str] = {}  # local folders of this process, and the URLs that store their large files
 
 
 def map_folder(folder: str, url: str) -> None:
     """Map large files below a local folder to `url` for the rest of this process."""
     if url:
-        _here[os.path.abspath(folder)] = url
+        _mapped[os.path.abspath(folder)] = url
 
 
 def resolve(path: str) -> str:
     """Return the actual location of a large scratch file or folder: its URL, or the path itself if not mapped."""
-    if not _here or is_bucket(path):
+    if not _mapped or is_bucket(path):
         return path
     whole = os.path.abspath(path)
-    for folder, url in _here.items():
+    for folder, url in _mapped.items():
         if whole.startswith(folder + os.sep):
             return f"{url}/{whole[len(folder) + 1 :]}"
     return path
@@ -51,7 +51,7 @@ def refuse_inside(output: str, scratch: Any) -> None:
     if not (isinstance(scratch, str) and is_bucket(scratch) and is_bucket(output)):
         return
     if f"{scratch_url(scratch)}/".startswith(f"{output_url(output)}/"):
-        raise UsageError(f"scratch: {scratch} lies in the output {output}; give a place beside it")
+        raise UsageError(f"scratch: {scratch} is inside the output {output}; give a location outside of it")
 
 
 def check_writable(url: str) -> None:
@@ -88,7 +88,7 @@ class BucketFile(files.Finishing):
     def __init__(self, url: str) -> None:
         name, self._key = split_s3(url)
         self._bucket, self._url = Bucket(name), url
-        self._file = tempfile.TemporaryFile(dir=next(iter(_here), None))  # noqa: SIM115 - closed in close()
+        self._file = tempfile.TemporaryFile(dir=next(iter(_mapped), None))  # noqa: SIM115 - closed in close()
         self._held = self._sent = 0  # bytes in the file, and in parts that are sent
         self._upload = self._mark = ""
         self._parts: list[str] = []  # those behind the first

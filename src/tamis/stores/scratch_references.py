@@ -26,8 +26,8 @@ def register(pointer: str, path: str) -> None:
 
     Called before the folder is made: one that no file names would stay for ever.
     """
-    left = _paths(_read(pointer))
-    files.write_json(pointer, {"path": path, **({"left": left} if left else {})}, indent=1)
+    leftover = _paths(_read(pointer))
+    files.write_json(pointer, {"path": path, **({"left": leftover} if leftover else {})}, indent=1)
 
 
 def remove_referenced_below(folder: str, _above: frozenset[str] = frozenset()) -> bool:
@@ -35,7 +35,7 @@ def remove_referenced_below(folder: str, _above: frozenset[str] = frozenset()) -
 
     False where something could not be removed: the files that name that stay.
     """
-    pointers = [os.path.join(where, n) for where, _, names in os.walk(folder) for n in _FILES if n in names]
+    pointers = [os.path.join(folder_path, n) for folder_path, _, names in os.walk(folder) for n in _FILES if n in names]
     removed = [remove_referenced_scratch(pointer, _above) for pointer in pointers]
     return all(removed)
 
@@ -48,17 +48,17 @@ def remove_referenced_scratch(pointer: str, _above: frozenset[str] = frozenset()
     False where something stays: a store refused, or a worker of a run that was killed a moment ago still writes there.
     The file then names what is left, for the next call.
     """
-    about = _read(pointer)
-    left = [path for path in _paths(about) if not _remove_folder(path, _above)]
-    far = str(about.get("far", ""))
+    reference = _read(pointer)
+    leftover = [path for path in _paths(reference) if not _remove_folder(path, _above)]
+    far = str(reference.get("far", ""))
     if is_bucket(far) and _NAME.fullmatch(os.path.basename(far)):
         try:
             remove_tree(far)
         except (OSError, TamisError):
             return False
-    if left:
+    if leftover:
         with contextlib.suppress(FileNotFoundError):  # it was in one of these folders itself
-            files.write_json(pointer, {"left": left}, indent=1)
+            files.write_json(pointer, {"left": leftover}, indent=1)
         return False
     files.remove(pointer)
     return True
@@ -80,15 +80,15 @@ def _remove_folder(path: str, above: frozenset[str]) -> bool:
     return not os.path.lexists(path)
 
 
-def _paths(about: dict[str, Any]) -> list[str]:
+def _paths(reference: dict[str, Any]) -> list[str]:
     """Return the folders that a file references: of its last run, and earlier ones that could not be removed yet."""
-    left = about.get("left", [])
-    named = [about.get("path", ""), *(left if isinstance(left, list) else [])]
+    leftover = reference.get("left", [])
+    named = [reference.get("path", ""), *(leftover if isinstance(leftover, list) else [])]
     return list(dict.fromkeys(path for path in named if isinstance(path, str) and path))
 
 
 def _read(pointer: str) -> dict[str, Any]:
     with contextlib.suppress(OSError, ValueError), open(pointer, encoding="utf-8") as file:
-        about = json.load(file)
-        return about if isinstance(about, dict) else {}
+        reference = json.load(file)
+        return reference if isinstance(reference, dict) else {}
     return {}

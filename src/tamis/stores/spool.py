@@ -50,7 +50,7 @@ def keep_copies(folder: str | None, most_bytes: int | None = None) -> None:
 
 
 class Bytes(files.Closing):
-    """An open file of which parts are read, wherever it lies: a file descriptor, which it closes, or a remote file.
+    """An open file of which parts are read, local or remote: a file descriptor, which it closes, or a remote file.
 
     Use as a context manager.
     """
@@ -105,11 +105,11 @@ def open_bytes(path: str) -> Bytes:
     """Open a file to read parts of it: a local file, a local copy, or the remote file itself."""
     if not is_remote(path):
         return Bytes(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-    found = _copy(path)
-    if found is None:
+    copy = _copy(path)
+    if copy is None:
         return Bytes(RemoteFile(source_of(path)))
-    with found:
-        return Bytes(fcntl.fcntl(found.fileno(), fcntl.F_DUPFD_CLOEXEC))  # its lock goes with the last of the two
+    with copy:
+        return Bytes(fcntl.fcntl(copy.fileno(), fcntl.F_DUPFD_CLOEXEC))  # its lock goes with the last of the two
 
 
 @contextmanager
@@ -118,13 +118,13 @@ def local_or_open(path: str) -> Iterator[str | RemoteFile]:
     if not is_remote(path):
         yield path
         return
-    found = _copy(path)
-    if found is None:
+    copy = _copy(path)
+    if copy is None:
         with RemoteFile(source_of(path)) as file:
             yield file
         return
-    with found:
-        yield str(found.name)
+    with copy:
+        yield str(copy.name)
 
 
 # -- copies
@@ -135,9 +135,9 @@ def _copy(url: str) -> BinaryIO | None:
         return None
     os.makedirs(_place.folder, mode=0o700, exist_ok=True)
     source = source_of(url)
-    told = hashlib.blake2b(f"{source.size} {source.version} {url}".encode("utf-8", "surrogateescape"), digest_size=16)
-    path = os.path.join(_place.folder, told.hexdigest() + os.path.splitext(name_in(url))[1][:8].lower())
-    while (found := files.open_shared(path)) is None:
+    digest = hashlib.blake2b(f"{source.size} {source.version} {url}".encode("utf-8", "surrogateescape"), digest_size=16)
+    path = os.path.join(_place.folder, digest.hexdigest() + os.path.splitext(name_in(url))[1][:8].lower())
+    while (copy := files.open_shared(path)) is None:
         held = files.take_lock(path + _LOCK, wait=True)
         try:
             if not os.path.exists(path) and not _made(path, source, _place):
@@ -145,13 +145,13 @@ def _copy(url: str) -> BinaryIO | None:
         except OSError as exc:
             if exc.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            return None  # somebody else filled the disk meanwhile
+            return None  # another process filled the disk meanwhile
         finally:
             files.remove(path + _LOCK)  # else as many files without contents as there are copies
             os.close(held)
     with contextlib.suppress(OSError):
         os.utime(path, ns=(now := time.time_ns(), now))  # as exact as can be: the system's own step is 4 ms
-    return found
+    return copy
 
 
 def _made(path: str, source: RemoteSource, place: _Place) -> bool:
@@ -162,7 +162,7 @@ def _made(path: str, source: RemoteSource, place: _Place) -> bool:
             if not _make_room(place, source.size, held):
                 return False
             out = stack.enter_context(files.replacing(path, files.OWN, sync=False))
-            out.truncate(source.size)  # so that whoever makes room counts it
+            out.truncate(source.size)  # so that other processes that make room count it
         finally:
             os.close(held)
         retry_if_damaged(lambda: copy_into(source, out))
@@ -175,10 +175,10 @@ def _make_room(place: _Place, n_bytes: int, held: int) -> bool:
     `held`: the lock of the folder. It stores an upper bound of the bytes in the folder, as looking at all
     copies for each new one would take longer than copying them (a folder of single images).
     """
-    told = os.pread(held, _COUNT_BYTES, 0)
-    total = int.from_bytes(told, "little")
+    counted = os.pread(held, _COUNT_BYTES, 0)
+    total = int.from_bytes(counted, "little")
     most = _most(place, total)
-    if not told or total + n_bytes > most:
+    if not counted or total + n_bytes > most:
         copies = []
         for entry in os.scandir(place.folder):
             if not entry.name.endswith(_LOCK):
@@ -203,7 +203,7 @@ def _most(place: _Place, total: int) -> int:
 
 
 def _removed(path: str) -> bool:
-    """Remove a copy that nobody has open, or one that a killed process left half-way (whose name begins with a dot)."""
+    """Remove a copy that no process has open, or an incomplete one of a killed process (named with a dot)."""
     folder, name = os.path.split(path)
     unfinished = name.startswith(".")
     try:

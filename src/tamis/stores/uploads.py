@@ -1,4 +1,4 @@
-"""A file of this machine into a bucket, in parts, unseen until somebody completes it.
+"""Uploads of local files to a bucket, in parts, invisible until they are completed.
 
 Workers send, the driver completes.
 """

@@ -1,4 +1,4 @@
-"""What a path says about where it lies. Pure, and cheap enough to ask for every path."""
+"""Paths and URLs: remote or local, bucket and key. Pure, and cheap enough to ask for every path."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ DEFAULT_STORE_BYTES = 100_000_000  # only descriptors and results of leases go t
 
 @dataclass(frozen=True)
 class HeadOptions:
-    """What `ray start` is told; None and 0: whatever it chooses, or any port that is free."""
+    """Options of `ray start`; None and 0: its own choice, or any free port."""
 
     num_cpus: int | None = None
     num_gpus: int | None = None
@@ -119,11 +119,11 @@ class Head:
                     stdout=subprocess.DEVNULL,
                     timeout=START_S,
                 )
-            told = self._told()
-            self.keeper_pid = int(told.get("pid", 0))
-            if told.get("code") != 0:
+            answer = self._read_answer()
+            self.keeper_pid = int(answer.get("pid", 0))
+            if answer.get("code") != 0:
                 raise WorkerError(
-                    f"Ray could not be started ({told.get('error', 'see below')}):\n{files.tail(log, 3000)}"
+                    f"Ray could not be started ({answer.get('error', 'see below')}):\n{files.tail(log, 3000)}"
                 )
             with open(pointer, encoding="ascii") as file:
                 self.address = file.read().strip()
@@ -145,7 +145,7 @@ class Head:
             shutil.rmtree(self._own_folder, ignore_errors=True)
             self._own_folder = None
 
-    def _told(self) -> dict[str, Any]:
+    def _read_answer(self) -> dict[str, Any]:
         assert self._sock is not None
         self._sock.settimeout(START_S)
         data = b""
@@ -158,7 +158,7 @@ class Head:
     def _command(self, folder: str) -> list[str]:
         o = self.options
         self.dashboard_port, self.metrics_port = free_port(o.dashboard_port), free_port(o.metrics_port)
-        told = {
+        options = {
             "--node-ip-address": o.ip or "127.0.0.1",
             "--port": free_port(o.port),
             "--temp-dir": folder,
@@ -173,15 +173,15 @@ class Head:
             "--metrics-export-port": self.metrics_port,
             "--object-spilling-directory": os.path.join(folder, "spill") if o.spills else None,
         }
-        given = [text for name, value in told.items() if value is not None for text in (name, str(value))]
+        arguments = [text for name, value in options.items() if value is not None for text in (name, str(value))]
         code = "import sys; from ray.scripts.scripts import main; sys.exit(main())"
-        return [sys.executable, "-P", "-c", code, "start", "--head", "--disable-usage-stats", *given]
+        return [sys.executable, "-P", "-c", code, "start", "--head", "--disable-usage-stats", *arguments]
 
 
-def free_port(wanted: int) -> int:
+def free_port(preferred: int) -> int:
     """Return the wanted port if it is free, else the next free one; 0 means any port."""
-    for port in [*range(wanted, min(wanted + 200, 65536)), 0] if wanted else [0]:
+    for port in [*range(preferred, min(preferred + 200, 65536)), 0] if preferred else [0]:
         with contextlib.suppress(OSError), socket.socket() as sock:
             sock.bind(("", port))
             return int(sock.getsockname()[1])
-    raise UsageError(f"no port is free from {wanted} on")
+    raise UsageError(f"no port is free from {preferred} on")

@@ -33,7 +33,7 @@ _LOOK_S = 1.0
 def main(fd: int, log: str, folder: str, command: list[str]) -> NoReturn:
     """Detach, run the command (which leaves daemons), report as one line of JSON, and wait for the driver's end."""
     if os.fork():
-        os._exit(0)  # whoever started this waits for that; the child belongs to nobody
+        os._exit(0)  # the starter waits for this exit; the child has no parent then
     name_process("tamis-keeper")
     adopt_orphans()
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
@@ -41,13 +41,13 @@ def main(fd: int, log: str, folder: str, command: list[str]) -> NoReturn:
     sock = socket.socket(fileno=fd)
     sock.set_inheritable(False)
     try:
-        told = _start(command, log, sock)
+        result = _start(command, log, sock)
         with contextlib.suppress(OSError):
-            sock.sendall(json.dumps({**told, "pid": os.getpid()}).encode() + b"\n")
-        while told["code"] == 0 and not _is_closed(sock, _LOOK_S):
+            sock.sendall(json.dumps({**result, "pid": os.getpid()}).encode() + b"\n")
+        while result["code"] == 0 and not _is_closed(sock, _LOOK_S):
             kill_tree.reap()
         _end_all()
-        if folder and told["code"] == 0:  # else somebody still wants to read the log in it
+        if folder and result["code"] == 0:  # else the log in it is still needed
             shutil.rmtree(folder, ignore_errors=True)
     finally:
         _end_all()
