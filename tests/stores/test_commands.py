@@ -196,4 +196,4 @@ stages:
 def test_looking_at_nothing_says_so(command: str, bucket: str) -> None:
     told = CliRunner().invoke(app, [command, f"s3://{bucket}/nothing", *(["1"] if command == "why" else [])])
     assert told.exit_code == 2
-    assert "contains no run of Tamis" in told.output
+    assert "no run of Tamis" in told.output
