@@ -52,8 +52,9 @@ def _whole(pread: Callable[[int, int], bytes], at: int, length: int) -> bytes:
 
 
 def check_libraries() -> None:
-    """MissingExtra where images cannot be decoded here: for stages, before the first image, which would be taken for
-    damaged.
+    """Raise MissingExtra if images cannot be decoded on this machine.
+
+    Stages call it before the first image, which would otherwise be reported as damaged.
     """
     optional("simplejpeg", "reading images", "image")
     _pillow()
@@ -84,8 +85,9 @@ def fitted(pixels: Pixels, side: int) -> Pixels:
 
 
 def reserve(n_bytes: int) -> None:
-    """MemoryError where so much cannot be had: libraries in C, which fail in their own ways, are called only after
-    this.
+    """Raise MemoryError if `n_bytes` cannot be allocated.
+
+    Call it before libraries in C, each of which fails in its own way.
     """
     np.empty(n_bytes + _SPARE_BYTES, np.uint8)
 

@@ -149,7 +149,8 @@ def _record(path: str, file: Bytes, number: int, row: Row) -> dict[str, Any]:
         raise ImageFault(f"{image.name}: {exc}" if image.name else str(exc)) from None
     record = {
         "id": _id(path, number if image.name else None), "image_path": path_text(path), "member": image.name or None,
-        "offset": image.offset, "length": image.length, "format": looks.format, "width": looks.width, "height": looks.height,
+        "offset": image.offset, "length": image.length,
+        "format": looks.format, "width": looks.width, "height": looks.height,
     }  # fmt: skip
     return record | (_beside_member(file, row.others) if image.name else _beside_file(path))
 

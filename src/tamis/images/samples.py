@@ -1,5 +1,4 @@
-"""Images in a tar, as WebDataset means them: neighbouring members with one key (the name up to the first dot) are one
-sample.
+"""Samples of a WebDataset tar: consecutive members with the same key (the name up to the first dot).
 
 Each image of a sample is a row, with the caption (.txt) and the json of its sample. Where rows begin is remembered
 sparsely (every GROUP_ROWS rows), so that an index of a tar of a million images takes some 100 kB and any row is found

@@ -1,5 +1,4 @@
-"""Members of a tar by their headers alone: each is read with one small read, and what lies between them is never
-touched.
+"""Members of a tar, located by their headers alone: one small read for each, contents are never read.
 
 Some 60,000 members a second, five times as many as `tarfile`. Nothing is unpacked, so no name in it can do harm.
 Understood: ustar, GNU long names, pax paths and sizes, binary sizes. A header whose checksum is wrong, or a member that
@@ -89,7 +88,7 @@ def members(file: Bytes, start: int = 0) -> Iterator[Member]:
 
 
 def _behind_zeros(file: Bytes, first: int, size: int) -> int:
-    """Return the offset of the first block from `first` on that holds anything but zeros, or `size` if there is none."""
+    """Return the offset of the first block from `first` on that is not all zeros, or `size` if there is none."""
     at = first
     while at < size and (data := file.pread(_ZEROS_BYTES, at)):
         if rest := data.lstrip(b"\0"):

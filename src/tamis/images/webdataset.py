@@ -1,5 +1,4 @@
-"""Writing images as WebDataset: tars of samples (image, caption, json, other members), and a Parquet file beside each
-tar.
+"""Writer of WebDataset: tars of samples (image, caption, json, other members), each with a Parquet file.
 
 Tars are filled with the images of all batches of a partition, evenly: as few as can be with at most `per_tar` images
 and `max_bytes` in each. Images that nobody touched are copied byte for byte from where they lie, a piece at a time. The
@@ -43,8 +42,9 @@ WrittenFile = tuple[dict[str, Any], Array, tuple[Array, Array]]
 
 
 def write(batches: Sequence[DocumentBatch], base: str, options: Mapping[str, Any]) -> Iterator[WrittenFile]:
-    """Staged files `base`.N.tar and `base`.N.parquet, each with the bytes and content hashes of the documents in it (a
-    Parquet file has none of its own: it belongs to the tar before it).
+    """Yield staged files `base`.N.tar and `base`.N.parquet, each with the bytes and content hashes of its documents.
+
+    A Parquet file has no documents of its own: it belongs to the tar before it.
     """
     per_tar, max_bytes = int(options["per_tar"]), int(options["max_bytes"])
     n_images = sum(batch.num_items for batch in batches)

@@ -30,7 +30,7 @@ def container_of(codec: str, audio_codec: str | None) -> str:
 
 
 def muxer_options(extension: str) -> dict[str, str]:
-    """Times below zero stay below zero, for the edit list of MP4; Matroska has none, and is moved to start at zero."""
+    """Return options of the muxer: MP4 keeps times below zero for its edit list, Matroska starts at zero."""
     return {"avoid_negative_ts": "disabled"} if extension == "mp4" else {}
 
 
@@ -89,7 +89,7 @@ def decoding_times(source: Any, stream: Any, start_s: float, end_s: float) -> li
 
 
 def span_packets(source: Any, stream: Any, audio: Any, start_s: float, end_s: float) -> Iterator[Any]:
-    """Packets of the video from the keyframe at or before the start to the end, and those of the audio that lie inside."""
+    """Yield packets of the video from the keyframe at or before the start to the end, and of the audio inside."""
     tick, base = float(stream.time_base), stream.start_time or 0
     zero_s, end = base * tick, base + (end_s - CLOSE_S) / tick
     seek(source, stream, start_s + CLOSE_S)

@@ -68,7 +68,7 @@ def check_encoder(name: str, threads: int = 1) -> None:
 
 
 def choose_encoder(name: str, threads: int = 1) -> tuple[str, str]:
-    """(the encoder to use, why it is another one than `name`; "": it is not).
+    """Return the encoder to use, and why it differs from `name` ("" if it does not).
 
     A GPU's encoder is used where there is one, else libx264, which makes the same kind of video; others are checked as
     they are named (UsageError).

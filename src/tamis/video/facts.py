@@ -1,6 +1,4 @@
-"""What is known of a video before any of it is decoded: one pass over its packets, which also finds out whether it is
-whole.
-"""
+"""Metadata of a video before decoding: one pass over its packets, which also detects truncation."""
 
 from __future__ import annotations
 
@@ -42,7 +40,7 @@ class VideoFacts:
 
 
 class _Times:
-    """Times of the packets of one stream, in its own unit: the extent of them, and whether their distances are alike."""
+    """Times of the packets of one stream, in its own unit: their extent, and whether they are evenly spaced."""
 
     def __init__(self) -> None:
         self.n, self.first, self.end = 0, 0, 0

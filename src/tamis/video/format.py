@@ -1,5 +1,4 @@
-"""Videos, one document per file: a table of one row that says where the video lies and what its header and packets tell
-(video/facts.py).
+"""Format of videos, one document per file: a row with its location and metadata (video/facts.py).
 
 No image is decoded and no bytes of the video are in the row. A file that is no video, has no frames or is cut short is
 a fault of the file, which goes to quarantine with the reason.

@@ -1,5 +1,4 @@
-"""How much moves in a clip: motion vectors of its codec onto a grid of 8 x 8 pixels, two scores from the mean over
-time.
+"""Motion of a clip: the codec's motion vectors on a grid of 8 x 8 pixels, and two scores of their mean over time.
 
 score 1, global mean: mean over frames and pixels of |vector| / (height + width), 0 where there is none. score 2, per
 patch: the same over time only, then shrunk 256 times in both directions (bilinear, as image libraries do without

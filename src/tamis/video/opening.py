@@ -1,5 +1,4 @@
-"""Opening videos with PyAV: the one place that imports it, says which files are videos, and names what can be wrong
-with one.
+"""Opening of videos with PyAV: the only module that imports it, and detects and names unusable files.
 
 A file is data of strangers: only containers of video are tried, whatever it is called, and nothing but the file itself
 is opened (a playlist with the name of a video would otherwise send FFmpeg to other files and addresses).

@@ -13,9 +13,7 @@ from tamis.video.sampling import FrameExtractionPolicy, rgb, shown_size, times_o
 
 
 def _upright_size(frame: Any, pixel_aspect: float, height: int | None, longest: int | None) -> tuple[int, int]:
-    """Width and height to decode a frame at, before it is turned, so that upright it is so high, or its longer side so
-    long. Even.
-    """
+    """Return the even size to decode a frame at, before rotation, so that upright it fits `height` or `longest`."""
     wide, high = shown_size(frame, pixel_aspect)
     is_turned = round(frame.rotation / 90.0) % 2 == 1
     scale = min(1.0, longest / max(wide, high) if longest else (height or high) / (wide if is_turned else high))

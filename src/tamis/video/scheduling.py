@@ -1,6 +1,8 @@
-"""Encoders that make themselves real-time: SVT-AV1, where it may (root, and so most containers), sets this process to
-SCHED_FIFO with the highest priority there is. Whatever the process starts inherits it, nothing else on the machine gets
-a turn, and the kernel can wait for ever for a task that it never runs. Nobody asked for that: it is taken back.
+"""Restores the scheduling policy after encoders that switch the process to real-time.
+
+SVT-AV1, where it may (root, and so in most containers), sets this process to SCHED_FIFO with the highest priority.
+Child processes inherit it, other processes on the machine starve, and the kernel can wait for ever for a task that it
+never schedules.
 """
 
 from __future__ import annotations
@@ -15,9 +17,7 @@ _REAL_TIME = (os.SCHED_FIFO, os.SCHED_RR)
 
 @contextmanager
 def as_before() -> Iterator[None]:
-    """Around the opening of an encoder: behind it, all threads of this process have the priority that the caller had
-    before.
-    """
+    """Restore the caller's priority for all threads of this process after an encoder was opened."""
     policy, priority = os.sched_getscheduler(0), os.sched_getparam(0)
     try:
         yield

@@ -72,8 +72,10 @@ def _named(text: str) -> str:
 def scene_spans(
     scenes: Sequence[Span], min_s: float, max_s: float | None, mode: str = "stride", crop_s: float | None = None
 ) -> list[Span]:
-    """Clips of scenes: a scene longer than `max_s` is cut into pieces ("stride": the last one goes if it is below
-    `min_s`) or ends there ("truncate"); `crop_s` is taken off both ends of each; what is then below `min_s` goes.
+    """Return the clips of scenes.
+
+    A scene longer than `max_s` is cut into pieces ("stride": the last one is dropped if below `min_s`) or ends at
+    `max_s` ("truncate"); `crop_s` is removed from both ends of each; results below `min_s` are dropped.
 
     >>> scene_spans([(0.0, 25.0), (25.0, 26.0)], 2.0, 10.0)
     [(0.0, 10.0), (10.0, 20.0), (20.0, 25.0)]

@@ -1,5 +1,7 @@
-"""Motion vectors of a span: those that the codec has, or, for codecs that tell none (VP8, VP9, HEVC, AV1), those of a
-small MPEG-4 copy that is encoded and decoded in memory, frame by frame. Only one frame's vectors are held at a time.
+"""Motion vectors of a span: those of its codec, or of a small MPEG-4 copy.
+
+Codecs that expose none (VP8, VP9, HEVC, AV1) are encoded and decoded again in memory, frame by frame. Only one frame's
+vectors are held at a time.
 """
 
 from __future__ import annotations
@@ -65,8 +67,10 @@ def sampled_vectors(
 
 @contextmanager
 def _old_objects_aside() -> Iterator[None]:
-    """Looking for garbage (`_vectors`) takes as long as there are objects: with torch loaded a quarter of a second, for
-    each frame. Those that are there already are left out meanwhile; in a worker they are so from its start.
+    """Exclude existing objects from garbage collection inside this block.
+
+    A collection (`_vectors`) takes time in proportion to the number of objects: with torch loaded a quarter of a
+    second, for each frame. In a worker they are excluded from its start.
     """
     if gc.get_freeze_count():
         yield

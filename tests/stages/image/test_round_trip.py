@@ -1,4 +1,4 @@
-"""Images through a run: read as rows, written as tars with a Parquet file beside, bad ones in quarantine, nothing lost."""
+"""Images through a run: read as rows, written as tars with Parquet files, bad ones in quarantine, none lost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.sample_images import jpeg, members_of, png, tar
 
 @pytest.fixture
 def mixed(tmp_path: Path) -> Path:
-    """A tar and a folder, good images and bad ones."""
+    """Write a tar and a folder, with good images and bad ones."""
     folder = tmp_path / "in"
     (folder / "single").mkdir(parents=True)
     good = {f"a{i}.jpg": jpeg(i) for i in range(5)}

@@ -30,7 +30,7 @@ torch = pytest.importorskip("torch", reason="the extra `models` is not installed
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """A pipeline as the original documents it, over good images, a small one, and one whose pixels are damaged."""
+    """Run a pipeline as in NeMo Curator's guide, over good images, a small one, and one with damaged pixels."""
     folder = tmp_path_factory.mktemp("scoring")
     models = small_clip.models(folder / "models")
     members = {f"p{i}.jpg": jpeg(i, 64 + i, 48) for i in range(12)} | {"tiny.png": png(50, 8, 8)}
@@ -66,7 +66,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 
 
 def _hurt(data: bytes) -> bytes:
-    """The header and the end stay, and the pixels do not decode."""
+    """Damage the pixels, but neither the header nor the end."""
     at = data.index(b"IDAT") + 20
     return data[:at] + bytes(len(data) - at - 40) + data[-40:]
 
@@ -225,9 +225,7 @@ def test_sixteen_bits_alpha_and_cmyk_have_pixels(tmp_path: Path) -> None:
 
 
 def test_heads_of_the_public_shapes(tmp_path: Path) -> None:
-    """1024, 128, 64, 16, 1 and 64, 512, 256, 1 rows over 768 numbers, in the files and folders that the public ones
-    have.
-    """
+    """Public heads load: 1024, 128, 64, 16, 1 and 64, 512, 256, 1 rows over 768 numbers, in their file layouts."""
     from safetensors.numpy import save_file
 
     from tamis.stages.image.models import AESTHETIC, NSFW

@@ -145,9 +145,18 @@ def test_the_stages_of_the_command(videos: Path, models: Path, tmp_path: Path) -
     )
     recipe = VideoJob(str(videos), str(tmp_path / "out"), options).load(Consent())
     assert [type(stage).__name__ for stage in recipe.stages] == [
-        "VideoReader", "VideoFrameExtractionStage", "TransNetV2ClipExtractionStage", "ClipTranscodingStage", "MotionVectorDecodeStage",
-        "MotionFilterStage", "ClipAestheticFilterStage", "CaptionPreparationStage", "CaptionGenerationStage", "PreviewStage", "ClipWriterStage",
-    ]  # fmt: skip
+        "VideoReader",
+        "VideoFrameExtractionStage",
+        "TransNetV2ClipExtractionStage",
+        "ClipTranscodingStage",
+        "MotionVectorDecodeStage",
+        "MotionFilterStage",
+        "ClipAestheticFilterStage",
+        "CaptionPreparationStage",
+        "CaptionGenerationStage",
+        "PreviewStage",
+        "ClipWriterStage",
+    ]
 
 
 @pytest.mark.parametrize(

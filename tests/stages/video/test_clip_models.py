@@ -52,7 +52,8 @@ class Model(torch.nn.Module):
         assert kwargs["local_files_only"] and kwargs["dtype"] == torch.float32
         return cls()
     def get_video_embeddings(self, videos):
-        return SimpleNamespace(visual_proj=torch.stack([videos.mean(dim=(1, 2, 3, 4)), torch.ones(len(videos))], 1).repeat(1, 4))
+        means = videos.mean(dim=(1, 2, 3, 4))
+        return SimpleNamespace(visual_proj=torch.stack([means, torch.ones(len(videos))], 1).repeat(1, 4))
     def get_text_embeddings(self, input_ids):
         return SimpleNamespace(text_proj=torch.cat([input_ids.float(), torch.ones(len(input_ids), 1)], 1).repeat(1, 4))
 """
@@ -67,7 +68,7 @@ def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cosmos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder like that of the model: code, a configuration that names it by the hub's id, weights."""
+    """Write a folder like that of the model: code, a configuration with the hub's id, weights."""
     from safetensors.numpy import save_file
 
     folder = tmp_path_factory.mktemp("models") / "nvidia/Cosmos-Embed1-224p"

@@ -1,6 +1,4 @@
-"""Captions by way of vLLM: a module of that name with the signatures of vLLM's LLM and SamplingParams, which notes how
-it is called.
-"""
+"""Captions through vLLM: a fake module with the signatures of vLLM's LLM and SamplingParams, which records calls."""
 
 from __future__ import annotations
 

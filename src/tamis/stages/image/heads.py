@@ -21,8 +21,9 @@ _NSFW_LAYERS = (1, 2, 3, 4)
 
 
 class AestheticHead:
-    """Five linear layers without activations between them (dropout only, which inference leaves out): one number, about
-    1 to 10.
+    """Aesthetic predictor: five linear layers without activations, which give one number from about 1 to 10.
+
+    Inference leaves out the dropout between the layers.
 
     So all of it is one linear map, multiplied out (in float64) when it is loaded: a thousandth of the work.
     """

@@ -48,7 +48,7 @@ def model_place(model_dir: str | None, identifier: str) -> str:
 
 
 def read_weights(path: Path) -> dict[str, Any]:
-    """Arrays by name, from safetensors, or from a file of torch without running anything that it holds (weights_only)."""
+    """Return arrays by name from safetensors, or from a torch file without running any code in it (weights_only)."""
     try:
         if path.suffix == ".safetensors":
             from safetensors.numpy import load_file

@@ -15,8 +15,7 @@ from tamis.tasks.video import Video, VideoMetadata, VideoTask
 
 @dataclass(repr=False)
 class OnVideoTasks(VideoStage):
-    """Calls `stage` with one VideoTask per video, which has the clips that are still there, and makes rows of what it
-    returns.
+    """Calls `stage` with one VideoTask per video, with its remaining clips, and makes rows of the result.
 
     Clips that it takes out of `clips` are dropped under its name. What it sets on a clip (aesthetic_score, motion
     scores, embedding, and whatever it puts into `clip.row`) becomes columns. It may neither add clips nor return other

@@ -1,4 +1,4 @@
-"""Classifiers over small models of their own architectures: heads, labels, whole runs, and what hostile folders meet."""
+"""Classifiers over small models of their own architectures: heads, labels, whole runs, and hostile folders."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def run(stage: Any, texts: list[Any], **columns: Any) -> pa.Table:
-    """What comes out of the stages of a classifier, in this process."""
+    """Return the output of a classifier's stages, run in this process."""
     batch = DocumentBatch("test", pa.table({"text": pa.array(texts, pa.large_string()), **columns}))
     for part in stage.decompose():
         part.setup_on_node()
@@ -736,7 +736,7 @@ def on_card(folder: Path, limit: int, cuts: bool) -> ClassifierModelStage:
 
 
 def put_on_card(stage: Any, limit: int, cuts: bool) -> list[Any]:
-    """A stage with a card of this size. Comes back: the texts that it was given, as they were given."""
+    """Give a stage a card of this size, and return the texts that the model received."""
     given: list[Any] = []
     card, network = FakeCard(limit), stage._network
     assert network is not None
@@ -957,7 +957,7 @@ def test_a_language_model_for_a_card_is_loaded_in_half_precision(folders: dict[s
 def test_workers_that_share_a_device_and_write_elsewhere_give_the_same(
     folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A machine that says it has a GPU, and has none: the model has workers of its own, on the CPU, and others write."""
+    """On a machine that reports a GPU but has none, the model has workers of its own, on the CPU; others write."""
     from tamis.pipeline import Pipeline
     from tamis.stages.text.io.reader import JsonlReader
     from tamis.stages.text.io.writer import JsonlWriter

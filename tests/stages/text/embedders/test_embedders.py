@@ -135,8 +135,9 @@ def test_long_texts_are_cut_to_the_positions_of_the_model(tmp_path: Path, kind: 
 
 
 def test_a_hub_id_gives_what_its_folder_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where it is fetched only when the run begins: how long texts may be, and small letters, are read from its
-    files then.
+    """A hub id gives the same as its folder, even if it is fetched only when the run begins.
+
+    Text length and lower-casing are then read from its files.
     """
     from tamis.stages.text.models import folder as model_folders
 

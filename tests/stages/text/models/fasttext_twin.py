@@ -220,7 +220,7 @@ def random_twin(
     dim: int = 5,
     bucket: int = 50,
 ) -> Twin:
-    """A model of random numbers. `pruned`: how many buckets are left."""
+    """Build a model of random numbers; `pruned` is the number of buckets that remain."""
     rng = np.random.default_rng(seed)
     hashed = maxn > 0 or word_ngrams > 1
     n_rows = len(WORDS) + ((bucket if hashed else 0) if pruned is None else pruned)

@@ -1,6 +1,4 @@
-"""Small models of the real architectures, built on disk: random weights, a tokenizer trained on little text, loaded
-like any other.
-"""
+"""Small models of the real architectures on disk: random weights, and a tokenizer trained on little text."""
 
 from __future__ import annotations
 
@@ -145,7 +143,7 @@ KINDS: dict[str, Any] = {
 
 
 def any_classifier(folder: Path, kind: str, seed: int = 0, **more: Any) -> Path:
-    """A classifier with two labels, of one of KINDS: these run with padding."""
+    """Build a classifier with two labels, of one of KINDS: these run with padding."""
     import torch
     import transformers
 

@@ -1,6 +1,4 @@
-"""Batches by tokens, and a device that is full: a fake one with a limit, and one that a neighbour fills in the middle
-of the work.
-"""
+"""Batches by tokens, and a full device: a fake one with a limit, and one that another process fills."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ TEXTS = ["the naïve cat", "日本 être </s>", "", "x" * 100]
 
 
 def small(**options: Any) -> Twin:
-    """A file of about 1 kB, or 6 kB when quantised."""
+    """Build a file of about 1 kB, or 6 kB when quantised."""
     return random_twin(dim=2, bucket=8, **options)
 
 

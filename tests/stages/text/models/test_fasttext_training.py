@@ -42,7 +42,7 @@ def column(texts: list[Any]) -> pa.Array:
 
 
 def parsed(made: bytes, path: Path) -> tuple[FastTextModel, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """A model file as it is read, with its matrices."""
+    """Parse a model file, and return the model with its matrices."""
     path.write_bytes(made)
     model = FastTextModel.load(path)
     file, dim = model._file, int(model._file.shape[0])
@@ -55,7 +55,7 @@ def parsed(made: bytes, path: Path) -> tuple[FastTextModel, np.ndarray[Any, Any]
 
 
 def slow_training(twin: Twin, texts: list[str], targets: list[int], options: TrainingOptions, seed: int) -> None:
-    """The same by hand: one text at a time, in the order that the options' seed gives."""
+    """Train by hand, one text at a time, in the order that the options' seed gives."""
     rng = np.random.default_rng(seed)
     n = len(twin.words) + (options.buckets if options.word_ngrams > 1 else 0)
     twin.inputs = rng.uniform(-1 / options.dim, 1 / options.dim, n * options.dim).astype(np.float32).reshape(n, -1)

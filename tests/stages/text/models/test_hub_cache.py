@@ -16,7 +16,7 @@ COMMIT, OLDER = "a1" * 20, "b2" * 20
 
 
 def cached(place: Path, name: str = "models--owner--name") -> Path:
-    """A cache with one model, of which `main` is COMMIT and `v1` OLDER."""
+    """Create a cache with one model, of which `main` is COMMIT and `v1` OLDER."""
     for commit, ref in ((COMMIT, "main"), (OLDER, "v1")):
         (place / name / "snapshots" / commit).mkdir(parents=True)
         (place / name / "snapshots" / commit / "config.json").write_text("{}")

@@ -1,6 +1,4 @@
-"""Model folders under small budgets: whatever is in them, the processes of a run stay inside the budget, or it is
-refused with a number.
-"""
+"""Model folders under small budgets: a run's processes stay within the budget, or it is refused with a number."""
 
 from __future__ import annotations
 
@@ -78,7 +76,7 @@ def unigram(folder: Path) -> None:
 
 
 def sentencepiece(folder: Path) -> None:
-    """A .model file alone, which transformers converts."""
+    """Write a .model file alone, which transformers converts."""
     library = pytest.importorskip("sentencepiece", reason="the extra `sentencepiece` is not installed")
     text = folder / "text"
     text.write_text("\n".join(f"{a} {b} {a}{b}" for a in small.WORDS for b in small.WORDS))

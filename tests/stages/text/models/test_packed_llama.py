@@ -1,6 +1,4 @@
-"""A packed Llama gives what transformers gives, text by text: alone, beside others, behind a common beginning, and
-while it answers.
-"""
+"""A packed Llama gives what transformers gives: alone, batched, after a common beginning, and while answering."""
 
 from __future__ import annotations
 
@@ -42,7 +40,7 @@ def some_texts() -> list[Any]:
 
 
 def wanted(of: Any, text: Any, more: list[int] | None = None) -> Any:
-    """What transformers says of the last token of a text alone."""
+    """Return what transformers computes for the last token of a text alone."""
     ids = torch.tensor([[*text.tolist(), *(more or [])]])
     with torch.inference_mode():
         return of(input_ids=ids, use_cache=False).last_hidden_state[0, -1]

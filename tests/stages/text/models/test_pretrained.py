@@ -27,7 +27,7 @@ def test_code_of_a_processor_is_refused_and_nobody_is_asked(tmp_path: Path, name
     (tmp_path / "own.py").write_text("raise SystemExit('this must not run')")
     with pytest.raises(
         UsageError,
-        match=r"a chat model: .* wants to run code of its own \(auto_map\), which is refused; choose a model that does without$",
+        match=r"a chat model: .*\(auto_map\), which is refused; choose a model that does without$",
     ):
         from_pretrained("AutoProcessor", str(tmp_path), "a chat model", local_files_only=True)
 

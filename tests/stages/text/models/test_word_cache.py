@@ -173,7 +173,7 @@ def folders_of_tokenizers(request: pytest.FixtureRequest, tmp_path_factory: pyte
 
 
 def whole_column(own: Tokenizer, texts: list[str | None], max_chars: int | None) -> list[list[int] | None]:
-    """What the tokenizer says of each text as a whole, cut to what is wanted."""
+    """Tokenize each text as a whole, cut to `max_chars`."""
     return [None if t is None else own._cut(own._whole([t[:max_chars]])[0]) for t in texts]
 
 

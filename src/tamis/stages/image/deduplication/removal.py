@@ -14,9 +14,11 @@ from tamis.tasks import DocumentBatch
 
 
 class ImageDuplicatesRemovalStage(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """`removal_parquets_dir`: a folder (or a file), of this machine or s3://, of Parquet with the column
-    `duplicate_id_field`. 16 bytes per id are held, once per machine. `verbose` is what users of the original give: the
-    report tells how many went.
+    """Removes the images whose ids are listed in Parquet files.
+
+    `removal_parquets_dir`: a local or s3:// folder (or file) of Parquet with the column `duplicate_id_field`. 16 bytes
+    per id are held, once per machine. `verbose` is accepted for compatibility with NeMo Curator: the report always
+    counts removed images.
     """
 
     columns_in = ("id",)

@@ -144,7 +144,7 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         return out
 
     def _results(self, found: list[Where]) -> Iterator[tuple[list[ImageFault | None], Any]]:
-        """(the fault of each image of a chunk, or None; vectors of those without one).
+        """Yield for each chunk the fault of each image (or None) and the vectors of the images without one.
 
         The network works on a chunk while the one before is taken from it and the next ones are decoded.
         """

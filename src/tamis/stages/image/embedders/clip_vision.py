@@ -61,7 +61,7 @@ class ClipVision:
         return np.concatenate([self.begin(squares[i : i + n])() for i in range(0, len(squares), n)])
 
     def begin(self, squares: Squares) -> Callable[[], Floats]:
-        """Starts on at most `at_once` squares; what it returns waits for their vectors.
+        """Start the network on at most `at_once` squares and return a function that waits for their vectors.
 
         At most two may be under way, and the first one is asked first. Where the device has no room for them all, the
         two halves go through one after the other.
@@ -143,8 +143,10 @@ class _Slot:
 
 
 def fold_quick_gelu(model: Any) -> None:
-    """x * sigmoid(1.702 x) is silu(1.702 x) / 1.702: with the factor in the weights on both sides it is one kernel
-    instead of three, which at this width take as long as half a matrix product. Weights must be in float32 still. Other
+    """Fold the factors of QuickGELU into the adjacent weights.
+
+    x * sigmoid(1.702 x) is silu(1.702 x) / 1.702: with the factor in the weights on both sides it is one kernel instead
+    of three, which at this width take half as long as a matrix product. Weights must still be in float32. Other
     activations are left as they are.
     """
     if getattr(model.config, "hidden_act", "") != "quick_gelu":

@@ -14,8 +14,10 @@ from tamis.tasks import DocumentBatch
 
 @dataclass(repr=False)
 class ImageSizeFilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Keeps images whose shorter side has at least `min_side` pixels, whose longer side has at most `max_side`, and
-    whose longer side is at most `max_aspect_ratio` times the shorter one. None: no such rule. Nothing is decoded.
+    """Keeps images by the lengths and the ratio of their sides.
+
+    The shorter side has at least `min_side` pixels, the longer side at most `max_side`, and the longer side is at most
+    `max_aspect_ratio` times the shorter one. None disables a rule. Nothing is decoded.
     """
 
     min_side: int | None = 64

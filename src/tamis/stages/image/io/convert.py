@@ -1,6 +1,4 @@
-"""ConvertImageBatchToDocumentBatchStage: what is known of images as plain documents, for stages and writers of
-documents.
-"""
+"""ConvertImageBatchToDocumentBatchStage: metadata of images as plain documents."""
 
 from __future__ import annotations
 
@@ -16,8 +14,10 @@ from tamis.tasks.image import column_of
 
 @dataclass(repr=False)
 class ConvertImageBatchToDocumentBatchStage(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """`fields`: those of ImageObject that come out (image_id, image_path, embedding, aesthetic_score, ...) and any
-    other column; image_id alone where none are named.
+    """Converts images to documents with the chosen fields.
+
+    `fields`: fields of ImageObject (image_id, image_path, embedding, aesthetic_score, ...) and any other columns;
+    default: image_id only.
     """
 
     fields: Sequence[str] = field(default_factory=list)

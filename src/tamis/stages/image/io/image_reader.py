@@ -1,4 +1,4 @@
-"""ImageReaderStage and ImageReader: images in tars (WebDataset) and folders, each a row that says where its bytes lie."""
+"""ImageReaderStage and ImageReader: images in tars (WebDataset) and folders, one row with a byte range for each."""
 
 from __future__ import annotations
 
@@ -51,8 +51,9 @@ class _Rows(FileReaderStage):
 
 @dataclass(repr=False)
 class ImageReader(RowsReader):
-    """Read images: a folder, a glob, a file or a list of these, of tars (WebDataset) and image files (.jpg .jpeg .png
-    .webp).
+    """Read images from tars (WebDataset) and image files (.jpg .jpeg .png .webp).
+
+    The input is a folder, a glob, a file or a list of these.
 
     Parameters as in JsonlReader. An image that is damaged, cut off, no image or a bomb goes to quarantine.
     """

@@ -14,8 +14,10 @@ from tamis.stages.text.io.writer.files import output_path
 
 @dataclass(repr=False)
 class ImageWriterStage(Writer):
-    """Tars of up to `images_per_tar` images (and `max_tar_bytes`) in `output_dir`, and a Parquet file of the same name
-    beside each with everything known of its images, scores and embeddings too.
+    """Writes tars of images with their metadata in Parquet.
+
+    Each tar in `output_dir` has up to `images_per_tar` images (and `max_tar_bytes`); the Parquet file of the same name
+    has everything known of its images, scores and embeddings included.
 
     Tars are filled with the images of all batches of a partition. Images that no stage changed keep their bytes.
     `deterministic_name`: names of files are always a function of the input; False is refused. `remove_image_data`,

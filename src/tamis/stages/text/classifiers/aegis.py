@@ -44,9 +44,7 @@ def prompts(policy: str | None) -> list[str]:
 
 @dataclass(repr=False)
 class FormatAegisPromptStage(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Adds the prompt about each text, of which `max_chars` characters are looked at, as a column that a later stage
-    takes away.
-    """
+    """Adds the prompt for the first `max_chars` characters of each text, as a column that a later stage removes."""
 
     text_field: str
     max_chars: int | None
@@ -68,9 +66,7 @@ class FormatAegisPromptStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 
 class AegisModelStage(ModelStage):
-    """The answers of the language model as token ids (Aegis), or the score of a net that looks at its last layer (data
-    guard).
-    """
+    """Generates the answers of the language model as token ids (Aegis), or scores its last layer (data guard)."""
 
     traits: ClassVar[StageTraits] = StageTraits(only_adds=True, gives_documents=True)  # answers are no rows of floats
 

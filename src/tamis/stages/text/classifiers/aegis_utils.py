@@ -82,9 +82,9 @@ def format_aegis(message: str, policy: str | None = None) -> str:
 
 
 def parse_answer(answer: str) -> str:
-    """Return the label of an answer: safe, the first category of an unsafe message, or unknown.
+    r"""Return the label of an answer: safe, the first category of an unsafe message, or unknown.
 
-    >>> parse_answer(" safe"), parse_answer("unsafe\\nO3, O4"), parse_answer("unsafe"), parse_answer("I cannot say")
+    >>> parse_answer(" safe"), parse_answer("unsafe\nO3, O4"), parse_answer("unsafe"), parse_answer("I cannot say")
     ('safe', 'O3', 'unknown', 'unknown')
     """
     lines = [line.strip() for line in answer.strip().splitlines()]

@@ -83,8 +83,9 @@ class FineWebModelStage(ModelStage):
 
 @dataclass(repr=False)
 class FineWebEduClassifier(Classifier):
-    """How educational a text is, from 0 to 5: a number, the nearest whole number, and high_quality from 2.5 on (BERT,
-    512 tokens).
+    """How educational a text is, from 0 to 5: a number, the nearest integer, and high_quality from 2.5 (BERT).
+
+    At most 512 tokens of a text are read.
     """
 
     cache_dir: str | None = None

@@ -124,8 +124,9 @@ class PromptTaskComplexityModelStage(ModelStage):
 
 @dataclass(repr=False)
 class PromptTaskComplexityClassifier(Classifier):
-    """The kind of task that an English prompt sets, and its complexity: an overall score and seven dimensions (DeBERTa,
-    512 tokens).
+    """The task type of an English prompt, and its complexity: an overall score and seven dimensions (DeBERTa).
+
+    At most 512 tokens of a prompt are read.
 
     `filter_by`: kinds of tasks (task_type_1) of the documents that stay.
     """

@@ -136,9 +136,7 @@ def check_wiki(markup: str, limits: ParseLimits) -> int:
 
 
 def _check(tags: Iterator[tuple[str, bool]], limits: ParseLimits) -> int:
-    """Count tags, given as (name, whether it ends an element), and refuse too many, or too many that are open at a
-    time.
-    """
+    """Count tags, given as (name, is_end), and refuse too many, or too many open at a time."""
     n_tags, stack, n_open = 0, [], Counter[str]()
     for name, is_end in tags:
         if not is_end:

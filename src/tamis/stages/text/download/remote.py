@@ -1,4 +1,4 @@
-"""Objects of S3 for the download stages: whole ones into a part file that survives interruptions, and ranges of them."""
+"""Objects of S3 for the download stages: whole ones into a resumable part file, and ranges of them."""
 
 from __future__ import annotations
 

@@ -58,9 +58,7 @@ class Decoded(Closing):
         return self._reader.compressed_offset
 
     def stored(self, offset: int, n_bytes: int) -> tuple[int, int]:
-        """Return where decoded bytes are in the file and how many they are there, which is estimated where it is
-        compressed.
-        """
+        """Return the offset and size in the file of decoded bytes, estimated if the file is compressed."""
         if self.codec is None:
             return self.base + offset, n_bytes
         ratio = self._reader.compressed_offset / max(1, self._reader.decoded_offset)
@@ -111,8 +109,7 @@ class Decoded(Closing):
         return self._all(parts)
 
     def check_rest(self) -> None:
-        """Read on to the end, where a checksum, or that the file was cut, is told: FormatError if what came so far may
-        be wrong.
+        """Read to the end, where checksums and truncation show; raise FormatError if earlier data may be wrong.
 
         Other bytes behind a whole file of gzip do not count: nothing of it is missing.
         """

@@ -44,8 +44,9 @@ def detect_language(text: str) -> tuple[tuple[str, str, float], ...]:
 
 
 def _beginning(text: str) -> str:
-    """Visible text for the language model: of the first part of a page, or of all of it where scripts and styles fill
-    that part.
+    """Return visible text for the language model, from the first part of a page.
+
+    If scripts and styles fill that part, the whole page is used.
     """
     found = _visible(text[:_LOOK_CHARS])
     return found if len(text) <= _LOOK_CHARS or len(found) >= MAX_BYTES else _visible(text)

@@ -1,5 +1,4 @@
-"""The layer norm of a sum of two, as every layer of a BERT or DeBERTa has it twice: one small CUDA kernel where it can
-be used, torch elsewhere.
+"""Layer norm of a sum of two tensors, for BERT and DeBERTa: a small CUDA kernel, or torch where it cannot be used.
 
 torch adds, writes, reads and normalises; the kernel (added_norm.cu) reads both and writes once, and saves 6 of 100
 parts of the time of a base model on an H200. It is compiled when it is first used (cupy, by NVRTC). Called by

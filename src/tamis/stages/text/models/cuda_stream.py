@@ -10,9 +10,10 @@ from tamis._lazy import torch
 
 @contextmanager
 def in_turn_with_torch(device: torch.device) -> Iterator[None]:
-    """Inside this block kernels that cupy starts run behind what torch has started on the device, and before what it
-    starts next. Around all layers of a network, not around each kernel: it takes as long as starting one. Nothing on a
-    CPU, nor where there is no cupy, and so no kernel.
+    """Order cupy kernels in this block after the work that torch has queued on the device, and before what follows.
+
+    Use it around all layers of a network, not around each kernel: it takes as long as a launch. It does nothing on a
+    CPU, or without cupy, and so without a kernel.
     """
     if device.type != "cuda":
         yield

@@ -52,8 +52,7 @@ class Device(Protocol):
 
 @dataclass
 class Allowance:
-    """How many tokens a batch may have, for each padded length: learned from batches that failed and from those that
-    did not.
+    """Token limits of batches for each padded length, learned from batches that failed and batches that fitted.
 
     Lengths learn from each other: a token takes no less memory in a longer text, so that what a batch of long texts was
     allowed is where shorter ones begin, once anything has failed. From there each length grows by itself, boldly until

@@ -1,5 +1,4 @@
-"""Disentangled attention of DeBERTa-v2/v3 over packed sequences: a fused CUDA kernel where there is one, plain torch
-elsewhere.
+"""Disentangled attention of DeBERTa-v2/v3 over packed sequences: a fused CUDA kernel, or torch without one.
 
 score(i, j) = (q_i.k_j + q_i.Pk[r(i-j)] + k_j.Pq[r(i-j)]) / sqrt(3 * head size), r = row of the table of relative
 positions.

@@ -64,7 +64,7 @@ class FastTextModel:
         return cls(os.fspath(path), read_fasttext(path))
 
     def __reduce__(self) -> tuple[Callable[[str], FastTextModel], tuple[str]]:
-        """Copies and pickles are the path: the file is mapped again, never sent."""
+        """Pickle only the path: the file is mapped again, never sent."""
         return FastTextModel.load, (self.path,)
 
     def predict(

@@ -1,5 +1,4 @@
-"""Training a classifier for machines without a GPU: labelled texts in, a fastText model file (.bin) out, by compiled
-loops of our own.
+"""Training of fastText classifiers on CPUs: labelled texts in, a model file (.bin) out, with compiled loops.
 
 The file is one that fastText itself reads, and that FastTextModel runs. The same texts, labels and options give the
 same bytes. Held in memory: the texts, and (words + buckets) * dim * 4 bytes.

@@ -1,5 +1,4 @@
-"""Where the files of a model lie, and whether they may be loaded: folders and hub ids, safetensors only, no code of
-strangers.
+"""Model files: location (folders and hub ids) and safety checks (safetensors only, no code from the model).
 
 A model is a folder of data: config.json, weights as safetensors, a tokenizer. Pickled weights can run any code while
 they are loaded, so they are refused before any library opens them; so is Python code that a folder brings along, unless
@@ -247,8 +246,9 @@ def open_folder(path: Path, trust_remote_code: bool | None = None) -> ModelFolde
 
 
 def _check_named(path: Path, config: Mapping[str, Any], weights: list[Path]) -> None:
-    """Files of weights that others name (an index of parts, config.json) are safetensors of this folder: libraries open
-    what they are told.
+    """Check that weights named by others (an index of parts, config.json) are safetensors of this folder.
+
+    Libraries open any file that these name.
     """
     there = {part.name for part in weights}
     is_read = "model.safetensors" not in there  # which is loaded before anything that is named

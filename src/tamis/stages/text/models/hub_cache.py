@@ -1,5 +1,6 @@
-"""Where the files of a hub id lie on this machine: as huggingface_hub says, which takes half a second and 35 MB to
-import, and processes that only plan ask, too.
+"""Location of a hub id's files on this machine, without huggingface_hub.
+
+Importing huggingface_hub takes half a second and 35 MB, and processes that only plan need the location, too.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ class IdLists(NamedTuple):
 
     @classmethod
     def of(cls, rows: np.ndarray[Any, Any], lists: Sequence[Sequence[int]]) -> IdLists:
-        """Lists of Python numbers, one for each row."""
+        """Build from lists of Python numbers, one for each row."""
         lengths = np.fromiter(map(len, lists), np.int64, len(lists))
         return cls(rows, lengths, np.fromiter(chain.from_iterable(lists), np.int32, int(lengths.sum())))
 

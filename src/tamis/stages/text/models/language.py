@@ -17,9 +17,9 @@ from tamis.stages.text.models.batching import Batch
 from tamis.stages.text.models.folder import ModelFolder, read_json
 from tamis.stages.text.models.networks import (
     PaddedTexts,
-    explained,
     linear,
     load,
+    load_errors,
     need_torch,
     output_of,
     pool,
@@ -105,7 +105,7 @@ def add(model: Any, adapter: Adapter) -> None:
         )
     if not names:
         raise UsageError(f"model folder {adapter.folder.path}: the adapter changes no layer (no lora_A.weight)")
-    with explained(adapter.folder):
+    with load_errors(adapter.folder):
         for name, target in whole.items():
             own[target].data = found[name].to(own[target].dtype)
         for name in names:

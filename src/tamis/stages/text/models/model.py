@@ -121,9 +121,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     @abstractmethod
     def columns(self, rows: np.ndarray[Any, Any]) -> Mapping[str, Any]:
-        """Columns of the documents that have a text, from what the network gave: lists or Arrow arrays, one value per
-        row.
-        """
+        """Return columns for documents with a text from the network's output (lists or Arrow arrays)."""
 
     def known_labels(self) -> list[Any] | None:
         """Return the labels that documents may be selected by; None if only the loaded model knows them."""
@@ -282,9 +280,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         return len(text)
 
     def shortened(self, text: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Half of a text that does not fit the device (--gpu-overflow cut), or all of it where it is not to be cut any
-        further.
-        """
+        """Return half of a text that does not fit the device (--gpu-overflow cut), or all at the minimum length."""
         if len(text) <= LEAST_TOKENS:
             return text
         n = max(LEAST_TOKENS, len(text) // 2)

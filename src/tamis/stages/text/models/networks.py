@@ -10,7 +10,8 @@ runs its own `forward`, whatever it is derived from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -208,7 +209,7 @@ def load(folder: ModelFolder, what: str, half: bool = False, **settings: Any) ->
     import transformers
 
     kind = getattr(transformers, what)
-    with explained(folder):
+    with load_errors(folder):
         return kind.from_pretrained(
             str(folder.path),
             local_files_only=True,
@@ -229,7 +230,7 @@ def load_encoder(folder: ModelFolder, prefix: str, base: ModelFolder | None = No
     import transformers
 
     found = folder.config if "hidden_size" in folder.config else base.config if base is not None else {}
-    with explained(folder):
+    with load_errors(folder):
         config = transformers.AutoConfig.for_model(**{"model_type": "deberta-v2", **found})
         weights = {k.removeprefix(prefix): v for k, v in weights_of(folder, prefix).items()}
         kind = transformers.MODEL_MAPPING[type(config)]
@@ -248,7 +249,7 @@ def weights_of(folder: ModelFolder, prefix: str) -> dict[str, Any]:
     from safetensors import safe_open
 
     found = {}
-    with explained(folder):
+    with load_errors(folder):
         for part in folder.weights:
             with safe_open(str(part), framework="pt") as file:
                 for name in file.keys():  # noqa: SIM118 - it is no mapping
@@ -267,24 +268,22 @@ def linear(weights: Mapping[str, Any], name: str, folder: ModelFolder) -> tuple[
         ) from None
 
 
-class explained:
-    """Errors of the libraries while a model is loaded, with the folder and what to do; deliberate errors pass."""
+@contextlib.contextmanager
+def load_errors(folder: ModelFolder) -> Iterator[None]:
+    """Convert errors of libraries that load a model to UsageError; TamisError and lack of memory pass through."""
+    from tamis.failures import is_memory_failure
 
-    def __init__(self, folder: ModelFolder) -> None:
-        self._folder = folder
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: Any, exc: BaseException | None, trace: Any) -> None:
-        from tamis.failures import is_memory_failure
-
-        if exc is None or isinstance(exc, TamisError) or not isinstance(exc, Exception) or is_memory_failure(exc):
-            return
+    try:
+        yield
+    except TamisError:
+        raise
+    except Exception as exc:
+        if is_memory_failure(exc):
+            raise
         raise UsageError(
-            f"model folder {self._folder.path} cannot be loaded ({type(exc).__name__}: {str(exc).strip()[:300]}); "
-            "expected a model "
-            "whose config.json and safetensors belong together (model_type: "
-            f"{self._folder.config.get('model_type', 'none')})"
+            f"model folder {folder.path} cannot be loaded ({type(exc).__name__}: {str(exc).strip()[:300]}); "
+            "expected a model whose config.json and safetensors belong together "
+            f"(model_type: {folder.config.get('model_type', 'none')})"
         ) from None
 
 

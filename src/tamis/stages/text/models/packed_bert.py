@@ -55,9 +55,7 @@ def why_not_fused(head_size: int, device: torch.device | str, dtype: torch.dtype
 
 
 def pack(texts: Sequence[Any], total: int = 0) -> Packed:
-    """Texts (at least one token each, lists or arrays) as one row of tokens without gaps, of at least `total` where
-    that is given.
-    """
+    """Pack texts (lists or arrays of at least one token) into one row of tokens, of at least `total` if given."""
     lengths = np.array([len(text) for text in texts], np.int64)
     if len(lengths) and not lengths.min():
         raise UsageError("pack(): a text without tokens; tokenizers give every text at least a first token")
@@ -126,9 +124,7 @@ class PackedBert:
 def plain(
     queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, spans: list[tuple[int, int]]
 ) -> torch.Tensor:
-    """Attention with torch alone, texts of equal length that lie beside each other together, in the inputs' own
-    precision.
-    """
+    """Compute attention with torch alone, adjacent texts of equal length together, in the inputs' precision."""
     out = torch.empty_like(queries)
     for n, same in groupby(spans, key=lambda span: span[1]):
         several = list(same)

@@ -45,7 +45,7 @@ class Packed:
 
 
 def pack(texts: Sequence[Any], padding: int = 0, total: int = 0) -> Packed:
-    """Texts (at least one token each, lists or arrays) as one row of tokens, of at least `total` where that is given."""
+    """Pack texts (lists or arrays of at least one token) into one row of tokens, of at least `total` if given."""
     spans, at = [], 0
     for text in texts:
         if not len(text):
@@ -153,7 +153,7 @@ class _Layer:
         self.norm = pair(weights, prefix + "output.LayerNorm")
 
     def __call__(self, x: torch.Tensor, looked: torch.Tensor, packed: Packed, of: PackedDeberta) -> torch.Tensor:
-        """`looked`: where attention goes; zeros between sequences."""
+        """Run the layer; attention is written to `looked`, which has zeros between sequences."""
         n, width = x.shape
         both = F.linear(x, *self.query_key).view(n, 2, of.n_heads, width // of.n_heads)
         values = self.value @ x.t()  # transposed, as the kernel reads them

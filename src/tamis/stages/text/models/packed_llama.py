@@ -1,5 +1,4 @@
-"""A Llama over packed texts: no padding, and what all texts begin with is read once, when the model is loaded, instead
-of once for each.
+"""Llama over packed texts: no padding, and the common beginning of all texts is computed once.
 
 Takes a `transformers` model as it is (its weights are not copied) and gives the same hidden states, within the
 precision of the weights. Texts lie one behind the other; everything but attention is per token. A token looks at the
@@ -220,7 +219,7 @@ def _norm(x: torch.Tensor, norm: Any) -> torch.Tensor:
 
 
 def _rotated(x: torch.Tensor, new: _New) -> torch.Tensor:
-    """Queries or keys [tokens, heads, size], turned by their places: the first half of the values with the second."""
+    """Rotate queries or keys [tokens, heads, size] by their positions, the two halves of the values as pairs."""
     half = x.shape[-1] // 2
     cos, sin = new.cos[..., :half], new.sin[..., :half]
     out = torch.empty_like(x)

@@ -1,4 +1,4 @@
-"""Numbers on their way to a GPU, from memory that it may read by itself: nobody waits for the work that it still has."""
+"""Pinned host buffers and asynchronous copies from host to device."""
 
 from __future__ import annotations
 

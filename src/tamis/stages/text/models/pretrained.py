@@ -85,9 +85,7 @@ def tokenizer_fingerprint(identifier: str, settings: Mapping[str, Any]) -> str |
 
 
 def tokenizer_bytes(folder: Path) -> int:
-    """Return the size of the files that a tokenizer is loaded from: tokenizer.json where there is one, else its
-    vocabulary.
-    """
+    """Return the size of the tokenizer's files: tokenizer.json if there is one, else the vocabulary."""
     whole = folder / "tokenizer.json"
     if whole.exists():
         return whole.stat().st_size

@@ -285,8 +285,9 @@ class Tokenizer:
 
 
 def _lowered(texts: pa.Array, max_chars: int | None) -> pa.Array:
-    """Texts (of each so many characters) in small letters, as Python makes them: Arrow does not know the sigma at the
-    end of a word.
+    """Return texts (the first `max_chars` characters of each) in lower case, by Python's rules.
+
+    Arrow does not handle a sigma at the end of a word.
     """
     cut = texts if max_chars is None else pc.utf8_slice_codeunits(texts, 0, max_chars)
     return pa.array([None if text is None else text.lower() for text in cut.to_pylist()], pa.large_string())

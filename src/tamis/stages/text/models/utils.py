@@ -17,8 +17,10 @@ _SMALL_BYTES, _LARGE_BYTES = 300_000_000, 2_000_000_000  # of weights, as they l
 def format_name_with_suffix(model_identifier: str, suffix: str = "_classifier") -> str:
     """Return the name of a stage, derived from that of its model.
 
-    >>> format_name_with_suffix("nvidia/quality-classifier-deberta", "_model"), format_name_with_suffix("/models/My.Model/")
-    ('quality_classifier_deberta_model', 'my_model_classifier')
+    >>> format_name_with_suffix("nvidia/quality-classifier-deberta", "_model")
+    'quality_classifier_deberta_model'
+    >>> format_name_with_suffix("/models/My.Model/")
+    'my_model_classifier'
     """
     name = model_identifier.rstrip("/").rpartition("/")[2]
     return name.replace("-", "_").replace(".", "_").lower() + suffix

@@ -21,8 +21,11 @@ MODELS = {"qwen2.5": "Qwen/Qwen2.5-14B-Instruct", "qwen3": "Qwen/Qwen3-14B"}
 
 @dataclass(repr=False)
 class CaptionEnhancementStage(ChatModelStage):
-    """Adds enhanced_captions: each caption written anew by a language model (qwen2.5, qwen3, or any chat model by hub
-    id or folder).
+    """Adds enhanced_captions: each caption rewritten by a language model (qwen2.5, qwen3, or a hub id or folder).
+
+    `prompt_variant` (default, av-surveillance) or `prompt_text` is the instruction. `captioning_model_variant` is
+    accepted for compatibility with NeMo Curator: captions are found by their column. Other parameters as in
+    CaptionGenerationStage.
 
     `prompt_variant` (default, av-surveillance) or `prompt_text` is what it is told. `captioning_model_variant` is what
     users of the original give: captions are found by their column, whoever wrote them. Other parameters as in

@@ -18,8 +18,10 @@ _TYPES = ("float32", "float16", "bfloat16", "uint8")
 
 @dataclass(repr=False)
 class CaptionPreparationStage(VideoStage):
-    """Cuts clips into windows of `window_size` frames that get a caption each (what is left is one of its own from
-    `remainder_threshold` frames on, else part of the last), and chooses `sampling_fps` frames a second of each, evenly.
+    """Cuts clips into windows of `window_size` frames, each with a caption of its own.
+
+    A remainder is a window of its own from `remainder_threshold` frames on, else part of the last one. `sampling_fps`
+    frames a second of each window are chosen, evenly.
 
     Adds caption_windows (first and last frame, and the times of the chosen frames in seconds) and caption_prompt: the
     text of `prompt_variant` (default, av, av-surveillance), or `prompt_text`. Frames are decoded by the stage that

@@ -17,8 +17,7 @@ DEFAULT_DIR = "models/qwen"
 
 
 class ChatModelStage(NetworkStage):
-    """Finds the model that a stage names and loads it: in vLLM where that is installed and there is a GPU, else in
-    transformers.
+    """Base of stages with a chat model, loaded in vLLM if it is installed and there is a GPU, else in transformers.
 
     Subclasses are dataclasses with the fields below, and say which names they know and which two classes ask the model.
     """

@@ -71,10 +71,12 @@ class FixedStrideExtractorStage(VideoStage):
 
 @dataclass(repr=False)
 class ClipTranscodingStage(VideoStage):
-    """How clips are written: with an encoder (libx264, libx265, libvpx-vp9, libsvtav1, libaom-av1, mpeg4, h264_nvenc:
-    those that this machine has), or as they are in the video (`encoder="copy"`, a hundred times as fast). Audio is
-    always copied. h264_nvenc is a GPU's (data centre cards such as A100, H100 and H200 have none): where it cannot be
-    opened libx264 encodes, which the report tells, and which stands in the column `encoder`.
+    """Chooses how clips are encoded.
+
+    With an encoder (libx264, libx265, libvpx-vp9, libsvtav1, libaom-av1, mpeg4, h264_nvenc: those that this machine
+    has), or as they are in the video (`encoder="copy"`, a hundred times as fast). Audio is always copied. h264_nvenc
+    needs a GPU (data centre cards such as A100, H100 and H200 have none): if it cannot be opened, libx264 encodes,
+    which the report and the column `encoder` show.
 
     It is the writer that encodes, and only what is still there then: encoding is the dearest step by far, so clips that
     a filter drops are never encoded, and nothing is encoded twice. Memory is reserved here, from the size of the frame:

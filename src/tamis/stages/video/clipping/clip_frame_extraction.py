@@ -23,8 +23,9 @@ _RATES = {FramePurpose.AESTHETICS: 1.0, FramePurpose.EMBEDDINGS: 2.0}
 
 @dataclass(repr=False)
 class ClipFrameExtractionStage(VideoStage):
-    """Chooses frames of clips: for each policy and rate a column of times in seconds, by the name that the original
-    gives the frames (FrameExtractionPolicy.sequence-2000 for two a second).
+    """Chooses frames of clips: a column of times in seconds for each policy and rate.
+
+    The column has the name of NeMo Curator's frames (FrameExtractionPolicy.sequence-2000 for two a second).
 
     Stages behind decode the frames at these times themselves, so frames never leave a stage: a second of 4K at two
     frames is 50 MB. By hand, on a VideoTask, the frames are decoded here, into `extracted_frames`, scaled to

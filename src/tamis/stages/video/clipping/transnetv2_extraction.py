@@ -26,8 +26,7 @@ _GPU_WINDOWS = 8  # that are asked about at once on a GPU; a core takes them one
 
 @dataclass(repr=False)
 class TransNetV2ClipExtractionStage(NetworkStage):
-    """Splits videos at cuts, found by TransNetV2: frames whose probability of a transition is above `threshold` part
-    scenes.
+    """Splits videos at cuts, detected by TransNetV2: frames with a transition probability above `threshold`.
 
     A scene longer than `max_length_s` is cut into pieces of that length ("stride") or ends there ("truncate"); `crop_s`
     is taken off both ends of each; clips below `min_length_s` are left out. `entire_scene_as_clip`: a video without any

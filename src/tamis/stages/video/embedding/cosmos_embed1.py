@@ -1,6 +1,4 @@
-"""Clips as vectors of Cosmos-Embed1: CosmosEmbed1FrameCreationStage chooses eight frames, CosmosEmbed1EmbeddingStage
-embeds them.
-"""
+"""Embeddings of clips by Cosmos-Embed1: one stage chooses eight frames, another embeds them."""
 
 from __future__ import annotations
 

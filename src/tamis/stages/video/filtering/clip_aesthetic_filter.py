@@ -28,8 +28,10 @@ _FILE = "model.safetensors"
 
 @dataclass(repr=False)
 class ClipAestheticFilterStage(NetworkStage):
-    """Scores clips by CLIP and the aesthetic head, `target_fps` frames a second, and drops those whose least (or mean)
-    score is below `score_threshold`. The head was trained on ratings from 1 to 10: 0.5 drops almost nothing.
+    """Scores clips by CLIP and the aesthetic head, and drops those below `score_threshold`.
+
+    `target_fps` frames a second are scored; the minimum (or mean) counts. The head was trained on ratings from 1 to 10:
+    0.5 drops almost nothing.
 
     Decoding and scoring are one step: sixteen squares of 224 pixels are all that is held. `model_dir`: a folder that
     holds both models, below their ids; the default is taken where it is there, else the hub's cache, or the hub. On a

@@ -20,8 +20,9 @@ ERROR = "motion_error"
 
 @dataclass(repr=False)
 class MotionVectorDecodeStage(VideoStage):
-    """Measures how much clips move, from the motion vectors of the codec (of a small MPEG-4 copy where the codec tells
-    none).
+    """Measures the motion of clips from the motion vectors of the codec.
+
+    If the codec exposes none, those of a small MPEG-4 copy are used.
 
     Adds motion_score_global_mean and motion_score_per_patch_min_256 (video/motion.py says what they are). `target_fps`
     frames a second are looked at, for `target_duration_ratio` of the clip. Decoding and scoring are one step: only the

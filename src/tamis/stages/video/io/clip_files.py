@@ -1,5 +1,4 @@
-"""The stage of ClipWriterStage that makes files: each clip as a video of its own, with what is known of it beside it as
-JSON.
+"""File-writing stage of ClipWriterStage: each clip as a video of its own, with its metadata as JSON.
 
 Files are made under a name of their own first, and get their final ones when all of a batch are there: whatever is
 killed, nobody sees half a clip, and clips of a video that turns out to be bad are not left behind. Names follow from
@@ -235,16 +234,17 @@ class ClipFilesStage(VideoStage):
             longest = max(len(os.fsencode(name)) for name in inside.split("/"))
             if not inside.startswith("..") and longest <= _MOST_NAME_BYTES:
                 return inside if inside != "." else os.path.basename(path)
-        return f"{os.path.basename(path)[: _MOST_NAME_BYTES // 4]}-{hashlib.blake2b(path.encode(), digest_size=4).hexdigest()}"
+        path_hash = hashlib.blake2b(path.encode(), digest_size=4).hexdigest()
+        return f"{os.path.basename(path)[: _MOST_NAME_BYTES // 4]}-{path_hash}"
 
     def _folder(self, *names: str) -> str:
         return os.path.join(self.output_path, *names)
 
 
 def _is_plain_name(name: Any) -> bool:
-    """Return True if an output file may have this name.
+    r"""Return True if an output file may have this name.
 
-    >>> [_is_plain_name(n) for n in ("974bdbaa-c98d", "a b.1", "../a", "/a", ".a", "", "a\\0", "x" * 300, None)]
+    >>> [_is_plain_name(n) for n in ("974bdbaa-c98d", "a b.1", "../a", "/a", ".a", "", "a\0", "x" * 300, None)]
     [True, True, False, False, False, False, False, False, False]
     """
     if not isinstance(name, str) or not name or name.startswith(".") or any(c in name for c in "/\\\0"):

@@ -26,9 +26,10 @@ def _inside(name: str) -> staticmethod[[str], str]:
 
 @dataclass(repr=False)
 class ClipWriterStage(CompositeStage[DocumentBatch, FileGroupTask]):
-    """Writes each clip to `output_path`/clips/ID.mp4 (.mkv for codecs that MP4 does not take), what is known of it to
-    metas/v0/ID.json, and a Parquet table of all clips with every column: scores, captions, embeddings, and where the
-    files lie.
+    """Writes clips, their metadata, and a table of all clips.
+
+    Each clip is written to `output_path`/clips/ID.mp4 (.mkv for codecs that MP4 does not support), its metadata to
+    metas/v0/ID.json; the Parquet table has every column: scores, captions, embeddings, and the paths of the files.
 
     `input_path`: the folder of the videos, by which their summaries in processed_videos/ are named. `upload_clips`:
     False writes everything but the clips themselves; `dry_run` writes the table only. `generate_embeddings`,

@@ -13,9 +13,10 @@ from tamis._lazy import np
 def patches_of(
     frames: np.ndarray[Any, Any], patch: int, merge: int, together: int, mean: Any, std: Any
 ) -> tuple[np.ndarray[Any, Any], tuple[int, int, int]]:
-    """(patches [n, 3 * together * patch * patch] in float32, grid of frames, rows and columns) of uint8 frames [T, H,
-    W, 3] whose sides are multiples of patch * merge. The last frame is repeated where `together` does not divide their
-    number.
+    """Return patches of frames in float32, and the grid (frames, rows, columns).
+
+    Patches are [n, 3 * together * patch * patch]. Frames are uint8 [T, H, W, 3] whose sides are multiples of patch *
+    merge. The last frame is repeated if their number is no multiple of `together`.
     """
     pixels = (frames.astype(np.float32) / 255.0 - np.asarray(mean, np.float32)) / np.asarray(std, np.float32)
     if extra := -len(pixels) % together:

@@ -148,8 +148,9 @@ def load_weights(path: Path) -> Any:
 
 
 def windows(frames: Iterable[np.ndarray[Any, Any]]) -> Iterator[tuple[np.ndarray[Any, Any], int]]:
-    """(100 frames, how many of the middle ones are of the video) over a video, one frame at a time: the first frame is
-    repeated before the beginning, the last behind the end. At most 150 frames are held.
+    """Yield (100 frames, number of the middle ones that belong to the video) over a video, one frame at a time.
+
+    The first frame is repeated before the start, the last after the end. At most 150 frames are held.
     """
     held: list[Any] = []
     n_new = 0  # frames of the video that no window gave yet, of those in `held`
@@ -172,7 +173,7 @@ def windows(frames: Iterable[np.ndarray[Any, Any]]) -> Iterator[tuple[np.ndarray
 
 
 def scenes_of(probabilities: Iterable[float], threshold: float) -> list[tuple[int, int]]:
-    """Runs of frames between transitions: (first, one behind the last). Frames of a transition belong to none.
+    """Return the runs of frames between transitions, as (first, end); frames of a transition belong to none.
 
     >>> scenes_of([0.1, 0.1, 0.9, 0.1, 0.1], 0.5), scenes_of([0.1, 0.2], 0.5), scenes_of([0.9, 0.9], 0.5)
     ([(0, 2), (3, 5)], [(0, 2)], [])

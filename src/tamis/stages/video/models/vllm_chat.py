@@ -28,7 +28,7 @@ def has_vllm() -> bool:
 
 
 def vllm_settings(stage: str, fp8: bool, disable_mmcache: bool, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings for vLLM's engine; UsageError for any where it is not installed, so that none is ignored."""
+    """Return settings for vLLM's engine; raise UsageError for any if it is not installed, so that none is ignored."""
     settings = {
         **({"quantization": "fp8"} if fp8 else {}),
         **({"mm_processor_cache_gb": 0} if disable_mmcache else {}),
@@ -43,7 +43,7 @@ def vllm_settings(stage: str, fp8: bool, disable_mmcache: bool, given: Mapping[s
 
 
 def _engine(folder: ModelFolder, settings: Mapping[str, Any]) -> Any:
-    """vLLM's LLM over a model's folder. Settings that the user gave come first."""
+    """Create vLLM's LLM for the model's folder; settings of the user take precedence."""
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # read when it is imported
     import vllm  # type: ignore[import-not-found,unused-ignore]
 

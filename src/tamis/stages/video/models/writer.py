@@ -1,6 +1,4 @@
-"""Chat models of transformers, with the likeliest answer each time: what all of them share, and those that read texts
-alone.
-"""
+"""Chat models of transformers with greedy decoding: the common base, and models that read text alone."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What an iterator or an extractor leaves out: counted by reason, or, where it could not be read, kept for quarantine
-by its place.
-"""
+"""Records that an iterator or an extractor skips: counted by reason, or quarantined if unreadable."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ class Skips:
         self.__dict__.setdefault("_skipped", Counter())[reason] += n
 
     def take_skipped(self) -> dict[str, int]:
-        """Counts by reason since the last call."""
+        """Return the counts by reason since the last call, and reset them."""
         return dict(self.__dict__.pop("_skipped", {}))
 
     def _fault(self, fault: InputFault) -> None:

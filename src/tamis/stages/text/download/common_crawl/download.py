@@ -28,8 +28,9 @@ _PLAIN_PATH = re.compile(r"(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9._=+/-]*")
 
 
 class CommonCrawlWARCDownloader(HttpDownloader):
-    """Fetches WARC files over HTTPS, or with `use_aws_to_download` from the bucket on S3 (extra `s3`, your
-    credentials).
+    """Downloads WARC files over HTTPS, or from the S3 bucket if `use_aws_to_download`.
+
+    S3 needs the extra `s3` and your credentials.
     """
 
     def __init__(self, download_dir: str, use_aws_to_download: bool = False, verbose: bool = False) -> None:

@@ -111,8 +111,9 @@ class CommonCrawlHTMLExtractor(DocumentExtractor):
         return [language, self.algorithm.extract_text(html, self.stop_lists[language], language)]
 
     def _load(self) -> None:
-        """Have the language model and the libraries in this process before a page is parsed in a child, which would
-        load them each time.
+        """Load the language model and the libraries in this process, before child processes parse pages.
+
+        Otherwise each child would load them again.
         """
         if not self._is_loaded:
             self._is_loaded = True

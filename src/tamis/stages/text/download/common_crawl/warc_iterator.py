@@ -21,8 +21,9 @@ _KINDS = ("warcinfo", "request", "metadata", "revisit", "conversion", "resource"
 
 
 class CommonCrawlWarcIterator(DocumentIterator):
-    """Responses of a local WARC file, or of a remote one with `storage_options` as readers of files take them
-    (`s3://...`: extra `s3`).
+    """Iterates over the responses of a WARC file.
+
+    Remote files take `storage_options` like readers of files (`s3://...`: extra `s3`).
 
     Larger ones than 64 MiB and records of other types are left out and counted. Damaged parts of a file go to
     quarantine, and reading continues behind them; pages from there on have the field `resynchronised`.

@@ -23,11 +23,12 @@ class HTMLExtractorAlgorithm(ABC):
 
 
 def dense_paragraphs(text: str, stop_words: frozenset[str], density: float, language: str) -> list[str]:
-    """Return the lines of `text` in which at least this share of the words are stop words.
+    r"""Return the lines of `text` in which at least this share of the words are stop words.
 
     Returns all lines if words cannot be separated (languages without spaces).
 
-    >>> dense_paragraphs("Home Login Impressum\\nThis is the way in which it is done.", frozenset({"this", "is", "the", "in", "it"}), 0.3, "ENGLISH")
+    >>> text = "Home Login Impressum\nThis is the way in which it is done."
+    >>> dense_paragraphs(text, frozenset({"this", "is", "the", "in", "it"}), 0.3, "ENGLISH")
     ['This is the way in which it is done.']
     """
     lines: Iterable[str] = (line.strip() for line in text.splitlines())

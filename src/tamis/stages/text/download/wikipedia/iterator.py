@@ -181,8 +181,9 @@ class _Pages:
                 self._data = b""
 
     def damaged_from(self, exc: FormatError) -> int:
-        """Return the first byte of the file that a fault of its compressed stream makes unreadable: pages from there on
-        were not given.
+        """Return the offset from which a fault of the compressed stream makes the file unreadable.
+
+        Pages from that offset on were not returned.
         """
         if not self._has_given or not isinstance(exc, StreamFault):
             return self._stream.place

@@ -1,6 +1,4 @@
-"""Links that are no prose: images, media and categories, under the names that Wikipedias in various languages give
-them.
-"""
+"""Links that are no prose: images, media and categories, by their names in Wikipedias of various languages."""
 
 from __future__ import annotations
 
@@ -46,8 +44,8 @@ def is_media_or_category(title: str, language: str) -> bool:
 
     A leading colon makes it an ordinary link.
 
-    >>> is_media_or_category("Datei:Berg.jpg|mini", "de"), is_media_or_category(":Kategorie:Berg", "de"), is_media_or_category("Berg", "de")
-    (True, False, False)
+    >>> [is_media_or_category(title, "de") for title in ("Datei:Berg.jpg|mini", ":Kategorie:Berg", "Berg")]
+    [True, False, False]
     """
     prefix, colon, _ = title.strip().partition(":")
     name = prefix.strip().lower().replace(" ", "_")
