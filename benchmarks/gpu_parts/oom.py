@@ -24,7 +24,7 @@ def run(texts: list[str], device: str, tiny: bool) -> dict[str, Any]:
     import torch
     import transformers
 
-    from tamis.stages.text.models.batching import Batch
+    from tamis.stages.text.models.batching import TokenBatch
     from tamis.stages.text.models.device import Allowance, TorchDevice, run_batches
     from tamis.stages.text.models.networks import PaddedTexts
 
@@ -63,12 +63,12 @@ def run(texts: list[str], device: str, tiny: bool) -> dict[str, Any]:
             return where.room()
 
     class Counted(Allowance):
-        def failed(self, batch: Batch) -> bool:
+        def failed(self, batch: TokenBatch) -> bool:
             events[self.shape.key(batch)] += 1
             print(f"   full: {batch.n_rows} x {batch.length} = {batch.n_tokens:,} tokens", flush=True)
             return super().failed(batch)
 
-    def step(batch: Batch) -> Any:
+    def step(batch: TokenBatch) -> Any:
         if device == "cpu" and batch.n_tokens > room[0]:
             raise Full
         ids, mask = PaddedTexts([tokens[here.begin + i] for i in batch.at], batch, device).moved()

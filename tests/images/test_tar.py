@@ -14,14 +14,14 @@ from tamis.formats.base import RowsFault
 from tamis.images import format as images
 from tamis.images import samples
 from tamis.images.faults import TarFault
-from tamis.images.tar import Member, members, number
+from tamis.images.tar import TarMember, members, number
 from tamis.stores.spool import Bytes
 from tests.support.sample_images import jpeg, tar
 
 LONG = "a" * 90 + "/" + "b" * 120 + ".jpg"
 
 
-def found(path: Path) -> list[Member]:
+def found(path: Path) -> list[TarMember]:
     with open(path, "rb") as file:
         return list(members(Bytes(file.fileno())))
 

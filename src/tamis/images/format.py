@@ -26,8 +26,8 @@ from tamis.formats.base import BATCH_BYTES, MAX_BATCH_ROWS, RowGroup, RowsFault,
 from tamis.formats.table_files import FixedColumns, empty_tables
 from tamis.images.faults import ImageFault, TarFault
 from tamis.images.headers import Looks, look
-from tamis.images.samples import Row, index_of, is_image, key_of, rows
-from tamis.images.tar import Member
+from tamis.images.samples import SampleRow, index_of, is_image, key_of, rows
+from tamis.images.tar import TarMember
 from tamis.stores.opening import object_exists, size_of
 from tamis.stores.spool import Bytes, open_bytes
 from tamis.stores.urls import is_bucket, is_remote, name_in, path_text
@@ -122,11 +122,11 @@ def _is_tar(path: str) -> bool:
     return not is_image(name_in(path) if is_remote(path) else path)
 
 
-def _file_rows(file: Bytes) -> Iterator[tuple[int, Row]]:
-    yield 0, Row("", Member("", 0, file.size, 0))
+def _file_rows(file: Bytes) -> Iterator[tuple[int, SampleRow]]:
+    yield 0, SampleRow("", TarMember("", 0, file.size, 0))
 
 
-def _tar_rows(path: str, file: Bytes, first_row: int, end_row: int) -> Iterator[tuple[int, Row]]:
+def _tar_rows(path: str, file: Bytes, first_row: int, end_row: int) -> Iterator[tuple[int, SampleRow]]:
     begins = index_of(path).begins
     if not begins:
         return
@@ -138,7 +138,7 @@ def _tar_rows(path: str, file: Bytes, first_row: int, end_row: int) -> Iterator[
         number += 1
 
 
-def _record(path: str, file: Bytes, number: int, row: Row) -> dict[str, Any]:
+def _record(path: str, file: Bytes, number: int, row: SampleRow) -> dict[str, Any]:
     """Return the row as values; raise ImageFault if there is no image to read."""
     image = row.image
     if image is None:
@@ -155,12 +155,12 @@ def _record(path: str, file: Bytes, number: int, row: Row) -> dict[str, Any]:
     return record | (_beside_member(file, row.others) if image.name else _beside_file(path))
 
 
-def _look(file: Bytes, image: Member) -> Looks:
+def _look(file: Bytes, image: TarMember) -> Looks:
     # A damaged header points anywhere.
     return look(lambda at, n: file.pread(max(0, min(n, image.length - at)), image.offset + at), image.length)
 
 
-def _beside_member(file: Bytes, others: Sequence[Member]) -> dict[str, Any]:
+def _beside_member(file: Bytes, others: Sequence[TarMember]) -> dict[str, Any]:
     """Caption and json of a sample as text; what is no text, is too large or something else is named by its place."""
     found: dict[str, Any] = {}
     left = []

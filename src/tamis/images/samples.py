@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tamis.images.faults import TarFault
 from tamis.images.headers import SUFFIXES
-from tamis.images.tar import Member, members
+from tamis.images.tar import TarMember, members
 from tamis.stores.spool import Bytes, open_bytes
 
 # Of a sample: more with one key are further samples, so that a tar whose names all begin alike is never held.
@@ -21,15 +21,15 @@ MAX_MEMBERS = 1024
 GROUP_ROWS = 250  # four are the images of a tar, as the writer makes them by default
 
 
-class Row(NamedTuple):
+class SampleRow(NamedTuple):
     """An image of a sample.
 
     `image` None: nothing to read, `fault` says why. `others`: members of the sample that are no images.
     """
 
     key: str
-    image: Member | None
-    others: tuple[Member, ...] = ()
+    image: TarMember | None
+    others: tuple[TarMember, ...] = ()
     fault: str = ""
 
 
@@ -61,9 +61,9 @@ def is_image(name: str) -> bool:
     return name.lower().endswith(SUFFIXES)
 
 
-def rows(file: Bytes, start: int = 0) -> Iterator[tuple[int, Row]]:
+def rows(file: Bytes, start: int = 0) -> Iterator[tuple[int, SampleRow]]:
     """Rows of the samples from byte `start` on, each with the byte at which its sample begins."""
-    key, sample = "", list[Member]()
+    key, sample = "", list[TarMember]()
     try:
         for member in members(file, start):
             at = key_of(member.name)[0]
@@ -76,22 +76,22 @@ def rows(file: Bytes, start: int = 0) -> Iterator[tuple[int, Row]]:
     except TarFault as exc:
         for row in _of_sample(key, sample):
             yield sample[0].begin, row
-        yield exc.offset, Row("", None, fault=str(exc))
+        yield exc.offset, SampleRow("", None, fault=str(exc))
         return
     for row in _of_sample(key, sample):
         yield sample[0].begin, row
 
 
-def _of_sample(key: str, sample: list[Member]) -> Iterator[Row]:
+def _of_sample(key: str, sample: list[TarMember]) -> Iterator[SampleRow]:
     if not sample:
         return
     others = tuple(m for m in sample if not is_image(m.name) and not m.is_link)
     images = [m for m in sample if is_image(m.name)]
     for image in images:
         fault = f"{image.name}: a link, which has no image in it" if image.is_link else ""
-        yield Row(key, None if fault else image, others, fault)
+        yield SampleRow(key, None if fault else image, others, fault)
     if not images:
-        yield Row(key, None, others, f"{sample[0].name}: a sample without an image")
+        yield SampleRow(key, None, others, f"{sample[0].name}: a sample without an image")
 
 
 _INDEXES: dict[tuple[str, int, int, int], TarIndex] = {}

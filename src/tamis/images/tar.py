@@ -21,8 +21,8 @@ _FILES = (b"0", b"\0", b"7")
 _LINKS = (b"1", b"2")
 
 
-class Member(NamedTuple):
-    """A file in a tar: its bytes lie at `offset`; `begin` is where its headers begin.
+class TarMember(NamedTuple):
+    """A file in a tar: contents at `offset`, headers at `begin`.
 
     A link has no bytes of its own.
     """
@@ -34,7 +34,7 @@ class Member(NamedTuple):
     is_link: bool = False
 
 
-def members(file: Bytes, start: int = 0) -> Iterator[Member]:
+def members(file: Bytes, start: int = 0) -> Iterator[TarMember]:
     """Files and links of the tar from byte `start` on, where the headers of a member begin."""
     size = file.size
     at = begin = start
@@ -82,7 +82,7 @@ def members(file: Bytes, start: int = 0) -> Iterator[Member]:
         if data + n_bytes > size:
             raise TarFault(begin, f"the tar ends inside {name or plain_name(block)!r}")
         if is_link or kind in _FILES:
-            yield Member(name or plain_name(block), data, n_bytes, begin, is_link)
+            yield TarMember(name or plain_name(block), data, n_bytes, begin, is_link)
         at = begin = data + padded(n_bytes)
         name, told_size = "", -1
 

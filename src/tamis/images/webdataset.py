@@ -80,11 +80,11 @@ def write(batches: Sequence[DocumentBatch], base: str, options: Mapping[str, Any
 
 
 _NEEDED = ("id", "image_path", "member", "offset", "length", "format", "caption", "json", "others", CHANGED)
-_Part = tuple[str, int, Any]
+_StagedMember = tuple[str, int, Any]
 """A member of a sample: its name, its bytes in number, and these bytes, or (path, offset) of where they lie."""
 
 
-def _sample(row: Mapping[str, Any]) -> list[_Part]:
+def _sample(row: Mapping[str, Any]) -> list[_StagedMember]:
     """Return the members of an image's sample, the image first."""
     missing = [n for n in ("id", "image_path", "offset", "length", "format") if row.get(n) is None]
     if missing:
@@ -95,7 +95,7 @@ def _sample(row: Mapping[str, Any]) -> list[_Part]:
     changed = row.get(CHANGED)
     suffix = _SUFFIX.get(row["format"], str(row["format"]))
     if changed is not None:
-        parts: list[_Part] = [(f"{key}.{suffix}", len(changed), changed)]
+        parts: list[_StagedMember] = [(f"{key}.{suffix}", len(changed), changed)]
     else:
         stored = os.path.basename(row.get("member") or path).partition(".")[2] if row.get("member") else ""
         name = f"{key}.{stored or os.path.splitext(path)[1].lstrip('.') or suffix}"
@@ -109,7 +109,7 @@ def _sample(row: Mapping[str, Any]) -> list[_Part]:
     return parts
 
 
-def _tar_bytes(sample: Sequence[_Part]) -> int:
+def _tar_bytes(sample: Sequence[_StagedMember]) -> int:
     return sum(_BLOCK + length + -length % _BLOCK for _, length, _ in sample)
 
 
@@ -149,7 +149,7 @@ class _Tar:
         self.names: list[str] = []  # of the images among its members
         self.tables: list[pa.Table] = []
 
-    def add(self, sample: Sequence[_Part], sources: _Sources) -> None:
+    def add(self, sample: Sequence[_StagedMember], sources: _Sources) -> None:
         total = 0
         for i, (name, length, where) in enumerate(sample):
             header = tarfile.TarInfo(name)

@@ -264,11 +264,11 @@ def test_heads_of_the_public_shapes(tmp_path: Path) -> None:
 def test_threads_decode_ahead_and_keep_the_order() -> None:
     from concurrent.futures import ThreadPoolExecutor
 
+    from tamis.images.decode import MAX_BUFFER_BYTES, ThreadBuffers
     from tamis.images.faults import ImageFault
-    from tamis.images.scratch import MOST_BYTES, Scratch
     from tamis.stages.image.pixels import each
 
-    scratch = Scratch()
+    scratch = ThreadBuffers()
 
     def make(where: Any) -> int:
         if where[1] == 7:
@@ -286,7 +286,7 @@ def test_threads_decode_ahead_and_keep_the_order() -> None:
     assert all(one == i for i, one in enumerate(flat) if i != 7)
     kept = scratch.bytes("b", 5000)
     assert kept.base is scratch.bytes("b", 60_000).base
-    assert len(scratch.bytes("b", MOST_BYTES + 1)) == MOST_BYTES + 1
+    assert len(scratch.bytes("b", MAX_BUFFER_BYTES + 1)) == MAX_BUFFER_BYTES + 1
     assert scratch.bytes("b", 10).base is kept.base
 
 

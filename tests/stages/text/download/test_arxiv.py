@@ -22,7 +22,7 @@ from tamis.stages.text.download.arxiv import (
 )
 from tamis.stages.text.download.arxiv.extract import find_macros, put_in_macros, running_text
 from tamis.stages.text.download.arxiv.iterator import in_reading_order
-from tamis.stages.text.download.arxiv.tar import Gap, Member, read_members
+from tamis.stages.text.download.arxiv.tar import Gap, StreamMember, read_members
 from tamis.stages.text.download.streams import Decoded
 from tamis.tasks import EmptyTask
 
@@ -60,7 +60,7 @@ def test_members_with_short_and_long_names(format: int) -> None:
     stream = Decoded(io.BytesIO(tar(format, **{"a.tex": b"one", long: b"x" * 1000, "b.tex": b"two"})), None)
     found = []
     for member in read_members(stream):
-        assert isinstance(member, Member)
+        assert isinstance(member, StreamMember)
         found.append((member.name, member.n_bytes, stream.read(2)))
     assert found == [("a.tex", 3, b"on"), (long, 1000, b"xx"), ("b.tex", 3, b"tw")]
 
@@ -73,13 +73,13 @@ def test_folders_and_links_are_no_files() -> None:
             info.type, info.linkname = kind, "/etc/passwd"
             made.addfile(info)
     found = read_members(Decoded(io.BytesIO(out.getvalue()), None))
-    assert [m.is_file for m in found if isinstance(m, Member)] == [False, False, False]
+    assert [m.is_file for m in found if isinstance(m, StreamMember)] == [False, False, False]
 
 
 def listed(data: bytes) -> list[str | tuple[int, int]]:
     """Names of members, and (offset, length) of gaps."""
     found = read_members(Decoded(io.BytesIO(data), None))
-    return [m.name if isinstance(m, Member) else (m.offset, m.n_bytes) for m in found]
+    return [m.name if isinstance(m, StreamMember) else (m.offset, m.n_bytes) for m in found]
 
 
 def test_what_lies_behind_blocks_of_zeros_is_another_archive_or_a_gap() -> None:

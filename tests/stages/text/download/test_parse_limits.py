@@ -21,8 +21,8 @@ from tamis.stages.text.download.parse_limits import (
     HTML_LIMITS,
     WIKI_LIMITS,
     ParseLimits,
+    ParseRefused,
     ParserFailed,
-    Refused,
     check_html,
     check_wiki,
     within_cpu_limit,
@@ -72,7 +72,7 @@ def test_pages_inside_the_limits(html: str) -> None:
     ],
 )
 def test_pages_beyond_the_limits(html: str, why: str) -> None:
-    with pytest.raises(Refused, match=why):
+    with pytest.raises(ParseRefused, match=why):
         check_html(html, SMALL)
 
 
@@ -80,11 +80,11 @@ def test_wiki_markup() -> None:
     for good in ("[[a]]" * 20, "{{a|{{b}}}}" * 10, "<br>" * 20, "<ref name=a />" * 20, "x]] }} |}" * 50, "a[1] " * 100):
         check_wiki(good, SMALL)
     for bad in ("[[" * 6, "{{" * 6, "{|\n" * 6, "<ref>" * 6, "[http://a " * 6, "<b>[[{{" * 2):
-        with pytest.raises(Refused, match="nested more than 5 deep"):
+        with pytest.raises(ParseRefused, match="nested more than 5 deep"):
             check_wiki(bad, SMALL)
-    with pytest.raises(Refused, match="more than 20 tags"):
+    with pytest.raises(ParseRefused, match="more than 20 tags"):
         check_wiki("[[a]]" * 21, SMALL)
-    with pytest.raises(Refused, match="it has 1,001 characters, more than 1,000"):
+    with pytest.raises(ParseRefused, match="it has 1,001 characters, more than 1,000"):
         check_wiki("a" * 1001, SMALL)
 
 
@@ -92,12 +92,12 @@ def test_checking_hostile_markup_takes_no_time() -> None:
     for text in ("<" * 5_000_000, "<!--" * 1_000_000, "<script>" * 500_000, "<a" * 2_000_000, "<svg><a" * 500_000):
         try:
             check_html(text, HTML_LIMITS)
-        except Refused:
+        except ParseRefused:
             continue
     for text in ("<a" * 2_000_000, "<!--" * 1_000_000, "[a" * 2_000_000, "]" * 4_000_000, "{{}}" * 1_000_000):
         try:
             check_wiki(text, WIKI_LIMITS)
-        except Refused:
+        except ParseRefused:
             continue
 
 
@@ -116,9 +116,11 @@ def crash() -> None:
 
 def test_cpu_seconds_are_limited_in_python_and_in_c() -> None:
     before = signal.getsignal(signal.SIGVTALRM)
-    with pytest.raises(Refused, match=r"time_limit: .* more than 0.2 CPU seconds, twice; .* depends on the machine"):
+    with pytest.raises(
+        ParseRefused, match=r"time_limit: .* more than 0.2 CPU seconds, twice; .* depends on the machine"
+    ):
         within_cpu_limit(forever, QUICK, 100, 10)
-    with pytest.raises(Refused, match="time_limit"):
+    with pytest.raises(ParseRefused, match="time_limit"):
         within_cpu_limit(forever_in_c, QUICK, 10_000_000, 10)
     assert signal.getsignal(signal.SIGVTALRM) == before
     assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
@@ -130,7 +132,7 @@ def test_a_call_in_a_process_of_its_own_is_like_any_other() -> None:
         within_cpu_limit(lambda: {}["x"], QUICK, 10_000_000, 10)
     with pytest.raises(MemoryError):
         within_cpu_limit(lambda: bytes(1 << 60), QUICK, 10_000_000, 10)
-    with pytest.raises(Refused, match="the parser crashed: SIGSEGV"):
+    with pytest.raises(ParseRefused, match="the parser crashed: SIGSEGV"):
         within_cpu_limit(crash, QUICK, 10_000_000, 10)
 
 

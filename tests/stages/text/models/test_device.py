@@ -9,7 +9,7 @@ import pytest
 
 from tamis.errors import UsageError
 from tamis.memory.device_limits import DeviceMemory, is_device_full
-from tamis.stages.text.models.batching import Batch, Shape, plan
+from tamis.stages.text.models.batching import Shape, TokenBatch, plan
 from tamis.stages.text.models.device import Ahead, Allowance, TorchDevice, run_batches
 
 
@@ -26,7 +26,7 @@ class FakeDevice:
         self.limit, self.n_full, self.n_released = limit, 0, 0
         self.tokens: list[int] = []
 
-    def run(self, batch: Batch) -> list[int]:
+    def run(self, batch: TokenBatch) -> list[int]:
         if batch.n_tokens > self.limit:
             self.n_full += 1
             raise Full
@@ -148,7 +148,7 @@ def test_a_text_that_never_fits_is_cut_where_that_was_asked_for() -> None:
 
 
 def test_other_errors_pass() -> None:
-    def run(_: Batch) -> Any:
+    def run(_: TokenBatch) -> Any:
         raise UsageError("another kind")
 
     with pytest.raises(UsageError, match="another kind"):
@@ -173,7 +173,7 @@ class Card:
     def needs(self, n_tokens: int, length: int) -> float:
         return n_tokens * (1 + self.per_length * length)
 
-    def run(self, batch: Batch) -> list[int]:
+    def run(self, batch: TokenBatch) -> list[int]:
         needs = self.needs(batch.n_tokens, batch.length)
         if needs > self.limit * self.gaps:
             self.seconds += 0.25
@@ -254,12 +254,12 @@ def test_a_device_is_asked_for_its_room_once_after_each_failure() -> None:
 def test_batches_are_prepared_before_they_are_run_and_again_where_one_fails() -> None:
     own, made, used = [40, 9, 9, 30, 8, 100, 3], [], []
 
-    def prepare(batch: Batch) -> tuple[int, list[int]]:
+    def prepare(batch: TokenBatch) -> tuple[int, list[int]]:
         made.append(batch.at)
         return batch.n_tokens, batch.at
 
     class Taking(FakeDevice):
-        def run(self, batch: Batch) -> Any:
+        def run(self, batch: TokenBatch) -> Any:
             used.append(ahead.take(batch))
             return super().run(batch)
 

@@ -41,8 +41,8 @@ class ImageReaderStage(Reader):
 
 
 @dataclass(repr=False)
-class _Rows(FileReaderStage):
-    """As ImageReaderStage, with the parameters that readers of files have."""
+class _ImageFilesStage(FileReaderStage):
+    """Like ImageReaderStage, with the parameters of file readers."""
 
     name: str = "image_reader"
     formats: ClassVar[tuple[str, ...]] = ("images",)
@@ -61,4 +61,4 @@ class ImageReader(RowsReader):
     file_extensions: Sequence[str] = suffixes("images")
     name: str = "image_reader"
 
-    reader: ClassVar[type[FileReaderStage]] = _Rows
+    reader: ClassVar[type[FileReaderStage]] = _ImageFilesStage

@@ -63,7 +63,7 @@ def fetch_file(url: str, path: str, policy: FetchPolicy = USUAL) -> int:
     Raises DownloadError. What was fetched by then stays in `path`, for the next call.
     """
     check_url(url, policy.schemes)
-    part = _Part(path, url)
+    part = _PartFile(path, url)
 
     def attempt() -> None:
         if part.is_complete():
@@ -287,8 +287,8 @@ def _words(exc: BaseException) -> str:
     return f"the connection broke ({type(exc).__name__}: {exc})"
 
 
-class _Part:
-    """A file that grows, and what it is a part of."""
+class _PartFile:
+    """A partial download on disk, with a note of the URL it is part of."""
 
     def __init__(self, path: str, url: str) -> None:
         self.path, self.url = path, url

@@ -48,7 +48,7 @@ HTML_LIMITS = ParseLimits(max_bytes=20_000_000, max_depth=3000, max_tags=200_000
 WIKI_LIMITS = ParseLimits(max_bytes=4_000_000, max_depth=2000, max_tags=100_000)
 
 
-class Refused(Exception):
+class ParseRefused(Exception):
     """A document is beyond a limit; the message says which."""
 
 
@@ -128,7 +128,7 @@ def check_wiki(markup: str, limits: ParseLimits) -> int:
     Returns how many there are at most.
     """
     if len(markup) > limits.max_bytes:
-        raise Refused(f"it has {len(markup):,} characters, more than {limits.max_bytes:,}")
+        raise ParseRefused(f"it has {len(markup):,} characters, more than {limits.max_bytes:,}")
     n_tags = sum(markup.count(token) for token in ("<", "[", "{"))
     if n_tags > min(limits.max_depth, limits.max_tags):
         n_tags = _check(_wiki_tokens(markup), limits)
@@ -144,9 +144,9 @@ def _check(tags: Iterator[tuple[str, bool]], limits: ParseLimits) -> int:
             stack.append(name)
             n_open[name] += 1
             if n_tags > limits.max_tags:
-                raise Refused(f"it has more than {limits.max_tags:,} tags")
+                raise ParseRefused(f"it has more than {limits.max_tags:,} tags")
             if len(stack) > limits.max_depth:
-                raise Refused(f"its markup is nested more than {limits.max_depth:,} deep")
+                raise ParseRefused(f"its markup is nested more than {limits.max_depth:,} deep")
         elif n_open[name]:  # ends the innermost of its name and what is open inside of it
             while (last := stack.pop()) != name:
                 n_open[last] -= 1
@@ -214,7 +214,7 @@ class _TooLong(BaseException):
 def within_cpu_limit(parse: Callable[[], T], limits: ParseLimits, n_chars: int, n_tags: int) -> T:
     """Return what `parse` returns (strings and lists, as JSON has them).
 
-    ParserFailed for what it raises in another process; Refused where it takes too many CPU seconds, twice, or its
+    ParserFailed for what it raises in another process; ParseRefused where it takes too many CPU seconds, twice, or its
     process crashes.
     """
     if limits.cpu_s is None:
@@ -225,7 +225,7 @@ def within_cpu_limit(parse: Callable[[], T], limits: ParseLimits, n_chars: int, 
             return _in_child(parse, limits.cpu_s) if alone else _interrupted(parse, limits.cpu_s)
         except _TooLong:
             continue
-    raise Refused(
+    raise ParseRefused(
         f"time_limit: parsing it took more than {limits.cpu_s:g} CPU seconds, twice; whether it does depends on the "
         "machine"
     )
@@ -285,7 +285,7 @@ def _in_child(parse: Callable[[], T], cpu_s: float) -> T:
     if code == -signal.SIGKILL:
         raise MemoryError("the process that parsed a document was killed")
     if code:
-        raise Refused(f"the parser crashed: {signal.Signals(-code).name if code < 0 else f'exit code {code}'}")
+        raise ParseRefused(f"the parser crashed: {signal.Signals(-code).name if code < 0 else f'exit code {code}'}")
     result, error, message = json.loads(b"".join(parts))
     if error == "MemoryError":
         raise MemoryError(message)

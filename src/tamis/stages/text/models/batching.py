@@ -20,7 +20,7 @@ from tamis._lazy import np
 
 
 @dataclass(frozen=True)
-class Batch:
+class TokenBatch:
     """Indices of texts that are batched together, and the shape of their tensor: rows of one length, or packed."""
 
     at: list[int]
@@ -55,12 +55,12 @@ class Shape:
         """Texts of this padded length in one batch: at least one, however long it is."""
         return max(1, min(self.max_rows, self.max_tokens // length))
 
-    def key(self, batch: Batch) -> int:
+    def key(self, batch: TokenBatch) -> int:
         """Return the key shared by batches that take the same memory per token."""
         return 0 if self.packed or self.in_order else batch.length
 
 
-def plan(lengths: Sequence[int], shape: Shape, at: Sequence[int] | None = None) -> Iterator[Batch]:
+def plan(lengths: Sequence[int], shape: Shape, at: Sequence[int] | None = None) -> Iterator[TokenBatch]:
     """Yield batches that hold every text (or those at `at`) once, longest texts first, to fail early.
 
     >>> [(b.at, b.n_rows, b.length) for b in plan([3, 30, 9, 2], Shape(max_tokens=32, max_rows=8))]
@@ -81,7 +81,7 @@ def ordered(lengths: Sequence[int], shape: Shape, at: Sequence[int] | None = Non
     return order if shape.in_order else sorted(order, key=lengths.__getitem__, reverse=True)  # equal ones as they come
 
 
-def next_batch(lengths: Sequence[int], order: Sequence[int], begin: int, shape: Shape) -> Batch:
+def next_batch(lengths: Sequence[int], order: Sequence[int], begin: int, shape: Shape) -> TokenBatch:
     """Return the batch that begins at this position of the order."""
     return _batch(lengths, list(order[begin : _end(lengths, order, begin, shape)]), shape)
 
@@ -115,10 +115,10 @@ def _is_alike(own: int, length: int, shape: Shape) -> bool:
     return length - own <= max(shape.step, length // 10)
 
 
-def _batch(lengths: Sequence[int], at: list[int], shape: Shape) -> Batch:
+def _batch(lengths: Sequence[int], at: list[int], shape: Shape) -> TokenBatch:
     length = shape.padded(max(lengths[i] for i in at))
     if shape.packed:
         own = int(shape.padded_each(np.array([lengths[i] for i in at], np.int64)).sum())
-        return Batch(at, len(at), length, max(own, shape.max_tokens) if shape.fixed else own, length)
+        return TokenBatch(at, len(at), length, max(own, shape.max_tokens) if shape.fixed else own, length)
     n_rows = max(len(at), shape.rows(length)) if shape.fixed else len(at)
-    return Batch(at, n_rows, length, n_rows * length, length)
+    return TokenBatch(at, n_rows, length, n_rows * length, length)

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from tamis._lazy import torch
 from tamis.memory.device_limits import DeviceLimit, DeviceMemory, is_device_full, limit_torch
 from tamis.memory.gpu_lock import GpuLock
-from tamis.stages.text.models.batching import Batch, Shape, next_batch, ordered
+from tamis.stages.text.models.batching import Shape, TokenBatch, next_batch, ordered
 
 CPU_TOKENS = 2048  # more tokens in a batch are no faster on a core, and take more memory
 GPU_TOKENS, GPU_WIDTH = 32_768, 768  # tokens of a batch of a model of this width
@@ -71,7 +71,7 @@ class Allowance:
     _n_failed: Counter[int] = field(default_factory=Counter)
     _just_failed: set[int] = field(default_factory=set)  # and nothing of that length was done since
 
-    def of(self, batch: Batch) -> Shape:
+    def of(self, batch: TokenBatch) -> Shape:
         """Return the shape for texts like those of this batch."""
         key = self.shape.key(batch)
         if key not in self._tokens and self._failed_at:
@@ -89,7 +89,7 @@ class Allowance:
         told = self.shape.max_tokens if nearest is None else self._tokens[nearest]
         return max(told, float(self._fitted_at.get(key, 0)))
 
-    def failed(self, batch: Batch) -> bool:
+    def failed(self, batch: TokenBatch) -> bool:
         """Record that a batch did not fit; return False if no smaller batch is possible.
 
         The next batch of its kind is as large as one that did fit, or half as large.
@@ -106,7 +106,7 @@ class Allowance:
             self._tokens[longer] = self._tokens[key]  # a token of theirs takes at least as much
         return batch.n_tokens > batch.least_tokens
 
-    def fitted(self, batch: Batch, room: Callable[[], float | None] = lambda: None) -> None:
+    def fitted(self, batch: TokenBatch, room: Callable[[], float | None] = lambda: None) -> None:
         """Record that a batch fitted.
 
         After enough of them batches may be larger, up to just below the size that failed last. `room`: see
@@ -139,7 +139,7 @@ class Allowance:
         return min(self.shape.max_tokens, min(failed, default=math.inf) * _BELOW_FAILURE)
 
 
-def _allowed(lengths: list[int], order: list[int], begin: int, allowance: Allowance) -> Batch:
+def _allowed(lengths: list[int], order: list[int], begin: int, allowance: Allowance) -> TokenBatch:
     """Return the batch that begins at this position of the order, as large as is allowed now."""
     batch = next_batch(lengths, order, begin, allowance.shape)
     allowed = allowance.of(batch)
@@ -149,8 +149,8 @@ def _allowed(lengths: list[int], order: list[int], begin: int, allowance: Allowa
 class Ahead:
     """What the host does for a batch (`prepare`), done for the first batches before the device is there for them."""
 
-    def __init__(self, prepare: Callable[[Batch], Any]) -> None:
-        self._prepare, self._made = prepare, dict[int, tuple[Batch, Any]]()
+    def __init__(self, prepare: Callable[[TokenBatch], Any]) -> None:
+        self._prepare, self._made = prepare, dict[int, tuple[TokenBatch, Any]]()
 
     def make(self, lengths: list[int], allowance: Allowance, n: int) -> None:
         """`n` batches, those with which `run_batches` begins unless one of them fails."""
@@ -160,7 +160,7 @@ class Ahead:
             self._made[batch.at[0]] = batch, self._prepare(batch)
             begin += len(batch.at)
 
-    def take(self, batch: Batch) -> Any:
+    def take(self, batch: TokenBatch) -> Any:
         """Return the result of `prepare` for a batch; it is returned only once."""
         known, made = self._made.pop(batch.at[0], (None, None))
         return made if known == batch else self._prepare(batch)
@@ -168,7 +168,7 @@ class Ahead:
 
 def run_batches(
     lengths: list[int],
-    run: Callable[[Batch], Any],
+    run: Callable[[TokenBatch], Any],
     allowance: Allowance,
     device: Device,
     cut: Callable[[int], int] | None = None,
@@ -202,7 +202,7 @@ def run_batches(
         lengths[order[begin]] = shorter
 
 
-def _try(run: Callable[[Batch], Any], batch: Batch, device: Device) -> tuple[Any] | None:
+def _try(run: Callable[[TokenBatch], Any], batch: TokenBatch, device: Device) -> tuple[Any] | None:
     """Return the result of `run` in a tuple; None if the device is full.
 
     The exception ends here, because its traceback would keep the tensors alive.

@@ -83,7 +83,7 @@ def train_classifier(
     windows(part.data, starts.copy(), ends.copy(), options.max_bytes, starts, ends)
     words = _words(part.data, starts, ends, options.min_count)
     counts = Counter(labels)
-    table = _Table([*words, *((f"{LABEL}{n}".encode(), counts[n]) for n in names)], len(words))
+    table = _TrainingDictionary([*words, *((f"{LABEL}{n}".encode(), counts[n]) for n in names)], len(words))
     n_rows = len(words) + (options.buckets if options.word_ngrams > 1 else 0)
     if n_rows * options.dim * 4 > _MOST_BYTES:
         raise UsageError(
@@ -133,8 +133,8 @@ def train_classifier(
     return _file(table, len(words), len(names), options, inputs, outputs)
 
 
-class _Table:
-    """The dictionary as the file has it, and the tables that find a word in it."""
+class _TrainingDictionary:
+    """Entries (words, then labels) in the layout of the model file, with the hash table that finds them."""
 
     def __init__(self, entries: Sequence[tuple[bytes, int]], n_words: int) -> None:
         from tamis.kernels.text.fasttext_tables import fill_words, scan_dictionary
@@ -181,7 +181,9 @@ def _words(
     return [(_EOS, len(starts)), *sorted(kept, key=lambda pair: (-pair[1], pair[0]))]
 
 
-def _file(table: _Table, n_words: int, n_labels: int, options: TrainingOptions, inputs: Any, outputs: Any) -> bytes:
+def _file(
+    table: _TrainingDictionary, n_words: int, n_labels: int, options: TrainingOptions, inputs: Any, outputs: Any
+) -> bytes:
     """Return the model file as fastText writes it (version 12, dense matrices)."""
     head = struct.pack("<2i", _MAGIC, _VERSION)
     head += struct.pack("<6i", options.dim, 5, options.epochs, options.min_count, 5, options.word_ngrams)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis._lazy import F, np, torch
 from tamis.errors import UsageError
-from tamis.stages.text.models.batching import Batch
+from tamis.stages.text.models.batching import TokenBatch
 from tamis.stages.text.models.folder import ModelFolder, read_json
 from tamis.stages.text.models.networks import (
     PaddedTexts,
@@ -25,7 +25,7 @@ from tamis.stages.text.models.networks import (
     pool,
     weights_of,
 )
-from tamis.stages.text.models.packed_llama import PackedLlama, Reading, rotation_of, why_not
+from tamis.stages.text.models.packed_llama import PackedLlama, PackedState, rotation_of, why_not
 from tamis.stages.text.models.pretrained import custom_code
 
 if TYPE_CHECKING:
@@ -147,10 +147,10 @@ class _Causal:
         """Return how many tokens of a text go through the model."""
         return len(text) if self._packed is None else self._packed.n_own(text)
 
-    def prepare(self, texts: Tokens, batch: Batch) -> tuple[Tokens, Batch]:
+    def prepare(self, texts: Tokens, batch: TokenBatch) -> tuple[Tokens, TokenBatch]:
         return texts, batch  # which is little beside what the device has to do
 
-    def _read(self, texts: Tokens, batch: Batch, answers: bool = False) -> Reading | _Padded | _Custom:
+    def _read(self, texts: Tokens, batch: TokenBatch, answers: bool = False) -> PackedState | _Padded | _Custom:
         if self._packed is None:
             kind = _Custom if self._is_custom else _Padded
             return kind(self._model, *PaddedTexts(texts, batch, self._device.kind).moved(), answers=answers)
@@ -158,7 +158,7 @@ class _Causal:
 
 
 class _Padded:
-    """Texts that were read by the code of transformers, as `Reading` (packed_llama.py).
+    """Texts that were read by the code of transformers, as `PackedState` (packed_llama.py).
 
     They are padded behind their end: no token looks at what is behind it, so that reading them needs no mask, and
     attention takes its fastest way.
@@ -222,7 +222,7 @@ class _Custom:
 class AnsweringModel(_Causal):
     """What the model says to each text: token ids, -1 behind the end of an answer. Always its likeliest answer."""
 
-    def __call__(self, prepared: tuple[Tokens, Batch]) -> np.ndarray[Any, Any]:
+    def __call__(self, prepared: tuple[Tokens, TokenBatch]) -> np.ndarray[Any, Any]:
         texts, batch = prepared
         given = self._model.generation_config.eos_token_id
         ends = torch.tensor([] if given is None else given, dtype=torch.long, device=self._device.kind).reshape(-1)
@@ -259,7 +259,7 @@ class GuardedModel(_Causal):
         found = weights_of(own, "")
         self._layers = [tuple(t.to(device.kind) for t in linear(found, name, own)) for name in _GUARD_LAYERS]
 
-    def __call__(self, prepared: tuple[Tokens, Batch]) -> torch.Tensor:
+    def __call__(self, prepared: tuple[Tokens, TokenBatch]) -> torch.Tensor:
         texts, batch = prepared
         with torch.inference_mode():
             x = F.normalize(self._read(texts, batch).last[: len(texts)].float(), dim=-1)

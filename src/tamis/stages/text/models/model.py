@@ -25,7 +25,7 @@ from tamis.secrets import Secret
 from tamis.sizes import check_integer, check_optional_integer, format_size
 from tamis.stages.base import ProcessingStage
 from tamis.stages.text.models import folder as folders
-from tamis.stages.text.models.batching import Batch
+from tamis.stages.text.models.batching import TokenBatch
 from tamis.stages.text.models.device import (
     AHEAD,
     Ahead,
@@ -57,7 +57,7 @@ class Network(Protocol):
     packs: bool
     width: int
 
-    def prepare(self, texts: Tokens, batch: Batch) -> Any:
+    def prepare(self, texts: Tokens, batch: TokenBatch) -> Any:
         """Do the part of the work that does not need the device."""
 
     def __call__(self, prepared: Any) -> Any:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tamis._lazy import np, torch
 from tamis.errors import TamisError, UsageError, optional
 from tamis.stages.text.models import packed_bert, packed_deberta
-from tamis.stages.text.models.batching import Batch
+from tamis.stages.text.models.batching import TokenBatch
 from tamis.stages.text.models.device import GPU_WIDTH
 from tamis.stages.text.models.folder import ModelFolder
 from tamis.stages.text.models.pinned import moved, ready
@@ -65,7 +65,7 @@ class Encoder:
             # Sequence by sequence would be slow on a GPU: without the kernel it is padded like any other.
             self._packed, self._own = None, model.to(device.kind, self.dtype).eval()
 
-    def prepare(self, texts: Tokens, batch: Batch) -> PackedTexts | PaddedTexts:
+    def prepare(self, texts: Tokens, batch: TokenBatch) -> PackedTexts | PaddedTexts:
         """Texts as `pooled` takes them; the device is not needed for that."""
         if self._kind is None or self._packed is None:
             return PaddedTexts(texts, batch, self.device.kind, longest=self.longest)
@@ -111,7 +111,13 @@ class PaddedTexts:
     """
 
     def __init__(
-        self, texts: Tokens, batch: Batch, device: str, side: str = "right", pad: int = 0, longest: int | None = None
+        self,
+        texts: Tokens,
+        batch: TokenBatch,
+        device: str,
+        side: str = "right",
+        pad: int = 0,
+        longest: int | None = None,
     ) -> None:
         self.n, self._device, self.pad = len(texts), device, pad
         length = batch.length if longest is None else min(batch.length, longest)
@@ -318,7 +324,7 @@ class HeadedEncoder:
         self._bias = torch.cat([b for _, b in layers]).to(device.kind)
         self.packs, self.width, self.n_outputs = self._encoder.packs, self._encoder.width, len(self._bias)
 
-    def prepare(self, texts: Tokens, batch: Batch) -> Any:
+    def prepare(self, texts: Tokens, batch: TokenBatch) -> Any:
         return self._encoder.prepare(texts, batch)
 
     def __call__(self, prepared: Any) -> torch.Tensor:
@@ -365,7 +371,7 @@ class SequenceClassifier:
             self._pad = own if isinstance(own, int) and 0 <= own < self._n_ids else None
         self.packs, self.width = self._encoder is not None, int(getattr(model.config, "hidden_size", GPU_WIDTH))
 
-    def prepare(self, texts: Tokens, batch: Batch) -> Any:
+    def prepare(self, texts: Tokens, batch: TokenBatch) -> Any:
         if self._encoder is not None:
             return self._encoder.prepare(texts, batch)
         pad = self._pad if self._pad is not None else _unused(texts, self._n_ids)

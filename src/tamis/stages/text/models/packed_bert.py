@@ -96,7 +96,7 @@ class PackedBert:
             weights["embeddings.position_embeddings.weight"] + weights["embeddings.token_type_embeddings.weight"][0]
         )
         self._first_norm = pair(weights, "embeddings.LayerNorm")
-        self._layers = [_Layer(weights, f"encoder.layer.{i}.") for i in range(config.num_hidden_layers)]
+        self._layers = [_BertLayer(weights, f"encoder.layer.{i}.") for i in range(config.num_hidden_layers)]
 
     def encode(self, packed: Packed) -> torch.Tensor:
         """Hidden states of the last layer, one row per packed token. Rows behind the last text mean nothing."""
@@ -134,7 +134,7 @@ def plain(
     return out
 
 
-class _Layer:
+class _BertLayer:
     def __init__(self, weights: dict[str, torch.Tensor], prefix: str) -> None:
         own = [pair(weights, f"{prefix}attention.self.{name}") for name in ("query", "key", "value")]
         self.three = tuple(torch.cat(parts) for parts in zip(*own, strict=True))

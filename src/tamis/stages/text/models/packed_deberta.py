@@ -113,7 +113,8 @@ class PackedDeberta:
         self._first_norm = pair(weights, "embeddings.LayerNorm")
         positions = _norm(weights["encoder.rel_embeddings.weight"], pair(weights, "encoder.LayerNorm"), self.eps)
         self._layers = [
-            _Layer(weights, f"encoder.layer.{i}.", positions, self.n_heads) for i in range(config.num_hidden_layers)
+            _DebertaLayer(weights, f"encoder.layer.{i}.", positions, self.n_heads)
+            for i in range(config.num_hidden_layers)
         ]
         if not self.not_fused:
             for layer in self._layers:
@@ -132,7 +133,7 @@ class PackedDeberta:
             return x
 
 
-class _Layer:
+class _DebertaLayer:
     def __init__(self, weights: dict[str, torch.Tensor], prefix: str, positions: torch.Tensor, n_heads: int) -> None:
         own = f"{prefix}attention.self."
         query, key = pair(weights, own + "query_proj"), pair(weights, own + "key_proj")

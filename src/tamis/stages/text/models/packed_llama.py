@@ -60,7 +60,7 @@ class PackedLlama:
         self.n_repeats = config.num_attention_heads // config.num_key_value_heads
         self.not_fused = why_not_fused(self.head_size, self.device, self.dtype)
         self.head: np.ndarray[Any, Any] = np.empty(0, np.int32)
-        self.head_seen: list[Seen] = []
+        self.head_seen: list[KeyValueCache] = []
         if len(head):
             own = np.asarray(head, np.int32)
             self.head_seen, self.head = self.read([own], answers=True).seen, own
@@ -70,18 +70,18 @@ class PackedLlama:
         n = len(self.head)
         return len(text) - n if n and len(text) > n and np.array_equal(text[:n], self.head) else len(text)
 
-    def read(self, texts: Sequence[np.ndarray[Any, Any]], total: int = 0, answers: bool = False) -> Reading:
+    def read(self, texts: Sequence[np.ndarray[Any, Any]], total: int = 0, answers: bool = False) -> PackedState:
         """Texts (at least one token each), as one row of at least `total` tokens.
 
         `answers`: more tokens will follow them.
         """
         with torch.inference_mode():
-            return Reading(self, texts, total, answers)
+            return PackedState(self, texts, total, answers)
 
 
 @dataclass
-class Seen:
-    """Keys and values of the tokens that a layer has seen: [tokens, heads, size]."""
+class KeyValueCache:
+    """Keys and values of earlier tokens in one layer: [tokens, heads, size]."""
 
     keys: Tensor
     values: Tensor
@@ -90,15 +90,15 @@ class Seen:
         self.keys[at], self.values[at] = keys, values
 
     def grow(self, n: int) -> None:
-        """Room for so many more."""
+        """Add room for `n` tokens."""
         self.keys, self.values = (F.pad(t, (0, 0, 0, 0, 0, n)) for t in (self.keys, self.values))
 
 
-class Reading:
-    """Texts that were read, and what was seen of them.
+class PackedState:
+    """Packed texts after the forward pass, with the caches that more tokens need.
 
-    `last`: the last layer's state of the last token of each, [rows, width]; rows behind the texts, up to a multiple of
-    64, mean nothing.
+    `last`: the last layer's state of the last token of each text, [rows, width]; rows after the texts, up to a multiple
+    of 64, are padding.
     """
 
     def __init__(self, of: PackedLlama, texts: Sequence[np.ndarray[Any, Any]], total: int, answers: bool) -> None:
@@ -140,9 +140,9 @@ class Reading:
             self._places = self._places + 1
             return self._padded(state[:n])
 
-    def _room(self, n: int) -> Seen:
+    def _room(self, n: int) -> KeyValueCache:
         shape = (n, self._of.n_key_heads, self._of.head_size)
-        return Seen(*(torch.empty(shape, dtype=self._of.dtype, device=self._of.device) for _ in range(2)))
+        return KeyValueCache(*(torch.empty(shape, dtype=self._of.dtype, device=self._of.device) for _ in range(2)))
 
     def _padded(self, rows: torch.Tensor) -> torch.Tensor:
         return F.pad(self._of.model.norm(rows), (0, 0, 0, self._n_rows - len(rows)))
@@ -194,7 +194,7 @@ class _New:
     sin: Tensor
 
 
-def _layer(layer: Any, x: torch.Tensor, seen: Seen, new: _New, of: PackedLlama) -> torch.Tensor:
+def _layer(layer: Any, x: torch.Tensor, seen: KeyValueCache, new: _New, of: PackedLlama) -> torch.Tensor:
     """Run one layer; `x` is changed, and the keys and values of its tokens are added to `seen`."""
     n, own = new.at.stop - new.at.start, layer.self_attn
     normed = _norm(x, layer.input_layernorm)

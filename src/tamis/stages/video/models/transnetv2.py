@@ -28,7 +28,7 @@ def network() -> Any:
     from torch import nn
     from torch.nn import functional
 
-    class Separable(nn.Module):  # type: ignore[misc,unused-ignore]
+    class SeparableConv(nn.Module):  # type: ignore[misc,unused-ignore]
         """A convolution over the image, then one over time, `dilation` frames apart."""
 
         def __init__(self, n_in: int, n_out: int, dilation: int) -> None:
@@ -47,13 +47,13 @@ def network() -> Any:
                 x = layer(x)
             return x
 
-    class Block(nn.Module):  # type: ignore[misc,unused-ignore]
-        """Four of these side by side."""
+    class DilatedBlock(nn.Module):  # type: ignore[misc,unused-ignore]
+        """Four parallel convolutions, dilated in time by 1, 2, 4 and 8."""
 
         def __init__(self, n_in: int, n_out: int, is_active: bool) -> None:
             super().__init__()
-            self.Conv3D_1, self.Conv3D_2 = Separable(n_in, n_out, 1), Separable(n_in, n_out, 2)
-            self.Conv3D_4, self.Conv3D_8 = Separable(n_in, n_out, 4), Separable(n_in, n_out, 8)
+            self.Conv3D_1, self.Conv3D_2 = SeparableConv(n_in, n_out, 1), SeparableConv(n_in, n_out, 2)
+            self.Conv3D_4, self.Conv3D_8 = SeparableConv(n_in, n_out, 4), SeparableConv(n_in, n_out, 8)
             self.bn = nn.BatchNorm3d(4 * n_out, eps=1e-3)
             self._is_active = is_active
 
@@ -62,12 +62,12 @@ def network() -> Any:
             x = self.bn(x)
             return functional.relu(x) if self._is_active else x
 
-    class Stack(nn.Module):  # type: ignore[misc,unused-ignore]
-        """Two blocks with a short cut around the second, and half the image in both directions."""
+    class DilatedStack(nn.Module):  # type: ignore[misc,unused-ignore]
+        """Two blocks with a skip connection around the second, then pooling that halves both sides of the image."""
 
         def __init__(self, n_in: int, n_out: int) -> None:
             super().__init__()
-            self.DDCNN = nn.ModuleList([Block(n_in, n_out, True), Block(4 * n_out, n_out, False)])
+            self.DDCNN = nn.ModuleList([DilatedBlock(n_in, n_out, True), DilatedBlock(4 * n_out, n_out, False)])
             self.pool = nn.AvgPool3d((1, 2, 2))
 
         def forward(self, x: Any) -> Any:
@@ -110,7 +110,7 @@ def network() -> Any:
     class TransNetV2(nn.Module):  # type: ignore[misc,unused-ignore]
         def __init__(self) -> None:
             super().__init__()
-            self.SDDCNN = nn.ModuleList([Stack(3, 16), Stack(64, 32), Stack(128, 64)])
+            self.SDDCNN = nn.ModuleList([DilatedStack(3, 16), DilatedStack(64, 32), DilatedStack(128, 64)])
             self.frame_sim_layer, self.color_hist_layer = FrameSimilarity(), ColorHistograms()
             self.fc1 = nn.Linear(4608 + 128 + 128, 1024)
             self.cls_layer1, self.cls_layer2 = nn.Linear(1024, 1), nn.Linear(1024, 1)  # the second tells something else

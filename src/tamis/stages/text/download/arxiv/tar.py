@@ -17,7 +17,7 @@ _ENDS = "the archive ends inside a member"
 
 
 @dataclass(frozen=True)
-class Member:
+class StreamMember:
     name: str
     n_bytes: int
     is_file: bool
@@ -43,7 +43,7 @@ def is_tar_header(block: bytes) -> bool:
     return len(block) == BLOCK and is_header(block)
 
 
-def read_members(stream: Decoded, first: bytes = b"") -> Iterator[Member | Gap]:
+def read_members(stream: Decoded, first: bytes = b"") -> Iterator[StreamMember | Gap]:
     """Yield the members; between two of them the caller may read up to `n_bytes` from the stream.
 
     The rest of a member is skipped. `first`: a header that the caller has already read. After bytes that are
@@ -73,7 +73,7 @@ def read_members(stream: Decoded, first: bytes = b"") -> Iterator[Member | Gap]:
             extra = stream.read(n_padded)[:n_bytes]
             name = text_of(extra) if kind == b"L" else pax(extra)[0] or name
         elif kind not in (b"g", b"K"):
-            yield Member(name or plain_name(block), n_bytes, kind in (b"0", b"\0", b"7"), header)
+            yield StreamMember(name or plain_name(block), n_bytes, kind in (b"0", b"\0", b"7"), header)
             name = ""
         n_rest = n_padded - (stream.offset - header - BLOCK)
         if stream.skip(n_rest) < n_rest:

@@ -19,7 +19,7 @@ from tamis.stages.text.download.html_extractors.utils import get_stop_list_dict
 from tamis.stages.text.download.parse_limits import (
     HTML_LIMITS,
     ParseLimits,
-    Refused,
+    ParseRefused,
     check_html,
     error_name,
     within_cpu_limit,
@@ -89,7 +89,7 @@ class CommonCrawlHTMLExtractor(DocumentExtractor):
             n_tags = check_html(html, self.limits)
             self._load()
             language, paragraphs = within_cpu_limit(lambda: self._text(html), self.limits, len(html), n_tags)
-        except Refused as exc:
+        except ParseRefused as exc:
             return self._refused(record, str(exc))
         except Exception as exc:  # parsers raise what they like on pages that no browser would show
             if isinstance(exc, TamisError) or is_memory_failure(exc):

@@ -11,7 +11,7 @@ from tamis.stages.text.download.base.extract import DocumentExtractor
 from tamis.stages.text.download.parse_limits import (
     WIKI_LIMITS,
     ParseLimits,
-    Refused,
+    ParseRefused,
     check_wiki,
     error_name,
     within_cpu_limit,
@@ -46,7 +46,7 @@ class WikipediaExtractor(DocumentExtractor):
             n_tags = check_wiki(markup, self.limits)
             optional("mwparserfromhell", "WikipediaExtractor", "wikipedia")  # here, not in a child each time
             text = within_cpu_limit(lambda: self._plain(markup), self.limits, len(markup), n_tags)
-        except Refused as exc:
+        except ParseRefused as exc:
             self._refuse(f"article {record.get('title')!r} is not parsed: {exc}")
             return None
         except Exception as exc:  # an error of the library costs one article, not the dump
