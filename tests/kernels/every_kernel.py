@@ -99,7 +99,7 @@ def text() -> Iterator[Any]:
     yield text_stats.statistics(parts, names)
     yield list(split_lines.line_table(parts))
     yield list(split_lines.line_table(parts, only_terminal=True))
-    everything = word_stats.IdRequest(last_n=4, duplicates=28, tops=28, joins=28)
+    everything = word_stats.FractionRequest(last_n=4, duplicates=28, tops=28, joins=28)
     document = DOCUMENTS[5].encode()
     raw = np.frombuffer(document, np.uint8)
     yield long_repetition.long_fractions(

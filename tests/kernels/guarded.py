@@ -132,9 +132,7 @@ def tokens(seed: int) -> None:
     parts, table, long = documents(seed), WordTable(), WordTable()
     cut = word_ids.Cut(" \n\u3000", ".{", ["lorem", "\u2003", "😀😀"], seed % 2 == 1)
     for _ in range(2):
-        found = word_ids.word_ids(
-            parts.data, *parts.spans(), cut, word_ids.FractionRequest(40, 50, 30), table, long, 20
-        )
+        found = word_ids.word_ids(parts.data, *parts.spans(), cut, word_ids.IdRequest(40, 50, 30), table, long, 20)
         words = {parts.data[a:b].tobytes() for a, b in zip(found.missing_starts, found.missing_ends, strict=True)}
         table.add([w for w in words if len(w) < 20], [[7] * (w[0] % 4) for w in words if len(w) < 20])
         long.add([w for w in words if len(w) >= 20], [[8] * (w[0] % 4) for w in words if len(w) >= 20])

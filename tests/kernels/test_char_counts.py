@@ -12,7 +12,7 @@ def count(text: str, padding: int = 0) -> dict[str, int]:
     raw = text.encode()
     data = np.frombuffer(b"x" * padding + raw + b"y" * padding, np.uint8)
     found = char_counts(data, np.array([padding]), np.array([padding + len(raw)]))
-    assert tuple(found) == COUNTS
+    assert tuple(found) == tuple(COUNTS)
     return {name: int(column[0]) for name, column in found.items()}
 
 
