@@ -120,8 +120,7 @@ def size_name(n_times: int) -> str:
     return {1: "100 MB", 10: "1 GB", 100: "10 GB"}[n_times]
 
 
-# -- parts
-# --------------------------------------------------------------------------------------------------------------------
+# -- parts ------------------------------------------------------------------------------------------------------------
 def quality(options: argparse.Namespace) -> None:
     """Return the tables of tests/dedup/test_quality.py on 5,000 documents."""
     path = HERE.parent / "tests" / "dedup" / "test_quality.py"

@@ -343,8 +343,7 @@ def build_models(folder: Path, small: bool) -> None:
     torch.save(safe, folder / NSFW / "clip_autokeras_binary_nsfw.pth")
 
 
-# -- videos
-# --------------------------------------------------------------------------------------------------------------
+# -- videos -----------------------------------------------------------------------------------------------------------
 def transnet_model(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     """Measure the network alone on frames of 27 x 48: frames per second in float32 and as the stage asks."""
     import torch

@@ -117,8 +117,7 @@ def test_moving_never_replaces(tmp_path: Path) -> None:
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"b": "b", "c": "a"}
 
 
-# -- locks
-# ----------------------------------------------------------------------------------------------------------------
+# -- locks ------------------------------------------------------------------------------------------------------------
 def test_a_lock_is_held_until_it_is_closed_and_survives_its_file(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     first = files.lock(path, "busy")
@@ -165,8 +164,7 @@ def test_a_lock_whose_file_vanished_between_opening_and_locking_is_taken_anew(
     os.close(fd)
 
 
-# -- folders
-# --------------------------------------------------------------------------------------------------------------
+# -- folders ----------------------------------------------------------------------------------------------------------
 def test_whose_a_folder_is() -> None:
     assert files.not_ours(about(1000, 0o40755), 1000) == ""
     assert files.not_ours(about(1000, 0o40700), 1000) == ""

@@ -43,8 +43,7 @@ class Ask(ProcessingStage[Any, Any]):
         return task
 
 
-# -- what is one
-# ----------------------------------------------------------------------------------------------------------
+# -- what is one ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "name",
     [
@@ -157,8 +156,7 @@ def test_what_is_known_is_taken_out_of_any_text() -> None:
     assert secrets.hide(text) == "<secret>, short, plain words here, <secret>, ftp://u:<secret>@host"
 
 
-# -- runs
-# -----------------------------------------------------------------------------------------------------------------
+# -- runs -------------------------------------------------------------------------------------------------------------
 def files_with(folder: Path, text: str) -> list[str]:
     return [str(p) for p in folder.rglob("*") if p.is_file() and text.encode() in p.read_bytes()]
 

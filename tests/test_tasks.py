@@ -53,8 +53,7 @@ def returned(data: Any, batch: DocumentBatch) -> DocumentBatch:
     return child
 
 
-# -- other tasks
-# ----------------------------------------------------------------------------------------------------------
+# -- other tasks ------------------------------------------------------------------------------------------------------
 def test_tasks_of_other_kinds() -> None:
     assert (Task("d", 5).num_items, Task("d").num_items, EmptyTask().task_id, EmptyTask().num_items) == (1, 0, "0", 0)
     group = FileGroupTask("d", ["b", "a"])
@@ -63,8 +62,7 @@ def test_tasks_of_other_kinds() -> None:
     assert Task("d", 1, task_id="7").task_id == "7"
 
 
-# -- reading
-# ----------------------------------------------------------------------------------------------------------------
+# -- reading ----------------------------------------------------------------------------------------------------------
 def test_columns_are_decoded_when_asked_for_and_once() -> None:
     batch, origin = lazy()
     assert (batch.num_items, batch.get_columns(), origin.decoded) == (4, ["text", "n"], [])
@@ -114,8 +112,7 @@ def test_a_batch_of_ones_own() -> None:
         DocumentBatch("mine", [1])  # type: ignore[arg-type]
 
 
-# -- changing
-# ---------------------------------------------------------------------------------------------------------------
+# -- changing ---------------------------------------------------------------------------------------------------------
 def test_take_and_filter_keep_rows_identities_and_order() -> None:
     batch, origin = lazy()
     some = batch.with_column("m", [5, 6, 7, 8]).take(np.array([3, 1]))
@@ -159,8 +156,7 @@ def test_the_same_changes_on_a_batch_of_ones_own() -> None:
     assert batch.take(np.array([1])).column("a").to_pylist() == [2]
 
 
-# -- lineage through what users return
-# ----------------------------------------------------------------------------------------
+# -- lineage through what users return --------------------------------------------------------------------------------
 def test_a_frame_that_was_filtered_and_sorted() -> None:
     batch, _ = lazy()
     frame = batch.to_pandas()

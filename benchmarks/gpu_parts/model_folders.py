@@ -69,8 +69,7 @@ def build(root: Path, kind: str, texts: list[str], tiny: bool, device: str) -> N
     {"deberta": _deberta, "bert": _bert, "minilm": _minilm, "llama": _llama}[kind](folder, some, tiny, device)
 
 
-# -- tokenizers
-# -----------------------------------------------------------------------------------------------------------
+# -- tokenizers -------------------------------------------------------------------------------------------------------
 def _save(own: Any, folder: Path, marks: dict[str, str], max_tokens: int) -> int:
     from transformers import PreTrainedTokenizerFast
 
@@ -138,8 +137,7 @@ def _likely_pieces(folder: Path, texts: list[str], size: int) -> int:
     )
 
 
-# -- models
-# -----------------------------------------------------------------------------------------------------------------
+# -- models -----------------------------------------------------------------------------------------------------------
 def _write(folder: Path, config: dict[str, Any]) -> None:
     (folder / "config.json").write_text(json.dumps(config))
 

@@ -33,8 +33,7 @@ SEEDS = range(42, 52)
 BINS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
 
 
-# -- the truth
-# ----------------------------------------------------------------------------------------------------------------
+# -- the truth --------------------------------------------------------------------------------------------------------
 def shingles(text: str, n: int = N_CHARS) -> np.ndarray:
     """Return the set of shingles of a text as sorted 64-bit hashes, by another hash than Tamis has."""
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.uint64) + np.uint64(1)
@@ -105,8 +104,7 @@ def share_a_band(texts: list[str], seed: int) -> tuple[np.ndarray, np.ndarray]:
     return hit, n_shingles >= MIN_SHINGLES
 
 
-# -- documents
-# ----------------------------------------------------------------------------------------------------------------
+# -- documents --------------------------------------------------------------------------------------------------------
 def corpus() -> Iterator[str]:
     import zstandard
 
@@ -141,8 +139,7 @@ def families(n: int) -> list[str]:
     return [texts[i] for i in itertools.islice(chosen, n)]
 
 
-# -- what is measured
-# ---------------------------------------------------------------------------------------------------------
+# -- what is measured -------------------------------------------------------------------------------------------------
 @dataclass
 class Bin:
     """Pairs whose similarity is in [low, high).
@@ -281,8 +278,7 @@ def check(texts: list[str], folder: Path, least_pairs: int) -> None:
     assert done.n_leaks <= 2 * done.expected_missed + 10
 
 
-# -- tests
-# --------------------------------------------------------------------------------------------------------------------
+# -- tests ------------------------------------------------------------------------------------------------------------
 def test_the_truth_is_that_of_sets() -> None:
     rng = random.Random(3)
     passages = ["".join(rng.choices("ab é漢", k=60)) for _ in range(12)]

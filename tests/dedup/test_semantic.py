@@ -193,8 +193,7 @@ def test_a_cluster_is_ranked_by_its_metadata_or_at_random() -> None:
     assert sorted(RankingStrategy.random(3).rank_cluster(frame)["id"]) == ["a", "b", "c"]
 
 
-# -- whole runs
-# ------------------------------------------------------------------------------------------------------------
+# -- whole runs -------------------------------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("semantic")
@@ -328,8 +327,7 @@ def test_embeddings_of_two_lengths_end_the_run_with_a_message(tmp_path: Path) ->
         workflow.run(memory="512MB", workers=1)
 
 
-# -- where products are made
-# --------------------------------------------------------------------------------------------
+# -- where products are made ------------------------------------------------------------------------------------------
 def test_torch_makes_the_same_decisions_as_blas() -> None:
     pytest.importorskip("torch", reason="the extra `models` is not installed")
     on_torch = products.OnTorch("cpu")

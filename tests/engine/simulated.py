@@ -101,8 +101,7 @@ class Simulation:
         self.alike = len({n.pool_bytes for n in config.nodes or ()}) == 1
         self.steady = rng.choice([0.0, 0.0, 0.0, 0.72, 0.82])  # share of the budget that is in use all the time
 
-    # -- the loop
-    # -------------------------------------------------------------------------------------------------------
+    # -- the loop -----------------------------------------------------------------------------------------------------
     def run(self, stop_at: float = -1.0, abandon_at: float = -1.0) -> None:
         self.act(supervise.tick(self.supervisor, self.now))
         self.later(0.5, self.measure)
@@ -182,8 +181,7 @@ class Simulation:
         self.fired[fault] += hit
         return hit
 
-    # -- carrying out actions
-    # -------------------------------------------------------------------------------------------
+    # -- carrying out actions -----------------------------------------------------------------------------------------
     def act(self, actions: list[Action]) -> None:
         for action in actions:
             match action:
@@ -244,8 +242,7 @@ class Simulation:
             used = int(budget * self.rng.choice([0.75, 0.85, 0.92, 0.98]))
         return supervise.measured(self.supervisor, used, uses, self.now, node.id)
 
-    # -- nodes
-    # ----------------------------------------------------------------------------------------------------------
+    # -- nodes --------------------------------------------------------------------------------------------------------
     def node_goes(self, spec: NodeSpec) -> list[Action]:
         """A machine vanishes with its processes; it, or another in its place, comes later."""
         for worker, process in list(self.processes.items()):
@@ -260,8 +257,7 @@ class Simulation:
         self.later(self.rng.uniform(0.0, 5.0), lambda: supervise.node_up(self.supervisor, again, self.now))
         return supervise.node_down(self.supervisor, spec.id, self.now)
 
-    # -- processes
-    # ------------------------------------------------------------------------------------------------------
+    # -- processes ----------------------------------------------------------------------------------------------------
     def started(self, worker: int) -> list[Action]:
         process = self.processes.get(worker)
         if process is None:
@@ -439,8 +435,7 @@ class Simulation:
         assert not [a for a in actions if isinstance(a, CommitPartition)], "a report with an old fence was committed"
         return actions
 
-    # -- what a worker does with a unit
-    # ---------------------------------------------------------------------------------
+    # -- what a worker does with a unit -------------------------------------------------------------------------------
     def read(self, unit: Unit) -> tuple[list[Record], list[Covered], StreamTooLarge | RowsTooLarge | None]:
         if unit.segment > 0:
             assert unit.handover in self.scratch, f"{unit.handover} is used after it was discarded"
@@ -517,8 +512,7 @@ class Simulation:
             vitals=Vitals(floor_bytes=floor, data_bytes=2 * floor),
         )
 
-    # -- feeding
-    # --------------------------------------------------------------------------------------------------------
+    # -- feeding ------------------------------------------------------------------------------------------------------
     def feeder(self, worker: int, unit: Unit, fence: int) -> Any:
         """One block after the other, as engine/worker/feed.py: whole records, then what was passed over."""
         first = unit.pieces[0]

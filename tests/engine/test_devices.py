@@ -206,8 +206,7 @@ def test_process_batch_gets_as_many_batches_as_the_stage_asks_for(tmp_path: Path
     assert {i for i, _ in seen} == {0, 1, 2, 3}
 
 
-# -- a GPU that other processes hold most of
-# ------------------------------------------------------------------------------
+# -- a GPU that other processes hold most of --------------------------------------------------------------------------
 MB = 1_000_000
 BERT = GpuNeed("bert", 703 * MB, 1206 * MB)  # 406 MB of weights
 CROWDED = DeviceRoom(140_000 * MB, 2_200 * MB)

@@ -37,8 +37,7 @@ class TextStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         return ["data"], ["text"]
 
 
-# -- well-behaved
-# -------------------------------------------------------------------------------------------------------
+# -- well-behaved -----------------------------------------------------------------------------------------------------
 @dataclass(repr=False)
 class Slow(TextStage):
     """Changes nothing, takes its time: so that a kill finds work under way."""
@@ -128,8 +127,7 @@ class ThroughPandas(TextStage):
         return DocumentBatch(task.dataset_name, frame)
 
 
-# -- misbehaving
-# --------------------------------------------------------------------------------------------------------
+# -- misbehaving ------------------------------------------------------------------------------------------------------
 @dataclass(repr=False)
 class RaiseOn(TextStage):
     word: str = ""

@@ -70,8 +70,7 @@ def in_children(n: int, work: object, *arguments: object) -> None:
         raise RuntimeError(f"{len(failed)} of {n} children failed")
 
 
-# -- the kinds
-# ----------------------------------------------------------------------------------------------------------
+# -- the kinds --------------------------------------------------------------------------------------------------------
 def mapped_file(n_bytes: int, path: str) -> None:
     with open(path, "rb") as file:
         held = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

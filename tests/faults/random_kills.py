@@ -85,8 +85,7 @@ class Row:
         return sum(self.killed.values())
 
 
-# -- kinds of jobs
-# ------------------------------------------------------------------------------------------------------------
+# -- kinds of jobs ----------------------------------------------------------------------------------------------------
 def _lines() -> bytes:
     return b"".join(document(i) + b"\n" for i in range(N_DOCUMENTS)) + b"{broken\n"
 
@@ -205,8 +204,7 @@ KINDS = (
 )
 
 
-# -- what a run left
-# ----------------------------------------------------------------------------------------------------------
+# -- what a run left --------------------------------------------------------------------------------------------------
 def contents(output: Path) -> Counter[str]:
     """Every document and file of an output, however they are spread over files. Cards tell of times."""
     found = Counter[str]()
@@ -247,8 +245,7 @@ def leftovers(scratch: Path, output: Path) -> list[str]:
     return found + [f"staged/{p.name}" for p in (staged.iterdir() if staged.exists() else ())]
 
 
-# -- killing
-# ------------------------------------------------------------------------------------------------------------------
+# -- killing ----------------------------------------------------------------------------------------------------------
 class Killer:
     """One kind of job in a folder of its own."""
 

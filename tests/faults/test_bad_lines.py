@@ -117,8 +117,7 @@ def test_null_non_string_and_missing_text(tmp_path: Path) -> None:
     assert all(any(w.startswith(line[:-1]) for line in lines) for w in written), "a value was changed on the way"
 
 
-# -- types that drift
-# ---------------------------------------------------------------------------------------------------
+# -- types that drift -------------------------------------------------------------------------------------------------
 DRIFT = {
     "a.jsonl": [b'{"id":1,"text":"a","v":1}'] * 2000,
     "b.jsonl": [b'{"id":2,"text":"b","v":2.5,"extra":true}'] * 2000,
@@ -185,8 +184,7 @@ def test_type_conflict_jsonl_to_parquet(tmp_path: Path) -> None:
     assert content_hash(tmp_path / "outNone") == content_hash(tmp_path / "out64KiB")
 
 
-# -- long lines
-# ---------------------------------------------------------------------------------------------------------
+# -- long lines -------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("compressed", [False, True], ids=["plain", "gz"])
 def test_one_huge_line_is_quarantined_whole(tmp_path: Path, compressed: bool) -> None:
     huge = b'{"id":-1,"text":"' + b"x" * (20 * MB) + b'"}'

@@ -53,8 +53,7 @@ def test_output_without_permission(source: Path, tmp_path: Path) -> None:
             execute(source, output)
 
 
-# -- disk full
-# ----------------------------------------------------------------------------------------------------------
+# -- disk full --------------------------------------------------------------------------------------------------------
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A tmpfs of 1.5 MB."""
@@ -104,8 +103,7 @@ def test_disk_full_and_then_space_returns(small_disk: Path, tmp_path: Path, bloc
     assert content_hash(small_disk / "out") == content_hash(tmp_path / "calm")
 
 
-# -- somebody else's data
-# -------------------------------------------------------------------------------------------------
+# -- somebody else's data ---------------------------------------------------------------------------------------------
 def test_foreign_data_is_never_touched(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
@@ -158,8 +156,7 @@ def test_a_committed_file_that_somebody_changed_is_noticed(source: Path, tmp_pat
         execute(source, tmp_path / "out", local=False)
 
 
-# -- two runs, and one after the other
-# ------------------------------------------------------------------------------------
+# -- two runs, and one after the other --------------------------------------------------------------------------------
 def test_two_runs_on_one_output(source: Path, tmp_path: Path) -> None:
     """The second is refused while the first works, and the first does not notice."""
     command = target(source, tmp_path / "out", "512MB", "1", "64KiB", 0.5)

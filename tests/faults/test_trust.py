@@ -149,8 +149,7 @@ def test_a_run_directory_of_an_earlier_version_goes_on_once_it_is_ours_alone(tmp
     assert plain(source, tmp_path / "out").status == "already"
 
 
-# -- scratch
-# --------------------------------------------------------------------------------------------------------------
+# -- scratch ----------------------------------------------------------------------------------------------------------
 def old_name(output: Path, prefix: str) -> str:
     import hashlib
 
@@ -224,8 +223,7 @@ def test_a_deduplication_finds_its_folder_in_scratch_again(tmp_path: Path) -> No
         assert list((tmp_path / "b").iterdir()) == [Path(made.work.path)] != [second]
 
 
-# -- blocks
-# ---------------------------------------------------------------------------------------------------------------
+# -- blocks -----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("kind", ["gz", "batch"])
 def test_a_block_that_was_altered_ends_the_run_and_is_named(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch

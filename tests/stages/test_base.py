@@ -200,8 +200,7 @@ def test_metrics_add_up_and_are_taken_once() -> None:
     assert stage._consume_custom_metrics() == {}
 
 
-# -- composites
-# -----------------------------------------------------------------------------------------------------------
+# -- composites -------------------------------------------------------------------------------------------------------
 def test_a_composite_is_its_parts_and_never_runs() -> None:
     assert [s.name for s in Both().decompose_and_apply_with()] == ["add", "twice"]
     assert Both().get_description() == "both: add -> twice"
@@ -226,8 +225,7 @@ def test_with_on_a_composite_refuses_what_it_does_not_know() -> None:
         Both().with_({"add": {}}, batch_size=2)
 
 
-# -- resources and functions
-# ------------------------------------------------------------------------------------------------
+# -- resources and functions ------------------------------------------------------------------------------------------
 def test_resources_and_what_they_refuse() -> None:
     assert (Resources().cpus, Resources().requires_gpu) == (1.0, False)
     assert Resources(gpus=0.5).requires_gpu

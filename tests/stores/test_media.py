@@ -56,8 +56,7 @@ def in_bucket(s3: Any, bucket: str, prefix: str) -> dict[str, bytes]:
     return {o["Key"][len(prefix) + 1 :]: s3.get_object(Bucket=bucket, Key=o["Key"])["Body"].read() for o in listed}
 
 
-# -- copies
-# -------------------------------------------------------------------------------------------------------------------
+# -- copies -----------------------------------------------------------------------------------------------------------
 def test_copies_are_made_once_and_bounded(s3: Any, bucket: str, tmp_path: Path, gets: list[str]) -> None:
     for name in "abc":
         s3.put_object(Bucket=bucket, Key=f"{name}.mp4", Body=name.encode() * 1000)
@@ -168,8 +167,7 @@ def test_ids_to_remove_lie_in_a_bucket(s3: Any, bucket: str) -> None:
         assert stage.process(DocumentBatch(data=pa.table({"id": ["a", "b", "c"]}))).values("id") == ["b"]
 
 
-# -- images
-# -------------------------------------------------------------------------------------------------------------------
+# -- images -----------------------------------------------------------------------------------------------------------
 def shards(folder: Path) -> Path:
     folder.mkdir()
     some = {"000.jpg": jpeg(0, 80, 70), "000.txt": b"a caption"} | {
@@ -293,8 +291,7 @@ def test_a_store_that_does_not_answer_condemns_no_image(
         pipeline.run(InProcessExecutor())
 
 
-# -- videos
-# --------------------------------------------------------------------------------------------------------------------
+# -- videos -----------------------------------------------------------------------------------------------------------
 def cut(source: str, target: str) -> Any:
     writer = ClipWriterStage(target, source, True, False, False, False, False)
     stages = [

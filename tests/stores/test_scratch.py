@@ -68,8 +68,7 @@ def content(output: str | Path) -> str:
     return str(json.loads(Path(output, "_tamis", "manifest.json").read_text())["content_hash"])
 
 
-# -- files
-# --------------------------------------------------------------------------------------------------------------
+# -- files ------------------------------------------------------------------------------------------------------------
 def test_buckets_that_lie_in_a_store_hold_what_was_added(far: str, s3: Any, bucket: str) -> None:
     where = os.path.join(far, "spilled")
     spilled = Spilled(where, window_bytes=4000)
@@ -125,8 +124,7 @@ def test_what_a_killed_run_left_is_removed_by_the_next(bucket: str, s3: Any, tmp
     assert not (tmp_path / "out" / "_tamis" / "scratch.json").exists()
 
 
-# -- runs
-# ---------------------------------------------------------------------------------------------------------------
+# -- runs -------------------------------------------------------------------------------------------------------------
 def test_blocks_between_segments_in_batch_mode(data: str, bucket: str, s3: Any, proxy: FaultyProxy) -> None:
     """Handed over by every segment, and by a feeder; with answers that are lost and connections that are cut."""
     plain = Path(data, "2.jsonl")

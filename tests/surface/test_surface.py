@@ -97,8 +97,7 @@ def test_what_is_left_to_gpu_libraries_is_nothing_that_documents_import() -> Non
     assert [p for p in IMPORTS if any(covers(e, *p) for e in GROUPS["gpu"]["missing"])] == []
 
 
-# -- the comparison itself
-# --------------------------------------------------------------------------------------------------
+# -- the comparison itself --------------------------------------------------------------------------------------------
 def sample(a: int, b: str = "x", c: Any = None, *, d: float = 1.0) -> None:
     """Something to compare with."""
 

@@ -389,8 +389,7 @@ def test_the_summary_says_how_many_could_not_be_traced(tmp_path: Path) -> None:
     assert "with no record of the input behind them: 1" in (tmp_path / "out" / "_tamis" / "report.html").read_text()
 
 
-# -- task.data, as users of other systems know it
-# ----------------------------------------------------------------------------
+# -- task.data, as users of other systems know it ---------------------------------------------------------------------
 class OnData(ProcessingStage[Any, Any]):
     """`change` gets the task; what it returns is returned."""
 

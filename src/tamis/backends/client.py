@@ -57,8 +57,7 @@ class Client(Closing):
         self.closed = False
         _open.append(weakref.ref(self))
 
-    # -- work
-    # -------------------------------------------------------------------------------------------------------------
+    # -- work ---------------------------------------------------------------------------------------------------------
     def submit(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
         """Call it on the next worker; the result, or what it raised, comes with `.result()`."""
         return self._call(next(self._turn), function, args, kwargs)
@@ -85,8 +84,7 @@ class Client(Closing):
             self._processes[worker.number] = _ClientProcess(worker, self._threads, self.pools)
         return self._processes[worker.number].call(cloudpickle.dumps((function, args, kwargs)))
 
-    # -- life
-    # -------------------------------------------------------------------------------------------------------------
+    # -- life ---------------------------------------------------------------------------------------------------------
     @property
     def n_workers(self) -> int:
         return len(self.workers)

@@ -92,8 +92,7 @@ class WorkerGuard:
         self._stop_read, self._stop_write = os.pipe()
         watch.listen(self._after_sample)
 
-    # -- the executor's thread
-    # ----------------------------------------------------------------------------------------------
+    # -- the executor's thread ----------------------------------------------------------------------------------------
     def attach(self, fd: int | None) -> None:
         """Attach to a new forking server; `fd` is its gate, if it has one."""
         self._leave_gate()
@@ -203,8 +202,7 @@ class WorkerGuard:
             self._gate.close()
         self._thread = self._gate = None
 
-    # -- at the gate
-    # ----------------------------------------------------------------------------------------------------
+    # -- at the gate --------------------------------------------------------------------------------------------------
     def _answer_all(self, gate: Gate) -> None:
         poll = select.poll()
         poll.register(gate.fileno(), select.POLLIN)
@@ -320,8 +318,7 @@ class WorkerGuard:
                 by_file[m.device, m.inode] = by_file.get((m.device, m.inode), 0) + m.n_bytes
         return by_file
 
-    # -- after each look
-    # ------------------------------------------------------------------------------------------------
+    # -- after each look ----------------------------------------------------------------------------------------------
     def _after_sample(self) -> None:
         uses, parents = self._watch.uses, self._watch.parents
         children: dict[int, list[int]] = {}
@@ -390,8 +387,7 @@ class WorkerGuard:
             self._notices.append(Notice("unbounded", ward.worker))
 
 
-# -- processes
-# ----------------------------------------------------------------------------------------------------------
+# -- processes --------------------------------------------------------------------------------------------------------
 def _tree(pid: int) -> list[int]:
     return [pid, *meter.descendants(pid)]
 

@@ -102,8 +102,7 @@ class ForkedWorkers:
         self._log_seen_at = 0.0
         self.server = ServerMemory(0, 0, 0)
 
-    # -- the forking server
-    # -----------------------------------------------------------------------------------------------
+    # -- the forking server -------------------------------------------------------------------------------------------
     def open(self) -> None:
         """Start the forking server and wait until everything is imported."""
         if self._sampler is None or self._guard is None:
@@ -175,8 +174,7 @@ class ForkedWorkers:
             + secrets.hide(answer.trace)
         )
 
-    # -- Workers
-    # -------------------------------------------------------------------------------------------------------------
+    # -- Workers ------------------------------------------------------------------------------------------------------
     def start(self, worker: int, segment: int, environment: Mapping[str, str] | None = None, node: int = 0) -> None:
         if self._channel is None or self._channel.closed:
             self._restart()
@@ -258,8 +256,7 @@ class ForkedWorkers:
             process.channel.close()
         self._waker.close()
 
-    # -- inside
-    # -----------------------------------------------------------------------------------------------------------
+    # -- inside -------------------------------------------------------------------------------------------------------
     def _from_worker(self, worker: int) -> list[Event]:
         process = self._workers.get(worker)
         if process is None:

@@ -137,8 +137,7 @@ class WarmProcess:
             end_within(self._process, 2.0)
             self._process = None
 
-    # -- inside
-    # -----------------------------------------------------------------------------------------------------------
+    # -- inside -------------------------------------------------------------------------------------------------------
     def _open(self) -> None:
         self._n_starts += 1
         if self._n_starts > _MAX_STARTS:
@@ -192,8 +191,7 @@ class WarmProcess:
         self._children.clear()
 
 
-# -- the process itself
-# ---------------------------------------------------------------------------------------------------
+# -- the process itself -----------------------------------------------------------------------------------------------
 def main(fd: int, parent: int, how: str = "", *more: str) -> NoReturn:
     name_process("tamis-warm")
     die_with_parent(parent)

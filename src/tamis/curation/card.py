@@ -147,8 +147,7 @@ def _plain(text: str) -> str:
     return re.sub(r"([|<>`*_\[\]\\])", r"\\\1", text.replace("\n", " "))[:200]
 
 
-# -- counting in the last pass
-# ------------------------------------------------------------------------------------------
+# -- counting in the last pass ----------------------------------------------------------------------------------------
 @dataclass(repr=False)
 class Describe(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Counts characters of texts, licences where documents name one, and languages where a field has them.

@@ -75,8 +75,7 @@ class Curation:
             raise UsageError(f"{_WHO}: two deduplications are called {max(names, key=names.count)!r}; give each a name")
         self._check()
 
-    # -- parts
-    # ----------------------------------------------------------------------------------------------------------
+    # -- parts --------------------------------------------------------------------------------------------------------
     def _take_reader(self, steps: list[Step], input_path: Any) -> ProcessingStage[Any, Any]:
         first = steps[0] if steps else None
         flat = first.decompose() if isinstance(first, CompositeStage) else [first]
@@ -209,8 +208,7 @@ class Curation:
         copied._writer.path = copied.output_path = str(absolute(output_path))
         return copied
 
-    # -- what it will do
-    # --------------------------------------------------------------------------------------------------
+    # -- what it will do ----------------------------------------------------------------------------------------------
     def plan(self) -> CurationPlan:
         """Return the passes and the reasons for them; only the names of the input files are read."""
         plain = all(ends_in(path, JSONL_SUFFIXES) for path in self.files().paths)

@@ -41,8 +41,7 @@ class Group:
         self.finished_passes: list[PassFacts] = []
         self.workflow = Workflow(self._passes(run), host=Host(self._runner(run), run.guard, self._check_loss))
 
-    # -- the workflow
-    # ------------------------------------------------------------------------------------------------------
+    # -- the workflow -------------------------------------------------------------------------------------------------
     def _runner(self, run: CurationRun) -> PassRunner:
         whole = run.settings
         of_passes = {name: value for name, value in whole.of_passes.items() if name != "keep_rejected"}
@@ -134,8 +133,7 @@ class Group:
         name = self.step_names[-1]
         LossLimit(passes.max_source_loss, passes.counted, name).check(paths, summary, tables[name])
 
-    # -- for other parts of the curation
-    # -----------------------------------------------------------------------------------
+    # -- for other parts of the curation ------------------------------------------------------------------------------
     @property
     def name(self) -> str:
         return "+".join(self.step_names)

@@ -82,8 +82,7 @@ def _own(name: str) -> str:
     return name
 
 
-# -- packing
-# --------------------------------------------------------------------------------------------------------------
+# -- packing ----------------------------------------------------------------------------------------------------------
 def _pack(run: CurationRun, parts: list[str]) -> list[PackedFile]:
     """Have the files packed, and move them into the output under their names."""
     folder = os.path.join(run.work_path, "pack")
@@ -139,8 +138,7 @@ def _splits(packed: list[PackedFile]) -> list[Split]:
     return list(splits.values())
 
 
-# -- the card
-# -------------------------------------------------------------------------------------------------------------
+# -- the card ---------------------------------------------------------------------------------------------------------
 def _write_card(run: CurationRun, written: RunResult, splits: list[Split]) -> None:
     path = os.path.join(run.output.home, CARD)
     rules = read_plan(os.path.join(run.output.run_dir, "plan.json")).rules

@@ -66,8 +66,7 @@ def pack(folder: str, task: PackTask) -> None:
     packed_file(folder).write(PackedFiles([file for name in names for file in shards[name].close()]))
 
 
-# -- reading
-# --------------------------------------------------------------------------------------------------------------
+# -- reading ----------------------------------------------------------------------------------------------------------
 def _tables(task: PackTask, progress: Any, total: int) -> Iterator[tuple[pa.Table, Array]]:
     """Yield the rows of each file, and the hash that assigns each row to a split.
 
@@ -112,8 +111,7 @@ def _looks(parts: Sequence[str]) -> pa.Schema | None:
     return pa.schema(list(schema), kept_metadata(schema))
 
 
-# -- another order
-# --------------------------------------------------------------------------------------------------------
+# -- another order ----------------------------------------------------------------------------------------------------
 def _shuffled(
     tables: Iterator[tuple[pa.Table, Array]], folder: str, total: int, room_bytes: int
 ) -> Iterator[tuple[pa.Table, Array]]:
@@ -143,8 +141,7 @@ def _shuffled(
     os.rmdir(folder)
 
 
-# -- writing
-# --------------------------------------------------------------------------------------------------------------
+# -- writing ----------------------------------------------------------------------------------------------------------
 class _Shards:
     """Files of one split, of about `shard_bytes` before compression; named when their number is known."""
 

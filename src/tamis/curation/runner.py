@@ -167,8 +167,7 @@ class CurationRun:
         seconds = time.monotonic() - began_s
         return CurationResult("shard", output, seconds=seconds, peak_bytes=peak, about={"n_documents": n})
 
-    # -- contents of the output (dedup/output_directory.py)
-    # ----------------------------------------------------------------
+    # -- contents of the output (dedup/output_directory.py) -----------------------------------------------------------
     def check_output(self, run: RunDir) -> None:
         run.check_foreign("ignore")
         if not len(self.curation.files()):
@@ -214,8 +213,7 @@ class CurationRun:
         with self.session.processes(self.work_path, _FORKED, stages, start=is_needed):
             yield
 
-    # -- identity
-    # ----------------------------------------------------------------------------------------------------------
+    # -- identity -----------------------------------------------------------------------------------------------------
     def _identity(self) -> dict[str, Any]:
         """Describe this curation, so that another one is not mixed with it; inputs are compared by each pass."""
         steps = self.curation.steps
@@ -263,8 +261,7 @@ class CurationRun:
             "with fresh (--fresh)"
         )
 
-    # -- the passes
-    # --------------------------------------------------------------------------------------------------------
+    # -- the passes ---------------------------------------------------------------------------------------------------
     def reader_for_replay(self) -> Any:
         """Return a fresh reader whose verdicts record the positions of records, for later passes."""
         return with_hints(self.curation.source(), ReadHints(keep_hashes=True))
@@ -336,8 +333,7 @@ class CurationRun:
                         f"removed {n_removed:,}; do not use {self.output.path}, start over with fresh (--fresh)"
                     )
 
-    # -- results next to the output
-    # ----------------------------------------------------------------------------------------
+    # -- results next to the output -----------------------------------------------------------------------------------
     def _keep_duplicates(self) -> None:
         """Move the tables for people into the run directory, named after their step."""
         target = os.path.join(self.output.run_dir, "duplicates")

@@ -67,8 +67,7 @@ class CurationRecord:
     output_files: OutputFiles
 
 
-# -- tasks of processes between passes
-# ------------------------------------------------------------------------------------
+# -- tasks of processes between passes --------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class ChoiceTask:
     """Find the limit of each source.

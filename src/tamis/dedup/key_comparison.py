@@ -61,8 +61,7 @@ class KeyComparison:
                     work.drop(name)
         work.state.solver_room.write(room)
 
-    # -- keys
-    # --------------------------------------------------------------------------------------------------------------
+    # -- keys ---------------------------------------------------------------------------------------------------------
     def key_passes(self, workflow: Workflow, everything: bool = False) -> list[KeyPass]:
         """Return the stages that compute keys, each with its bands.
 
@@ -139,8 +138,7 @@ class KeyComparison:
         spreading = RangePasses(workflow.passes.name, workflow.work.path, n, room.room_bytes, runner.execute)
         return spreading.search(i, first, paths, bands)
 
-    # -- texts
-    # -------------------------------------------------------------------------------------------------------------
+    # -- texts --------------------------------------------------------------------------------------------------------
     def _needs_texts(self, workflow: Workflow) -> bool:
         """Return True if texts must be collected to be compared.
 
@@ -160,8 +158,7 @@ class KeyComparison:
         texts = run_key_pass(workflow, "texts", passes.texts(work.table("candidates"))) if candidates else []
         workflow.solver.solve([replace(passes.decision, texts=texts)], first)
 
-    # -- removal
-    # -----------------------------------------------------------------------------------------------------------
+    # -- removal ------------------------------------------------------------------------------------------------------
     def remove(self, workflow: Workflow) -> RunResult:
         """Run the pass that writes the documents that stay."""
         passes, state = workflow.passes, workflow.work.state

@@ -230,8 +230,7 @@ class State:
         """Return the file that says that the bands of this pass are linked."""
         return StateFile(os.path.join(self.folder, f"linked-{number}.json"), LinkedPass)
 
-    # -- plain values
-    # ----------------------------------------------------------------------------------------------------
+    # -- plain values -------------------------------------------------------------------------------------------------
     def read_identity(self) -> dict[str, Any] | None:
         """Return the parameters of the deduplication that this state belongs to."""
         identity: dict[str, Any] | None = read_json(self._identity_file)

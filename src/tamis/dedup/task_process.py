@@ -62,8 +62,7 @@ def _path(folder: str) -> str:
     return os.path.join(folder, "task.json")
 
 
-# -- in the driver
-# --------------------------------------------------------------------------------------------------------
+# -- in the driver ----------------------------------------------------------------------------------------------------
 def run_task(folder: str, warm_process: WarmProcess, progress: Progress, module: str) -> None:
     """Run the task of a folder in a process of its own, `main([folder])` of this module, and raise what it reports."""
     read, write = os.pipe()
@@ -104,8 +103,7 @@ def _listen(read: int, progress: Progress) -> dict[str, Any]:
     return message
 
 
-# -- in the process
-# -------------------------------------------------------------------------------------------------------
+# -- in the process ---------------------------------------------------------------------------------------------------
 def perform_task(arguments: Sequence[str], kind: type[T], work: Callable[[str, T], None], title: str) -> int:
     """Call `work(folder, task)` under the budget of the task; report what fails, and return the exit code.
 

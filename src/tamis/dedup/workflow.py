@@ -119,8 +119,7 @@ class Workflow:
     def _guard(self) -> InputGuard:
         return self._host.guard if self._host is not None else InputGuard(self.work.state.inputs_file)
 
-    # -- running
-    # -----------------------------------------------------------------------------------------------------------
+    # -- running ------------------------------------------------------------------------------------------------------
     def run(self) -> DedupResult:
         """Run all passes, and the removal.
 
@@ -211,8 +210,7 @@ class Workflow:
         with self.runner.session.processes(self.work.path, modules, stages, start=is_needed):
             yield
 
-    # -- for procedures
-    # ----------------------------------------------------------------------------------------------------
+    # -- for procedures -----------------------------------------------------------------------------------------------
     @property
     def peak_bytes(self) -> int:
         """The most memory in use so far, all processes together."""
@@ -255,8 +253,7 @@ class Workflow:
     def _first_pass(self) -> FirstPass:
         return self.work.state.first_pass.read() or FirstPass()
 
-    # -- contents of the output (output_directory.py)
-    # ----------------------------------------------------------------------
+    # -- contents of the output (output_directory.py) -----------------------------------------------------------------
     def check_output(self, run: RunDir) -> None:
         if self.output.read_record() is None:  # one that ended here may have ids of duplicates next to it
             ids = self.passes.ids
@@ -281,8 +278,7 @@ class Workflow:
     def has_commits(self) -> bool:
         return self.output.read_record() is not None or self.output.run.has_commits() or self.work.has_commits()
 
-    # -- identity
-    # ----------------------------------------------------------------------------------------------------------
+    # -- identity -----------------------------------------------------------------------------------------------------
     def _identity(self) -> dict[str, Any]:
         return {"name": self.passes.name, **self.passes.identity}
 
@@ -303,8 +299,7 @@ class Workflow:
             f"and is {now.get(changed[0])!r} now; give another output, or start over with fresh (--fresh)"
         )
 
-    # -- the index
-    # ---------------------------------------------------------------------------------------------------------
+    # -- the index ----------------------------------------------------------------------------------------------------
     def _pin_index(self) -> None:
         """Record at the start which entries are compared with, so that a changing index does not change any numbers."""
         from tamis.dedup.index import index
@@ -329,8 +324,7 @@ class Workflow:
         step = AppendToIndex(p.index, p.index_kind, p.index_parameters, p.identity.get("input"), p.output)
         self.solver.solve([step], records)
 
-    # -- seat belts
-    # --------------------------------------------------------------------------------------------------------
+    # -- seat belts ---------------------------------------------------------------------------------------------------
     def _check_loss(self, summary: Summary) -> None:
         """Stop before anything is removed when a whole source is about to be lost."""
         if self._host is not None:
@@ -362,8 +356,7 @@ class Workflow:
                     shutil.copyfileobj(entry, copy)
         return counts
 
-    # -- the end
-    # -----------------------------------------------------------------------------------------------------------
+    # -- the end ------------------------------------------------------------------------------------------------------
     def _finish(self, summary: Summary, removed: RunResult | None) -> None:
         """Record that everything is done, and remove the files between passes."""
         inputs = self.input.guard.reference() if removed is None else None

@@ -20,8 +20,7 @@ from tamis.engine.supervisor.units import Piece, Unit
 from tamis.engine.wire import kinds
 
 
-# -- to a worker
-# ----------------------------------------------------------------------------------------------------------
+# -- to a worker ------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Assign:
     """Work on this unit.
@@ -54,8 +53,7 @@ Order = Assign | More | Trim | Exit
 ORDERS = kinds(Assign, More, Trim, Exit)
 
 
-# -- parts of what a worker says
-# ------------------------------------------------------------------------------------------
+# -- parts of what a worker says --------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Vitals:
     """What a worker holds between two units, and what its allocators say (memory/attribution.py)."""
@@ -142,8 +140,7 @@ class Held:
     variable_bytes: int = 0
 
 
-# -- from a worker
-# --------------------------------------------------------------------------------------------------------
+# -- from a worker ----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Ready:
     pid: int

@@ -59,8 +59,7 @@ def read_plan(path: str | os.PathLike[str]) -> RunPlan:
     return read_fields(RunPlan, data)
 
 
-# -- the plan
-# -------------------------------------------------------------------------------------------------------------
+# -- the plan ---------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class InputIdentity:
     """Input files with what identifies a changed one.
@@ -173,8 +172,7 @@ class SamplingSteps:
         return {"steps": self.steps}
 
 
-# -- the commit log
-# -------------------------------------------------------------------------------------------------------
+# -- the commit log ---------------------------------------------------------------------------------------------------
 class FileKind(StrEnum):
     """What a committed file is for.
 
@@ -319,8 +317,7 @@ def log_record(data: Mapping[str, Any]) -> LogRecord:
     raise ValueError(f"no record of a commit log: {str(data['t'])[:80]!r}")
 
 
-# -- the end
-# --------------------------------------------------------------------------------------------------------------
+# -- the end ----------------------------------------------------------------------------------------------------------
 class ResultStatus(StrEnum):
     """How a run ended that did not fail."""
 

@@ -170,8 +170,7 @@ class _OpenChunk:
             self._file.abort()
 
 
-# -- lines
-# ---------------------------------------------------------------------------------------------------------------
+# -- lines ------------------------------------------------------------------------------------------------------------
 def _split_lines(source: Path, folder: ChunkFolder, limit: ChunkLimit, codec: str | None) -> SplitResult:
     from tamis.formats.compression.source import StreamFault
     from tamis.formats.compression.streams import StreamReader
@@ -291,8 +290,7 @@ class _LineSplitter:
         self._chunk.write(data, len(data), n_rows)
 
 
-# -- rows
-# ----------------------------------------------------------------------------------------------------------------
+# -- rows -------------------------------------------------------------------------------------------------------------
 def _split_rows(source: Path, folder: ChunkFolder, limit: ChunkLimit, compress: str | None) -> SplitResult:
     """Split all readable rows into chunks, in order.
 

@@ -127,8 +127,7 @@ class Sampler:
             self.look()
 
 
-# -- one for each way of counting
-# ---------------------------------------------------------------------------------------
+# -- one for each way of counting -------------------------------------------------------------------------------------
 _running: dict[bool, tuple[Sampler, int]] = {}  # count_caller -> sampler, how many use it
 _starting = threading.Lock()
 
@@ -182,8 +181,7 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-# -- which processes
-# ----------------------------------------------------------------------------------------------------
+# -- which processes --------------------------------------------------------------------------------------------------
 def marked(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for a process that Tamis starts, by which it and its descendants are recognized."""
     return {**environment, MARK_VARIABLE: _TOKEN}

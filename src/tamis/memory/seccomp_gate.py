@@ -106,8 +106,7 @@ class GateCall:
     copies: bool = True  # a fork: whether the child gets memory of its own
 
 
-# -- the process behind the gate
-# ----------------------------------------------------------------------------------------
+# -- the process behind the gate --------------------------------------------------------------------------------------
 def close_gate() -> int | None:
     """Close it on this process, which must have one thread, and all that it will start.
 
@@ -208,8 +207,7 @@ def _assembled(lines: list[tuple[int, int, str, str] | str]) -> bytes:
     return b"".join(code)
 
 
-# -- who decides
-# --------------------------------------------------------------------------------------------------------
+# -- who decides ------------------------------------------------------------------------------------------------------
 class Gate:
     """The other end. Whoever waits at it waits until it is answered; when it is closed, calls fail (ENOSYS)."""
 

@@ -141,8 +141,7 @@ class Bucket:
     def url(self, key: str) -> str:
         return f"s3://{self.name}/{key}"
 
-    # -- looking
-    # --------------------------------------------------------------------------------------------------------
+    # -- looking ------------------------------------------------------------------------------------------------------
     def head(self, key: str) -> Object | None:
         """Return the object; None if it does not exist."""
         arguments = {"Key": key, "ChecksumMode": "ENABLED", **self._payer()}
@@ -189,8 +188,7 @@ class Bucket:
                 return
             position = {name: str(answer[field]) for name, field in following.items()}
 
-    # -- reading
-    # --------------------------------------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------------------------------
     def read_into(self, key: str, etag: str, offset: int, view: memoryview) -> None:
         """Fill `view` with the bytes from `offset` on, of the object with this ETag.
 
@@ -260,8 +258,7 @@ class Bucket:
 
         retry_if_damaged(read)
 
-    # -- writing
-    # --------------------------------------------------------------------------------------------------------
+    # -- writing ------------------------------------------------------------------------------------------------------
     def put(self, key: str, data: bytes) -> None:
         """Write a small object, over what is there."""
         self._put(key, data)
@@ -320,8 +317,7 @@ class Bucket:
     def delete(self, key: str) -> None:
         self._request("removing", "delete_object", key, ok=(404,), Key=key)
 
-    # -- uploads in parts
-    # -----------------------------------------------------------------------------------------------
+    # -- uploads in parts ---------------------------------------------------------------------------------------------
     def begin(self, key: str, mark: str) -> str:
         """Begin an upload; nothing is seen of it until it is completed.
 
@@ -383,8 +379,7 @@ class Bucket:
                 if str(found["Key"]).startswith(prefix):  # some stores do not look at the prefix
                     yield str(found["Key"]), str(found["UploadId"]), found["Initiated"].timestamp()
 
-    # -- asking
-    # ---------------------------------------------------------------------------------------------------------
+    # -- asking -------------------------------------------------------------------------------------------------------
     def _payer(self) -> dict[str, Any]:
         return {"RequestPayer": "requester"} if self._options.requester_pays else {}
 

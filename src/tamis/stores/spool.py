@@ -127,8 +127,7 @@ def local_or_open(path: str) -> Iterator[str | RemoteFile]:
         yield str(copy.name)
 
 
-# -- copies
-# -------------------------------------------------------------------------------------------------------------------
+# -- copies -----------------------------------------------------------------------------------------------------------
 def _copy(url: str) -> BinaryIO | None:
     """Return the copy, open and thus protected from removal; None if there is none and it cannot be created."""
     if _place is None:

@@ -135,8 +135,7 @@ def row_ids(data: Any, numberings: set[int]) -> Array | None:
     return None
 
 
-# -- what comes back
-# ------------------------------------------------------------------------------------------------------
+# -- what comes back --------------------------------------------------------------------------------------------------
 def labels_of(frame: pd.DataFrame) -> dict[str, Any]:
     """Map the field names that columns will have to the column labels of a frame."""
     labels = {str(label): label for label in frame.columns}

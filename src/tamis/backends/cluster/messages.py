@@ -16,8 +16,7 @@ from tamis.engine.worker.config import WorkerConfig
 from tamis.engine.workers_interface import Died, Incident, ServerMemory
 
 
-# -- to an agent
-# ----------------------------------------------------------------------------------------------------------
+# -- to an agent ------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class OpenJob:
     """Prepare to start workers for a job (`payload`, base64; `job`: its number)."""
@@ -76,8 +75,7 @@ class Leave:
 TO_AGENT = kinds(OpenJob, StartOrder, AssignOrder, ForwardOrder, KillOrder, CloseJob, Leave)
 
 
-# -- from an agent
-# --------------------------------------------------------------------------------------------------------
+# -- from an agent ----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Hello:
     """A node that can work. `machine` tells machines apart; `others_bytes`: of the process that started the agent."""

@@ -99,8 +99,7 @@ class RemoteWorkers:
         self._visible: list[str] = []
         self.server = ServerMemory(0, 0, 0)
 
-    # -- lifecycle
-    # ---------------------------------------------------------------------------------------------------------
+    # -- lifecycle ----------------------------------------------------------------------------------------------------
     def open(self) -> None:
         """Have the session running, give every agent the job, and wait until the first node is ready."""
         self._sampler = sampler.begin(self._count_caller)
@@ -181,8 +180,7 @@ class RemoteWorkers:
             with open(files.open_to_append(path), "ab"):
                 self._visible.append(path)
 
-    # -- Workers
-    # -------------------------------------------------------------------------------------------------------------
+    # -- Workers ------------------------------------------------------------------------------------------------------
     def start(self, worker: int, segment: int, environment: Mapping[str, str] | None = None, node: int = 0) -> None:
         remote = self._nodes.get(node)
         if remote is None or not remote.is_up:
@@ -228,8 +226,7 @@ class RemoteWorkers:
                 node.peak_bytes = 0
         return measured
 
-    # -- inside
-    # -----------------------------------------------------------------------------------------------------------
+    # -- inside -------------------------------------------------------------------------------------------------------
     def _send(self, worker: int, message: Any) -> None:
         node = self._nodes.get(self._node_of.get(worker, -1))
         if node is not None:

@@ -79,8 +79,7 @@ class Session:
         self._n_jobs += 1
         return self._n_jobs
 
-    # -- lifecycle
-    # --------------------------------------------------------------------------------------------------------
+    # -- lifecycle ----------------------------------------------------------------------------------------------------
     def start(self, wake: Callable[[], None]) -> None:
         """Have everything running. `wake` is called when an agent arrives."""
         if self._hub is not None and self._placer is not None and self._placer.poll() is None and not self.error:
@@ -158,8 +157,7 @@ class Session:
             self._log.close()
             self._log = None
 
-    # -- agents
-    # -----------------------------------------------------------------------------------------------------------
+    # -- agents -------------------------------------------------------------------------------------------------------
     def links(self) -> list[Link]:
         """Return the links of the agents that wait for a job."""
         self.take_arrivals()

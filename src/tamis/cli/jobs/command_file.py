@@ -54,8 +54,7 @@ class SavedCommand:
         return Request(self.job, self.settings, self.launch)
 
 
-# -- writing
-# --------------------------------------------------------------------------------------------------------------
+# -- writing ----------------------------------------------------------------------------------------------------------
 def save(request: Request, run_dir: str) -> None:
     """Write the command whole or not at all, without secrets."""
     job = encode_job(request.job)
@@ -104,8 +103,7 @@ def secret_names(overrides: Mapping[str, str]) -> set[str]:
     }
 
 
-# -- reading
-# --------------------------------------------------------------------------------------------------------------
+# -- reading ----------------------------------------------------------------------------------------------------------
 def load(output: str) -> SavedCommand:
     """Return the command that made `output`.
 

@@ -109,8 +109,7 @@ def curate(
     raise CommandExit(perform(request))
 
 
-# -- running
-# --------------------------------------------------------------------------------------------------------------
+# -- running ----------------------------------------------------------------------------------------------------------
 def perform(request: Request) -> int:
     """Run the curation of a request with progress shown, print what happened, and return the exit code."""
     from tamis.cli.terminal.show import print_json, tell_failure

@@ -138,8 +138,7 @@ def attended(
             watch.close()
 
 
-# -- the summary
-# -----------------------------------------------------------------------------------------------------------
+# -- the summary ------------------------------------------------------------------------------------------------------
 def print_documents(about: dict[str, Any], result: Any) -> None:
     if "n_segments" in about:
         joined = f"{about['n_segments']:,} segments are {about['n_documents']:,} documents"

@@ -54,8 +54,7 @@ def echo(text: object = "", err: bool = False, nl: bool = True, raw: bool = Fals
         put(line, flush=True)
 
 
-# -- declaring
-# --------------------------------------------------------------------------------------------------------------
+# -- declaring --------------------------------------------------------------------------------------------------------
 class Option:
     """`names`: as typed, e.g.
 
@@ -213,8 +212,7 @@ def _parameter(name: str, hint: Any, default: Any, required: bool) -> Parameter:
     return Parameter(name, kind, many, about, default, required)
 
 
-# -- reading
-# ----------------------------------------------------------------------------------------------------------------
+# -- reading ----------------------------------------------------------------------------------------------------------
 class Command:
     """One command: a function, and the words that call it ("tamis dedup exact")."""
 

@@ -48,8 +48,7 @@ class Linked:
         self.parents: Numbers | None = None if self.spills else new_parents(n_documents)
         self._edges: Spilled | None = None
 
-    # -- between passes
-    # -------------------------------------------------------------------------------------------------
+    # -- between passes -----------------------------------------------------------------------------------------------
     @property
     def _path(self) -> str:
         return os.path.join(self.folder, "linked.npz")
@@ -71,8 +70,7 @@ class Linked:
         with files.replacing(self._path) as file:
             np.savez(file, parents=parents, counts=np.array([self.n_edges, self.n_heavy, self.heaviest]))
 
-    # -- linking
-    # --------------------------------------------------------------------------------------------------------
+    # -- linking ------------------------------------------------------------------------------------------------------
     def add_bands(
         self, records: Records, bands: list[int], equal: Iterable[Numbers], progress: Progress | None, threads: int = 1
     ) -> None:
@@ -109,8 +107,7 @@ class Linked:
             assert self._edges is not None
             self._edges.add(0, np.stack([a, b], axis=1))
 
-    # -- components
-    # -----------------------------------------------------------------------------------------------------
+    # -- components ---------------------------------------------------------------------------------------------------
     def clusters(self) -> NDArray[np.uint64]:
         """Return root << 32 | number of every document that is linked to another one, ascending."""
         if self.parents is None:

@@ -151,8 +151,7 @@ def decision_files(folder: str, records: Records, room_bytes: int, fresh: bool =
     return DecisionFiles(folder, len(records), room_bytes, fresh, first=n_old(records))
 
 
-# -- components with indexed documents
-# ----------------------------------------------------------------------------------
+# -- components with indexed documents --------------------------------------------------------------------------------
 def with_new(pairs: NDArray[np.uint64], first: int) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
     """Return the components that have new documents, and the documents to be compared by text.
 
@@ -245,8 +244,7 @@ def _best(old: NDArray[np.uint8], new: NDArray[np.uint8]) -> tuple[NDArray[np.fl
     return best, which
 
 
-# -- result tables
-# ------------------------------------------------------------------------------------------------------
+# -- result tables ----------------------------------------------------------------------------------------------------
 def restore_ids(records: JoinedRecords, duplicates: str) -> int:
     """Name kept documents of the index in the table for people as their own run did.
 

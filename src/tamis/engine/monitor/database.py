@@ -116,8 +116,7 @@ class RunDatabase:
                 files.set_aside(path, ".damaged")
                 self._db = _open(path)
 
-    # -- what may be recorded
-    # -------------------------------------------------------------------------------------------
+    # -- what may be recorded -----------------------------------------------------------------------------------------
     def about(self, facts: Mapping[str, Any]) -> None:
         """Facts on the run, by name; a later one replaces an earlier one."""
         for key, value in {"version": VERSION, **facts}.items():
@@ -202,8 +201,7 @@ class RunDatabase:
             return {}
         return {str(row[0]): dict(zip(COLUMNS["stages"][1:], row[:-1], strict=True)) for row in rows}
 
-    # -- writing
-    # --------------------------------------------------------------------------------------------------------
+    # -- writing ------------------------------------------------------------------------------------------------------
     def _bounded(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the data without its traceback once so many have been stored that they would fill the disk."""
         trace = data.get("trace")

@@ -108,8 +108,7 @@ class Monitor:
         if callable(attach):
             attach(db.alert)
 
-    # -- what the loop tells
-    # --------------------------------------------------------------------------------------------
+    # -- what the loop tells ------------------------------------------------------------------------------------------
     @_harmless
     def begin(self, supervisor: Supervisor) -> None:
         """Begin a sampling step, or the work after the last one, which has no input of its own."""
@@ -144,8 +143,7 @@ class Monitor:
         if self._cells is not None:
             self._cells.split(unit)
 
-    # -- looking
-    # --------------------------------------------------------------------------------------------------------
+    # -- looking ------------------------------------------------------------------------------------------------------
     @_harmless
     def tick(self, state: Mapping[str, Any], s: Supervisor, workers: Workers, final: bool = False) -> list[Action]:
         """Write what is due. What the watch wants done comes back as actions of the supervisor."""

@@ -71,8 +71,7 @@ class Cells:
             if file in self._open:
                 self._open[file].size = part.size
 
-    # -- what happens
-    # ---------------------------------------------------------------------------------------------------
+    # -- what happens -------------------------------------------------------------------------------------------------
     def commit(self, covered: Iterable[tuple[int, int, int, bool]], bad_share: float = 0.0) -> None:
         """Mark ranges as committed.
 
@@ -111,8 +110,7 @@ class Cells:
             size = self._starts[file + 1] - self._starts[file]
             self._extents[file] = max(decoded, decoded * size / on_disk)
 
-    # -- looking
-    # --------------------------------------------------------------------------------------------------------
+    # -- looking ------------------------------------------------------------------------------------------------------
     def changed(self, under_way: Iterable[Unit]) -> Iterator[Row]:
         """Cells that are not as they were at the last call, given the units that workers have now."""
         committed, bad, running = self._committed, self._bad, [0.0] * self.n

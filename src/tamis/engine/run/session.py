@@ -99,8 +99,7 @@ class WorkSession:
         finally:
             tick(final=True)
 
-    # -- steps that end early
-    # ---------------------------------------------------------------------------------------------
+    # -- steps that end early -----------------------------------------------------------------------------------------
     def _check_stopped(self, status: RunStatus, ledger: Ledger) -> None:
         """Raise the error that says why a supervisor stopped early, if it did."""
         n_committed = f"{ledger.written.n} documents are committed"
@@ -157,8 +156,7 @@ class WorkSession:
         self.totals.why_sampled = f"{'all' if share == 1.0 else f'{share:.0%}'} of them could not be done: {why}"
         self.context.record.note("sample", share, "adaptation", self.totals.why_sampled)
 
-    # -- one schema for all files
-    # -----------------------------------------------------------------------------------------
+    # -- one schema for all files -------------------------------------------------------------------------------------
     def _reconcile_schemas(self, committer: Committer) -> None:
         """JSONL -> Parquet: rewrite files under one schema, the union of those that partitions have."""
         if self.planner.output_spec().format not in TABLES:

@@ -28,8 +28,7 @@ SettingValue = str | int | float | bool | None
 _DECLARED = "setting"
 
 
-# -- how a setting is declared
-# ----------------------------------------------------------------------------------------------
+# -- how a setting is declared ----------------------------------------------------------------------------------------
 class Scope(IntEnum):
     """The commands that offer an option; each scope includes the options of those before it."""
 
@@ -173,8 +172,7 @@ def declared(cls: type) -> dict[str, Setting]:
     return {f.name: Setting(f.name, **f.metadata[_DECLARED]) for f in fields(cls) if _DECLARED in f.metadata}
 
 
-# -- the settings
-# -----------------------------------------------------------------------------------------------------------
+# -- the settings -----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class RunSettings:
     """How a run is executed."""
@@ -370,8 +368,7 @@ def output_settings(values: Mapping[str, Any]) -> dict[str, SettingValue]:
     return {name: parse_size(value) if SETTINGS[name].kind is SIZE else value for name, value in chosen.items()}
 
 
-# -- the record of one run
-# --------------------------------------------------------------------------------------------------
+# -- the record of one run --------------------------------------------------------------------------------------------
 @dataclass
 class Record:
     """Every memory-related setting of a run: its value, who chose it, why, and the figures behind it.

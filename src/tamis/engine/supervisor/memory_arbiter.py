@@ -49,8 +49,7 @@ class MemoryArbiter:
         other._is_set_up, other.n_done = self._is_set_up, self.n_done
         return other
 
-    # -- memory
-    # ---------------------------------------------------------------------------------------------------------
+    # -- memory -------------------------------------------------------------------------------------------------------
     def cap_total(self, n_workers: int) -> int:
         """Return the sum that caps may reach when `n_workers` workers live."""
         return self.config.pool_bytes - n_workers * self.config.worker_bytes
@@ -115,8 +114,7 @@ class MemoryArbiter:
         if least > self._least_bytes or least < self._least_bytes * _LESS_BY:
             self._least_bytes = least
 
-    # -- workers
-    # --------------------------------------------------------------------------------------------------------
+    # -- workers ------------------------------------------------------------------------------------------------------
     def was_set_up(self, segment: int) -> bool:
         """Return True if the stages of a segment were set up in some worker."""
         return self._is_set_up[segment]
@@ -148,8 +146,7 @@ class MemoryArbiter:
             self._least_bytes, self.cap_total(1)
         ) <= self.cap_total(n)
 
-    # -- sizes
-    # ----------------------------------------------------------------------------------------------------------
+    # -- sizes --------------------------------------------------------------------------------------------------------
     def block_size(self, segment: int, cap_bytes: int, may_grow: bool, worker: Worker | None = None) -> int:
         free = cap_bytes - self.retained_bytes(worker, segment)
         size = self.predictors[segment].next_size(free, may_grow=may_grow)
@@ -189,8 +186,7 @@ class MemoryArbiter:
             used = max(used, vitals.data_bytes + vitals.shared_bytes - worker.base_data_bytes)
         return used
 
-    # -- what would be enough
-    # -------------------------------------------------------------------------------------------
+    # -- what would be enough -----------------------------------------------------------------------------------------
     def need_of(self, worker: Worker, unit: Unit, report: Failure) -> int:
         """Return the cap that a unit which failed for lack of memory is assumed to need."""
         asked = significant_request(worker, report)
@@ -207,8 +203,7 @@ class MemoryArbiter:
         """Return the budget in which one worker could get this cap."""
         return self.config.budget_bytes + int(max(0, cap_bytes - self.cap_total(1)) / self.config.usable)
 
-    # -- learning
-    # -------------------------------------------------------------------------------------------------------
+    # -- learning -----------------------------------------------------------------------------------------------------
     def learn_setup(self, worker: Worker, kept_bytes: int, peak_bytes: int) -> None:
         """Record what setting up the stages of a worker took, and what they keep."""
         segment = worker.segment

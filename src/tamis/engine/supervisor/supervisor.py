@@ -84,8 +84,7 @@ class Supervisor:
         self._alerts = AlertHandler(orders, self.status, self.pool, self.queue, self.arbiter, self._shutdown)
         self._n_stillborn = 0  # workers in a row that died before they were ready
 
-    # -- what the caller asks
-    # -------------------------------------------------------------------------------------------
+    # -- what the caller asks -----------------------------------------------------------------------------------------
     def handle(self, event: Event, now_s: float) -> list[Action]:
         """Return what is to be done after an event."""
         subject = event.message if isinstance(event, Received) else event
@@ -127,8 +126,7 @@ class Supervisor:
         for name in names:
             self.queue.add_recast(Recast(schema=schema, path=f"{folder}/{name}", old=name))
 
-    # -- events about the run
-    # -------------------------------------------------------------------------------------------
+    # -- events about the run -----------------------------------------------------------------------------------------
     def _on_tick(self, event: Tick, now_s: float) -> list[Action]:
         return [
             *self.pool.enforce_timeout(now_s),
@@ -170,8 +168,7 @@ class Supervisor:
             actions += self.handle(Died(worker.id, str(KillReason.NODE_LOST), 9), now_s)
         return actions
 
-    # -- events about a worker
-    # ------------------------------------------------------------------------------------------
+    # -- events about a worker ----------------------------------------------------------------------------------------
     def _ignore(self, event: Event, now_s: float) -> list[Action]:
         return []
 
@@ -294,8 +291,7 @@ class Supervisor:
             actions = self._recovery.recover(unit, worker, report)
         return actions + self._dispatch_on_node_of(worker, now_s)
 
-    # -- helpers
-    # --------------------------------------------------------------------------------------------------------
+    # -- helpers ------------------------------------------------------------------------------------------------------
     def _take_unit(self, event: Received) -> tuple[Worker, Unit, UnitMessage]:
         """Return a worker that reports, its unit, which it no longer has, and the report."""
         worker, message = self.pool.workers[event.worker], event.message

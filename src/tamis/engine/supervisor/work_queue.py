@@ -75,8 +75,7 @@ class WorkQueue:
         self._n_partitions = 0
         self._next_unit = 1
 
-    # -- state
-    # ----------------------------------------------------------------------------------------------------------
+    # -- state --------------------------------------------------------------------------------------------------------
     @property
     def is_empty(self) -> bool:
         """Whether no work is waiting, neither as a unit nor as input that was not handed out."""
@@ -104,8 +103,7 @@ class WorkQueue:
         left += sum(len(queue) * each * (n - i) // n for i, queue in enumerate(self.segments) if i)
         return min(left, self.cursor.files.total_bytes)
 
-    # -- units
-    # ----------------------------------------------------------------------------------------------------------
+    # -- units --------------------------------------------------------------------------------------------------------
     def new_unit(self, pieces: list[Piece], segment: int = 0, partition: int = -1) -> Unit:
         """Return a new unit; without a `partition` it begins one."""
         unit = Unit(self._next_unit, pieces, segment=segment, partition=partition, step=self.step)
@@ -205,8 +203,7 @@ class WorkQueue:
             *([DiscardFiles(staged)] if staged else []),
         ]
 
-    # -- partitions
-    # -----------------------------------------------------------------------------------------------------
+    # -- partitions ---------------------------------------------------------------------------------------------------
     def add_result(self, unit: Unit, report: Done, input_bytes: int) -> list[Action]:
         """Add what a unit wrote to its partition, and queue what it hands over to the next segment."""
         partition = self.partitions[unit.partition]

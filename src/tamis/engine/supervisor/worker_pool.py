@@ -69,8 +69,7 @@ class WorkerPool:
             self.nodes[spec.id] = self._node_of(spec)
         self._next_worker = self._next_fence = 1
 
-    # -- state
-    # ----------------------------------------------------------------------------------------------------------
+    # -- state --------------------------------------------------------------------------------------------------------
     @property
     def busy(self) -> bool:
         return any(w.unit is not None for w in self.workers.values())
@@ -103,8 +102,7 @@ class WorkerPool:
         """Return the use at which this worker is over its cap for certain."""
         return self.config_of(self.workers.get(worker_id)).ceiling(cap_bytes)
 
-    # -- nodes
-    # ----------------------------------------------------------------------------------------------------------
+    # -- nodes --------------------------------------------------------------------------------------------------------
     def add_node(self, spec: NodeSpec) -> PoolNode:
         """Add a node that has joined, for this supervisor and those after it in this run."""
         node = self.nodes[spec.id] = self._node_of(spec)
@@ -133,8 +131,7 @@ class WorkerPool:
             spec.id, config, self._arbiter.for_node(config, workers), _devices_of(config), workers, spec.name
         )
 
-    # -- workers
-    # --------------------------------------------------------------------------------------------------------
+    # -- workers ------------------------------------------------------------------------------------------------------
     def start(self, node: PoolNode, segment: int) -> StartWorker:
         """Start a worker of a segment on a node."""
         worker = Worker(self._next_worker, segment, node=node.id)
@@ -190,8 +187,7 @@ class WorkerPool:
             spare = [w for w in spare if node.devices.share(w.segment)]
         return self.retire(spare[0]) if spare else []
 
-    # -- limits
-    # ---------------------------------------------------------------------------------------------------------
+    # -- limits -------------------------------------------------------------------------------------------------------
     def enforce_timeout(self, now_s: float) -> list[Action]:
         """Kill workers that have had their unit for too long; a feeder that waits for room is not late."""
         actions: list[Action] = []

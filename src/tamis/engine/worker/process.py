@@ -181,8 +181,7 @@ class UnitRunner:
                 stage.teardown()
         self._ready.clear()
 
-    # -- the four modes
-    # -------------------------------------------------------------------------------------------------
+    # -- the four modes -----------------------------------------------------------------------------------------------
     def _process(self, unit: Unit, base: str, say: Say) -> Done:
         part = self.job.segments[unit.segment]
         began = time.perf_counter()

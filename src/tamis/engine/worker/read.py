@@ -182,8 +182,7 @@ def _is_bad_input(exc: OSError, piece: Piece) -> bool:
     )
 
 
-# -- JSONL
-# --------------------------------------------------------------------------------------------------------------
+# -- JSONL ------------------------------------------------------------------------------------------------------------
 def _take_known(pieces: list[Piece], limits: ReadOptions, contents: Contents) -> bool:
     """Take the records as an earlier pass located them, without reading them.
 
@@ -388,8 +387,7 @@ def _joined(parts: list[np.ndarray[Any, Any]]) -> tuple[np.ndarray[Any, Any], np
     return np.concatenate(padded), np.array(at, np.int64)
 
 
-# -- Parquet
-# ------------------------------------------------------------------------------------------------------------
+# -- Parquet ----------------------------------------------------------------------------------------------------------
 @dataclass
 class _TableRows:
     """Rows of a Parquet file, with their numbers in it."""

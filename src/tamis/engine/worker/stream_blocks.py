@@ -180,8 +180,7 @@ class StreamBlocks:
         self._contents.bad.append(broken_tail(self._piece, fault, self._start, raw, self._stream.file_bytes))
         self._cover(self._start, max(self._start, fault.decoded_offset))
 
-    # -- the present block
-    # ----------------------------------------------------------------------------------------------
+    # -- the present block --------------------------------------------------------------------------------------------
     @property
     def _n_bytes(self) -> int:
         return self._out.n_bytes if self._out is not None else 0

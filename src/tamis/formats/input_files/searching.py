@@ -68,8 +68,7 @@ class Search:
         """Return True if files directly in `folder` are output of this run (or would be)."""
         return os.path.abspath(folder) in self._left_out or _identity(folder) in self._left_out_ids
 
-    # -- folders
-    # --------------------------------------------------------------------------------------------------------
+    # -- folders ------------------------------------------------------------------------------------------------------
     def _folders(self, root: str, hidden: tuple[str, ...]) -> Iterator[tuple[str, list[os.DirEntry[str]]]]:
         """Yield `root` and every folder below with its files, each folder once: real ones first, then linked ones."""
         links = [root]
@@ -124,8 +123,7 @@ class Search:
         self._skipped.add(skipped.OWN_OUTPUT, folder)
         return True
 
-    # -- files
-    # ----------------------------------------------------------------------------------------------------------
+    # -- files --------------------------------------------------------------------------------------------------------
     def _take(self, path: str, is_link: bool) -> None:
         """Classify a listed file as one to read, skipped or unreadable."""
         if ends_in(path, self._suffixes):
@@ -163,8 +161,7 @@ class Search:
             return info
         return None
 
-    # -- patterns
-    # -------------------------------------------------------------------------------------------------------
+    # -- patterns -----------------------------------------------------------------------------------------------------
     def _matches(self, base: str, parts: list[str]) -> Iterator[str]:
         """Yield the paths below `base` that the parts of a pattern match.
 

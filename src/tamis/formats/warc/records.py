@@ -146,8 +146,7 @@ class WarcScanner:
             self._has_shared_members |= self._codec is not None and not is_member
             yield record
 
-    # -- one record
-    # -----------------------------------------------------------------------------------------------------
+    # -- one record ---------------------------------------------------------------------------------------------------
     def _record(self, is_member: bool) -> WarcRecord:
         """Read the record at the position of the window and move past it.
 
@@ -258,8 +257,7 @@ class WarcScanner:
             n_remaining -= step
         self._check_end(0)
 
-    # -- after a fault
-    # -------------------------------------------------------------------------------------------------
+    # -- after a fault ------------------------------------------------------------------------------------------------
     def _resynchronise(self, was_member: bool) -> bool:
         """Move to the next place where a record begins; False where there is none.
 

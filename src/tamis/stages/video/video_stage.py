@@ -181,8 +181,7 @@ def good_rows(
     return batch.filter(is_good), [one for one in found if not isinstance(one, VideoFault)]
 
 
-# -- by hand
-# ------------------------------------------------------------------------------------------------------------------
+# -- by hand ----------------------------------------------------------------------------------------------------------
 def rows_of(task: VideoTask) -> DocumentBatch:
     """Return a video as the row that a reader creates for it, or its clips as rows."""
     from tamis.formats.table_block import TableBlock

@@ -144,8 +144,7 @@ def plain_value(value: Any) -> Any:
     return str(value)
 
 
-# -- lists of floats (embeddings), by Arrow's parser and writer: ten times as fast as one list after the other
-# ----------
+# -- lists of floats (embeddings), by Arrow's parser and writer: ten times as fast as one list after the other --------
 def parse_float_lists(texts: pa.Array) -> pa.Array | None:
     """Parse JSON texts that are lists of floats to list<double>, null where there is none.
 

@@ -70,8 +70,7 @@ def plain_logits(folder: Path, texts: list[str], max_tokens: int, **settings: An
     return torch.stack(rows)
 
 
-# -- what they say
-# ------------------------------------------------------------------------------------------------------
+# -- what they say ----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("kind", ["bert", "deberta"])
 def test_any_sequence_classifier_says_what_transformers_says(folders: dict[str, Path], kind: str) -> None:
     stage = classifiers.DistributedDataClassifier(str(folders[kind]), score_field="scores", max_seq_length=64)
@@ -185,8 +184,7 @@ def test_the_data_guard_looks_at_the_last_token_whatever_lies_beside_it(folders:
     assert len(set(np.round(together[field].to_pylist(), 4))) > 1
 
 
-# -- what they do not depend on
-# -------------------------------------------------------------------------------------------
+# -- what they do not depend on ---------------------------------------------------------------------------------------
 @pytest.mark.parametrize("kind", ["bert", "deberta", "headed"])
 def test_scores_depend_neither_on_batches_nor_on_neighbours(folders: dict[str, Path], kind: str) -> None:
     def scored(texts: list[str], **settings: Any) -> dict[str, list[float]]:
@@ -295,8 +293,7 @@ def test_tokens_can_be_kept_and_used_again(folders: dict[str, Path]) -> None:
     assert np.allclose(np.array(padded["p"].to_pylist()), np.array(first["p"].to_pylist()), atol=1e-5)
 
 
-# -- texts of all kinds
-# -----------------------------------------------------------------------------------------------------
+# -- texts of all kinds -----------------------------------------------------------------------------------------------
 def test_odd_texts_have_a_label_or_none(folders: dict[str, Path]) -> None:
     odd = ["", None, " \n\t", "😀🏳️‍🌈" * 50, "\x00\x07\x1b[31m\u202e\ufffe", "x" * 100_000, "the quick " * 5_000_000]
     made = run(
@@ -338,8 +335,7 @@ def test_beginnings_have_the_tokens_of_the_whole(folders: dict[str, Path]) -> No
     assert own.column(pa.array(long, pa.large_string()), max_chars=50).to_pylist() == short
 
 
-# -- folders of all kinds
-# -----------------------------------------------------------------------------------------------------
+# -- folders of all kinds ---------------------------------------------------------------------------------------------
 def test_a_tokenizer_without_a_padding_token_is_as_good(tmp_path: Path) -> None:
     small.sequence_classifier(tmp_path / "a", padding=True)
     small.sequence_classifier(tmp_path / "b", padding=False)
@@ -450,8 +446,7 @@ def test_code_of_a_folder_is_refused_unless_asked_for(tmp_path: Path, folders: d
         Tokenizer(folder)
 
 
-# -- code that a folder brings along
-# ---------------------------------------------------------------------------------------
+# -- code that a folder brings along ----------------------------------------------------------------------------------
 CUSTOM_CLASSIFIERS = {
     "forward": """
 class Custom(transformers.BertForSequenceClassification):
@@ -629,8 +624,7 @@ def test_without_the_extra_the_install_command_is_named(
         Tokenizer(folders["bert"])
 
 
-# -- parameters
-# ---------------------------------------------------------------------------------------------------------------
+# -- parameters -------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -700,8 +694,7 @@ def test_hidden_tokens_never_come_out(folders: dict[str, Path]) -> None:
     assert made["input_ids"].to_pylist() == mine.to_pylist()  # the user's own
 
 
-# -- devices that are full
-# ----------------------------------------------------------------------------------------------
+# -- devices that are full --------------------------------------------------------------------------------------------
 class FullDevice(Exception):
     pass
 

@@ -79,8 +79,7 @@ def warc(*records: bytes) -> bytes:
     return b"".join(gzip.compress(r) for r in records)
 
 
-# -- WARC
-# ---------------------------------------------------------------------------------------------------------------
+# -- WARC -------------------------------------------------------------------------------------------------------------
 def test_a_stream_that_grows_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tamis.stages.text.download.streams._FREE_BYTES", 1 << 20)
     stream = Decoded(io.BytesIO(gzip.compress(bytes(20_000_000))), "gz")
@@ -171,8 +170,7 @@ def test_a_damaged_file_loses_the_damaged_record_only(tmp_path: Path, bad: bytes
         pipeline.run(executor=InProcessExecutor(), initial_tasks=tasks, fresh=True)
 
 
-# -- lists of files
-# -----------------------------------------------------------------------------------------------------
+# -- lists of files ---------------------------------------------------------------------------------------------------
 def lists(web: Loopback) -> None:
     ids = ["CC-MAIN-2024-10", "CC-MAIN-2023-50", "CC-MAIN-2023-40", "CC-MAIN-2012", "CC-MAIN-2008-2009"]
     web.files["/collinfo.json"] = json.dumps([{"id": i} for i in ids]).encode()
@@ -229,8 +227,7 @@ def test_snapshots_are_checked(start: str, end: str, message: str) -> None:
         NewsCommonCrawlUrlGenerator("2023-13", "2024-01")
 
 
-# -- documents
-# ----------------------------------------------------------------------------------------------------------
+# -- documents --------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("algorithm", [None, "resiliparse", "trafilatura"])
 def test_a_page_becomes_a_document_in_its_language(algorithm: str | None) -> None:
     extractor = CommonCrawlHTMLExtractor(algorithm)
@@ -310,8 +307,7 @@ def test_the_whole_way(web: Loopback, tmp_path: Path, monkeypatch: pytest.Monkey
         CommonCrawlDownloadExtractStage("2023-40", "2023-40", str(tmp_path), crawl_type="other")
 
 
-# -- single records
-# -----------------------------------------------------------------------------------------------------
+# -- single records ---------------------------------------------------------------------------------------------------
 def test_pages_by_their_place(web: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = [
         gzip.compress(r)

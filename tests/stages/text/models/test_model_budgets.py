@@ -42,8 +42,7 @@ def test_configurations_that_are_none_are_not_parsed(tmp_path: Path) -> None:
         read_json(tmp_path / "config.json")
 
 
-# -- torture: real folders, real runs
-# -----------------------------------------------------------------------------------------
+# -- torture: real folders, real runs ---------------------------------------------------------------------------------
 def added_tokens(folder: Path) -> None:
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)

@@ -72,8 +72,7 @@ class BucketOutput:
         # Whether this session has written to the log, or removed it: nobody else's uploads are under way here then.
         self._is_writer = False
 
-    # -- looking
-    # --------------------------------------------------------------------------------------------------------
+    # -- looking ------------------------------------------------------------------------------------------------------
     def look(self) -> None:
         """See what is there: one listing."""
         self.sizes, self._kept = {}, set()
@@ -156,8 +155,7 @@ class BucketOutput:
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 self.bucket.fetch(stored, path)
 
-    # -- keeping
-    # --------------------------------------------------------------------------------------------------------
+    # -- keeping ------------------------------------------------------------------------------------------------------
     def keep(self, name: str, data: bytes) -> None:
         """Store a file of the run directory that resuming the run, or observing it elsewhere, needs."""
         self.bucket.put(self._key(f"{RUN}/{name}"), data)
@@ -197,8 +195,7 @@ class BucketOutput:
             if self.sizes.pop(check_name(name), None) is not None:
                 self.bucket.delete(self._key(name))
 
-    # -- committing
-    # -----------------------------------------------------------------------------------------------------
+    # -- committing ---------------------------------------------------------------------------------------------------
     def commit(self, group: Sequence[CommitPartition | ReplaceFile], quarantine: str, log: CommitLog) -> None:
         """Commit a group to the bucket, like commit.commit_group.
 
@@ -322,8 +319,7 @@ class BucketOutput:
         self._log([RetractRecord(step)])
         self.remove(names)
 
-    # -- the end
-    # --------------------------------------------------------------------------------------------------------
+    # -- the end ------------------------------------------------------------------------------------------------------
     def forget(self, names: Iterable[str]) -> None:
         """--fresh: remove what the log says that Tamis wrote, and everything in _tamis/; nothing else."""
         left = list(self._uploads())

@@ -97,8 +97,7 @@ class RunDir(files.Closing):
         self.log = CommitLog(os.path.join(self.path, "commit.log"))
         self._lock = -1
 
-    # -- opening
-    # --------------------------------------------------------------------------------------------------------
+    # -- opening ------------------------------------------------------------------------------------------------------
     def exists(self) -> bool:
         return os.path.exists(self.plan_path)
 
@@ -221,8 +220,7 @@ class RunDir(files.Closing):
             os.close(self._lock)
             self._lock = -1
 
-    # -- the plan
-    # -------------------------------------------------------------------------------------------------------
+    # -- the plan -----------------------------------------------------------------------------------------------------
     def read_plan(self) -> RunPlan | None:
         """Return the plan of the run, None if there is none; raise RunConflict if it is damaged."""
         try:
@@ -296,8 +294,7 @@ class RunDir(files.Closing):
             return None
         return data if isinstance(data, dict) else None
 
-    # -- the past
-    # -------------------------------------------------------------------------------------------------------
+    # -- the past -----------------------------------------------------------------------------------------------------
     def recover(self, plain_size: Callable[[int], int] = lambda _: -1, histograms: bool = True) -> Past:
         """Read the log, check that committed files exist, remove what was never committed.
 
@@ -373,8 +370,7 @@ class RunDir(files.Closing):
             return f"{path} was committed by this run and is gone"
         return "" if size == file.n_bytes else f"{path} was committed with {file.n_bytes} bytes and has {size}"
 
-    # -- retracting a sampling step
-    # ---------------------------------------------------------------------------------------
+    # -- retracting a sampling step -----------------------------------------------------------------------------------
     def retract(self, step: int) -> None:
         """Retract a sampling step that cannot be finished, so that exactly a sample is delivered.
 
@@ -407,8 +403,7 @@ class RunDir(files.Closing):
     def _commits_of(self, step: int) -> Iterator[CommitRecord]:
         return (r for r in self.log.read() if isinstance(r, CommitRecord) and r.step == step)
 
-    # -- removing everything
-    # ----------------------------------------------------------------------------------------------
+    # -- removing everything ------------------------------------------------------------------------------------------
 
     def is_last_pass(self) -> bool:
         """Return True if a running deduplication or curation holds the output.

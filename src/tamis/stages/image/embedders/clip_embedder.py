@@ -65,8 +65,7 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         if self.model_dir is not None:
             model_place(self.model_dir, self.model_identifier)
 
-    # -- life cycle
-    # -----------------------------------------------------------------------------------------------------
+    # -- life cycle ---------------------------------------------------------------------------------------------------
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         """Download the model and check it; without a GPU, load it once so that workers share its pages."""
         check_libraries()
@@ -112,8 +111,7 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             self._network = ClipVision(self._folder(), device, self.model_inference_batch_size)
         return self._network
 
-    # -- work
-    # -----------------------------------------------------------------------------------------------------------
+    # -- work ---------------------------------------------------------------------------------------------------------
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         if not batch.num_items:
             return batch

@@ -65,8 +65,7 @@ def error_name(exc: Exception) -> str:
     return exc.name if isinstance(exc, ParserFailed) else type(exc).__name__
 
 
-# -- size, depth and tags
-# -------------------------------------------------------------------------------------------------
+# -- size, depth and tags ---------------------------------------------------------------------------------------------
 _HTML_TAG = re.compile(r"<(?:(!--)|(/?)([a-zA-Z][^\s/>]*))")
 # Elements without content, and those that the next of their kind ends: they do not nest in themselves.
 _FLAT = frozenset(
@@ -205,8 +204,7 @@ def _wiki_tokens(markup: str) -> Iterator[tuple[str, bool]]:
                 yield name, True
 
 
-# -- CPU seconds
-# ------------------------------------------------------------------------------------------------------------
+# -- CPU seconds ------------------------------------------------------------------------------------------------------
 class _TooLong(BaseException):
     """Not an Exception: parsers catch those."""
 

@@ -113,8 +113,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     _cuts: bool = False
     _wanted: list[Any] | None = None
 
-    # -- what a subclass says
-    # -------------------------------------------------------------------------------------------
+    # -- what a subclass says -----------------------------------------------------------------------------------------
     @abstractmethod
     def load(self, folder: folders.ModelFolder, device: TorchDevice) -> Network:
         """Load the network from the files of the model onto the device."""
@@ -127,8 +126,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         """Return the labels that documents may be selected by; None if only the loaded model knows them."""
         return None
 
-    # -- life cycle
-    # -------------------------------------------------------------------------------------------------------
+    # -- life cycle ---------------------------------------------------------------------------------------------------
     def setup_on_node(self, node_info: Any = None, worker_metadata: Any = None) -> None:
         """Files are fetched and looked at.
 
@@ -233,8 +231,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         """
         return folders.local(self.model_identifier, self.cache_dir)
 
-    # -- work
-    # -------------------------------------------------------------------------------------------------------------
+    # -- work ---------------------------------------------------------------------------------------------------------
     def process(self, task: DocumentBatch) -> DocumentBatch:
         self.setup()
         tokens = Tokenized(task, self.tokens_field, self._max_tokens)

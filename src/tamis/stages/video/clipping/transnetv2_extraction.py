@@ -70,8 +70,7 @@ class TransNetV2ClipExtractionStage(NetworkStage):
             DropRule(self.name, "longest_scene_s", {"min_length_s": self.min_length_s or 0.0}, at_least="min_length_s")
         ]
 
-    # -- life cycle
-    # -------------------------------------------------------------------------------------------------------
+    # -- life cycle ---------------------------------------------------------------------------------------------------
     def _fetch(self) -> None:
         path = weights_file(self.model_dir, model.REPOSITORY, _NAMES)
         if self.resources.requires_gpu:
@@ -82,8 +81,7 @@ class TransNetV2ClipExtractionStage(NetworkStage):
         made = model.load_weights(weights_file(self.model_dir, model.REPOSITORY, _NAMES))
         self._network = made.to(self._device.kind)
 
-    # -- work
-    # ---------------------------------------------------------------------------------------------------------------
+    # -- work ---------------------------------------------------------------------------------------------------------
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
         self.setup()
         columns = map(path_of, batch.values("path")), batch.values("duration_s")

@@ -112,8 +112,7 @@ class CosmosEmbed1EmbeddingStage(NetworkStage):
         path = model_folder(self.model_dir, repository(self.variant), _DEFAULT_DIR, with_code=True, find=folders.local)
         return checked_folder(path, self.trust_remote_code, self.name).n_bytes
 
-    # -- work
-    # ---------------------------------------------------------------------------------------------------------------
+    # -- work ---------------------------------------------------------------------------------------------------------
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
         from tamis.stages.image.embedders.clip_embedder import as_column
 

@@ -60,8 +60,7 @@ class ClipAestheticFilterStage(NetworkStage):
     def rules(self) -> list[DropRule]:
         return [at_least(self.name, SCORE, "score_threshold", self.score_threshold)]
 
-    # -- life cycle
-    # -------------------------------------------------------------------------------------------------------
+    # -- life cycle ---------------------------------------------------------------------------------------------------
     def _fetch(self) -> tuple[folders.ModelFolder, Path]:
         """Download both models: CLIP, and the weights of the head."""
         clip = folders.open_folder(model_folder(self.model_dir, CLIP, _DEFAULT_DIR))
@@ -80,8 +79,7 @@ class ClipAestheticFilterStage(NetworkStage):
         self._head = AestheticHead(read_weights(path), str(path))
         self._network = ClipVision(clip, device, _AT_ONCE)
 
-    # -- work
-    # ---------------------------------------------------------------------------------------------------------------
+    # -- work ---------------------------------------------------------------------------------------------------------
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
         self.setup()
         chosen = signature(FrameExtractionPolicy.sequence, self.target_fps)

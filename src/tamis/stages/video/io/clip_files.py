@@ -153,8 +153,7 @@ class ClipFilesStage(VideoStage):
             return VideoFault(f"its frames are no numbers: {frames!r:.100}")
         return None
 
-    # -- one clip
-    # ---------------------------------------------------------------------------------------------------------
+    # -- one clip -----------------------------------------------------------------------------------------------------
     def _clip(self, row: dict[str, Any], written: _Written) -> dict[str, Any]:
         how = Encoding(row.get("encoder") or COPY, row.get("encoder_threads") or 1, row.get("encoder_bit_rate_k"))
         extension = how.extension(row["codec"], row["audio_codec"])

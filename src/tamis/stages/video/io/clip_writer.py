@@ -105,8 +105,7 @@ class ClipWriterStage(CompositeStage[DocumentBatch, FileGroupTask]):
     def calculate_sha256(buffer: bytes) -> str:
         return hashlib.sha256(buffer).hexdigest()
 
-    # -- where things are
-    # ---------------------------------------------------------------------------------------------------
+    # -- where things are ---------------------------------------------------------------------------------------------
     get_output_path_previews = _inside("previews")
     get_output_path_ce1_embd = _inside("ce1_embd")
     get_output_path_ce1_embd_parquet = _inside("ce1_embd_parquet")
