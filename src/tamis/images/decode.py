@@ -151,12 +151,12 @@ def _by_pillow(data: bytes, looks: Looks, min_side: int) -> Pixels:
             if looks.format == "jpeg" and min_side:
                 n = scale_of(looks, min_side)
                 opened.draft(None, (-(-looks.width // n), -(-looks.height // n)))
-            made = _as_rgb(opened, image)
+            pixels = _as_rgb(opened, image)
     except MemoryError:
         raise
     except Exception as exc:  # whatever a decoder says of bytes that others wrote
         raise ImageFault(f"a damaged {looks.format.upper()}: {first_line(exc, 200)}") from None
-    return np.asarray(made)
+    return np.asarray(pixels)
 
 
 def _as_rgb(opened: Any, image: Any) -> Any:

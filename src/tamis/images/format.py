@@ -88,24 +88,24 @@ def iter_rows(
         yield from empty_tables(first_row, end_row)
         return
     most = max(1, min(max_rows, _ROWS_AT_ONCE, batch_bytes // ROW_BYTES))
-    made: list[dict[str, Any]] = []
+    records: list[dict[str, Any]] = []
     at = first_row
     with open_bytes(path) as file:
-        found = _tar_rows(path, file, first_row, end_row) if _is_tar(path) else _file_rows(file)
-        for number, row in found:
+        numbered_rows = _tar_rows(path, file, first_row, end_row) if _is_tar(path) else _file_rows(file)
+        for number, row in numbered_rows:
             if not first_row <= number < end_row:
                 continue
             try:
-                made.append(_record(path, file, number, row))
+                records.append(_record(path, file, number, row))
             except ImageFault as exc:
-                if made:
-                    yield at, pa.Table.from_pylist(made, schema)
+                if records:
+                    yield at, pa.Table.from_pylist(records, schema)
                 raise RowsFault(number, str(exc), number + 1) from None
-            if len(made) >= most:
-                yield at, pa.Table.from_pylist(made, schema)
-                made, at = [], number + 1
-    if made:
-        yield at, pa.Table.from_pylist(made, schema)
+            if len(records) >= most:
+                yield at, pa.Table.from_pylist(records, schema)
+                records, at = [], number + 1
+    if records:
+        yield at, pa.Table.from_pylist(records, schema)
 
 
 def stored_bytes(table: pa.Table) -> Any:
@@ -162,40 +162,40 @@ def _look(file: Bytes, image: TarMember) -> Looks:
 
 def _beside_member(file: Bytes, others: Sequence[TarMember]) -> dict[str, Any]:
     """Caption and json of a sample as text; what is no text, is too large or something else is named by its place."""
-    found: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     left = []
     for member in others:
         rest = key_of(member.name)[1]
         kind = {"txt": "caption", "json": "json"}.get(rest.lower(), "")
-        text = _text(file, member.offset, member.length) if kind and kind not in found else None
+        text = _text(file, member.offset, member.length) if kind and kind not in metadata else None
         if text is None:
             left.append([rest, member.offset, member.length])
         else:
-            found[kind] = text
+            metadata[kind] = text
     if left:
-        found["others"] = json.dumps(left)
-    return found
+        metadata["others"] = json.dumps(left)
+    return metadata
 
 
 def _beside_file(path: str) -> dict[str, Any]:
     """Caption and json in files of the same name beside an image. A web address names one file alone."""
-    found: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     if is_remote(path) and not is_bucket(path):
-        return found
+        return metadata
     for kind, suffix in (("caption", ".txt"), ("json", ".json")):
-        beside = os.path.splitext(path)[0] + suffix
+        sidecar = os.path.splitext(path)[0] + suffix
         try:
             # A pipe with such a name would be waited for without end.
-            if not (object_exists(beside) if is_remote(beside) else stat.S_ISREG(os.stat(beside).st_mode)):
+            if not (object_exists(sidecar) if is_remote(sidecar) else stat.S_ISREG(os.stat(sidecar).st_mode)):
                 continue
-            with open_bytes(beside) as file:
+            with open_bytes(sidecar) as file:
                 text = _text(file, 0, file.size)
         except FileNotFoundError:
             continue
         if text is None:
             raise ImageFault(f"its {suffix} file is no text in UTF-8, or larger than {_MAX_TEXT_BYTES:,} bytes")
-        found[kind] = text
-    return found
+        metadata[kind] = text
+    return metadata
 
 
 def _text(file: Bytes, offset: int, length: int) -> str | None:

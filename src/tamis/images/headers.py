@@ -49,21 +49,21 @@ def look(read: Read, length: int) -> Looks:
         raise ImageFault("zero bytes")
     head = read(0, min(length, _HEAD_BYTES))
     if head[:2] == b"\xff\xd8":
-        found = _jpeg(read, head, length)
+        looks = _jpeg(read, head, length)
     elif head[:8] == b"\x89PNG\r\n\x1a\n":
-        found = _png(read, head, length)
+        looks = _png(read, head, length)
     elif head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        found = _webp(head, length)
+        looks = _webp(head, length)
     else:
         raise ImageFault(f"no image: it begins with {head[:8]!r}, which is neither JPEG, PNG nor WebP")
-    if found.width < 1 or found.height < 1:
-        raise ImageFault(f"a {found.format} of {found.width} x {found.height} pixels")
-    if found.width * found.height > MAX_PIXELS:
+    if looks.width < 1 or looks.height < 1:
+        raise ImageFault(f"a {looks.format} of {looks.width} x {looks.height} pixels")
+    if looks.width * looks.height > MAX_PIXELS:
         raise ImageFault(
-            f"{found.width} x {found.height} pixels are more than {MAX_PIXELS:,}: not decoded (a bomb, or far too "
+            f"{looks.width} x {looks.height} pixels are more than {MAX_PIXELS:,}: not decoded (a bomb, or far too "
             "large)"
         )
-    return found
+    return looks
 
 
 def _jpeg(read: Read, head: bytes, length: int) -> Looks:

@@ -104,12 +104,12 @@ def index_of(path: str) -> TarIndex:
     Raise TarFault if the file is not a tar at all.
     """
     with open_bytes(path) as file:
-        known = (path, file.size, *file.version)
-        if known not in _INDEXES:
+        key = (path, file.size, *file.version)
+        if key not in _INDEXES:
             while len(_INDEXES) >= _MAX_INDEXES:
                 del _INDEXES[next(iter(_INDEXES))]
-            _INDEXES[known] = _walk(file)
-        return _INDEXES[known]
+            _INDEXES[key] = _walk(file)
+        return _INDEXES[key]
 
 
 def _walk(file: Bytes) -> TarIndex:

@@ -104,10 +104,10 @@ def is_header(block: bytes) -> bool:
     if not digits.isdigit():
         return False
     try:
-        told = int(digits, 8)
+        checksum = int(digits, 8)
     except ValueError:
         return False
-    return told == sum(block) - sum(block[148:156]) + 8 * 32
+    return checksum == sum(block) - sum(block[148:156]) + 8 * 32
 
 
 def padded(n_bytes: int) -> int:
@@ -117,10 +117,10 @@ def padded(n_bytes: int) -> int:
 def number(field: bytes, at: int) -> int:
     """Return the size field of the header at byte `at`. Raise TarFault if it holds no size."""
     if field[0] & 0x80:  # too large for octal digits: a binary number
-        found = int.from_bytes(bytes([field[0] & 0x7F]) + field[1:], "big")
+        value = int.from_bytes(bytes([field[0] & 0x7F]) + field[1:], "big")
         if field[0] & 0x40:
             raise TarFault(at, "a member with a negative size")
-        return found
+        return value
     digits = field.strip(b" \0")
     if digits.strip(b"01234567"):  # a sign, or what Python takes for a number: 1_0, 0o7
         raise TarFault(at, f"a member tells no size: {field!r}")

@@ -40,15 +40,15 @@ class Frames:
             memory_needed.reserve_decoder(context, f"decoding {context.width} x {context.height}")
             base, tick = stream.start_time or 0, float(stream.time_base)
             seek(container, stream, self.start_s)
-            before, behind = self.start_s - CLOSE_S, self.end_s - CLOSE_S
+            start, end = self.start_s - CLOSE_S, self.end_s - CLOSE_S
             for packet in self._packets(av, container, stream):
                 for frame in self._decoded(av, packet):
                     if frame.pts is None:
                         continue
                     at = (frame.pts - base) * tick
-                    if at >= behind:
+                    if at >= end:
                         return
-                    if at >= before:
+                    if at >= start:
                         if frame.is_corrupt:
                             self.n_bad, self.fault = self.n_bad + 1, self.fault or "a frame is damaged"
                         self.n_frames += 1

@@ -39,14 +39,14 @@ def frame_bytes(width: int, height: int, pixel_format: str = "") -> int:
 
 
 def decoding_bytes(width: int, height: int, pixel_format: str = "") -> int:
-    n_frames, beside = _DECODER
-    return beside + n_frames * frame_bytes(width, height, pixel_format)
+    n_frames, n_other_bytes = _DECODER
+    return n_other_bytes + n_frames * frame_bytes(width, height, pixel_format)
 
 
 def encoding_bytes(encoder: str, width: int, height: int) -> int:
     """Return the bytes that an encoder needs in addition to decoding."""
-    n_frames, beside = _ENCODERS[encoder]
-    return beside + n_frames * frame_bytes(width, height)
+    n_frames, n_other_bytes = _ENCODERS[encoder]
+    return n_other_bytes + n_frames * frame_bytes(width, height)
 
 
 def reserve_decoder(context: Any, what: str) -> None:

@@ -70,18 +70,18 @@ def rgb(frame: Any, width: int, height: int) -> np.ndarray[Any, Any]:
 
     `width` and `height` are sides of the stored frame.
     """
-    made = frame.reformat(width=width, height=height, format="rgb24", interpolation="BICUBIC").to_ndarray()
+    image = frame.reformat(width=width, height=height, format="rgb24", interpolation="BICUBIC").to_ndarray()
     turns: int = round(frame.rotation / 90.0) % 4
-    return np.ascontiguousarray(np.rot90(made, turns)) if turns else made
+    return np.ascontiguousarray(np.rot90(image, turns)) if turns else image
 
 
 def square(frame: Any, side: int, pixel_aspect: float = 1.0) -> np.ndarray[Any, Any]:
     """Return the center of a frame, its shorter side scaled to `side`: uint8 [side, side, 3]."""
     width, height = shown_size(frame, pixel_aspect)
     scale = side / min(width, height)
-    made = rgb(frame, max(side, round(width * scale)), max(side, round(height * scale)))
-    top, left = (made.shape[0] - side) // 2, (made.shape[1] - side) // 2
-    return made[top : top + side, left : left + side]
+    image = rgb(frame, max(side, round(width * scale)), max(side, round(height * scale)))
+    top, left = (image.shape[0] - side) // 2, (image.shape[1] - side) // 2
+    return image[top : top + side, left : left + side]
 
 
 def squares_at(

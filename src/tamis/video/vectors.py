@@ -28,17 +28,17 @@ def measure_motion(
     Stops after as many frames as a `share` of the span has at that rate.
     """
     wanted = frames_wanted(end_s - start_s, target_fps, share)
-    found: MotionMap | None = None
+    motion: MotionMap | None = None
     for width, height, vectors in sampled_vectors(path, codec, fps, start_s, end_s, target_fps):
-        if found is None:
+        if motion is None:
             if min(width, height) < PATCH:
                 return Motion(error=TOO_SMALL)
-            found = MotionMap(width, height)
+            motion = MotionMap(width, height)
         if vectors is not None:
-            found.add(vectors)
-            if found.n_frames >= wanted:
+            motion.add(vectors)
+            if motion.n_frames >= wanted:
                 break
-    return found.motion() if found is not None and found.n_frames else Motion(error=NO_VECTORS)
+    return motion.motion() if motion is not None and motion.n_frames else Motion(error=NO_VECTORS)
 
 
 def sampled_vectors(
@@ -58,9 +58,9 @@ def sampled_vectors(
             if i >= due:
                 # A keyframe tells none: then the next frame that does serves, so that a video with a keyframe at every
                 # step is not called still.
-                told = vectors()
-                due = (i // step + 1) * step if told is not None else due
-                yield width, height, told
+                motion_vectors = vectors()
+                due = (i // step + 1) * step if motion_vectors is not None else due
+                yield width, height, motion_vectors
     if not frames.n_frames:
         raise VideoFault(frames.fault or f"no frame can be decoded from {start_s:.2f} s on")
 
@@ -90,12 +90,12 @@ def _own(frames: Frames) -> Iterator[tuple[int, int, Any]]:
 def _vectors(frame: Any) -> Any:
     """Return the motion vectors of a frame, or None if it has none."""
     side = frame.side_data.get("MOTION_VECTORS")
-    told = None if side is None else side.to_ndarray().copy()
+    motion_vectors = None if side is None else side.to_ndarray().copy()
     # A frame and its side data refer to each other; without this a video's worth of them stays until Python happens to
     # look (570 MB).
     del side
     gc.collect()
-    return told if told is not None and len(told) else None
+    return motion_vectors if motion_vectors is not None and len(motion_vectors) else None
 
 
 def _of_a_copy(frames: Frames, fps: float) -> Iterator[tuple[int, int, Any]]:

@@ -38,8 +38,8 @@ class AestheticHead:
         self._weight, self._bias = weight[0].astype(np.float32), np.float32(bias[0])
 
     def __call__(self, vectors: Floats) -> Floats:
-        found: Floats = vectors @ self._weight + self._bias
-        return found
+        scores: Floats = vectors @ self._weight + self._bias
+        return scores
 
 
 class NsfwHead:

@@ -62,8 +62,8 @@ def read_weights(path: Path) -> dict[str, Any]:
             raise
         raise UsageError(f"{path} cannot be read as safetensors: {first_line(exc)}") from None
     try:
-        found = torch.load(str(path), map_location="cpu", weights_only=True)
-        return {str(k): v.float().numpy() for k, v in dict(found).items()}
+        arrays = torch.load(str(path), map_location="cpu", weights_only=True)
+        return {str(k): v.float().numpy() for k, v in dict(arrays).items()}
     except Exception as exc:
         if is_memory_failure(exc):
             raise

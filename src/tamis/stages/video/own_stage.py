@@ -82,14 +82,14 @@ class OnVideoTasks(VideoStage):
                     "among their clips"
                 )
             return {at[0]: dict(task.data.row)}
-        known = {rows[i]["id"]: i for i in at}
-        found = {}
+        row_of = {rows[i]["id"]: i for i in at}
+        results = {}
         for clip in task.data.clips:
-            if str(clip.uuid) not in known:
+            if str(clip.uuid) not in row_of:
                 raise UsageError(f"{self.name}: the clip {clip.uuid} was not among those it was given")
-            told = {c: getattr(clip, n) for c, n in CLIP_FIELDS.items() if getattr(clip, n) is not None}
-            found[known[str(clip.uuid)]] = {**clip.row, **told}
-        return found
+            fields = {c: getattr(clip, n) for c, n in CLIP_FIELDS.items() if getattr(clip, n) is not None}
+            results[row_of[str(clip.uuid)]] = {**clip.row, **fields}
+        return results
 
 
 def _plain(value: Any) -> Any:

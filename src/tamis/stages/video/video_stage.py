@@ -77,9 +77,9 @@ class VideoStage(ProcessingStage[Task[Any], Task[Any]]):
         """
         self._open_notes()
         batch = rows_of(task)
-        made = self.process_rows(batch)
+        result = self.process_rows(batch)
         reported = self._take_notes()
-        parts = made if isinstance(made, list) else [] if made is None else [made]
+        parts = result if isinstance(result, list) else [] if result is None else [result]
         notes = {int(s): (note.reason, str(note.threshold)) for note in reported.drops for s in note.serials}
         notes |= {
             int(s): ("damaged", why)
@@ -96,13 +96,13 @@ class VideoStage(ProcessingStage[Task[Any], Task[Any]]):
 
         The others go to quarantine.
         """
-        found: list[T | VideoFault] = []
+        results: list[T | VideoFault] = []
         for values in zip(*columns, strict=True):
             try:
-                found.append(work(*values))
+                results.append(work(*values))
             except VideoFault as exc:
-                found.append(exc)
-        return good_rows(self, batch, found)
+                results.append(exc)
+        return good_rows(self, batch, results)
 
 
 class NetworkStage(VideoStage):
@@ -229,9 +229,9 @@ def fill(video: Video, parts: list[DocumentBatch], notes: dict[int, tuple[str, s
     video.clips = [clip_of(row, before[s] if s < len(before) else None) for s, row in rows]
     video.num_total_clips = video.num_total_clips or len(video.clips)
     video.num_clip_chunks = video.num_clip_chunks or 1
-    kept = {s for s, _ in rows}
+    spans = {s for s, _ in rows}
     for s, clip in enumerate(before):
-        if s not in kept:
+        if s not in spans:
             if s in notes:
                 reason, why = notes[s]
                 clip.errors[reason] = why

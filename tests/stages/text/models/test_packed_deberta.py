@@ -89,8 +89,8 @@ def test_rows_of_distances_are_those_of_transformers() -> None:
         assert where.rows[distance + 700] == 256 + distance
     # Beyond its reach nothing changes: the kernel reads no further.
     assert where.reach < 700
-    assert len(set(where.rows[700 + where.reach - attention.BEHIND :].tolist())) == 1
-    assert len(set(where.rows[: 700 - where.reach + attention.BEHIND].tolist())) == 1
+    assert len(set(where.rows[700 + where.reach - attention.N_TRAILING :].tolist())) == 1
+    assert len(set(where.rows[: 700 - where.reach + attention.N_TRAILING].tolist())) == 1
 
 
 def test_a_table_that_is_too_steep_for_the_windows_of_the_kernel_is_known() -> None:

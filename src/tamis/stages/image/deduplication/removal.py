@@ -57,13 +57,13 @@ class ImageDuplicatesRemovalStage(ProcessingStage[DocumentBatch, DocumentBatch])
         assert self._known is not None
         known_hi, known_lo = self._known
         hi, lo = _hashed(batch.column("id").to_pylist())
-        found = np.zeros(batch.num_items, bool)
+        is_removed = np.zeros(batch.num_items, bool)
         if len(known_hi):
             at = np.minimum(np.searchsorted(known_hi, hi), len(known_hi) - 1)
             # Two ids with one upper half: not in the life of this universe.
-            found = (known_hi[at] == hi) & (known_lo[at] == lo)
-        self._note_drops(batch.serial[found], self.name, None, f"its id is in {self.removal_parquets_dir}")
-        return batch.filter(~found)
+            is_removed = (known_hi[at] == hi) & (known_lo[at] == lo)
+        self._note_drops(batch.serial[is_removed], self.name, None, f"its id is in {self.removal_parquets_dir}")
+        return batch.filter(~is_removed)
 
     def _read(self) -> tuple[Any, Any]:
         """Sorted 128-bit hashes of the ids, in two halves."""

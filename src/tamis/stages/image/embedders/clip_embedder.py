@@ -115,23 +115,23 @@ class ImageEmbeddingStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         if not batch.num_items:
             return batch
-        known = VectorCache(self._kept_in) if self._kept_in is not None else None
-        rows: list[Any] = known.load(batch) if known is not None else [None] * batch.num_items
+        cache = VectorCache(self._kept_in) if self._kept_in is not None else None
+        rows: list[Any] = cache.load(batch) if cache is not None else [None] * batch.num_items
         missing = [i for i, row in enumerate(rows) if row is None]
         if missing:
             lie, began_s = places(self.name, batch), time.perf_counter()
             for i, vector in zip(missing, self._embedded([lie[i] for i in missing]), strict=True):
                 rows[i] = vector
-            made = {i: rows[i] for i in missing if not isinstance(rows[i], ImageFault)}
-            if known is not None and made:
-                seconds, n_bytes = time.perf_counter() - began_s, sum(v.nbytes for v in made.values())
-                if is_worth_storing(seconds, n_bytes, shutil.disk_usage(known.folder).free):
-                    known.store(batch, made)
+            computed = {i: rows[i] for i in missing if not isinstance(rows[i], ImageFault)}
+            if cache is not None and computed:
+                seconds, n_bytes = time.perf_counter() - began_s, sum(v.nbytes for v in computed.values())
+                if is_worth_storing(seconds, n_bytes, shutil.disk_usage(cache.folder).free):
+                    cache.store(batch, computed)
         good = np.array([not isinstance(row, ImageFault) for row in rows], bool)
         bad = [i for i in range(len(rows)) if not good[i]]
         self._note_bad(batch.serial[bad], [str(rows[i]) for i in bad])
-        kept = batch.filter(good)
-        return kept.with_column(self.embedding_field, as_column([rows[i] for i in np.flatnonzero(good)]))
+        survivors = batch.filter(good)
+        return survivors.with_column(self.embedding_field, as_column([rows[i] for i in np.flatnonzero(good)]))
 
     def _embedded(self, found: list[Where]) -> list[Any]:
         """Return a vector for each image, or its fault."""

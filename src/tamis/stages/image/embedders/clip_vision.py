@@ -71,8 +71,8 @@ class ClipVision:
                 if self._recorded is None:
                     self._recorded = RecordedNetwork(self.forward, self.at_once, self.side)
                 return self._recorded.begin(squares)
-            made = self._eager(np.stack(squares))
-            return lambda: made
+            vectors = self._eager(np.stack(squares))
+            return lambda: vectors
         except Exception as exc:
             if not self.device.is_full(exc) or len(squares) < 2:
                 raise
@@ -89,8 +89,8 @@ class ClipVision:
 
     def _eager(self, pixels: np.ndarray[Any, Any]) -> Floats:
         with torch.inference_mode():
-            found: Floats = self.forward(torch.from_numpy(pixels).to(self.device.kind)).cpu().numpy()
-            return found
+            vectors: Floats = self.forward(torch.from_numpy(pixels).to(self.device.kind)).cpu().numpy()
+            return vectors
 
 
 class RecordedNetwork:
@@ -126,8 +126,8 @@ class RecordedNetwork:
 
         def wait() -> Floats:
             slot.done.synchronize()
-            found: Floats = slot.vectors[:n].numpy().copy()
-            return found
+            vectors: Floats = slot.vectors[:n].numpy().copy()
+            return vectors
 
         return wait
 
@@ -164,18 +164,18 @@ def _config(folder: folders.ModelFolder) -> Any:
     """Return the configuration of the vision part; a full checkpoint stores its embedding width next to it."""
     import transformers
 
-    told = folder.config
-    vision = dict(told["vision_config"]) if isinstance(told.get("vision_config"), dict) else dict(told)
-    if isinstance(told.get("projection_dim"), int):
-        vision["projection_dim"] = told["projection_dim"]
+    config = folder.config
+    vision = dict(config["vision_config"]) if isinstance(config.get("vision_config"), dict) else dict(config)
+    if isinstance(config.get("projection_dim"), int):
+        vision["projection_dim"] = config["projection_dim"]
     return transformers.CLIPVisionConfig(**vision)
 
 
 def normalisation(folder: folders.ModelFolder) -> tuple[list[float], list[float]]:
     """Mean and deviation of each colour, as the folder tells them, or OpenAI's."""
     path = folder.path / "preprocessor_config.json"
-    told = folders.read_json(path) if path.exists() else {}
-    mean, std = told.get("image_mean") or _MEAN, told.get("image_std") or _STD
+    config = folders.read_json(path) if path.exists() else {}
+    mean, std = config.get("image_mean") or _MEAN, config.get("image_std") or _STD
     if len(mean) != 3 or len(std) != 3 or not all(isinstance(x, (int, float)) and x for x in (*mean, *std)):
         raise UsageError(f"{path}: image_mean and image_std must be three numbers each")
     return [float(x) for x in mean], [float(x) for x in std]

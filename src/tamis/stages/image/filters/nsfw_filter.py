@@ -35,9 +35,9 @@ class ImageNSFWFilterStage(BaseFilterStage):
                 raise UsageError(f"{self.name}: weights_path: there is no file {path}")
             return path
         place = Path(model_place(self.model_dir, NSFW))
-        found = [place / name for name in _FILES if (place / name).is_file()]
-        if found:
-            return found[0]
+        candidates = [place / name for name in _FILES if (place / name).is_file()]
+        if candidates:
+            return candidates[0]
         if self.model_dir is not None:
             raise UsageError(f"{self.name}: {place} has none of {', '.join(_FILES)}; give weights_path")
         return _from_hub(self.name, fetch)

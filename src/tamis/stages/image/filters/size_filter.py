@@ -39,11 +39,11 @@ class ImageSizeFilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             )
 
     def rules(self) -> list[DropRule]:
-        told = [("min_side", "shorter side", "at_least"), ("max_side", "longer side", "at_most"),
+        limits = [("min_side", "shorter side", "at_least"), ("max_side", "longer side", "at_most"),
                 ("max_aspect_ratio", "aspect ratio", "at_most")]  # fmt: skip
         return [
             DropRule(name, score, {name: getattr(self, name)}, **{side: name})  # type: ignore[arg-type]
-            for name, score, side in told
+            for name, score, side in limits
             if getattr(self, name) is not None
         ]
 

@@ -30,7 +30,7 @@ class ConvertImageBatchToDocumentBatchStage(ProcessingStage[DocumentBatch, Docum
         return ["data"], list(self.fields)
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
-        made = DocumentBatch.like(batch)
+        documents = DocumentBatch.like(batch)
         for name in self.fields:
-            made = made.with_column(name, batch.column(column_of(name)))
-        return made.select(list(self.fields))
+            documents = documents.with_column(name, batch.column(column_of(name)))
+        return documents.select(list(self.fields))

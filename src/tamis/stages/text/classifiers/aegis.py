@@ -61,8 +61,8 @@ class FormatAegisPromptStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         texts = task.texts(self.text_field)
         if self.max_chars is not None:
             texts = pc.utf8_slice_codeunits(texts, 0, self.max_chars)
-        made = [None if text is None else format_aegis(text, self.policy) for text in texts.to_pylist()]
-        return task.with_column(self.prompt_field, pa.array(made, pa.large_string()))
+        prompts = [None if text is None else format_aegis(text, self.policy) for text in texts.to_pylist()]
+        return task.with_column(self.prompt_field, pa.array(prompts, pa.large_string()))
 
 
 class AegisModelStage(ModelStage):
@@ -147,13 +147,13 @@ class AegisModelStage(ModelStage):
 
     def shortened(self, text: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Shorten the message of a prompt; keep the policy before it and the question after it."""
-        before, behind = (np.array(ids, text.dtype) for ids in self._ends)
-        message = text[len(before) : len(text) - len(behind)]
-        if not len(before) or not np.array_equal(text, np.concatenate([before, message, behind])):
+        prefix, suffix = (np.array(ids, text.dtype) for ids in self._ends)
+        message = text[len(prefix) : len(text) - len(suffix)]
+        if not len(prefix) or not np.array_equal(text, np.concatenate([prefix, message, suffix])):
             return super().shortened(text)
         if len(message) <= LEAST_TOKENS:
             return text
-        return np.concatenate([before, message[: max(LEAST_TOKENS, len(message) // 2)], behind])
+        return np.concatenate([prefix, message[: max(LEAST_TOKENS, len(message) // 2)], suffix])
 
     def _n_tokens(self, text: np.ndarray[Any, Any]) -> int:
         network: Any = self._network

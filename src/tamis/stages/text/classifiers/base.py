@@ -75,15 +75,15 @@ class Classifier(CompositeStage[DocumentBatch, DocumentBatch]):
         stages: list[ProcessingStage[Any, Any]] = []
         if not self.use_existing_tokens:
             stages.append(self.tokenizer())
-        behind = self.model_stages()
+        model_stages = self.model_stages()
         if self.filter_by:
             wanted = self.wanted_labels()
-            if isinstance(behind[0], ModelStage):
-                behind[0].want_labels(wanted)
-            behind.append(Filter(LabelFilter(wanted), self.label_field, name=f"{self.name}_filter"))
-        for stage in behind[1:]:  # in the worker of the model: handing documents on would cost more than these do
-            stage.resources = behind[0].resources
-        return stages + behind
+            if isinstance(model_stages[0], ModelStage):
+                model_stages[0].want_labels(wanted)
+            model_stages.append(Filter(LabelFilter(wanted), self.label_field, name=f"{self.name}_filter"))
+        for stage in model_stages[1:]:  # in the worker of the model: handing documents on would cost more than these do
+            stage.resources = model_stages[0].resources
+        return stages + model_stages
 
     def model_stages(self) -> list[ProcessingStage[Any, Any]]:
         return [self.model_stage()]

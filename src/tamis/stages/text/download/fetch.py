@@ -90,9 +90,9 @@ def fetch_bytes(url: str, max_bytes: int, policy: FetchPolicy = USUAL) -> bytes:
             data = _Body(answer, policy).read(max_bytes + 1)
             if len(data) > max_bytes:
                 raise DownloadError(url, f"expected at most {max_bytes:,} bytes, and there are more", permanent=True)
-            told = _number(answer.headers.get("Content-Length"))
-            if told is not None and len(data) < told:  # a connection that broke looks like an end to http.client
-                raise _Interrupted(f"{len(data):,} of {told:,} bytes came")
+            length = _number(answer.headers.get("Content-Length"))
+            if length is not None and len(data) < length:  # a connection that broke looks like an end to http.client
+                raise _Interrupted(f"{len(data):,} of {length:,} bytes came")
             return data
 
     return _persist(url, policy, attempt)
@@ -356,15 +356,15 @@ class _PartFile:
         """Return the note that an earlier call wrote; {} if it does not contain enough to resume."""
         try:
             with open(self._note, encoding="utf-8") as file:
-                known = json.load(file)
+                note = json.load(file)
         except (OSError, ValueError):
             return {}
-        if not isinstance(known, dict) or known.get("url") != self.url:
+        if not isinstance(note, dict) or note.get("url") != self.url:
             return {}
-        length, validator = known.get("length"), known.get("validator")
+        length, validator = note.get("length"), note.get("validator")
         if not isinstance(validator, str) or not validator.isprintable():
             return {}
-        return known if isinstance(length, int) and self.n_bytes() <= length else {}
+        return note if isinstance(length, int) and self.n_bytes() <= length else {}
 
     def start_over(self) -> None:
         self._known, self._whole = {}, False

@@ -22,23 +22,23 @@ def fetch_object(url: str, path: str, requester_pays: bool = False) -> int:
     name, key = _place(url)
     bucket, note = Bucket(name, requester_pays), Path(path + ".from")
     try:
-        found = bucket.head(key)
+        head = bucket.head(key)
     except AccessDenied as exc:
         raise DownloadError(url, f"access is refused: {exc}") from exc
     except OSError as exc:
         raise DownloadError(url, f"no connection: {exc}") from exc
-    if found is None:
+    if head is None:
         raise DownloadError(url, "there is no such object", permanent=True)
-    version = f"{url} {found.size} {found.etag}"
-    is_part = note.exists() and os.path.exists(path) and os.path.getsize(path) <= found.size
+    version = f"{url} {head.size} {head.etag}"
+    is_part = note.exists() and os.path.exists(path) and os.path.getsize(path) <= head.size
     if not is_part or note.read_text(encoding="utf-8") != version:
         files.remove(path)
         files.write_text(note, version)
     with os.fdopen(files.open_to_append(path), "ab") as file:
         try:
-            while (at := file.tell()) < found.size:
-                block = bytearray(min(_BLOCK_BYTES, found.size - at))
-                bucket.read_into(key, found.etag, at, memoryview(block))
+            while (at := file.tell()) < head.size:
+                block = bytearray(min(_BLOCK_BYTES, head.size - at))
+                bucket.read_into(key, head.etag, at, memoryview(block))
                 file.write(block)
         except (StoreError, Changed) as exc:
             raise DownloadError(
@@ -48,8 +48,8 @@ def fetch_object(url: str, path: str, requester_pays: bool = False) -> int:
             file.flush()
             os.fsync(file.fileno())
     files.remove(note)
-    _compare(S3Source(bucket, found), path)
-    return found.size
+    _compare(S3Source(bucket, head), path)
+    return head.size
 
 
 def _compare(source: S3Source, path: str) -> None:

@@ -48,8 +48,8 @@ def _beginning(text: str) -> str:
 
     If scripts and styles fill that part, the whole page is used.
     """
-    found = _visible(text[:_LOOK_CHARS])
-    return found if len(text) <= _LOOK_CHARS or len(found) >= MAX_BYTES else _visible(text)
+    visible = _visible(text[:_LOOK_CHARS])
+    return visible if len(text) <= _LOOK_CHARS or len(visible) >= MAX_BYTES else _visible(text)
 
 
 def _visible(text: str) -> str:

@@ -196,8 +196,8 @@ def _read_list(path: Path) -> list[dict[str, Any]]:
     import json
 
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return [dict(m) for m in found]
+        document = json.loads(path.read_text(encoding="utf-8"))
+        return [dict(m) for m in document]
     except (OSError, ValueError, TypeError) as exc:
         raise UsageError(f"model file {path} cannot be read: {exc}") from None
 
@@ -253,10 +253,10 @@ class EmbeddingCreatorStage(CompositeStage[DocumentBatch, DocumentBatch]):
         check_optional_integer(self.max_seq_length, "max_seq_length")
 
     def decompose(self) -> list[ProcessingStage[Any, Any]]:
-        found = resolve(self.model_identifier, self.cache_dir)
+        folder = resolve(self.model_identifier, self.cache_dir)
         longest = self.max_seq_length
-        if longest is None and self.use_sentence_transformer and Path(found).is_dir():
-            longest = folders.sentence_settings(Path(found)).max_tokens
+        if longest is None and self.use_sentence_transformer and Path(folder).is_dir():
+            longest = folders.sentence_settings(Path(folder)).max_tokens
         common: dict[str, Any] = {
             "cache_dir": self.cache_dir,
             "embedding_field": self.embedding_field,
@@ -271,11 +271,11 @@ class EmbeddingCreatorStage(CompositeStage[DocumentBatch, DocumentBatch]):
         }
         model: EmbeddingModelStage
         if self.use_sentence_transformer:
-            model = SentenceTransformerEmbeddingModelStage(found, **common)
+            model = SentenceTransformerEmbeddingModelStage(folder, **common)
         else:
-            model = EmbeddingModelStage(found, pooling=self.embedding_pooling, **common)
+            model = EmbeddingModelStage(folder, pooling=self.embedding_pooling, **common)
         tokenizer = TokenizerStage(
-            found,
+            folder,
             self.cache_dir,
             self.hf_token,
             self.text_field,

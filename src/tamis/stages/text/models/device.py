@@ -86,8 +86,8 @@ class Allowance:
         nearest = min(
             (k for k in self._tokens if k > key), default=max((k for k in self._tokens if k < key), default=None)
         )
-        told = self.shape.max_tokens if nearest is None else self._tokens[nearest]
-        return max(told, float(self._fitted_at.get(key, 0)))
+        limit = self.shape.max_tokens if nearest is None else self._tokens[nearest]
+        return max(limit, float(self._fitted_at.get(key, 0)))
 
     def failed(self, batch: TokenBatch) -> bool:
         """Record that a batch did not fit; return False if no smaller batch is possible.
@@ -162,8 +162,8 @@ class Ahead:
 
     def take(self, batch: TokenBatch) -> Any:
         """Return the result of `prepare` for a batch; it is returned only once."""
-        known, made = self._made.pop(batch.at[0], (None, None))
-        return made if known == batch else self._prepare(batch)
+        prepared_batch, prepared = self._made.pop(batch.at[0], (None, None))
+        return prepared if prepared_batch == batch else self._prepare(batch)
 
 
 def run_batches(

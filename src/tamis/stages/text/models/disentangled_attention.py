@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 HEAD_SIZE = 64
 TILE = 256  # queries of a block
 ALIGN = 8  # sequences start at multiples of so many tokens
-BEHIND = 128  # tokens that must be readable behind the last sequence
+N_TRAILING = 128  # tokens that must be readable behind the last sequence
 # So many distances next to each other have at most so many rows: what the kernel has room for.
 _WINDOWS = ((95, 96), (47, 48))
 _WARPS = 8
@@ -74,7 +74,7 @@ def reach_of(rows: torch.Tensor, limit: int) -> int:
     if not len(differ):
         return 0
     furthest = max(limit - int(differ[0]), int(differ[-1]) + 1 - limit)
-    return min(limit, furthest + BEHIND)
+    return min(limit, furthest + N_TRAILING)
 
 
 def is_steep(rows: torch.Tensor, windows: tuple[tuple[int, int], ...]) -> bool:

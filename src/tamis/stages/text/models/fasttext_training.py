@@ -173,12 +173,12 @@ def _words(
         counts.update(_SPACES.split(data[a:b].tobytes()))
     for gone in (b"", _EOS):
         counts.pop(gone, None)
-    kept = [
+    frequent = [
         (w, n)
         for w, n in counts.items()
         if n >= min_count and len(w) <= _MAX_WORD_BYTES and not w.startswith(b"__label__")
     ]
-    return [(_EOS, len(starts)), *sorted(kept, key=lambda pair: (-pair[1], pair[0]))]
+    return [(_EOS, len(starts)), *sorted(frequent, key=lambda pair: (-pair[1], pair[0]))]
 
 
 def _file(

@@ -134,8 +134,8 @@ def fetch(identifier: str, cache_dir: str | None = None, token: str | None = Non
     hub = optional("huggingface_hub", f"the model {identifier!r}, which is not a folder,", "models")
     patterns = [f"*{ending}" for ending in _endings(with_code)]
     try:
-        found = hub.snapshot_download(repo_id=identifier, cache_dir=cache_dir, allow_patterns=patterns, token=token)
-        return Path(found)
+        snapshot = hub.snapshot_download(repo_id=identifier, cache_dir=cache_dir, allow_patterns=patterns, token=token)
+        return Path(snapshot)
     except Exception as exc:
         raise UsageError(
             f"model {identifier!r} is neither a folder here nor in the local cache, and it cannot be downloaded "
@@ -182,10 +182,10 @@ class SentenceSettings(NamedTuple):
 def sentence_settings(path: Path) -> SentenceSettings:
     """Return the settings in sentence_bert_config.json of a folder."""
     about = path / "sentence_bert_config.json"
-    found = read_json(about) if about.exists() else {}
-    longest = found.get("max_seq_length")
+    settings = read_json(about) if about.exists() else {}
+    longest = settings.get("max_seq_length")
     return SentenceSettings(
-        longest if isinstance(longest, int) and longest > 0 else None, found.get("do_lower_case") is True
+        longest if isinstance(longest, int) and longest > 0 else None, settings.get("do_lower_case") is True
     )
 
 
@@ -205,8 +205,8 @@ def fingerprint(path: Path) -> str:
 def _modules_of(path: Path) -> list[str]:
     """Return the folders inside a model's folder that modules.json names."""
     try:
-        found = json.loads((path / "modules.json").read_text(encoding="utf-8"))
-        names = sorted({str(module["path"]) for module in found})
+        modules = json.loads((path / "modules.json").read_text(encoding="utf-8"))
+        names = sorted({str(module["path"]) for module in modules})
     except (OSError, ValueError, TypeError, KeyError):  # none, or damaged: told when the model is loaded
         return []
     places = [path / name for name in names if ".." not in Path(name).parts]
@@ -214,11 +214,11 @@ def _modules_of(path: Path) -> list[str]:
 
 
 def _of_files(path: Path, places: Sequence[Path]) -> str:
-    found = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(digest_size=16)
     for file in sorted(p for place in places for p in place.iterdir() if p.is_file() and p.suffix in _READ):
-        found.update(f"{file.relative_to(path).as_posix()}\0".encode())
-        add_file(found, file)
-    return found.hexdigest()
+        digest.update(f"{file.relative_to(path).as_posix()}\0".encode())
+        add_file(digest, file)
+    return digest.hexdigest()
 
 
 def open_folder(path: Path, trust_remote_code: bool | None = None) -> ModelFolder:
@@ -300,16 +300,16 @@ def read_json(path: Path, max_bytes: int = _MAX_JSON_BYTES) -> dict[str, Any]:
     try:
         if path.stat().st_size > max_bytes:
             raise UsageError(f"model file {path} is larger than {max_bytes >> 20} MiB; this is no configuration")
-        found = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError(
             f"model folder {path.parent}: it has no {path.name}; expected the files of one model"
         ) from None
     except (OSError, ValueError) as exc:
         raise UsageError(f"model file {path} cannot be read: {first_line(exc)}") from None
-    if not isinstance(found, dict):
-        raise UsageError(f"model file {path}: expected a JSON object, got {type(found).__name__}")
-    return found
+    if not isinstance(document, dict):
+        raise UsageError(f"model file {path}: expected a JSON object, got {type(document).__name__}")
+    return document
 
 
 def bundled_embedder() -> Path:

@@ -34,12 +34,12 @@ def joined(parts: Sequence[IdLists], n_rows: int) -> tuple[np.ndarray[Any, Any],
     for part in parts:
         offsets[1:][part.rows] += part.lengths
     np.cumsum(offsets, out=offsets)
-    made = np.empty(int(offsets[-1]), np.int32)
+    ids = np.empty(int(offsets[-1]), np.int32)
     for part in parts:
-        size, n_bytes = made.itemsize, part.lengths * made.itemsize
+        size, n_bytes = ids.itemsize, part.lengths * ids.itemsize
         starts = np.cumsum(n_bytes) - n_bytes
-        copy_spans(part.ids.view(np.uint8), starts, n_bytes, made.view(np.uint8), size * offsets[:-1][part.rows])
-    return offsets, made
+        copy_spans(part.ids.view(np.uint8), starts, n_bytes, ids.view(np.uint8), size * offsets[:-1][part.rows])
+    return offsets, ids
 
 
 def as_lists(parts: Sequence[IdLists], n_rows: int) -> list[list[int]]:
@@ -54,8 +54,8 @@ def common_ends(lists: Sequence[list[int]]) -> tuple[list[int], list[int]]:
     >>> common_ends([[1, 2, 3, 9], [1, 2, 9], [1, 2, 4, 4, 9]])
     ([1, 2], [9])
     """
-    behind = _common_beginning([one[::-1] for one in lists])
-    return _common_beginning(lists), behind[::-1]
+    suffix = _common_beginning([one[::-1] for one in lists])
+    return _common_beginning(lists), suffix[::-1]
 
 
 def _common_beginning(lists: Sequence[list[int]]) -> list[int]:

@@ -83,21 +83,23 @@ def adapter_of(path: Path) -> Adapter:
 
 
 def _number(path: Path, config: Mapping[str, Any], name: str) -> float:
-    found = config.get(name)
-    if isinstance(found, bool) or not isinstance(found, (int, float)) or found <= 0:
+    value = config.get(name)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
         raise UsageError(
-            f"model folder {path}: expected a number above 0 as {name} in adapter_config.json, got {found!r}"
+            f"model folder {path}: expected a number above 0 as {name} in adapter_config.json, got {value!r}"
         )
-    return float(found)
+    return float(value)
 
 
 def add(model: Any, adapter: Adapter) -> None:
     """Add an adapter to the weights of a model, layer by layer."""
-    found = weights_of(adapter.folder, "")
+    tensors = weights_of(adapter.folder, "")
     own = dict(model.named_parameters())
-    names = sorted(k for k in found if k.endswith(_LOW))
-    whole = {k: k.removeprefix(_BEFORE) for k in found if not k.endswith((_LOW, _HIGH))}  # layers that come as they are
-    if wrong := sorted(k for k, name in whole.items() if name not in own or own[name].shape != found[k].shape):
+    names = sorted(k for k in tensors if k.endswith(_LOW))
+    whole = {
+        k: k.removeprefix(_BEFORE) for k in tensors if not k.endswith((_LOW, _HIGH))
+    }  # layers that come as they are
+    if wrong := sorted(k for k, name in whole.items() if name not in own or own[name].shape != tensors[k].shape):
         raise UsageError(
             f"model folder {adapter.folder.path}: the adapter has weights that are no lora_A and lora_B of a layer, "
             "nor a layer of its base model "
@@ -107,10 +109,10 @@ def add(model: Any, adapter: Adapter) -> None:
         raise UsageError(f"model folder {adapter.folder.path}: the adapter changes no layer (no lora_A.weight)")
     with load_errors(adapter.folder):
         for name, target in whole.items():
-            own[target].data = found[name].to(own[target].dtype)
+            own[target].data = tensors[name].to(own[target].dtype)
         for name in names:
             target = name.removeprefix(_BEFORE).replace(_LOW, ".weight")
-            change = found[name.replace("lora_A", "lora_B")] @ found[name] * adapter.scale
+            change = tensors[name.replace("lora_A", "lora_B")] @ tensors[name] * adapter.scale
             own[target].data = (own[target].data.float() + change).to(own[target].dtype)  # one layer at a time
 
 
@@ -224,8 +226,8 @@ class AnsweringModel(_Causal):
 
     def __call__(self, prepared: tuple[Tokens, TokenBatch]) -> np.ndarray[Any, Any]:
         texts, batch = prepared
-        given = self._model.generation_config.eos_token_id
-        ends = torch.tensor([] if given is None else given, dtype=torch.long, device=self._device.kind).reshape(-1)
+        eos_ids = self._model.generation_config.eos_token_id
+        ends = torch.tensor([] if eos_ids is None else eos_ids, dtype=torch.long, device=self._device.kind).reshape(-1)
         out = np.full((len(texts), MAX_NEW_TOKENS), -1, np.int32)
         with torch.inference_mode():
             said: list[torch.Tensor] = []
@@ -256,8 +258,8 @@ class GuardedModel(_Causal):
         if not weights:
             raise UsageError(f"model folder {guard}: no safetensors; expected the layers {', '.join(_GUARD_LAYERS)}")
         own = ModelFolder(guard, {}, tuple(weights))
-        found = weights_of(own, "")
-        self._layers = [tuple(t.to(device.kind) for t in linear(found, name, own)) for name in _GUARD_LAYERS]
+        tensors = weights_of(own, "")
+        self._layers = [tuple(t.to(device.kind) for t in linear(tensors, name, own)) for name in _GUARD_LAYERS]
 
     def __call__(self, prepared: tuple[Tokens, TokenBatch]) -> torch.Tensor:
         texts, batch = prepared

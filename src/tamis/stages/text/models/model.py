@@ -236,9 +236,9 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         self.setup()
         tokens = Tokenized(task, self.tokens_field, self._max_tokens)
         rows = self._rows(tokens.texts) if self._kept_in is None else self._known_rows(task, tokens, self._kept_in)
-        found = dict(self.columns(rows))
+        columns = dict(self.columns(rows))
         result = task
-        for name, values in found.items():
+        for name, values in columns.items():
             result = result.with_column(name, tokens.spread(values))
         if self._allowance is not None and self._allowance.n_failures:
             self._log_metric(OUT_OF_DEVICE_MEMORY, float(self._allowance.n_failures))
@@ -259,18 +259,18 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
         A document is identified by its position.
         """
-        kept = VectorCache(folder)
-        known = kept.load(task)
-        missing = [k for k, i in enumerate(tokens.at.tolist()) if known[i] is None]
+        cache = VectorCache(folder)
+        cached_rows = cache.load(task)
+        missing = [k for k, i in enumerate(tokens.at.tolist()) if cached_rows[i] is None]
         began = time.perf_counter()
-        made = self._rows([tokens.texts[k] for k in missing])
+        computed = self._rows([tokens.texts[k] for k in missing])
         seconds = time.perf_counter() - began
-        new = {int(tokens.at[k]): row for k, row in zip(missing, made, strict=True)}
-        if new and is_worth_storing(seconds, made.nbytes, shutil.disk_usage(folder).free):
-            kept.store(task, new)
+        new = {int(tokens.at[k]): row for k, row in zip(missing, computed, strict=True)}
+        if new and is_worth_storing(seconds, computed.nbytes, shutil.disk_usage(folder).free):
+            cache.store(task, new)
         self._log_metric("asked_again", float(len(missing)))
-        rows = [new.get(i, known[i]) for i in tokens.at.tolist()]
-        return np.stack(rows) if rows else made
+        rows = [new.get(i, cached_rows[i]) for i in tokens.at.tolist()]
+        return np.stack(rows) if rows else computed
 
     def _n_tokens(self, text: np.ndarray[Any, Any]) -> int:
         """Return how many tokens of a text go through the network."""
@@ -357,7 +357,7 @@ def _existing(batch: DocumentBatch, field: str) -> list[Any]:
     """Token ids that the input brought along (use_existing_tokens), without the padding that attention_mask marks."""
     has_mask = ATTENTION_MASK in batch.get_columns()
     masks = batch.values(ATTENTION_MASK) if has_mask else [None] * batch.num_items
-    found: list[Any] = []
+    results: list[Any] = []
     for ids, mask in zip(batch.values(field), masks, strict=True):
         try:
             own = None if ids is None else np.array(ids, np.int32)
@@ -366,8 +366,8 @@ def _existing(batch: DocumentBatch, field: str) -> list[Any]:
             raise UsageError(
                 f"{field}: expected a list of token ids (and {ATTENTION_MASK} of the same length), got {str(ids)[:80]}"
             ) from None
-        found.append(chosen)
-    return found
+        results.append(chosen)
+    return results
 
 
 def as_lists(rows: list[Any], dtype: Any) -> pa.Array:

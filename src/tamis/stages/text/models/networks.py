@@ -193,15 +193,15 @@ def positions(model: Any) -> int | None:
     """
     if getattr(model.config, "position_embedding_type", None) not in (None, "absolute"):  # a table that nobody reads
         return None
-    found = []
+    problems = []
     for name, table in model.named_modules():
         around, _, own = name.rpartition(".")
         if own in _TABLES and isinstance(table, torch.nn.Embedding):
             spare = getattr(table, "offset", 0) if table.padding_idx is None else table.padding_idx + 1
-            found.append(table.num_embeddings - spare)
+            problems.append(table.num_embeddings - spare)
             listed = getattr(model.get_submodule(around), "position_ids", None)
-            found += [] if listed is None else [listed.shape[-1]]
-    return min(found, default=None)
+            problems += [] if listed is None else [listed.shape[-1]]
+    return min(problems, default=None)
 
 
 # -- loading ----------------------------------------------------------------------------------------------------------
@@ -240,8 +240,9 @@ def load_encoder(folder: ModelFolder, prefix: str, base: ModelFolder | None = No
         config = transformers.AutoConfig.for_model(**{"model_type": "deberta-v2", **found})
         weights = {k.removeprefix(prefix): v for k, v in weights_of(folder, prefix).items()}
         kind = transformers.MODEL_MAPPING[type(config)]
-        model, told = kind.from_pretrained(None, config=config, state_dict=weights, output_loading_info=True)
-        wrong = [str(k) for k in (*told["missing_keys"], *told.get("mismatched_keys", ())) if "pooler" not in str(k)]
+        model, loading_info = kind.from_pretrained(None, config=config, state_dict=weights, output_loading_info=True)
+        keys = (*loading_info["missing_keys"], *loading_info.get("mismatched_keys", ()))
+        wrong = [str(k) for k in keys if "pooler" not in str(k)]
         if wrong:
             raise ValueError(f"weights are missing or of another shape: {', '.join(sorted(wrong)[:3])}")
         return model.eval()
@@ -254,14 +255,14 @@ def weights_of(folder: ModelFolder, prefix: str) -> dict[str, Any]:
     """
     from safetensors import safe_open
 
-    found = {}
+    tensors = {}
     with load_errors(folder):
         for part in folder.weights:
             with safe_open(str(part), framework="pt") as file:
                 for name in file.keys():  # noqa: SIM118 - it is no mapping
                     if name.startswith(prefix):
-                        found[name] = file.get_tensor(name).clone().float()
-    return found
+                        tensors[name] = file.get_tensor(name).clone().float()
+    return tensors
 
 
 def linear(weights: Mapping[str, Any], name: str, folder: ModelFolder) -> tuple[Any, Any]:

@@ -52,7 +52,7 @@ def pack(texts: Sequence[Any], padding: int = 0, total: int = 0) -> Packed:
             raise UsageError("pack(): a text without tokens; tokenizers give every text at least a first token")
         spans.append((at, len(text)))
         at += -(-len(text) // attention.ALIGN) * attention.ALIGN
-    row = np.full(max(at, total) + attention.BEHIND, padding, np.int64)
+    row = np.full(max(at, total) + attention.N_TRAILING, padding, np.int64)
     for (start, n), text in zip(spans, texts, strict=True):
         row[start : start + n] = text
     tokens = torch.from_numpy(row)
@@ -102,7 +102,7 @@ class PackedDeberta:
         furthest = (
             config.max_relative_positions if config.max_relative_positions > 0 else config.max_position_embeddings
         )
-        limit = max_tokens + attention.BEHIND
+        limit = max_tokens + attention.N_TRAILING
         self._where = attention.distances(limit, config.position_buckets, furthest).to(self.device)
         self.not_fused = attention.why_not_fused(head_size, self.n_heads, self._where, device)
         if not self.not_fused and dtype is not torch.bfloat16:

@@ -9,13 +9,13 @@ from tamis._lazy import torch
 
 def ready(numbers: Any, device: torch.device | str) -> torch.Tensor:
     """Prepare a list, an array or a tensor on the host so that `moved` is fast; the device is not needed."""
-    made = torch.as_tensor(numbers)
-    return made if torch.device(device).type == "cpu" else made.pin_memory()
+    tensor = torch.as_tensor(numbers)
+    return tensor if torch.device(device).type == "cpu" else tensor.pin_memory()
 
 
 def moved(numbers: Any, device: torch.device | str) -> torch.Tensor:
     """Return a list, an array or a tensor of numbers as a tensor on a device."""
-    made = torch.as_tensor(numbers)
-    if torch.device(device).type == made.device.type:
-        return made
-    return (made if made.is_pinned() else made.pin_memory()).to(device, non_blocking=True)
+    tensor = torch.as_tensor(numbers)
+    if torch.device(device).type == tensor.device.type:
+        return tensor
+    return (tensor if tensor.is_pinned() else tensor.pin_memory()).to(device, non_blocking=True)

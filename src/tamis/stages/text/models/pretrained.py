@@ -75,13 +75,13 @@ def tokenizer_fingerprint(identifier: str, settings: Mapping[str, Any]) -> str |
     try:
         folder = local(identifier, settings.get("cache_dir"), revision=settings.get("revision"))
         names = sorted(p.name for p in folder.iterdir() if p.is_file() and _is_of_tokenizer(p.name))
-        found = hashlib.blake2b(digest_size=16)
+        digest = hashlib.blake2b(digest_size=16)
         for name in names:
-            found.update(f"{name}\0".encode())
-            add_file(found, folder / name)
+            digest.update(f"{name}\0".encode())
+            add_file(digest, folder / name)
     except (TamisError, OSError):
         return None
-    return found.hexdigest() if names else None
+    return digest.hexdigest() if names else None
 
 
 def tokenizer_bytes(folder: Path) -> int:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # kernels bring numpy, which whoever only plans does not load
 
 _CHARS_PER_TOKEN = 5  # of a text so many characters are looked at first, for each token that is wanted
 # Tokens near a cut may differ from those of the whole text: so many more than wanted must be there, and more for some.
-_BESIDE = 32
+_N_SPARE = 32
 _CHUNK = 256  # texts tokenized at once: words that nobody knows yet, and lists of Python numbers, are large
 _LONGEST = 1 << 20  # a tokenizer that knows no limit says 10**30
 _DEFAULT_TOKENS = 512
@@ -98,8 +98,8 @@ class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             path = folders.fetch(self.model_identifier, self.cache_dir, self.hf_token, self.trust_remote_code)
             longest = self.max_seq_length
             if self._are_sentences:
-                told = folders.sentence_settings(path)
-                longest, self._lower_case = longest or told.max_tokens, told.lower_case
+                settings = folders.sentence_settings(path)
+                longest, self._lower_case = longest or settings.max_tokens, settings.lower_case
             tokenizer = Tokenizer(path, longest, self.trust_remote_code, self.transformers_init_kwargs)
             if self._frames:
                 tokenizer.keep_ends_of(self._frames)
@@ -160,19 +160,19 @@ class Tokenizer:
                 "expected tokenizer.json or the files of a tokenizer that transformers knows"
             ) from None
         limits: list[Any] = [self._own.model_max_length, *map(config.get, folders.N_POSITIONS)]
-        known = [int(n) for n in limits if isinstance(n, int) and 0 < n < _LONGEST]
+        usable_limits = [int(n) for n in limits if isinstance(n, int) and 0 < n < _LONGEST]
         self.max_tokens = folders.most_tokens(
-            config, max_tokens or min(known, default=_DEFAULT_TOKENS), _DEFAULT_TOKENS
+            config, max_tokens or min(usable_limits, default=_DEFAULT_TOKENS), _DEFAULT_TOKENS
         )
 
         self._end = np.empty(0, np.int32)  # what stays where a text is cut
         self._specials = self._whole([""])[0]
         self._n_behind = _behind(self._specials, self._whole(["a"])[0])
         n_before = len(self._specials) - self._n_behind
-        self._around = self._specials[:n_before], self._specials[n_before:]
+        self._affixes = self._specials[:n_before], self._specials[n_before:]
         model = getattr(getattr(self._own, "backend_tokenizer", None), "model", None)
         # WordPiece knows no word that is longer; what a cut leaves of one may have a token for each character.
-        self._beside = max(_BESIDE, getattr(model, "max_input_chars_per_word", 0))
+        self._n_spare = max(_N_SPARE, getattr(model, "max_input_chars_per_word", 0))
         self._words = cache_of(self._own, lambda texts: self._whole(texts, specials=False))
         if self.max_tokens <= len(self._specials):
             raise UsageError(
@@ -181,14 +181,14 @@ class Tokenizer:
 
     def keep_ends_of(self, texts: Sequence[str]) -> None:
         """Keep the common ends of these texts, as `TokenizerStage.keep_ends_of` does."""
-        before, behind = self.ends_of(texts)
-        if len(before) + len(behind) >= self.max_tokens:
+        prefix, suffix = self.ends_of(texts)
+        if len(prefix) + len(suffix) >= self.max_tokens:
             raise UsageError(
-                f"max_seq_length={self.max_tokens}: what stands around every text takes {len(before) + len(behind)} "
+                f"max_seq_length={self.max_tokens}: what stands around every text takes {len(prefix) + len(suffix)} "
                 "tokens, so that nothing of a text would "
                 "be read; give a larger max_seq_length (or a shorter policy)"
             )
-        self._end = np.array(behind, np.int32)
+        self._end = np.array(suffix, np.int32)
 
     def ends_of(self, texts: Sequence[str]) -> tuple[list[int], list[int]]:
         """Return the tokens that all of these texts begin with, and those that all of them end with."""
@@ -201,17 +201,17 @@ class Tokenizer:
         from tamis.kernels.buffers import string_buffers
         from tamis.stages.text.models.id_lists import joined
 
-        known = np.asarray(texts.is_valid())
+        is_valid = np.asarray(texts.is_valid())
         buffers = string_buffers(texts)
-        found: list[IdLists] = []
+        chunks: list[IdLists] = []
         for begin in range(0, len(texts), _CHUNK):
-            found += self._some(texts, buffers, begin + np.flatnonzero(known[begin : begin + _CHUNK]), max_chars)
-        offsets, ids = joined(found, len(texts))
+            chunks += self._some(texts, buffers, begin + np.flatnonzero(is_valid[begin : begin + _CHUNK]), max_chars)
+        offsets, ids = joined(chunks, len(texts))
         if self._end.size:
             # Those that were cut, or end so anyway.
             for end in offsets[1:][np.diff(offsets) == self.max_tokens].tolist():
                 ids[end - self._end.size : end] = self._end
-        return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(ids), mask=pa.array(~known))
+        return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(ids), mask=pa.array(~is_valid))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of some tokens, without special ones."""
@@ -227,17 +227,17 @@ class Tokenizer:
         from tamis.kernels.tokens.word_ids import ALL_CHARS, IdRequest
         from tamis.stages.text.models.id_lists import IdLists
 
-        found: list[IdLists] = []
+        chunks: list[IdLists] = []
         if self._words is not None:
             most = self.max_tokens - len(self._specials)
-            before, behind = (np.array(ids, np.int32) for ids in self._around)
-            chars = _CHARS_PER_TOKEN * (self.max_tokens + _BESIDE), max_chars or ALL_CHARS
-            found, rows = self._words.look_up(
-                buffers, rows, IdRequest(most, most + self._beside, *chars, before, behind)
+            prefix, suffix = (np.array(ids, np.int32) for ids in self._affixes)
+            chars = _CHARS_PER_TOKEN * (self.max_tokens + _N_SPARE), max_chars or ALL_CHARS
+            chunks, rows = self._words.look_up(
+                buffers, rows, IdRequest(most, most + self._n_spare, *chars, prefix, suffix)
             )
         if rows.size:
-            found.append(IdLists.of(rows, self._tokens(texts.take(pa.array(rows)), max_chars)))
-        return found
+            chunks.append(IdLists.of(rows, self._tokens(texts.take(pa.array(rows)), max_chars)))
+        return chunks
 
     def _tokens(self, texts: pa.Array, max_chars: int | None) -> list[list[int]]:
         """Encode some texts with the tokenizer itself.
@@ -246,25 +246,25 @@ class Tokenizer:
         """
         wanted = [min(n, max_chars or n) for n in pc.utf8_length(texts).to_pylist()]
         left = list(range(len(wanted)))
-        found: list[list[int]] = [[] for _ in wanted]
-        n_chars = _CHARS_PER_TOKEN * (self.max_tokens + _BESIDE)
+        token_ids: list[list[int]] = [[] for _ in wanted]
+        n_chars = _CHARS_PER_TOKEN * (self.max_tokens + _N_SPARE)
         while left:
             some = pc.utf8_slice_codeunits(texts.take(left), 0, min(n_chars, max_chars or n_chars)).to_pylist()
             again = []
             for i, ids in zip(left, self._encode(some), strict=True):
-                if wanted[i] > n_chars and len(ids) < self.max_tokens + self._beside:
+                if wanted[i] > n_chars and len(ids) < self.max_tokens + self._n_spare:
                     again.append(i)
                 else:
-                    found[i] = self._cut(ids)
+                    token_ids[i] = self._cut(ids)
             left, n_chars = again, n_chars * 4
-        return found
+        return token_ids
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of some texts, including the special ones."""
         if self._words is None:
             return self._whole(texts)
-        before, behind = self._around
-        return [[*before, *ids, *behind] for ids in self._whole(texts, specials=False)]
+        prefix, suffix = self._affixes
+        return [[*prefix, *ids, *suffix] for ids in self._whole(texts, specials=False)]
 
     def _whole(self, texts: Sequence[str], specials: bool = True) -> list[list[int]]:
         """Return the ids of whole texts from the tokenizer itself, with or without the special ones."""
@@ -304,7 +304,7 @@ def _behind(alone: list[int], around: list[int]) -> int:
     n = 0
     while n < len(alone) and alone[-1 - n] == around[-1 - n]:
         n += 1
-    before = 0
-    while before < len(alone) - n and alone[before] == around[before]:
-        before += 1
-    return len(alone) - before
+    n_prefix = 0
+    while n_prefix < len(alone) - n and alone[n_prefix] == around[n_prefix]:
+        n_prefix += 1
+    return len(alone) - n_prefix

@@ -93,20 +93,20 @@ class WordCache:
         from tamis.kernels.tokens.word_ids import ASIDE, MISSING, word_ids
 
         starts, ends = parts.spans(rows)
-        found: list[IdLists] = []
+        chunks: list[IdLists] = []
         aside = [np.zeros(0, np.int64)]
         with self._lock:
             while rows.size:
-                made = word_ids(parts.data, starts, ends, self._cut, wanted, self.words, self._long, _LONGEST + 1)
-                found.append(IdLists(rows, made.lengths, made.ids))
-                aside.append(rows[made.status == ASIDE])
-                again = made.status == MISSING
+                result = word_ids(parts.data, starts, ends, self._cut, wanted, self.words, self._long, _LONGEST + 1)
+                chunks.append(IdLists(rows, result.lengths, result.ids))
+                aside.append(rows[result.status == ASIDE])
+                again = result.status == MISSING
                 rows, starts, ends = rows[again], starts[again], ends[again]
-                self._learn(parts, made.missing_starts, made.missing_ends)
+                self._learn(parts, result.missing_starts, result.missing_ends)
             self._long.clear()
             if self.words.n_words > MAX_WORDS or self.words.n_bytes > _MAX_BYTES:
                 self.words.forget(MAX_WORDS // 2)
-        return found, np.concatenate(aside)
+        return chunks, np.concatenate(aside)
 
     def _learn(self, parts: StringBuffers, starts: np.ndarray[Any, Any], ends: np.ndarray[Any, Any]) -> None:
         """Ask about all these words, in one call: a call for each would take longer than the words do."""
@@ -114,9 +114,9 @@ class WordCache:
         if not new:
             return
         asked = dict(zip(new, self._ask([word.decode() for word in new]), strict=True))
-        kept = [w for w in new if len(w) <= _LONGEST]
+        cacheable = [w for w in new if len(w) <= _LONGEST]
         long = [w for w in new if len(w) > _LONGEST]  # a paragraph without a blank may be one
-        for table, some in ((self.words, kept), (self._long, long)):
+        for table, some in ((self.words, cacheable), (self._long, long)):
             table.add(some, [asked[w] for w in some])
 
 
@@ -130,17 +130,17 @@ def cache_of(tokenizer: Any, encode: Encode) -> WordCache | None:
     own = tokenizer.backend_tokenizer
 
     def ask(words: list[str]) -> list[list[int]]:
-        made = own.encode(words, is_pretokenized=True, add_special_tokens=False)
-        found: list[list[int]] = [[] for _ in words]
-        for token, word in zip(made.ids, made.word_ids, strict=True):
-            found[word].append(token)
-        return found
+        encodings = own.encode(words, is_pretokenized=True, add_special_tokens=False)
+        token_ids: list[list[int]] = [[] for _ in words]
+        for token, word in zip(encodings.ids, encodings.word_ids, strict=True):
+            token_ids[word].append(token)
+        return token_ids
 
     for cut in _cuts(own):
-        made = WordCache(cut, ask, encode)
+        encodings = WordCache(cut, ask, encode)
         try:
-            if all(a == b for a, b in zip(made.encode(_PROBES), encode(_PROBES), strict=True)):
-                return made
+            if all(a == b for a, b in zip(encodings.encode(_PROBES), encode(_PROBES), strict=True)):
+                return encodings
         except (TypeError, KeyError, IndexError):  # tokens that belong to no word
             continue
     return None

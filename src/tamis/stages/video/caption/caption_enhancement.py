@@ -58,13 +58,13 @@ class CaptionEnhancementStage(ChatModelStage):
 
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
         self.setup()
-        told = prompt_of(self.name, self.prompt_variant, self.prompt_text, ENHANCE)
+        instruction = prompt_of(self.name, self.prompt_variant, self.prompt_text, ENHANCE)
         captions = [list(of or ()) for of in batch.values(CAPTIONS)]
-        chats = [[{"role": "user", "content": f"{told}\n\n{text}"}] for of in captions for text in of]
+        chats = [[{"role": "user", "content": f"{instruction}\n\n{text}"}] for of in captions for text in of]
         answers: list[str] = []
         for i in range(0, len(chats), self.model_batch_size):
             answers += self._model.answers(chats[i : i + self.model_batch_size])
         left = iter(answers)
-        made = [[next(left) for _ in of] for of in captions]
+        enhanced = [[next(left) for _ in of] for of in captions]
         self._say(f"{len(answers)} captions of {batch.num_items} clips")
-        return batch.with_column(ENHANCED, pa.array(made, pa.list_(pa.large_string())))
+        return batch.with_column(ENHANCED, pa.array(enhanced, pa.list_(pa.large_string())))

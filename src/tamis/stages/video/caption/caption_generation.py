@@ -95,8 +95,8 @@ class CaptionGenerationStage(ChatModelStage):
                 except VideoFault as exc:
                     found[i] = exc
                     break
-                held = sum(q.frames.nbytes for _, _, q in waiting)
-                if len(waiting) == self.caption_batch_size or held >= _AT_ONCE_BYTES:
+                waiting_bytes = sum(q.frames.nbytes for _, _, q in waiting)
+                if len(waiting) == self.caption_batch_size or waiting_bytes >= _AT_ONCE_BYTES:
                     yield waiting
                     waiting = []
         if waiting:

@@ -52,7 +52,7 @@ class CaptionPreparationStage(VideoStage):
         check_choice(f"{self.name}: preprocess_dtype", self.preprocess_dtype, _TYPES)
 
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
-        found = [
+        windows = [
             self.windows(start, end, fps)
             for start, end, fps in zip(*(batch.values(c) for c in ("start_s", "end_s", "fps")), strict=True)
         ]
@@ -60,8 +60,8 @@ class CaptionPreparationStage(VideoStage):
             pa.struct([("start_frame", pa.int64()), ("end_frame", pa.int64()), ("times_s", pa.list_(pa.float64()))])
         )
         prompt = prompt_of(self.name, self.prompt_variant, self.prompt_text, CAPTION)
-        self._say(f"{sum(map(len, found))} windows of {batch.num_items} clips")
-        batch = batch.with_column(WINDOWS, pa.array(found, kind))
+        self._say(f"{sum(map(len, windows))} windows of {batch.num_items} clips")
+        batch = batch.with_column(WINDOWS, pa.array(windows, kind))
         return batch.with_column(PROMPT, pa.array([prompt] * batch.num_items, pa.large_string()))
 
     def windows(self, start_s: float, end_s: float, fps: float) -> list[dict[str, Any]]:

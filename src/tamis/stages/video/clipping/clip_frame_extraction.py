@@ -96,7 +96,7 @@ def _member(kind: Any, value: Any) -> Any:
     """Return a member of an enumeration, given itself or by name (the only way to write it in a recipe)."""
     if isinstance(value, kind):
         return value
-    found = next((m for m in kind if str(value).rpartition(".")[2].lower() == m.name.lower()), None)
-    if found is None:
+    member = next((m for m in kind if str(value).rpartition(".")[2].lower() == m.name.lower()), None)
+    if member is None:
         raise UsageError(f"expected one of {', '.join(m.name for m in kind)}, got {value!r}")
-    return found
+    return member

@@ -78,8 +78,8 @@ class TransNetV2ClipExtractionStage(NetworkStage):
 
     def _load(self) -> None:
         self._device = torch_device(self.name, self.resources)
-        made = model.load_weights(weights_file(self.model_dir, model.REPOSITORY, _NAMES))
-        self._network = made.to(self._device.kind)
+        network = model.load_weights(weights_file(self.model_dir, model.REPOSITORY, _NAMES))
+        self._network = network.to(self._device.kind)
 
     # -- work ---------------------------------------------------------------------------------------------------------
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
@@ -134,12 +134,12 @@ class TransNetV2ClipExtractionStage(NetworkStage):
             # Half precision: twice as fast, and its probabilities differ in the fourth digit.
             if self._device.kind == "cuda":
                 with torch.autocast("cuda", torch.float16):
-                    told = self._network(pixels.pin_memory().to("cuda", non_blocking=True))
+                    logits = self._network(pixels.pin_memory().to("cuda", non_blocking=True))
             else:
-                told = self._network(pixels)
+                logits = self._network(pixels)
 
         def wait() -> list[float]:
-            rows = told.float().cpu().numpy()
+            rows = logits.float().cpu().numpy()
             return [
                 p for row, (_, n) in zip(rows, windows, strict=True) for p in row[model.EDGE : model.EDGE + n].tolist()
             ]

@@ -64,8 +64,8 @@ class ClipAestheticFilterStage(NetworkStage):
     def _fetch(self) -> tuple[folders.ModelFolder, Path]:
         """Download both models: CLIP, and the weights of the head."""
         clip = folders.open_folder(model_folder(self.model_dir, CLIP, _DEFAULT_DIR))
-        given = None if self.model_dir == _DEFAULT_DIR and not Path(self.model_dir).is_dir() else self.model_dir
-        return clip, weights_file(given, AESTHETIC, (_FILE,))
+        model_dir = None if self.model_dir == _DEFAULT_DIR and not Path(self.model_dir).is_dir() else self.model_dir
+        return clip, weights_file(model_dir, AESTHETIC, (_FILE,))
 
     def _weight_bytes(self) -> int:
         return folders.weight_bytes(model_folder(self.model_dir, CLIP, _DEFAULT_DIR, find=folders.local))

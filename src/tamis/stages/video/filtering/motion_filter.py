@@ -94,6 +94,6 @@ class MotionFilterStage(VideoStage):
         ]
 
     def process_rows(self, batch: DocumentBatch) -> DocumentBatch:
-        kept = keep_by(self, batch, self.rules())
-        self._say(f"{kept.num_items} of {batch.num_items} clips move enough")
-        return kept
+        survivors = keep_by(self, batch, self.rules())
+        self._say(f"{survivors.num_items} of {batch.num_items} clips move enough")
+        return survivors

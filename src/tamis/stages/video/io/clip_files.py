@@ -109,18 +109,18 @@ class ClipFilesStage(VideoStage):
                 f"{self.name}: there are no {missing[0]} to write; put the stage that makes them before it"
             )
         written = _Written(self.output_path, self.max_workers)
-        found: list[dict[str, Any] | VideoFault] = []
+        results: list[dict[str, Any] | VideoFault] = []
         try:
             for row in plain_rows(batch):
                 if (wrong := self._wrong_name(row)) is not None:
-                    found.append(wrong)
+                    results.append(wrong)
                     continue
                 try:
-                    found.append({**row, **(self._clip(row, written) if self.upload_clips else _NO_CLIP)})
+                    results.append({**row, **(self._clip(row, written) if self.upload_clips else _NO_CLIP)})
                 except VideoFault as exc:
-                    found.append(exc)
+                    results.append(exc)
                     written.drop_last()
-            batch, made = good_rows(self, batch, found)
+            batch, made = good_rows(self, batch, results)
             for row in made:
                 self._beside(row, written)
             self._videos(made, written)
@@ -139,7 +139,7 @@ class ClipFilesStage(VideoStage):
             batch = batch.drop_columns([PREVIEW])
         self._log_metrics({"clips_written": len(made), "clip_seconds": sum(r["end_s"] - r["start_s"] for r in made)})
         if self.log_stats or self.verbose:
-            print(f"{self.name}: {len(made)} clips written, {len(found) - len(made)} damaged", flush=True)
+            print(f"{self.name}: {len(made)} clips written, {len(results) - len(made)} damaged", flush=True)
         return batch
 
     def _wrong_name(self, row: dict[str, Any]) -> VideoFault | None:
@@ -220,8 +220,8 @@ class ClipFilesStage(VideoStage):
             }
             part = hashlib.blake2b("".join(chunk["clips"]).encode(), digest_size=4).hexdigest()
             written.text(self._folder("processed_clip_chunks", f"{name}_{part}.json"), chunk)
-            told = {name: first.get(name) for name in _VIDEO_FACTS}
-            written.text(self._folder("processed_videos", f"{name}.json"), {"video": path, **told})
+            facts = {name: first.get(name) for name in _VIDEO_FACTS}
+            written.text(self._folder("processed_videos", f"{name}.json"), {"video": path, **facts})
 
     def _relative(self, path: str) -> str:
         """Return the name of a video below the input folder.
@@ -278,8 +278,8 @@ def _writer() -> str:
 
 def _is_left(name: str) -> bool:
     """Return True if a file was begun on this machine by a process that is gone."""
-    made = _ENDING.search(name) if name.startswith(".") else None
-    return made is not None and made[1] == _writer().partition("-")[0] and not meter.is_alive(int(made[2]))
+    ending = _ENDING.search(name) if name.startswith(".") else None
+    return ending is not None and ending[1] == _writer().partition("-")[0] and not meter.is_alive(int(ending[2]))
 
 
 class _Written:

@@ -91,7 +91,7 @@ class Captioner(ChatModel):
             ]
             for q in questions
         ]
-        made = self._processor.apply_chat_template(
+        inputs = self._processor.apply_chat_template(
             chats,
             add_generation_prompt=True,
             tokenize=True,
@@ -99,7 +99,7 @@ class Captioner(ChatModel):
             return_tensors="pt",
             processor_kwargs={"padding": True},
         )
-        return dict(made)
+        return dict(inputs)
 
     def _patched(self, questions: Sequence[Question]) -> dict[str, Any]:
         vision, is_video = self._model.config.vision_config, self.kind in _AS_VIDEO

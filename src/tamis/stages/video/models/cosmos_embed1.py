@@ -36,8 +36,8 @@ class CosmosEmbed1:
         self._model = _own(folder, "AutoModel", ("config.json",), dtype=self.dtype).to(device.kind).eval()
 
     def videos(self, frames: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        made = self._processor(videos=np.ascontiguousarray(frames.transpose(0, 1, 4, 2, 3)), return_tensors="pt")
-        return self._asked("get_video_embeddings", made, "visual_proj")
+        inputs = self._processor(videos=np.ascontiguousarray(frames.transpose(0, 1, 4, 2, 3)), return_tensors="pt")
+        return self._asked("get_video_embeddings", inputs, "visual_proj")
 
     def texts(self, texts: list[str]) -> np.ndarray[Any, Any]:
         return self._asked("get_text_embeddings", self._processor(text=texts, return_tensors="pt"), "text_proj")
@@ -45,9 +45,9 @@ class CosmosEmbed1:
     def _asked(self, method: str, made: Any, field: str) -> np.ndarray[Any, Any]:
         inputs = {k: self._placed(v) for k, v in dict(made).items()}
         with torch.inference_mode():
-            told = getattr(getattr(self._model, method)(**inputs), field).float()
-            found: np.ndarray[Any, Any] = torch.nn.functional.normalize(told, dim=-1).cpu().numpy()
-        return found
+            features = getattr(getattr(self._model, method)(**inputs), field).float()
+            vectors: np.ndarray[Any, Any] = torch.nn.functional.normalize(features, dim=-1).cpu().numpy()
+        return vectors
 
     def _placed(self, value: Any) -> Any:
         value = value.to(self.device.kind)
@@ -64,11 +64,11 @@ def _own(folder: folders.ModelFolder, kind: str, files: tuple[str, ...], **setti
 
     for name in files:
         path = folder.path / name
-        told = folders.read_json(path).get("auto_map", {}) if path.exists() else {}
-        if isinstance(told, dict) and told.get(kind):
-            reference = str(told[kind]).rpartition("--")[2]
-            made = get_class_from_dynamic_module(reference, str(folder.path), local_files_only=True)
-            return made.from_pretrained(str(folder.path), local_files_only=True, **settings)
+        auto_map = folders.read_json(path).get("auto_map", {}) if path.exists() else {}
+        if isinstance(auto_map, dict) and auto_map.get(kind):
+            reference = str(auto_map[kind]).rpartition("--")[2]
+            model_class = get_class_from_dynamic_module(reference, str(folder.path), local_files_only=True)
+            return model_class.from_pretrained(str(folder.path), local_files_only=True, **settings)
     raise UsageError(
         f"model folder {folder.path}: no {kind} in {' or '.join(files)}; expected the files of Cosmos-Embed1"
     )

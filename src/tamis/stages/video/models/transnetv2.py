@@ -152,23 +152,23 @@ def windows(frames: Iterable[np.ndarray[Any, Any]]) -> Iterator[tuple[np.ndarray
 
     The first frame is repeated before the start, the last after the end. At most 150 frames are held.
     """
-    held: list[Any] = []
+    window: list[Any] = []
     n_new = 0  # frames of the video that no window gave yet, of those in `held`
     last = None
     for frame in frames:
         if last is None:
-            held = [frame] * EDGE
-        held.append(frame)
+            window = [frame] * EDGE
+        window.append(frame)
         last = frame
         n_new += 1
-        if len(held) == WINDOW:
-            yield np.stack(held), STEP
-            held = held[STEP:]
+        if len(window) == WINDOW:
+            yield np.stack(window), STEP
+            window = window[STEP:]
             n_new -= STEP
     while n_new > 0:
-        held += [last] * (WINDOW - len(held))
-        yield np.stack(held), min(STEP, n_new)
-        held = held[STEP:]
+        window += [last] * (WINDOW - len(window))
+        yield np.stack(window), min(STEP, n_new)
+        window = window[STEP:]
         n_new -= STEP
 
 

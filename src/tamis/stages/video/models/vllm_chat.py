@@ -80,7 +80,7 @@ class VllmCaptioner:
             step = -(-len(q.frames) // _MOST_IMAGES)
             shown = [{"type": "image_pil", "image_pil": Image.fromarray(f)} for f in q.frames[::step]]
             chats.append([{"role": "user", "content": [*shown, {"type": "text", "text": q.prompt}]}])
-        return [made.outputs[0].text.strip() for made in self._model.chat(chats, self._sampling, use_tqdm=False)]
+        return [output.outputs[0].text.strip() for output in self._model.chat(chats, self._sampling, use_tqdm=False)]
 
 
 class VllmWriter:
@@ -90,4 +90,6 @@ class VllmWriter:
         self._model, self._sampling = _engine(folder, settings), _sampling(max_tokens)
 
     def answers(self, chats: Sequence[list[dict[str, str]]]) -> list[str]:
-        return [made.outputs[0].text.strip() for made in self._model.chat(list(chats), self._sampling, use_tqdm=False)]
+        return [
+            output.outputs[0].text.strip() for output in self._model.chat(list(chats), self._sampling, use_tqdm=False)
+        ]

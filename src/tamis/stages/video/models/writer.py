@@ -34,12 +34,12 @@ class ChatModel:
         self.dtype = torch.bfloat16 if device.kind == "cuda" else torch.float32
         place, kind = str(folder.path), getattr(transformers, self.auto_class)
         try:
-            made = kind.from_pretrained(
+            model = kind.from_pretrained(
                 place, dtype=self.dtype, use_safetensors=True, local_files_only=True, trust_remote_code=False
             )
         except (ValueError, KeyError) as exc:
             raise UsageError(f"model folder {place}: {self.lacks}: {str(exc).splitlines()[0]}") from None
-        self._model = made.to(device.kind).eval()
+        self._model = model.to(device.kind).eval()
         self._read_texts(folder)
         self._tokenizer.padding_side = "left"
         if self._tokenizer.pad_token is None:
@@ -53,7 +53,7 @@ class ChatModel:
         """Generate the answers to inputs that were assembled for the model."""
         placed = {k: self._placed(v) for k, v in inputs.items()}
         with torch.inference_mode():
-            made = self._model.generate(
+            generated = self._model.generate(
                 **placed,
                 max_new_tokens=self.max_tokens,
                 do_sample=False,
@@ -63,7 +63,7 @@ class ChatModel:
                 top_p=None,
                 top_k=None,
             )
-        new = made[:, placed["input_ids"].shape[1] :]
+        new = generated[:, placed["input_ids"].shape[1] :]
         return [text.strip() for text in self._tokenizer.batch_decode(new, skip_special_tokens=True)]
 
     def _placed(self, value: Any) -> Any:
@@ -81,5 +81,5 @@ class TextWriter(ChatModel):
     def answers(self, chats: Sequence[list[dict[str, str]]]) -> list[str]:
         """Answer all chats in one batch, with one answer for each."""
         texts = [self._tokenizer.apply_chat_template(c, tokenize=False, add_generation_prompt=True) for c in chats]
-        made = self._tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=False)
-        return self._said({name: made[name] for name in ("input_ids", "attention_mask")})
+        inputs = self._tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=False)
+        return self._said({name: inputs[name] for name in ("input_ids", "attention_mask")})

@@ -74,13 +74,13 @@ def find_macros(text: str) -> dict[str, str]:
     >>> find_macros(r"\newcommand{\eg}{e.g.} \def\R{\mathbb{R}} \newcommand{\two}[1]{#1}")
     {'\\eg': 'e.g.', '\\R': '\\mathbb{R}'}
     """
-    found = {}
+    macros = {}
     for match in _MACRO.finditer(text):
         value = _braced(text, match.end())
         name = match[1] or match[2] or match[3]
         if value is not None and "#" not in value and name not in value:
-            found[name] = rf"\operatorname{{{value}}}" if "DeclareMathOperator" in match[0] else value
-    return found
+            macros[name] = rf"\operatorname{{{value}}}" if "DeclareMathOperator" in match[0] else value
+    return macros
 
 
 def put_in_macros(text: str, macros: dict[str, str]) -> str:

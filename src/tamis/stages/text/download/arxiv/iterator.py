@@ -141,7 +141,7 @@ def _read_tex(paper: Decoded) -> dict[str, bytes]:
         if len(data) > _TEX_BYTES:
             raise _TooLarge
         return {} if not data or data.startswith(b"%PDF") else {"paper.tex": data}
-    found: dict[str, bytes] = {}
+    tex_files: dict[str, bytes] = {}
     left = _TEX_BYTES
     for member in read_members(paper, first):
         if isinstance(member, Gap):
@@ -150,8 +150,8 @@ def _read_tex(paper: Decoded) -> dict[str, bytes]:
             left -= member.n_bytes
             if left < 0:
                 raise _TooLarge
-            found[os.path.normpath(member.name)] = paper.read(member.n_bytes)
-    return found
+            tex_files[os.path.normpath(member.name)] = paper.read(member.n_bytes)
+    return tex_files
 
 
 def _decode(data: bytes) -> str | None:
@@ -202,9 +202,9 @@ def _expand(name: str, files: dict[str, str], folder: str, used: set[str], depth
 
     def put_in(match: re.Match[str]) -> str:
         wanted = os.path.normpath(os.path.join(folder, match[1].strip()))
-        found = next((n for n in (wanted, wanted + ".tex") if n in files), None)
-        if found is None or found in used or depth >= 10:
+        included = next((n for n in (wanted, wanted + ".tex") if n in files), None)
+        if included is None or included in used or depth >= 10:
             return match[0]
-        return _expand(found, files, folder, used, depth + 1)
+        return _expand(included, files, folder, used, depth + 1)
 
     return _INPUT.sub(put_in, without_comments(files[name]))

@@ -24,7 +24,7 @@ class ArxivUrlGenerator(URLGenerator):
     def generate_urls(self) -> list[str]:
         bucket, folder = split_s3(f"{self.prefix}/")
         try:
-            names = [found.key.removeprefix(folder) for found in Bucket(bucket, requester_pays=True).objects(folder)]
+            names = [entry.key.removeprefix(folder) for entry in Bucket(bucket, requester_pays=True).objects(folder)]
         except OSError as exc:
             raise DownloadError(
                 self.prefix, f"cannot be listed: {exc}; it takes AWS credentials, and who reads pays"

@@ -130,9 +130,9 @@ def _takes_over(path: str, url: str) -> bool:
     """
     is_whole = os.path.exists(path) and os.path.getsize(path) > 0
     with _locked(path + ".from.lock"):
-        told = [_url_in(path + note) for note in (".from", ".part.from", ".failed")]
-        owner = next((one for one in told if one is not None), url if is_whole else None)
-        if owner == url and told[0] is None:
+        noted_urls = [_url_in(path + note) for note in (".from", ".part.from", ".failed")]
+        owner = next((one for one in noted_urls if one is not None), url if is_whole else None)
+        if owner == url and noted_urls[0] is None:
             files.write_json(path + ".from", {"url": url})
         return owner == url
 

@@ -99,9 +99,9 @@ class CommonCrawlHTMLExtractor(DocumentExtractor):
             return self._nothing("pages in a language without stop words")
         if not paragraphs:
             return self._nothing("pages without a main part")
-        kept = {name: record.get(name) for name in ("url", "warc_id", "source_id")}
+        metadata = {name: record.get(name) for name in ("url", "warc_id", "source_id")}
         mark = {"resynchronised": True} if record.get("resynchronised") else {}
-        return {**kept, "language": language, "text": "\n\n".join(paragraphs), **mark}
+        return {**metadata, "language": language, "text": "\n\n".join(paragraphs), **mark}
 
     def _text(self, html: str) -> list[Any]:
         """Return the language of a page, and the paragraphs of its main part if the language has stop words."""

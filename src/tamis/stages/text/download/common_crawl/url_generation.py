@@ -89,15 +89,15 @@ class MainCommonCrawlUrlGenerator(BaseCommonCrawlUrlGenerator):
     most: ClassVar[int] = 53
 
     def generate_path_urls(self) -> list[str]:
-        there = self._snapshots()
-        chosen = sorted(s for s in there if self._start <= s <= self._end)
-        if not chosen:
-            near = ", ".join(f"{year}-{week:02d}" for year, week in sorted(there)[-5:])
+        available = self._snapshots()
+        selected = sorted(s for s in available if self._start <= s <= self._end)
+        if not selected:
+            near = ", ".join(f"{year}-{week:02d}" for year, week in sorted(available)[-5:])
             raise UsageError(
                 f"Common Crawl has no main crawl from {self.start_snapshot_str} to {self.end_snapshot_str}; the "
                 f"latest are {near}"
             )
-        return [f"{self.data_prefix.rstrip('/')}/crawl-data/CC-MAIN-{y}-{w:02d}/warc.paths.gz" for y, w in chosen]
+        return [f"{self.data_prefix.rstrip('/')}/crawl-data/CC-MAIN-{y}-{w:02d}/warc.paths.gz" for y, w in selected]
 
     def _snapshots(self) -> set[tuple[int, int]]:
         url = f"{self.index_prefix.rstrip('/')}/collinfo.json"
@@ -105,8 +105,8 @@ class MainCommonCrawlUrlGenerator(BaseCommonCrawlUrlGenerator):
             names = [str(entry["id"]) for entry in json.loads(fetch_bytes(url, _LIST_BYTES))]
         except (ValueError, TypeError, KeyError, RecursionError) as exc:
             raise DownloadError(url, f"expected a list of crawls with their ids: {type(exc).__name__}: {exc}") from exc
-        found = (re.fullmatch(r"CC-MAIN-(\d{4})-(\d{2})", name) for name in names)
-        return {(int(match[1]), int(match[2])) for match in found if match is not None}
+        matches = (re.fullmatch(r"CC-MAIN-(\d{4})-(\d{2})", name) for name in names)
+        return {(int(match[1]), int(match[2])) for match in matches if match is not None}
 
 
 @dataclass

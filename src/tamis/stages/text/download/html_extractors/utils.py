@@ -25,14 +25,14 @@ _OTHER_NAMES = {"NORWEGIAN_BOKMAL": "NORWEGIAN"}
 def get_stop_list_dict(languages: Sequence[str] | None = None) -> dict[str, frozenset[str]]:
     """Language (its English name in capitals) -> its stop words; all that are known, or those asked for."""
     justext = optional("justext", "stop words", "html")
-    known = {_key(name): name for name in justext.get_stoplists()}
-    wanted = [*known, *_OWN] if languages is None else [_key(name) for name in languages]
-    unknown = [name for name in wanted if name not in known and name not in _OWN]
+    justext_names = {_key(name): name for name in justext.get_stoplists()}
+    requested = [*justext_names, *_OWN] if languages is None else [_key(name) for name in languages]
+    unknown = [name for name in requested if name not in justext_names and name not in _OWN]
     if unknown:
-        raise UsageError(f"no stop words for {', '.join(unknown)}; known: {', '.join(sorted({*known, *_OWN}))}")
+        raise UsageError(f"no stop words for {', '.join(unknown)}; known: {', '.join(sorted({*justext_names, *_OWN}))}")
     return {
-        name: frozenset(_OWN[name].split()) if name in _OWN else frozenset(justext.get_stoplist(known[name]))
-        for name in wanted
+        name: frozenset(_OWN[name].split()) if name in _OWN else frozenset(justext.get_stoplist(justext_names[name]))
+        for name in requested
     }
 
 
